@@ -1,0 +1,40 @@
+# `make run` and `make test` need Python 3.11 and make, nothing else: they do their own set-up in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+OUT ?= out/risk
+SAMPLES := pricing/samples
+
+.PHONY: run test test-all lint bench docs clean
+
+$(VENV)/.ready-%: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable ".$(if $(filter-out run,$*),[$*],)"
+	touch $@
+
+run: $(VENV)/.ready-run  ## calibrate, value the sample book, and write the report to $(OUT)
+	$(BIN)/jaxtape risk --trades $(SAMPLES)/dax_book.csv --market $(SAMPLES)/dax_2002-07-05.json --out $(OUT)
+
+test: $(VENV)/.ready-test  ## the tests, without the heavy cases
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/lint-imports
+	$(BIN)/ruff check .
+
+test-all: $(VENV)/.ready-test  ## every test
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(VENV)/.ready-test $(VENV)/.ready-lint  ## style, layers and types
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+bench: $(VENV)/.ready-bench  ## every benchmark, beside its peers
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.ready-docs
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) out site
