@@ -1,0 +1,2 @@
+from .errors import InputError as InputError
+from .errors import UnreadableFile as UnreadableFile

@@ -1,0 +1,127 @@
+"""Field types for pydantic records whose errors carry a message and a remedy.
+
+Each function makes a validator to stand in `Annotated[type, validator]`. The context of a
+validation may say `{"text": True}`: the values are cells of a CSV file, so numbers are texts.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable
+from datetime import date
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+from .errors import show
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+
+def problem(message: str, remedy: str, *path: str | int) -> PydanticCustomError:
+    """The error to raise in a validator; `path` leads from the validated value to the culprit."""
+    context = {"message": message, "remedy": remedy, "path": path}
+    return PydanticCustomError("input", "{message}", context)
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """A hint at the known word that is closest to an unknown one, or an empty text."""
+    folded = {name.casefold(): name for name in known}
+    match = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)
+    return f"did you mean {folded[match[0]]!r}? " if match else ""
+
+
+def number(
+    what: str, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf
+) -> BeforeValidator:
+    """A finite number; `what` names it in remedies ("strike": "give a strike > 0")."""
+    bounds = [
+        *([f"> {above:g}"] if above > -math.inf else []),
+        *([f">= {least:g}"] if least > -math.inf else []),
+        *([f"<= {most:g}"] if most < math.inf else []),
+    ]
+    article = "an" if what[0] in "aeiou" else "a"
+    remedy = f"give {article} {what} {' and '.join(bounds) or 'that is a finite number'}"
+    wanted = {"> 0": "a positive number"}
+
+    def validate(value: object, info) -> float:
+        shown, value = _parse(value, bool(info.context and info.context.get("text")), remedy)
+        if not math.isfinite(value):
+            raise problem(f"{shown} is not a finite number", remedy)
+        if value <= above or value < least:
+            raise problem(
+                f"{shown} is not {wanted.get(bounds[0], f'a number {bounds[0]}')}", remedy
+            )
+        if value > most:
+            raise problem(
+                f"{shown} is larger than {most:g}", f"{remedy}, as a decimal: 1 % is 0.01"
+            )
+        return value
+
+    return BeforeValidator(validate)
+
+
+def _parse(value: object, text: bool, remedy: str) -> tuple[str, float]:
+    """A number, and the text to show for it in a message."""
+    if text and isinstance(value, str):
+        if _NUMBER.fullmatch(value) or value.lstrip("+-").lower() in ("nan", "inf", "infinity"):
+            return value, float(value)
+        remedy += ", with a decimal point and without a thousands separator"
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return show(value), float(value)
+        except OverflowError:
+            return show(value), math.inf
+    raise problem(f"{show(value)} is not a number", remedy)
+
+
+def _days(value: object) -> int:
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
+    if not whole or not 0 <= value <= 36525:
+        raise problem(
+            f"{show(value)} is not a number of days",
+            "give whole calendar days from the as-of date, from 0 to 36525",
+        )
+    return int(value)
+
+
+def _iso_date(value: object) -> date:
+    remedy = "give an ISO 8601 date, YYYY-MM-DD, such as 2003-03-15"
+    if not isinstance(value, str) or not _DATE.fullmatch(value):
+        raise problem(f"{show(value)} is not a date of the form YYYY-MM-DD", remedy)
+    try:
+        return date.fromisoformat(value)
+    except ValueError:
+        raise problem(f"{show(value)} is not a day of the calendar", remedy) from None
+
+
+def _name(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise problem(f"{show(value)} is not a name", "give a text that is not empty")
+    return value.strip()
+
+
+days = BeforeValidator(_days)
+iso_date = BeforeValidator(_iso_date)
+name = BeforeValidator(_name)
+
+
+def choice(*options: str) -> BeforeValidator:
+    """One of a few words; case, blanks, hyphens and underscores do not matter ("Down and out")."""
+    by_letters = {_letters(option): option for option in options}
+    listed = ", ".join(options)
+
+    def validate(value: object) -> str:
+        match = by_letters.get(_letters(value)) if isinstance(value, str) else None
+        if match is None:
+            raise problem(f"{show(value)} is not one of {listed}", f"give one of {listed}")
+        return match
+
+    return BeforeValidator(validate)
+
+
+def _letters(word: str) -> str:
+    return re.sub(r"[\s_-]+", "", word).lower()

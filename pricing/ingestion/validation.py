@@ -1,0 +1,78 @@
+"""Validate a value by a pydantic model; what is wrong comes back as a list, not an exception."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from .errors import show
+from .fields import closest
+
+Record = TypeVar("Record", bound=BaseModel)
+
+_WANTED = {
+    "list_type": ("a list", "give a list in square brackets"),
+    "model_type": ("an object", "give an object in braces"),
+    "dict_type": ("an object", "give an object in braces"),
+    "string_type": ("a text", "give a text in quotes"),
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake: the path from the validated value to the culprit, its text, what and remedy."""
+
+    path: tuple[str | int, ...]
+    value: str
+    message: str
+    remedy: str
+
+
+def validate(
+    model: type[Record], data: object, **context: object
+) -> tuple[Record | None, tuple[Problem, ...]]:
+    """The record, or None and the problems; `context` is what the validators may ask for."""
+    try:
+        return model.model_validate(data, context=context), ()
+    except ValidationError as error:
+        return None, tuple(_problem(model, data, detail) for detail in error.errors())
+
+
+def _problem(model: type[BaseModel], data: object, detail: ErrorDetails) -> Problem:
+    context = detail.get("ctx", {})
+    path = (*detail["loc"], *context.get("path", ()))
+    last = str(path[-1]) if path else ""
+    if detail["type"] == "input":
+        message, remedy = context["message"], context["remedy"]
+    elif detail["type"] == "missing":
+        description = _owner(model, path).model_fields[last].description
+        message, remedy = "is missing", f"give {description}"
+    elif detail["type"] == "extra_forbidden":
+        known = _owner(model, path).model_fields
+        message = "is not a field known here"
+        remedy = f"{closest(last, known)}the fields are {', '.join(known)}"
+    else:
+        wanted, remedy = _WANTED.get(detail["type"], (detail["msg"], "docs/data.md has the format"))
+        message = f"{show(detail['input'])} is not {wanted}"
+    value = "" if detail["type"] == "missing" else show(_at(data, path))
+    return Problem(path, value, message, remedy)
+
+
+def _owner(model: type[BaseModel], path: tuple[str | int, ...]) -> type[BaseModel]:
+    """The model, among the nested ones, that holds the last field of a path."""
+    for part in path[:-1]:
+        field = model.model_fields.get(str(part))
+        if field and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            model = field.annotation
+    return model
+
+
+def _at(data: object, path: tuple[str | int, ...]) -> object:
+    """The value at a path, or its nearest ancestor present."""
+    for part in path:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            break
+    return data

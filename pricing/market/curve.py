@@ -1,0 +1,35 @@
+"""A discount curve given by continuously compounded zero rates."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Num
+
+from .interpolation import as_floats, as_leaf, bracket
+
+
+class ZeroCurve(eqx.Module):
+    """Zero rates at pillar times; linear in the zero rate between them, flat outside.
+
+    `times`: years from the as-of date (ACT/365), strictly increasing, shape `[pillars]`.
+    `zero_rates`: continuously compounded, as decimals (0.035 is 3.5 %), shape `[pillars]`.
+    Both are differentiable leaves. Raises `ValueError` when their shapes differ or are empty.
+    """
+
+    times: Float[Array, " pillars"] = eqx.field(converter=as_leaf)
+    zero_rates: Float[Array, " pillars"] = eqx.field(converter=as_leaf)
+
+    def __check_init__(self):
+        if self.times.ndim != 1 or self.times.shape != self.zero_rates.shape or not self.times.size:
+            raise ValueError(
+                f"a curve with times of shape {self.times.shape} and zero_rates of shape "
+                f"{self.zero_rates.shape}: give one zero rate for each of one or more times"
+            )
+
+    def zero_rate(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
+        """The zero rate to time `t` (years; scalar or array), in the shape of `t`."""
+        left, right, weight = bracket(t, self.times)
+        return (1 - weight) * self.zero_rates[left] + weight * self.zero_rates[right]
+
+    def discount(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
+        """The discount factor `exp(-z(t) t)` to time `t` (years; scalar or array)."""
+        return jnp.exp(-self.zero_rate(t) * as_floats(t))

@@ -1,0 +1,105 @@
+"""The market: curves, equities and swaption vols of one day, every number a differentiable leaf."""
+
+import os
+from collections.abc import Mapping
+from datetime import date
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pricing.ingestion.errors import InputError
+from pricing.ingestion.fields import closest
+from pricing.ingestion.files import read_text
+
+from .curve import ZeroCurve
+from .equity import Equity
+from .reader import DAYS_PER_YEAR, read_contents
+from .surface import SwaptionVols
+
+
+class Market(eqx.Module):
+    """What is quoted on the day `asof`; a pytree whose leaves are arrays of floats.
+
+    `curves`, `equities`: by name. `swaption_vols`: a matrix or None. `errors`: the parts of the
+    file that were left out, and why. A derivative with respect to a market is again a market;
+    `by_quote` turns it into numbers keyed by quote ids.
+    """
+
+    curves: dict[str, ZeroCurve]
+    equities: dict[str, Equity]
+    swaption_vols: SwaptionVols | None
+    asof: date = eqx.field(static=True)
+    currency: str = eqx.field(static=True, default="")
+    labels: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True, default=(), repr=False)
+    errors: tuple[InputError, ...] = eqx.field(static=True, default=())
+
+    @classmethod
+    def read(cls, path: str | os.PathLike) -> "Market":
+        """The market in a JSON file (format: docs/data.md).
+
+        A bad part is left out and reported in `errors`. Raises `UnreadableFile` when nothing can be
+        used: no such file, not UTF-8, not JSON, not an object, no `asof`.
+        """
+        return cls.from_text(read_text(path), os.fspath(path))
+
+    @classmethod
+    def from_text(cls, text: str, file: str = "market.json") -> "Market":
+        """The market in a JSON text; `file` names it in error messages."""
+        found = read_contents(text, file)
+        return cls(
+            curves=found.curves,
+            equities=found.equities,
+            swaption_vols=found.swaption_vols,
+            asof=found.asof,
+            currency=found.currency,
+            labels=tuple(found.labels.items()),
+            errors=tuple(found.errors),
+        )
+
+    def time(self, day: date) -> float:
+        """Years from the as-of date to `day`, ACT/365."""
+        return (day - self.asof).days / DAYS_PER_YEAR
+
+    def quote_ids(self) -> "Market":
+        """A tree like this market whose leaves are arrays of ids, "" at times and strikes."""
+        labels = dict(self.labels)
+
+        def name(path, leaf):
+            blank = ("",) * np.size(leaf)
+            ids = labels.get(jax.tree_util.keystr(path), blank)
+            return np.array(ids, dtype=object).reshape(np.shape(leaf))
+
+        return jax.tree_util.tree_map_with_path(name, self)
+
+    def by_quote(self, values: "Market") -> dict[str, float]:
+        """Quote id to number, for a tree like this market, such as a gradient with respect to it.
+
+        Raises `ValueError` when the tree has another structure.
+        """
+        if jax.tree.structure(values) != jax.tree.structure(self):
+            raise ValueError(
+                "the values are no tree like this market: give, for example, a gradient"
+            )
+        leaves = jax.device_get(jax.tree.leaves(values))
+        numbers = np.concatenate([np.ravel(leaf) for leaf in leaves])
+        ids = np.concatenate([ids.ravel() for ids in jax.tree.leaves(self.quote_ids())])
+        return {quote: float(x) for quote, x in zip(ids, numbers, strict=True) if quote}
+
+    def flat_quotes(self) -> list[tuple[str, float]]:
+        """Every quote: its id and its value, in the order of the leaves."""
+        return list(self.by_quote(self).items())
+
+    def with_quotes(self, values: Mapping[str, float]) -> "Market":
+        """This market with some quotes replaced, by id. Raises `KeyError` for an unknown id."""
+        known = dict(self.flat_quotes())
+        for quote in values:
+            if quote not in known:
+                raise KeyError(f"no quote {quote!r} in this market; {closest(quote, known)}")
+
+        def replace(leaf, ids):
+            numbers = [values.get(i, old) for i, old in zip(ids.flat, np.ravel(leaf), strict=True)]
+            return jnp.asarray(np.reshape(numbers, ids.shape), leaf.dtype)
+
+        return jax.tree.map(replace, self, self.quote_ids())

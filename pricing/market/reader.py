@@ -1,0 +1,182 @@
+"""From the text of a market file to curves, equities, swaption vols, quote ids and errors."""
+
+from dataclasses import dataclass, field
+from datetime import date
+
+from pydantic import BaseModel, ConfigDict
+
+from pricing.ingestion.errors import InputError, show
+from pricing.ingestion.fields import closest
+from pricing.ingestion.files import Locator, parse_json, unreadable
+from pricing.ingestion.validation import Problem, validate
+
+from .curve import ZeroCurve
+from .equity import Equity
+from .records import CurveRecord, EquityRecord, IsoDate, SwaptionVolsRecord
+from .surface import SwaptionVols, VolSurface
+
+DAYS_PER_YEAR = 365.0  # ACT/365
+_KNOWN = ("asof", "currency", "curves", "equities", "swaption_vols", "source", "settle", "swap")
+
+
+class _Header(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    asof: IsoDate
+
+
+@dataclass
+class Contents:
+    """What a market file holds. `labels` gives each array of quotes, by its path in the market,
+    the ids of its numbers in row-major order."""
+
+    asof: date
+    currency: str
+    curves: dict[str, ZeroCurve] = field(default_factory=dict)
+    equities: dict[str, Equity] = field(default_factory=dict)
+    swaption_vols: SwaptionVols | None = None
+    labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    errors: list[InputError] = field(default_factory=list)
+
+
+def read_contents(text: str, file: str) -> Contents:
+    """Everything usable in a market file, and the errors of the rest; raises `UnreadableFile`."""
+    document, locator = parse_json(text, file), Locator(text)
+    if not isinstance(document, dict):
+        message = f"a market is not {show(document)}"
+        raise unreadable(file, message, "give an object with asof, curves and equities")
+    header, problems = validate(_Header, document)
+    if header is None:
+        remedy = "give asof, the valuation date, as YYYY-MM-DD"
+        place = locator.place(("asof",))
+        raise unreadable(file, problems[0].message, remedy, place=place, field="asof")
+    currency = document.get("currency")
+    contents = Contents(header.asof, currency if isinstance(currency, str) else "")
+    reader = _Reader(contents, document, file, locator)
+    reader.read_names()
+    for name, value in reader.section("curves"):
+        reader.read_curve(name, value)
+    for name, value in reader.section("equities"):
+        reader.read_equity(name, value)
+    if document.get("swaption_vols") is not None:
+        reader.read_swaption_vols(document["swaption_vols"])
+    return contents
+
+
+@dataclass
+class _Reader:
+    """Adds the parts of a document to the contents, or their errors."""
+
+    contents: Contents
+    document: dict
+    file: str
+    locator: Locator
+
+    def report(self, problems: tuple[Problem, ...], *prefix: str):
+        """Record the problems found in the value at the path `prefix`."""
+        for problem in problems:
+            path = (*prefix, *problem.path)
+            place, label = self.locator.place(path), ".".join(map(str, path))
+            self.contents.errors.append(
+                InputError(self.file, *place, label, problem.value, problem.message, problem.remedy)
+            )
+
+    def read_names(self):
+        """Check the names at the top level."""
+        for name in self.document:
+            if name not in _KNOWN:
+                remedy = f"{closest(name, _KNOWN)}the fields are {', '.join(_KNOWN)}"
+                self.report((Problem((name,), "", "is not a field known here", remedy),))
+        currency = self.document.get("currency", "")
+        if not isinstance(currency, str):
+            message = f"{show(currency)} is not a currency"
+            remedy = 'give an ISO code in quotes, such as "EUR"'
+            self.report((Problem(("currency",), show(currency), message, remedy),))
+
+    def section(self, key: str) -> list[tuple[str, object]]:
+        """The named objects under a key of the top level."""
+        section = self.document.get(key, {})
+        if isinstance(section, dict):
+            return list(section.items())
+        message = f"{show(section)} is not an object"
+        self.report((Problem((key,), show(section), message, f"give {key} by name, in braces"),))
+        return []
+
+    def read_curve(self, name: str, value: object):
+        asof = self.contents.asof
+        record, problems = validate(CurveRecord, value, asof=asof)
+        self.report(problems, "curves", name)
+        if record is not None:
+            dates = record.pillars(asof)
+            self.contents.curves[name] = ZeroCurve(_years(asof, dates), record.rates())
+            ids = tuple(f"ZERO/RATE/{name}/{day}" for day in dates)
+            self.contents.labels[f".curves[{name!r}].zero_rates"] = ids
+
+    def read_equity(self, name: str, value: object):
+        asof, curves = self.contents.asof, self.contents.curves
+        record, problems = validate(EquityRecord, value, asof=asof)
+        if record is not None and record.curve not in curves:
+            problems = (self._no_curve(record.curve),)
+        self.report(problems, "equities", name)
+        if record is None or problems:
+            return
+        vols = record.implied_vols
+        expiries = vols.pillars(asof)
+        surface = VolSurface(_years(asof, expiries), vols.strikes, vols.vols_by_expiry)
+        currency = record.currency or self.contents.currency
+        self.contents.equities[name] = Equity(
+            record.spot, record.dividend_yield, surface, record.curve, currency
+        )
+        path = f".equities[{name!r}]"
+        self.contents.labels |= {
+            f"{path}.spot": (f"EQUITY/PRICE/{name}",),
+            f"{path}.dividend_yield": (f"EQUITY_DIVIDEND/RATE/{name}",),
+            f"{path}.surface.vols": tuple(
+                f"EQUITY_OPTION/RATE_LNVOL/{name}/{expiry}/{_plain(strike)}"
+                for expiry in expiries
+                for strike in vols.strikes
+            ),
+        }
+
+    def _no_curve(self, name: str) -> Problem:
+        curves = self.contents.curves
+        given = self.document.get("curves")
+        if isinstance(given, dict) and name in given:
+            message, remedy = (
+                f"the curve {name!r} is left out for its own error",
+                "correct the curve",
+            )
+        else:
+            message = f"there is no curve {name!r} in this file"
+            remedy = f"{closest(name, curves)}the curves are {', '.join(curves) or 'none'}"
+        return Problem(("curve",), show(name), message, remedy)
+
+    def read_swaption_vols(self, value: object):
+        record, problems = validate(SwaptionVolsRecord, value)
+        self.report(problems, "swaption_vols")
+        if record is not None:
+            expiries, tenors = record.expiries_years, record.tenors_years
+            self.contents.swaption_vols = SwaptionVols(
+                expiries, tenors, record.vols_by_expiry, record.type
+            )
+            kind = "RATE_LNVOL" if record.type == "lognormal" else "RATE_NVOL"
+            stem = f"SWAPTION/{kind}/{self.contents.currency}"
+            self.contents.labels[".swaption_vols.vols"] = tuple(
+                f"{stem}/{_period(expiry)}/{_period(tenor)}"
+                for expiry in expiries
+                for tenor in tenors
+            )
+
+
+def _years(asof: date, dates: tuple[date, ...]) -> list[float]:
+    return [(day - asof).days / DAYS_PER_YEAR for day in dates]
+
+
+def _plain(value: float) -> str:
+    """A strike as one writes it: no exponent, no trailing zeros."""
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def _period(years: float) -> str:
+    months = years * 12
+    whole_months = months.is_integer() and not years.is_integer()
+    return f"{months:.0f}M" if whole_months else f"{_plain(years)}Y"

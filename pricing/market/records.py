@@ -1,0 +1,178 @@
+"""The JSON objects of a market file, as pydantic models."""
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from pricing.ingestion.fields import choice, days, iso_date, name, number, problem
+
+Spot = Annotated[float, number("spot", above=0.0)]
+Rate = Annotated[float, number("rate", least=-1.0, most=1.0)]
+Strike = Annotated[float, number("strike", above=0.0)]
+Vol = Annotated[float, number("vol", above=0.0, most=10.0)]
+Years = Annotated[float, number("number of years", above=0.0, most=100.0)]
+Days = Annotated[int, days]
+IsoDate = Annotated[date, iso_date]
+Name = Annotated[str, name]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CurveRecord(_Record):
+    """Zero rates at pillar dates, or one flat `zero_rate`."""
+
+    day_count: Annotated[str, choice("ACT/365")] = "ACT/365"
+    compounding: Annotated[str, choice("continuous")] = "continuous"
+    interpolation: Annotated[str, choice("linear zero")] = "linear zero"
+    dates: list[IsoDate] | None = None
+    days: list[Days] | None = None
+    zero_rates: list[Rate] | None = None
+    flat_from: IsoDate | None = None
+    zero_rate: Rate | None = None
+
+    @model_validator(mode="after")
+    def _check(self, info):
+        if (self.zero_rate is None) == (self.zero_rates is None):
+            raise problem(
+                "needs either zero_rates or zero_rate",
+                "give zero_rates with dates (or days), or one flat zero_rate",
+            )
+        if self.zero_rates is not None:
+            pillars = self.pillars(info.context["asof"])
+            _same_length(self.zero_rates, pillars, "zero_rates", "zero rate", "pillar")
+        return self
+
+    def pillars(self, asof: date) -> tuple[date, ...]:
+        """The pillar dates; a flat curve has one, `flat_from` or the as-of date."""
+        if self.zero_rates is None:
+            return (self.flat_from or asof,)
+        return pillar_dates(asof, "dates", self.dates, self.days, first=0)
+
+    def rates(self) -> list[float]:
+        """One zero rate for each pillar."""
+        return [self.zero_rate] if self.zero_rates is None else self.zero_rates
+
+
+class ImpliedVolsRecord(_Record):
+    """A matrix of implied vols, one row an expiry, one column a strike."""
+
+    expiries: list[IsoDate] | None = None
+    days: list[Days] | None = None
+    strikes: list[Strike] = Field(description="strikes, a list of increasing prices")
+    vols_by_expiry: list[list[Vol]] = Field(description="vols_by_expiry, one list for each expiry")
+
+    @model_validator(mode="after")
+    def _check(self, info):
+        expiries = self.pillars(info.context["asof"])
+        increasing(self.strikes, "strikes")
+        check_matrix(self.vols_by_expiry, expiries, self.strikes, "strike")
+        return self
+
+    def pillars(self, asof: date) -> tuple[date, ...]:
+        """The expiry dates."""
+        return pillar_dates(asof, "expiries", self.expiries, self.days, first=1)
+
+
+class EquityRecord(_Record):
+    """A share or index."""
+
+    curve: Name = Field(description="curve, the name of a curve in this file")
+    spot: Spot = Field(description="spot, the price of one share or index point")
+    dividend_yield: Rate = 0.0
+    currency: Name | None = None
+    implied_vols: ImpliedVolsRecord = Field(
+        description="implied_vols, an object with expiries, strikes and vols_by_expiry"
+    )
+
+
+class SwaptionVolsRecord(_Record):
+    """A matrix of at-the-money swaption vols, one row an expiry, one column a tenor."""
+
+    type: Annotated[str, choice("lognormal", "normal")] = "lognormal"
+    expiries_years: list[Years] = Field(description="expiries_years, a list of years to exercise")
+    tenors_years: list[Years] = Field(description="tenors_years, a list of years of the swap")
+    vols_by_expiry: list[list[Vol]] = Field(description="vols_by_expiry, one list for each expiry")
+
+    @model_validator(mode="after")
+    def _check(self):
+        increasing(self.expiries_years, "expiries_years")
+        increasing(self.tenors_years, "tenors_years")
+        check_matrix(self.vols_by_expiry, self.expiries_years, self.tenors_years, "tenor")
+        return self
+
+
+def pillar_dates(
+    asof: date, label: str, dates: list[date] | None, offsets: list[int] | None, *, first: int
+) -> tuple[date, ...]:
+    """The dates given as dates or as days from `asof`, increasing from day `first`."""
+    if dates is None and offsets is None:
+        raise problem(f"needs {label} or days", f"give {label} (dates) or days from the as-of date")
+    if dates is None:
+        dates, label = [asof + timedelta(days=offset) for offset in offsets], "days"
+    elif offsets is not None:
+        _same_length(offsets, dates, "days", "number of days", label)
+        for index, (pillar, offset) in enumerate(zip(dates, offsets, strict=True)):
+            if (actual := (pillar - asof).days) != offset:
+                raise problem(
+                    f"{offset} days do not lead from {asof} to {pillar}, which is {actual} days on",
+                    f"correct one of the two, or give {label} only",
+                    "days",
+                    index,
+                )
+    increasing(dates, label)
+    if (dates[0] - asof).days < first:
+        raise problem(
+            f"{dates[0]} is {'not after' if first else 'before'} the as-of date {asof}",
+            f"give {label} from {asof + timedelta(days=first)} on",
+            label,
+            0,
+        )
+    return tuple(dates)
+
+
+def increasing(values: Sequence, label: str):
+    """Raise the problem of a list that is empty or not strictly increasing."""
+    if not values:
+        raise problem("the list is empty", f"give at least one of {label}", label)
+    for index in range(1, len(values)):
+        if values[index] == values[index - 1]:
+            raise problem(f"{values[index]} stands twice", "keep one of them", label, index)
+        if values[index] < values[index - 1]:
+            raise problem(
+                f"{values[index]} comes after {values[index - 1]}",
+                f"sort {label} (and what belongs to them) in increasing order",
+                label,
+                index,
+            )
+
+
+def check_matrix(matrix: list[list[float]], rows: Sequence, columns: Sequence, column: str):
+    """Raise the problem of a vol matrix that does not have the shape of its pillars."""
+    label = "vols_by_expiry"
+    if len(matrix) != len(rows):
+        raise problem(
+            f"{len(matrix)} rows of vols for {len(rows)} expiries",
+            "give one row of vols for each expiry",
+            label,
+        )
+    for index, row in enumerate(matrix):
+        if len(row) != len(columns):
+            raise problem(
+                f"a row of {len(row)} vols for {len(columns)} {column}s",
+                f"give one vol for each {column}",
+                label,
+                index,
+            )
+
+
+def _same_length(values: Sequence, pillars: Sequence, label: str, value: str, pillar: str):
+    if len(values) != len(pillars):
+        raise problem(
+            f"{len(values)} {label} for {len(pillars)} pillars",
+            f"give one {value} for each {pillar}",
+            label,
+        )
