@@ -25,10 +25,10 @@ def problem(message: str, remedy: str, *path: str | int) -> PydanticCustomError:
     return PydanticCustomError("input", "{message}", context)
 
 
-def closest(word: str, known: Iterable[str]) -> str:
+def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """A hint at the known word that is closest to an unknown one, or an empty text."""
     folded = {name.casefold(): name for name in known}
-    match = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)
+    match = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=cutoff)
     return f"did you mean {folded[match[0]]!r}? " if match else ""
 
 
