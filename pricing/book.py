@@ -1,7 +1,6 @@
 """A book: the trades of a CSV or JSON file, each checked, the bad ones reported and set aside."""
 
 import os
-from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from pricing.ingestion.errors import InputError, show
@@ -21,8 +20,8 @@ class Row:
     id: str
     type: str
     trade: Trade | None
-    errors: tuple[InputError, ...] = ()
-    raw: RawRow | None = field(default=None, repr=False, compare=False)
+    errors: tuple[InputError, ...]
+    raw: RawRow = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,7 @@ class Book:
 
 
 def _kind(raw: RawRow) -> str:
+    """The kind of trade a row says it is, or an empty text."""
     return str(raw.values.get("type", "")).strip().lower()
 
 
@@ -84,22 +84,19 @@ def _missing_columns(table: Table, file: str) -> dict[str, tuple[InputError, ...
     """By kind of trade, one error for each column that the kind needs and the header lacks."""
     if table.header is None:
         return {}
+    unknown = set(table.header) - set(COLUMNS)
     missing = {}
-    for kind, count in Counter(map(_kind, table.rows)).items():
-        wanted = [*_required(TRADE_TYPES[kind]), "type"] if kind in TRADE_TYPES else ["type"]
-        absent = [column for column in wanted if column not in table.header]
-        trades = f"{count} {kind} trade{'s'[: count > 1]}".replace("  ", " ")
+    for kind in dict.fromkeys(map(_kind, table.rows)):
+        needed = _required(TRADE_TYPES[kind]) if kind in TRADE_TYPES else ("type",)
+        whom = f"{kind} trades need it" if kind else "every trade needs it"
+        message = f"the header has no such column, and {whom}"
         missing[kind] = tuple(
             InputError(
-                file,
-                table.header_line,
-                None,
-                column,
-                "",
-                f"the header has no such column, and {trades} need{'s'[: count == 1]} it",
-                f"{closest(column, set(table.header) - set(COLUMNS))}add the column to the header",
+                *(file, table.header_line, None, column, "", message),
+                remedy=f"{closest(column, unknown)}add the column to the header",
             )
-            for column in absent
+            for column in needed
+            if column not in table.header
         )
     return missing
 
@@ -165,6 +162,7 @@ def _says_nothing(name: str, value: object) -> bool:
 
 
 def _error(problem: Problem, raw: RawRow, file: str) -> InputError:
+    """A problem of a row, with its place."""
     column = str(problem.path[0]) if problem.path else ""
     line, cell = raw.place(column)
     return InputError(file, line, cell, column, problem.value, problem.message, problem.remedy)

@@ -77,16 +77,16 @@ def _parse(value: object, text: bool, remedy: str) -> tuple[str, float]:
 
 
 def _days(value: object) -> int:
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
-    if not whole or not 0 <= value <= 36525:
-        raise problem(
-            f"{show(value)} is not a number of days",
-            "give whole calendar days from the as-of date, from 0 to 36525",
-        )
-    return int(value)
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    if real and value in range(36526):
+        return int(value)
+    remedy = "give whole calendar days from the as-of date, from 0 to 36525"
+    raise problem(f"{show(value)} is not a number of days", remedy)
 
 
 def _iso_date(value: object) -> date:
+    if type(value) is date:
+        return value
     remedy = "give an ISO 8601 date, YYYY-MM-DD, such as 2003-03-15"
     if not isinstance(value, str) or not _DATE.fullmatch(value):
         raise problem(f"{show(value)} is not a date of the form YYYY-MM-DD", remedy)

@@ -43,12 +43,12 @@ def parse_json(text: str, file: str) -> object:
     """The value of a JSON text; raises `UnreadableFile` for bad syntax or a key given twice."""
 
     def unique(pairs):
-        keys = [key for key, _ in pairs]
-        for key in keys:
-            if keys.count(key) > 1:
-                message = f"the key {show(key)} stands twice in one object"
-                raise unreadable(file, message, "keep one of them", place=_second(text, key))
-        return dict(pairs)
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            key = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+            message = f"the key {show(key)} stands twice in one object"
+            raise unreadable(file, message, "keep one of them", place=_second(text, key))
+        return found
 
     try:
         return json.loads(text, object_pairs_hook=unique)

@@ -104,7 +104,7 @@ def _csv_row(number: int, line: str, header: tuple[str, ...]) -> RawRow:
             remedy = "give one cell for each column; quote a cell that holds a comma"
             problem = Problem((), show(line), message, remedy)
     named = zip(header, cells, strict=False)
-    values = {name: cell for name, cell in named if cell and _is_ours(name)}
+    values: dict[str, object] = {name: cell for name, cell in named if cell and _is_ours(name)}
     return RawRow(number, values, place, True, problem)
 
 
@@ -132,14 +132,20 @@ def _read_json(text: str, file: str) -> Table:
 
 def _element_lines(text: str) -> Iterator[int]:
     """The line on which each element of a valid top-level JSON list begins."""
-    decoder, between = json.JSONDecoder(), re.compile(r"[\s,]*")
-    end, line = 0, 1
-    start = between.match(text, text.index("[") + 1).end()
+    decoder, counted, line = json.JSONDecoder(), 0, 1
+    start = _next(text, text.index("[") + 1)
     while text[start] != "]":
-        line += text.count("\n", end, start)
+        line += text.count("\n", counted, start)
         yield line
-        line += text.count("\n", start, end := decoder.raw_decode(text, start)[1])
-        start = between.match(text, end).end()
+        counted = start
+        start = _next(text, decoder.raw_decode(text, start)[1])
+
+
+def _next(text: str, start: int) -> int:
+    """The first position from `start` on that is neither white space nor a comma."""
+    while text[start] in " \t\r\n,":
+        start += 1
+    return start
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """Validate a value by a pydantic model; what is wrong comes back as a list, not an exception."""
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -68,7 +68,7 @@ def _owner(model: type[BaseModel], path: tuple[str | int, ...]) -> type[BaseMode
     return model
 
 
-def _at(data: object, path: tuple[str | int, ...]) -> object:
+def _at(data: Any, path: tuple[str | int, ...]) -> object:
     """The value at a path, or its nearest ancestor present."""
     for part in path:
         try:

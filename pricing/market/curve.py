@@ -33,3 +33,7 @@ class ZeroCurve(eqx.Module):
     def discount(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
         """The discount factor `exp(-z(t) t)` to time `t` (years; scalar or array)."""
         return jnp.exp(-self.zero_rate(t) * as_floats(t))
+
+    def shifted(self, rate: Num[ArrayLike, ""]) -> "ZeroCurve":
+        """The curve with every zero rate up by `rate` (per 1.00)."""
+        return ZeroCurve(self.times, self.zero_rates + rate)

@@ -54,7 +54,7 @@ class CurveRecord(_Record):
 
     def rates(self) -> list[float]:
         """One zero rate for each pillar."""
-        return [self.zero_rate] if self.zero_rates is None else self.zero_rates
+        return [self.zero_rate] if self.zero_rate is not None else self.zero_rates or []
 
 
 class ImpliedVolsRecord(_Record):
@@ -112,7 +112,7 @@ def pillar_dates(
     if dates is None and offsets is None:
         raise problem(f"needs {label} or days", f"give {label} (dates) or days from the as-of date")
     if dates is None:
-        dates, label = [asof + timedelta(days=offset) for offset in offsets], "days"
+        dates, label = [asof + timedelta(days=offset) for offset in offsets or ()], "days"
     elif offsets is not None:
         _same_length(offsets, dates, "days", "number of days", label)
         for index, (pillar, offset) in enumerate(zip(dates, offsets, strict=True)):

@@ -40,6 +40,10 @@ class VolSurface(eqx.Module):
         variance = (1 - in_time) * total_variance(early) + in_time * total_variance(late)
         return jnp.sqrt(variance / t)
 
+    def shifted(self, vol: Num[ArrayLike, ""]) -> "VolSurface":
+        """The surface with every vol up by `vol` (per 1.00)."""
+        return VolSurface(self.expiries, self.strikes, self.vols + vol)
+
 
 class SwaptionVols(eqx.Module):
     """Quoted vols of at-the-money European swaptions.

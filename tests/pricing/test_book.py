@@ -1,0 +1,182 @@
+"""The book: what is read from CSV and JSON, and what the market can serve."""
+
+import json
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+import pricing.samples
+from pricing.book import Book
+from pricing.ingestion.trades import BarrierTrade, DigitalTrade, EuropeanTrade
+from pricing.market import Market
+from pricing.samples import make_book
+
+SAMPLES = Path(next(iter(pricing.samples.__path__)))
+HEADER = (
+    "id,type,underlying,quantity,option,strike,expiry,barrier,barrier_type,rebate,payout,amount"
+)
+GOOD = "E1,european,DAX,2,call,4400,2003-03-18,,,,,"
+
+
+@pytest.fixture(scope="module")
+def market():
+    return Market.read(SAMPLES / "dax_2002-07-05.json")
+
+
+def test_the_committed_book_is_what_its_script_writes():
+    assert (SAMPLES / "dax_book.csv").read_text(encoding="utf-8") == make_book.text()
+
+
+def test_the_sample_book_holds_every_kind_of_trade(market):
+    book = Book.read(SAMPLES / "dax_book.csv")
+    trades, errors = book.check(market)
+    assert (book.errors, errors) == ((), ())
+    assert [trade.id for trade in trades] == [row.id for row in book.rows]
+    counts = {kind: sum(trade.type == kind for trade in trades) for kind in make_book.COUNTS}
+    assert counts == make_book.COUNTS
+    barriers = [trade for trade in trades if isinstance(trade, BarrierTrade)]
+    assert len({(trade.barrier_type, trade.option) for trade in barriers}) == 8
+    assert all(abs(trade.barrier / 4468.17 - 1) > 0.03 for trade in barriers)
+    assert min(trade.expiry for trade in barriers) >= date(2002, 8, 4)
+    digitals = [trade for trade in trades if isinstance(trade, DigitalTrade)]
+    assert len({(trade.payout, trade.option) for trade in digitals}) == 4
+    listed = sum(trade.expiry in make_book.LISTED for trade in trades)
+    assert listed == len(trades) // 2
+    assert {trade.quantity > 0 for trade in trades} == {True, False}
+
+
+def test_cells_become_values_with_defaults():
+    lines = [
+        HEADER,
+        " E1 , European , DAX , -2.5 , CALL , 4.4e3 , 2003-03-18 ,,,,,",
+        "",
+        "D1,digital,DAX,,put,4400,2003-03-18,,,,,",
+        "D2,digital,DAX,0,put,4400,2003-03-18,,,,Asset,2",
+        ",,,,,,,,,,,",
+        'B1,BARRIER,DAX,1,call,4400,2003-03-18,"4000",Down and out,,,',
+    ]
+    book = Book.from_text("\r\n".join(lines))
+    assert book.errors == ()
+    expiry = date(2003, 3, 18)
+    common = {"underlying": "DAX", "expiry": expiry, "strike": 4400.0}
+    assert book.trades == (
+        EuropeanTrade(id="E1", line=2, quantity=-2.5, option="call", **common),
+        DigitalTrade(id="D1", line=4, option="put", payout="cash", amount=1.0, **common),
+        DigitalTrade(
+            id="D2", line=5, quantity=0.0, option="put", payout="asset", amount=2.0, **common
+        ),
+        BarrierTrade(
+            id="B1",
+            line=7,
+            option="call",
+            barrier=4000.0,
+            rebate=0.0,
+            quantity=1.0,
+            barrier_type="down-and-out",
+            **common,
+        ),
+    )
+
+
+def test_neutral_values_and_columns_of_others_do_no_harm():
+    text = (
+        f"{HEADER},averaging_dates,notional,desk\nE1,european,DAX,1,put,1,2003-01-01,,,0,cash,1,,,A"
+    )
+    book = Book.from_text(text)
+    assert book.errors == ()
+    assert len(book.trades) == 1
+
+
+def test_a_trade_names_its_type():
+    book = Book.from_text(f"{HEADER}\n{GOOD}")
+    assert [trade.type for trade in book.trades] == [row.type for row in book.rows] == ["european"]
+
+
+def test_json_gives_the_same_trades_as_csv(tmp_path):
+    rows = [
+        {"id": 7, "type": "european", "underlying": "DAX", "option": "call", "strike": 4400},
+        {"id": "D1", "type": "digital", "underlying": "DAX", "option": "put", "strike": 4400.5},
+    ]
+    rows = [row | {"expiry": "2003-03-18", "rebate": None, "quantity": -1} for row in rows]
+    path = tmp_path / "trades.json"
+    path.write_text(json.dumps(rows, indent=2), encoding="utf-8")
+    header = ",".join(rows[0])
+    cells = [",".join("" if cell is None else str(cell) for cell in row.values()) for row in rows]
+    by_csv = Book.from_text("\n".join([header, *cells]))
+    by_json = Book.read(path)
+    assert by_json.errors == by_csv.errors == ()
+    plain = [[trade.model_dump(exclude={"line"}) for trade in b.trades] for b in (by_json, by_csv)]
+    assert plain[0] == plain[1]
+    assert [trade.line for trade in by_json.trades] == [2, 12]
+
+
+def test_bad_rows_keep_their_place():
+    lines = [HEADER, GOOD, GOOD.replace("E1", "E2").replace("4400", "-1"), GOOD.replace("E1", "E3")]
+    book = Book.from_text("\n".join(lines))
+    assert [trade.id for trade in book.trades] == ["E1", "E3"]
+    assert [(row.id, row.type, row.trade is None) for row in book.rows] == [
+        ("E1", "european", False),
+        ("E2", "european", True),
+        ("E3", "european", False),
+    ]
+    assert book.rows[1].errors == book.errors
+
+
+def test_the_readme_message():
+    bad = GOOD.replace("4400", "-1")
+    (error,) = Book.from_text("\n" * 15 + f"{HEADER}\n{bad}").errors
+    assert str(error) == (
+        "trades.csv:17: column 'strike': -1 is not a positive number; give a strike > 0"
+    )
+
+
+def test_a_missing_column_is_reported_once_for_each_kind_that_needs_it():
+    header = "id,type,underlying,option,strike,expiry"
+    rest = "DAX,call,4400,2003-03-18"
+    lines = [header, f"E1,european,{rest}", f"B1,barrier,{rest}", f"B2,barrier,{rest}"]
+    book = Book.from_text("\n".join(lines))
+    assert [(error.line, error.field) for error in book.errors] == [
+        (1, "barrier"),
+        (1, "barrier_type"),
+    ]
+    assert [trade.id for trade in book.trades] == ["E1"]
+    assert [row.errors for row in book.rows] == [(), book.errors, book.errors]
+
+
+def test_an_unclosed_quote_spoils_one_row():
+    lines = [HEADER, '"' + GOOD, GOOD.replace("E1", "E2")]
+    book = Book.from_text("\n".join(lines))
+    assert [trade.id for trade in book.trades] == ["E2"]
+    assert [error.line for error in book.errors] == [2]
+
+
+def test_what_the_market_cannot_serve_is_set_aside(market):
+    lines = [
+        HEADER,
+        GOOD,
+        GOOD.replace("E1", "E2").replace("DAX", "DXA"),
+        GOOD.replace("E1", "E3").replace("2003-03-18", "2002-07-05"),
+    ]
+    book = Book.from_text("\n".join(lines))
+    trades, errors = book.check(market)
+    assert book.errors == ()
+    assert [trade.id for trade in trades] == ["E1"]
+    assert [(error.line, error.column, error.field) for error in errors] == [
+        (3, 3, "underlying"),
+        (4, 7, "expiry"),
+    ]
+    assert "did you mean 'DAX'" in errors[0].remedy
+    assert "as-of date 2002-07-05" in errors[1].message
+    checked = book.checked(market)
+    assert [row.id for row in checked.rows] == ["E1", "E2", "E3"]
+    assert [row.errors for row in checked.rows] == [(), errors[:1], errors[1:]]
+
+
+def test_a_trade_on_a_bad_equity_says_what_is_bad():
+    text = (SAMPLES / "dax_2002-07-05.json").read_text(encoding="utf-8")
+    market = Market.from_text(text.replace("4468.17", "-1"))
+    (error,) = Book.from_text(f"{HEADER}\n{GOOD}").check(market)[1]
+    assert "left out" in error.message
+    assert "correct market.json:" in error.remedy
+    assert "equities.DAX.spot" in error.remedy
