@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import yaml
@@ -9,6 +10,10 @@ import yaml
 from .errors import InputError, UnreadableFile, show
 
 Place = tuple[int | None, int | None]
+_FOREIGN_TO_YAML = re.compile(
+    r"(\\u[dD][89a-fA-F]..|[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff])|\\."
+)
+"""What JSON allows and YAML does not, or takes for a line break: surrogates, control characters."""
 
 
 def unreadable(file: str, message: str, remedy: str, *, place: Place = (None, None), field=""):
@@ -86,8 +91,10 @@ class Locator:
 def _compose(text: str) -> yaml.Node | None:
     """The YAML nodes of a JSON text, with marks; None where YAML cannot read it."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:  # a tab in valid JSON can only be white space, which YAML wants as blanks
-        return yaml.compose(text.replace("\t", " "), Loader=loader)
+    text = text.replace("\t", " ")  # outside strings, where JSON has no tabs
+    text = _FOREIGN_TO_YAML.sub(lambda match: "?" * len(match[0]) if match[1] else match[0], text)
+    try:
+        return yaml.compose(text, Loader=loader)
     except (yaml.YAMLError, RecursionError):
         return None
 

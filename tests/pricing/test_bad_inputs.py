@@ -1,0 +1,387 @@
+"""Bad inputs: each is reported with its file, line, field and remedy, and the rest stays usable."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pricing.book import Book
+from pricing.ingestion import UnreadableFile
+from pricing.market import Market
+
+MARKET = """\
+{
+ "asof": "2002-07-05",
+ "currency": "EUR",
+ "curves": {
+  "EUR": {
+   "day_count": "ACT/365",
+   "dates": ["2002-07-05", "2003-07-05"],
+   "zero_rates": [0.03, 0.04]
+  },
+  "CHF": {"zero_rate": 0.02}
+ },
+ "equities": {
+  "DAX": {
+   "curve": "EUR",
+   "spot": 4468.17,
+   "dividend_yield": 0.01,
+   "implied_vols": {
+    "expiries": ["2002-12-17", "2003-06-15"],
+    "days": [165, 345],
+    "strikes": [4000.0, 4500.0, 5000.0],
+    "vols_by_expiry": [
+     [0.31, 0.28, 0.26],
+     [0.29, 0.27, 0.25]
+    ]
+   }
+  },
+  "SMI": {
+   "curve": "CHF",
+   "spot": 5000.0,
+   "implied_vols": {"days": [90], "strikes": [5000.0], "vols_by_expiry": [[0.2]]}
+  }
+ },
+ "swaption_vols": {
+  "expiries_years": [1, 2],
+  "tenors_years": [5],
+  "vols_by_expiry": [[0.11], [0.12]]
+ }
+}
+"""
+DAX, EUR = "equities.DAX", "curves.EUR"
+VOLS = f"{DAX}.implied_vols"
+EQUITY = MARKET[MARKET.index('"DAX": {') : MARKET.index(',\n  "SMI"')]
+SURFACE = EQUITY[EQUITY.index(',\n   "implied_vols"') : EQUITY.rindex("\n  }")]
+
+# old text, new text, text on the line to be reported, field, piece of the remedy
+MARKET_CASES = {
+    "a negative spot": ("4468.17", "-1", '"spot": -1', f"{DAX}.spot", "spot > 0"),
+    "a zero spot": ("4468.17", "0", '"spot": 0', f"{DAX}.spot", "spot > 0"),
+    "a spot as text": ("4468.17", '"4468"', '"spot": "4', f"{DAX}.spot", "spot > 0"),
+    "a boolean spot": ("4468.17", "true", '"spot": true', f"{DAX}.spot", "spot > 0"),
+    "a spot of null": ("4468.17", "null", '"spot": null', f"{DAX}.spot", "spot > 0"),
+    "an infinite spot": ("4468.17", "1e400", "1e400", f"{DAX}.spot", "spot > 0"),
+    "an overlong spot": ("4468.17", "1" * 400, "1111", f"{DAX}.spot", "spot > 0"),
+    "no spot": ('"spot": 4468.17,', "", '"DAX": {', f"{DAX}.spot", "give spot, the price"),
+    "a yield in percent": ("0.01,", "1.5,", "1.5,", f"{DAX}.dividend_yield", "1 % is 0.01"),
+    "a misspelt field": (
+        *("dividend_yield", "divdend_yield", "divdend_yield"),
+        *(f"{DAX}.divdend_yield", "did you mean 'dividend_yield'"),
+    ),
+    "an equity that is a number": (EQUITY, '"DAX": 7', '"DAX": 7', DAX, "braces"),
+    "no implied vols": (SURFACE, "", '"DAX": {', VOLS, "expiries, strikes and vols_by_expiry"),
+    "an unknown curve": ('"curve": "EUR"', '"curve": "EU"', '"EU"', f"{DAX}.curve", "mean 'EUR'"),
+    "a NaN vol": ("0.28,", "NaN,", "NaN", f"{VOLS}.vols_by_expiry.0.1", "give a vol > 0"),
+    "a negative vol": ("0.27,", "-0.27,", "-0.27", f"{VOLS}.vols_by_expiry.1.1", "give a vol > 0"),
+    "a vol of zero": (
+        "0.27,",
+        "0.0,",
+        "[0.29, 0.0",
+        f"{VOLS}.vols_by_expiry.1.1",
+        "give a vol > 0",
+    ),
+    "a vol in percent": ("0.27,", "27,", "27,", f"{VOLS}.vols_by_expiry.1.1", "1 % is 0.01"),
+    "a vol as text": ("0.27,", '"0.27",', '"0.27"', f"{VOLS}.vols_by_expiry.1.1", "give a vol"),
+    "a short row of vols": (", 0.25]", "]", "[0.29", f"{VOLS}.vols_by_expiry.1", "for each strike"),
+    "a row too few": (
+        *(",\n     [0.29, 0.27, 0.25]", "", '"vols_by_expiry": [\n'),
+        *(f"{VOLS}.vols_by_expiry", "one row of vols for each expiry"),
+    ),
+    "vols that are no matrix": (
+        *("[0.29, 0.27, 0.25]", "0.29", "     0.29"),
+        *(f"{VOLS}.vols_by_expiry.1", "square brackets"),
+    ),
+    "unsorted strikes": ("4500.0", "3500.0", "3500.0", f"{VOLS}.strikes.1", "increasing order"),
+    "a strike twice": ("4500.0", "4000.0", '"strikes"', f"{VOLS}.strikes.1", "keep one"),
+    "a negative strike": ("4000.0", "-4000.0", '"strikes"', f"{VOLS}.strikes.0", "strike > 0"),
+    "no strikes": (
+        "[4000.0, 4500.0, 5000.0]",
+        "[]",
+        '"strikes"',
+        f"{VOLS}.strikes",
+        "at least one",
+    ),
+    "an expiry that is no day": (
+        *("2002-12-17", "2002-02-30", '"expiries"', f"{VOLS}.expiries.0", "ISO 8601"),
+    ),
+    "days that do not fit": ("165", "166", '"days"', f"{VOLS}.days.0", "correct one of the two"),
+    "half a day": ("165", "165.5", '"days"', f"{VOLS}.days.0", "whole calendar days"),
+    "too many days": ("345]", "345, 400]", '"days"', f"{VOLS}.days", "number of days for each"),
+    "an expiry on the as-of date": (
+        *('"expiries": ["2002-12-17", "2003-06-15"],\n    "days": [165,', '"days": [0,'),
+        *('"days": [0,', f"{VOLS}.days.0", "from 2002-07-06 on"),
+    ),
+    "a rate in percent": ("0.04]", "4.0]", '"zero_rates"', f"{EUR}.zero_rates.1", "1 % is 0.01"),
+    "an infinite rate": ("0.04]", "Infinity]", '"zero_rates"', f"{EUR}.zero_rates.1", "rate >= -1"),
+    "a rate too few": (
+        "[0.03, 0.04]",
+        "[0.03]",
+        '"zero_rates"',
+        f"{EUR}.zero_rates",
+        "each pillar",
+    ),
+    "a pillar twice": ('"2003-07-05"', '"2002-07-05"', '"dates"', f"{EUR}.dates.1", "keep one"),
+    "unsorted pillars": ('"2003-07-05"', '"2002-07-04"', '"dates"', f"{EUR}.dates.1", "sort dates"),
+    "a pillar in the past": ('["2002-07-05"', '["2002-07-04"', '"dates"', f"{EUR}.dates.0", "on"),
+    "no pillars": ('"dates": ["2002-07-05", "2003-07-05"],', "", '"EUR": {', EUR, "give dates"),
+    "no rates": (',\n   "zero_rates": [0.03, 0.04]', "", '"EUR": {', EUR, "one flat zero_rate"),
+    "another day count": ("ACT/365", "30/360", "30/360", f"{EUR}.day_count", "ACT/365"),
+}
+
+
+def line_of(text, marker):
+    assert marker in text
+    return text[: text.index(marker)].count("\n") + 1
+
+
+@pytest.mark.parametrize("case", MARKET_CASES)
+def test_a_bad_part_of_a_market_is_reported_and_left_out(case):
+    old, new, marker, field, remedy = MARKET_CASES[case]
+    assert MARKET.count(old) >= 1
+    text = MARKET.replace(old, new, 1)
+    market = Market.from_text(text, "market.json")
+    error = market.errors[0]
+    assert (error.file, error.field) == ("market.json", field)
+    assert error.line == line_of(text, marker)
+    assert remedy in error.remedy
+    assert str(error).startswith(f"market.json:{error.line}: field {field!r}: ")
+    assert "\n" not in str(error)
+    assert set(market.equities) == {"SMI"}
+    assert "CHF" in market.curves
+    assert market.swaption_vols is not None
+    assert "EQUITY/PRICE/SMI" in dict(market.flat_quotes())
+
+
+def test_the_market_of_these_cases_is_good():
+    market = Market.from_text(MARKET)
+    assert market.errors == ()
+    assert set(market.equities) == {"DAX", "SMI"}
+
+
+def test_an_equity_goes_with_its_curve():
+    market = Market.from_text(MARKET.replace("0.04]", "NaN]"))
+    assert [error.field for error in market.errors] == [f"{EUR}.zero_rates.1", f"{DAX}.curve"]
+    assert market.errors[1].remedy == "correct the curve"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "remedy"),
+    [
+        ('"curves": {', '"curves": 3, "swap": {', "curves", "in braces"),
+        ('"equities": {', '"equites": {', "equites", "did you mean 'equities'"),
+        ('"currency": "EUR"', '"currency": 5', "currency", "ISO code"),
+        ("[1, 2]", "[2, 1]", "swaption_vols.expiries_years.1", "increasing order"),
+        ("[0.12]", "[0.12, 0.13]", "swaption_vols.vols_by_expiry.1", "for each tenor"),
+    ],
+)
+def test_a_bad_top_level_is_reported(old, new, field, remedy):
+    text = MARKET.replace(old, new, 1)
+    error = Market.from_text(text).errors[0]
+    assert (error.line, error.field) == (line_of(text, new), field)
+    assert remedy in error.remedy
+
+
+HEADER = (
+    "id,type,underlying,quantity,option,strike,expiry,barrier,barrier_type,rebate,payout,amount"
+)
+EUROPEAN = "X,european,DAX,1,call,4400,2003-03-18,,,,,"
+DIGITAL = "X,digital,DAX,1,call,4400,2003-03-18,,,,cash,10"
+BARRIER = "X,barrier,DAX,1,call,4400,2003-03-18,4000,down-and-out,5,,"
+
+# good row, old text, new text, column, piece of the remedy
+ROW_CASES = {
+    "an unknown type": (EUROPEAN, "european", "eurpean", "type", "did you mean 'european'"),
+    "no type": (EUROPEAN, "european", "", "type", "european, digital, barrier"),
+    "no id": (EUROPEAN, "X,", ",", "id", "give an id"),
+    "an id twice": (EUROPEAN, "X,", "A,", "id", "id of its own"),
+    "no underlying": (EUROPEAN, "DAX", " ", "underlying", "give an underlying"),
+    "a negative strike": (EUROPEAN, "4400", "-1", "strike", "give a strike > 0"),
+    "a strike of zero": (EUROPEAN, "4400", "0", "strike", "give a strike > 0"),
+    "a strike of NaN": (EUROPEAN, "4400", "nan", "strike", "give a strike > 0"),
+    "an infinite strike": (EUROPEAN, "4400", "inf", "strike", "give a strike > 0"),
+    "an overflowing strike": (EUROPEAN, "4400", "1e400", "strike", "give a strike > 0"),
+    "a strike in words": (EUROPEAN, "4400", "ATM", "strike", "decimal point"),
+    "a decimal comma": (EUROPEAN, "4400", '"4400,5"', "strike", "decimal point"),
+    "an underscore": (EUROPEAN, "4400", "4_400", "strike", "thousands separator"),
+    "no strike": (EUROPEAN, "4400", "", "strike", "give a strike > 0"),
+    "a day that is none": (EUROPEAN, "2003-03-18", "2003-02-30", "expiry", "ISO 8601"),
+    "an American date": (EUROPEAN, "2003-03-18", "03/15/2003", "expiry", "YYYY-MM-DD"),
+    "a date without hyphens": (EUROPEAN, "2003-03-18", "20030318", "expiry", "YYYY-MM-DD"),
+    "a date with a time": (EUROPEAN, "2003-03-18", "2003-03-18T00:00", "expiry", "YYYY-MM-DD"),
+    "no expiry": (EUROPEAN, "2003-03-18", "", "expiry", "give an expiry"),
+    "an unknown option": (EUROPEAN, "call", "straddle", "option", "call, put"),
+    "a quantity of NaN": (EUROPEAN, ",1,", ",NaN,", "quantity", "finite number"),
+    "a quantity in words": (EUROPEAN, ",1,", ",one,", "quantity", "finite number"),
+    "too few cells": (EUROPEAN, ",,,,,", "", "", "one cell for each column"),
+    "too many cells": (EUROPEAN, ",,,,,", ",,,,,,5", "", "one cell for each column"),
+    "semicolons in a row": (EUROPEAN, ",", ";", "", "one cell for each column"),
+    "an open quote": (EUROPEAN, "DAX", '"DAX', "", "close every quote"),
+    "a barrier on a European": (EUROPEAN, "18,,", "18,4000,", "barrier", "leave it empty"),
+    "a foreign column": (f"{EUROPEAN},", ",,,,,,", ",,,,,,7", "notional", "leave it empty"),
+    "an unknown payout": (DIGITAL, "cash", "stock", "payout", "cash, asset"),
+    "a negative amount": (DIGITAL, ",10", ",-10", "amount", "amount > 0"),
+    "a negative rebate": (BARRIER, ",5,", ",-5,", "rebate", "rebate >= 0"),
+    "a barrier of zero": (BARRIER, "4000", "0", "barrier", "barrier > 0"),
+    "a negative barrier": (BARRIER, "4000", "-4000", "barrier", "barrier > 0"),
+    "no barrier": (BARRIER, "4000", "", "barrier", "barrier > 0"),
+    "an unknown barrier type": (BARRIER, "down-and-out", "sideways", "barrier_type", "up-and-in"),
+    "no barrier type": (BARRIER, "down-and-out", "", "barrier_type", "down-and-out"),
+}
+
+
+@pytest.mark.parametrize("case", ROW_CASES)
+def test_a_bad_row_is_reported_and_set_aside(case):
+    good, old, new, column, remedy = ROW_CASES[case]
+    header = f"{HEADER},notional" if good.endswith(",,,,,,") else HEADER
+    blank = "," * (header.count(",") - HEADER.count(","))
+    row = good.replace(old, new) if old in (",", ";") else good.replace(old, new, 1)
+    neighbours = [EUROPEAN.replace("X", name) + blank for name in "AB"]
+    book = Book.from_text("\n".join([header, neighbours[0], "", row, neighbours[1]]), "trades.csv")
+    error = book.errors[0]
+    assert (error.file, error.line, error.field) == ("trades.csv", 4, column)
+    assert error.column == (header.split(",").index(column) + 1 if column else None)
+    assert remedy in error.remedy
+    place = f"trades.csv:4: column {column!r}: " if column else "trades.csv:4: "
+    assert str(error).startswith(place)
+    assert [trade.id for trade in book.trades] == ["A", "B"]
+    assert [row.trade is None for row in book.rows] == [False, True, False]
+    assert book.rows[1].errors == book.errors
+
+
+def test_a_misspelt_column_is_not_passed_over():
+    book = Book.from_text(
+        "id,type,underlying,option,strike,expiry,barier\n" + EUROPEAN[:34] + ",,9"
+    )
+    assert book.errors
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "remedy"),
+    [
+        ({"strike": "4400"}, "strike", "give a strike > 0"),
+        ({"strike": True}, "strike", "give a strike > 0"),
+        ({"strike": [1]}, "strike", "give a strike > 0"),
+        ({"strike": float("nan")}, "strike", "give a strike > 0"),
+        ({"id": None}, "id", "give an id"),
+        ({"id": False}, "id", "not empty"),
+        ({"type": 3}, "type", "european, digital, barrier"),
+        ({"option": 1}, "option", "call, put"),
+        ({"expiry": 20030318}, "expiry", "YYYY-MM-DD"),
+        ({"stirke": 1}, "stirke", "did you mean 'strike'"),
+    ],
+)
+def test_a_bad_object_is_reported_and_set_aside(change, field, remedy):
+    names = ("id", "type", "underlying", "quantity", "option", "strike", "expiry")
+    good = dict(zip(names, ("A", "european", "DAX", 1, "call", 4400, "2003-03-18"), strict=True))
+    bad = json.dumps(good | {"id": "X"} | change, indent=1)
+    text = f"[{json.dumps(good)},\n{bad},\n7]"
+    book = Book.from_text(text, "trades.json")
+    error = book.errors[0]
+    assert (error.file, error.field) == ("trades.json", field)
+    assert error.line == 1 + line_of(bad, f'"{field}": ')
+    assert remedy in error.remedy
+    assert [trade.id for trade in book.trades] == ["A"]
+    assert "is not an object" in book.errors[-1].message
+
+
+UNREADABLE = {
+    "an empty file": (b"", "is empty", None),
+    "white space": (b" \n\n ", "is empty", None),
+    "no text": (b'{"asof": "\xff"}', "is not UTF-8", 1),
+    "UTF-16": ('{"a": 1}'.encode("utf-16"), "is not UTF-8", 1),
+}
+UNREADABLE_MARKETS = UNREADABLE | {
+    "no JSON": (b'{\n"asof": 2002-07-05}', "is not JSON", 2),
+    "a cut file": (MARKET[:300].encode(), "is not JSON", None),
+    "a list": (b"\n[1, 2]", "a market is not [1, 2]", None),
+    "no as-of date": (b'{"curves": {}}', "is missing", 1),
+    "a bad as-of date": (b'{\n"asof": "5 July 2002"}', "not a date", 2),
+    "a key twice": (b'{"asof": 1,\n"curves": {"EUR": 1,\n "EUR": 2}}', "stands twice", 3),
+    "deep nesting": (b"[" * 100_000, "is nested too deeply", None),
+    "a long number": (b'{"asof": ' + b"1" * 5000 + b"}", "is not JSON", None),
+}
+UNREADABLE_BOOKS = UNREADABLE | {
+    "semicolons": (HEADER.replace(",", ";").encode(), "separated by semicolons", 1),
+    "tabs": (HEADER.replace(",", "\t").encode(), "separated by tabs", 1),
+    "no header": (EUROPEAN.encode(), "is no header", 1),
+    "a column twice": (f"{HEADER},strike".encode(), "'strike' stands twice", 1),
+    "commas only": (b",,,\n,,", "has no header", None),
+}
+
+
+def unreadable(read, path, content, message, line):
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UnreadableFile) as caught:
+        read(path)
+    error = caught.value.error
+    assert error.file == str(path)
+    assert message in error.message
+    assert error.remedy
+    assert line is None or error.line == line
+    assert str(caught.value) == str(error)
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("case", UNREADABLE_MARKETS)
+def test_an_unreadable_market_raises(case, tmp_path):
+    unreadable(Market.read, tmp_path / "market.json", *UNREADABLE_MARKETS[case])
+
+
+@pytest.mark.parametrize("case", UNREADABLE_BOOKS)
+def test_an_unreadable_book_raises(case, tmp_path):
+    unreadable(Book.read, tmp_path / "trades.csv", *UNREADABLE_BOOKS[case])
+
+
+def test_a_json_book_that_is_no_list_raises(tmp_path):
+    unreadable(Book.read, tmp_path / "t.json", b'{"id": 1}', "a book is not", None)
+
+
+@pytest.mark.parametrize("read", [Market.read, Book.read])
+def test_a_path_without_a_file_raises(read, tmp_path):
+    unreadable(read, tmp_path / "nothing", None, "there is no such file", None)
+    unreadable(read, tmp_path, None, "is a directory", None)
+    with pytest.raises(UnreadableFile, match="cannot be read"):
+        read("a\0b")
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+JSON = st.recursive(SCALARS, lambda x: st.lists(x) | st.dictionaries(st.text(max_size=3), x))
+
+
+def paths(value, path=()):
+    yield path
+    if isinstance(value, dict | list):
+        keys = value if isinstance(value, dict) else range(len(value))
+        for key in keys:
+            yield from paths(value[key], (*path, key))
+
+
+@settings(derandomize=True, max_examples=150, deadline=None, database=None)
+@given(path=st.sampled_from([p for p in paths(json.loads(MARKET)) if p]), value=JSON)
+def test_no_value_in_a_market_makes_a_traceback(path, value):
+    document = json.loads(MARKET)
+    parent = document
+    for key in path[:-1]:
+        parent = parent[key]
+    parent[path[-1]] = value
+    try:
+        market = Market.from_text(json.dumps(document, indent=1))
+    except UnreadableFile as error:
+        assert path[0] == "asof", error
+    else:
+        assert all(error.line and error.remedy for error in market.errors)
+
+
+@settings(derandomize=True, max_examples=150, deadline=None, database=None)
+@given(
+    column=st.integers(0, 11), cell=st.text(max_size=8), good=st.sampled_from([EUROPEAN, BARRIER])
+)
+def test_no_cell_in_a_book_makes_a_traceback(column, cell, good):
+    cells = good.split(",")
+    cells[column] = cell
+    book = Book.from_text("\n".join([HEADER, ",".join(cells), EUROPEAN.replace("X", "last")]))
+    assert book.rows[-1].id == "last"
+    assert all(error.line and error.remedy for error in book.errors)
