@@ -1,0 +1,9 @@
+from .calibrate import Calibration as Calibration
+from .calibrate import calibrate as calibrate
+from .levenberg_marquardt import levenberg_marquardt as levenberg_marquardt
+from .objectives import AbstractObjective as AbstractObjective
+from .objectives import ImpliedVolError as ImpliedVolError
+from .results import RESULTS as RESULTS
+from .transforms import Exp as Exp
+from .transforms import Identity as Identity
+from .transforms import Tanh as Tanh

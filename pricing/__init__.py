@@ -1,0 +1,12 @@
+from .greeks import Greeks as Greeks
+from .greeks import greeks as greeks
+from .methods import ClosedForm as ClosedForm
+from .methods import Fourier as Fourier
+from .models import BlackScholes as BlackScholes
+from .models import Heston as Heston
+from .price import Valuation as Valuation
+from .price import price as price
+from .products import Barrier as Barrier
+from .products import Digital as Digital
+from .products import European as European
+from .results import RESULTS as RESULTS

@@ -1,0 +1,116 @@
+"""The verb: which parameters make a model agree with quotes?"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+from pricing.market import VolSurface
+from pricing.models import AbstractModel
+from rich.progress import Progress
+
+from .levenberg_marquardt import levenberg_marquardt
+from .objectives import AbstractObjective, ImpliedVolError
+from .problem import Problem, Search, identification
+from .results import RESULTS
+from .starts import random_starts
+from .transforms import AbstractTransform, parameters_of
+
+_STEPS_A_REFRESH = 5
+
+
+class Calibration(eqx.Module):
+    """A fitted model, its residuals (model less market, per 1.00 vol) and why the fit ended.
+
+    stats: steps; sum_squared_vol_points, the sum over quotes of (100 residual)^2; starts_at_optimum, how
+    many starts ended where the best did; covariance and condition_number as in `problem.identification`.
+    """
+
+    model: AbstractModel
+    residuals: Float[Array, "expiries strikes"]
+    result: RESULTS
+    stats: dict[str, Any]
+
+
+def calibrate(
+    quotes: VolSurface,
+    model: AbstractModel,
+    *,
+    optimizer: optax.GradientTransformation | None = None,
+    objective: AbstractObjective | None = None,
+    transform: Mapping[str, AbstractTransform] | None = None,
+    starts: int = 1,
+    key: PRNGKeyArray | None = None,
+    max_steps: int = 100,
+    rtol: float = 1e-10,
+    progress: bool = True,
+    throw: bool = True,
+) -> Calibration:
+    """Fit `model`, from its own parameters, to implied-vol quotes by least squares.
+
+    optimizer: any optax transformation (default: Levenberg-Marquardt); objective: the residuals (default:
+    implied vols, equal weights); transform: field -> bounds of each free parameter (default: the model's);
+    starts: starting points, the first the model itself, the others random (`key`, default seed 0), of which
+    the best end wins; rtol: stop once a step would lower the loss by less than this fraction of it;
+    progress: a live bar.
+
+    Raises RuntimeError with the message of `result` if the best start did not converge and `throw`.
+    """
+    parameters = parameters_of(model, transform)
+    problem = Problem(quotes, model, objective or ImpliedVolError(), parameters)
+    optimizer = optimizer or levenberg_marquardt()
+    points = random_starts(parameters, model, starts, jax.random.key(0) if key is None else key)
+
+    searches = _start(problem, optimizer, points)
+    stride = _STEPS_A_REFRESH if progress else max_steps
+    with Progress(disable=not progress) as bar:
+        task = bar.add_task(f"calibrating {type(model).__name__}", total=max_steps)
+        for last_step in range(stride, max_steps + stride, stride):
+            searches = _advance(problem, optimizer, searches, rtol, jnp.asarray(last_step))
+            bar.update(task, completed=int(jnp.max(searches.step)))
+            if not bool(jnp.any(searches.is_on(max_steps))):
+                break
+        bar.update(task, completed=max_steps)
+    calibration = _conclude(problem, searches)
+    if throw and calibration.result != RESULTS.converged:
+        raise RuntimeError(f"calibrating {type(model).__name__}: {RESULTS[calibration.result]}")
+    return calibration
+
+
+@eqx.filter_jit
+def _start(problem: Problem, optimizer, points: Float[Array, "starts parameters"]) -> Search:
+    return jax.vmap(lambda free: Search.start(problem, optimizer, free))(points)
+
+
+@eqx.filter_jit
+def _advance(problem: Problem, optimizer, searches: Search, rtol: float, last_step) -> Search:
+    optimizer = optax.with_extra_args_support(optimizer)
+    advance = lambda search: search.advanced(problem, optimizer, rtol, last_step)  # noqa: E731
+    if searches.step.shape[0] > 1:
+        return jax.vmap(advance)(searches)
+    alone = jax.tree.map(lambda leaf: leaf[0], searches)
+    return jax.tree.map(lambda leaf: leaf[None], advance(alone))
+
+
+@eqx.filter_jit
+def _conclude(problem: Problem, searches: Search) -> Calibration:
+    """The best of the ends, with its residuals and what they say of the parameters."""
+    losses = jax.vmap(problem.loss)(searches.free)
+    losses = jnp.where(searches.finite & jnp.isfinite(losses), losses, jnp.inf)
+    best = jnp.argmin(losses)
+    search = jax.tree.map(lambda leaf: leaf[best], searches)
+    stats = {
+        "steps": search.step,
+        "sum_squared_vol_points": 2e4 * losses[best],
+        "starts_at_optimum": jnp.sum(losses <= losses[best] * (1.0 + 1e-6)),
+        **identification(problem, search.free),
+    }
+    unfinished = RESULTS.where(
+        search.finite, RESULTS.max_steps_reached, RESULTS.non_finite
+    )
+    result = RESULTS.where(search.converged & search.finite, RESULTS.converged, unfinished)
+    residuals = problem.residual(search.free).reshape(problem.quotes.vols.shape)
+    return Calibration(problem.model(search.free), residuals, result, stats)

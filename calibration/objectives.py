@@ -1,0 +1,54 @@
+"""What a calibration makes small: residuals of a model against quotes."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from pricing.implied_vol import implied_std
+from pricing.market import VolSurface
+from pricing.methods.fourier import Spectrum
+from pricing.models import CharacteristicFunction
+
+
+class AbstractObjective(eqx.Module):
+    """Residuals whose half sum of squares is minimised."""
+
+    @abc.abstractmethod
+    def residuals(
+        self, model: CharacteristicFunction, quotes: VolSurface
+    ) -> Float[Array, "expiries strikes"]:
+        """Model less market, one for each quote."""
+
+
+class ImpliedVolError(AbstractObjective):
+    """Model implied vol less quoted vol, per 1.00, every quote weighing the same.
+
+    One evaluation of the characteristic function for each expiry and node serves all strikes.
+    """
+
+    num_nodes: int = eqx.field(static=True, default=64)
+
+    def residuals(
+        self, model: CharacteristicFunction, quotes: VolSurface
+    ) -> Float[Array, "expiries strikes"]:
+        return model_vols(model, quotes, self.num_nodes) - quotes.vols
+
+
+_FLOOR = 1e-10  # of sqrt(F K): an option worth less has no vol to speak of, whatever the model
+
+
+def model_vols(
+    model: CharacteristicFunction, quotes: VolSurface, num_nodes: int
+) -> Float[Array, "expiries strikes"]:
+    """The model's implied vols at the expiries and strikes of `quotes`."""
+
+    def smile(expiry):
+        spectrum = Spectrum.of(model, expiry, num_nodes)
+        k = jnp.log(model.forward(expiry) / quotes.strikes)
+        value = jnp.maximum(jax.vmap(spectrum.out_of_the_money)(k), _FLOOR)
+        std = implied_std(value, k)
+        return std / jnp.sqrt(expiry)
+
+    return jax.vmap(smile)(quotes.expiries)

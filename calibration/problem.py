@@ -1,0 +1,122 @@
+"""A calibration as numbers: residuals of a vector on the real line, and the steps that make them small."""
+
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int
+from pricing.market import VolSurface
+from pricing.models import AbstractModel
+
+from .objectives import AbstractObjective
+from .transforms import Parameters
+
+Vector = Float[Array, " parameters"]
+
+
+class Problem(eqx.Module):
+    """Quotes, a model to fit to them, its free parameters, and the residuals to make small."""
+
+    quotes: VolSurface
+    template: AbstractModel
+    objective: AbstractObjective
+    parameters: Parameters
+
+    def model(self, free: Vector) -> AbstractModel:
+        """The model at a point of the free space."""
+        return self.parameters.model(self.template, free)
+
+    def residual(self, free: Vector) -> Float[Array, " residuals"]:
+        """Model less market."""
+        return self.objective.residuals(self.model(free), self.quotes).ravel()
+
+    def loss(self, free: Vector) -> Float[Array, ""]:
+        """Half the sum of squared residuals."""
+        return 0.5 * jnp.sum(self.residual(free) ** 2)
+
+    def linearized(
+        self, free: Vector
+    ) -> tuple[Float[Array, " residuals"], Float[Array, "residuals parameters"]]:
+        """(residual, jacobian), by forward mode: parameters are few, residuals many."""
+        basis = jnp.eye(free.size, dtype=free.dtype)
+        push = lambda direction: jax.jvp(self.residual, (free,), (direction,))  # noqa: E731
+        return jax.vmap(push, out_axes=(None, 1))(basis)
+
+
+class Search(eqx.Module):
+    """How far the optimizer has come from one start."""
+
+    free: Vector
+    memory: Any
+    step: Int[Array, ""]
+    loss: Float[Array, ""]
+    converged: Bool[Array, ""]
+    finite: Bool[Array, ""]
+
+    @classmethod
+    def start(cls, problem: Problem, optimizer: optax.GradientTransformation, free: Vector) -> Self:
+        loss = problem.loss(free)
+        return cls(
+            free, optimizer.init(free), jnp.zeros((), int), loss, jnp.asarray(False), jnp.isfinite(loss)
+        )
+
+    def is_on(self, last_step: Int[Array, ""] | int) -> Bool[Array, ""]:
+        """Whether there is anything left to do before `last_step`."""
+        return ~self.converged & self.finite & (self.step < last_step)
+
+    def stepped(
+        self, problem: Problem, optimizer: optax.GradientTransformationExtraArgs, rtol: float
+    ) -> Self:
+        """After one optimizer step; converged once a Gauss-Newton step would gain less than rtol * loss."""
+        residual, jacobian = problem.linearized(self.free)
+        gradient = jacobian.T @ residual
+        loss = 0.5 * jnp.sum(residual**2)
+        finite = jnp.isfinite(loss) & jnp.all(jnp.isfinite(jacobian))
+        with jax.numpy_dtype_promotion("standard"):  # optax counts its steps in integers
+            updates, memory = optimizer.update(
+                gradient, self.memory, self.free,
+                value=loss, grad=gradient, value_fn=lambda free, **_: problem.loss(free),
+                residual=residual, jacobian=jacobian, residual_fn=problem.residual,
+            )  # fmt: skip
+        moved = optax.apply_updates(self.free, updates)
+        gain = 0.5 * gradient @ (_pseudo_inverse(jacobian) @ gradient)
+        free = jnp.where(finite, moved, self.free)
+        return type(self)(free, memory, self.step + 1, loss, gain <= rtol * loss, finite)
+
+    def advanced(
+        self,
+        problem: Problem,
+        optimizer: optax.GradientTransformationExtraArgs,
+        rtol: float,
+        last_step: Int[Array, ""] | int,
+    ) -> Self:
+        """After as many steps as it takes to converge, or up to `last_step`."""
+        return jax.lax.while_loop(
+            lambda search: search.is_on(last_step),
+            lambda search: search.stepped(problem, optimizer, rtol),
+            self,
+        )
+
+
+def identification(problem: Problem, free: Vector) -> dict[str, Array]:
+    """How well the quotes tell the parameters apart.
+
+    covariance: s^2 (J'J)^{-1} in the parameters themselves, s^2 the residual variance; condition_number:
+    of J'J with its columns scaled to unit length (1: independent; above 1e6: hardly identified).
+    """
+    residual, jacobian = problem.linearized(free)
+    to_parameters = jax.jacfwd(problem.parameters.values)(free)
+    dof = max(residual.size - free.size, 1)
+    variance = jnp.sum(residual**2) / dof
+    covariance = variance * to_parameters @ _pseudo_inverse(jacobian) @ to_parameters.T
+    columns = jacobian / jnp.linalg.norm(jacobian, axis=0, keepdims=True)
+    return {"covariance": covariance, "condition_number": jnp.linalg.cond(columns) ** 2}
+
+
+def _pseudo_inverse(jacobian: Float[Array, "residuals parameters"]) -> Array:
+    """(J'J)^+, by scaled symmetric inversion."""
+    norms = jnp.maximum(jnp.linalg.norm(jacobian, axis=0), jnp.finfo(jacobian.dtype).tiny)
+    scaled = jacobian / norms[None, :]
+    return jnp.linalg.pinv(scaled.T @ scaled, hermitian=True) / jnp.outer(norms, norms)

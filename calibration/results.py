@@ -1,0 +1,15 @@
+"""Why a calibration stopped. The values of the enumeration are the messages."""
+
+import equinox as eqx
+
+
+class RESULTS(eqx.Enumeration):
+    """Outcome of a calibration."""
+
+    converged = "Converged: the gradient vanishes to the tolerance, or a step no longer matters."
+    max_steps_reached = (
+        "Stopped at max_steps before converging. Give more max_steps, another start or starts > 1."
+    )
+    non_finite = (
+        "A residual or a derivative is not finite. Check the quotes, and start from other parameters."
+    )

@@ -1,0 +1,90 @@
+"""Implied volatility: the vol at which Black's formula gives a price. Vectorised, differentiable to any order."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr
+from jaxtyping import Array, Float
+
+Real = Float[Array, "..."]
+
+_ITERATIONS = 8  # third-order steps; float64 accuracy over std in [1e-3, 6], moneyness to 10 std
+
+
+def implied_vol(value: Real, forward: Real, strike: Real, expiry: Real, side: Real) -> Real:
+    """The vol sigma with black(forward, strike, sigma sqrt(expiry), side) = value.
+
+    value: undiscounted, in units of the forward; expiry: years; side: +1 call, -1 put; shapes broadcast.
+    NaN where no volatility gives the value: at or below intrinsic, at or above the forward (call) or
+    strike (put).
+    """
+    intrinsic = jnp.maximum(side * (forward - strike), 0.0)
+    otm = (value - intrinsic) / jnp.sqrt(forward * strike)
+    return implied_std(otm, jnp.log(forward / strike)) / jnp.sqrt(expiry)
+
+
+@jax.custom_jvp
+def implied_std(otm: Real, k: Real) -> Real:
+    """vol * sqrt(expiry) of an out-of-the-money value over sqrt(F K), k = log(F / K)."""
+    x = -jnp.abs(k)
+    tiny = jnp.finfo(otm.dtype).tiny
+    valid = (otm > tiny) & (otm < jnp.exp(0.5 * x))
+    target = jnp.where(valid, otm, 0.5 * jnp.exp(0.5 * x))
+    std = _solve(target, x)
+    return jnp.where(valid, std, jnp.nan)
+
+
+@implied_std.defjvp
+def _implied_std_jvp(primals, tangents):
+    """Implicit function theorem on b(x, s) = otm, with b_s = pdf, b_x = (call's N + N) / 2."""
+    otm, k = primals
+    d_otm, d_k = tangents
+    std = implied_std(otm, k)
+    x = -jnp.abs(k)
+    vega = _vega(x, std)
+    slope = 0.5 * (
+        jnp.exp(0.5 * x) * ndtr(x / std + 0.5 * std) + jnp.exp(-0.5 * x) * ndtr(x / std - 0.5 * std)
+    )
+    return std, (d_otm + jnp.sign(k) * slope * d_k) / vega
+
+
+def _normalised(x: Real, std: Real) -> Real:
+    """b(x, s) = e^{x/2} N(x/s + s/2) - e^{-x/2} N(x/s - s/2), x <= 0: an out-of-the-money Black value."""
+    return jnp.exp(0.5 * x) * ndtr(x / std + 0.5 * std) - jnp.exp(-0.5 * x) * ndtr(
+        x / std - 0.5 * std
+    )
+
+
+def _vega(x: Real, std: Real) -> Real:
+    """db/ds."""
+    return jnp.exp(-0.5 * ((x / std) ** 2 + 0.25 * std**2)) / np.sqrt(2.0 * np.pi)
+
+
+def _solve(target: Real, x: Real) -> Real:
+    """Halley's method from the inflection point, on a transform of b that is close to linear.
+
+    Below the inflection 1/log(b), above it log(b_max - b): Jaeckel (2015), sec. 3, our choice of two regions.
+    """
+    tiny = jnp.finfo(target.dtype).tiny
+    inflection = jnp.maximum(jnp.sqrt(2.0 * -x), 1e-2)
+    ceiling = jnp.exp(0.5 * x)
+    below = target < _normalised(x, inflection)
+
+    def step(_, std):
+        value = jnp.clip(_normalised(x, std), tiny, ceiling * (1.0 - jnp.finfo(x.dtype).eps))
+        vega = jnp.maximum(_vega(x, std), tiny)
+        curvature = (x / std) ** 2 / std - 0.25 * std  # b'' / b'
+        log_value, log_target = jnp.log(value), jnp.log(target)
+        # f, f', f''/f' of each transform
+        low = (1.0 / log_value - 1.0 / log_target, -vega / (value * log_value**2))
+        low_ratio = curvature - vega / value * (1.0 + 2.0 / log_value)
+        gap = ceiling - value
+        high = (jnp.log(gap) - jnp.log(ceiling - target), -vega / gap)
+        high_ratio = curvature + vega / gap
+        f, slope = (jnp.where(below, a, b) for a, b in zip(low, high, strict=True))
+        ratio = jnp.where(below, low_ratio, high_ratio)
+        newton = -f / slope
+        halley = newton / jnp.maximum(1.0 + 0.5 * newton * ratio, 0.3)
+        return jnp.clip(std + halley, 0.3 * std, 3.0 * std)
+
+    return jax.lax.fori_loop(0, _ITERATIONS, step, inflection)

@@ -1,0 +1,52 @@
+"""Closed forms under lognormal spots: terminal claims and continuously monitored barriers."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..models import AbstractModel, BlackVol
+from ..products import AbstractProduct, Barrier, TerminalClaim
+from .barrier_formula import barrier_value
+from .black import exercise_probabilities
+from .method import AbstractMethod, missing
+
+
+class ClosedForm(AbstractMethod):
+    """Black's formula for terminal claims; Reiner and Rubinstein's for barriers.
+
+    A barrier under a curve or a surface takes the flat rate and vol of its expiry (and strike).
+    """
+
+    @property
+    def is_random(self) -> bool:
+        return False
+
+    def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+        if not isinstance(model, BlackVol):
+            return missing("Black volatility (lognormal terminal spots)", model)
+        if not isinstance(product, (TerminalClaim, Barrier)):
+            return missing("closed form", product)
+        return None
+
+    def samples(
+        self, product: TerminalClaim | Barrier, model: BlackVol, key: PRNGKeyArray | None
+    ) -> Float[Array, ""]:
+        del key
+        formula = _terminal_value if isinstance(product, TerminalClaim) else _barrier_value
+        return formula(product, model)
+
+
+def _terminal_value(product: TerminalClaim, model: BlackVol) -> Float[Array, ""]:
+    """discount * (asset_units F N(side d1) + cash_units N(side d2))."""
+    t, strike = product.expiry, product.strike
+    forward, std = model.forward(t), model.black_vol(t, strike) * jnp.sqrt(t)
+    share, cash = exercise_probabilities(forward, strike, std, product.side)
+    asset_units, cash_units = product.units
+    return model.discount(t) * (asset_units * forward * share + cash_units * cash)
+
+
+def _barrier_value(product: Barrier, model: BlackVol) -> Float[Array, ""]:
+    t = product.expiry
+    rate = -jnp.log(model.discount(t)) / t
+    return barrier_value(
+        product, model.spot, rate, model.dividend_yield, model.black_vol(t, product.strike)
+    )

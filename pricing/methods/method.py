@@ -1,0 +1,45 @@
+"""What every method is: it says what it needs, and turns a product and a model into samples of the value."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..models import AbstractModel
+from ..products import AbstractProduct
+
+SECOND_ORDER = frozenset({"gamma", "vanna", "volga"})
+
+
+class AbstractMethod(eqx.Module):
+    """A numerical method. `lacks` is asked first; `samples` may then rely on the answer None."""
+
+    @property
+    @abc.abstractmethod
+    def is_random(self) -> bool:
+        """Whether `samples` needs a key."""
+
+    @abc.abstractmethod
+    def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+        """The ability this method needs and the pair does not have, in words; None if it applies."""
+
+    @abc.abstractmethod
+    def samples(
+        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
+    ) -> Float[Array, " samples"] | Float[Array, ""]:
+        """Independent samples of today's value (currency); a scalar from a deterministic method.
+
+        The derivative of a sample in any number of the product and the model is a sample of the
+        derivative, and so are the second derivatives that `second_order` names.
+        """
+
+    def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
+        """Which of gamma, vanna, volga the second derivatives of `samples` give without bias."""
+        del product, model
+        return SECOND_ORDER
+
+
+def missing(ability: str, owner: Any) -> str:
+    """The sentence for an ability that `owner` does not have."""
+    return f"{type(owner).__name__} has no {ability}"

@@ -1,0 +1,98 @@
+"""The verb: what is a product worth under a model?"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from .methods import METHODS, AbstractMethod
+from .models import AbstractModel
+from .products import AbstractProduct
+from .results import RESULTS
+
+
+class Valuation(eqx.Module):
+    """value and std_error in currency (std_error 0: deterministic); result says how it ended."""
+
+    value: Float[Array, "*batch"]
+    std_error: Float[Array, "*batch"]
+    result: RESULTS
+    stats: dict[str, Any]
+
+
+def price(
+    product: AbstractProduct,
+    model: AbstractModel,
+    method: AbstractMethod | None = None,
+    *,
+    key: PRNGKeyArray | None = None,
+    throw: bool = True,
+) -> Valuation:
+    """Value a product, or a batch of them (arrays for numbers); `jax.grad` it for any sensitivity.
+
+    method: None takes the best method that applies, and `stats["method"]` says which. key: asked for by
+    random methods only; a batch shares it. throw: raise if a value is not finite; otherwise `result` says so.
+
+    Raises TypeError, naming the missing ability and what would work, if the method cannot price the pair.
+    """
+    method = applicable(product, model, method, key)
+    value, std_error = _value(product, model, method, key)
+    finite = jnp.all(jnp.isfinite(value) & jnp.isfinite(std_error))
+    result = RESULTS.where(finite, RESULTS.successful, RESULTS.non_finite)
+    if throw:
+        value = result.error_if(value, ~finite)
+    return Valuation(value, std_error, result, {"method": method})
+
+
+@eqx.filter_jit
+def _value(product, model, method, key) -> tuple[Array, Array]:
+    def of_one(product):
+        return mean_and_error(method.samples(product, model, key))
+
+    return over_batch(of_one, product)
+
+
+def over_batch(function: Callable[[AbstractProduct], PyTree], product: AbstractProduct) -> PyTree:
+    """`function` of one contract, mapped over the batch that the arrays of `product` make."""
+    leaves, structure = jax.tree.flatten(product)
+    shape = jnp.broadcast_shapes(*(jnp.shape(leaf) for leaf in leaves))
+    for _ in shape:
+        function = jax.vmap(function)
+    return function(jax.tree.unflatten(structure, [jnp.broadcast_to(x, shape) for x in leaves]))
+
+
+def mean_and_error(samples: Array) -> tuple[Array, Array]:
+    """The mean of independent samples and its standard error; a scalar is exact."""
+    if samples.ndim == 0:
+        return samples, jnp.zeros_like(samples)
+    count = samples.shape[0]
+    variance = jnp.sum((samples - jnp.mean(samples)) ** 2) / (count - 1)
+    return jnp.mean(samples), jnp.sqrt(variance / count)
+
+
+def applicable(
+    product: AbstractProduct,
+    model: AbstractModel,
+    method: AbstractMethod | None = None,
+    key: PRNGKeyArray | None = None,
+) -> AbstractMethod:
+    """The given method if it applies, or the best one that does; a TypeError otherwise."""
+    working = [candidate for candidate in METHODS if candidate.lacks(product, model) is None]
+    if method is None:
+        if not working:
+            reasons = "; ".join(f"{type(m).__name__}: {m.lacks(product, model)}" for m in METHODS)
+            raise TypeError(
+                f"no method prices {type(product).__name__} under {type(model).__name__} ({reasons})"
+            )
+        method = working[0]
+    elif (reason := method.lacks(product, model)) is not None:
+        names = ", ".join(type(m).__name__ for m in working) or "no method of this library"
+        raise TypeError(f"{type(method).__name__} cannot price this: {reason}; would work: {names}")
+    if method.is_random and key is None:
+        raise ValueError(
+            f"{type(method).__name__} draws random numbers: give key=jax.random.key(seed)"
+        )
+    return method

@@ -1,0 +1,35 @@
+"""Digital (binary) options, cash or asset or nothing."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int8
+
+from ..fields import choice, positive, real
+from .product import CALL_OR_PUT, TerminalClaim, side_of
+
+CASH_OR_ASSET = {"cash": 0, "asset": 1}
+
+
+class Digital(TerminalClaim):
+    """Pays `amount` of cash, or `amount` units of the asset, if side * (S_T - strike) > 0 at expiry.
+
+    strike: units of the spot; expiry: years; option: "call" or "put"; payout: "cash" or "asset".
+    """
+
+    strike: Float[Array, "..."] = positive("strike")
+    expiry: Float[Array, "..."] = positive("expiry")
+    option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="call")
+    payout: Int8[Array, "..."] = choice("payout", CASH_OR_ASSET, default="cash")
+    amount: Float[Array, "..."] = real("amount", default=1.0)
+
+    @property
+    def side(self) -> Float[Array, "..."]:
+        return side_of(self.option, self.strike)
+
+    @property
+    def units(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        pays_asset = self.payout == CASH_OR_ASSET["asset"]
+        zero = jnp.zeros_like(self.amount)
+        return (
+            jnp.where(pays_asset, self.amount, zero),
+            jnp.where(pays_asset, zero, self.amount),
+        )

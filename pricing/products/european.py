@@ -1,0 +1,25 @@
+"""European calls and puts."""
+
+from jaxtyping import Array, Float, Int8
+
+from ..fields import choice, positive
+from .product import CALL_OR_PUT, TerminalClaim, side_of
+
+
+class European(TerminalClaim):
+    """Pays max(side * (S_T - strike), 0) at expiry, side = +1 for a call and -1 for a put.
+
+    strike: units of the spot; expiry: years; option: "call" or "put".
+    """
+
+    strike: Float[Array, "..."] = positive("strike")
+    expiry: Float[Array, "..."] = positive("expiry")
+    option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="call")
+
+    @property
+    def side(self) -> Float[Array, "..."]:
+        return side_of(self.option, self.strike)
+
+    @property
+    def units(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        return self.side, -self.side * self.strike

@@ -1,0 +1,13 @@
+"""How a valuation ended. The values of the enumeration are the messages."""
+
+import equinox as eqx
+
+
+class RESULTS(eqx.Enumeration):
+    """Outcome of a numerical computation."""
+
+    successful = ""
+    non_finite = (
+        "The value is not finite. Check the model's parameters and the product's numbers for extremes; "
+        "another method may reach them."
+    )
