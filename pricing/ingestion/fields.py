@@ -77,8 +77,7 @@ def _parse(value: object, text: bool, remedy: str) -> tuple[str, float]:
 
 
 def _days(value: object) -> int:
-    real = isinstance(value, int | float) and not isinstance(value, bool)
-    if real and value in range(36526):
+    if isinstance(value, int | float) and not isinstance(value, bool) and value in range(36526):
         return int(value)
     remedy = "give whole calendar days from the as-of date, from 0 to 36525"
     raise problem(f"{show(value)} is not a number of days", remedy)

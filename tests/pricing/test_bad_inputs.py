@@ -359,7 +359,7 @@ def paths(value, path=()):
             yield from paths(value[key], (*path, key))
 
 
-@settings(derandomize=True, max_examples=150, deadline=None, database=None)
+@settings(derandomize=True, max_examples=75, deadline=None, database=None)
 @given(path=st.sampled_from([p for p in paths(json.loads(MARKET)) if p]), value=JSON)
 def test_no_value_in_a_market_makes_a_traceback(path, value):
     document = json.loads(MARKET)
@@ -375,7 +375,7 @@ def test_no_value_in_a_market_makes_a_traceback(path, value):
         assert all(error.line and error.remedy for error in market.errors)
 
 
-@settings(derandomize=True, max_examples=150, deadline=None, database=None)
+@settings(derandomize=True, max_examples=75, deadline=None, database=None)
 @given(
     column=st.integers(0, 11), cell=st.text(max_size=8), good=st.sampled_from([EUROPEAN, BARRIER])
 )

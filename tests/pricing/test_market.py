@@ -150,3 +150,16 @@ def test_tabs_and_a_byte_order_mark_do_no_harm(tmp_path):
     path.write_text("\ufeff" + text, encoding="utf-8")
     (error,) = Market.read(path).errors
     assert error.line == next(n for n, t in enumerate(text.splitlines(), 1) if "-0.3726" in t)
+
+
+def test_the_examples_of_the_documentation_work(monkeypatch):
+    root = DAX.parents[2]
+    page = (root / "docs" / "data.md").read_text(encoding="utf-8")
+    market = Market.from_text(re.search(r"```json\n(.*?)```", page, re.DOTALL)[1])
+    assert market.errors == ()
+    assert "SWAPTION/RATE_LNVOL/EUR/2Y/5Y" in dict(market.flat_quotes())
+    monkeypatch.chdir(root)
+    names = {}
+    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], names)
+    assert names["by_quote"]["ZERO/RATE/EUR/2002-12-17"] == pytest.approx(-0.1104, abs=1e-4)
+    assert dict(names["bumped"].flat_quotes())["EQUITY/PRICE/DAX"] == 4500.0
