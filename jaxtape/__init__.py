@@ -1,0 +1,8 @@
+"""The tape: differentiate a long chain of operations in bounded memory."""
+
+from .loops import scan as scan
+from .schedule import AbstractSchedule as AbstractSchedule
+from .schedule import Revolve as Revolve
+from .schedule import StoreAll as StoreAll
+from .schedule import advances as advances
+from .schedule import beta as beta

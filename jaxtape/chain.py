@@ -1,0 +1,120 @@
+"""A chain: one step, traced once, and everything it reads laid out as flat tuples of arrays."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .schedule import AbstractSchedule, Table
+
+
+class Arrays(NamedTuple):
+    """What a chain reads: values shared by all nodes, the first state, and each node's own."""
+
+    consts: tuple
+    init: tuple
+    xs: tuple
+
+
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    """`state[k+1], y[k] = step(consts, state[k], x[k])`, k = 0 … length-1; static and hashable.
+
+    The step is a jaxpr: tracing it is the closure conversion, for what the user's function closes
+    over becomes `consts`. With `reverse`, node k reads `xs[length-1-k]` and writes `ys` there.
+    """
+
+    jaxpr: Any
+    num_state: int
+    length: int
+    reverse: bool
+    schedule: AbstractSchedule
+
+    @property
+    def table(self) -> Table | None:
+        """The schedule of this many nodes; None leaves the chain to `lax.scan`."""
+        return self.schedule.compile(self.length)
+
+    @property
+    def y_avals(self) -> list:
+        """The types of one node's y."""
+        return [v.aval for v in self.jaxpr.outvars[self.num_state :]]
+
+    def step(self, consts: tuple, state: tuple, x: tuple) -> tuple[tuple, tuple]:
+        """One node: the next state and this node's y."""
+        n = len(self.jaxpr.constvars)
+        out = jax.core.eval_jaxpr(self.jaxpr, consts[:n], *consts[n:], *state, *x)
+        return tuple(out[: self.num_state]), tuple(out[self.num_state :])
+
+    def index(self, k):
+        """Where node k reads `xs` and writes `ys`."""
+        return self.length - 1 - k if self.reverse else k
+
+    def scan(self, consts: tuple, init: tuple, xs: tuple) -> tuple[tuple, tuple]:
+        """The whole chain by `lax.scan`: the last state and `ys`."""
+        step = functools.partial(self.step, consts)
+        return lax.scan(step, init, xs, self.length, reverse=self.reverse)
+
+    def derive(self, step: Callable, arrays: Arrays) -> "Chain":
+        """The chain of another flat `step(consts, state, x)`: same nodes, same schedule."""
+        jaxpr = jax.make_jaxpr(step)(arrays.consts, arrays.init, first_node(arrays.xs)).jaxpr
+        return dataclasses.replace(self, jaxpr=jaxpr, num_state=len(arrays.init))
+
+
+def first_node(xs):
+    """The types of one node's part of `xs`."""
+    return jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
+
+
+def trace(f: Callable, init, xs, length: int, reverse: bool, schedule: AbstractSchedule):
+    """Trace `f(carry, x) -> (carry, y)` into a chain.
+
+    Returns the chain, its arrays, and the tree structures of the carry and of y.
+
+    **Errors**: `TypeError` if `f` returns no pair, or changes the structure, shape or dtype of
+    the carry.
+    """
+    init = jax.tree.map(jnp.asarray, init)
+    jaxpr, out = jax.make_jaxpr(f, return_shape=True)(init, first_node(xs))
+    if not (isinstance(out, tuple) and len(out) == 2):
+        raise TypeError(f"The scanned function returned {out}: return a pair (carry, y).")
+    carry, y = out
+    check_state("The scanned function", init, carry)
+    strong = jax.tree.map(_strengthen, init, carry)
+    if any(a is not b for a, b in zip(*map(jax.tree.leaves, (init, strong)), strict=True)):
+        return trace(f, strong, xs, length, reverse, schedule)
+    arrays = Arrays(tuple(jaxpr.consts), *(tuple(jax.tree.leaves(tree)) for tree in (init, xs)))
+    chain = Chain(jaxpr.jaxpr, len(arrays.init), length, reverse, schedule)
+    return chain, arrays, jax.tree.structure(carry), jax.tree.structure(y)
+
+
+def _strengthen(before, after):
+    """A weakly typed leaf (it was a Python scalar) takes the dtype that the step gives it."""
+    weak = jax.typeof(before).weak_type and not after.weak_type
+    return lax.convert_element_type(before, after.dtype) if weak else before
+
+
+def check_state(what: str, before, after) -> None:
+    """Raise `TypeError` unless `after` has the structure, shapes and dtypes of `before`.
+
+    A weakly typed leaf may take another dtype.
+    """
+    before, after = (jax.eval_shape(lambda tree: tree, tree) for tree in (before, after))
+    tree, new_tree = jax.tree.structure(before), jax.tree.structure(after)
+    if tree != new_tree:
+        raise TypeError(
+            f"{what} changes the structure of the state from {tree} to {new_tree}: "
+            "return the structure it receives."
+        )
+    leaves = jax.tree_util.tree_leaves_with_path(before)
+    for (path, a), b in zip(leaves, jax.tree.leaves(after), strict=True):
+        if a.shape != b.shape or (a.dtype != b.dtype and not a.weak_type):
+            raise TypeError(
+                f"{what} changes leaf state{jax.tree_util.keystr(path)} from "
+                f"{a.dtype}{list(a.shape)} to {b.dtype}{list(b.shape)}: return the shape and "
+                "dtype it receives, or start from a state that already has them."
+            )

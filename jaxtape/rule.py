@@ -1,0 +1,258 @@
+"""How JAX differentiates a chain: the sweeps as rules of a primitive.
+
+`jax.custom_vjp` refuses forward mode, so a chain is a primitive of its own, `Sweep`. The batched
+chain is the chain of the batched step, the dual chain is the chain of the dual step, and both keep
+the schedule. `Tangent`, the derivative as a linear map, has a transpose of its own, so that the
+schedule also holds where JAX takes forward mode first and transposes it (`jax.checkpoint`).
+"""
+
+import dataclasses
+from collections.abc import Callable
+from operator import or_
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.hijax import VJPHiPrimitive, Zero, instantiate_zeros
+
+from .chain import Arrays, Chain
+from .sweep import Active, Mask, first_sweep, merge, pick, reverse_sweep
+
+
+def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
+    """The chain's last state and ys, differentiated as its schedule says."""
+    return chain.scan(*arrays) if chain.table is None else Sweep(chain, arrays)(*arrays)
+
+
+class Sweep(VJPHiPrimitive):
+    """`(consts, init, xs) -> (state, ys)` of a chain."""
+
+    chain: Chain
+
+    def __init__(self, chain: Chain, arrays: Arrays):
+        self.in_avals = _avals(tuple(arrays))
+        self.out_aval = _out_avals(chain.scan, *arrays)
+        self.params = {"chain": chain}
+        self.effects = chain.jaxpr.effects
+        super().__init__()
+
+    def expand(self, *arrays):
+        return self.chain.scan(*arrays)
+
+    def vjp_fwd(self, nonzeros, /, *arrays):
+        arrays = Arrays(*arrays)
+        state, ys, kept = first_sweep(self.chain, arrays)
+        return (state, ys), (arrays.consts, arrays.xs, kept, _Static(nonzeros))
+
+    def vjp_bwd_retval(self, saved, bars, /):
+        consts, xs, kept, nonzeros = saved
+        state_bar, ys_bar = bars
+        active = self._active(nonzeros.value)
+        in_use = tuple(not _is_zero(bar) for bar in ys_bar)
+        active = active._replace(ys=tuple(a and b for a, b in zip(active.ys, in_use, strict=True)))
+        bars = _instantiate((pick(active.state, state_bar), pick(active.ys, ys_bar)))
+        out = reverse_sweep(self.chain, active, Arrays(consts, (), xs), kept, *bars)
+        return tuple(map(merge, active.inputs, out, _zero_cotangents(self.in_avals)))
+
+    def jvp(self, arrays, tangents):
+        return self(*arrays), self._tangent(arrays, tangents)
+
+    def lin(self, nonzeros, *arrays):
+        del nonzeros
+        return self(*arrays), arrays
+
+    def linearized(self, arrays, *tangents):
+        return _instantiate(self._tangent(arrays, tangents))
+
+    def _tangent(self, arrays, tangents):
+        active = self._active([[not _is_zero(t) for t in part] for part in tangents])
+        dots = _instantiate(tuple(map(pick, active.inputs, tangents)))
+        out = Tangent(self.chain, active, arrays, dots)(arrays, dots)
+        zeros = jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), self.out_aval)
+        return tuple(map(merge, (active.state, active.ys), out, zeros))
+
+    def batch(self, axis, arrays, dims):
+        if not _any_batched(dims):
+            return self(*arrays), _out_dims(self, None, None)
+        chain, arrays = _batch(self.chain, axis, arrays, dims)
+        return Sweep(chain, arrays)(*arrays), _out_dims(self, 0, 1)
+
+    def _active(self, nonzeros) -> Active:
+        """Every inexact leaf of the state and of ys; of the inputs only those perturbed."""
+        (state, ys), (consts, _, xs) = self.out_aval, nonzeros
+        return Active(tuple(consts), _inexact(state), tuple(xs), _inexact(ys))
+
+
+class Tangent(VJPHiPrimitive):
+    """`(arrays, dots) -> (state_dot, ys_dot)` of a chain, linear in `dots`; active leaves only."""
+
+    chain: Chain
+    active: Active
+
+    def __init__(self, chain: Chain, active: Active, arrays: tuple, dots: tuple):
+        self.chain, self.active = chain, active
+        self.in_avals = _avals((arrays, dots))
+        self.out_aval = _out_avals(self.expand, arrays, dots)
+        self.params = {"chain": chain, "active": active}
+        self.effects = chain.jaxpr.effects
+        super().__init__()
+
+    def expand(self, arrays, dots):
+        dual, arrays = self._dual(arrays, dots)
+        return self._dots(dual.scan(*arrays))
+
+    def transpose(self, bars, arrays, accumulators):
+        arrays = Arrays(*arrays)
+        *_, kept = first_sweep(self.chain, arrays)
+        bars = _instantiate(bars)
+        out = reverse_sweep(self.chain, self.active, arrays, kept, *bars)
+        for accumulator, bar in zip(
+            jax.tree.leaves(accumulators), jax.tree.leaves(tuple(out)), strict=True
+        ):
+            if hasattr(accumulator, "accum"):  # a tangent that is known is an array instead
+                accumulator.accum(bar)
+
+    def jvp(self, primals, tangents):
+        tangents = jax.tree.leaves(tangents, is_leaf=_is_zero)
+        moving = tuple(not _is_zero(t) for t in tangents)
+        swept, picked = self._moving(moving, primals)
+        return jax.jvp(swept, picked, pick(moving, tangents))
+
+    def vjp_fwd(self, nonzeros, /, *primals):
+        moving = tuple(jax.tree.leaves(nonzeros))
+        swept, picked = self._moving(moving, primals)
+        out, pullback = jax.vjp(swept, *picked)
+        return out, (pullback, _Static(moving))
+
+    def vjp_bwd_retval(self, saved, bars, /):
+        pullback, moving = saved
+        leaves, tree = jax.tree.flatten(_zero_cotangents(self.in_avals), is_leaf=_is_zero)
+        return jax.tree.unflatten(tree, merge(moving.value, pullback(_instantiate(bars)), leaves))
+
+    def batch(self, axis, args, dims):
+        if not _any_batched(dims):
+            return self(*args), _out_dims(self, None, None)
+        (arrays, dots), (dims, dots_dims) = args, dims
+        chain, arrays = _batch(self.chain, axis, arrays, dims, self.active)
+        dots = tuple(
+            tuple(
+                _move(leaf, dim, to, axis.size) for leaf, dim in zip(part, part_dims, strict=True)
+            )
+            for part, part_dims, to in zip(dots, dots_dims, (0, 0, 1), strict=True)
+        )
+        return Tangent(chain, self.active, arrays, dots)(arrays, dots), _out_dims(self, 0, 1)
+
+    def _moving(self, moving: Mask, primals):
+        """The dual chain, under its schedule, as a function of the moving leaves alone."""
+        leaves, tree = jax.tree.flatten(primals)
+
+        def swept(*picked):
+            arrays, dots = jax.tree.unflatten(tree, merge(moving, picked, leaves))
+            return self._dots(run(*self._dual(arrays, dots)))
+
+        return swept, pick(moving, leaves)
+
+    def _dual(self, arrays: tuple, dots: tuple) -> tuple[Chain, Arrays]:
+        """The chain whose state carries its own tangent, and whose ys are tangents alone."""
+        counts, active = tuple(map(len, arrays)), self.active
+
+        def step(*joined):
+            parts = [part[:n] for part, n in zip(joined, counts, strict=True)]
+            moving = [part[n:] for part, n in zip(joined, counts, strict=True)]
+
+            def primal(*picked):
+                state, y = self.chain.step(*map(merge, active.inputs, picked, parts))
+                return (pick(active.state, state), pick(active.ys, y)), state
+
+            picked = tuple(map(pick, active.inputs, parts))
+            _, (state_dot, y_dot), state = jax.jvp(primal, picked, tuple(moving), has_aux=True)
+            return state + state_dot, y_dot
+
+        joined = Arrays(*(part + dot for part, dot in zip(arrays, dots, strict=True)))
+        return self.chain.derive(step, joined), joined
+
+    def _dots(self, out: tuple) -> tuple[tuple, tuple]:
+        state, ys = out
+        return state[self.chain.num_state :], ys
+
+
+def _batch(chain: Chain, axis, arrays: tuple, dims: tuple, force: Active | None = None):
+    """The chain of the batched step: consts and state batched along axis 0, `xs` along axis 1.
+
+    A shared or per-node leaf that is not batched stays so, unless `force` selects it.
+    """
+    consts, init, xs = arrays
+    batched = [[d is not None for d in part] for part in dims]
+    if force is not None:
+        batched = [list(map(or_, *pair)) for pair in zip(batched, force.inputs, strict=True)]
+    batched[1] = [True] * len(init)
+    moved = Arrays(
+        *(
+            tuple(_move(leaf, d, to, axis.size) if b else leaf
+                  for leaf, d, b in zip(part, part_dims, part_batched, strict=True))
+            for part, part_dims, part_batched, to in zip(
+                arrays, dims, batched, (0, 0, 1), strict=True
+            )
+        )
+    )  # fmt: skip
+    step = jax.vmap(
+        chain.step,
+        in_axes=tuple(tuple(0 if b else None for b in part) for part in batched),
+        axis_size=axis.size,
+        axis_name=axis.name,
+        spmd_axis_name=axis.spmd_name or axis.explicit_mesh_axis,
+    )
+    return chain.derive(step, moved), moved
+
+
+def _move(leaf, dim: int | None, to: int, size: int):
+    """The leaf with its batch axis, made where there is none, at `to`."""
+    if dim is not None:
+        return jnp.moveaxis(leaf, dim, to)
+    leaf = jnp.expand_dims(leaf, to)
+    return jnp.broadcast_to(leaf, (*leaf.shape[:to], size, *leaf.shape[to + 1 :]))
+
+
+def _any_batched(dims) -> bool:
+    return any(dim is not None for dim in jax.tree.leaves(dims, is_leaf=lambda dim: dim is None))
+
+
+def _out_dims(primitive: VJPHiPrimitive, state_dim: int | None, ys_dim: int | None) -> tuple:
+    """Where the batch axis of the outputs is."""
+    state, ys = primitive.out_aval
+    return (state_dim,) * len(state), (ys_dim,) * len(ys)
+
+
+def _avals(tree):
+    return jax.tree.map(jax.typeof, tree)
+
+
+def _out_avals(f: Callable, *args):
+    """The types that `f(*args)` returns, as primitives want them."""
+    jaxpr, out = jax.make_jaxpr(f, return_shape=True)(*args)
+    return jax.tree.unflatten(jax.tree.structure(out), jaxpr.out_avals)
+
+
+def _inexact(avals: tuple) -> Mask:
+    return tuple(bool(jnp.issubdtype(aval.dtype, jnp.inexact)) for aval in avals)
+
+
+def _is_zero(leaf) -> bool:
+    return isinstance(leaf, Zero)
+
+
+def _instantiate(tree):
+    """Symbolic zeros made arrays."""
+    return jax.tree.map(instantiate_zeros, tree, is_leaf=_is_zero)
+
+
+def _zero_cotangents(avals):
+    return jax.tree.map(lambda aval: Zero(aval.to_ct_aval()), avals)
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class _Static:
+    """A hashable value among the saved arrays."""
+
+    value: Any

@@ -1,0 +1,185 @@
+"""What is kept and what is recomputed: schedules, and the tables that the sweeps follow."""
+
+import abc
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+
+def beta(s: int, r: int) -> int:
+    """Longest chain that `s` slots reverse with no step advanced more than `r` times.
+
+    `beta(s, r) = C(s + r, s)`, and 0 where `s` or `r` is negative
+    (Griewank & Walther 2000, ACM TOMS 26(1), Proposition 1).
+    """
+    return math.comb(s + r, s) if s >= 0 and r >= 0 else 0
+
+
+def repetition(n: int, s: int) -> int:
+    """The smallest `r` with `n <= beta(s, r)`: how often the busiest step is advanced."""
+    r = 0
+    while beta(s, r) < n:
+        r += 1
+    return r
+
+
+def advances(n: int, s: int) -> int:
+    """Fewest forward steps that reverse a chain of `n` steps with `s` slots.
+
+    `advances(n, s) = r n - beta(s + 1, r - 1)`, `beta(s, r - 1) < n <= beta(s, r)`
+    (Griewank & Walther 2000, equation 4). The first sweep, up to the state before the last step,
+    is counted; the `n` taped steps are not. The initial state occupies a slot.
+
+    **Errors**: `ValueError` unless `n >= 0` and `s >= 1`.
+    """
+    if n < 0:
+        raise ValueError(f"A chain of {n} steps cannot be reversed: give n >= 0.")
+    check_slots(s)
+    s = max(1, min(s, n))
+    r = repetition(n, s)
+    return r * n - beta(s + 1, r - 1)
+
+
+def check_slots(slots: int) -> None:
+    """Raise `TypeError` unless `slots` is an int, `ValueError` unless it is at least 1."""
+    if isinstance(slots, bool) or not isinstance(slots, int | np.integer):
+        raise TypeError(f"slots is {slots!r}: it fixes the size of a buffer, so give a Python int.")
+    if slots < 1:
+        raise ValueError(f"slots is {slots}: the initial state needs one, so give at least 1.")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Table:
+    """A schedule for a chain of known length, as small int32 arrays.
+
+    To reverse node k: load slot `load_slot[k]`, which holds position `load_position[k]`; for each
+    store row in `[first_row[k], last_row[k])` advance to `store_position[row]` and keep that state
+    in `store_slot[row]`; advance to k; pull the cotangent back through node k.
+
+    The first sweep follows the rows of the last node, `sweep_rows`, from position 0 in slot 0, and
+    leaves the state before the last node in slot `load_slot[-1]`.
+    """
+
+    slots: int
+    load_position: np.ndarray
+    load_slot: np.ndarray
+    first_row: np.ndarray
+    last_row: np.ndarray
+    store_position: np.ndarray
+    store_slot: np.ndarray
+    sweep_rows: tuple[int, int]
+
+    def __len__(self) -> int:
+        return len(self.load_position)
+
+    def count_advances(self) -> int:
+        """Forward steps of the first sweep (the last node apart) and of every recomputation."""
+        return len(self) - 1 + int((np.arange(len(self)) - self.load_position).sum())
+
+
+class AbstractSchedule(abc.ABC):
+    """What a chain keeps for its reverse sweep. A schedule is a hashable value, not an array."""
+
+    @abc.abstractmethod
+    def compile(self, length: int) -> Table | None:
+        """The table for a chain of `length` nodes; None leaves the chain to `lax.scan`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreAll(AbstractSchedule):
+    """Keep what every step's pullback reads: `lax.scan` itself. Fastest, memory grows with n."""
+
+    def compile(self, length: int) -> None:
+        del length
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Revolve(AbstractSchedule):
+    """Keep `slots` states, recompute the others: the fewest steps possible (binomial schedule).
+
+    Reversing n nodes takes `advances(n, slots)` forward steps and n taped ones. Besides the slots,
+    the state before the last node is kept, which the value has to pass in any case.
+
+    Source: Griewank & Walther, *Algorithm 799: revolve*, ACM TOMS 26(1), 2000.
+    **Errors**: `ValueError` if `slots < 1`.
+    """
+
+    slots: int
+
+    def __post_init__(self):
+        check_slots(self.slots)
+
+    def compile(self, length: int) -> Table | None:
+        """The table, or None for an empty chain."""
+        return _revolve(length, min(self.slots, length)) if length else None
+
+
+@functools.lru_cache(maxsize=256)
+def _revolve(length: int, slots: int) -> Table:
+    """Cut the chain in two again and again, a generation of segments at a time.
+
+    A segment `[start, start + size)` owns `free` slots, the first of which holds its start. It is
+    advanced by m and cut there; the right part is reversed first, with one slot fewer, then the
+    left part, with all of them. So every cut is a store row of the segment's last node, and every
+    left part reloads its start. A segment with a slot for every node but one is laid out at once.
+    """
+    load = np.zeros((2, length), np.int32)  # position, slot
+    rows = []  # (node, position, slot) of the store rows, a generation at a time
+    start, size, free = (np.array([i]) for i in (0, length, slots))
+    while start.size:
+        flat = (free == 1) | (size <= free + 1)
+        rows.append(_lay_flat(load, start[flat], size[flat], free[flat], slots))
+        start, size, free = start[~flat], size[~flat], free[~flat]
+        m = _first_part(size, free)
+        rows.append(np.stack([start + size - 1, start + m, slots - free + 1]))
+        load[:, start + m - 1] = start, slots - free
+        start = np.concatenate([start + m, start])
+        size = np.concatenate([size - m, m])
+        free = np.concatenate([free - 1, free])
+    rows = np.concatenate(rows, axis=1)
+    return _table(load, rows[:, np.lexsort(rows[1::-1])], length, slots)
+
+
+def _lay_flat(load, start, size, free, slots):
+    """Keep one state a slot; the nodes beyond the last slot restart from it. Returns store rows."""
+    inner = size - 1  # the last node is loaded by whoever made the segment
+    offset = np.arange(inner.sum()) - np.repeat(np.cumsum(inner) - inner, inner)
+    a, n, s = (np.repeat(v, inner) for v in (start, size, free))
+    held = np.minimum(offset, s - 1)
+    load[:, a + offset] = a + held, slots - s + held
+    stored = offset + 1 < s
+    rows = np.stack([a + n - 1, a + offset + 1, slots - s + offset + 1])
+    return rows[:, stored]
+
+
+def _table(load: np.ndarray, rows: np.ndarray, length: int, slots: int) -> Table:
+    """Lay out loads and sorted store rows; the last node's rows belong to the first sweep."""
+    node, position, slot = rows.astype(np.int32)
+    edges = np.searchsorted(node, np.arange(length + 1)).astype(np.int32)
+    first, last = edges[:-1].copy(), edges[1:].copy()
+    sweep = int(first[-1]), int(last[-1])
+    first[-1] = last[-1] = 0
+    reached = position[-1] if position.size else 0
+    spare = int(reached != length - 1)  # the state before the last node is not yet in a slot
+    load[:, -1] = length - 1, slots if spare else slots - 1
+    return Table(slots + spare, load[0], load[1], first, last, position, slot, sweep)
+
+
+def _first_part(size: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """How far to advance before the next checkpoint: the greatest m of the optimal ones.
+
+    Every m in `[max(beta(s, r-2), n - beta(s-1, r)), min(beta(s, r-1), n - beta(s-1, r-1))]` is
+    optimal (Griewank & Walther 2000, section 3); the greatest needs the fewest generations.
+    """
+    m = np.empty_like(size)
+    for s in np.unique(free):
+        here = free == s
+        n, s = size[here], int(s)
+        top = repetition(int(n.max()), s)
+        left, right = (np.array([beta(i, r) for r in range(top)]) for i in (s, s - 1))
+        r = np.searchsorted(left, n)
+        m[here] = np.minimum(left[r - 1], n - right[r - 1])
+    return m

@@ -1,0 +1,151 @@
+"""The executor: one sweep forward that keeps states, one sweep back that recomputes the others."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .chain import Arrays, Chain
+
+Mask = tuple[bool, ...]
+
+
+class Active(NamedTuple):
+    """Which leaves carry a cotangent: shared ones, the state's, each node's x, each node's y."""
+
+    consts: Mask
+    state: Mask
+    xs: Mask
+    ys: Mask
+
+    @property
+    def inputs(self) -> tuple[Mask, Mask, Mask]:
+        """The masks of consts, state and x: what a step reads."""
+        return self.consts, self.state, self.xs
+
+
+class Reached(NamedTuple):
+    """How far a sweep has come: the states in the slots, a position, its state, the ys so far."""
+
+    kept: tuple
+    position: Any
+    state: tuple
+    ys: tuple
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def first_sweep(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, tuple]:
+    """Run the chain once, keeping the states its schedule wants: the last state, ys, the slots."""
+    table, last = chain.table, chain.length - 1
+    kept = tuple(jnp.broadcast_to(s, (table.slots, *s.shape)) for s in arrays.init)
+    ys = tuple(_empty(chain.length, aval) for aval in chain.y_avals)
+    start = Reached(kept, jnp.int32(0), arrays.init, ys)
+    reached = _advance_and_keep(chain, arrays, start, *map(jnp.int32, table.sweep_rows))
+    reached = _advance(chain, arrays, reached, jnp.int32(last))
+    kept = _put(reached.kept, reached.state, jnp.int32(table.load_slot[last]))
+    reached = _advance(chain, arrays, reached, jnp.int32(chain.length))
+    return reached.state, reached.ys, kept
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def reverse_sweep(chain: Chain, active: Active, arrays: Arrays, kept, state_bar, ys_bar) -> Arrays:
+    """Pull cotangents back through the chain, last node first.
+
+    `state_bar` and `ys_bar` hold the active leaves only, and so do the cotangents returned: the
+    sum over all nodes for `consts`, the first state's for `init`, one a node for `xs`.
+    `arrays.init` is not read, for slot 0 holds it.
+    """
+    table = chain.table
+
+    def node(carry, per_node):
+        kept, state_bar, consts_bar = carry
+        x, y_bar, k, position, slot, first, last = per_node
+        reached = Reached(kept, position, _get(kept, slot), ())
+        reached = _advance_and_keep(chain, arrays, reached, first, last)
+        state = _advance(chain, arrays, reached, k).state
+        node_bar, state_bar, x_bar = _pull(
+            chain, active, (arrays.consts, state, x), (state_bar, y_bar)
+        )
+        consts_bar = tuple(map(jnp.add, consts_bar, node_bar))
+        return (reached.kept, state_bar, consts_bar), x_bar
+
+    order = slice(None, None, -1 if chain.reverse else 1)
+    rows = (jnp.arange(chain.length, dtype=jnp.int32), table.load_position, table.load_slot,
+            table.first_row, table.last_row)  # fmt: skip
+    rows = tuple(jnp.asarray(row[order]) for row in rows)
+    consts_bar = tuple(map(jnp.zeros_like, pick(active.consts, arrays.consts)))
+    (_, init_bar, consts_bar), xs_bar = lax.scan(
+        node,
+        (kept, state_bar, consts_bar),
+        (arrays.xs, ys_bar, *rows),
+        reverse=not chain.reverse,
+    )
+    return Arrays(consts_bar, init_bar, xs_bar)
+
+
+def _pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple:
+    """Tape one node and pull cotangents back through it."""
+
+    def taped(*picked):
+        state, y = chain.step(*map(merge, active.inputs, picked, inputs))
+        return pick(active.state, state), pick(active.ys, y)
+
+    _, pullback = jax.vjp(taped, *map(pick, active.inputs, inputs))
+    return pullback(bars)
+
+
+def _advance_and_keep(chain: Chain, arrays: Arrays, reached: Reached, first, last) -> Reached:
+    """Follow the store rows [first, last): advance to each row's position and keep its state."""
+    position, slot = map(jnp.asarray, (chain.table.store_position, chain.table.store_slot))
+    if not position.size:
+        return reached
+
+    def row(i, reached):
+        reached = _advance(chain, arrays, reached, position[i])
+        return reached._replace(kept=_put(reached.kept, reached.state, slot[i]))
+
+    return lax.fori_loop(first, last, row, reached)
+
+
+def _advance(chain: Chain, arrays: Arrays, reached: Reached, stop) -> Reached:
+    """Advance to position `stop`. The slots stay outside this loop, or XLA would copy them."""
+
+    def node(k, carry):
+        state, ys = carry
+        state, y = chain.step(arrays.consts, state, _get(arrays.xs, chain.index(k)))
+        return state, _put(ys, y, chain.index(k)) if ys else ys
+
+    state, ys = lax.fori_loop(reached.position, stop, node, (reached.state, reached.ys))
+    return Reached(reached.kept, stop, state, ys)
+
+
+def pick(mask: Mask, leaves: tuple) -> tuple:
+    """The leaves that the mask selects."""
+    return tuple(leaf for chosen, leaf in zip(mask, leaves, strict=True) if chosen)
+
+
+def merge(mask: Mask, picked: tuple, leaves: tuple) -> tuple:
+    """`leaves` with the selected ones replaced by `picked`."""
+    picked = iter(picked)
+    return tuple(next(picked) if chosen else leaf
+                 for chosen, leaf in zip(mask, leaves, strict=True))  # fmt: skip
+
+
+def _get(stacked: tuple, i) -> tuple:
+    return tuple(lax.dynamic_index_in_dim(a, i, keepdims=False) for a in stacked)
+
+
+def _put(stacked: tuple, leaves: tuple, i) -> tuple:
+    return tuple(
+        lax.dynamic_update_index_in_dim(a, leaf, i, 0)
+        for a, leaf in zip(stacked, leaves, strict=True)
+    )
+
+
+def _empty(length: int, aval):
+    """A stack for one y of every node, varying over the same mesh axes as the y."""
+    stack = lax.full((length, *aval.shape), 0, aval.dtype)
+    varying = tuple(aval.manual_axis_type.varying)
+    return lax.pcast(stack, varying, to="varying") if varying else stack
