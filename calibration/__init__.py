@@ -1,5 +1,6 @@
 from .calibrate import Calibration as Calibration
 from .calibrate import calibrate as calibrate
+from .fit import fit as fit
 from .levenberg_marquardt import levenberg_marquardt as levenberg_marquardt
 from .objectives import AbstractObjective as AbstractObjective
 from .objectives import ImpliedVolError as ImpliedVolError

@@ -64,12 +64,14 @@ def calibrate(
     optimizer = optimizer or levenberg_marquardt()
     points = random_starts(parameters, model, starts, jax.random.key(0) if key is None else key)
 
-    searches = _start(problem, optimizer, points)
+    searches = start(problem, optimizer, points)
     stride = _STEPS_A_REFRESH if progress else max_steps
     with Progress(disable=not progress) as bar:
         task = bar.add_task(f"calibrating {type(model).__name__}", total=max_steps)
         for last_step in range(stride, max_steps + stride, stride):
-            searches = _advance(problem, optimizer, searches, rtol, jnp.asarray(last_step))
+            searches = advance(
+                problem, optimizer, searches, jnp.asarray(rtol), jnp.asarray(last_step)
+            )
             bar.update(task, completed=int(jnp.max(searches.step)))
             if not bool(jnp.any(searches.is_on(max_steps))):
                 break
@@ -81,18 +83,20 @@ def calibrate(
 
 
 @eqx.filter_jit
-def _start(problem: Problem, optimizer, points: Float[Array, "starts parameters"]) -> Search:
+def start(problem: Problem, optimizer, points: Float[Array, "starts parameters"]) -> Search:
+    """A search from each of the points."""
     return jax.vmap(lambda free: Search.start(problem, optimizer, free))(points)
 
 
 @eqx.filter_jit
-def _advance(problem: Problem, optimizer, searches: Search, rtol: float, last_step) -> Search:
+def advance(problem: Problem, optimizer, searches: Search, rtol: Array, last_step: Array) -> Search:
+    """Every search, up to its end or to `last_step`; one alone runs unbatched."""
     optimizer = optax.with_extra_args_support(optimizer)
-    advance = lambda search: search.advanced(problem, optimizer, rtol, last_step)  # noqa: E731
+    onward = lambda search: search.advanced(problem, optimizer, rtol, last_step)  # noqa: E731
     if searches.step.shape[0] > 1:
-        return jax.vmap(advance)(searches)
+        return jax.vmap(onward)(searches)
     alone = jax.tree.map(lambda leaf: leaf[0], searches)
-    return jax.tree.map(lambda leaf: leaf[None], advance(alone))
+    return jax.tree.map(lambda leaf: leaf[None], onward(alone))
 
 
 @eqx.filter_jit

@@ -1,6 +1,6 @@
 """A calibration as numbers: residuals of a vector on the real line, and the steps that make them small."""
 
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -56,7 +56,7 @@ class Search(eqx.Module):
     finite: Bool[Array, ""]
 
     @classmethod
-    def start(cls, problem: Problem, optimizer: optax.GradientTransformation, free: Vector) -> Self:
+    def start(cls, problem: Problem, optimizer: optax.GradientTransformation, free: Vector) -> "Search":
         loss = problem.loss(free)
         return cls(
             free, optimizer.init(free), jnp.zeros((), int), loss, jnp.asarray(False), jnp.isfinite(loss)
@@ -67,8 +67,8 @@ class Search(eqx.Module):
         return ~self.converged & self.finite & (self.step < last_step)
 
     def stepped(
-        self, problem: Problem, optimizer: optax.GradientTransformationExtraArgs, rtol: float
-    ) -> Self:
+        self, problem: Problem, optimizer: optax.GradientTransformationExtraArgs, rtol: Array
+    ) -> "Search":
         """After one optimizer step; converged once a Gauss-Newton step would gain less than rtol * loss."""
         residual, jacobian = problem.linearized(self.free)
         gradient = jacobian.T @ residual
@@ -89,9 +89,9 @@ class Search(eqx.Module):
         self,
         problem: Problem,
         optimizer: optax.GradientTransformationExtraArgs,
-        rtol: float,
+        rtol: Array,
         last_step: Int[Array, ""] | int,
-    ) -> Self:
+    ) -> "Search":
         """After as many steps as it takes to converge, or up to `last_step`."""
         return jax.lax.while_loop(
             lambda search: search.is_on(last_step),

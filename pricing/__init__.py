@@ -1,5 +1,9 @@
+from .book import Book as Book
 from .greeks import Greeks as Greeks
 from .greeks import greeks as greeks
+from .market import Market as Market
+from .market import VolSurface as VolSurface
+from .market import ZeroCurve as ZeroCurve
 from .methods import ClosedForm as ClosedForm
 from .methods import Fourier as Fourier
 from .models import BlackScholes as BlackScholes
@@ -10,3 +14,5 @@ from .products import Barrier as Barrier
 from .products import Digital as Digital
 from .products import European as European
 from .results import RESULTS as RESULTS
+from .risk import RiskResult as RiskResult
+from .risk import risk as risk

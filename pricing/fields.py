@@ -70,13 +70,18 @@ def between(name: str, lower: float, upper: float, **kwargs: Any) -> Any:
 
 
 def choice(name: str, codes: Mapping[str, int], **kwargs: Any) -> Any:
-    """A field holding one of the words of `codes`, kept as its integer code."""
+    """A field holding one of the words of `codes` (or a list of them), kept as its integer code."""
+
+    def code(word: str) -> int:
+        if word not in codes:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, codes))}, got {word!r}")
+        return codes[word]
 
     def convert(value: Any):
-        if not isinstance(value, str):
-            return value
-        if value not in codes:
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, codes))}, got {value!r}")
-        return jnp.asarray(codes[value], dtype=jnp.int8)
+        if isinstance(value, str):
+            value = code(value)
+        elif isinstance(value, (list, tuple)):
+            value = [code(word) for word in value]
+        return jnp.asarray(value, dtype=jnp.int8)
 
     return eqx.field(converter=convert, **kwargs)

@@ -20,6 +20,10 @@ class ClosedForm(AbstractMethod):
     def is_random(self) -> bool:
         return False
 
+    @property
+    def trade_bytes(self) -> int:
+        return 2**14
+
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(model, BlackVol):
             return missing("Black volatility (lognormal terminal spots)", model)

@@ -33,6 +33,10 @@ class Fourier(AbstractMethod):
     def is_random(self) -> bool:
         return False
 
+    @property
+    def trade_bytes(self) -> int:
+        return 2**10 * self.num_nodes
+
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(product, TerminalClaim):
             return missing("terminal claim (a payoff of the spot at expiry alone)", product)

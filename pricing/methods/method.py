@@ -20,6 +20,11 @@ class AbstractMethod(eqx.Module):
     def is_random(self) -> bool:
         """Whether `samples` needs a key."""
 
+    @property
+    @abc.abstractmethod
+    def trade_bytes(self) -> int:
+        """Bytes of memory that one trade of a batch takes at most, its derivatives included."""
+
     @abc.abstractmethod
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         """The ability this method needs and the pair does not have, in words; None if it applies."""

@@ -1,6 +1,6 @@
 """Black and Scholes: dS = (r - q) S dt + sigma S dW."""
 
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -35,6 +35,6 @@ class BlackScholes(BlackVol):
     def black_vol(self, t: Scalar, strike: Scalar) -> Scalar:
         return self.vol.vol(t, strike) if isinstance(self.vol, ImpliedVols) else self.vol
 
-    def with_vol_shift(self, vol: Number) -> Self:
+    def with_vol_shift(self, vol: Number) -> "AbstractModel":
         moved = self.vol.shifted(vol) if isinstance(self.vol, ImpliedVols) else self.vol + vol
         return eqx.tree_at(lambda model: model.vol, self, moved)

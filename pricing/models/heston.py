@@ -1,6 +1,6 @@
 """Heston: dS = (r - q) S dt + sqrt(v) S dW, dv = kappa (theta - v) dt + xi sqrt(v) dB, d<W, B> = rho dt."""
 
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -67,7 +67,7 @@ class Heston(CharacteristicFunction):
         scale = self.initial_variance + self.mean_reversion * self.long_run_variance * t
         return jnp.sqrt(1.0 - self.correlation**2) * scale / self.vol_of_vol
 
-    def with_vol_shift(self, vol: Number) -> Self:
+    def with_vol_shift(self, vol: Number) -> "AbstractModel":
         """sqrt(v0) and sqrt(theta) both up by `vol`: the parallel shift of the volatility level."""
         levels = (self.initial_variance, self.long_run_variance)
         return eqx.tree_at(

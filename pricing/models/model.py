@@ -1,7 +1,7 @@
 """What every model of one asset is, and the abilities that a method may ask of it."""
 
 import abc
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -46,7 +46,7 @@ class AbstractModel(eqx.Module):
         """Forward price of the asset for t years."""
         return self.spot * jnp.exp(-self.dividend_yield * t) / self.discount(t)
 
-    def shifted(self, *, spot: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0) -> Self:
+    def shifted(self, *, spot: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0) -> "AbstractModel":
         """The model after a parallel shift of the spot, of its volatility level, and of all rates."""
         moved = self.rate.shifted(rate) if isinstance(self.rate, Discounts) else self.rate + rate
         there = eqx.tree_at(
@@ -55,7 +55,7 @@ class AbstractModel(eqx.Module):
         return there.with_vol_shift(vol)
 
     @abc.abstractmethod
-    def with_vol_shift(self, vol: Number) -> Self:
+    def with_vol_shift(self, vol: Number) -> "AbstractModel":
         """The model with its volatility level up by `vol` (per 1.00)."""
 
 

@@ -1,0 +1,95 @@
+"""A book in batches: trades that share an underlying, a kind and a method, cut into tiles of one size."""
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from .contracts import products_of
+from .ingestion.trades import Trade
+from .market import Market
+from .methods import AbstractMethod
+from .models import AbstractModel
+from .price import applicable
+from .products import AbstractProduct
+
+_MAX_TILE = 256
+
+
+class Tile(NamedTuple):
+    """A batch of fixed size: products, their weights (0: padding), and how many are not padding."""
+
+    products: AbstractProduct
+    weights: jax.Array
+    count: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Trades of one kind on one underlying, priced by one method; all tiles have the same shape."""
+
+    underlying: str
+    trades: tuple[Trade, ...]
+    products: AbstractProduct
+    method: AbstractMethod
+    tile_size: int
+    mesh: Mesh | None
+
+    def tiles(self, weights: np.ndarray) -> Iterator[Tile]:
+        """The trades of nonzero weight, in tiles; the last is padded with its first trade at weight 0."""
+        live = np.flatnonzero(weights)
+        for start in range(0, live.size, self.tile_size):
+            index = live[start : start + self.tile_size]
+            padding = self.tile_size - index.size
+            padded = np.concatenate([index, np.full(padding, index[0])])
+            products = jax.tree.map(operator.itemgetter(padded), self.products)
+            tile_weights = np.concatenate([weights[index], np.zeros(padding)])
+            yield Tile(*self._placed((products, tile_weights)), index.size)
+
+    def _placed(self, arrays):
+        if self.mesh is None:
+            return jax.tree.map(jnp.asarray, arrays)
+        return jax.device_put(arrays, NamedSharding(self.mesh, PartitionSpec("trades")))
+
+
+def group_trades(
+    trades: Sequence[Trade],
+    market: Market,
+    models: dict[str, AbstractModel],
+    key: jax.Array,
+    budget: int,
+    mesh: Mesh | None,
+) -> tuple[list[Group], dict[str, str]]:
+    """The groups of a book, and the reason, by trade id, for each trade that no method prices."""
+    kinds: dict[tuple[type[Trade], str], list[Trade]] = {}
+    for trade in trades:
+        kinds.setdefault((type(trade), trade.underlying), []).append(trade)
+    groups, unpriced = [], {}
+    for (_, underlying), members in kinds.items():
+        products, model = products_of(members, market), models[underlying]
+        try:
+            method = applicable(products, model, None, key)
+        except TypeError as error:
+            unpriced |= {trade.id: str(error) for trade in members}
+            continue
+        tile = _tile_size(method, budget, mesh)
+        products = jax.tree.map(np.asarray, products)
+        groups.append(Group(underlying, tuple(members), products, method, tile, mesh))
+    return groups, unpriced
+
+
+def _tile_size(method: AbstractMethod, budget: int, mesh: Mesh | None) -> int:
+    """Trades a tile: what the budget holds, at most 256, a multiple of the devices that share it."""
+    devices = 1 if mesh is None else mesh.shape["trades"]
+    if budget < method.trade_bytes * devices:
+        raise ValueError(
+            f"a budget of {budget} bytes is below one trade a device of {type(method).__name__} "
+            f"({method.trade_bytes * devices} bytes): give at least that"
+        )
+    size = min(_MAX_TILE, budget // method.trade_bytes)
+    return max(devices, size // devices * devices)
