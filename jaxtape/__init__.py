@@ -6,3 +6,4 @@ from .schedule import Revolve as Revolve
 from .schedule import StoreAll as StoreAll
 from .schedule import advances as advances
 from .schedule import beta as beta
+from .tape import Tape as Tape

@@ -134,12 +134,8 @@ class Tangent(VJPHiPrimitive):
             return self(*args), _out_dims(self, None, None)
         (arrays, dots), (dims, dots_dims) = args, dims
         chain, arrays = _batch(self.chain, axis, arrays, dims, self.active)
-        dots = tuple(
-            tuple(
-                _move(leaf, dim, to, axis.size) for leaf, dim in zip(part, part_dims, strict=True)
-            )
-            for part, part_dims, to in zip(dots, dots_dims, (0, 0, 1), strict=True)
-        )
+        everything = [(True,) * len(part) for part in dots]
+        dots = _move(dots, dots_dims, everything, axis.size)
         return Tangent(chain, self.active, arrays, dots)(arrays, dots), _out_dims(self, 0, 1)
 
     def _moving(self, moving: Mask, primals):
@@ -181,20 +177,12 @@ def _batch(chain: Chain, axis, arrays: tuple, dims: tuple, force: Active | None 
 
     A shared or per-node leaf that is not batched stays so, unless `force` selects it.
     """
-    consts, init, xs = arrays
-    batched = [[d is not None for d in part] for part in dims]
+    batched = [tuple(d is not None for d in part) for part in dims]
     if force is not None:
-        batched = [list(map(or_, *pair)) for pair in zip(batched, force.inputs, strict=True)]
-    batched[1] = [True] * len(init)
-    moved = Arrays(
-        *(
-            tuple(_move(leaf, d, to, axis.size) if b else leaf
-                  for leaf, d, b in zip(part, part_dims, part_batched, strict=True))
-            for part, part_dims, part_batched, to in zip(
-                arrays, dims, batched, (0, 0, 1), strict=True
-            )
-        )
-    )  # fmt: skip
+        batched = [tuple(map(or_, *pair)) for pair in zip(batched, force.inputs, strict=True)]
+    batched[1] = (True,) * len(batched[1])
+    moved = map(merge, batched, _move(arrays, dims, batched, axis.size), arrays)
+    arrays = Arrays(*moved)
     step = jax.vmap(
         chain.step,
         in_axes=tuple(tuple(0 if b else None for b in part) for part in batched),
@@ -202,15 +190,25 @@ def _batch(chain: Chain, axis, arrays: tuple, dims: tuple, force: Active | None 
         axis_name=axis.name,
         spmd_axis_name=axis.spmd_name or axis.explicit_mesh_axis,
     )
-    return chain.derive(step, moved), moved
+    return chain.derive(step, arrays), arrays
 
 
-def _move(leaf, dim: int | None, to: int, size: int):
-    """The leaf with its batch axis, made where there is none, at `to`."""
-    if dim is not None:
-        return jnp.moveaxis(leaf, dim, to)
-    leaf = jnp.expand_dims(leaf, to)
-    return jnp.broadcast_to(leaf, (*leaf.shape[:to], size, *leaf.shape[to + 1 :]))
+def _move(parts: tuple, dims: tuple, masks: list, size: int) -> tuple:
+    """The selected leaves of consts, init and xs, each with its batch axis where a chain wants it.
+
+    A leaf without a batch axis is given one.
+    """
+
+    def move(leaf, dim, to):
+        if dim is not None:
+            return jnp.moveaxis(leaf, dim, to)
+        leaf = jnp.expand_dims(leaf, to)
+        return jnp.broadcast_to(leaf, (*leaf.shape[:to], size, *leaf.shape[to + 1 :]))
+
+    return tuple(
+        tuple(move(leaf, dim, to) for leaf, dim in zip(pick(m, part), pick(m, d), strict=True))
+        for part, d, m, to in zip(parts, dims, masks, (0, 0, 1), strict=True)
+    )
 
 
 def _any_batched(dims) -> bool:
