@@ -1,6 +1,7 @@
 """The executor: one sweep forward that keeps states, one sweep back that recomputes the others."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -121,12 +122,12 @@ def _advance(chain: Chain, arrays: Arrays, reached: Reached, stop) -> Reached:
     return Reached(reached.kept, stop, state, ys)
 
 
-def pick(mask: Mask, leaves: tuple) -> tuple:
+def pick(mask: Mask, leaves: Sequence) -> tuple:
     """The leaves that the mask selects."""
     return tuple(leaf for chosen, leaf in zip(mask, leaves, strict=True) if chosen)
 
 
-def merge(mask: Mask, picked: tuple, leaves: tuple) -> tuple:
+def merge(mask: Mask, picked: Sequence, leaves: Sequence) -> tuple:
     """`leaves` with the selected ones replaced by `picked`."""
     picked = iter(picked)
     return tuple(next(picked) if chosen else leaf

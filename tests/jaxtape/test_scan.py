@@ -1,0 +1,248 @@
+"""`jt.scan` under every transformation, beside `lax.scan`."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxtape as jt
+
+from ..helpers_tape import all_schedules, assert_close, mixed_arguments, mixed_loss
+
+each_schedule = pytest.mark.parametrize("schedule", all_schedules, ids=str)
+some_schedules = pytest.mark.parametrize("schedule", [jt.StoreAll(), jt.Revolve(3)], ids=str)
+
+
+def lax_mixed_loss(monkeypatch, reverse):
+    """The same loss with `lax.scan` itself."""
+
+    def scan(*args, schedule, **kwargs):
+        del schedule
+        return lax.scan(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jt, "scan", scan)
+        return mixed_loss(None, reverse)
+
+
+@each_schedule
+@pytest.mark.parametrize("reverse", [False, True])
+def test_value_and_gradients(monkeypatch, schedule, reverse):
+    """To the value closed over, the first state, xs; through the last state and ys."""
+    arguments = mixed_arguments()
+
+    def run(loss):
+        return jax.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))(*arguments)
+
+    assert_close(run(mixed_loss(schedule, reverse)), run(lax_mixed_loss(monkeypatch, reverse)))
+
+
+def loss_of(schedule):
+    return lambda *arguments: mixed_loss(schedule)(*arguments)[0]
+
+
+def along(loss, a):
+    """A loss of `a` alone."""
+    _, init, xs = mixed_arguments()
+    return loss(a, init, xs)
+
+
+TRANSFORMATIONS = {
+    "jvp": lambda loss, args: jax.jvp(loss, args, args),
+    "linearize": lambda loss, args: jax.linearize(loss, *args)[1](*args),
+    "linear_transpose": lambda loss, args: jax.linear_transpose(
+        jax.linearize(loss, *args)[1], *args
+    )(1.0),
+    "vmap of value": lambda loss, args: jax.vmap(loss, (None, None, 2))(
+        *args[:2], args[2][..., None] * jnp.arange(1.0, 4.0)[None, None]
+    ),
+    "vmap of grad": lambda loss, args: jax.vmap(jax.grad(loss, (0, 1, 2)), (0, None, None))(
+        args[0] * jnp.arange(3.0), *args[1:]
+    ),
+    "grad of vmap": lambda loss, args: jax.grad(
+        lambda a, xs: jnp.sum(jax.vmap(loss, (0, None, 1))(a, args[1], xs)), (0, 1)
+    )(args[0] * jnp.arange(3.0), args[2][:, None] * jnp.arange(1.0, 4.0)[None, :, None]),
+    "jacrev": lambda loss, args: jax.jacrev(lambda a: jax.grad(loss, 2)(*args) + a)(args[0]),
+    "hessian": lambda loss, args: jax.hessian(loss, (0, 1))(*args),
+    "jacfwd of jacfwd": lambda loss, args: jax.jacfwd(jax.jacfwd(loss))(*args),
+    "reverse over forward": lambda loss, args: jax.grad(
+        lambda *p: jax.jvp(loss, p, args)[1], (0, 1, 2)
+    )(*args),
+    "checkpoint": lambda loss, args: jax.grad(jax.checkpoint(loss), (0, 1, 2))(*args),
+    "vmap of checkpoint": lambda loss, args: jax.grad(
+        lambda a: jnp.sum(jax.vmap(jax.checkpoint(loss), (0, None, None))(a, *args[1:]))
+    )(args[0] * jnp.arange(3.0)),
+    "scan": lambda loss, args: jax.grad(
+        lambda a: lax.scan(lambda c, _: (c + 1e-3 * along(loss, c), None), a, None, 3)[0]
+    )(args[0]),
+    "cond": lambda loss, args: jax.grad(
+        lambda a: lax.cond(a > 0, functools.partial(along, loss), jnp.sin, a)
+    )(args[0]),
+    "while": lambda loss, args: lax.while_loop(
+        lambda c: c[0] < 2,
+        lambda c: (c[0] + 1, 1e-3 * jax.grad(functools.partial(along, loss))(c[1])),
+        (0, args[0]),
+    ),
+    "scan in scan": lambda loss, args: jax.grad(
+        lambda a: jt.scan(
+            lambda c, x: (1e-2 * along(loss, c) + x, None),
+            a,
+            args[2][:5, 0],
+            schedule=jt.Revolve(2),
+        )[0]
+    )(args[0]),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMATIONS)
+def test_transformation(name):
+    transform, arguments = TRANSFORMATIONS[name], mixed_arguments(n=7, width=3)
+    actual, desired = (
+        jax.jit(functools.partial(transform, loss_of(schedule)))(arguments)
+        for schedule in (jt.Revolve(3), None)
+    )
+    assert_close(actual, desired)
+
+
+def test_without_jit():
+    arguments = mixed_arguments(n=7)
+    actual, desired = (
+        jax.grad(loss_of(schedule), (0, 1, 2))(*arguments) for schedule in (jt.Revolve(3), None)
+    )
+    assert_close(actual, desired)
+
+
+def test_gradient_against_central_differences():
+    a, init, xs = mixed_arguments()
+    loss = jax.jit(loss_of(jt.Revolve(4)))
+    h = 1e-5
+    difference = (loss(a + h, init, xs) - loss(a - h, init, xs)) / (2 * h)
+    np.testing.assert_allclose(jax.grad(loss)(a, init, xs), difference, rtol=1e-8)
+
+
+@some_schedules
+def test_float32(schedule):
+    def loss(a, xs):
+        return jt.scan(lambda c, x: (jnp.cos(a * c) + x, None), a, xs, schedule=schedule)[0]
+
+    grads = jax.grad(loss, (0, 1))(jnp.float32(0.5), jnp.linspace(0, 1, 20, dtype=jnp.float32))
+    assert [g.dtype for g in grads] == [jnp.float32] * 2
+    assert all(np.isfinite(g).all() for g in grads)
+
+
+@some_schedules
+def test_complex_state(schedule):
+    def loss(w, xs):
+        state, _ = jt.scan(lambda c, x: (c * w + x, None), w, xs, schedule=schedule)
+        return jnp.abs(state) ** 2
+
+    desired = jax.grad(
+        lambda w, xs: jnp.abs(lax.scan(lambda c, x: (c * w + x, None), w, xs)[0]) ** 2, (0, 1)
+    )
+    arguments = jnp.complex128(0.3 + 0.8j), jnp.exp(1j * jnp.linspace(0.0, 1.0, 9))
+    assert_close(jax.grad(loss, (0, 1))(*arguments), desired(*arguments))
+
+
+@some_schedules
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_short_chains(schedule, n):
+    def run(scan, a):
+        return scan(lambda c, _: (c * a, c), a, length=n)
+
+    jt_scan = functools.partial(jt.scan, schedule=schedule)
+    actual, desired = (jax.jit(jax.jacrev(functools.partial(run, s)))(2.0)
+                       for s in (jt_scan, lax.scan))  # fmt: skip
+    assert_close(actual, desired)
+
+
+@some_schedules
+def test_a_python_scalar_takes_the_dtype_of_the_step(schedule):
+    xs = jnp.arange(3, dtype=jnp.float32)
+    out, _ = jt.scan(lambda c, x: (c + x, None), 0.0, xs, schedule=schedule)
+    assert out.dtype == jnp.float32
+    assert out == 3
+
+
+@some_schedules
+def test_retraces_once(schedule):
+    traces = []
+
+    @jax.jit
+    @jax.grad
+    def gradient(a):
+        traces.append(a)
+        return jt.scan(lambda c, x: (a * c + x, None), a, jnp.arange(9.0), schedule=schedule)[0]
+
+    for a in range(4):
+        gradient(float(a))
+    assert len(traces) == 1
+
+
+def test_compiles_once_without_jit():
+    """The same function is traced and compiled once, whatever it closes over."""
+    traces = []
+    a = jnp.float64(0.3)
+
+    def f(c, x):
+        traces.append(x)
+        return a * c + x, None
+
+    def run(init):
+        return jt.scan(f, init, jnp.arange(9.0), schedule=jt.Revolve(3))[0]
+
+    first = jax.grad(run)(jnp.float64(1.0))
+    assert jax.grad(run)(jnp.float64(2.0)) == first
+    assert len(traces) == 1
+
+
+def test_shard_map():
+    """Over every device there is; CI gives 8."""
+    devices = jax.device_count()
+    mesh = jax.make_mesh((devices,), ("paths",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec
+    xs = jnp.sin(jnp.arange(9.0 * 4 * devices)).reshape(9, 4 * devices)
+
+    def gradient(schedule):
+        @functools.partial(
+            jax.shard_map, mesh=mesh, in_specs=(spec(), spec(None, "paths")), out_specs=spec()
+        )
+        def total(a, xs):
+            c, ys = jt.scan(lambda c, x: (jnp.sin(a * c) + x, c * a), xs[0], xs, schedule=schedule)
+            return lax.psum(jnp.sum(c) + jnp.sum(ys**2), "paths")
+
+        return jax.jit(jax.grad(total, (0, 1)))(jnp.float64(0.7), xs)
+
+    assert_close(gradient(jt.Revolve(3)), gradient(None))
+
+
+@pytest.mark.parametrize(
+    ("error", "match", "call"),
+    [
+        (ValueError, "length: 4, xs: 3", lambda f: jt.scan(f, 1.0, jnp.ones(3), 4)),
+        (ValueError, "no leaves and length is None", lambda f: jt.scan(f, 1.0)),
+        (ValueError, r"xs\['a'\] is a scalar", lambda f: jt.scan(f, 1.0, {"a": jnp.float64(1)})),
+        (
+            TypeError,
+            "return a pair",
+            lambda f: jt.scan(lambda c, x: c, 1.0, length=3, schedule=jt.Revolve(2)),
+        ),
+        (
+            TypeError,
+            "changes the structure of the state",
+            lambda f: jt.scan(lambda c, x: ((c, c), x), 1.0, length=3, schedule=jt.Revolve(2)),
+        ),
+        (
+            TypeError,
+            r"state\[0\] from float64\[3\] to float64\[\]",
+            lambda f: jt.scan(
+                lambda c, x: ((c[0].sum(),), x), (jnp.ones(3),), length=3, schedule=jt.Revolve(2)
+            ),
+        ),
+    ],
+)
+def test_misuse(error, match, call):
+    with pytest.raises(error, match=match):
+        call(lambda c, x: (c, x))
