@@ -6,6 +6,7 @@ from .market import VolSurface as VolSurface
 from .market import ZeroCurve as ZeroCurve
 from .methods import ClosedForm as ClosedForm
 from .methods import Fourier as Fourier
+from .methods import MonteCarlo as MonteCarlo
 from .models import BlackScholes as BlackScholes
 from .models import Heston as Heston
 from .price import Valuation as Valuation

@@ -1,12 +1,14 @@
 """Black and Scholes: dS = (r - q) S dt + sigma S dW."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
+import jax.numpy as jnp
+from jaxtape import AbstractSchedule
 from jaxtyping import Array, Float
 
 from ..fields import Number, positive, real
-from .model import BlackVol, Scalar, flat_or_curve
+from .model import AbstractModel, BlackVol, ConditionallyGaussian, Scalar, flat_or_curve
 
 
 @runtime_checkable
@@ -18,7 +20,7 @@ class ImpliedVols(Protocol):
     def shifted(self, vol: Scalar) -> "ImpliedVols": ...
 
 
-class BlackScholes(BlackVol):
+class BlackScholes(BlackVol, ConditionallyGaussian):
     """Lognormal spot; a surface in place of a constant volatility is read at each contract's expiry and strike.
 
     spot: currency; rate: per year, continuous, a number or a curve; vol: per square root of a year, a
@@ -32,8 +34,22 @@ class BlackScholes(BlackVol):
     vol: Any = flat_or_curve("vol", ImpliedVols)
     dividend_yield: Float[Array, ""] = real("dividend_yield", default=0.0)
 
+    variance_is_random: ClassVar[bool] = False
+
     def black_vol(self, t: Scalar, strike: Scalar) -> Scalar:
         return self.vol.vol(t, strike) if isinstance(self.vol, ImpliedVols) else self.vol
+
+    def walk(
+        self,
+        noise: Float[Array, "steps paths"],
+        dt: Scalar,
+        strike: Scalar,
+        schedule: AbstractSchedule,
+    ) -> tuple[Float[Array, "steps paths"], Float[Array, "steps paths"]]:
+        """Steps of equal variance; a surface is read at the last date and the strike."""
+        del schedule
+        variance = self.black_vol(dt * noise.shape[0], strike) ** 2 * dt
+        return jnp.full(noise.shape, -0.5 * variance), jnp.full(noise.shape, variance)
 
     def with_vol_shift(self, vol: Number) -> "AbstractModel":
         moved = self.vol.shifted(vol) if isinstance(self.vol, ImpliedVols) else self.vol + vol

@@ -1,16 +1,25 @@
 """Heston: dS = (r - q) S dt + sqrt(v) S dW, dv = kappa (theta - v) dt + xi sqrt(v) dB, d<W, B> = rho dt."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import jaxtape
+from jaxtape import AbstractSchedule
 from jaxtyping import Array, Complex, Float
 
 from ..fields import Number, between, non_negative, positive, real
-from .model import CharacteristicFunction, Scalar, flat_or_curve
+from .model import (
+    AbstractModel,
+    CharacteristicFunction,
+    ConditionallyGaussian,
+    Scalar,
+    flat_or_curve,
+)
+from .quadratic_exponential import QuadraticExponential
 
 
-class Heston(CharacteristicFunction):
+class Heston(CharacteristicFunction, ConditionallyGaussian):
     """Stochastic variance, mean reverting, correlated with the spot.
 
     spot: currency; rate: per year, continuous, a number or a curve; initial_variance (v0) and
@@ -28,6 +37,8 @@ class Heston(CharacteristicFunction):
     vol_of_vol: Float[Array, ""] = positive("vol_of_vol")
     correlation: Float[Array, ""] = between("correlation", -1.0, 1.0)
     dividend_yield: Float[Array, ""] = real("dividend_yield", default=0.0)
+
+    variance_is_random: ClassVar[bool] = True
 
     def log_characteristic(self, u: Complex[Array, " nodes"], t: Scalar) -> Complex[Array, " nodes"]:
         """log E[exp(i u X)], free of branch cuts (Albrecher et al. 2007) and of cancellation as vol_of_vol -> 0.
@@ -66,6 +77,23 @@ class Heston(CharacteristicFunction):
         """sqrt(1 - rho^2) (v0 + kappa theta t) / xi."""
         scale = self.initial_variance + self.mean_reversion * self.long_run_variance * t
         return jnp.sqrt(1.0 - self.correlation**2) * scale / self.vol_of_vol
+
+    def walk(
+        self,
+        noise: Float[Array, "steps paths"],
+        dt: Scalar,
+        strike: Scalar,
+        schedule: AbstractSchedule,
+    ) -> tuple[Float[Array, "steps paths"], Float[Array, "steps paths"]]:
+        """Andersen's QE-M: no square root at zero variance is ever differentiated."""
+        del strike
+        scheme = QuadraticExponential.of(
+            self.mean_reversion, self.long_run_variance, self.vol_of_vol, self.correlation, dt
+        )
+        start = jnp.full(noise.shape[1:], self.initial_variance)
+        step = lambda v, z: scheme.step(v, z)  # noqa: E731
+        _, steps = jaxtape.scan(step, start, noise, schedule=schedule)
+        return steps
 
     def with_vol_shift(self, vol: Number) -> "AbstractModel":
         """sqrt(v0) and sqrt(theta) both up by `vol`: the parallel shift of the volatility level."""

@@ -5,6 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
+from jaxtape import AbstractSchedule
 from jaxtyping import Array, Complex, Float
 
 from ..fields import Number, real
@@ -81,3 +82,22 @@ class CharacteristicFunction(AbstractModel):
     @abc.abstractmethod
     def tail_rate(self, t: Scalar) -> Scalar:
         """The rate c at which |E[exp(i u X)]| falls, as exp(-c u), for large real u (0: faster than any)."""
+
+
+class ConditionallyGaussian(AbstractModel):
+    """Ability: given its variance path, log(S_t / forward(t)) is a Gaussian walk with known steps."""
+
+    variance_is_random: eqx.AbstractClassVar[bool]
+
+    @abc.abstractmethod
+    def walk(
+        self,
+        noise: Float[Array, "steps paths"],
+        dt: Scalar,
+        strike: Scalar,
+        schedule: AbstractSchedule,
+    ) -> tuple[Float[Array, "steps paths"], Float[Array, "steps paths"]]:
+        """(mean, variance) of each step of length dt, given standard normals for the variance path.
+
+        strike: where a model with a vol for each strike reads it; schedule: what the reverse sweep over the steps keeps (`jaxtape.scan`).
+        """

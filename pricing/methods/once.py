@@ -1,0 +1,37 @@
+"""A function that may be differentiated once: a second derivative raises, where it would be silently wrong."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, PyTree
+
+
+def differentiable_once(function: Callable[..., Array], why: str) -> Callable[..., Array]:
+    """`function`, whose derivative raises TypeError (`why`) when it is differentiated in turn.
+
+    For Monte Carlo samples that are continuous but have kinks: their first derivative is unbiased, the
+    derivative of that derivative misses what happens at the kinks.
+    """
+
+    @jax.custom_jvp
+    def constant(leaf: Array) -> Array:
+        return leaf
+
+    def refuse(primals, tangents):
+        if not isinstance(tangents[0], jax.custom_derivatives.SymbolicZero):
+            raise TypeError(why)
+        return primals[0], jax.numpy.zeros_like(primals[0])
+
+    constant.defjvp(refuse, symbolic_zeros=True)
+
+    @eqx.filter_custom_jvp
+    def once(*args: PyTree) -> Array:
+        return function(*args)
+
+    @once.def_jvp
+    def once_jvp(primals, tangents):
+        held = jax.tree.map(lambda x: constant(x) if eqx.is_inexact_array(x) else x, primals)
+        return eqx.filter_jvp(function, held, tangents)
+
+    return once
