@@ -8,8 +8,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from .chain import trace
-from .rule import run
 from .schedule import AbstractSchedule, StoreAll
+
+try:
+    from .rule import run
+except ImportError:  # VJPHiPrimitive is experimental
+    from .reverse_only import run
 
 
 def scan(
@@ -36,9 +40,9 @@ def scan(
     - **unroll**: as in `lax.scan`, for schedules that run it (`StoreAll`).
     - **schedule**: what is kept for the reverse sweep. None is `StoreAll()`: `lax.scan` itself.
 
-    Forward mode recomputes nothing but runs the primal twice unless the schedule is `StoreAll`.
-    Second derivatives: forward over reverse, or either over forward; a schedule other than
-    `StoreAll` has no reverse over reverse.
+    Both modes, and second derivatives forward over reverse or either over forward, keep to the
+    schedule. Reverse over reverse needs `StoreAll`. In forward mode a schedule other than that
+    saves nothing, and the primal runs twice.
 
     **Errors**: `ValueError` if the leading axes disagree with each other or with `length`;
     `TypeError` if `f` changes the carry's structure, shape or dtype.

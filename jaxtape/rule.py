@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.experimental.hijax import VJPHiPrimitive, Zero, instantiate_zeros
 
 from .chain import Arrays, Chain
-from .sweep import Active, Mask, first_sweep, merge, pick, reverse_sweep
+from .sweep import Active, Mask, first_sweep, inexact, merge, pick, reverse_sweep
 
 
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
@@ -80,7 +80,7 @@ class Sweep(VJPHiPrimitive):
     def _active(self, nonzeros) -> Active:
         """Every inexact leaf of the state and of ys; of the inputs only those perturbed."""
         (state, ys), (consts, _, xs) = self.out_aval, nonzeros
-        return Active(tuple(consts), _inexact(state), tuple(xs), _inexact(ys))
+        return Active(tuple(consts), inexact(state), tuple(xs), inexact(ys))
 
 
 class Tangent(VJPHiPrimitive):
@@ -229,10 +229,6 @@ def _out_avals(f: Callable, *args):
     """The types that `f(*args)` returns, as primitives want them."""
     jaxpr, out = jax.make_jaxpr(f, return_shape=True)(*args)
     return jax.tree.unflatten(jax.tree.structure(out), jaxpr.out_avals)
-
-
-def _inexact(avals: tuple) -> Mask:
-    return tuple(bool(jnp.issubdtype(aval.dtype, jnp.inexact)) for aval in avals)
 
 
 def _is_zero(leaf) -> bool:

@@ -122,6 +122,11 @@ def _advance(chain: Chain, arrays: Arrays, reached: Reached, stop) -> Reached:
     return Reached(reached.kept, stop, state, ys)
 
 
+def inexact(leaves: Sequence) -> Mask:
+    """Which leaves are numbers that can vary; integers, booleans and keys are not."""
+    return tuple(bool(jnp.issubdtype(leaf.dtype, jnp.inexact)) for leaf in leaves)
+
+
 def pick(mask: Mask, leaves: Sequence) -> tuple:
     """The leaves that the mask selects."""
     return tuple(leaf for chosen, leaf in zip(mask, leaves, strict=True) if chosen)

@@ -9,6 +9,8 @@ import pytest
 from jax import lax
 
 import jaxtape as jt
+import jaxtape.loops
+import jaxtape.reverse_only
 
 from ..helpers_tape import all_schedules, assert_close, mixed_arguments, mixed_loss
 
@@ -123,6 +125,26 @@ def test_gradient_against_central_differences():
     np.testing.assert_allclose(jax.grad(loss)(a, init, xs), difference, rtol=1e-8)
 
 
+def test_reverse_only(monkeypatch):
+    """Where JAX offers no more than `custom_vjp`."""
+    monkeypatch.setattr(jaxtape.loops, "run", jaxtape.reverse_only.run)
+    arguments = mixed_arguments(n=9)
+    actual, desired = (
+        jax.jit(jax.value_and_grad(loss_of(schedule), (0, 1, 2)))(*arguments)
+        for schedule in (jt.Revolve(3), None)
+    )
+    assert_close(actual, desired)
+    with pytest.raises(TypeError, match="can't apply forward-mode"):
+        jax.jvp(loss_of(jt.Revolve(3)), arguments, arguments)
+
+
+def test_reverse_over_reverse_is_refused():
+    arguments = mixed_arguments(n=9)
+    gradient = jax.grad(loss_of(jt.Revolve(3)))
+    with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
+        jax.grad(gradient)(*arguments)
+
+
 @some_schedules
 def test_float32(schedule):
     def loss(a, xs):
@@ -142,7 +164,7 @@ def test_complex_state(schedule):
     desired = jax.grad(
         lambda w, xs: jnp.abs(lax.scan(lambda c, x: (c * w + x, None), w, xs)[0]) ** 2, (0, 1)
     )
-    arguments = jnp.complex128(0.3 + 0.8j), jnp.exp(1j * jnp.linspace(0.0, 1.0, 9))
+    arguments = jnp.complex128(0.3 + 0.8j), lax.complex(jnp.linspace(0.0, 1.0, 9), jnp.ones(9))
     assert_close(jax.grad(loss, (0, 1))(*arguments), desired(*arguments))
 
 

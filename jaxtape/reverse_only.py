@@ -1,0 +1,37 @@
+"""The sweeps behind `jax.custom_vjp`: where JAX has no `VJPHiPrimitive`. Refuses forward mode."""
+
+import functools
+
+import jax
+import numpy as np
+
+from .chain import Arrays, Chain
+from .sweep import Active, first_sweep, inexact, merge, pick, reverse_sweep
+
+
+def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
+    """The chain's last state and ys, differentiated in reverse mode as its schedule says."""
+    return chain.scan(*arrays) if chain.table is None else _sweep(chain, arrays)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _sweep(chain: Chain, arrays: Arrays):
+    return chain.scan(*arrays)
+
+
+def _forward(chain: Chain, arrays: Arrays):
+    state, ys, kept = first_sweep(chain, arrays)
+    return (state, ys), (arrays, kept)
+
+
+def _backward(chain: Chain, saved: tuple, bars: tuple):
+    (arrays, kept), (state_bar, ys_bar) = saved, bars
+    consts, state, xs = map(inexact, arrays)
+    active = Active(consts, state, xs, inexact(chain.y_avals))
+    bars = pick(active.state, state_bar), pick(active.ys, ys_bar)
+    out = reverse_sweep(chain, active, arrays, kept, *bars)
+    nothing = jax.tree.map(lambda a: np.zeros(a.shape, jax.dtypes.float0), arrays)
+    return (Arrays(*map(merge, active.inputs, out, nothing)),)
+
+
+_sweep.defvjp(_forward, _backward)
