@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.core
 import jax.numpy as jnp
 from jax import lax
 
-from .schedule import AbstractSchedule, Table
+from .schedule import Table
 
 
 class Arrays(NamedTuple):
@@ -30,14 +31,13 @@ class Chain:
 
     jaxpr: Any
     num_state: int
-    length: int
+    table: Table
     reverse: bool
-    schedule: AbstractSchedule
 
     @property
-    def table(self) -> Table | None:
-        """The schedule of this many nodes; None leaves the chain to `lax.scan`."""
-        return self.schedule.compile(self.length)
+    def length(self) -> int:
+        """The number of nodes."""
+        return len(self.table)
 
     @property
     def y_avals(self) -> list:
@@ -60,7 +60,7 @@ class Chain:
         return lax.scan(step, init, xs, self.length, reverse=self.reverse)
 
     def derive(self, step: Callable, arrays: Arrays) -> "Chain":
-        """The chain of another flat `step(consts, state, x)`: same nodes, same schedule."""
+        """The chain of another flat `step(consts, state, x)`: same nodes, same table."""
         jaxpr = jax.make_jaxpr(step)(arrays.consts, arrays.init, first_node(arrays.xs)).jaxpr
         return dataclasses.replace(self, jaxpr=jaxpr, num_state=len(arrays.init))
 
@@ -70,7 +70,7 @@ def first_node(xs):
     return jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
 
 
-def trace(f: Callable, init, xs, length: int, reverse: bool, schedule: AbstractSchedule):
+def trace(f: Callable, init, xs, table: Table, reverse: bool):
     """Trace `f(carry, x) -> (carry, y)` into a chain.
 
     Returns the chain, its arrays, and the tree structures of the carry and of y.
@@ -86,9 +86,9 @@ def trace(f: Callable, init, xs, length: int, reverse: bool, schedule: AbstractS
     check_state("The scanned function", init, carry)
     strong = jax.tree.map(_strengthen, init, carry)
     if any(a is not b for a, b in zip(*map(jax.tree.leaves, (init, strong)), strict=True)):
-        return trace(f, strong, xs, length, reverse, schedule)
+        return trace(f, strong, xs, table, reverse)
     arrays = Arrays(tuple(jaxpr.consts), *(tuple(jax.tree.leaves(tree)) for tree in (init, xs)))
-    chain = Chain(jaxpr.jaxpr, len(arrays.init), length, reverse, schedule)
+    chain = Chain(jaxpr.jaxpr, len(arrays.init), table, reverse)
     return chain, arrays, jax.tree.structure(carry), jax.tree.structure(y)
 
 

@@ -52,10 +52,12 @@ def scan(
         raise TypeError(f"schedule is {schedule!r}: give a schedule such as Revolve(slots=12).")
     xs = jax.tree.map(jnp.asarray, xs)
     length = _common_length(xs, length)
-    if schedule.compile(length) is None:
+    table = schedule.compile(length)
+    if table is None:
         return lax.scan(f, init, xs, length, reverse=reverse, unroll=unroll)
-    chain, arrays, carry_tree, y_tree = trace(f, init, xs, length, reverse, schedule)
-    carry, ys = run(chain, arrays)
+    chain, arrays, carry_tree, y_tree = trace(f, init, xs, table, reverse)
+    out: Any = run(chain, arrays)
+    carry, ys = out
     return jax.tree.unflatten(carry_tree, carry), jax.tree.unflatten(y_tree, ys)
 
 

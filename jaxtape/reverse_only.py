@@ -9,13 +9,9 @@ from .chain import Arrays, Chain
 from .sweep import Active, first_sweep, inexact, merge, pick, reverse_sweep
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
     """The chain's last state and ys, differentiated in reverse mode as its schedule says."""
-    return chain.scan(*arrays) if chain.table is None else _sweep(chain, arrays)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _sweep(chain: Chain, arrays: Arrays):
     return chain.scan(*arrays)
 
 
@@ -34,4 +30,4 @@ def _backward(chain: Chain, saved: tuple, bars: tuple):
     return (Arrays(*map(merge, active.inputs, out, nothing)),)
 
 
-_sweep.defvjp(_forward, _backward)
+run.defvjp(_forward, _backward)

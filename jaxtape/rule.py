@@ -2,7 +2,7 @@
 
 `jax.custom_vjp` refuses forward mode, so a chain is a primitive of its own, `Sweep`. The batched
 chain is the chain of the batched step, the dual chain is the chain of the dual step, and both keep
-the schedule. `Tangent`, the derivative as a linear map, has a transpose of its own, so that the
+the table. `Tangent`, the derivative as a linear map, has a transpose of its own, so that the
 schedule also holds where JAX takes forward mode first and transposes it (`jax.checkpoint`).
 """
 
@@ -21,7 +21,7 @@ from .sweep import Active, Mask, first_sweep, inexact, merge, pick, reverse_swee
 
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
     """The chain's last state and ys, differentiated as its schedule says."""
-    return chain.scan(*arrays) if chain.table is None else Sweep(chain, arrays)(*arrays)
+    return Sweep(chain, arrays)(*arrays)
 
 
 class Sweep(VJPHiPrimitive):

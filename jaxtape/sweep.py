@@ -134,8 +134,8 @@ def pick(mask: Mask, leaves: Sequence) -> tuple:
 
 def merge(mask: Mask, picked: Sequence, leaves: Sequence) -> tuple:
     """`leaves` with the selected ones replaced by `picked`."""
-    picked = iter(picked)
-    return tuple(next(picked) if chosen else leaf
+    replacements = iter(picked)
+    return tuple(next(replacements) if chosen else leaf
                  for chosen, leaf in zip(mask, leaves, strict=True))  # fmt: skip
 
 

@@ -12,7 +12,6 @@ import jaxtape as jt
 all_schedules = (
     jt.StoreAll(),
     jt.Revolve(1),
-    jt.Revolve(2),
     jt.Revolve(5),
     jt.Revolve(23),
     jt.Revolve(100),

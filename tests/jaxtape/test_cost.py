@@ -60,7 +60,7 @@ def test_revolve_takes_as_many_steps_as_the_closed_form_says():
     assert_close(bars, desired, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize(("n", "slots"), [(1, 1), (2, 1), (7, 3), (20, 19), (20, 30), (31, 2)])
+@pytest.mark.parametrize(("n", "slots"), [(1, 1), (7, 3), (20, 19), (31, 2)])
 def test_small_chains_take_as_many_steps_as_the_closed_form_says(n, slots):
     _, counts = count(n, jt.Revolve(slots))
     assert counts == {"advanced": jt.advances(n, slots) + 1, "taped": n}

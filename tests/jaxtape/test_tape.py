@@ -1,5 +1,9 @@
 """The tape as a value: appended, called, differentiated."""
 
+import contextlib
+import io
+import pathlib
+import re
 from typing import Any
 
 import equinox as eqx
@@ -155,3 +159,12 @@ def test_a_step_must_keep_the_state(schedule, match, step):
     tape = jt.Tape().append(step, jnp.ones(3)).with_schedule(schedule)
     with pytest.raises(TypeError, match=match):
         tape(jnp.ones(2))
+
+
+def test_the_first_example_of_the_docs_prints_what_they_say():
+    page = pathlib.Path(__file__).parents[2] / "docs" / "tape.md"
+    blocks = re.findall(r"```(?:python|text)\n(.*?)```", page.read_text(), re.DOTALL)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(blocks[0], {})
+    assert printed.getvalue() == blocks[1]
