@@ -1,0 +1,153 @@
+"""Registries: one line here puts a new model, product or method under every test of test_members.py.
+
+Also difference quotients with known floors, and batches of the sample book.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pricing.samples
+from pricing import (
+    Barrier,
+    BlackScholes,
+    Book,
+    ClosedForm,
+    Digital,
+    European,
+    Fourier,
+    Heston,
+    Market,
+    VolSurface,
+    ZeroCurve,
+    price,
+)
+from pricing.contracts import products_of
+
+SAMPLES = Path(next(iter(pricing.samples.__path__)))
+EPS = np.finfo(float).eps
+
+double = pytest.mark.skipif(
+    not jax.config.jax_enable_x64, reason="asks for more digits than float32 has"
+)
+
+
+def curve() -> ZeroCurve:
+    return ZeroCurve([0.0, 0.5, 2.0], [0.02, 0.03, 0.05])
+
+
+def surface() -> VolSurface:
+    return VolSurface([0.25, 1.0, 2.0], [80.0, 125.0], [[0.3, 0.2], [0.28, 0.22], [0.26, 0.23]])
+
+
+_HESTON = (0.04, 1.5, 0.06, 0.6, -0.7, 0.01)
+
+# Built anew by every test, so that each can choose its precision.
+all_models: dict[str, Callable] = {
+    "black-scholes on curve and surface": lambda: BlackScholes(100.0, curve(), surface(), 0.02),
+    "black-scholes": lambda: BlackScholes(100.0, 0.05, 0.25, 0.02),
+    "heston on curve": lambda: Heston(100.0, curve(), *_HESTON),
+    "heston": lambda: Heston(100.0, 0.03, *_HESTON),
+}
+
+all_products: dict[str, Callable] = {
+    "call": lambda: European(105.0, 0.8),
+    "put": lambda: European(95.0, 0.8, "put"),
+    "cash digital": lambda: Digital(105.0, 0.8, "put", amount=2.0),
+    "asset digital": lambda: Digital(95.0, 0.8, payout="asset"),
+    "down-and-out call": lambda: Barrier(105.0, 0.8, 85.0),
+    "up-and-out call": lambda: Barrier(95.0, 0.8, 130.0, "up-and-out", rebate=2.0),
+    "down-and-in put": lambda: Barrier(105.0, 0.8, 85.0, "down-and-in", "put", 1.0),
+    "up-and-in put": lambda: Barrier(95.0, 0.8, 120.0, "up-and-in", "put"),
+}
+
+all_methods: dict[str, Callable] = {
+    "closed form": ClosedForm,
+    "Fourier": Fourier,
+}
+
+
+def _triples() -> list[tuple[str, str, str]]:
+    registries = (all_products, all_models, all_methods)
+    products, models, methods = ({name: r[name]() for name in r} for r in registries)
+    names = itertools.product(*registries)
+    return [(p, m, by) for p, m, by in names if methods[by].lacks(products[p], models[m]) is None]
+
+
+triples = _triples()  # the names of every product, model and method that go together
+
+
+def build(product: str, model: str, method: str):
+    """A triple of names as objects, and the key that the method asks for."""
+    method = all_methods[method]()
+    key = jax.random.key(7) if method.is_random else None
+    return all_products[product](), all_models[model](), method, key
+
+
+def value(product, model, method=None, key=None):
+    """The value alone, as a function to differentiate."""
+    return price(product, model, method, key=key).value
+
+
+# --- the sample market and book ---------------------------------------------------------------------
+
+
+@functools.cache
+def dax() -> Market:
+    return Market.read(SAMPLES / "dax_2002-07-05.json")
+
+
+@functools.cache
+def dax_book() -> Book:
+    return Book.read(SAMPLES / "dax_book.csv")
+
+
+def dax_batches(size: int | None = None) -> dict:
+    """The trades of the sample book (the first `size` of each kind) as one batch of products a kind."""
+    by_kind: dict[str, list] = {}
+    for row in dax_book().rows:
+        by_kind.setdefault(row.type, []).append(row.trade)
+    return {kind: products_of(trades[:size], dax()) for kind, trades in by_kind.items()}
+
+
+# --- difference quotients -----------------------------------------------------------------------------
+
+
+def first_difference(f: Callable, step: float):
+    """f'(0) by central differences at step, step / 2 and step / 4, extrapolated: error O(step^6).
+
+    Floor: about 4 ulp(f) / step.
+    """
+    return _extrapolated(lambda h: (f(h) - f(-h)) / (2.0 * h), step)
+
+
+def second_difference(f: Callable, step: float):
+    """f''(0) likewise. Floor: about 100 ulp(f) / step^2."""
+    middle = f(0.0)
+    return _extrapolated(lambda h: (f(h) - 2.0 * middle + f(-h)) / h**2, step)
+
+
+def _extrapolated(quotient: Callable, step: float):
+    """Richardson's table for a quotient whose error has even powers of the step only."""
+    rough, fine, finest = (np.asarray(quotient(step / 2**i)) for i in range(3))
+    once, again = fine + (fine - rough) / 3.0, finest + (finest - fine) / 3.0
+    return again + (again - once) / 15.0
+
+
+def float_leaves(tree) -> list:
+    return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
+
+
+def moved(tree, direction, step: float):
+    """`tree + step * direction` over its float leaves."""
+    floats, rest = eqx.partition(tree, eqx.is_inexact_array)
+    return eqx.combine(
+        jax.tree.map(lambda x, d: x + jnp.asarray(step, x.dtype) * d, floats, direction), rest
+    )

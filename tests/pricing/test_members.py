@@ -1,0 +1,179 @@
+"""Every method on every product and model that it applies to: what all of them promise."""
+
+import dataclasses
+import functools
+import operator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pricing.methods
+import pricing.models
+import pricing.products
+from pricing import RESULTS, price
+from tests.helpers import (
+    all_methods,
+    all_models,
+    all_products,
+    build,
+    double,
+    first_difference,
+    float_leaves,
+    moved,
+    triples,
+    value,
+)
+
+every_triple = pytest.mark.parametrize("triple", triples, ids=" / ".join)
+
+
+def _one_of_a_kind():
+    """The first triple of each combination of types: words and numbers are leaves, and change no program."""
+    kinds = {tuple(map(type, build(*triple)[:3])): triple for triple in reversed(triples)}
+    return list(reversed(kinds.values()))
+
+
+every_kind = pytest.mark.parametrize("triple", _one_of_a_kind(), ids=" / ".join)
+gradient = eqx.filter_jit(eqx.filter_grad(lambda pair, method, key: value(*pair, method, key)))
+
+
+def final_classes(module, base):
+    """Classes are abstract or final: the final ones are those without a subclass."""
+    kinds = {
+        kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, base)
+    }
+    return {kind for kind in kinds if not any(kind in other.__mro__[1:] for other in kinds)}
+
+
+@pytest.mark.parametrize(
+    ("module", "base", "registry"),
+    [
+        (pricing.models, pricing.models.AbstractModel, all_models),
+        (pricing.products, pricing.products.AbstractProduct, all_products),
+        (pricing.methods, pricing.methods.AbstractMethod, all_methods),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_every_member_is_registered(module, base, registry):
+    assert {type(make()) for make in registry.values()} == final_classes(module, base)
+
+
+def test_every_member_is_reached():
+    for registry, names in zip(
+        (all_products, all_models, all_methods), zip(*triples, strict=True), strict=True
+    ):
+        assert set(registry) == set(names)
+
+
+@every_triple
+def test_the_value_is_a_finite_scalar_of_the_working_precision(triple):
+    product, model, method, key = build(*triple)
+    found = price(product, model, method, key=key)
+    assert found.result == RESULTS.successful
+    assert found.stats["method"] == method
+    assert found.value.shape == found.std_error.shape == ()
+    assert found.value.dtype == jnp.result_type(float)
+    assert 0.0 < found.value < 100.0
+    assert (found.std_error > 0.0) == method.is_random
+
+
+@double
+@every_triple
+def test_the_gradient_is_that_of_central_differences(triple):
+    product, model, method, key = build(*triple)
+    pair = (product, model)
+    exact = float_leaves(gradient(pair, method, key))
+    # samples of a random method may have kinks: a step that few of them meet
+    size, floor = (1e-6, 1e-4) if method.is_random else (2e-3, 1e-9)
+    still = jax.tree.map(jnp.zeros_like, eqx.filter(pair, eqx.is_inexact_array))
+    for i, leaf in enumerate(float_leaves(pair)):
+        for j in np.ndindex(leaf.shape):
+            at = operator.itemgetter(i)
+            one = eqx.tree_at(
+                lambda tree, at=at: at(jax.tree.leaves(tree)),
+                still,
+                jnp.zeros_like(leaf).at[j].set(1.0),
+            )
+            bumped = lambda step, one=one: value(*moved(pair, one, step), method, key)  # noqa: E731
+            quotient = first_difference(bumped, size * max(1.0, abs(float(leaf[j]))))
+            np.testing.assert_allclose(exact[i][j], quotient, rtol=1e-6, atol=floor)
+
+
+def value_at(triple):
+    """The value as a function of the spot."""
+    product, model, method, key = build(*triple)
+    return lambda spot: value(product, eqx.tree_at(lambda m: m.spot, model, spot), method, key)
+
+
+@every_kind
+def test_jit_vmap_jvp_and_vjp_agree_with_plain_calls(triple):
+    f, spots = value_at(triple), jnp.asarray([97.0, 100.0])
+    one = jnp.ones_like(spots)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12)
+    values, tangents = jax.jit(lambda at: jax.jvp(jax.vmap(f), (at,), (one,)))(spots)
+    values_too, pull = jax.jit(lambda at: jax.vjp(jax.vmap(f), at))(spots)
+    close(values, [f(spot) for spot in spots])
+    close(values_too, values)
+    close(pull(one)[0], tangents)
+    assert np.all(tangents != 0.0)
+
+
+@every_kind
+def test_a_batch_is_its_contracts_and_is_traced_once(triple, monkeypatch):
+    product, model, method, key = build(*triple)
+    calls, samples = [], type(method).samples
+
+    def counted(*args):
+        calls.append(args)
+        return samples(*args)
+
+    monkeypatch.setattr(type(method), "samples", counted)
+    strikes = [93.0, 100.0, 107.0]
+    contracts = [dataclasses.replace(product, strike=strike) for strike in strikes]
+    batch = dataclasses.replace(product, strike=strikes)
+    found = value(batch, model, method, key)
+    assert len(calls) == 1
+    for scale in (np.float64(0.9), 0.5, 1):  # other numbers, of any type, and the same program
+        value(dataclasses.replace(batch, strike=[scale * k for k in strikes]), model, method, key)
+        value(batch, dataclasses.replace(model, spot=100 * scale), method, key)
+    assert len(calls) == 1
+    one_by_one = [value(contract, model, method, key) for contract in contracts]
+    np.testing.assert_allclose(found, one_by_one, rtol=1e-12)
+
+
+@double
+@every_kind
+def test_single_precision_gives_single_precision(triple):
+    def value_and_delta(f):
+        spot = jnp.asarray(100.0)
+        return jax.jit(lambda spot: jax.jvp(f, (spot,), (jnp.ones_like(spot),)))(spot)
+
+    wanted = value_and_delta(value_at(triple))
+    with jax.enable_x64(False):
+        found = value_and_delta(value_at(triple))
+    assert {x.dtype for x in found} == {np.dtype(np.float32)}
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
+SHARED = {
+    pair: [triple for triple in triples if triple[:2] == pair]
+    for pair in dict.fromkeys(triple[:2] for triple in triples)
+}
+
+
+@double
+@pytest.mark.parametrize(
+    "alternatives",
+    [found for found in SHARED.values() if len(found) > 1],
+    ids=lambda found: " / ".join(found[0][:2]),
+)
+def test_methods_agree(alternatives):
+    best, *others = (
+        price(product, model, method, key=key)
+        for product, model, method, key in (build(*triple) for triple in alternatives)
+    )
+    for other in others:
+        assert abs(other.value - best.value) < 1e-9 + 4.0 * other.std_error

@@ -1,0 +1,197 @@
+"""Published values, and values computed for this project by two methods that agree.
+
+[P] printed, or cached, in the source named; [C] computed independently: two methods, or a fine quadrature.
+`atol` is what a row is known to, or what this library promises on it, whichever is wider.
+"""
+
+from typing import NamedTuple
+
+
+class Reference(NamedTuple):
+    """A contract, a model, and the figures it should have (by the names of `pricing.Greeks`)."""
+
+    name: str
+    product: str
+    terms: dict[str, float | str]
+    model: str
+    parameters: dict[str, float]
+    figures: dict[str, float]
+    atol: dict[str, float]
+
+
+def _every(figures: dict[str, float], atol: float) -> dict[str, float]:
+    return dict.fromkeys(figures, atol)
+
+
+# --- Black-Scholes ------------------------------------------------------------------------------------
+
+_BASE = {"spot": 100.0, "rate": 0.05, "vol": 0.2}
+_CALL = {"value": 10.450583572, "delta": 0.636830651, "gamma": 0.018762017, "vega": 37.524034692}
+_CASH = {"value": 0.532324815, "delta": 0.018762017, "gamma": -0.000328335, "vega": -0.656670607}
+
+black_scholes = [  # [C] nine decimals
+    Reference(
+        name,
+        product,
+        {"strike": 100.0, "expiry": 1.0},
+        "BlackScholes",
+        _BASE,
+        row,
+        _every(row, 1e-9),
+    )
+    for name, product, row in (("call", "European", _CALL), ("cash digital", "Digital", _CASH))
+]
+
+# [P] Haug, The Complete Guide to Option Pricing Formulas (1998), p. 72. Rebate 3: paid at the hit by a
+# knock-out, at expiry by a knock-in. Strikes 90, 100, 110.
+_HAUG_MODEL = {"spot": 100.0, "rate": 0.08, "vol": 0.25, "dividend_yield": 0.04}
+_HAUG = (
+    ("down-and-out", "call", 95.0, (9.0246, 6.7924, 4.8759)),
+    ("up-and-out", "call", 105.0, (2.6789, 2.3580, 2.3453)),
+    ("down-and-out", "put", 95.0, (2.2798, 2.2947, 2.6252)),
+    ("down-and-in", "call", 95.0, (7.7627, 4.0109, 2.0576)),
+)
+_BENCHOP = {"strike": 100.0, "expiry": 1.0, "barrier": 125.0, "kind": "up-and-out"}
+_BENCHOP_MODEL = {"spot": 100.0, "rate": 0.03, "vol": 0.15}
+
+barriers = [
+    Reference(
+        f"Haug {kind} {option} {strike:g}",
+        "Barrier",
+        {
+            "strike": strike,
+            "expiry": 0.5,
+            "barrier": h,
+            "kind": kind,
+            "option": option,
+            "rebate": 3.0,
+        },
+        "BlackScholes",
+        _HAUG_MODEL,
+        {"value": value},
+        {"value": 1e-4},
+    )
+    for kind, option, h, values in _HAUG
+    for strike, value in zip((90.0, 100.0, 110.0), values, strict=True)
+] + [
+    # [P] value: BENCHOP, von Sydow et al., Int. J. Computer Math. 92 (2015), problem 1 c) with these
+    # parameters; [C] Delta and Gamma, seven decimals.
+    Reference(
+        "BENCHOP up-and-out call",
+        "Barrier",
+        _BENCHOP,
+        "BlackScholes",
+        _BENCHOP_MODEL,
+        {"value": 3.294086516281595, "delta": 0.0947722, "gamma": -0.0169062},
+        {"value": 1e-9, "delta": 5e-8, "gamma": 5e-8},
+    )
+]
+
+# --- Heston -------------------------------------------------------------------------------------------
+
+
+def _heston(spot, rate, v0, kappa, theta, xi, rho, q=0.0) -> dict[str, float]:
+    return {
+        "spot": spot,
+        "rate": rate,
+        "initial_variance": v0,
+        "mean_reversion": kappa,
+        "long_run_variance": theta,
+        "vol_of_vol": xi,
+        "correlation": rho,
+        "dividend_yield": q,
+    }
+
+
+# [P] Alan Lewis' reference prices, many digits (as in QuantLib, hestonmodel.cpp, testAlanLewisReferencePrices).
+LEWIS = _heston(100.0, 0.01, 0.04, 4.0, 0.25, 1.0, -0.5, 0.02)
+# [P] Fang and Oosterlee, SIAM J. Sci. Comput. 31 (2008), sec. 5, Heston.
+FANG_OOSTERLEE = _heston(100.0, 0.0, 0.0175, 1.5768, 0.0398, 0.5751, -0.5711)
+# [P] Broadie and Kaya, Operations Research 54 (2006), first Heston case.
+BROADIE_KAYA = _heston(100.0, 0.0319, 0.010201, 6.21, 0.019, 0.61, -0.70)
+# [C] cases I and II of Andersen, J. Comput. Finance 11 (2008); two codes agree to 1e-9.
+ANDERSEN_I = _heston(100.0, 0.0, 0.04, 0.5, 0.04, 1.0, -0.9)
+ANDERSEN_II = _heston(100.0, 0.0, 0.04, 0.3, 0.04, 0.9, -0.5)
+
+_HESTON_CALLS = (
+    ("Lewis", LEWIS, 1.0, 90.0, 20.933349000596710, 1e-8),
+    ("Lewis", LEWIS, 1.0, 100.0, 16.070154917028834, 1e-8),
+    ("Lewis", LEWIS, 1.0, 110.0, 12.132211516709845, 1e-8),
+    ("Fang-Oosterlee", FANG_OOSTERLEE, 1.0, 100.0, 5.785155434, 1e-8),
+    ("Fang-Oosterlee", FANG_OOSTERLEE, 10.0, 100.0, 22.318945791, 1e-8),
+    ("Broadie-Kaya", BROADIE_KAYA, 1.0, 100.0, 6.806113313, 1e-8),
+    ("Andersen I", ANDERSEN_I, 10.0, 60.0, 44.329975070, 1e-6),
+    ("Andersen I", ANDERSEN_I, 10.0, 100.0, 13.084670137, 1e-6),
+    ("Andersen I", ANDERSEN_I, 10.0, 140.0, 0.295774436, 1e-6),
+    ("Andersen II", ANDERSEN_II, 15.0, 60.0, 45.286863970, 1e-6),
+    ("Andersen II", ANDERSEN_II, 15.0, 100.0, 16.649222920, 1e-6),
+    ("Andersen II", ANDERSEN_II, 15.0, 140.0, 5.138190494, 1e-6),
+)
+_AT_100 = {"strike": 100.0, "expiry": 1.0}
+
+heston = [
+    Reference(
+        f"{name} {expiry:g}y {strike:g}",
+        "European",
+        {"strike": strike, "expiry": expiry},
+        "Heston",
+        parameters,
+        {"value": value},
+        {"value": atol},
+    )
+    for name, parameters, expiry, strike, value, atol in _HESTON_CALLS
+] + [
+    Reference(  # [C] eight and seven decimals
+        "Lewis call Greeks",
+        "European",
+        _AT_100,
+        "Heston",
+        LEWIS,
+        {"delta": 0.59947133, "gamma": 0.0092875},
+        {"delta": 5e-9, "gamma": 5e-8},
+    ),
+    Reference(  # [C] eight decimals
+        "Lewis digital", "Digital", _AT_100, "Heston", LEWIS, {"value": 0.43876978}, {"value": 5e-9}
+    ),
+]
+
+# Up-and-out call under Heston by finite differences: [P] four decimals; [C] on a finer grid, the row below.
+# `atol` is the distance of the two.
+UP_AND_OUT_PARAMETERS = _heston(100.0, 0.05, 0.04, 2.5, 0.04, 0.66, -0.8)
+heston_up_and_out_published = {"value": 9.1530, "delta": 0.5218, "gamma": -0.0354}
+heston_barriers = [
+    Reference(
+        "up-and-out call",
+        "Barrier",
+        {"strike": 100.0, "expiry": 1.0, "barrier": 135.0, "kind": "up-and-out"},
+        "Heston",
+        UP_AND_OUT_PARAMETERS,
+        {"value": 9.1593, "delta": 0.52119, "gamma": -0.03750},
+        {"value": 6.3e-3, "delta": 6.1e-4, "gamma": 2.1e-3},
+    )
+]
+
+# [P] Andersen (2008): exact less scheme, case I, K = 100, by steps a year.
+bias_euler = {1: -6.359, 4: -2.048, 32: -0.255}  # full truncation
+bias_qe_m = {1: -0.222, 4: -0.008, 32: 0.015}  # quadratic exponential, martingale corrected
+
+# --- Calibration --------------------------------------------------------------------------------------
+
+# [C] DAX, 5 July 2002, 104 quotes, T = days / 365: sum of (100 (model vol - quote))^2, vol points squared.
+# Quotes: A. Sepp's, also the calibration set of QuantLib's Heston tests.
+DAX_START = {
+    "initial_variance": 0.1,
+    "mean_reversion": 1.0,
+    "long_run_variance": 0.1,
+    "vol_of_vol": 0.5,
+    "correlation": -0.5,
+}
+DAX_SSE_AT_START = 3281.04  # two decimals
+DAX_SSE_AT_OPTIMUM = 181.5147  # four decimals
+DAX_OPTIMUM = {  # five decimals
+    "initial_variance": 0.19122,
+    "mean_reversion": 15.56191,
+    "long_run_variance": 0.07459,
+    "vol_of_vol": 3.29523,
+    "correlation": -0.51202,
+}
