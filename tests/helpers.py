@@ -30,6 +30,7 @@ from pricing import (
     price,
 )
 from pricing.contracts import products_of
+from tests import references
 
 SAMPLES = Path(next(iter(pricing.samples.__path__)))
 EPS = np.finfo(float).eps
@@ -151,3 +152,16 @@ def moved(tree, direction, step: float):
     return eqx.combine(
         jax.tree.map(lambda x, d: x + jnp.asarray(step, x.dtype) * d, floats, direction), rest
     )
+
+
+def dax_black_scholes() -> BlackScholes:
+    """The DAX, each contract at the quoted vol of its strike and expiry."""
+    equity = dax().equities["DAX"]
+    return BlackScholes(equity.spot, dax().curves["EUR"], equity.surface, equity.dividend_yield)
+
+
+def dax_heston(parameters: dict[str, float] = references.DAX_OPTIMUM) -> Heston:
+    """The DAX under the Heston model that its surface calibrates to, or with other parameters."""
+    equity = dax().equities["DAX"]
+    market = (equity.spot, dax().curves["EUR"])
+    return Heston(*market, **parameters, dividend_yield=equity.dividend_yield)
