@@ -21,6 +21,10 @@ from .products import AbstractProduct
 _MAX_TILE = 256
 
 
+class BudgetTooSmall(ValueError):
+    """A budget that does not hold one trade."""
+
+
 class Tile(NamedTuple):
     """A batch of fixed size: products, their weights (0: padding), and how many are not padding."""
 
@@ -87,7 +91,7 @@ def _tile_size(method: AbstractMethod, budget: int, mesh: Mesh | None) -> int:
     """Trades a tile: what the budget holds, at most 256, a multiple of the devices that share it."""
     devices = 1 if mesh is None else mesh.shape["trades"]
     if budget < method.trade_bytes * devices:
-        raise ValueError(
+        raise BudgetTooSmall(
             f"a budget of {budget} bytes is below one trade a device of {type(method).__name__} "
             f"({method.trade_bytes * devices} bytes): give at least that"
         )

@@ -1,0 +1,2 @@
+from .calibrate import calibrate as calibrate
+from .risk import risk as risk

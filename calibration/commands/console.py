@@ -1,0 +1,110 @@
+"""What the commands share: stages on stderr, one-line errors, an output folder, exit statuses."""
+
+import contextlib
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+SOME_FAILED, UNUSABLE = 1, 2
+_MAX_SHOWN = 50
+_UNITS = {"": 1, "b": 1, **{p + "b": 1000 ** (i + 1) for i, p in enumerate("kmgt")}}
+_UNITS |= {p + "ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
+
+
+def fail(message: str) -> NoReturn:
+    """Say in one line why nothing can be done, and exit with status 2."""
+    print(f"jaxtape: {' '.join(message.split())}", file=sys.stderr)
+    raise typer.Exit(UNUSABLE)
+
+
+def bytes_of(text: str | int) -> int:
+    """1GiB, 512MiB, 2e9: a number of bytes."""
+    match = re.fullmatch(r"([\d.]+(?:e\d+)?)\s*([kmgt]?i?b?)", str(text).strip().lower())
+    try:
+        size = int(float(match[1]) * _UNITS[match[2]]) if match else 0
+    except (KeyError, ValueError, OverflowError):
+        size = 0
+    if size < 1:
+        raise typer.BadParameter(f"{text!r} is not a size: give one such as 512MiB or 1GiB")
+    return size
+
+
+class Stages:
+    """Says on stderr what was done and how long it took; a live bar where that is a terminal."""
+
+    def __init__(self):
+        self.seconds: dict[str, float] = {}
+        self._console = Console(stderr=True, highlight=False)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether someone is watching."""
+        return self._console.is_terminal and sys.stdout.isatty()
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[list[str]]:
+        """Time a stage; what is appended to the list is said when it ends."""
+        said: list[str] = []
+        start = time.perf_counter()
+        yield said
+        self.seconds[name] = time.perf_counter() - start
+        for words in said:
+            self._console.print(f"{words} ({self.seconds[name]:.1f} s)", soft_wrap=True)
+
+    @contextlib.contextmanager
+    def bar(self, name: str) -> Iterator[Callable[[int, int], None]]:
+        """A bar, moved by calling with (done, total)."""
+        columns = TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        with Progress(
+            *columns, console=self._console, transient=True, disable=not self.is_live
+        ) as bar:
+            task = bar.add_task(name, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class Output:
+    """The folder that a command writes to. Exits with status 2 where it cannot be written."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        with self._reported():
+            folder.mkdir(parents=True, exist_ok=True)
+            probe = folder / ".jaxtape"
+            probe.touch()
+            probe.unlink()
+
+    def write(self, name: str, write: Callable[[Path], object]) -> Path:
+        """The path of the file `name`, once `write` has written it."""
+        path = self.folder / name
+        with self._reported():
+            write(path)
+        return path
+
+    def write_errors(self, errors: Sequence[str]) -> None:
+        """All errors in errors.txt, the first ones on stderr too; no such file if there are none."""
+        if not errors:
+            self.write("errors.txt", lambda path: path.unlink(missing_ok=True))
+            return
+        text = "".join(f"{error}\n" for error in errors)
+        path = self.write("errors.txt", lambda path: path.write_text(text, encoding="utf-8"))
+        for error in errors[:_MAX_SHOWN]:
+            print(error, file=sys.stderr)
+        if len(errors) > _MAX_SHOWN:
+            print(f"... and {len(errors) - _MAX_SHOWN:,} more, all in {path}", file=sys.stderr)
+
+    @contextlib.contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or str(error)
+            fail(
+                f"{error.filename or self.folder}: cannot be written: {reason}; give another --out"
+            )

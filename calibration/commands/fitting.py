@@ -1,0 +1,186 @@
+"""Calibrate the underlyings of a market for a command, and tell what came of it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pricing.ingestion.errors import InputError
+from pricing.market import Market, VolSurface
+from pricing.models import AbstractModel, Heston
+from pricing.reporting import SurfaceFit
+from pricing.reporting.ladders import pillar_dates
+from pricing.surface_models import black_scholes
+
+from ..calibrate import Calibration, calibrate
+from ..fit import fit, market_model
+from ..objectives import model_vols
+from ..results import RESULTS
+from ..transforms import parameters_of
+
+_CURVE_POINTS = 61
+_READS = "Nothing to calibrate: Black-Scholes reads the surface at each trade's expiry and strike."
+
+
+def heston_start(market: Market, name: str) -> Heston:
+    """The standard start: 32 % of vol now and in the long run, moderate skew."""
+    start = Heston(
+        1.0,
+        0.0,
+        initial_variance=0.1,
+        mean_reversion=1.0,
+        long_run_variance=0.1,
+        vol_of_vol=0.5,
+        correlation=-0.5,
+    )
+    return market_model(start, market, name)
+
+
+def calibrated(market: Market, name: str, **settings: Any) -> Calibration:
+    """Heston calibrated to the surface of one underlying, from the standard start."""
+    start, quotes = heston_start(market, name), market.equities[name].surface
+    rtol = max(1e-10, 100.0 * float(jnp.finfo(quotes.vols.dtype).eps))
+    return calibrate(quotes, start, rtol=rtol, throw=False, **settings)
+
+
+def has_failed(calibration: Calibration) -> bool:
+    """Whether the parameters are not those of an optimum."""
+    return bool(calibration.result != RESULTS.converged)
+
+
+def message_of(calibration: Calibration) -> str:
+    """Why the calibration ended."""
+    return RESULTS[calibration.result]
+
+
+def summary_of(calibration: Calibration) -> str:
+    """How the calibration ended, in a few words."""
+    if has_failed(calibration):
+        return message_of(calibration)
+    steps, squares = (calibration.stats[name] for name in ("steps", "sum_squared_vol_points"))
+    return f"{int(steps)} steps, {float(squares):,.2f} vol points²"
+
+
+def only(market: Market, names: tuple[str, ...]) -> Market:
+    """The market with some of its equities."""
+    kept = {name: equity for name, equity in market.equities.items() if name in names}
+    return replace(market, equities=kept)
+
+
+def without(market: Market, name: str, calibration: Calibration, file: str) -> Market:
+    """The market without an equity whose calibration failed, and the error that says so."""
+    why = f"Heston could not be calibrated: {message_of(calibration)}"
+    remedy = "check the quotes, or take --model black-scholes"
+    error = InputError(file, None, None, f"equities.{name}.implied_vols", "", why, remedy)
+    rest = only(market, tuple(set(market.equities) - {name}))
+    return replace(rest, errors=(*market.errors, error))
+
+
+def fit_each(calibrations: Mapping[str, Calibration]):
+    """Market -> {underlying: model}, each fitted from where its calibration ended."""
+
+    def fitted(market: Market) -> dict[str, AbstractModel]:
+        return {
+            name: fit(calibration.model)(only(market, (name,)))[name]
+            for name, calibration in calibrations.items()
+        }
+
+    return fitted
+
+
+def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
+    """Parameter to (value, standard error)."""
+    names = parameters_of(calibration.model).names
+    errors = np.sqrt(np.diag(np.asarray(calibration.stats["covariance"])))
+    return {
+        name: (float(getattr(calibration.model, name)), float(error))
+        for name, error in zip(names, errors, strict=True)
+    }
+
+
+def surface_fit(market: Market, name: str, calibration: Calibration | None) -> SurfaceFit:
+    """What the report shows of one underlying: a calibration, or None for Black-Scholes."""
+    equity = market.equities[name]
+    surface = equity.surface
+    strikes = jnp.linspace(surface.strikes[0], surface.strikes[-1], _CURVE_POINTS)
+    if calibration is None:
+        model, result = black_scholes(market)[name], _READS
+        curve = model.black_vol(surface.expiries[:, None], strikes[None, :])
+        residuals, parameters, facts = jnp.zeros_like(surface.vols), {}, {}
+    else:
+        grid = VolSurface(
+            surface.expiries, strikes, jnp.zeros((surface.expiries.size, strikes.size))
+        )
+        model, result = calibration.model, message_of(calibration)
+        curve = _curve(model, grid)
+        residuals, parameters = calibration.residuals, parameter_table(calibration)
+        facts = _facts(calibration)
+    return SurfaceFit(
+        underlying=name,
+        model="Heston" if calibration else "Black-Scholes",
+        spot=float(equity.spot),
+        expiries=pillar_dates(surface.expiries, market),
+        strikes=np.asarray(surface.strikes),
+        market_vols=np.asarray(surface.vols),
+        residuals=np.asarray(residuals),
+        curve_strikes=np.asarray(strikes),
+        curve_vols=np.asarray(curve),
+        result=result,
+        parameters=parameters,
+        facts=facts,
+    )
+
+
+@eqx.filter_jit
+def _curve(model: AbstractModel, grid: VolSurface) -> jax.Array:
+    return model_vols(model, grid, 64)
+
+
+def _facts(calibration: Calibration) -> dict[str, str]:
+    squares, count = float(calibration.stats["sum_squared_vol_points"]), calibration.residuals.size
+    return {
+        "sum of squared residuals": f"{squares:,.4f} vol points²",
+        "root mean square": f"{(squares / count) ** 0.5:.3f} vol points over {count} quotes",
+        "condition number": f"{float(calibration.stats['condition_number']):,.1f}",
+        "steps": str(int(calibration.stats["steps"])),
+    }
+
+
+def write_calibrations(path: Path, market: Market, calibrations: Mapping[str, Calibration]) -> None:
+    """Each underlying's calibration, by name, as JSON."""
+    _write_json(path, {name: as_json(market, name, c) for name, c in calibrations.items()})
+
+
+def write_calibration(path: Path, market: Market, name: str, calibration: Calibration) -> None:
+    """One calibration as JSON."""
+    _write_json(path, as_json(market, name, calibration))
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, Any]:
+    """A calibration in plain values. `residuals`: model less market per 1.00 vol, by quote id."""
+    table, stats = parameter_table(calibration), calibration.stats
+    ids = market.quote_ids().equities[name].surface.vols
+    residuals = np.asarray(calibration.residuals).ravel().tolist()
+    return {
+        "model": "heston",
+        "underlying": name,
+        "asof": str(market.asof),
+        "parameters": {parameter: value for parameter, (value, _) in table.items()},
+        "standard_errors": {parameter: error for parameter, (_, error) in table.items()},
+        "condition_number": float(stats["condition_number"]),
+        "sum_squared_vol_points": float(stats["sum_squared_vol_points"]),
+        "result": message_of(calibration),
+        "steps": int(stats["steps"]),
+        "starts_at_optimum": int(stats["starts_at_optimum"]),
+        "residuals": dict(zip(ids.flat, residuals, strict=True)),
+    }

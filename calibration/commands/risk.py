@@ -1,0 +1,193 @@
+"""`jaxtape risk`: calibrate to a market, value a book with its Greeks, write tables and a report."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+import typer
+from jax.sharding import Mesh
+from rich.console import Console
+from rich.table import Table
+
+from jaxtape.command_line import Precision, configure
+from pricing.book import Book
+from pricing.groups import BudgetTooSmall
+from pricing.ingestion.errors import UnreadableFile
+from pricing.market import Market
+from pricing.report import write_report
+from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
+from pricing.risk import Fit, RiskResult
+from pricing.risk import risk as value_book
+from pricing.surface_models import black_scholes
+
+from ..calibrate import Calibration
+from .console import SOME_FAILED, Output, Stages, bytes_of, fail
+from .fitting import (
+    calibrated,
+    fit_each,
+    has_failed,
+    only,
+    summary_of,
+    surface_fit,
+    without,
+    write_calibrations,
+)
+
+_TOP = 5
+
+
+class Model(StrEnum):
+    """What a book is valued under."""
+
+    heston = "heston"
+    black_scholes = "black-scholes"
+
+
+def risk(
+    trades: Annotated[Path, typer.Option(help="The book: CSV or JSON.")],
+    market: Annotated[Path, typer.Option(help="The market: JSON.")],
+    out: Annotated[Path, typer.Option(help="Folder for the tables and the report.")],
+    model: Annotated[
+        Model, typer.Option(help="Heston is calibrated; Black-Scholes reads the surface.")
+    ] = Model.heston,
+    paths: Annotated[int, typer.Option(min=1, help="Paths of Monte Carlo methods.")] = 65536,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of Monte Carlo methods.")] = 0,
+    precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
+    devices: Annotated[int, typer.Option(min=1, help="Devices that share the trades.")] = 1,
+    budget: Annotated[
+        int,
+        typer.Option(
+            parser=bytes_of,
+            metavar="SIZE",
+            help="Memory of one tile of trades.",
+            show_default="1GiB",
+        ),
+    ] = 2**30,
+) -> None:
+    """Value a book and its risk to every quote, and write a report.
+
+    Writes npv.csv, sensitivity.csv, calibration.json, report.html and, if anything was wrong, errors.txt.
+    Exit status: 0; 1 if some trade or some input failed (the others are there); 2 if nothing could be done.
+    """
+    configure(precision)
+    output, stages, mesh = Output(out), Stages(), _mesh(devices)
+    with stages.stage("read") as said:
+        book, quotes = _read(trades, market)
+        said.append(f"read {len(book.rows):,} trades and {len(quotes.flat_quotes()):,} quotes")
+    if model is Model.heston:
+        served, calibrations = _calibrate(book, quotes, str(market), stages)
+        fit = fit_each(calibrations)
+    else:
+        served, calibrations, fit = only(quotes, _underlyings(book)), {}, black_scholes
+    with stages.stage("value the book") as said, stages.bar("valuing") as moved:
+        settings = {"mesh": mesh, "budget": budget, "key": jax.random.key(seed), "report": moved}
+        result = _valued(book, served, fit, settings)
+        said.append(f"valued {len(result.trades) - len(result.failed):,} trades")
+    with stages.stage("write") as said:
+        _write(output, result, book, quotes, calibrations, model, stages)
+        said.append(f"wrote {out}")
+    errors = _errors(result, book)
+    output.write_errors(errors)
+    _summarize(result, quotes, output.folder)
+    if errors:
+        raise typer.Exit(SOME_FAILED)
+
+
+def _mesh(devices: int) -> Mesh | None:
+    """The devices that share the trades; None for one."""
+    found = jax.devices()
+    if devices > len(found):
+        fail(
+            f"--devices {devices}: there are {len(found)} ({found[0].platform}); give at most that, or "
+            "on a CPU set JAX_NUM_CPU_DEVICES to make more"
+        )
+    return Mesh(np.array(found[:devices]), ("trades",)) if devices > 1 else None
+
+
+def _read(trades: Path, market: Path) -> tuple[Book, Market]:
+    """The book, with what the market cannot serve set aside, and the market."""
+    try:
+        quotes = Market.read(market)
+        return Book.read(trades).checked(quotes), quotes
+    except UnreadableFile as error:
+        fail(str(error))
+
+
+def _underlyings(book: Book) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(trade.underlying for trade in book.trades))
+
+
+def _calibrate(book: Book, market: Market, file: str, stages: Stages):
+    """The market that the book needs, less what did not fit; and the calibrations, by underlying."""
+    served, calibrations = only(market, _underlyings(book)), {}
+    for name in _underlyings(book):
+        with stages.stage(f"calibrate {name}") as said:
+            calibration = calibrated(market, name, progress=stages.is_live)
+            said.append(f"calibrated Heston to {name}: {summary_of(calibration)}")
+        if has_failed(calibration):
+            served = without(served, name, calibration, file)
+        else:
+            calibrations[name] = calibration
+    return served, calibrations
+
+
+def _valued(book: Book, market: Market, fit: Fit, settings: dict[str, Any]) -> RiskResult:
+    try:
+        return value_book(book, market, fit, **settings)
+    except BudgetTooSmall as error:
+        fail(f"--budget: {error}")
+
+
+def _write(
+    output: Output,
+    result: RiskResult,
+    book: Book,
+    market: Market,
+    calibrations: dict[str, Calibration],
+    model: Model,
+    stages: Stages,
+) -> None:
+    """The tables, the calibrations and the report."""
+    positions = positions_of(result, book, market)
+    risks = quote_risks(result.sensitivities, market)
+    fitted = calibrations if model is Model.heston else dict.fromkeys(result.models)
+    fits = [surface_fit(market, name, calibration) for name, calibration in fitted.items()]
+    parts = {f"value the book: {part}": length for part, length in result.stats.items()}
+    seconds = {**stages.seconds, **parts}
+    output.write("npv.csv", lambda path: write_positions(path, positions))
+    output.write("sensitivity.csv", lambda path: write_quote_risks(path, risks))
+    output.write("calibration.json", lambda path: write_calibrations(path, market, calibrations))
+    output.write(
+        "report.html", lambda path: write_report(path, result, book, market, fits, seconds)
+    )
+
+
+def _errors(result: RiskResult, book: Book) -> list[str]:
+    """One line for each mistake of the input, then for each other trade that failed."""
+    told = {error.line for error in result.errors if error.file == book.file}
+    return [str(error) for error in result.errors] + [
+        f"{book.file}:{row.line}: trade {row.id!r}: {risk.status}"
+        for row, risk in zip(book.rows, result.trades, strict=True)
+        if risk.figures is None and row.line not in told
+    ]
+
+
+def _summarize(result: RiskResult, market: Market, folder: Path) -> None:
+    """The outcome, in a few lines on stdout."""
+    valued = len(result.trades) - len(result.failed)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    table.add_row("Value", f"{result.value:,.2f}", market.currency)
+    table.add_row("Trades valued", f"{valued:,}", "")
+    table.add_row("Trades failed", f"{len(result.failed):,}", "")
+    for risk in sorted(
+        quote_risks(result.sensitivities, market), key=lambda risk: -abs(risk.scaled)
+    )[:_TOP]:
+        table.add_row(risk.quote_id, f"{risk.scaled:,.2f}", risk.unit)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"Report: {folder / 'report.html'}", soft_wrap=True)

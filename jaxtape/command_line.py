@@ -1,0 +1,100 @@
+"""The command `jaxtape`: its subcommands are found through entry points, so that no import runs upward.
+
+A distribution adds a subcommand by naming a function with annotated options in its entry points, group
+`jaxtape.commands`. Only the subcommand that is asked for is imported.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from importlib.metadata import EntryPoint, entry_points, version
+from pathlib import Path
+
+import jax
+import typer
+from typer.core import TyperGroup
+
+GROUP = "jaxtape.commands"
+
+
+class Precision(StrEnum):
+    """Width of floating-point numbers: 64 or 32 bits."""
+
+    double = "double"
+    single = "single"
+
+
+class Commands(TyperGroup):
+    """The subcommands of the installed distributions, each imported when it is asked for."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:
+        """Every subcommand's name, in alphabetical order."""
+        del ctx
+        return sorted(_commands())
+
+    def get_command(self, ctx: typer.Context, cmd_name: str):
+        """The subcommand of that name; None if there is none."""
+        del ctx
+        found = _commands().get(cmd_name)
+        return None if found is None else _command(cmd_name, found.load())
+
+
+def _commands() -> dict[str, EntryPoint]:
+    return {found.name: found for found in entry_points(group=GROUP)}
+
+
+def _command(name: str, function: Callable[..., None]):
+    single = _app()
+    single.command(name)(function)
+    return typer.main.get_command(single)
+
+
+def _app(**options) -> typer.Typer:
+    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, **options)
+
+
+app = _app(cls=Commands, no_args_is_help=True)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"jaxtape {version('jaxtape')}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _jaxtape(
+    show_version: bool = typer.Option(
+        False, "--version", help="Show the version.", is_eager=True, callback=_show_version
+    ),
+) -> None:
+    """Adjoint Greeks, calibration and deep FBSDE solvers in JAX, at any memory budget."""
+
+
+def configure(precision: Precision) -> None:
+    """Settings of JAX for a command: precision, and a compilation cache that outlives the process.
+
+    The cache is `$JAXTAPE_CACHE`, else the directory that JAX has been given already, else
+    `$XDG_CACHE_HOME/jaxtape`, else `~/.cache/jaxtape`; none where that cannot be written. To be called
+    before the first array is made.
+    """
+    jax.config.update("jax_enable_x64", precision is Precision.double)
+    moved = os.environ.get("JAXTAPE_CACHE")
+    if not moved and jax.config.jax_compilation_cache_dir:
+        return
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = Path(moved or Path(home) / "jaxtape")
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(f"jaxtape: no compilation cache: {cache}: {error.strerror}", file=sys.stderr)
+        return
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def main() -> None:
+    """The entry point of the command."""
+    app(prog_name="jaxtape")

@@ -1,0 +1,163 @@
+"""The verb: show a fit and a book's risk on one self-contained page."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from .book import Book
+from .market import Market
+from .reporting import figures, ladders, tables
+from .reporting.fits import SurfaceFit
+from .reporting.formats import day, number, plain, significant
+from .reporting.positions import Position, positions_of
+from .reporting.quotes import QuoteRisk, quote_risks
+from .risk import RiskResult
+
+_LARGEST, _TOP_QUOTES, _MAX_FAILED = 20, 15, 500
+
+
+def write_report(
+    path: Path,
+    result: RiskResult,
+    book: Book,
+    market: Market,
+    fits: Sequence[SurfaceFit],
+    seconds: Mapping[str, float],
+) -> None:
+    """The page of a book: its value, its risk by strike, expiry and quote, the fits, what failed.
+
+    `book` and `market` are what `result` was made of; `seconds`: how long each stage took.
+    """
+    positions = positions_of(result, book, market)
+    risks = quote_risks(result.sensitivities, market)
+    valued = [position for position in positions if position.figures]
+    currency = "/".join(dict.fromkeys(p.currency for p in valued)) or market.currency
+    names = list(dict.fromkeys(p.trade.underlying for p in valued))
+    failed = len(positions) - len(valued)
+    context = {
+        "heading": f"Risk of {number(len(positions))} trades on {', '.join(names) or 'nothing'}",
+        "sources": (f"trades {Path(book.file).name}",),
+        "currency": currency,
+        "is_mixed": "/" in currency,
+        "tiles": _tiles(positions, currency),
+        "failed_count": number(failed),
+        "trade_count": number(len(positions)),
+        "spot_risk": [_spot_risk(name, valued, market) for name in names],
+        "vol_risk": [_vol_risk(name, risks, market) for name in names],
+        "rate_risk": _rate_risk(names, risks, market),
+        "products": tables.products(positions),
+        "largest": tables.largest(positions, _LARGEST),
+        "top_quotes": tables.top_quotes(risks, _TOP_QUOTES),
+        "failed": tables.failed(positions, _MAX_FAILED),
+        "market_errors": [str(error) for error in result.errors if error.file != book.file],
+    }
+    _write(path, market, fits, seconds, context)
+
+
+def write_fit_report(
+    path: Path, market: Market, fits: Sequence[SurfaceFit], seconds: Mapping[str, float]
+) -> None:
+    """The page of a calibration alone."""
+    names = ", ".join(fit.underlying for fit in fits)
+    context = {
+        "heading": f"{fits[0].model} on {names}",
+        "sources": (),
+        "tiles": (),
+        "market_errors": [str(error) for error in market.errors],
+    }
+    _write(path, market, fits, seconds, context)
+
+
+def _write(path: Path, market: Market, fits, seconds, context: dict[str, Any]) -> None:
+    pages = Environment(
+        loader=PackageLoader("pricing.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    times = {stage: f"{significant(length, 2)} s" for stage, length in seconds.items()}
+    page = pages.get_template("report.html").render(
+        asof=_long_day(market.asof),
+        fits=[_fit_view(fit) for fit in fits],
+        timings=tables.facts(times, ("Stage", "Time")),
+        has_risk="products" in context,
+        **context,
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str, str]]:
+    """(label, number, unit) of each total at the head of the page."""
+    sums = {figure: tables.total(positions, figure) for figure in tables.FIGURES}
+    decimals = 0 if abs(sums["value"]) >= 1000 else 2
+    return [
+        (tables.LABELS[figure], number(figure_sum, decimals), currency)
+        for figure, figure_sum in sums.items()
+    ]
+
+
+def _fit_view(fit: SurfaceFit) -> dict[str, Any]:
+    """One fit, as the page shows it."""
+    return {
+        "fit": fit,
+        "parameters": tables.parameters(fit),
+        "facts": tables.facts({**fit.facts, "why it stopped": fit.result}, ("Fit", "")),
+        "smiles": figures.smiles(fit),
+        "residuals": tables.heat(
+            map(day, fit.expiries), map(plain, fit.strikes), 100 * fit.residuals, sums=False
+        ),
+    }
+
+
+def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[str, Any]:
+    """Delta and Gamma of one underlying, by strike and by expiry."""
+    equity = market.equities[name]
+    own = [position for position in valued if position.trade.underlying == name]
+    pillars = ladders.pillar_dates(equity.surface.expiries, market)
+    unit = f"{own[0].currency} per 1 % of spot"
+    titles = (("delta_1pct", f"Delta, {unit}"), ("gamma_1pct", f"Gamma, {unit}"))
+    by_strike = [(f"{title}, by strike", ladders.by_strike(own, f)) for f, title in titles]
+    by_expiry = [(f"{title}, by expiry", ladders.by_expiry(own, f, pillars)) for f, title in titles]
+    return {
+        "name": name,
+        "spot": plain(float(equity.spot)),
+        "by_strike": figures.ladders(by_strike, float(equity.spot)),
+        "by_expiry": figures.ladders(by_expiry),
+    }
+
+
+def _vol_risk(name: str, risks: Iterable[QuoteRisk], market: Market) -> dict[str, Any]:
+    """The value that one vol point of each quoted vol brings, by expiry and strike."""
+    surface = market.equities[name].surface
+    scaled = {risk.quote_id: risk.scaled for risk in risks}
+    ids = market.quote_ids().equities[name].surface.vols
+    expiries = ladders.pillar_dates(surface.expiries, market)
+    values = ladders.by_pillar(scaled, ids)
+    return {
+        "name": name,
+        "unit": f"{market.equities[name].currency or market.currency} per vol point",
+        "map": tables.heat(
+            map(day, expiries), map(plain, np.asarray(surface.strikes)), values, sums=True
+        ),
+    }
+
+
+def _rate_risk(names: Sequence[str], risks: Iterable[QuoteRisk], market: Market) -> str:
+    """The value that one basis point of each zero rate brings, for each curve in use."""
+    scaled = {risk.quote_id: risk.scaled for risk in risks}
+    ids, titled = market.quote_ids(), []
+    for name in dict.fromkeys(market.equities[name].curve for name in names):
+        dates = ladders.pillar_dates(market.curves[name].times, market)
+        totals = ladders.by_pillar(scaled, ids.curves[name].zero_rates)
+        ladder = ladders.Ladder(totals, labels=tuple(map(day, dates)))
+        titled.append((f"{name} zero rates, value per 1 bp", ladder))
+    return figures.ladders(titled) if titled else ""
+
+
+def _long_day(value: date) -> str:
+    return f"{value.day} {value:%B %Y}"

@@ -1,0 +1,129 @@
+"""The report's pictures, as SVG text whose colours follow the page's light or dark theme."""
+
+import html
+import io
+from collections.abc import Sequence
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from .fits import SurfaceFit
+from .formats import day, plain
+from .ladders import Ladder
+
+THEME = {
+    "ink": "#1c2430",
+    "muted": "#667085",
+    "line": "#d9dee6",
+    "up": "#1f6fb2",
+    "down": "#c8553d",
+}
+"""Role -> the colour drawn; on the page each is the CSS variable of that name."""
+
+_SETTINGS = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "jaxtape",
+    "font.size": 8.0,
+    "text.color": THEME["ink"],
+    "axes.edgecolor": THEME["line"],
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.titlesize": 8.5,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 6.0,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": THEME["line"],
+    "grid.linewidth": 0.6,
+    "xtick.color": THEME["line"],
+    "ytick.color": THEME["line"],
+    "xtick.labelcolor": THEME["muted"],
+    "ytick.labelcolor": THEME["muted"],
+    "ytick.major.size": 0.0,
+    "xtick.major.size": 3.0,
+}
+_WIDTH = 11.0  # inches
+_NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+
+
+def smiles(fit: SurfaceFit) -> str:
+    """The model's smile (line) through the market's vols (dots), one panel an expiry."""
+    columns = min(4, len(fit.expiries))
+    rows = -(-len(fit.expiries) // columns)
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(_WIDTH, 1.95 * rows + 0.2), layout="constrained")
+        panels = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
+        for index, expiry in enumerate(fit.expiries):
+            panel = panels[index]
+            _spot_line(panel, fit.spot)
+            panel.plot(fit.curve_strikes, 100 * fit.curve_vols[index], color=THEME["up"], lw=1.5)
+            panel.plot(
+                fit.strikes, 100 * fit.market_vols[index], "o", ms=3.2, color=THEME["ink"], mew=0
+            )
+            panel.set_title(day(expiry))
+            panel.grid(True)
+            panel.xaxis.set_major_locator(MaxNLocator(4))
+            panel.xaxis.set_major_formatter(_plain())
+            panel.yaxis.set_major_locator(MaxNLocator(4))
+            panel.yaxis.set_major_formatter(FuncFormatter(lambda vol, _: f"{vol:g} %"))
+            panel.tick_params(labelbottom=index + columns >= len(fit.expiries))
+        for panel in panels[len(fit.expiries) :]:
+            panel.set_axis_off()
+        return _svg(figure, f"Market and model smiles of {fit.underlying}")
+
+
+def ladders(titled: Sequence[tuple[str, Ladder]], spot: float | None = None) -> str:
+    """Bars of one or more ladders, side by side; those by strike also show where the spot is."""
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(_WIDTH, 2.7), layout="constrained")
+        panels = figure.subplots(1, len(titled), squeeze=False).ravel()
+        for panel, (title, ladder) in zip(panels, titled, strict=True):
+            _bars(panel, ladder)
+            if ladder.edges is not None and spot is not None:
+                _spot_line(panel, spot)
+            panel.set_title(title)
+        return _svg(figure, "; ".join(title for title, _ in titled))
+
+
+def _bars(panel: Axes, ladder: Ladder) -> None:
+    totals = ladder.totals
+    colors = [THEME["up"] if total >= 0 else THEME["down"] for total in totals]
+    if ladder.edges is None:
+        panel.bar(range(len(totals)), totals, width=0.72, color=colors)
+        panel.set_xticks(range(len(totals)), ladder.labels)
+        panel.tick_params("x", labelrotation=35 if len(totals) > 4 else 0)
+        for label in panel.get_xticklabels():
+            label.set_horizontalalignment("right" if len(totals) > 4 else "center")
+            label.set_rotation_mode("anchor")
+    else:
+        widths = ladder.edges[1:] - ladder.edges[:-1]
+        panel.bar(ladder.edges[:-1], totals, 0.86 * widths, align="edge", color=colors)
+        panel.xaxis.set_major_formatter(_plain())
+    panel.axhline(0.0, color=THEME["muted"], lw=0.8)
+    panel.grid(True)
+    panel.yaxis.set_major_locator(MaxNLocator(5))
+    panel.yaxis.set_major_formatter(_plain())
+
+
+def _spot_line(panel: Axes, spot: float) -> None:
+    panel.axvline(spot, color=THEME["muted"], lw=0.8, ls=(0, (3, 3)))
+
+
+def _plain() -> FuncFormatter:
+    return FuncFormatter(lambda value, _: plain(value))
+
+
+def _svg(figure: Figure, title: str) -> str:
+    """The figure as an `<svg>` element that names itself and takes its colours from the page."""
+    page = io.StringIO()
+    figure.savefig(page, format="svg", metadata=_NO_METADATA)
+    text = page.getvalue()
+    text = text[text.index("<svg") :]
+    for role, color in THEME.items():
+        text = text.replace(color, f"var(--{role})")
+    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1)

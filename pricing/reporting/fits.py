@@ -1,0 +1,36 @@
+"""How a model meets a surface: what the report shows of a calibration, as plain numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class SurfaceFit:
+    """A model beside the implied-vol surface of one underlying.
+
+    `residuals`: model less market, per 1.00 vol, shape [expiries, strikes] like `market_vols`.
+    `curve_vols`: the model's vols at `curve_strikes`, shape [expiries, curve_strikes]. `parameters`:
+    name to (value, standard error), empty for a model that reads the surface. `facts`: what else there is
+    to say of the fit, label to text.
+    """
+
+    underlying: str
+    model: str
+    spot: float
+    expiries: tuple[date, ...]
+    strikes: np.ndarray
+    market_vols: np.ndarray
+    residuals: np.ndarray
+    curve_strikes: np.ndarray
+    curve_vols: np.ndarray
+    result: str
+    parameters: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether there were parameters to fit."""
+        return bool(self.parameters)

@@ -1,0 +1,40 @@
+"""How the report writes numbers and dates."""
+
+import math
+from collections.abc import Iterable
+from datetime import date
+
+
+def number(value: float, decimals: int = 0) -> str:
+    """With thousands separators and a true minus sign; never a negative zero."""
+    if not math.isfinite(value):
+        return "\N{EN DASH}"
+    text = f"{value:,.{decimals}f}"
+    if text.startswith("-") and not text.strip("-0.,"):
+        text = text[1:]
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def decimals_for(values: Iterable[float]) -> int:
+    """Decimals that show about four digits of the largest of some numbers."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    if largest == 0.0:
+        return 0
+    return min(8, max(0, 3 - math.floor(math.log10(largest))))
+
+
+def significant(value: float, digits: int = 4) -> str:
+    """With `digits` significant digits."""
+    if value == 0.0 or not math.isfinite(value):
+        return number(value)
+    return number(value, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
+
+
+def plain(value: float) -> str:
+    """With the decimals that it needs, eight at most: 4,400 or 0.25."""
+    return number(value, 8).rstrip("0").rstrip(".")
+
+
+def day(value: date) -> str:
+    """18 Jul 2002."""
+    return f"{value.day} {value:%b %Y}"

@@ -1,0 +1,58 @@
+"""Sums of positions in buckets of strike and of expiry, and the book's vegas and rhos by pillar."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from ..market import Market
+from .formats import day
+from .positions import Position
+
+_BUCKETS = 24
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """A figure summed over buckets. `edges`: of numeric buckets; `labels`: of those with a name."""
+
+    totals: np.ndarray
+    edges: np.ndarray | None = None
+    labels: tuple[str, ...] = ()
+
+
+def by_strike(positions: Iterable[Position], figure: str) -> Ladder:
+    """Sums by strike, in buckets of a round width."""
+    pairs = [(p.trade.strike, p.figures[figure]) for p in positions]
+    strikes, figures = np.array(pairs).T
+    edges = MaxNLocator(_BUCKETS).tick_values(strikes.min(), strikes.max())
+    edges = np.append(edges, edges[-1] + edges[1] - edges[0])
+    index = np.searchsorted(edges, strikes, side="right") - 1  # [edge, next edge)
+    totals = np.bincount(index, weights=figures, minlength=edges.size - 1)
+    used = np.flatnonzero(np.bincount(index, minlength=totals.size))
+    first, last = used[0], used[-1] + 1
+    return Ladder(totals[first:last], edges[first : last + 1])
+
+
+def by_expiry(positions: Iterable[Position], figure: str, pillars: Iterable[date]) -> Ladder:
+    """Sums by expiry: each pillar takes what expires after the pillar before, up to itself."""
+    pillars = list(pillars)
+    pairs = [(p.trade.expiry, p.figures[figure]) for p in positions]
+    index = [sum(pillar < expiry for pillar in pillars) for expiry, _ in pairs]
+    weights = [value for _, value in pairs]
+    totals = np.bincount(index, weights=weights, minlength=len(pillars) + 1)
+    labels = [f"to {day(pillar)}" for pillar in pillars] + ["later"]
+    count = len(labels) if len(pillars) in index else len(pillars)
+    return Ladder(totals[:count], labels=tuple(labels[:count]))
+
+
+def by_pillar(scaled: Mapping[str, float], ids: np.ndarray) -> np.ndarray:
+    """The scaled sensitivities in the shape of an array of quote ids."""
+    return np.array([scaled[quote] for quote in ids.flat]).reshape(ids.shape)
+
+
+def pillar_dates(times: Iterable[float], market: Market) -> tuple[date, ...]:
+    """The dates at some times (years) from the as-of date."""
+    return tuple(date.fromordinal(market.asof.toordinal() + round(365 * float(t))) for t in times)

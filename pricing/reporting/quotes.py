@@ -1,0 +1,70 @@
+"""The book's derivative to every quote as a table, scaled to the shift that its kind is quoted in."""
+
+import csv
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from ..market import Market
+
+_SHIFTS = {
+    "EQUITY_OPTION/RATE_LNVOL": (0.01, "1 vol point"),
+    "SWAPTION/RATE_LNVOL": (0.01, "1 vol point"),
+    "SWAPTION/RATE_NVOL": (1e-4, "1 bp"),
+    "ZERO/RATE": (1e-4, "1 bp"),
+    "EQUITY_DIVIDEND/RATE": (1e-4, "1 bp"),
+    "EQUITY/PRICE": (0.01, "1 % of spot"),
+}
+"""Kind of quote -> its shift (of a price: as a fraction of it) and the words for it."""
+
+
+@dataclass(frozen=True)
+class QuoteRisk:
+    """What one quote does to the book.
+
+    `derivative`: per 1.00 of the quote. `scaled`: per `shift` of it, in words in `unit`.
+    """
+
+    quote_id: str
+    derivative: float
+    shift: float
+    scaled: float
+    unit: str
+
+
+def quote_risks(sensitivities: Mapping[str, float], market: Market) -> tuple[QuoteRisk, ...]:
+    """One row for each quote of the market; a quote that no valued trade depends on has 0."""
+    currencies = _currencies(market)
+
+    def risk_of(quote: str, value: float) -> QuoteRisk:
+        kind = "/".join(quote.split("/")[:2])
+        shift, words = _SHIFTS[kind]
+        shift *= value if kind == "EQUITY/PRICE" else 1.0
+        derivative = sensitivities.get(quote, 0.0)
+        unit = f"{currencies.get(quote) or market.currency or 'currency'} per {words}"
+        return QuoteRisk(quote, derivative, shift, derivative * shift, unit)
+
+    return tuple(risk_of(quote, value) for quote, value in market.flat_quotes())
+
+
+def _currencies(market: Market) -> dict[str, str]:
+    """Quote to the currency of the values that it moves; of a curve, those of the equities on it."""
+    ids, found = market.quote_ids(), {}
+    for name, curve in ids.curves.items():
+        on_it = (equity.currency for equity in market.equities.values() if equity.curve == name)
+        currency = "/".join(dict.fromkeys(filter(None, on_it)))
+        found |= dict.fromkeys(curve.zero_rates.flat, currency)
+    for name, equity in ids.equities.items():
+        quotes = (equity.spot, equity.dividend_yield, equity.surface.vols)
+        currency = market.equities[name].currency
+        found |= {quote: currency for leaf in quotes for quote in leaf.flat}
+    return found
+
+
+def write_quote_risks(path: Path, risks: Iterable[QuoteRisk]) -> None:
+    """The rows as CSV, numbers with every digit."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        columns = [column.name for column in fields(QuoteRisk)]
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(map(asdict, risks))

@@ -1,0 +1,157 @@
+"""The report's tables, as text ready for the page."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ingestion.trades import Trade
+from .fits import SurfaceFit
+from .formats import day, decimals_for, number, plain, significant
+from .positions import SCALED, Position
+from .quotes import QuoteRisk
+
+FIGURES = ("value", *SCALED)
+LABELS = {
+    "value": "Value",
+    "delta_1pct": "Delta, 1 %",
+    "gamma_1pct": "Gamma, 1 %",
+    "vega_1volpt": "Vega, 1 vol point",
+    "theta_1day": "Theta, 1 day",
+    "rho_1bp": "Rho, 1 bp",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under headers; the first `words` columns are text, the others numbers.
+
+    `has_total`: the last row is the sum. `left_out`: how many rows more there would be.
+    """
+
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    words: int = 1
+    has_total: bool = False
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number on a map: its text, its sign as the name of a color, and how strong that is, in [0, 1]."""
+
+    text: str
+    color: str
+    strength: float
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A map of numbers by expiry and strike; `totals` are the sums of its rows, or empty."""
+
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    cells: tuple[tuple[Cell, ...], ...]
+    totals: tuple[str, ...] = ()
+    column_totals: tuple[str, ...] = ()
+
+
+def heat(rows: Iterable[str], columns: Iterable[str], values: np.ndarray, sums: bool) -> Heat:
+    """A map of `values`, colored by sign and size; `sums` adds the totals of rows and columns."""
+    largest = np.max(np.abs(values), initial=0.0) or 1.0
+    decimals = min(2, decimals_for([largest]))
+
+    def cell(value: float) -> Cell:
+        strength = round(float(abs(value) / largest) ** 0.7, 3)
+        return Cell(number(value, decimals), "up" if value >= 0 else "down", strength)
+
+    cells = tuple(tuple(map(cell, row)) for row in values.tolist())
+    if not sums:
+        return Heat(tuple(columns), tuple(rows), cells)
+    write = lambda totals: tuple(number(total, decimals) for total in totals)  # noqa: E731
+    by_row, by_column = values.sum(axis=1), values.sum(axis=0)
+    return Heat(
+        tuple(columns), tuple(rows), cells, write(by_row), write([*by_column, values.sum()])
+    )
+
+
+def products(positions: Sequence[Position]) -> Table:
+    """Sums by type of product, and over the book."""
+    kinds = dict.fromkeys(position.type for position in positions)
+    groups = [(kind, [p for p in positions if p.type == kind]) for kind in kinds]
+    groups.append(("all", list(positions)))
+    sums = [[total(members, figure) for figure in FIGURES] for _, members in groups]
+    columns = [_column(column) for column in zip(*sums, strict=True)]
+    rows = [
+        (kind, number(len(members)), number(sum(p.figures is None for p in members)), *figures)
+        for (kind, members), figures in zip(groups, zip(*columns, strict=True), strict=True)
+    ]
+    headers = ("Product", "Trades", "Failed", *(LABELS[figure] for figure in FIGURES))
+    return Table(headers, tuple(rows), has_total=True)
+
+
+def largest(positions: Iterable[Position], count: int) -> Table:
+    """The positions of greatest value, either sign."""
+    valued = sorted(
+        (position for position in positions if position.figures),
+        key=lambda position: -abs(position.figures["value"]),
+    )
+    shown = valued[:count]
+    columns = [_column([p.figures[figure] for p in shown]) for figure in FIGURES]
+    words = [(p.id, p.type, terms(p.trade), plain(p.trade.quantity)) for p in shown]
+    rows = tuple((*head, *row) for head, row in zip(words, zip(*columns, strict=True), strict=True))
+    headers = ("Trade", "Product", "Terms", "Quantity", *(LABELS[figure] for figure in FIGURES))
+    return Table(headers, rows, words=3, left_out=len(valued) - len(shown))
+
+
+def failed(positions: Iterable[Position], count: int) -> Table:
+    """The rows without figures, and why."""
+    rows = [(str(p.line), p.id, p.type, p.reason) for p in positions if p.figures is None]
+    headers = ("Line", "Trade", "Product", "Reason")
+    return Table(headers, tuple(rows[:count]), words=4, left_out=max(0, len(rows) - count))
+
+
+def top_quotes(risks: Iterable[QuoteRisk], count: int) -> Table:
+    """The quotes that move the book most, by their scaled sensitivity."""
+    shown = sorted(risks, key=lambda risk: -abs(risk.scaled))[:count]
+    figures = _column([risk.scaled for risk in shown])
+    rows = [
+        (risk.quote_id, significant(risk.derivative, 6), text, risk.unit)
+        for risk, text in zip(shown, figures, strict=True)
+    ]
+    return Table(("Quote", "Derivative, per 1.00", "Scaled", "Unit"), tuple(rows))
+
+
+def parameters(fit: SurfaceFit) -> Table:
+    """The calibrated parameters and how well the quotes identify them."""
+    rows = [
+        (name.replace("_", " "), significant(value, 5), significant(error, 2))
+        for name, (value, error) in fit.parameters.items()
+    ]
+    return Table(("Parameter", "Value", "Std. error"), tuple(rows))
+
+
+def facts(pairs: Mapping[str, str], headers: tuple[str, str]) -> Table:
+    """A table of labels and texts."""
+    return Table(headers, tuple(pairs.items()))
+
+
+def total(positions: Iterable[Position], figure: str) -> float:
+    """The sum of a figure over the positions that have it."""
+    return sum(position.figures[figure] for position in positions if position.figures)
+
+
+def terms(trade: Trade) -> str:
+    """What a trade is, in a few words: call 4,600, 7 Jun 2004."""
+    given = {name: value for name, value in vars(trade).items() if name not in ("line", "id")}
+    words = [f"{given.get('option', '')} {plain(given['strike'])}".strip()]
+    if "barrier" in given:
+        words.append(f"{given['barrier_type']} {plain(given['barrier'])}")
+    if "payout" in given:
+        words.append(f"pays {plain(given['amount'])} {given['payout']}")
+    return ", ".join([trade.underlying, *words, day(trade.expiry)])
+
+
+def _column(values: Sequence[float]) -> list[str]:
+    decimals = min(4, decimals_for(values))
+    return [number(value, decimals) for value in values]
