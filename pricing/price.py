@@ -1,6 +1,6 @@
 """The verb: what is a product worth under a model?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -78,12 +78,13 @@ def applicable(
     model: AbstractModel,
     method: AbstractMethod | None = None,
     key: PRNGKeyArray | None = None,
+    methods: Sequence[AbstractMethod] = METHODS,
 ) -> AbstractMethod:
-    """The given method if it applies, or the best one that does; a TypeError otherwise."""
-    working = [candidate for candidate in METHODS if candidate.lacks(product, model) is None]
+    """The given method if it applies, or the first of `methods` that does; a TypeError otherwise."""
+    working = [candidate for candidate in methods if candidate.lacks(product, model) is None]
     if method is None:
         if not working:
-            reasons = "; ".join(f"{type(m).__name__}: {m.lacks(product, model)}" for m in METHODS)
+            reasons = "; ".join(f"{type(m).__name__}: {m.lacks(product, model)}" for m in methods)
             raise TypeError(
                 f"no method prices {type(product).__name__} under {type(model).__name__} ({reasons})"
             )
