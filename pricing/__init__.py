@@ -5,6 +5,7 @@ from .market import Market as Market
 from .market import VolSurface as VolSurface
 from .market import ZeroCurve as ZeroCurve
 from .methods import ClosedForm as ClosedForm
+from .methods import FiniteDifference as FiniteDifference
 from .methods import Fourier as Fourier
 from .methods import MonteCarlo as MonteCarlo
 from .models import BlackScholes as BlackScholes

@@ -73,7 +73,10 @@ def _greeks(product, model, method, key) -> tuple[Sensitivities, Sensitivities]:
 
     def of_one(product):
         first = sensitivities(product, model, method, key, vol, rate)
-        return means_and_errors(_with_vol_curvature(first, product, model, method, key))
+        volga = _volga(product, model, method, key)
+        return means_and_errors(
+            eqx.tree_at(lambda s: s.volga, first, volga, is_leaf=lambda x: x is None)
+        )
 
     return over_batch(of_one, product)
 
@@ -86,48 +89,56 @@ def sensitivities(
     vol_direction: PyTree,
     rate_direction: PyTree,
 ) -> Sensitivities:
-    """Samples of the value, and of its derivatives up to gamma, for one contract.
+    """Samples of the value and of every derivative but volga, for one contract, from one primal evaluation.
 
     vol_direction, rate_direction: tangents of the model; what vega and rho are the derivatives along.
     """
-    at_spot = lambda shift: method.samples(product, model.shifted(spot=shift), key)  # noqa: E731
     orders = method.second_order(product, model)
     zero = jnp.zeros((), model.spot.dtype)
-    if "gamma" in orders:
-        value, delta, gamma = _ladder(at_spot, zero)
-    else:
-        (value, delta), gamma = jax.jvp(at_spot, (zero,), (jnp.ones_like(zero),)), None
+
+    def with_spot(model, age):
+        """The value, and where second derivatives are right its two derivatives in the spot."""
+        if "gamma" not in orders:
+            return method.samples(product.aged(age), model, key), None, None
+        return _spot_ladder(product.aged(age), model, method, key)
+
+    def along(direction):
+        return jax.jvp(with_spot, (model, zero), direction)
 
     still = jax.tree.map(jnp.zeros_like, model)
-    directions = jax.tree.map(
-        lambda *leaves: jnp.stack(leaves), vol_direction, rate_direction, still
-    )
-    time = jnp.asarray([0.0, 0.0, 1.0], zero.dtype)
+    spot_direction = eqx.tree_at(lambda m: m.spot, still, jnp.ones_like(zero))
+    directions = [(vol_direction, zero), (rate_direction, zero), (still, jnp.ones_like(zero))]
+    if "gamma" not in orders:
+        directions.append((spot_direction, zero))
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *directions)
+    (value, delta, gamma), (slopes, cross, _) = jax.vmap(along, out_axes=(None, 0))(stacked)
+    if gamma is None:
+        delta = slopes[3]
+    vega, rho, theta = slopes[:3]
+    vanna = cross[0] if "vanna" in orders else None
+    return Sensitivities(value, delta, gamma, vega, theta, rho, vanna, volga=None)
 
-    def along(direction, time):
-        at = lambda model, age: method.samples(product.aged(age), model, key)  # noqa: E731
-        return jax.jvp(at, (model, zero), (direction, time))[1]
 
-    vega, rho, theta = jax.vmap(along)(directions, time)
-    return Sensitivities(value, delta, gamma, vega, theta, rho, vanna=None, volga=None)
+def with_gamma(product, model, method, key) -> tuple[Array, Array | None]:
+    """Samples of the value, and the mean gamma where the method gives it."""
+    if "gamma" not in method.second_order(product, model):
+        return method.samples(product, model, key), None
+    value, _, gamma = _spot_ladder(product, model, method, key)
+    return value, jnp.mean(gamma)
 
 
-def _with_vol_curvature(first: Sensitivities, product, model, method, key) -> Sensitivities:
-    """`first` with vanna and volga, where the method gives them."""
-    orders = method.second_order(product, model)
+def _spot_ladder(product, model, method, key) -> tuple[Array, Array, Array]:
+    """Samples of (value, delta, gamma)."""
+    at = lambda spot: method.samples(product, model.shifted(spot=spot), key)  # noqa: E731
+    return _ladder(at, jnp.zeros((), model.spot.dtype))
+
+
+def _volga(product, model, method, key) -> Array | None:
+    """The second derivative along the volatility level, where the method gives it."""
+    if "volga" not in method.second_order(product, model):
+        return None
     zero = jnp.zeros((), model.spot.dtype)
-
-    def at(spot, vol):
-        return method.samples(product, model.shifted(spot=spot, vol=vol), key)
-
-    def delta(vol):
-        return _tangent(lambda spot: at(spot, vol), zero)
-
-    vanna = _tangent(delta, zero) if "vanna" in orders else None
-    volga = _ladder(lambda vol: at(zero, vol), zero)[2] if "volga" in orders else None
-    return eqx.tree_at(
-        lambda s: (s.vanna, s.volga), first, (vanna, volga), is_leaf=lambda x: x is None
-    )
+    return _ladder(lambda vol: method.samples(product, model.shifted(vol=vol), key), zero)[2]
 
 
 def means_and_errors(samples: Sensitivities) -> tuple[Sensitivities, Sensitivities]:

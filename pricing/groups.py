@@ -18,8 +18,6 @@ from .models import AbstractModel
 from .price import applicable
 from .products import AbstractProduct
 
-_MAX_TILE = 256
-
 
 class BudgetTooSmall(ValueError):
     """A budget that does not hold one trade."""
@@ -44,11 +42,11 @@ class Group:
     tile_size: int
     mesh: Mesh | None
 
-    def tiles(self, weights: np.ndarray) -> Iterator[Tile]:
-        """The trades of nonzero weight, in tiles; the last is padded with its first trade at weight 0."""
-        live = np.flatnonzero(weights)
-        for start in range(0, live.size, self.tile_size):
-            index = live[start : start + self.tile_size]
+    def tiles(self) -> Iterator[Tile]:
+        """The trades, weighted by quantity; the last tile is padded with its first trade at weight 0."""
+        weights = np.array([trade.quantity for trade in self.trades])
+        for start in range(0, weights.size, self.tile_size):
+            index = np.arange(weights.size)[start : start + self.tile_size]
             padding = self.tile_size - index.size
             padded = np.concatenate([index, np.full(padding, index[0])])
             products = jax.tree.map(operator.itemgetter(padded), self.products)
@@ -68,6 +66,7 @@ def group_trades(
     key: jax.Array,
     budget: int,
     mesh: Mesh | None,
+    methods: Sequence[AbstractMethod],
 ) -> tuple[list[Group], dict[str, str]]:
     """The groups of a book, and the reason, by trade id, for each trade that no method prices."""
     kinds: dict[tuple[type[Trade], str], list[Trade]] = {}
@@ -77,7 +76,7 @@ def group_trades(
     for (_, underlying), members in kinds.items():
         products, model = products_of(members, market), models[underlying]
         try:
-            method = applicable(products, model, None, key)
+            method = applicable(products, model, None, key, methods)
         except TypeError as error:
             unpriced |= {trade.id: str(error) for trade in members}
             continue
@@ -88,12 +87,12 @@ def group_trades(
 
 
 def _tile_size(method: AbstractMethod, budget: int, mesh: Mesh | None) -> int:
-    """Trades a tile: what the budget holds, at most 256, a multiple of the devices that share it."""
+    """Trades a tile: what runs best within the budget, a multiple of the devices that share it."""
     devices = 1 if mesh is None else mesh.shape["trades"]
     if budget < method.trade_bytes * devices:
         raise BudgetTooSmall(
             f"a budget of {budget} bytes is below one trade a device of {type(method).__name__} "
             f"({method.trade_bytes * devices} bytes): give at least that"
         )
-    size = min(_MAX_TILE, budget // method.trade_bytes)
+    size = min(method.trades_a_tile, budget // method.trade_bytes)
     return max(devices, size // devices * devices)

@@ -40,7 +40,7 @@ def write_report(
     failed = len(positions) - len(valued)
     context = {
         "heading": f"Risk of {number(len(positions))} trades on {', '.join(names) or 'nothing'}",
-        "sources": (f"trades {Path(book.file).name}",),
+        "sources": (*dict.fromkeys(fit.model for fit in fits), Path(book.file).name),
         "currency": currency,
         "is_mixed": "/" in currency,
         "tiles": _tiles(positions, currency),
@@ -91,12 +91,12 @@ def _write(path: Path, market: Market, fits, seconds, context: dict[str, Any]) -
     path.write_text(page, encoding="utf-8")
 
 
-def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str, str]]:
-    """(label, number, unit) of each total at the head of the page."""
+def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str]]:
+    """(label, number) of each total at the head of the page."""
     sums = {figure: tables.total(positions, figure) for figure in tables.FIGURES}
     decimals = 0 if abs(sums["value"]) >= 1000 else 2
     return [
-        (tables.LABELS[figure], number(figure_sum, decimals), currency)
+        (f"{tables.LABELS[figure]}, {currency}", number(figure_sum, decimals))
         for figure, figure_sum in sums.items()
     ]
 
@@ -106,7 +106,7 @@ def _fit_view(fit: SurfaceFit) -> dict[str, Any]:
     return {
         "fit": fit,
         "parameters": tables.parameters(fit),
-        "facts": tables.facts({**fit.facts, "why it stopped": fit.result}, ("Fit", "")),
+        "facts": tables.facts({**fit.facts, "why it stopped": fit.result}, ("Fit", "Outcome")),
         "smiles": figures.smiles(fit),
         "residuals": tables.heat(
             map(day, fit.expiries), map(plain, fit.strikes), 100 * fit.residuals, sums=False

@@ -1,11 +1,11 @@
 """The verb: value and Greeks of every trade of a book, and the book's derivative to every market quote.
 
-Forward mode where inputs are few and trades many (per-trade Greeks), reverse mode where quotes are many
-and the total is one number; the two meet at the models, and `fit` carries both to the market.
+One reverse sweep a trade gives its derivative to every number of its model. Contracted with a direction of
+the market it is a Greek; summed over the book and pulled back through `fit` it is the risk to every quote.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,13 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from .book import Book
-from .greeks import means_and_errors, sensitivities
-from .groups import Group, group_trades
+from .greeks import with_gamma
+from .groups import Tile, group_trades
 from .ingestion.errors import InputError
 from .market import Market
+from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
 from .price import mean_and_error
 
@@ -33,7 +34,10 @@ NON_FINITE = "failed: a figure is not finite; check the trade's numbers for extr
 
 @dataclass(frozen=True)
 class TradeRisk:
-    """One row of the book. `figures`: of one contract, raw derivatives by measure; None if it failed."""
+    """One row of the book. `figures`: of one contract, raw derivatives by measure; None if it failed.
+
+    A measure that the trade's method cannot give without bias is not among the figures.
+    """
 
     id: str
     type: str
@@ -58,7 +62,7 @@ class RiskResult:
     Per-trade delta, gamma and theta hold the model's parameters; vega and rho are the derivatives to a
     parallel shift of all implied vols and of all zero rates, through `fit`, so that over the book they add
     up to the sensitivities of those quotes. `errors`: what was wrong with the input. `stats`: seconds spent
-    on the fit, the trades, the sweep over the book, and the pullback to quotes.
+    on the fit, the sweep over the trades, and the pullback to quotes.
     """
 
     trades: tuple[TradeRisk, ...]
@@ -82,13 +86,15 @@ def risk(
     mesh: Mesh | None = None,
     budget: int = 2**30,
     key: PRNGKeyArray | None = None,
+    methods: Sequence[AbstractMethod] = METHODS,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> RiskResult:
     """Value and Greeks of every trade, and d(book value) / d(every quote), in one sweep.
 
     fit: market -> {underlying: model}, any differentiable function of the market. mesh: devices that share
     the trades (axis "trades"). budget: bytes of memory that one tile of trades may take. key: for random
-    methods (default seed 0). report: called with (trades done, trades in all).
+    methods (default seed 0). methods: the candidates, the best first. report: called with (trades done,
+    trades in all).
 
     A trade that no method prices, or whose figures are not finite, is set aside with its reason in
     `status`; the others are still valued, and the total and its sensitivities are theirs.
@@ -97,29 +103,28 @@ def risk(
     key = jax.random.key(0) if key is None else key
     book = book.checked(market)
     models, push = jax.linearize(fit, market)
-    directions = push(market_shift(market, vol=1.0)), push(market_shift(market, rate=1.0))
+    vol, rate = push(market_shift(market, vol=1.0)), push(market_shift(market, rate=1.0))
     clock.lap("fit")
 
-    groups, unpriced = group_trades(book.trades, market, models, key, budget, mesh)
+    groups, unpriced = group_trades(book.trades, market, models, key, budget, mesh, methods)
     done, total = 0, sum(len(group.trades) for group in groups)
-    figures = []
-    for group in groups:
-        figures.append(_group_figures(group, models, directions, key))
-        done += len(group.trades)
-        report(done, total)
-    clock.lap("trades")
-
     bars = jax.tree.map(jnp.zeros_like, models)
-    for group, columns in zip(groups, figures, strict=True):
-        bar = _group_gradient(group, models[group.underlying], _finite(columns), key)
-        bars[group.underlying] = jax.tree.map(jnp.add, bars[group.underlying], bar)
-    jax.block_until_ready(bars)
+    columns = []
+    for group in groups:
+        name = group.underlying
+        along = {"vega": vol[name], "rho": rate[name]}
+        for tile in group.tiles():
+            figures, bar = _tile_sweep(tile, models[name], group.method, key, along)
+            bars[name] = jax.tree.map(jnp.add, bars[name], bar)
+            columns.append({m: np.asarray(f)[: tile.count] for m, f in figures.items()})
+            done += tile.count
+            report(done, total)
     clock.lap("sweep")
     (gradient,) = jax.linear_transpose(push, market)(bars)
     by_quote = market.by_quote(gradient)
     clock.lap("pullback")
 
-    rows = _rows(book, groups, figures, unpriced)
+    rows = _rows(book, groups, columns, unpriced)
     value = sum(row.position["value"] for row in rows if row.position)
     errors = (*market.errors, *book.errors)
     return RiskResult(rows, value, by_quote, models, errors, clock.seconds)
@@ -135,63 +140,50 @@ def market_shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
     return eqx.tree_at(quotes, still, moved)
 
 
-def _group_figures(group: Group, models: Models, directions, key) -> dict[str, np.ndarray]:
-    """Each measure of one contract of every trade of the group."""
-    name = group.underlying
-    vol, rate = (direction[name] for direction in directions)
-    tiles = [
-        (tile.count, _tile_figures(tile.products, models[name], group.method, key, vol, rate))
-        for tile in group.tiles(np.ones(len(group.trades)))
-    ]
-    return {
-        measure: np.concatenate([np.asarray(figures[measure])[:count] for count, figures in tiles])
-        for measure in MEASURES
-    }
-
-
 @eqx.filter_jit
-def _tile_figures(products, model, method, key, vol, rate) -> dict[str, jax.Array]:
+def _tile_sweep(tile: Tile, model, method, key, along) -> tuple[dict[str, Array], AbstractModel]:
+    """Each measure of one contract of every trade of the tile, and d(value of the tile) / d(model).
+
+    along: tangents of the model, by the name of the derivative along them. A trade with a figure that is
+    not finite does not enter the derivative.
+    """
+
     def of_one(product):
-        means, errors = means_and_errors(sensitivities(product, model, method, key, vol, rate))
-        figures = {**vars(means), "std_error": errors.value}
-        missing = jnp.full_like(means.value, jnp.nan)
-        return {name: missing if figures[name] is None else figures[name] for name in MEASURES}
+        def value(model, age):
+            samples, gamma = with_gamma(product.aged(age), model, method, key)
+            mean, error = mean_and_error(samples)
+            return mean, (error, gamma)
 
-    return jax.vmap(of_one)(products)
+        zero = jnp.zeros((), model.spot.dtype)
+        sweep = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)
+        (mean, (error, gamma)), (bar, theta) = sweep(model, zero)
+        greeks = {name: _contracted(bar, tangent) for name, tangent in along.items()}
+        figures = {"value": mean, "std_error": error, "delta": bar.spot, "theta": theta, **greeks}
+        return (figures if gamma is None else {**figures, "gamma": gamma}), bar
 
+    figures, bars = jax.vmap(of_one)(tile.products)
+    finite = jnp.all(jnp.stack([jnp.isfinite(figure) for figure in figures.values()]), axis=0)
 
-def _group_gradient(group: Group, model: AbstractModel, finite: np.ndarray, key) -> AbstractModel:
-    """d(value of the group's finite trades) / d(each number of the model)."""
-    weights = np.array([trade.quantity for trade in group.trades]) * finite
-    bar = jax.tree.map(jnp.zeros_like, model)
-    for tile in group.tiles(weights):
-        step = _tile_gradient(model, tile.products, tile.weights, group.method, key)
-        bar = jax.tree.map(jnp.add, bar, step)
-    return bar
+    def weighted_sum(bar):
+        shape = (-1,) + (1,) * (bar.ndim - 1)
+        kept = jnp.where(finite.reshape(shape), bar, 0.0)
+        return jnp.tensordot(tile.weights.astype(bar.dtype), kept, 1)
 
-
-@eqx.filter_jit
-@eqx.filter_grad
-def _tile_gradient(model, products, weights, method, key):
-    """The tile's value, for its gradient with respect to the model."""
-    of_one = lambda product: mean_and_error(method.samples(product, model, key))[0]  # noqa: E731
-    return jnp.sum(weights * jax.vmap(of_one)(products))
+    return figures, jax.tree.map(weighted_sum, bars)
 
 
-def _finite(columns: dict[str, np.ndarray]) -> np.ndarray:
-    return np.all([np.isfinite(columns[measure]) for measure in MEASURES], axis=0)
+def _contracted(bar: AbstractModel, tangent: AbstractModel) -> Array:
+    """<bar, tangent>: the derivative along the tangent."""
+    return sum(map(jnp.vdot, jax.tree.leaves(bar), jax.tree.leaves(tangent)))
 
 
-def _rows(book: Book, groups, figures, unpriced: dict[str, str]) -> tuple[TradeRisk, ...]:
+def _rows(book: Book, groups, columns, unpriced: dict[str, str]) -> tuple[TradeRisk, ...]:
     """Every row of the book, in its order, with its figures or the reason why it has none."""
-    found = {
-        trade.id: (
-            {measure: float(columns[measure][i]) for measure in MEASURES},
-            type(group.method).__name__,
-        )
-        for group, columns in zip(groups, figures, strict=True)
-        for i, trade in enumerate(group.trades)
-    }
+    trades = [(trade, group) for group in groups for trade in group.trades]
+    values = (
+        dict(zip(c, row, strict=True)) for c in columns for row in zip(*c.values(), strict=True)
+    )
+    found = {trade.id: (group, row) for (trade, group), row in zip(trades, values, strict=True)}
 
     def row_of(row) -> TradeRisk:
         head = row.id, row.type, row.trade.quantity if row.trade else 0.0
@@ -199,10 +191,11 @@ def _rows(book: Book, groups, figures, unpriced: dict[str, str]) -> tuple[TradeR
             return TradeRisk(*head, None, "", f"failed: {'; '.join(map(str, row.errors))}")
         if row.id in unpriced:
             return TradeRisk(*head, None, "", f"failed: {unpriced[row.id]}")
-        measures, method = found[row.id]
-        if not np.all(np.isfinite(list(measures.values()))):
+        group, figures = found[row.id]
+        method = type(group.method).__name__
+        if not np.all(np.isfinite(list(figures.values()))):
             return TradeRisk(*head, None, method, NON_FINITE)
-        return TradeRisk(*head, measures, method, "ok")
+        return TradeRisk(*head, {m: float(figure) for m, figure in figures.items()}, method, "ok")
 
     return tuple(map(row_of, book.rows))
 

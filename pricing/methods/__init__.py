@@ -1,6 +1,7 @@
 from .closed_form import ClosedForm as ClosedForm
+from .finite_difference import FiniteDifference as FiniteDifference
 from .fourier import Fourier as Fourier
 from .method import AbstractMethod as AbstractMethod
 from .monte_carlo import MonteCarlo as MonteCarlo
 
-METHODS = (ClosedForm(), Fourier(), MonteCarlo())  # the best first
+METHODS = (ClosedForm(), Fourier(), FiniteDifference(), MonteCarlo())  # the best first

@@ -25,6 +25,11 @@ class AbstractMethod(eqx.Module):
     def trade_bytes(self) -> int:
         """Bytes of memory that one trade of a batch takes at most, its derivatives included."""
 
+    @property
+    def trades_a_tile(self) -> int:
+        """How many trades of a batch run best side by side."""
+        return 256
+
     @abc.abstractmethod
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         """The ability this method needs and the pair does not have, in words; None if it applies."""

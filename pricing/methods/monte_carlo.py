@@ -10,7 +10,7 @@ from ..models import AbstractModel, ConditionallyGaussian
 from ..products import AbstractProduct, Barrier, TerminalClaim
 from .black import exercise_probabilities
 from .method import SECOND_ORDER, AbstractMethod, missing
-from .once import differentiable_once
+from ..once import differentiable_once
 
 _CONDITIONED = 0.2  # share of a known variance that is integrated out instead of sampled
 _WHY_ONCE = (
@@ -49,6 +49,10 @@ class MonteCarlo(AbstractMethod):
     @property
     def trade_bytes(self) -> int:
         return 64 * 8 * self.num_steps * min(self.block, self.num_paths)
+
+    @property
+    def trades_a_tile(self) -> int:
+        return 1
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(model, ConditionallyGaussian):

@@ -36,7 +36,6 @@ _SETTINGS = {
     "axes.titlesize": 8.5,
     "axes.titlelocation": "left",
     "axes.titlepad": 6.0,
-    "axes.grid.axis": "y",
     "axes.axisbelow": True,
     "grid.color": THEME["line"],
     "grid.linewidth": 0.6,
@@ -66,7 +65,7 @@ def smiles(fit: SurfaceFit) -> str:
                 fit.strikes, 100 * fit.market_vols[index], "o", ms=3.2, color=THEME["ink"], mew=0
             )
             panel.set_title(day(expiry))
-            panel.grid(True)
+            panel.grid(axis="y")
             panel.xaxis.set_major_locator(MaxNLocator(4))
             panel.xaxis.set_major_formatter(_plain())
             panel.yaxis.set_major_locator(MaxNLocator(4))
@@ -80,7 +79,7 @@ def smiles(fit: SurfaceFit) -> str:
 def ladders(titled: Sequence[tuple[str, Ladder]], spot: float | None = None) -> str:
     """Bars of one or more ladders, side by side; those by strike also show where the spot is."""
     with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=(_WIDTH, 2.7), layout="constrained")
+        figure = Figure(figsize=(_WIDTH, 2.6), layout="constrained")
         panels = figure.subplots(1, len(titled), squeeze=False).ravel()
         for panel, (title, ladder) in zip(panels, titled, strict=True):
             _bars(panel, ladder)
@@ -105,7 +104,7 @@ def _bars(panel: Axes, ladder: Ladder) -> None:
         panel.bar(ladder.edges[:-1], totals, 0.86 * widths, align="edge", color=colors)
         panel.xaxis.set_major_formatter(_plain())
     panel.axhline(0.0, color=THEME["muted"], lw=0.8)
-    panel.grid(True)
+    panel.grid(axis="y")
     panel.yaxis.set_major_locator(MaxNLocator(5))
     panel.yaxis.set_major_formatter(_plain())
 

@@ -25,7 +25,7 @@ class Ladder:
 
 def by_strike(positions: Iterable[Position], figure: str) -> Ladder:
     """Sums by strike, in buckets of a round width."""
-    pairs = [(p.trade.strike, p.figures[figure]) for p in positions]
+    pairs = [(p.trade.strike, p.figures.get(figure, 0.0)) for p in positions]
     strikes, figures = np.array(pairs).T
     edges = MaxNLocator(_BUCKETS).tick_values(strikes.min(), strikes.max())
     edges = np.append(edges, edges[-1] + edges[1] - edges[0])
@@ -39,7 +39,7 @@ def by_strike(positions: Iterable[Position], figure: str) -> Ladder:
 def by_expiry(positions: Iterable[Position], figure: str, pillars: Iterable[date]) -> Ladder:
     """Sums by expiry: each pillar takes what expires after the pillar before, up to itself."""
     pillars = list(pillars)
-    pairs = [(p.trade.expiry, p.figures[figure]) for p in positions]
+    pairs = [(p.trade.expiry, p.figures.get(figure, 0.0)) for p in positions]
     index = [sum(pillar < expiry for pillar in pillars) for expiry, _ in pairs]
     weights = [value for _, value in pairs]
     totals = np.bincount(index, weights=weights, minlength=len(pillars) + 1)

@@ -27,7 +27,10 @@ COLUMNS = ("id", "type", *MEASURES, "method", "status", *SCALED, "currency")
 
 @dataclass(frozen=True)
 class Position:
-    """One row of the book: quantity times one contract. `figures`: by column, None if it failed."""
+    """One row of the book: quantity times one contract. `figures`: by column, None if it failed.
+
+    A figure that the method cannot give without bias is not among them.
+    """
 
     line: int
     id: str
@@ -56,6 +59,7 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
             figures |= {
                 column: figures[raw] * factor(spots[name])
                 for column, (raw, factor) in SCALED.items()
+                if raw in figures
             }
         return Position(
             *(row.line, row.id, row.type, row.trade, figures, risk.method, risk.status),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 
@@ -79,7 +80,7 @@ def products(positions: Sequence[Position]) -> Table:
     """Sums by type of product, and over the book."""
     kinds = dict.fromkeys(position.type for position in positions)
     groups = [(kind, [p for p in positions if p.type == kind]) for kind in kinds]
-    groups.append(("all", list(positions)))
+    groups.append(("total", list(positions)))
     sums = [[total(members, figure) for figure in FIGURES] for _, members in groups]
     columns = [_column(column) for column in zip(*sums, strict=True)]
     rows = [
@@ -97,7 +98,7 @@ def largest(positions: Iterable[Position], count: int) -> Table:
         key=lambda position: -abs(position.figures["value"]),
     )
     shown = valued[:count]
-    columns = [_column([p.figures[figure] for p in shown]) for figure in FIGURES]
+    columns = [_column([p.figures.get(figure, nan) for p in shown]) for figure in FIGURES]
     words = [(p.id, p.type, terms(p.trade), plain(p.trade.quantity)) for p in shown]
     rows = tuple((*head, *row) for head, row in zip(words, zip(*columns, strict=True), strict=True))
     headers = ("Trade", "Product", "Terms", "Quantity", *(LABELS[figure] for figure in FIGURES))
@@ -116,10 +117,10 @@ def top_quotes(risks: Iterable[QuoteRisk], count: int) -> Table:
     shown = sorted(risks, key=lambda risk: -abs(risk.scaled))[:count]
     figures = _column([risk.scaled for risk in shown])
     rows = [
-        (risk.quote_id, significant(risk.derivative, 6), text, risk.unit)
+        (risk.quote_id, risk.unit, text, significant(risk.derivative, 6))
         for risk, text in zip(shown, figures, strict=True)
     ]
-    return Table(("Quote", "Derivative, per 1.00", "Scaled", "Unit"), tuple(rows))
+    return Table(("Quote", "Unit", "Sensitivity", "Derivative, per 1.00"), tuple(rows), words=2)
 
 
 def parameters(fit: SurfaceFit) -> Table:
@@ -133,12 +134,12 @@ def parameters(fit: SurfaceFit) -> Table:
 
 def facts(pairs: Mapping[str, str], headers: tuple[str, str]) -> Table:
     """A table of labels and texts."""
-    return Table(headers, tuple(pairs.items()))
+    return Table(headers, tuple(pairs.items()), words=2)
 
 
 def total(positions: Iterable[Position], figure: str) -> float:
     """The sum of a figure over the positions that have it."""
-    return sum(position.figures[figure] for position in positions if position.figures)
+    return sum(p.figures[figure] for p in positions if p.figures and figure in p.figures)
 
 
 def terms(trade: Trade) -> str:

@@ -1,0 +1,42 @@
+"""Three-point differences on uneven grids, and smooth interpolation between their nodes."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Nodes = Float[Array, " nodes"]
+Bands = tuple[Nodes, Nodes, Nodes]
+
+
+def first_difference(x: Nodes) -> Bands:
+    """(lower, diagonal, upper) of d/dx, second order inside, one-sided first order at the ends."""
+    left, right = _spacings(x)
+    lower = -right / (left * (left + right))
+    upper = left / (right * (left + right))
+    lower = lower.at[0].set(0.0).at[-1].set(-1.0 / left[-1])
+    upper = upper.at[0].set(1.0 / right[0]).at[-1].set(0.0)
+    return lower, -(lower + upper), upper
+
+
+def second_difference(x: Nodes) -> Bands:
+    """(lower, diagonal, upper) of d2/dx2 inside; zero at the ends."""
+    left, right = _spacings(x)
+    lower = (2.0 / (left * (left + right))).at[0].set(0.0).at[-1].set(0.0)
+    upper = (2.0 / (right * (left + right))).at[0].set(0.0).at[-1].set(0.0)
+    return lower, -(lower + upper), upper
+
+
+def _spacings(x: Nodes) -> tuple[Nodes, Nodes]:
+    """Distances to the left and to the right neighbour; the ends repeat their only one."""
+    gaps = jnp.diff(x)
+    return jnp.concatenate([gaps[:1], gaps]), jnp.concatenate([gaps, gaps[-1:]])
+
+
+def interpolation(x: Nodes, at: Float[Array, ""], points: int) -> tuple[Array, Nodes]:
+    """(first index, weights) of the Lagrange polynomial on the `points` nodes around `at`."""
+    nearest = jnp.searchsorted(x, jax.lax.stop_gradient(at)) - points // 2
+    first = jnp.clip(nearest, 0, x.size - points)
+    nodes = jax.lax.dynamic_slice(x, (first,), (points,))
+    gaps = nodes[:, None] - nodes[None, :] + jnp.eye(points, dtype=x.dtype)
+    others = jnp.where(jnp.eye(points, dtype=bool), 1.0, (at - nodes)[None, :] / gaps)
+    return first, jnp.prod(others, axis=1)

@@ -1,0 +1,87 @@
+"""Tridiagonal systems along the leading axis, many at once, factored once and solved often."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Band = Float[Array, "rows systems"]
+
+
+class Tridiagonal(eqx.Module):
+    """A x for A with the given bands, [rows, systems]; lower[0] and upper[-1] are not read."""
+
+    lower: Band
+    diagonal: Band
+    upper: Band
+
+    def __matmul__(self, x: Band) -> Band:
+        below = jnp.pad(x[:-1], ((1, 0), (0, 0)))
+        above = jnp.pad(x[1:], ((0, 1), (0, 0)))
+        return self.lower * below + self.diagonal * x + self.upper * above
+
+    def identity_minus(self, scale: Float[Array, ""]) -> "Tridiagonal":
+        """I - scale A."""
+        return Tridiagonal(-scale * self.lower, 1.0 - scale * self.diagonal, -scale * self.upper)
+
+    def factored(self) -> "Factored":
+        """A = L U by elimination without pivoting: for diagonally dominant A."""
+
+        def eliminate(pivot, bands):
+            lower, diagonal, upper_before = bands
+            weight = lower * pivot
+            pivot = 1.0 / (diagonal - weight * upper_before)
+            return pivot, (weight, pivot)
+
+        upper_before = jnp.pad(self.upper[:-1], ((1, 0), (0, 0)))
+        bands = jax.lax.stop_gradient((self.lower, self.diagonal, upper_before))
+        start = jnp.zeros_like(bands[0][0])
+        _, (weights, pivots) = jax.lax.scan(eliminate, start, bands)
+        return Factored(self, weights, pivots)
+
+
+class Factored(eqx.Module):
+    """The factors of `matrix`: L = I + weights below the diagonal, U = 1 / pivots and the matrix's upper band."""
+
+    matrix: Tridiagonal
+    weights: Band
+    pivots: Band
+
+    def solve(self, b: Band) -> Band:
+        """A^{-1} b; differentiable in b and in the bands, by one more solve."""
+        return jax.lax.custom_linear_solve(
+            lambda x: self.matrix @ x, b, self._solve, self._transpose_solve
+        )
+
+    def _solve(self, _, b: Band) -> Band:
+        upper = jax.lax.stop_gradient(self.matrix.upper)
+
+        def forward(before, row):
+            weight, b = row
+            return (here := b - weight * before), here
+
+        def backward(after, row):
+            upper, pivot, y = row
+            return (here := (y - upper * after) * pivot), here
+
+        zero = jnp.zeros_like(b[0])
+        _, y = jax.lax.scan(forward, zero, (self.weights, b))
+        _, x = jax.lax.scan(backward, zero, (upper, self.pivots, y), reverse=True)
+        return x
+
+    def _transpose_solve(self, _, b: Band) -> Band:
+        upper_before = jnp.pad(jax.lax.stop_gradient(self.matrix.upper)[:-1], ((1, 0), (0, 0)))
+        weight_after = jnp.pad(self.weights[1:], ((0, 1), (0, 0)))
+
+        def forward(before, row):
+            upper, pivot, b = row
+            return (here := (b - upper * before) * pivot), here
+
+        def backward(after, row):
+            weight, y = row
+            return (here := y - weight * after), here
+
+        zero = jnp.zeros_like(b[0])
+        _, y = jax.lax.scan(forward, zero, (upper_before, self.pivots, b))
+        _, x = jax.lax.scan(backward, zero, (weight_after, y), reverse=True)
+        return x
