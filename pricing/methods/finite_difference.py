@@ -36,8 +36,8 @@ class FiniteDifference(AbstractMethod):
 
     num_distances: int = eqx.field(static=True, default=120)
     num_variances: int = eqx.field(static=True, default=40)
-    num_steps: int = eqx.field(static=True, default=80)
-    schedule: AbstractSchedule = eqx.field(static=True, default=Revolve(80))
+    num_steps: int = eqx.field(static=True, default=64)
+    schedule: AbstractSchedule = eqx.field(static=True, default=Revolve(64))
 
     @property
     def is_random(self) -> bool:
