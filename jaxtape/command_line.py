@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
+from typing import Any
 
 import jax
 import typer
@@ -28,12 +29,12 @@ class Precision(StrEnum):
 class Commands(TyperGroup):
     """The subcommands of the installed distributions, each imported when it is asked for."""
 
-    def list_commands(self, ctx: typer.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         """Every subcommand's name, in alphabetical order."""
         del ctx
         return sorted(_commands())
 
-    def get_command(self, ctx: typer.Context, cmd_name: str):
+    def get_command(self, ctx: Any, cmd_name: str):
         """The subcommand of that name; None if there is none."""
         del ctx
         found = _commands().get(cmd_name)
@@ -57,10 +58,11 @@ def _app(**options) -> typer.Typer:
 app = _app(cls=Commands, no_args_is_help=True)
 
 
-def _show_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"jaxtape {version('jaxtape')}")
         raise typer.Exit()
+    return wanted
 
 
 @app.callback()

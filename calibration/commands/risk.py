@@ -1,5 +1,6 @@
 """`jaxtape risk`: calibrate to a market, value a book with its Greeks, write tables and a report."""
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from pricing.book import Book
 from pricing.groups import BudgetTooSmall
 from pricing.ingestion.errors import UnreadableFile
 from pricing.market import Market
+from pricing.methods import METHODS, AbstractMethod, MonteCarlo
 from pricing.report import write_report
 from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
 from pricing.risk import Fit, RiskResult
@@ -35,7 +37,8 @@ from .fitting import (
     write_calibrations,
 )
 
-_TOP = 5
+_TOP = 5  # quotes in the summary
+_PATHS = MonteCarlo().num_paths
 
 
 class Model(StrEnum):
@@ -52,7 +55,7 @@ def risk(
     model: Annotated[
         Model, typer.Option(help="Heston is calibrated; Black-Scholes reads the surface.")
     ] = Model.heston,
-    paths: Annotated[int, typer.Option(min=1, help="Paths of Monte Carlo methods.")] = 65536,
+    paths: Annotated[int, typer.Option(min=1, help="Paths of Monte Carlo methods.")] = _PATHS,
     seed: Annotated[int, typer.Option(min=0, help="Seed of Monte Carlo methods.")] = 0,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
     devices: Annotated[int, typer.Option(min=1, help="Devices that share the trades.")] = 1,
@@ -82,7 +85,8 @@ def risk(
     else:
         served, calibrations, fit = only(quotes, _underlyings(book)), {}, black_scholes
     with stages.stage("value the book") as said, stages.bar("valuing") as moved:
-        settings = {"mesh": mesh, "budget": budget, "key": jax.random.key(seed), "report": moved}
+        random = {"key": jax.random.key(seed), "methods": _methods(paths)}
+        settings = {"mesh": mesh, "budget": budget, "report": moved, **random}
         result = _valued(book, served, fit, settings)
         said.append(f"valued {len(result.trades) - len(result.failed):,} trades")
     with stages.stage("write") as said:
@@ -104,6 +108,14 @@ def _mesh(devices: int) -> Mesh | None:
             "on a CPU set JAX_NUM_CPU_DEVICES to make more"
         )
     return Mesh(np.array(found[:devices]), ("trades",)) if devices > 1 else None
+
+
+def _methods(paths: int) -> tuple[AbstractMethod, ...]:
+    """Every method, Monte Carlo with that many paths."""
+    return tuple(
+        replace(method, num_paths=paths) if isinstance(method, MonteCarlo) else method
+        for method in METHODS
+    )
 
 
 def _read(trades: Path, market: Path) -> tuple[Book, Market]:
