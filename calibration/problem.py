@@ -62,8 +62,8 @@ class Search(eqx.Module):
             free, optimizer.init(free), jnp.zeros((), int), loss, jnp.asarray(False), jnp.isfinite(loss)
         )
 
-    def is_on(self, last_step: Int[Array, ""] | int) -> Bool[Array, ""]:
-        """Whether there is anything left to do before `last_step`."""
+    def is_on(self, last_step: Int[Array, ""] | int) -> Bool[Array, "*starts"]:
+        """Whether there is anything left to do before `last_step`, in one search or in each of a batch."""
         return ~self.converged & self.finite & (self.step < last_step)
 
     def stepped(

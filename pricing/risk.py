@@ -18,7 +18,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from .book import Book
 from .greeks import with_gamma
-from .groups import Tile, group_trades
+from .groups import group_trades
 from .ingestion.errors import InputError
 from .market import Market
 from .methods import METHODS, AbstractMethod
@@ -114,7 +114,9 @@ def risk(
         name = group.underlying
         along = {"vega": vol[name], "rho": rate[name]}
         for tile in group.tiles():
-            figures, bar = _tile_sweep(tile, models[name], group.method, key, along)
+            figures, bar = _tile_sweep(
+                tile.products, tile.weights, models[name], group.method, key, along
+            )
             bars[name] = jax.tree.map(jnp.add, bars[name], bar)
             columns.append({m: np.asarray(f)[: tile.count] for m, f in figures.items()})
             done += tile.count
@@ -125,7 +127,7 @@ def risk(
     clock.lap("pullback")
 
     rows = _rows(book, groups, columns, unpriced)
-    value = sum(row.position["value"] for row in rows if row.position)
+    value = sum((row.position["value"] for row in rows if row.position), 0.0)
     errors = (*market.errors, *book.errors)
     return RiskResult(rows, value, by_quote, models, errors, clock.seconds)
 
@@ -141,7 +143,7 @@ def market_shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
 
 
 @eqx.filter_jit
-def _tile_sweep(tile: Tile, model, method, key, along) -> tuple[dict[str, Array], AbstractModel]:
+def _tile_sweep(products, weights, model, method, key, along):
     """Each measure of one contract of every trade of the tile, and d(value of the tile) / d(model).
 
     along: tangents of the model, by the name of the derivative along them. A trade with a figure that is
@@ -161,13 +163,13 @@ def _tile_sweep(tile: Tile, model, method, key, along) -> tuple[dict[str, Array]
         figures = {"value": mean, "std_error": error, "delta": bar.spot, "theta": theta, **greeks}
         return (figures if gamma is None else {**figures, "gamma": gamma}), bar
 
-    figures, bars = jax.vmap(of_one)(tile.products)
+    figures, bars = jax.vmap(of_one)(products)
     finite = jnp.all(jnp.stack([jnp.isfinite(figure) for figure in figures.values()]), axis=0)
 
     def weighted_sum(bar):
         shape = (-1,) + (1,) * (bar.ndim - 1)
         kept = jnp.where(finite.reshape(shape), bar, 0.0)
-        return jnp.tensordot(tile.weights.astype(bar.dtype), kept, 1)
+        return jnp.tensordot(weights.astype(bar.dtype), kept, 1)
 
     return figures, jax.tree.map(weighted_sum, bars)
 

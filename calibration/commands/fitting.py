@@ -16,7 +16,6 @@ from pricing.market import Market, VolSurface
 from pricing.models import AbstractModel, Heston
 from pricing.reporting import SurfaceFit
 from pricing.reporting.ladders import pillar_dates
-from pricing.surface_models import black_scholes
 
 from ..calibrate import Calibration, calibrate
 from ..fit import fit, market_model
@@ -110,15 +109,13 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
     surface = equity.surface
     strikes = jnp.linspace(surface.strikes[0], surface.strikes[-1], _CURVE_POINTS)
     if calibration is None:
-        model, result = black_scholes(market)[name], _READS
-        curve = model.black_vol(surface.expiries[:, None], strikes[None, :])
+        result, curve = _READS, surface.vol(surface.expiries[:, None], strikes[None, :])
         residuals, parameters, facts = jnp.zeros_like(surface.vols), {}, {}
     else:
         grid = VolSurface(
             surface.expiries, strikes, jnp.zeros((surface.expiries.size, strikes.size))
         )
-        model, result = calibration.model, message_of(calibration)
-        curve = _curve(model, grid)
+        result, curve = message_of(calibration), _curve(calibration.model, grid)
         residuals, parameters = calibration.residuals, parameter_table(calibration)
         facts = _facts(calibration)
     return SurfaceFit(

@@ -89,11 +89,11 @@ def risk(
         settings = {"mesh": mesh, "budget": budget, "report": moved, **random}
         result = _valued(book, served, fit, settings)
         said.append(f"valued {len(result.trades) - len(result.failed):,} trades")
+    errors = _errors(result, book)
+    output.write_errors(errors)
     with stages.stage("write") as said:
         _write(output, result, book, quotes, calibrations, model, stages)
         said.append(f"wrote {out}")
-    errors = _errors(result, book)
-    output.write_errors(errors)
     _summarize(result, quotes, output.folder)
     if errors:
         raise typer.Exit(SOME_FAILED)

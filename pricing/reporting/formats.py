@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import date
 
 
-def number(value: float, decimals: int = 0) -> str:
+def number(value: float | int, decimals: int = 0) -> str:
     """With thousands separators and a true minus sign; never a negative zero."""
     if not math.isfinite(value):
         return "\N{EN DASH}"
@@ -15,7 +15,7 @@ def number(value: float, decimals: int = 0) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def decimals_for(values: Iterable[float]) -> int:
+def decimals_for(values: Iterable[float | int]) -> int:
     """Decimals that show about four digits of the largest of some numbers."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if largest == 0.0:
@@ -23,14 +23,14 @@ def decimals_for(values: Iterable[float]) -> int:
     return min(8, max(0, 3 - math.floor(math.log10(largest))))
 
 
-def significant(value: float, digits: int = 4) -> str:
+def significant(value: float | int, digits: int = 4) -> str:
     """With `digits` significant digits."""
     if value == 0.0 or not math.isfinite(value):
         return number(value)
     return number(value, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
 
 
-def plain(value: float) -> str:
+def plain(value: float | int) -> str:
     """With the decimals that it needs, eight at most: 4,400 or 0.25."""
     return number(value, 8).rstrip("0").rstrip(".")
 

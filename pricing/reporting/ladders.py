@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 
 import numpy as np
+from jaxtyping import Array, Float
 from matplotlib.ticker import MaxNLocator
 
 from ..market import Market
@@ -53,6 +54,6 @@ def by_pillar(scaled: Mapping[str, float], ids: np.ndarray) -> np.ndarray:
     return np.array([scaled[quote] for quote in ids.flat]).reshape(ids.shape)
 
 
-def pillar_dates(times: Iterable[float], market: Market) -> tuple[date, ...]:
+def pillar_dates(times: Float[Array, " pillars"], market: Market) -> tuple[date, ...]:
     """The dates at some times (years) from the as-of date."""
-    return tuple(date.fromordinal(market.asof.toordinal() + round(365 * float(t))) for t in times)
+    return tuple(date.fromordinal(market.asof.toordinal() + round(365 * t)) for t in times.tolist())

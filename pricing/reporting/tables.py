@@ -139,7 +139,7 @@ def facts(pairs: Mapping[str, str], headers: tuple[str, str]) -> Table:
 
 def total(positions: Iterable[Position], figure: str) -> float:
     """The sum of a figure over the positions that have it."""
-    return sum(p.figures[figure] for p in positions if p.figures and figure in p.figures)
+    return sum((p.figures[figure] for p in positions if p.figures and figure in p.figures), 0.0)
 
 
 def terms(trade: Trade) -> str:

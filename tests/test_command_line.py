@@ -1,0 +1,320 @@
+"""The command: exit statuses, files, messages, and figures equal to those of the library."""
+
+import csv
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from typer import BadParameter
+from typer.testing import CliRunner
+
+from calibration import RESULTS, Calibration
+from calibration.commands import risk as risk_command
+from calibration.commands.console import bytes_of
+from jaxtape.command_line import app
+from pricing.book import Book
+from pricing.market import Market
+from pricing.models import Heston
+from pricing.risk import MEASURES
+from pricing.risk import risk as value_book
+from pricing.surface_models import black_scholes
+
+ROOT = pathlib.Path(__file__).parent.parent
+MARKET = ROOT / "pricing" / "samples" / "dax_2002-07-05.json"
+HEADER = (
+    "id,type,underlying,quantity,option,strike,expiry,barrier,barrier_type,rebate,payout,amount\n"
+)
+GOOD = (
+    "E1,european,DAX,10,call,4500,2003-03-18,,,,,\n",
+    "E2,european,DAX,-7,put,4100,2002-10-18,,,,,\n",
+    "D1,digital,DAX,3,call,4700,2002-12-17,,,,cash,100\n",
+    "D2,digital,DAX,-2,put,4300,2003-06-15,,,,asset,1\n",
+    "B1,barrier,DAX,5,call,4400,2003-03-18,3900,down-and-out,10,,\n",
+    "B2,barrier,DAX,-4,put,4600,2002-12-17,5200,up-and-in,0,,\n",
+)
+BAD = "X1,european,DAX,1,call,-1,2003-03-18,,,,,\n"
+NPV = (
+    *("id", "type", "value", "std_error", "delta", "gamma", "vega", "theta", "rho", "method"),
+    *("status", "delta_1pct", "gamma_1pct", "vega_1volpt", "theta_1day", "rho_1bp", "currency"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _same_precision_after():
+    before = jax.config.jax_enable_x64
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def run_risk(folder, rows, *options, market=MARKET):
+    folder.mkdir(parents=True, exist_ok=True)
+    trades = folder / "trades.csv"
+    trades.write_text(HEADER + "".join(rows))
+    inputs = ("--trades", trades, "--market", market, "--out", folder / "out")
+    return run("risk", *inputs, "--model", "black-scholes", *options)
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def valued(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("valued")
+    return folder, run_risk(folder, GOOD)
+
+
+@pytest.fixture(scope="module")
+def expected(valued):
+    folder, _ = valued
+    market = Market.read(MARKET)
+    return value_book(Book.read(folder / "trades.csv"), market, black_scholes)
+
+
+def test_it_writes_every_file_and_says_where(valued):
+    folder, outcome = valued
+    assert outcome.exit_code == 0, outcome.output
+    names = {path.name for path in (folder / "out").iterdir()}
+    assert names == {"npv.csv", "sensitivity.csv", "calibration.json", "report.html"}
+    assert str(folder / "out" / "report.html") in outcome.stdout
+    assert "read 6 trades and 115 quotes" in outcome.stderr
+
+
+def test_positions_are_those_of_the_library_to_the_last_digit(valued, expected):
+    folder, _ = valued
+    rows = rows_of(folder / "out" / "npv.csv")
+    assert tuple(rows[0]) == NPV
+    assert [row["id"] for row in rows] == [line.split(",")[0] for line in GOOD]
+    for row, trade in zip(rows, expected.trades, strict=True):
+        assert (row["status"], row["method"], row["currency"]) == ("ok", "ClosedForm", "EUR")
+        assert {name: float(row[name]) for name in MEASURES} == trade.position
+
+
+def test_scaled_columns_state_their_shift(valued):
+    spot = 4468.17
+    factors = {
+        "delta_1pct": ("delta", 0.01 * spot),
+        "gamma_1pct": ("gamma", 0.01 * spot**2),
+        "vega_1volpt": ("vega", 0.01),
+        "theta_1day": ("theta", 1 / 365),
+        "rho_1bp": ("rho", 1e-4),
+    }
+    for row in rows_of(valued[0] / "out" / "npv.csv"):
+        for column, (raw, factor) in factors.items():
+            np.testing.assert_allclose(float(row[column]), float(row[raw]) * factor, rtol=1e-6)
+
+
+def test_sensitivities_are_those_of_the_library_and_add_up(valued, expected):
+    folder, _ = valued
+    rows = rows_of(folder / "out" / "sensitivity.csv")
+    assert tuple(rows[0]) == ("quote_id", "derivative", "shift", "scaled", "unit")
+    derivatives = {row["quote_id"]: float(row["derivative"]) for row in rows}
+    assert derivatives == expected.sensitivities
+    positions = rows_of(folder / "out" / "npv.csv")
+    for measure, kind in (("delta", "EQUITY/P"), ("vega", "EQUITY_O"), ("rho", "ZERO")):
+        total = sum(float(row[measure]) for row in positions)
+        by_quote = sum(value for quote, value in derivatives.items() if quote.startswith(kind))
+        np.testing.assert_allclose(by_quote, total, rtol=1e-3 if total < 1e-3 else 1e-9)
+    units = {row["unit"] for row in rows}
+    assert units == {"EUR per 1 vol point", "EUR per 1 bp", "EUR per 1 % of spot"}
+
+
+def test_the_report_opens_without_a_network(valued):
+    page = (valued[0] / "out" / "report.html").read_text()
+    assert page.lstrip().startswith("<!doctype html>")
+    assert not re.search(r"<(script|link|img|iframe)\b|@import|url\((?!#)", page)
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!#)""", page)
+    for heading in ("By product", "Spot: DAX", "Volatility: DAX", "Rates and quotes", "Timings"):
+        assert f">{heading}</h2>" in page
+
+
+def test_a_bad_row_leaves_the_others_valued(tmp_path, expected):
+    outcome = run_risk(tmp_path, (*GOOD[:2], BAD, *GOOD[2:]))
+    assert outcome.exit_code == 1
+    assert "trades.csv:4: column 'strike': -1 is not a positive number" in outcome.stderr
+    rows = rows_of(tmp_path / "out" / "npv.csv")
+    assert [row["id"] for row in rows] == ["E1", "E2", "X1", "D1", "D2", "B1", "B2"]
+    failed = rows[2]
+    assert failed["type"] == "european" and failed["status"].startswith("failed: ")
+    assert all(failed[name] == "" for name in MEASURES)
+    good = [row for row in rows if row["status"] == "ok"]
+    assert sum(float(row["value"]) for row in good) == pytest.approx(expected.value, rel=1e-9)
+    assert "strike" in (tmp_path / "out" / "errors.txt").read_text()
+    assert "Failed trades" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_clean_run_forgets_the_errors_of_the_last(tmp_path):
+    assert run_risk(tmp_path, [BAD]).exit_code == 1
+    assert (tmp_path / "out" / "errors.txt").exists()
+    assert run_risk(tmp_path, GOOD).exit_code == 0
+    assert not (tmp_path / "out" / "errors.txt").exists()
+
+
+def test_many_errors_are_counted_on_the_screen_and_kept_in_the_file(tmp_path):
+    rows = [BAD.replace("X1", f"X{index}") for index in range(60)]
+    outcome = run_risk(tmp_path, rows)
+    assert outcome.exit_code == 1
+    shown = [line for line in outcome.stderr.splitlines() if "not a positive number" in line]
+    assert len(shown) == 50 and "and 10 more" in outcome.stderr
+    assert len((tmp_path / "out" / "errors.txt").read_text().splitlines()) == 60
+    assert len(rows_of(tmp_path / "out" / "npv.csv")) == 60
+
+
+def test_an_underlying_that_cannot_be_fitted_sets_its_trades_aside(tmp_path, monkeypatch):
+    module = sys.modules[risk_command.__module__]
+
+    def unfinished(market, name, **settings):
+        del settings
+        vols = market.equities[name].surface.vols
+        model = Heston(4468.17, 0.03, 0.1, 1.0, 0.1, 0.5, -0.5)
+        return Calibration(model, vols, RESULTS.max_steps_reached, {})
+
+    monkeypatch.setattr(module, "calibrated", unfinished)
+    outcome = run_risk(tmp_path, GOOD, "--model", "heston")
+    assert outcome.exit_code == 1
+    assert "Heston could not be calibrated: Stopped at max_steps" in outcome.stderr
+    statuses = {row["status"] for row in rows_of(tmp_path / "out" / "npv.csv")}
+    assert all("could not be calibrated" in status for status in statuses)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--budget", "much"), "is not a size"),
+        (("--budget", "1B"), "--budget: a budget of 1 bytes"),
+        (("--devices", "999"), "--devices 999: there are"),
+        (("--model", "sabr"), "sabr"),
+        (("--precision", "half"), "half"),
+        (("--paths", "0"), "--paths"),
+        (("--seed", "-1"), "--seed"),
+    ],
+)
+def test_unusable_options_exit_with_2(tmp_path, options, message):
+    outcome = run_risk(tmp_path, GOOD, *options)
+    assert outcome.exit_code == 2
+    assert message in outcome.stderr and "Traceback" not in outcome.output
+
+
+def test_inputs_that_cannot_be_read_exit_with_2(tmp_path):
+    (tmp_path / "bad.json").write_text("{")
+    for outcome in (
+        run("risk", "--trades", "none.csv", "--market", MARKET, "--out", tmp_path / "o"),
+        run_risk(tmp_path, GOOD, market=tmp_path / "bad.json"),
+        run(
+            "calibrate", "--market", tmp_path / "bad.json", "--underlying", "DAX", "--out", tmp_path
+        ),
+    ):
+        assert outcome.exit_code == 2
+        assert len(outcome.stderr.splitlines()) == 1
+        assert outcome.stderr.startswith("jaxtape: ")
+
+
+def test_a_folder_that_cannot_be_written_exits_with_2(tmp_path):
+    (tmp_path / "file").write_text("")
+    outcome = run_risk(tmp_path, GOOD, "--out", tmp_path / "file" / "out")
+    assert outcome.exit_code == 2
+    assert "give another --out" in outcome.stderr
+
+
+@pytest.fixture(scope="module")
+def small_market(tmp_path_factory):
+    """The sample market on three expiries and five strikes."""
+    market = json.loads(MARKET.read_text())
+    vols = market["equities"]["DAX"]["implied_vols"]
+    rows, columns = (2, 4, 7), (2, 4, 6, 8, 10)
+    del vols["days"]
+    vols["expiries"] = [vols["expiries"][row] for row in rows]
+    vols["strikes"] = [vols["strikes"][column] for column in columns]
+    vols["vols_by_expiry"] = [
+        [vols["vols_by_expiry"][row][column] for column in columns] for row in rows
+    ]
+    path = tmp_path_factory.mktemp("market") / "market.json"
+    path.write_text(json.dumps(market))
+    return path
+
+
+def test_calibrate_writes_parameters_residuals_and_a_report(tmp_path, small_market):
+    outcome = run("calibrate", "--market", small_market, "--underlying", "DAX", "--out", tmp_path)
+    assert outcome.exit_code == 0, outcome.output
+    found = json.loads((tmp_path / "calibration.json").read_text())
+    names = ["initial_variance", "mean_reversion", "long_run_variance", "vol_of_vol", "correlation"]
+    assert found["model"] == "heston"
+    assert list(found["parameters"]) == names == list(found["standard_errors"])
+    assert found["result"].startswith("Converged") and found["steps"] > 0
+    assert len(found["residuals"]) == 15 and found["condition_number"] >= 1.0
+    assert "EQUITY_OPTION/RATE_LNVOL/DAX/2002-09-18/3800" in found["residuals"]
+    squares = sum((100 * residual) ** 2 for residual in found["residuals"].values())
+    np.testing.assert_allclose(found["sum_squared_vol_points"], squares, rtol=1e-6)
+    assert "Heston on DAX" in (tmp_path / "report.html").read_text()
+
+
+def test_a_calibration_that_stops_early_exits_with_1(tmp_path, small_market):
+    inputs = ("--market", small_market, "--underlying", "DAX", "--out", tmp_path)
+    outcome = run("calibrate", *inputs, "--max-steps", 1)
+    assert outcome.exit_code == 1
+    assert "Stopped at max_steps" in outcome.stderr
+
+
+def test_calibrate_names_the_underlyings_it_knows(tmp_path):
+    outcome = run("calibrate", "--market", MARKET, "--underlying", "DAXX", "--out", tmp_path)
+    assert outcome.exit_code == 2
+    assert "did you mean 'DAX'? the equities are DAX" in outcome.stderr
+
+
+def test_help_lists_the_commands():
+    outcome = run("--help")
+    assert outcome.exit_code == 0
+    assert "calibrate" in outcome.stdout and "risk" in outcome.stdout
+    assert run("nonsense").exit_code == 2
+    assert re.fullmatch(r"jaxtape \d+\.\d+\.\d+\S*\n", run("--version").stdout)
+
+
+def test_sizes():
+    assert [bytes_of(text) for text in ("1GiB", "512 MiB", "2kB", "7", "1e9")] == [
+        *(2**30, 2**29, 2000, 7, 10**9)
+    ]
+    for text in ("", "0", "-1GiB", "1.2.3MB", "GiB", "nan"):
+        with pytest.raises(BadParameter, match="is not a size"):
+            bytes_of(text)
+
+
+def jaxtape(*arguments):
+    cache = os.environ.get("JAXTAPE_CACHE") or str(ROOT / ".jax_cache")
+    command = [sys.executable, "-c", "from jaxtape.command_line import main; main()"]
+    return subprocess.run(
+        [*command, *map(str, arguments)],
+        env={**os.environ, "JAXTAPE_CACHE": cache},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_single_precision_in_a_process_of_its_own(tmp_path, expected):
+    trades = tmp_path / "trades.csv"
+    trades.write_text(HEADER + "".join(GOOD[:3]))
+    outcome = jaxtape(
+        *("risk", "--trades", trades, "--market", MARKET, "--out", tmp_path / "out"),
+        *("--model", "black-scholes", "--precision", "single"),
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    for row, trade in zip(rows_of(tmp_path / "out" / "npv.csv"), expected.trades, strict=False):
+        for measure in ("value", "delta", "vega"):
+            np.testing.assert_allclose(float(row[measure]), trade.position[measure], rtol=1e-3)
+
+
+def test_no_traceback_in_a_process_of_its_own(tmp_path):
+    outcome = jaxtape("risk", "--trades", tmp_path, "--market", MARKET, "--out", tmp_path / "out")
+    assert outcome.returncode == 2
+    assert outcome.stderr == f"jaxtape: {tmp_path}: is a directory; give the path of a file\n"
