@@ -1,0 +1,226 @@
+"""The report's numbers and page, from figures made by hand."""
+
+import re
+import xml.etree.ElementTree as ET
+from datetime import date
+from math import inf, nan
+
+import numpy as np
+import pytest
+
+from pricing.book import Book
+from pricing.market import Market
+from pricing.report import write_fit_report, write_report
+from pricing.reporting import SurfaceFit, figures, ladders, positions_of, quote_risks, tables
+from pricing.reporting.formats import decimals_for, number, plain, significant
+from pricing.reporting.positions import write_positions
+from pricing.risk import MEASURES, RiskResult, TradeRisk
+
+MARKET = """{
+ "asof": "2002-07-05", "currency": "EUR",
+ "curves": {"EUR": {"zero_rate": 0.03}, "USD": {"dates": ["2002-12-17"], "zero_rates": [0.02]}},
+ "equities": {
+  "A/B": {"curve": "EUR", "spot": 200.0, "implied_vols": {
+   "expiries": ["2002-12-17", "2003-06-15"], "strikes": [180, 220],
+   "vols_by_expiry": [[0.3, 0.2], [0.28, 0.22]]}},
+  "NY": {"curve": "USD", "spot": 50.0, "currency": "USD", "implied_vols": {
+   "expiries": ["2002-12-17"], "strikes": [50], "vols_by_expiry": [[0.4]]}}
+ },
+ "swaption_vols": {"type": "normal", "expiries_years": [1], "tenors_years": [5],
+  "vols_by_expiry": [[0.01]]}
+}"""
+BOOK = """id,type,underlying,quantity,option,strike,expiry,barrier,barrier_type,payout,amount
+E1,european,A/B,10,call,210,2002-10-18,,,,
+<b>,digital,A/B,-2,put,190,2003-12-19,,,cash,25
+B1,barrier,A/B,4,put,200,2003-06-15,150,down-and-in,,
+X1,european,A/B,1,call,zero,2003-06-15,,,,
+"""
+FIGURES = dict(zip(MEASURES, (12.5, 0.1, 0.5, 0.01, 30.0, -8.0, 20.0), strict=True))
+UNBIASED = {name: figure for name, figure in FIGURES.items() if name != "gamma"}
+
+
+@pytest.fixture(scope="module")
+def market():
+    return Market.from_text(MARKET)
+
+
+@pytest.fixture(scope="module")
+def book():
+    return Book.from_text(BOOK)
+
+
+@pytest.fixture(scope="module")
+def result(book, market):
+    trades = (
+        TradeRisk("E1", "european", 10.0, FIGURES, "ClosedForm", "ok"),
+        TradeRisk("<b>", "digital", -2.0, FIGURES, "ClosedForm", "ok"),
+        TradeRisk("B1", "barrier", 4.0, UNBIASED, "MonteCarlo", "ok"),
+        TradeRisk("X1", "european", 0.0, None, "", "failed: 'zero' is not a number"),
+    )
+    sensitivities = {quote: float(index) for index, (quote, _) in enumerate(market.flat_quotes())}
+    return RiskResult(trades, 150.0, sensitivities, {}, book.errors, {"fit": 0.5})
+
+
+@pytest.fixture(scope="module")
+def fit():
+    strikes = np.array([180.0, 220.0])
+    vols = np.array([[0.3, 0.2], [0.28, 0.22]])
+    return SurfaceFit(
+        *("A/B", "Heston", 200.0, (date(2002, 12, 17), date(2003, 6, 15)), strikes, vols),
+        residuals=np.array([[0.01, -0.02], [0.0, 0.005]]),
+        curve_strikes=strikes,
+        curve_vols=vols + 0.01,
+        result="Converged.",
+        parameters={"vol_of_vol": (3.2952, 0.16)},
+        facts={"steps": "12"},
+    )
+
+
+def test_positions_are_scaled_by_quantity_and_shift(result, book, market):
+    position = positions_of(result, book, market)[1].figures
+    assert position["value"] == -25.0 and position["std_error"] == 0.2
+    assert position["delta_1pct"] == pytest.approx(-2 * 0.5 * 200 * 0.01)
+    assert position["gamma_1pct"] == pytest.approx(-2 * 0.01 * 200**2 * 0.01)
+    assert position["vega_1volpt"] == pytest.approx(-0.6)
+    assert position["theta_1day"] == pytest.approx(16 / 365)
+    assert position["rho_1bp"] == pytest.approx(-4e-3)
+
+
+def test_a_figure_that_is_not_there_is_an_empty_cell(tmp_path, result, book, market):
+    write_positions(tmp_path / "npv.csv", positions_of(result, book, market))
+    head, _, _, barrier, failed = (tmp_path / "npv.csv").read_text().splitlines()
+    row = dict(zip(head.split(","), barrier.split(","), strict=True))
+    assert row["gamma"] == row["gamma_1pct"] == "" and float(row["delta"]) == 2.0
+    assert failed == "X1,european,,,,,,,,,failed: 'zero' is not a number,,,,,,EUR"
+
+
+def test_every_quote_has_a_shift_and_a_unit(result, market):
+    risks = {risk.quote_id: risk for risk in quote_risks(result.sensitivities, market)}
+    assert list(risks) == [quote for quote, _ in market.flat_quotes()]
+    expected = {
+        "ZERO/RATE/EUR/2002-07-05": (1e-4, "EUR per 1 bp"),
+        "ZERO/RATE/USD/2002-12-17": (1e-4, "USD per 1 bp"),
+        "EQUITY/PRICE/A/B": (2.0, "EUR per 1 % of spot"),
+        "EQUITY/PRICE/NY": (0.5, "USD per 1 % of spot"),
+        "EQUITY_DIVIDEND/RATE/NY": (1e-4, "USD per 1 bp"),
+        "EQUITY_OPTION/RATE_LNVOL/A/B/2002-12-17/180": (0.01, "EUR per 1 vol point"),
+        "SWAPTION/RATE_NVOL/EUR/1Y/5Y": (1e-4, "EUR per 1 bp"),
+    }
+    for quote, (shift, unit) in expected.items():
+        risk = risks[quote]
+        assert risk.shift == pytest.approx(shift) and risk.unit == unit
+        assert risk.scaled == pytest.approx(risk.derivative * shift)
+    assert quote_risks({}, market)[0].derivative == 0.0
+
+
+def test_ladders_keep_the_total(result, book, market):
+    valued = [p for p in positions_of(result, book, market) if p.figures]
+    pillars = ladders.pillar_dates(market.equities["A/B"].surface.expiries, market)
+    assert pillars == (date(2002, 12, 17), date(2003, 6, 15))
+    for figure in ("delta_1pct", "gamma_1pct"):
+        total = tables.total(valued, figure)
+        by_strike = ladders.by_strike(valued, figure)
+        by_expiry = ladders.by_expiry(valued, figure, pillars)
+        assert by_strike.totals.sum() == pytest.approx(total)
+        assert by_expiry.totals.sum() == pytest.approx(total)
+        assert by_strike.edges.size == by_strike.totals.size + 1
+        assert by_expiry.labels == ("to 17 Dec 2002", "to 15 Jun 2003", "later")
+    assert by_expiry.totals == pytest.approx([40.0, 0.0, -8.0])
+
+
+def test_a_strike_on_an_edge_goes_up(result, book, market):
+    one = [p for p in positions_of(result, book, market) if p.id == "B1"]
+    ladder = ladders.by_strike(one, "value")
+    assert ladder.totals == pytest.approx([50.0])
+    assert ladder.edges[0] <= 200.0 < ladder.edges[1]
+
+
+def test_tables(result, book, market):
+    positions = positions_of(result, book, market)
+    products = tables.products(positions)
+    assert [row[:3] for row in products.rows] == [
+        ("european", "2", "1"),
+        ("digital", "1", "0"),
+        ("barrier", "1", "0"),
+        ("total", "4", "1"),
+    ]
+    assert products.rows[-1][3] == "150.0"
+    largest = tables.largest(positions, 2)
+    assert largest.left_out == 1
+    assert largest.rows[0][:4] == ("E1", "european", "A/B, call 210, 18 Oct 2002", "10")
+    assert largest.rows[1][2] == "A/B, put 200, down-and-in 150, 15 Jun 2003"
+    assert tables.terms(book.trades[1]) == "A/B, put 190, pays 25 cash, 19 Dec 2003"
+    assert tables.failed(positions, 9).rows == (("5", "X1", "european", "'zero' is not a number"),)
+
+
+def test_a_map_sums_rows_and_columns():
+    heat = tables.heat(["a", "b"], ["x", "y"], np.array([[1000.0, -2000.0], [0.0, 500.0]]), True)
+    assert heat.totals == ("−1,000", "500")  # noqa: RUF001
+    assert heat.column_totals == ("1,000", "−1,500", "−500")  # noqa: RUF001
+    assert heat.cells[0][1].color == "down" and heat.cells[0][1].strength == 1.0
+    assert heat.cells[1][0].strength == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (number(-1234567.6), "−1,234,568"),  # noqa: RUF001
+        (number(-0.001, 2), "0.00"),
+        (number(7), "7"),
+        (number(nan), "–"),  # noqa: RUF001
+        (plain(4400.0), "4,400"),
+        (plain(0.25), "0.25"),
+        (plain(0), "0"),
+        (significant(0.0745871, 5), "0.074587"),
+        (significant(15.56, 2), "16"),
+        (significant(0.0), "0"),
+    ],
+)
+def test_numbers(text, wanted):
+    assert text == wanted
+
+
+def test_decimals():
+    found = [decimals_for(values) for values in ([], [0.0, nan], [12345.0], [-1.5], [0.02], [inf])]
+    assert found == [0, 0, 0, 3, 5, 0]
+
+
+def test_pictures_are_svg_in_the_colors_of_the_page(fit):
+    ladder = ladders.Ladder(np.array([3.0, -1.0]), labels=("to 1 & 2", "later"))
+    for picture in (figures.smiles(fit), figures.ladders([("Delta & <Gamma>", ladder)])):
+        root = ET.fromstring(picture)
+        assert root.tag.endswith("svg") and root.get("role") == "img"
+        assert "var(--ink)" in picture and "var(--up)" in picture
+        assert not any(color in picture for color in figures.THEME.values())
+        assert "<metadata>" not in picture
+    assert picture == figures.ladders([("Delta & <Gamma>", ladder)])
+
+
+def test_the_page_is_self_contained_and_escapes_what_users_wrote(
+    tmp_path, result, book, market, fit
+):
+    path = tmp_path / "report.html"
+    write_report(path, result, book, market, [fit], {"read": 0.1})
+    page = path.read_text()
+    assert "&lt;b&gt;" in page and "<b>" not in page
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!#)|<script|@import""", page)
+    assert "1 of 4 trades have no figures" in page
+    for text in ("3.2952", "Converged.", "&#39;zero&#39; is not a number", "vol of vol"):
+        assert text in page
+    anchors = set(re.findall(r'href="#(\w+)"', page.split("<svg")[0]))
+    assert anchors <= set(re.findall(r'id="(\w+)"', page))
+
+
+def test_a_book_without_a_valued_trade_still_has_a_page(tmp_path, market):
+    book = Book.from_text("\n".join(BOOK.splitlines()[::4]))
+    trades = (TradeRisk("X1", "european", 0.0, None, "", "failed: bad"),)
+    result = RiskResult(trades, 0.0, {}, {}, book.errors)
+    write_report(tmp_path / "report.html", result, book, market, [], {})
+    assert "Failed trades" in (tmp_path / "report.html").read_text()
+
+
+def test_the_page_of_a_fit(tmp_path, market, fit):
+    write_fit_report(tmp_path / "report.html", market, [fit], {"calibrate": 1.0})
+    page = (tmp_path / "report.html").read_text()
+    assert "<h1>Heston on A/B</h1>" in page and "Residuals" in page
+    assert "By product" not in page
