@@ -64,7 +64,7 @@ def calibrate(
     optimizer = optimizer or levenberg_marquardt()
     points = random_starts(parameters, model, starts, jax.random.key(0) if key is None else key)
 
-    searches = start(problem, optimizer, points)
+    searches = start(optimizer, points)
     stride = _STEPS_A_REFRESH if progress else max_steps
     with Progress(disable=not progress) as bar:
         task = bar.add_task(f"calibrating {type(model).__name__}", total=max_steps)
@@ -83,9 +83,9 @@ def calibrate(
 
 
 @eqx.filter_jit
-def start(problem: Problem, optimizer, points: Float[Array, "starts parameters"]) -> Search:
+def start(optimizer, points: Float[Array, "starts parameters"]) -> Search:
     """A search from each of the points."""
-    return jax.vmap(lambda free: Search.start(problem, optimizer, free))(points)
+    return jax.vmap(lambda free: Search.start(optimizer, free))(points)
 
 
 @eqx.filter_jit
@@ -102,19 +102,17 @@ def advance(problem: Problem, optimizer, searches: Search, rtol: Array, last_ste
 @eqx.filter_jit
 def _conclude(problem: Problem, searches: Search) -> Calibration:
     """The best of the ends, with its residuals and what they say of the parameters."""
-    losses = jax.vmap(problem.loss)(searches.free)
-    losses = jnp.where(searches.finite & jnp.isfinite(losses), losses, jnp.inf)
+    losses = jnp.where(searches.finite, searches.loss, jnp.inf)
     best = jnp.argmin(losses)
     search = jax.tree.map(lambda leaf: leaf[best], searches)
+    residual, jacobian = problem.linearized(search.free)
     stats = {
         "steps": search.step,
-        "sum_squared_vol_points": 2e4 * losses[best],
+        "sum_squared_vol_points": 1e4 * jnp.sum(residual**2),
         "starts_at_optimum": jnp.sum(losses <= losses[best] * (1.0 + 1e-6)),
-        **identification(problem, search.free),
+        **identification(problem, search.free, residual, jacobian),
     }
-    unfinished = RESULTS.where(
-        search.finite, RESULTS.max_steps_reached, RESULTS.non_finite
-    )
+    unfinished = RESULTS.where(search.finite, RESULTS.max_steps_reached, RESULTS.non_finite)
     result = RESULTS.where(search.converged & search.finite, RESULTS.converged, unfinished)
-    residuals = problem.residual(search.free).reshape(problem.quotes.vols.shape)
+    residuals = residual.reshape(problem.quotes.vols.shape)
     return Calibration(problem.model(search.free), residuals, result, stats)

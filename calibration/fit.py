@@ -64,7 +64,7 @@ def market_model(model: AbstractModel, market: Market, name: str) -> AbstractMod
 @eqx.filter_custom_jvp
 def _optimum(problem: Problem, optimizer, guess: Vector, max_steps: int, rtol: float) -> Vector:
     """Where the gradient of the loss vanishes."""
-    searches = start(problem, optimizer, guess[None])
+    searches = start(optimizer, guess[None])
     searches = advance(problem, optimizer, searches, jnp.asarray(rtol), jnp.asarray(max_steps))
     return searches.free[0]
 
@@ -79,7 +79,7 @@ def _optimum_jvp(primals, tangents):
 @eqx.filter_jit
 def _optimum_tangent(problem: Problem, problem_dot: Problem, free: Vector) -> Vector:
     """-(d2L/dx2)^{-1} d2L/dx dm m_dot: one linear solve of the size of the parameters."""
-    hessian = jax.jacfwd(jax.grad(problem.loss))(free)
-    gradient = lambda problem: jax.grad(problem.loss)(free)  # noqa: E731
+    hessian = jax.jacfwd(problem.gradient)(free)
+    gradient = lambda problem: problem.gradient(free)  # noqa: E731
     _, moved = eqx.filter_jvp(gradient, (problem,), (problem_dot,))
     return -jnp.linalg.solve(hessian, moved)

@@ -36,6 +36,11 @@ class Problem(eqx.Module):
         """Half the sum of squared residuals."""
         return 0.5 * jnp.sum(self.residual(free) ** 2)
 
+    def gradient(self, free: Vector) -> Vector:
+        """Of the loss, by forward mode: J'r."""
+        residual, jacobian = self.linearized(free)
+        return residual @ jacobian
+
     def linearized(
         self, free: Vector
     ) -> tuple[Float[Array, " residuals"], Float[Array, "residuals parameters"]]:
@@ -56,11 +61,11 @@ class Search(eqx.Module):
     finite: Bool[Array, ""]
 
     @classmethod
-    def start(cls, problem: Problem, optimizer: optax.GradientTransformation, free: Vector) -> "Search":
-        loss = problem.loss(free)
-        return cls(
-            free, optimizer.init(free), jnp.zeros((), int), loss, jnp.asarray(False), jnp.isfinite(loss)
-        )
+    def start(cls, optimizer: optax.GradientTransformation, free: Vector) -> "Search":
+        """Before the first step: nothing is known of the loss yet."""
+        unknown = jnp.asarray(jnp.inf, free.dtype)
+        step, no, yes = jnp.zeros((), int), jnp.asarray(False), jnp.asarray(True)
+        return cls(free, optimizer.init(free), step, unknown, no, yes)
 
     def is_on(self, last_step: Int[Array, ""] | int) -> Bool[Array, "*starts"]:
         """Whether there is anything left to do before `last_step`, in one search or in each of a batch."""
@@ -69,7 +74,7 @@ class Search(eqx.Module):
     def stepped(
         self, problem: Problem, optimizer: optax.GradientTransformationExtraArgs, rtol: Array
     ) -> "Search":
-        """After one optimizer step; converged once a Gauss-Newton step would gain less than rtol * loss."""
+        """After one optimizer step; converged, and at rest, once Gauss-Newton would gain less than rtol * loss."""
         residual, jacobian = problem.linearized(self.free)
         gradient = jacobian.T @ residual
         loss = 0.5 * jnp.sum(residual**2)
@@ -82,8 +87,9 @@ class Search(eqx.Module):
             )  # fmt: skip
         moved = optax.apply_updates(self.free, updates)
         gain = 0.5 * gradient @ (_pseudo_inverse(jacobian) @ gradient)
-        free = jnp.where(finite, moved, self.free)
-        return type(self)(free, memory, self.step + 1, loss, gain <= rtol * loss, finite)
+        converged = gain <= rtol * loss
+        free = jnp.where(finite & ~converged, moved, self.free)
+        return type(self)(free, memory, self.step + 1, loss, converged, finite)
 
     def advanced(
         self,
@@ -100,16 +106,19 @@ class Search(eqx.Module):
         )
 
 
-def identification(problem: Problem, free: Vector) -> dict[str, Array]:
-    """How well the quotes tell the parameters apart.
+def identification(
+    problem: Problem,
+    free: Vector,
+    residual: Float[Array, " residuals"],
+    jacobian: Float[Array, "residuals parameters"],
+) -> dict[str, Array]:
+    """How well the quotes tell the parameters apart, from the residuals linearized at the optimum.
 
     covariance: s^2 (J'J)^{-1} in the parameters themselves, s^2 the residual variance; condition_number:
     of J'J with its columns scaled to unit length (1: independent; above 1e6: hardly identified).
     """
-    residual, jacobian = problem.linearized(free)
     to_parameters = jax.jacfwd(problem.parameters.values)(free)
-    dof = max(residual.size - free.size, 1)
-    variance = jnp.sum(residual**2) / dof
+    variance = jnp.sum(residual**2) / max(residual.size - free.size, 1)
     covariance = variance * to_parameters @ _pseudo_inverse(jacobian) @ to_parameters.T
     columns = jacobian / jnp.linalg.norm(jacobian, axis=0, keepdims=True)
     return {"covariance": covariance, "condition_number": jnp.linalg.cond(columns) ** 2}

@@ -24,11 +24,10 @@ class BudgetTooSmall(ValueError):
 
 
 class Tile(NamedTuple):
-    """A batch of fixed size: products, their weights (0: padding), and how many are not padding."""
+    """A batch of fixed size: products and their weights; what pads the last tile has weight 0."""
 
     products: AbstractProduct
     weights: jax.Array
-    count: int
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Group:
             padded = np.concatenate([index, np.full(padding, index[0])])
             products = jax.tree.map(operator.itemgetter(padded), self.products)
             tile_weights = np.concatenate([weights[index], np.zeros(padding)])
-            yield Tile(*self._placed((products, tile_weights)), index.size)
+            yield Tile(*self._placed((products, tile_weights)))
 
     def _placed(self, arrays):
         if self.mesh is None:
@@ -72,17 +71,24 @@ def group_trades(
     kinds: dict[tuple[type[Trade], str], list[Trade]] = {}
     for trade in trades:
         kinds.setdefault((type(trade), trade.underlying), []).append(trade)
-    groups, unpriced = [], {}
+    batches: dict[tuple[type[AbstractProduct], str], list[tuple[list[Trade], AbstractProduct]]] = {}
     for (_, underlying), members in kinds.items():
-        products, model = products_of(members, market), models[underlying]
+        products = products_of(members, market).canonical
+        batches.setdefault((type(products), underlying), []).append((members, products))
+
+    groups, unpriced = [], {}
+    for (_, underlying), parts in batches.items():
+        members = tuple(trade for trades, _ in parts for trade in trades)
         try:
-            method = applicable(products, model, None, key, methods)
+            method = applicable(parts[0][1], models[underlying], None, key)
         except TypeError as error:
             unpriced |= {trade.id: str(error) for trade in members}
             continue
+        columns = zip(*(jax.tree.leaves(products) for _, products in parts), strict=True)
+        structure = jax.tree.structure(parts[0][1])
+        products = jax.tree.unflatten(structure, [np.concatenate(column) for column in columns])
         tile = _tile_size(method, budget, mesh)
-        products = jax.tree.map(np.asarray, products)
-        groups.append(Group(underlying, tuple(members), products, method, tile, mesh))
+        groups.append(Group(underlying, members, products, method, tile, mesh))
     return groups, unpriced
 
 

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from .book import Book
 from .market import Market
 from .reporting import figures, ladders, tables
-from .reporting.fits import SurfaceFit
+from .reporting.fits import SurfaceFit, pillar_dates
 from .reporting.formats import day, number, plain, significant
 from .reporting.positions import Position, positions_of
 from .reporting.quotes import QuoteRisk, quote_risks
@@ -118,7 +118,7 @@ def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[st
     """Delta and Gamma of one underlying, by strike and by expiry."""
     equity = market.equities[name]
     own = [position for position in valued if position.trade.underlying == name]
-    pillars = ladders.pillar_dates(equity.surface.expiries, market)
+    pillars = pillar_dates(equity.surface.expiries, market)
     unit = f"{own[0].currency} per 1 % of spot"
     titles = (("delta_1pct", f"Delta, {unit}"), ("gamma_1pct", f"Gamma, {unit}"))
     by_strike = [(f"{title}, by strike", ladders.by_strike(own, f)) for f, title in titles]
@@ -136,7 +136,7 @@ def _vol_risk(name: str, risks: Iterable[QuoteRisk], market: Market) -> dict[str
     surface = market.equities[name].surface
     scaled = {risk.quote_id: risk.scaled for risk in risks}
     ids = market.quote_ids().equities[name].surface.vols
-    expiries = ladders.pillar_dates(surface.expiries, market)
+    expiries = pillar_dates(surface.expiries, market)
     values = ladders.by_pillar(scaled, ids)
     return {
         "name": name,
@@ -152,7 +152,7 @@ def _rate_risk(names: Sequence[str], risks: Iterable[QuoteRisk], market: Market)
     scaled = {risk.quote_id: risk.scaled for risk in risks}
     ids, titled = market.quote_ids(), []
     for name in dict.fromkeys(market.equities[name].curve for name in names):
-        dates = ladders.pillar_dates(market.curves[name].times, market)
+        dates = pillar_dates(market.curves[name].times, market)
         totals = ladders.by_pillar(scaled, ids.curves[name].zero_rates)
         ladder = ladders.Ladder(totals, labels=tuple(map(day, dates)))
         titled.append((f"{name} zero rates, value per 1 bp", ladder))

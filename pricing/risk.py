@@ -4,8 +4,11 @@ One reverse sweep a trade gives its derivative to every number of its model. Con
 the market it is a Greek; summed over the book and pulled back through `fit` it is the risk to every quote.
 """
 
+import functools
+import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +21,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from .book import Book
 from .greeks import with_gamma
-from .groups import group_trades
+from .groups import Tile, group_trades
 from .ingestion.errors import InputError
 from .market import Market
 from .methods import METHODS, AbstractMethod
@@ -110,17 +113,20 @@ def risk(
     done, total = 0, sum(len(group.trades) for group in groups)
     bars = jax.tree.map(jnp.zeros_like, models)
     columns = []
-    for group in groups:
-        name = group.underlying
-        along = {"vega": vol[name], "rho": rate[name]}
-        for tile in group.tiles():
-            figures, bar = _tile_sweep(
-                tile.products, tile.weights, models[name], group.method, key, along
+    with ThreadPoolExecutor(os.cpu_count() if mesh is None else 1) as pool:
+        for group in groups:
+            name = group.underlying
+            along = {"vega": vol[name], "rho": rate[name]}
+            sweep = functools.partial(
+                _tile_sweep, model=models[name], method=group.method, key=key, along=along
             )
-            bars[name] = jax.tree.map(jnp.add, bars[name], bar)
-            columns.append({m: np.asarray(f)[: tile.count] for m, f in figures.items()})
-            done += tile.count
-            report(done, total)
+            left = len(group.trades)
+            for figures, bar in pool.map(sweep, group.tiles()):
+                bars[name] = jax.tree.map(jnp.add, bars[name], bar)
+                columns.append({m: np.asarray(f)[:left] for m, f in figures.items()})
+                left -= group.tile_size
+                done += len(columns[-1]["value"])
+                report(done, total)
     clock.lap("sweep")
     (gradient,) = jax.linear_transpose(push, market)(bars)
     by_quote = market.by_quote(gradient)
@@ -143,7 +149,7 @@ def market_shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
 
 
 @eqx.filter_jit
-def _tile_sweep(products, weights, model, method, key, along):
+def _tile_sweep(tile: Tile, model, method, key, along):
     """Each measure of one contract of every trade of the tile, and d(value of the tile) / d(model).
 
     along: tangents of the model, by the name of the derivative along them. A trade with a figure that is
@@ -163,13 +169,13 @@ def _tile_sweep(products, weights, model, method, key, along):
         figures = {"value": mean, "std_error": error, "delta": bar.spot, "theta": theta, **greeks}
         return (figures if gamma is None else {**figures, "gamma": gamma}), bar
 
-    figures, bars = jax.vmap(of_one)(products)
+    figures, bars = jax.vmap(of_one)(tile.products)
     finite = jnp.all(jnp.stack([jnp.isfinite(figure) for figure in figures.values()]), axis=0)
 
     def weighted_sum(bar):
         shape = (-1,) + (1,) * (bar.ndim - 1)
         kept = jnp.where(finite.reshape(shape), bar, 0.0)
-        return jnp.tensordot(weights.astype(bar.dtype), kept, 1)
+        return jnp.tensordot(tile.weights.astype(bar.dtype), kept, 1)
 
     return figures, jax.tree.map(weighted_sum, bars)
 

@@ -13,18 +13,18 @@ from jaxtape.command_line import Precision, configure
 from pricing.ingestion.errors import UnreadableFile
 from pricing.ingestion.fields import closest
 from pricing.market import Market
-from pricing.report import write_fit_report
 
 from ..calibrate import Calibration
 from .console import SOME_FAILED, Output, Stages, fail
 from .fitting import (
+    as_json,
     calibrated,
     has_failed,
     message_of,
     parameter_table,
     summary_of,
     surface_fit,
-    write_calibration,
+    write_json,
 )
 
 
@@ -66,14 +66,7 @@ def calibrate(
         )
         said.append(f"calibrated Heston to {underlying}: {summary_of(calibration)}")
     with stages.stage("write") as said:
-        fits = [surface_fit(quotes, underlying, calibration)]
-        output.write(
-            "calibration.json",
-            lambda path: write_calibration(path, quotes, underlying, calibration),
-        )
-        output.write(
-            "report.html", lambda path: write_fit_report(path, quotes, fits, stages.seconds)
-        )
+        _write(output, quotes, underlying, calibration, stages)
         said.append(f"wrote {out}")
     errors = [str(error) for error in quotes.errors]
     if has_failed(calibration):
@@ -98,6 +91,18 @@ def _read(market: Path, underlying: str) -> Market:
         hint = closest(underlying, quotes.equities)
         fail(f"{market}: there is no equity {underlying!r}; {hint}the equities are {known}")
     return quotes
+
+
+def _write(
+    output: Output, market: Market, name: str, calibration: Calibration, stages: Stages
+) -> None:
+    """The numbers and the report."""
+    from pricing.report import write_fit_report  # matplotlib: not before it is needed
+
+    fits, seconds = [surface_fit(market, name, calibration)], stages.seconds
+    numbers = as_json(market, name, calibration)
+    output.write("calibration.json", lambda path: write_json(path, numbers))
+    output.write("report.html", lambda path: write_fit_report(path, market, fits, seconds))
 
 
 def _summarize(calibration: Calibration, folder: Path) -> None:

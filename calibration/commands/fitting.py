@@ -14,8 +14,7 @@ import numpy as np
 from pricing.ingestion.errors import InputError
 from pricing.market import Market, VolSurface
 from pricing.models import AbstractModel, Heston
-from pricing.reporting import SurfaceFit
-from pricing.reporting.ladders import pillar_dates
+from pricing.reporting import SurfaceFit, pillar_dates
 
 from ..calibrate import Calibration, calibrate
 from ..fit import fit, market_model
@@ -149,20 +148,6 @@ def _facts(calibration: Calibration) -> dict[str, str]:
     }
 
 
-def write_calibrations(path: Path, market: Market, calibrations: Mapping[str, Calibration]) -> None:
-    """Each underlying's calibration, by name, as JSON."""
-    _write_json(path, {name: as_json(market, name, c) for name, c in calibrations.items()})
-
-
-def write_calibration(path: Path, market: Market, name: str, calibration: Calibration) -> None:
-    """One calibration as JSON."""
-    _write_json(path, as_json(market, name, calibration))
-
-
-def _write_json(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
 def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, Any]:
     """A calibration in plain values. `residuals`: model less market per 1.00 vol, by quote id."""
     table, stats = parameter_table(calibration), calibration.stats
@@ -181,3 +166,15 @@ def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, An
         "starts_at_optimum": int(stats["starts_at_optimum"]),
         "residuals": dict(zip(ids.flat, residuals, strict=True)),
     }
+
+
+def write_json(path: Path, value: object) -> None:
+    """A value as JSON; a number that is not finite becomes null."""
+    text = json.dumps(_finite(value), indent=1, ensure_ascii=False, allow_nan=False)
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -18,7 +18,6 @@ from pricing.groups import BudgetTooSmall
 from pricing.ingestion.errors import UnreadableFile
 from pricing.market import Market
 from pricing.methods import METHODS, AbstractMethod, MonteCarlo
-from pricing.report import write_report
 from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
 from pricing.risk import Fit, RiskResult
 from pricing.risk import risk as value_book
@@ -27,6 +26,7 @@ from pricing.surface_models import black_scholes
 from ..calibrate import Calibration
 from .console import SOME_FAILED, Output, Stages, bytes_of, fail
 from .fitting import (
+    as_json,
     calibrated,
     fit_each,
     has_failed,
@@ -34,7 +34,7 @@ from .fitting import (
     summary_of,
     surface_fit,
     without,
-    write_calibrations,
+    write_json,
 )
 
 _TOP = 5  # quotes in the summary
@@ -162,15 +162,18 @@ def _write(
     stages: Stages,
 ) -> None:
     """The tables, the calibrations and the report."""
+    from pricing.report import write_report  # matplotlib: not before it is needed
+
     positions = positions_of(result, book, market)
     risks = quote_risks(result.sensitivities, market)
     fitted = calibrations if model is Model.heston else dict.fromkeys(result.models)
     fits = [surface_fit(market, name, calibration) for name, calibration in fitted.items()]
+    numbers = {name: as_json(market, name, found) for name, found in calibrations.items()}
     parts = {f"value the book: {part}": length for part, length in result.stats.items()}
     seconds = {**stages.seconds, **parts}
     output.write("npv.csv", lambda path: write_positions(path, positions))
     output.write("sensitivity.csv", lambda path: write_quote_risks(path, risks))
-    output.write("calibration.json", lambda path: write_calibrations(path, market, calibrations))
+    output.write("calibration.json", lambda path: write_json(path, numbers))
     output.write(
         "report.html", lambda path: write_report(path, result, book, market, fits, seconds)
     )

@@ -6,6 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..fields import between, positive, real
+
 CALL_OR_PUT = {"call": 1, "put": -1}
 
 
@@ -22,6 +24,11 @@ class AbstractProduct(eqx.Module):
         """The same contract when `years` have passed."""
         return eqx.tree_at(lambda product: product.expiry, self, self.expiry - years)
 
+    @property
+    def canonical(self) -> "AbstractProduct":
+        """The same contract in the most general form of its kind, so that one program serves them all."""
+        return self
+
 
 class TerminalClaim(AbstractProduct):
     """Ability: at expiry, if the spot ends on the paying side of the strike, pays units of asset and cash.
@@ -31,15 +38,33 @@ class TerminalClaim(AbstractProduct):
 
     strike: eqx.AbstractVar[Float[Array, "..."]]
 
-    @property
-    @abc.abstractmethod
-    def side(self) -> Float[Array, "..."]:
-        """+1 if the claim pays above the strike, -1 if below."""
+    side: eqx.AbstractVar[Float[Array, "..."]]
 
     @property
     @abc.abstractmethod
     def units(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         """(asset_units, cash_units) paid on the paying side."""
+
+    @property
+    def canonical(self) -> "Claim":
+        return Claim(self.strike, self.expiry, self.side, *self.units)
+
+
+class Claim(TerminalClaim):
+    """The general terminal claim: any units of asset and of cash (currency) on either side of the strike.
+
+    side: +1 if it pays above the strike, -1 below; other units as in `TerminalClaim`.
+    """
+
+    strike: Float[Array, "..."] = positive("strike")
+    expiry: Float[Array, "..."] = positive("expiry")
+    side: Float[Array, "..."] = between("side", -1.0, 1.0)
+    asset_units: Float[Array, "..."] = real("asset_units")
+    cash_units: Float[Array, "..."] = real("cash_units")
+
+    @property
+    def units(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        return self.asset_units, self.cash_units
 
 
 def side_of(option: Array, like: Array) -> Array:

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from datetime import date
 
 import numpy as np
-from jaxtyping import Array, Float
 from matplotlib.ticker import MaxNLocator
 
-from ..market import Market
 from .formats import day
 from .positions import Position
 
@@ -52,8 +50,3 @@ def by_expiry(positions: Iterable[Position], figure: str, pillars: Iterable[date
 def by_pillar(scaled: Mapping[str, float], ids: np.ndarray) -> np.ndarray:
     """The scaled sensitivities in the shape of an array of quote ids."""
     return np.array([scaled[quote] for quote in ids.flat]).reshape(ids.shape)
-
-
-def pillar_dates(times: Float[Array, " pillars"], market: Market) -> tuple[date, ...]:
-    """The dates at some times (years) from the as-of date."""
-    return tuple(date.fromordinal(market.asof.toordinal() + round(365 * t)) for t in times.tolist())

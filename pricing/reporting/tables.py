@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import isnan, nan
 
 import numpy as np
 
@@ -59,11 +59,11 @@ class Heat:
 
 def heat(rows: Iterable[str], columns: Iterable[str], values: np.ndarray, sums: bool) -> Heat:
     """A map of `values`, colored by sign and size; `sums` adds the totals of rows and columns."""
-    largest = np.max(np.abs(values), initial=0.0) or 1.0
+    largest = np.nanmax(np.abs(values), initial=0.0) or 1.0
     decimals = min(2, decimals_for([largest]))
 
     def cell(value: float) -> Cell:
-        strength = round(float(abs(value) / largest) ** 0.7, 3)
+        strength = 0.0 if isnan(value) else round(float(abs(value) / largest) ** 0.7, 3)
         return Cell(number(value, decimals), "up" if value >= 0 else "down", strength)
 
     cells = tuple(tuple(map(cell, row)) for row in values.tolist())
