@@ -11,7 +11,15 @@ import pytest
 from pricing.book import Book
 from pricing.market import Market
 from pricing.report import write_fit_report, write_report
-from pricing.reporting import SurfaceFit, figures, ladders, positions_of, quote_risks, tables
+from pricing.reporting import (
+    SurfaceFit,
+    figures,
+    ladders,
+    pillar_dates,
+    positions_of,
+    quote_risks,
+    tables,
+)
 from pricing.reporting.formats import decimals_for, number, plain, significant
 from pricing.reporting.positions import write_positions
 from pricing.risk import MEASURES, RiskResult, TradeRisk
@@ -115,7 +123,7 @@ def test_every_quote_has_a_shift_and_a_unit(result, market):
 
 def test_ladders_keep_the_total(result, book, market):
     valued = [p for p in positions_of(result, book, market) if p.figures]
-    pillars = ladders.pillar_dates(market.equities["A/B"].surface.expiries, market)
+    pillars = pillar_dates(market.equities["A/B"].surface.expiries, market)
     assert pillars == (date(2002, 12, 17), date(2003, 6, 15))
     for figure in ("delta_1pct", "gamma_1pct"):
         total = tables.total(valued, figure)
