@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
+from rich.progress import Progress
+
 from pricing.market import VolSurface
 from pricing.models import AbstractModel
-from rich.progress import Progress
 
 from .levenberg_marquardt import levenberg_marquardt
 from .objectives import AbstractObjective, ImpliedVolError

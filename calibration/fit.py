@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
+
 from pricing.market import Market
 from pricing.models import AbstractModel
 

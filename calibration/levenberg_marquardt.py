@@ -17,7 +17,7 @@ class LevenbergMarquardtState(NamedTuple):
 
 
 class _Trial(NamedTuple):
-    """One attempt to step: the damping used, the step, whether it lowers the sum of squares, attempts so far."""
+    """One attempt: its damping, its step, whether that lowers the sum of squares, and attempts so far."""
 
     damping: Float[Array, ""]
     step: Float[Array, " parameters"]

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
 from pricing.implied_vol import implied_std
 from pricing.market import VolSurface
 from pricing.methods.fourier import Spectrum

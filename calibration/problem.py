@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
+
 from pricing.market import VolSurface
 from pricing.models import AbstractModel
 
@@ -74,7 +75,7 @@ class Search(eqx.Module):
     def stepped(
         self, problem: Problem, optimizer: optax.GradientTransformationExtraArgs, rtol: Array
     ) -> "Search":
-        """After one optimizer step; converged, and at rest, once Gauss-Newton would gain less than rtol * loss."""
+        """After one optimizer step; at rest once Gauss-Newton would gain less than rtol * loss."""
         residual, jacobian = problem.linearized(self.free)
         gradient = jacobian.T @ residual
         loss = 0.5 * jnp.sum(residual**2)

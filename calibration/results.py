@@ -10,6 +10,4 @@ class RESULTS(eqx.Enumeration):
     max_steps_reached = (
         "Stopped at max_steps before converging. Give more max_steps, another start or starts > 1."
     )
-    non_finite = (
-        "A residual or a derivative is not finite. Check the quotes, and start from other parameters."
-    )
+    non_finite = "A residual or a derivative is not finite. Check the quotes, and start from other parameters."

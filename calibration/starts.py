@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+
 from pricing.models import AbstractModel, Heston
 
 from .transforms import Parameters

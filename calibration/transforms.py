@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
 from pricing.models import AbstractModel, Heston
 
 Real = Float[Array, "..."]

@@ -14,7 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-Number = Any  # what a user may type where a real is asked for: a Python number, a NumPy or JAX array
+Number = (
+    Any  # what a user may type where a real is asked for: a Python number, a NumPy or JAX array
+)
 
 
 def as_real(value: Number) -> Array:

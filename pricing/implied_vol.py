@@ -1,4 +1,4 @@
-"""Implied volatility: the vol at which Black's formula gives a price. Vectorised, differentiable to any order."""
+"""Implied volatility, at which Black's formula gives a price: vectorised, differentiable to any order."""
 
 import jax
 import jax.numpy as jnp

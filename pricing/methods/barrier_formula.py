@@ -18,7 +18,7 @@ Scalar = Float[Array, ""]
 def barrier_value(
     product: Barrier, spot: Scalar, rate: Scalar, dividend_yield: Scalar, vol: Scalar
 ) -> Scalar:
-    """Value in currency; a spot on or beyond the barrier has touched it (the rebate of a knock-out is paid now)."""
+    """Value in currency; a spot on or beyond the barrier has touched it (a knock-out's rebate is paid now)."""
     living = product.living_side
     alive = living * (spot - product.barrier) > 0.0
     # off the living side the formula is not meant; evaluate it at a harmless spot there
@@ -27,9 +27,7 @@ def barrier_value(
 
     t = product.expiry
     forward = spot * jnp.exp((rate - dividend_yield) * t)
-    vanilla = jnp.exp(-rate * t) * black(
-        forward, product.strike, vol * jnp.sqrt(t), product.side
-    )
+    vanilla = jnp.exp(-rate * t) * black(forward, product.strike, vol * jnp.sqrt(t), product.side)
     knocked_in = vanilla - survivor + rebate_at_expiry
     living_value = jnp.where(product.knocks_in, knocked_in, survivor + rebate_at_hit)
     touched_value = jnp.where(product.knocks_in, vanilla, product.rebate)
@@ -57,8 +55,10 @@ def _parts(product: Barrier, spot, rate, dividend_yield, vol) -> tuple[Scalar, S
     hit_d = eta * (h / std + jnp.stack([lam, -lam]) * std)
     zero, mirror = jnp.zeros_like(h), 2.0 * mu * h
     powers = jnp.stack(
-        [zero, zero, mirror + 2.0 * h, mirror + 2.0 * h, zero, zero, mirror, mirror]
-        + [zero, mirror, (mu + lam) * h, (mu - lam) * h]
+        [
+            *(zero, zero, mirror + 2.0 * h, mirror + 2.0 * h, zero, zero, mirror, mirror),
+            *(zero, mirror, (mu + lam) * h, (mu - lam) * h),
+        ]
     )
     terms = _scaled_ndtr(powers, jnp.concatenate([asset_d, cash_d, survival_d, hit_d]))
 

@@ -3,10 +3,11 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jaxtape
 import numpy as np
-from jaxtape import AbstractSchedule, Revolve
 from jaxtyping import Array, Float, PRNGKeyArray
+
+import jaxtape
+from jaxtape import AbstractSchedule, Revolve
 
 from ..models import AbstractModel, Heston
 from ..products import AbstractProduct, Barrier
@@ -18,7 +19,9 @@ from .tridiagonal import Factored, Tridiagonal
 Scalar = Float[Array, ""]
 Grid = Float[Array, "distances variances"]
 
-_THETA = 0.5 + np.sqrt(3.0) / 6.0  # unconditionally stable with convection and a mixed term; in 't Hout and Welfert (2007)
+_THETA = (
+    0.5 + np.sqrt(3.0) / 6.0
+)  # unconditionally stable with convection and a mixed term; in 't Hout and Welfert (2007)
 
 
 class FiniteDifference(AbstractMethod):
@@ -114,7 +117,10 @@ class _Operator(eqx.Module):
         along_y[1] = along_y[1] - half_rate * inner[:, None]
 
         e1, e2 = first_difference(v), second_difference(v)
-        pull, diffusion = model.mean_reversion * (model.long_run_variance - v), model.vol_of_vol**2 * v
+        pull, diffusion = (
+            model.mean_reversion * (model.long_run_variance - v),
+            model.vol_of_vol**2 * v,
+        )
         along_v = [
             (a * pull + 0.5 * b * diffusion)[:, None] * inner[None, :]
             for a, b in zip(e1, e2, strict=True)

@@ -89,7 +89,9 @@ class Spectrum(eqx.Module):
         lognormal = black(jnp.exp(0.5 * x), jnp.exp(-0.5 * x), self.std, jnp.ones_like(x))
         return lognormal + self._corrections(k)[0]
 
-    def exercise_values(self, forward: Scalar, strike: Scalar, side: Scalar) -> tuple[Scalar, Scalar]:
+    def exercise_values(
+        self, forward: Scalar, strike: Scalar, side: Scalar
+    ) -> tuple[Scalar, Scalar]:
         """(E[S_T 1{exercise}], P(exercise)), undiscounted, exercise = {side (S_T - strike) > 0}.
 
         Both follow from the call: P(S_T > K) = -dC/dK and E[S_T 1{S_T > K}] = C + K P(S_T > K).

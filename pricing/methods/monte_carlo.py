@@ -3,14 +3,15 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtape import AbstractSchedule, StoreAll
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxtape import AbstractSchedule, StoreAll
+
 from ..models import AbstractModel, ConditionallyGaussian
+from ..once import differentiable_once
 from ..products import AbstractProduct, Barrier, TerminalClaim
 from .black import exercise_probabilities
 from .method import SECOND_ORDER, AbstractMethod, missing
-from ..once import differentiable_once
 
 _CONDITIONED = 0.2  # share of a known variance that is integrated out instead of sampled
 _WHY_ONCE = (
@@ -65,7 +66,10 @@ class MonteCarlo(AbstractMethod):
         return SECOND_ORDER if isinstance(product, TerminalClaim) else frozenset()
 
     def samples(
-        self, product: TerminalClaim | Barrier, model: ConditionallyGaussian, key: PRNGKeyArray | None
+        self,
+        product: TerminalClaim | Barrier,
+        model: ConditionallyGaussian,
+        key: PRNGKeyArray | None,
     ) -> Float[Array, " samples"]:
         value = _terminal_values
         if isinstance(product, Barrier):
@@ -102,7 +106,7 @@ class _Paths(eqx.Module):
 def _terminal_values(
     product: TerminalClaim, model: ConditionallyGaussian, paths: _Paths
 ) -> Float[Array, " paths"]:
-    """Discounted claims given the variance path, and given a first part of the spot's if that is all there is."""
+    """Discounted claims given the variance path, or given most of the spot's where that is known."""
     means, variances, _ = paths.walk(product, model)
     mean, variance = jnp.sum(means, axis=0), jnp.sum(variances, axis=0)
     if not model.variance_is_random:
@@ -121,7 +125,8 @@ def _barrier_values(
 ) -> Float[Array, " paths"]:
     """Discounted barrier options, the chance of a touch between two dates taken from the Brownian bridge.
 
-    P(touch | x, x') = exp(-2 (x - b)(x' - b) / variance) for ends on the living side (Glasserman 2003, eq. 6.50).
+    P(touch | x, x') = exp(-2 (x - b)(x' - b) / variance) on the living side
+    (Glasserman 2003, eq. 6.50).
     """
     means, variances, dt = paths.walk(product, model)
     shocks = paths.normals(1, means.dtype, means.shape[0])

@@ -41,7 +41,7 @@ class Tridiagonal(eqx.Module):
 
 
 class Factored(eqx.Module):
-    """The factors of `matrix`: L = I + weights below the diagonal, U = 1 / pivots and the matrix's upper band."""
+    """The factors of `matrix`: L = I + weights below the diagonal, U = 1 / pivots beside the upper band."""
 
     matrix: Tridiagonal
     weights: Band

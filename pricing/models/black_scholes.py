@@ -4,8 +4,9 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtape import AbstractSchedule
 from jaxtyping import Array, Float
+
+from jaxtape import AbstractSchedule
 
 from ..fields import Number, positive, real
 from .model import AbstractModel, BlackVol, ConditionallyGaussian, Scalar, flat_or_curve

@@ -4,9 +4,10 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+from jaxtyping import Array, Complex, Float
+
 import jaxtape
 from jaxtape import AbstractSchedule
-from jaxtyping import Array, Complex, Float
 
 from ..fields import Number, between, non_negative, positive, real
 from .model import (
@@ -40,8 +41,10 @@ class Heston(CharacteristicFunction, ConditionallyGaussian):
 
     variance_is_random: ClassVar[bool] = True
 
-    def log_characteristic(self, u: Complex[Array, " nodes"], t: Scalar) -> Complex[Array, " nodes"]:
-        """log E[exp(i u X)], free of branch cuts (Albrecher et al. 2007) and of cancellation as vol_of_vol -> 0.
+    def log_characteristic(
+        self, u: Complex[Array, " nodes"], t: Scalar
+    ) -> Complex[Array, " nodes"]:
+        """log E[exp(i u X)], free of branch cuts (Albrecher et al. 2007), stable as vol_of_vol -> 0.
 
         With beta = kappa - rho xi i u, D = sqrt(beta^2 + xi^2 (u^2 + i u)), A = (beta - D) / xi^2 and
         g = (beta - D) / (beta + D):

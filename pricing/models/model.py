@@ -5,8 +5,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtape import AbstractSchedule
 from jaxtyping import Array, Complex, Float
+
+from jaxtape import AbstractSchedule
 
 from ..fields import Number, real
 
@@ -41,18 +42,20 @@ class AbstractModel(eqx.Module):
 
     def discount(self, t: Scalar) -> Scalar:
         """Today's value of 1 paid at t years."""
-        return self.rate.discount(t) if isinstance(self.rate, Discounts) else jnp.exp(-self.rate * t)
+        return (
+            self.rate.discount(t) if isinstance(self.rate, Discounts) else jnp.exp(-self.rate * t)
+        )
 
     def forward(self, t: Scalar) -> Scalar:
         """Forward price of the asset for t years."""
         return self.spot * jnp.exp(-self.dividend_yield * t) / self.discount(t)
 
-    def shifted(self, *, spot: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0) -> "AbstractModel":
+    def shifted(
+        self, *, spot: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
+    ) -> "AbstractModel":
         """The model after a parallel shift of the spot, of its volatility level, and of all rates."""
         moved = self.rate.shifted(rate) if isinstance(self.rate, Discounts) else self.rate + rate
-        there = eqx.tree_at(
-            lambda model: (model.spot, model.rate), self, (self.spot + spot, moved)
-        )
+        there = eqx.tree_at(lambda model: (model.spot, model.rate), self, (self.spot + spot, moved))
         return there.with_vol_shift(vol)
 
     @abc.abstractmethod
@@ -72,7 +75,9 @@ class CharacteristicFunction(AbstractModel):
     """Ability: the characteristic function of X = log(S_t / forward(t)) is known."""
 
     @abc.abstractmethod
-    def log_characteristic(self, u: Complex[Array, " nodes"], t: Scalar) -> Complex[Array, " nodes"]:
+    def log_characteristic(
+        self, u: Complex[Array, " nodes"], t: Scalar
+    ) -> Complex[Array, " nodes"]:
         """log E[exp(i u X)]."""
 
     @abc.abstractmethod
@@ -99,5 +104,6 @@ class ConditionallyGaussian(AbstractModel):
     ) -> tuple[Float[Array, "steps paths"], Float[Array, "steps paths"]]:
         """(mean, variance) of each step of length dt, given standard normals for the variance path.
 
-        strike: where a model with a vol for each strike reads it; schedule: what the reverse sweep over the steps keeps (`jaxtape.scan`).
+        strike: where a model with a vol for each strike reads it; schedule: what the reverse sweep over the
+        steps keeps (`jaxtape.scan`).
         """

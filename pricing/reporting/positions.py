@@ -27,7 +27,7 @@ COLUMNS = ("id", "type", *MEASURES, "method", "status", *SCALED, "currency")
 
 @dataclass(frozen=True)
 class Position:
-    """One row of the book: quantity times one contract. `figures`: by column, None if it failed.
+    """One row of the book: quantity times one contract. `figures`: by column, none if it failed.
 
     A figure that the method cannot give without bias is not among them.
     """
@@ -36,7 +36,7 @@ class Position:
     id: str
     type: str
     trade: Trade | None
-    figures: dict[str, float] | None
+    figures: dict[str, float]
     method: str
     status: str
     currency: str
@@ -52,15 +52,14 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
     spots = {name: float(equity.spot) for name, equity in market.equities.items()}
 
     def position_of(row, risk) -> Position:
-        name = row.trade.underlying if row.trade else None
+        name = row.trade.underlying if row.trade else ""
         currency = market.equities[name].currency if name in spots else ""
-        figures = risk.position
-        if figures is not None:
-            figures |= {
-                column: figures[raw] * factor(spots[name])
-                for column, (raw, factor) in SCALED.items()
-                if raw in figures
-            }
+        figures = dict(risk.position or {})
+        figures |= {
+            column: figures[raw] * factor(spots[name])
+            for column, (raw, factor) in SCALED.items()
+            if raw in figures
+        }
         return Position(
             *(row.line, row.id, row.type, row.trade, figures, risk.method, risk.status),
             currency or market.currency,
@@ -76,4 +75,4 @@ def write_positions(path: Path, positions: Iterable[Position]) -> None:
         writer.writeheader()
         for position in positions:
             head = {name: getattr(position, name) for name in ("id", "type", "method", "status")}
-            writer.writerow({**head, **(position.figures or {}), "currency": position.currency})
+            writer.writerow({**head, **position.figures, "currency": position.currency})

@@ -67,4 +67,4 @@ def write_quote_risks(path: Path, risks: Iterable[QuoteRisk]) -> None:
         columns = [column.name for column in fields(QuoteRisk)]
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(map(asdict, risks))
+        writer.writerows(asdict(risk) for risk in risks)

@@ -84,7 +84,7 @@ def products(positions: Sequence[Position]) -> Table:
     sums = [[total(members, figure) for figure in FIGURES] for _, members in groups]
     columns = [_column(column) for column in zip(*sums, strict=True)]
     rows = [
-        (kind, number(len(members)), number(sum(p.figures is None for p in members)), *figures)
+        (kind, number(len(members)), number(sum(not p.figures for p in members)), *figures)
         for (kind, members), figures in zip(groups, zip(*columns, strict=True), strict=True)
     ]
     headers = ("Product", "Trades", "Failed", *(LABELS[figure] for figure in FIGURES))
@@ -107,7 +107,7 @@ def largest(positions: Iterable[Position], count: int) -> Table:
 
 def failed(positions: Iterable[Position], count: int) -> Table:
     """The rows without figures, and why."""
-    rows = [(str(p.line), p.id, p.type, p.reason) for p in positions if p.figures is None]
+    rows = [(str(p.line), p.id, p.type, p.reason) for p in positions if not p.figures]
     headers = ("Line", "Trade", "Product", "Reason")
     return Table(headers, tuple(rows[:count]), words=4, left_out=max(0, len(rows) - count))
 
@@ -139,7 +139,7 @@ def facts(pairs: Mapping[str, str], headers: tuple[str, str]) -> Table:
 
 def total(positions: Iterable[Position], figure: str) -> float:
     """The sum of a figure over the positions that have it."""
-    return sum((p.figures[figure] for p in positions if p.figures and figure in p.figures), 0.0)
+    return sum((p.figures[figure] for p in positions if figure in p.figures), 0.0)
 
 
 def terms(trade: Trade) -> str:
