@@ -1,10 +1,10 @@
 """Models that read the market as it stands: a fit without a calibration."""
 
 from .market import Market
-from .models import BlackScholes
+from .models import AbstractModel, BlackScholes
 
 
-def black_scholes(market: Market) -> dict[str, BlackScholes]:
+def black_scholes(market: Market) -> dict[str, AbstractModel]:
     """Market -> {underlying: Black-Scholes on its spot, curve, dividend yield and implied-vol surface}.
 
     A plain differentiable function of the market: a `fit` for `risk`.

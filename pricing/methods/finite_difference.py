@@ -19,9 +19,8 @@ from .tridiagonal import Factored, Tridiagonal
 Scalar = Float[Array, ""]
 Grid = Float[Array, "distances variances"]
 
-_THETA = (
-    0.5 + np.sqrt(3.0) / 6.0
-)  # unconditionally stable with convection and a mixed term; in 't Hout and Welfert (2007)
+# unconditionally stable with convection and a mixed derivative: in 't Hout and Welfert (2007)
+_THETA = 0.5 + np.sqrt(3.0) / 6.0
 
 
 class FiniteDifference(AbstractMethod):

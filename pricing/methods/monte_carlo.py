@@ -25,7 +25,7 @@ class MonteCarlo(AbstractMethod):
 
     Terminal claims: given the variance path the spot is lognormal, and Black's formula is averaged (Willard
     1997; where the variance is not random, over the first 80 % of it). So samples are smooth in the spot, and
-    every derivative of theirs is a sample of the derivative. Barriers: the chance that the bridge between two
+    gamma and vanna are means of their derivatives; volga is not where the variance is random. Barriers: the chance that the bridge between two
     dates touches the barrier is known, so samples are continuous in the spot, with kinks: they may be
     differentiated once, and a second derivative raises. The knock-out rebate is paid at the end of the step.
 
@@ -63,7 +63,9 @@ class MonteCarlo(AbstractMethod):
         return None
 
     def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
-        return SECOND_ORDER if isinstance(product, TerminalClaim) else frozenset()
+        if not isinstance(product, TerminalClaim):
+            return frozenset()
+        return SECOND_ORDER - {"volga"} if model.variance_is_random else SECOND_ORDER
 
     def samples(
         self,

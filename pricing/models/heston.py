@@ -10,6 +10,7 @@ import jaxtape
 from jaxtape import AbstractSchedule
 
 from ..fields import Number, between, non_negative, positive, real
+from ..once import differentiable_once
 from .model import (
     AbstractModel,
     CharacteristicFunction,
@@ -18,6 +19,11 @@ from .model import (
     flat_or_curve,
 )
 from .quadratic_exponential import QuadraticExponential
+
+_WHY_ONCE = (
+    "Paths of the variance have a kink where it reaches zero: their second derivative in the model's "
+    "parameters is wrong. Differentiate once, or take Fourier() for volga."
+)
 
 
 class Heston(CharacteristicFunction, ConditionallyGaussian):
@@ -88,15 +94,29 @@ class Heston(CharacteristicFunction, ConditionallyGaussian):
         strike: Scalar,
         schedule: AbstractSchedule,
     ) -> tuple[Float[Array, "steps paths"], Float[Array, "steps paths"]]:
-        """Andersen's QE-M: no square root at zero variance is ever differentiated."""
+        """Andersen's QE-M: no square root at zero variance is ever differentiated.
+
+        Paths are continuous in the parameters but for the scheme's switch, with a kink where the variance
+        reaches zero: they may be differentiated once.
+        """
         del strike
-        scheme = QuadraticExponential.of(
-            self.mean_reversion, self.long_run_variance, self.vol_of_vol, self.correlation, dt
+        parameters = (
+            self.mean_reversion,
+            self.long_run_variance,
+            self.vol_of_vol,
+            self.correlation,
+            dt,
         )
-        start = jnp.full(noise.shape[1:], self.initial_variance)
-        step = lambda v, z: scheme.step(v, z)  # noqa: E731
-        _, steps = jaxtape.scan(step, start, noise, schedule=schedule)
-        return steps
+
+        def variance_walk(start, parameters, noise):
+            scheme = QuadraticExponential.of(*parameters)
+            paths = jnp.full(noise.shape[1:], start)
+            step = lambda v, z: scheme.step(v, z)  # noqa: E731
+            return jaxtape.scan(step, paths, noise, schedule=schedule)[1]
+
+        return differentiable_once(variance_walk, _WHY_ONCE)(
+            self.initial_variance, parameters, noise
+        )
 
     def with_vol_shift(self, vol: Number) -> "AbstractModel":
         """sqrt(v0) and sqrt(theta) both up by `vol`: the parallel shift of the volatility level."""

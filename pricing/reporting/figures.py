@@ -3,6 +3,7 @@
 import html
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -22,7 +23,7 @@ THEME = {
 }
 """Role -> the colour drawn; on the page each is the CSS variable of that name."""
 
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "jaxtape",
     "font.size": 8.0,

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
+from typing import Any
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
@@ -47,6 +48,6 @@ def by_expiry(positions: Iterable[Position], figure: str, pillars: Iterable[date
     return Ladder(totals[:count], labels=tuple(labels[:count]))
 
 
-def by_pillar(scaled: Mapping[str, float], ids: np.ndarray) -> np.ndarray:
+def by_pillar(scaled: Mapping[str, float], ids: Any) -> np.ndarray:
     """The scaled sensitivities in the shape of an array of quote ids."""
     return np.array([scaled[quote] for quote in ids.flat]).reshape(ids.shape)

@@ -4,9 +4,9 @@ import csv
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..book import Book
-from ..ingestion.trades import Trade
 from ..market import Market
 from ..risk import MEASURES, RiskResult
 
@@ -27,7 +27,7 @@ COLUMNS = ("id", "type", *MEASURES, "method", "status", *SCALED, "currency")
 
 @dataclass(frozen=True)
 class Position:
-    """One row of the book: quantity times one contract. `figures`: by column, none if it failed.
+    """One row of the book: quantity times one contract. `trade`: its `Trade`, None if it has none. `figures`: by column, none if it failed.
 
     A figure that the method cannot give without bias is not among them.
     """
@@ -35,7 +35,7 @@ class Position:
     line: int
     id: str
     type: str
-    trade: Trade | None
+    trade: Any
     figures: dict[str, float]
     method: str
     status: str

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+import numpy as np
+
 from ..market import Market
 
 _SHIFTS = {
@@ -53,11 +55,11 @@ def _currencies(market: Market) -> dict[str, str]:
     for name, curve in ids.curves.items():
         on_it = (equity.currency for equity in market.equities.values() if equity.curve == name)
         currency = "/".join(dict.fromkeys(filter(None, on_it)))
-        found |= dict.fromkeys(curve.zero_rates.flat, currency)
+        found |= dict.fromkeys(np.ravel(curve.zero_rates), currency)
     for name, equity in ids.equities.items():
         quotes = (equity.spot, equity.dividend_yield, equity.surface.vols)
         currency = market.equities[name].currency
-        found |= {quote: currency for leaf in quotes for quote in leaf.flat}
+        found |= {quote: currency for leaf in quotes for quote in np.ravel(leaf)}
     return found
 
 
