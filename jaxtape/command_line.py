@@ -83,7 +83,7 @@ def configure(precision: Precision) -> None:
     """
     jax.config.update("jax_enable_x64", precision is Precision.double)
     moved = os.environ.get("JAXTAPE_CACHE")
-    if not moved and jax.config.jax_compilation_cache_dir:
+    if not moved and jax.config.values["jax_compilation_cache_dir"]:
         return
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = Path(moved or Path(home) / "jaxtape")

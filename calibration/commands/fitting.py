@@ -23,21 +23,21 @@ from ..results import RESULTS
 from ..transforms import parameters_of
 
 _CURVE_POINTS = 61
+_START: dict[str, Any] = {
+    "spot": 1.0,
+    "rate": 0.0,
+    "initial_variance": 0.1,
+    "mean_reversion": 1.0,
+    "long_run_variance": 0.1,
+    "vol_of_vol": 0.5,
+    "correlation": -0.5,
+}
 _READS = "Nothing to calibrate: Black-Scholes reads the surface at each trade's expiry and strike."
 
 
-def heston_start(market: Market, name: str) -> Heston:
+def heston_start(market: Market, name: str) -> AbstractModel:
     """The standard start: 32 % of vol now and in the long run, moderate skew."""
-    start = Heston(
-        1.0,
-        0.0,
-        initial_variance=0.1,
-        mean_reversion=1.0,
-        long_run_variance=0.1,
-        vol_of_vol=0.5,
-        correlation=-0.5,
-    )
-    return market_model(start, market, name)
+    return market_model(Heston(**_START), market, name)
 
 
 def calibrated(market: Market, name: str, **settings: Any) -> Calibration:
@@ -134,7 +134,7 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
 
 
 @eqx.filter_jit
-def _curve(model: AbstractModel, grid: VolSurface) -> jax.Array:
+def _curve(model: Any, grid: VolSurface) -> jax.Array:
     return model_vols(model, grid, 64)
 
 
@@ -164,7 +164,7 @@ def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, An
         "result": message_of(calibration),
         "steps": int(stats["steps"]),
         "starts_at_optimum": int(stats["starts_at_optimum"]),
-        "residuals": dict(zip(ids.flat, residuals, strict=True)),
+        "residuals": dict(zip(np.ravel(ids), residuals, strict=True)),
     }
 
 

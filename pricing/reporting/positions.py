@@ -27,9 +27,10 @@ COLUMNS = ("id", "type", *MEASURES, "method", "status", *SCALED, "currency")
 
 @dataclass(frozen=True)
 class Position:
-    """One row of the book: quantity times one contract. `trade`: its `Trade`, None if it has none. `figures`: by column, none if it failed.
+    """One row of the book: quantity times one contract.
 
-    A figure that the method cannot give without bias is not among them.
+    `trade`: its `Trade`, None if the row has none. `figures`: by column; none if it failed, and without
+    those that the method cannot give without bias.
     """
 
     line: int
