@@ -66,7 +66,7 @@ def calibrate(
     points = random_starts(parameters, model, starts, jax.random.key(0) if key is None else key)
 
     searches = start(optimizer, points)
-    stride = _STEPS_A_REFRESH if progress else max_steps
+    stride = _STEPS_A_REFRESH if progress else max(max_steps, 1)
     with Progress(disable=not progress) as bar:
         task = bar.add_task(f"calibrating {type(model).__name__}", total=max_steps)
         for last_step in range(stride, max_steps + stride, stride):

@@ -83,12 +83,13 @@ class Search(eqx.Module):
         with jax.numpy_dtype_promotion("standard"):  # optax counts its steps in integers
             updates, memory = optimizer.update(
                 gradient, self.memory, self.free,
-                value=loss, grad=gradient, value_fn=lambda free, **_: problem.loss(free),
+                value=loss, grad=gradient, value_fn=_loss_of(problem),
                 residual=residual, jacobian=jacobian, residual_fn=problem.residual,
             )  # fmt: skip
         moved = optax.apply_updates(self.free, updates)
         gain = 0.5 * gradient @ (_pseudo_inverse(jacobian) @ gradient)
-        converged = gain <= rtol * loss
+        noise = jnp.finfo(loss.dtype).eps ** 0.6  # of a residual: 4e-10 in double precision
+        converged = gain <= rtol * loss + 0.5 * residual.size * noise**2
         free = jnp.where(finite & ~converged, moved, self.free)
         return type(self)(free, memory, self.step + 1, loss, converged, finite)
 
@@ -105,6 +106,16 @@ class Search(eqx.Module):
             lambda search: search.stepped(problem, optimizer, rtol),
             self,
         )
+
+
+def _loss_of(problem: Problem):
+    """The loss for optax's line searches, which ask for a signature with every extra argument."""
+
+    def value_fn(free, residual, jacobian, residual_fn):
+        del residual, jacobian, residual_fn
+        return problem.loss(free)
+
+    return value_fn
 
 
 def identification(

@@ -1,0 +1,159 @@
+"""Calibration of Heston to the DAX surface of 5 July 2002, and to surfaces with a known answer."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from calibration import RESULTS, AbstractObjective, Exp, calibrate
+from calibration.objectives import model_vols
+from pricing import VolSurface
+from tests import references
+from tests.helpers import dax, dax_heston, double
+
+pytestmark = double
+
+NAMES = tuple(references.DAX_OPTIMUM)
+
+
+def surface() -> VolSurface:
+    return dax().equities["DAX"].surface
+
+
+def standard_start():
+    return dax_heston(references.DAX_START)
+
+
+def fit(quotes=None, model=None, **settings):
+    return calibrate(quotes or surface(), model or standard_start(), progress=False, **settings)
+
+
+@pytest.fixture(scope="module")
+def optimum():
+    return fit()
+
+
+@eqx.filter_jit
+def vols(model, num_nodes=64):
+    return model_vols(model, surface(), num_nodes)
+
+
+def squared_vol_points(model, num_nodes=64):
+    return float(jnp.sum((100.0 * (vols(model, num_nodes) - surface().vols)) ** 2))
+
+
+def test_the_sum_of_squares_is_that_of_the_references():
+    """At the reference's optimum on four times the nodes: those of short expiries move the fourth digit."""
+    start = squared_vol_points(standard_start())
+    assert abs(start - references.DAX_SSE_AT_START) < 5e-3
+    best = squared_vol_points(dax_heston(), 256)
+    assert abs(best - references.DAX_SSE_AT_OPTIMUM) < 1e-4
+
+
+def test_the_dax_optimum_is_found_from_the_standard_start(optimum):
+    assert optimum.result == RESULTS.converged
+    assert optimum.stats["sum_squared_vol_points"] <= 181.52
+    assert optimum.stats["steps"] <= 20
+    for name, wanted in references.DAX_OPTIMUM.items():
+        assert abs(getattr(optimum.model, name) - wanted) < 1e-3 * abs(wanted), name
+
+
+def test_residuals_are_model_less_market(optimum):
+    np.testing.assert_allclose(optimum.residuals, vols(optimum.model) - surface().vols, atol=1e-12)
+    total = jnp.sum((100.0 * optimum.residuals) ** 2)
+    np.testing.assert_allclose(total, optimum.stats["sum_squared_vol_points"], rtol=1e-10)
+
+
+def test_the_optimum_is_a_minimum(optimum):
+    """One per cent either way in any parameter costs."""
+    for name in NAMES:
+        for scale in (0.99, 1.01):
+            moved = eqx.tree_at(
+                lambda m, n=name: getattr(m, n), optimum.model, replace_fn=lambda x, s=scale: x * s
+            )
+            assert squared_vol_points(moved) > optimum.stats["sum_squared_vol_points"]
+
+
+def test_parameters_are_identified(optimum):
+    """The covariance is symmetric and positive, and no pair of parameters nearly the same."""
+    covariance = np.asarray(optimum.stats["covariance"])
+    np.testing.assert_allclose(covariance, covariance.T, rtol=1e-10)
+    assert np.all(np.linalg.eigvalsh(covariance) > 0.0)
+    assert 1.0 < optimum.stats["condition_number"] < 1e3
+
+
+def test_ninety_five_of_a_hundred_random_starts_reach_the_optimum(optimum):
+    found = fit(starts=101)
+    assert found.stats["starts_at_optimum"] >= 96  # the standard start is one of them
+    np.testing.assert_allclose(
+        found.stats["sum_squared_vol_points"], optimum.stats["sum_squared_vol_points"], rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [(0.04, 2.0, 0.06, 0.5, -0.7), (0.2, 0.5, 0.1, 1.0, 0.3), (0.06, 3.0, 0.04, 0.9, -0.3)],
+)
+def test_a_models_own_vols_give_it_back(parameters):
+    truth = dax_heston(dict(zip(NAMES, parameters, strict=True)))
+    found = fit(VolSurface(surface().expiries, surface().strikes, vols(truth)))
+    assert found.result == RESULTS.converged
+    for name, wanted in zip(NAMES, parameters, strict=True):
+        np.testing.assert_allclose(getattr(found.model, name), wanted, rtol=1e-6)
+    assert found.stats["sum_squared_vol_points"] < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "settings"),
+    [(optax.lbfgs(), {"rtol": 1e-8}), (optax.adam(0.02), {"rtol": 1e-6, "max_steps": 1000})],
+    ids=["lbfgs", "adam"],
+)
+def test_any_optax_optimizer_will_do(optimizer, settings, optimum):
+    found = fit(optimizer=optimizer, **settings)
+    assert found.result == RESULTS.converged
+    excess = found.stats["sum_squared_vol_points"] / optimum.stats["sum_squared_vol_points"] - 1.0
+    assert -1e-12 < excess < 10.0 * settings["rtol"]
+
+
+def test_too_few_steps_raise_or_are_said():
+    with pytest.raises(
+        RuntimeError, match=r"calibrating Heston: Stopped at max_steps before converging"
+    ):
+        fit(max_steps=3)
+    found = fit(max_steps=3, throw=False)
+    assert found.result == RESULTS.max_steps_reached
+    assert found.stats["steps"] == 3
+    assert 181.52 < found.stats["sum_squared_vol_points"] < references.DAX_SSE_AT_START
+
+
+def test_no_step_leaves_the_start():
+    found = fit(max_steps=0, throw=False)
+    assert found.result == RESULTS.max_steps_reached
+    assert abs(found.stats["sum_squared_vol_points"] - references.DAX_SSE_AT_START) < 5e-3
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_quote_that_is_not_finite_is_said(bad):
+    quotes = eqx.tree_at(lambda s: s.vols, surface(), surface().vols.at[2, 3].set(bad))
+    assert fit(quotes, throw=False).result == RESULTS.non_finite
+    with pytest.raises(RuntimeError, match="A residual or a derivative is not finite"):
+        fit(quotes)
+
+
+class VarianceError(AbstractObjective):
+    """What a user may write: expected total variance against that of every quote."""
+
+    def residuals(self, model, quotes):
+        expected = jax.vmap(model.total_variance)(quotes.expiries)
+        return expected[:, None] - quotes.vols**2 * quotes.expiries[:, None]
+
+
+def test_an_objective_and_free_parameters_of_ones_own():
+    free = dict.fromkeys(("initial_variance", "long_run_variance", "mean_reversion"), Exp())
+    found = fit(objective=VarianceError(), transform=free)
+    assert found.result == RESULTS.converged
+    assert found.model.correlation == standard_start().correlation
+    spread = surface().vols ** 2 * surface().expiries[:, None]
+    assert jnp.max(jnp.abs(jnp.mean(found.residuals, axis=1))) < 0.1 * jnp.max(spread)
