@@ -80,7 +80,7 @@ def group_trades(
     for (_, underlying), parts in batches.items():
         members = tuple(trade for trades, _ in parts for trade in trades)
         try:
-            method = applicable(parts[0][1], models[underlying], None, key)
+            method = applicable(parts[0][1], models[underlying], None, key, methods)
         except TypeError as error:
             unpriced |= {trade.id: str(error) for trade in members}
             continue

@@ -7,7 +7,7 @@ import jax
 from jaxtyping import Array, PyTree
 
 
-def differentiable_once(function: Callable[..., Array], why: str) -> Callable[..., Array]:
+def differentiable_once(function: Callable[..., PyTree], why: str) -> Callable[..., PyTree]:
     """`function`, whose derivative raises TypeError (`why`) when it is differentiated in turn.
 
     For Monte Carlo samples that are continuous but have kinks: their first derivative is unbiased, the
@@ -26,7 +26,7 @@ def differentiable_once(function: Callable[..., Array], why: str) -> Callable[..
     constant.defjvp(refuse, symbolic_zeros=True)
 
     @eqx.filter_custom_jvp
-    def once(*args: PyTree) -> Array:
+    def once(*args: PyTree) -> PyTree:
         return function(*args)
 
     @once.def_jvp

@@ -7,11 +7,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape import AbstractSchedule, StoreAll
 
-from ..models import AbstractModel, ConditionallyGaussian
+from ..models import AbstractModel, ConditionallyGaussian, Walk
 from ..once import differentiable_once
 from ..products import AbstractProduct, Barrier, TerminalClaim
 from .black import exercise_probabilities
 from .method import SECOND_ORDER, AbstractMethod, missing
+
+Scalar = Float[Array, ""]
 
 _CONDITIONED = 0.2  # share of a known variance that is integrated out instead of sampled
 _WHY_ONCE = (
@@ -25,9 +27,11 @@ class MonteCarlo(AbstractMethod):
 
     Terminal claims: given the variance path the spot is lognormal, and Black's formula is averaged (Willard
     1997; where the variance is not random, over the first 80 % of it). So samples are smooth in the spot, and
-    gamma and vanna are means of their derivatives; volga is not where the variance is random. Barriers: the chance that the bridge between two
-    dates touches the barrier is known, so samples are continuous in the spot, with kinks: they may be
-    differentiated once, and a second derivative raises. The knock-out rebate is paid at the end of the step.
+    gamma and vanna are means of their derivatives; volga is not where the variance is random.
+
+    Barriers: the chance that the bridge between two dates touches the barrier is known, so samples are
+    continuous in the spot, with kinks: they may be differentiated once, and a second derivative raises. The
+    rebate of a knock-out is paid at the end of the step.
 
     num_paths is rounded up to whole blocks of `block` paths; a block's random numbers depend on the key and
     its index alone. schedule: what a reverse sweep keeps of the time loop (`jaxtape.scan`).
@@ -97,20 +101,20 @@ class _Paths(eqx.Module):
         shape = (self.method.block,) if steps is None else (steps, self.method.block)
         return jax.random.normal(jax.random.fold_in(self.key, stream), shape, dtype)
 
-    def walk(self, product: AbstractProduct, model: ConditionallyGaussian):
-        """(mean, variance) of each step of log(S / forward), and the steps' length."""
+    def walk(self, product: AbstractProduct, model: ConditionallyGaussian) -> tuple[Walk, Scalar]:
+        """The steps of log(S / forward), and their length."""
         steps = self.method.num_steps
         dt = product.expiry / steps
         noise = self.normals(0, dt.dtype, steps)
-        return *model.walk(noise, dt, product.strike, self.method.schedule), dt
+        return model.walk(noise, dt, product.strike, self.method.schedule), dt
 
 
 def _terminal_values(
     product: TerminalClaim, model: ConditionallyGaussian, paths: _Paths
 ) -> Float[Array, " paths"]:
     """Discounted claims given the variance path, or given most of the spot's where that is known."""
-    means, variances, _ = paths.walk(product, model)
-    mean, variance = jnp.sum(means, axis=0), jnp.sum(variances, axis=0)
+    walk, _ = paths.walk(product, model)
+    mean, variance = jnp.sum(walk.mean, axis=0), jnp.sum(walk.variance, axis=0)
     if not model.variance_is_random:
         sampled = (1.0 - _CONDITIONED) * variance
         mean = mean + jnp.sqrt(sampled) * paths.normals(1, mean.dtype)
@@ -130,11 +134,11 @@ def _barrier_values(
     P(touch | x, x') = exp(-2 (x - b)(x' - b) / variance) on the living side
     (Glasserman 2003, eq. 6.50).
     """
-    means, variances, dt = paths.walk(product, model)
-    shocks = paths.normals(1, means.dtype, means.shape[0])
-    times = dt * jnp.arange(1, means.shape[0] + 1, dtype=dt.dtype)
+    walk, dt = paths.walk(product, model)
+    shocks = paths.normals(1, dt.dtype, walk.mean.shape[0])
+    times = dt * jnp.arange(1, walk.mean.shape[0] + 1, dtype=dt.dtype)
     log_forward = jnp.log(jax.vmap(model.forward)(times) / product.barrier)
-    position = jnp.cumsum(means + _safe_sqrt(variances) * shocks, axis=0) + log_forward[:, None]
+    position = jnp.cumsum(walk.mean + _safe_sqrt(walk.variance) * shocks, axis=0) + log_forward[:, None]
 
     living = product.living_side
     start = living * jnp.log(model.spot / product.barrier)
@@ -142,10 +146,11 @@ def _barrier_values(
     before = jnp.concatenate(
         [jnp.full_like(distance[:1], jnp.maximum(start, 0.0)), distance[:-1]], axis=0
     )
-    safe = jnp.where(variances > 0.0, variances, 1.0)
+    moves = walk.bridge_variance > 0.0
+    safe = jnp.where(moves, walk.bridge_variance, 1.0)
     bridge = jnp.exp(-2.0 * before * distance / safe)
     at_once = (distance <= 0.0).astype(distance.dtype)
-    touch = jnp.where(variances > 0.0, bridge, at_once)
+    touch = jnp.where(moves, bridge, at_once)
     survival = jnp.cumprod(1.0 - touch, axis=0)
 
     terminal = product.barrier * jnp.exp(position[-1])

@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 Nodes = Float[Array, " nodes"]
 Bands = tuple[Nodes, Nodes, Nodes]
@@ -32,7 +32,9 @@ def _spacings(x: Nodes) -> tuple[Nodes, Nodes]:
     return jnp.concatenate([gaps[:1], gaps]), jnp.concatenate([gaps, gaps[-1:]])
 
 
-def interpolation(x: Nodes, at: Float[Array, ""], points: int) -> tuple[Array, Nodes]:
+def interpolation(
+    x: Nodes, at: Float[Array, ""], points: int
+) -> tuple[Int[Array, ""], Float[Array, " points"]]:
     """(first index, weights) of the Lagrange polynomial on the `points` nodes around `at`."""
     nearest = jnp.searchsorted(x, jax.lax.stop_gradient(at)) - points // 2
     first = jnp.clip(nearest, 0, x.size - points)

@@ -9,7 +9,14 @@ from jaxtyping import Array, Float
 from jaxtape import AbstractSchedule
 
 from ..fields import Number, positive, real
-from .model import AbstractModel, BlackVol, ConditionallyGaussian, Scalar, flat_or_curve
+from .model import (
+    AbstractModel,
+    BlackVol,
+    ConditionallyGaussian,
+    Scalar,
+    Walk,
+    flat_or_curve,
+)
 
 
 @runtime_checkable
@@ -46,11 +53,12 @@ class BlackScholes(BlackVol, ConditionallyGaussian):
         dt: Scalar,
         strike: Scalar,
         schedule: AbstractSchedule,
-    ) -> tuple[Float[Array, "steps paths"], Float[Array, "steps paths"]]:
+    ) -> Walk:
         """Steps of equal variance; a surface is read at the last date and the strike."""
         del schedule
         variance = self.black_vol(dt * noise.shape[0], strike) ** 2 * dt
-        return jnp.full(noise.shape, -0.5 * variance), jnp.full(noise.shape, variance)
+        variances = jnp.full(noise.shape, variance)
+        return Walk(-0.5 * variances, variances, variances)
 
     def with_vol_shift(self, vol: Number) -> "AbstractModel":
         moved = self.vol.shifted(vol) if isinstance(self.vol, ImpliedVols) else self.vol + vol

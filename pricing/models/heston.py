@@ -16,6 +16,7 @@ from .model import (
     CharacteristicFunction,
     ConditionallyGaussian,
     Scalar,
+    Walk,
     flat_or_curve,
 )
 from .quadratic_exponential import QuadraticExponential
@@ -93,7 +94,7 @@ class Heston(CharacteristicFunction, ConditionallyGaussian):
         dt: Scalar,
         strike: Scalar,
         schedule: AbstractSchedule,
-    ) -> tuple[Float[Array, "steps paths"], Float[Array, "steps paths"]]:
+    ) -> Walk:
         """Andersen's QE-M: no square root at zero variance is ever differentiated.
 
         Paths are continuous in the parameters but for the scheme's switch, with a kink where the variance
@@ -114,9 +115,8 @@ class Heston(CharacteristicFunction, ConditionallyGaussian):
             step = lambda v, z: scheme.step(v, z)  # noqa: E731
             return jaxtape.scan(step, paths, noise, schedule=schedule)[1]
 
-        return differentiable_once(variance_walk, _WHY_ONCE)(
-            self.initial_variance, parameters, noise
-        )
+        walk = differentiable_once(variance_walk, _WHY_ONCE)
+        return Walk(*walk(self.initial_variance, parameters, noise))
 
     def with_vol_shift(self, vol: Number) -> "AbstractModel":
         """sqrt(v0) and sqrt(theta) both up by `vol`: the parallel shift of the volatility level."""

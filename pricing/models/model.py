@@ -1,7 +1,7 @@
 """What every model of one asset is, and the abilities that a method may ask of it."""
 
 import abc
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -89,6 +89,19 @@ class CharacteristicFunction(AbstractModel):
         """The rate c at which |E[exp(i u X)]| falls, as exp(-c u), for large real u (0: faster than any)."""
 
 
+class Walk(NamedTuple):
+    """Steps of log(S / forward), each array [steps, paths].
+
+    mean, variance: of a step, Gaussian given the variance path; bridge_variance: the step's integrated
+    variance. Between two dates the variance moves as well, so the path between two known positions is a
+    bridge with all of it, also where part of `variance` is explained by the variance path.
+    """
+
+    mean: Float[Array, "steps paths"]
+    variance: Float[Array, "steps paths"]
+    bridge_variance: Float[Array, "steps paths"]
+
+
 class ConditionallyGaussian(AbstractModel):
     """Ability: given its variance path, log(S_t / forward(t)) is a Gaussian walk with known steps."""
 
@@ -101,8 +114,8 @@ class ConditionallyGaussian(AbstractModel):
         dt: Scalar,
         strike: Scalar,
         schedule: AbstractSchedule,
-    ) -> tuple[Float[Array, "steps paths"], Float[Array, "steps paths"]]:
-        """(mean, variance) of each step of length dt, given standard normals for the variance path.
+    ) -> Walk:
+        """The steps of length dt, given standard normals for the variance path.
 
         strike: where a model with a vol for each strike reads it; schedule: what the reverse sweep over the
         steps keeps (`jaxtape.scan`).

@@ -26,6 +26,7 @@ class QuadraticExponential(eqx.Module):
     k2: Scalar
     k3: Scalar
     k4: Scalar
+    half_step: Scalar
 
     @classmethod
     def of(
@@ -45,10 +46,14 @@ class QuadraticExponential(eqx.Module):
             k2=drift + rho / xi,
             k3=half,
             k4=half,
+            half_step=0.5 * dt,
         )
 
-    def step(self, v: Paths, z: Paths) -> tuple[Paths, tuple[Paths, Paths]]:
-        """From v, by one standard normal z a path: (v', (mean, variance) of the log-spot's step)."""
+    def step(self, v: Paths, z: Paths) -> tuple[Paths, tuple[Paths, Paths, Paths]]:
+        """From v, by one standard normal z a path: v', and the log-spot's step.
+
+        The step is (mean, variance) given v and v', and the integrated variance (v + v') dt / 2.
+        """
         m = self.mean_pull + v * self.decay
         psi = (self.variance_level + v * self.variance_slope) / m**2
         is_quadratic = psi <= _SWITCH
@@ -58,7 +63,7 @@ class QuadraticExponential(eqx.Module):
         log_m = jnp.where(is_quadratic, log_m_quadratic, log_m_exponential)
         # E[exp(k2 v' + k4 v' / 2)] = exp(log_m): the drift that makes exp(log-spot) a martingale
         mean = -log_m - 0.5 * self.k3 * v + self.k2 * new
-        return new, (mean, self.k3 * v + self.k4 * new)
+        return new, (mean, self.k3 * v + self.k4 * new, self.half_step * (v + new))
 
     def _quadratic(self, m: Paths, psi: Paths, z: Paths) -> tuple[Paths, Paths]:
         """v' = a (b + z)^2 and log E[exp(A v')], A = k2 + k4 / 2."""
