@@ -12,7 +12,7 @@ from pathlib import Path
 SPOT = 4468.17
 ASOF = date(2002, 7, 5)
 LISTED = [ASOF + timedelta(days) for days in (13, 41, 75, 165, 256, 345, 524, 703)]
-COUNTS = {"european": 1300, "digital": 500, "barrier": 200}
+COUNTS = {"european": 1350, "digital": 500, "barrier": 150}
 BARRIER_MIN_DAYS = 30
 SEED = 20020705
 PATH = Path(__file__).with_name("dax_book.csv")
