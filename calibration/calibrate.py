@@ -65,7 +65,7 @@ def calibrate(
     optimizer = optimizer or levenberg_marquardt()
     points = random_starts(parameters, model, starts, jax.random.key(0) if key is None else key)
 
-    searches = start(optimizer, points)
+    searches = start(problem, optimizer, points)
     stride = _STEPS_A_REFRESH if progress else max(max_steps, 1)
     with Progress(disable=not progress) as bar:
         task = bar.add_task(f"calibrating {type(model).__name__}", total=max_steps)
@@ -84,9 +84,9 @@ def calibrate(
 
 
 @eqx.filter_jit
-def start(optimizer, points: Float[Array, "starts parameters"]) -> Search:
+def start(problem: Problem, optimizer, points: Float[Array, "starts parameters"]) -> Search:
     """A search from each of the points."""
-    return jax.vmap(lambda free: Search.start(optimizer, free))(points)
+    return jax.vmap(lambda free: Search.start(problem, optimizer, free))(points)
 
 
 @eqx.filter_jit
@@ -103,17 +103,16 @@ def advance(problem: Problem, optimizer, searches: Search, rtol: Array, last_ste
 @eqx.filter_jit
 def _conclude(problem: Problem, searches: Search) -> Calibration:
     """The best of the ends, with its residuals and what they say of the parameters."""
-    losses = jnp.where(searches.finite, searches.loss, jnp.inf)
+    losses = jnp.where(searches.finite, jax.vmap(lambda search: search.loss)(searches), jnp.inf)
     best = jnp.argmin(losses)
     search = jax.tree.map(lambda leaf: leaf[best], searches)
-    residual, jacobian = problem.linearized(search.free)
     stats = {
         "steps": search.step,
-        "sum_squared_vol_points": 1e4 * jnp.sum(residual**2),
+        "sum_squared_vol_points": 2e4 * search.loss,
         "starts_at_optimum": jnp.sum(losses <= losses[best] * (1.0 + 1e-6)),
-        **identification(problem, search.free, residual, jacobian),
+        **identification(problem, search),
     }
     unfinished = RESULTS.where(search.finite, RESULTS.max_steps_reached, RESULTS.non_finite)
     result = RESULTS.where(search.converged & search.finite, RESULTS.converged, unfinished)
-    residuals = residual.reshape(problem.quotes.vols.shape)
+    residuals = search.residual.reshape(problem.quotes.vols.shape)
     return Calibration(problem.model(search.free), residuals, result, stats)

@@ -65,7 +65,7 @@ def market_model(model: AbstractModel, market: Market, name: str) -> AbstractMod
 @eqx.filter_custom_jvp
 def _optimum(problem: Problem, optimizer, guess: Vector, max_steps: int, rtol: float) -> Vector:
     """Where the gradient of the loss vanishes."""
-    searches = start(optimizer, guess[None])
+    searches = start(problem, optimizer, guess[None])
     searches = advance(problem, optimizer, searches, jnp.asarray(rtol), jnp.asarray(max_steps))
     return searches.free[0]
 
@@ -74,13 +74,30 @@ def _optimum(problem: Problem, optimizer, guess: Vector, max_steps: int, rtol: f
 def _optimum_jvp(primals, tangents):
     problem, optimizer, guess, max_steps, rtol = primals
     free = _optimum(problem, optimizer, guess, max_steps, rtol)
-    return free, _optimum_tangent(problem, tangents[0], free)
+    return free, _contracted(_sensitivity(problem, free), tangents[0])
 
 
 @eqx.filter_jit
-def _optimum_tangent(problem: Problem, problem_dot: Problem, free: Vector) -> Vector:
-    """-(d2L/dx2)^{-1} d2L/dx dm m_dot: one linear solve of the size of the parameters."""
-    hessian = jax.jacfwd(problem.gradient)(free)
-    gradient = lambda problem: problem.gradient(free)  # noqa: E731
-    _, moved = eqx.filter_jvp(gradient, (problem,), (problem_dot,))
-    return -jnp.linalg.solve(hessian, moved)
+def _sensitivity(problem: Problem, free: Vector) -> Problem:
+    """dx/dm, [parameters, ...] for each number m of the problem: one linear solve.
+
+    The gradient of each slope dL/dx_i, in x and in m, holds a row of both second derivatives.
+    """
+
+    def slope(at, direction):
+        problem, free = at
+        return jax.jvp(problem.loss, (free,), (direction,))[1]
+
+    basis = jnp.eye(free.size, dtype=free.dtype)
+    mixed, hessian = jax.vmap(lambda e: eqx.filter_grad(slope)((problem, free), e))(basis)
+    inverse = jnp.linalg.inv(hessian)
+    return jax.tree.map(lambda leaf: -jnp.tensordot(inverse, leaf, 1), mixed)
+
+
+@eqx.filter_jit
+def _contracted(sensitivity: Problem, problem_dot: Problem) -> Vector:
+    """The derivative along a tangent of the problem (None: a number that stands still)."""
+    leaves, structure = jax.tree.flatten(sensitivity)
+    dots = structure.flatten_up_to(problem_dot)
+    pairs = [(leaf, dot) for leaf, dot in zip(leaves, dots, strict=True) if dot is not None]
+    return sum(jnp.tensordot(leaf, dot, dot.ndim) for leaf, dot in pairs)

@@ -37,11 +37,6 @@ class Problem(eqx.Module):
         """Half the sum of squared residuals."""
         return 0.5 * jnp.sum(self.residual(free) ** 2)
 
-    def gradient(self, free: Vector) -> Vector:
-        """Of the loss, by forward mode: J'r."""
-        residual, jacobian = self.linearized(free)
-        return residual @ jacobian
-
     def linearized(
         self, free: Vector
     ) -> tuple[Float[Array, " residuals"], Float[Array, "residuals parameters"]]:
@@ -52,21 +47,31 @@ class Problem(eqx.Module):
 
 
 class Search(eqx.Module):
-    """How far the optimizer has come from one start."""
+    """How far the optimizer has come from one start: what is known at `free`, and where it goes next."""
 
     free: Vector
+    residual: Float[Array, " residuals"]
+    jacobian: Float[Array, "residuals parameters"]
+    proposal: Vector
     memory: Any
     step: Int[Array, ""]
-    loss: Float[Array, ""]
     converged: Bool[Array, ""]
     finite: Bool[Array, ""]
 
     @classmethod
-    def start(cls, optimizer: optax.GradientTransformation, free: Vector) -> "Search":
-        """Before the first step: nothing is known of the loss yet."""
-        unknown = jnp.asarray(jnp.inf, free.dtype)
+    def start(
+        cls, problem: Problem, optimizer: optax.GradientTransformation, free: Vector
+    ) -> "Search":
+        """Before the first step: nothing is known yet."""
+        unknown = jnp.full(problem.quotes.vols.size, jnp.inf, free.dtype)
+        jacobian = jnp.zeros((unknown.size, free.size), free.dtype)
         step, no, yes = jnp.zeros((), int), jnp.asarray(False), jnp.asarray(True)
-        return cls(free, optimizer.init(free), step, unknown, no, yes)
+        return cls(free, unknown, jacobian, free, optimizer.init(free), step, no, yes)
+
+    @property
+    def loss(self) -> Float[Array, ""]:
+        """Half the sum of squared residuals."""
+        return 0.5 * jnp.sum(self.residual**2)
 
     def is_on(self, last_step: Int[Array, ""] | int) -> Bool[Array, "*starts"]:
         """Whether there is anything left to do before `last_step`, in one search or in each of a batch."""
@@ -75,23 +80,23 @@ class Search(eqx.Module):
     def stepped(
         self, problem: Problem, optimizer: optax.GradientTransformationExtraArgs, rtol: Array
     ) -> "Search":
-        """After one optimizer step; at rest once Gauss-Newton would gain less than rtol * loss."""
-        residual, jacobian = problem.linearized(self.free)
-        gradient = jacobian.T @ residual
-        loss = 0.5 * jnp.sum(residual**2)
+        """After one evaluation; converged once a Gauss-Newton step would gain less than rtol * loss."""
+        free = self.proposal
+        residual, jacobian = problem.linearized(free)
+        gradient, loss = residual @ jacobian, 0.5 * jnp.sum(residual**2)
         finite = jnp.isfinite(loss) & jnp.all(jnp.isfinite(jacobian))
         with jax.numpy_dtype_promotion("standard"):  # optax counts its steps in integers
             updates, memory = optimizer.update(
-                gradient, self.memory, self.free,
+                gradient, self.memory, free,
                 value=loss, grad=gradient, value_fn=_loss_of(problem),
                 residual=residual, jacobian=jacobian, residual_fn=problem.residual,
             )  # fmt: skip
-        moved = optax.apply_updates(self.free, updates)
+        proposal = optax.apply_updates(free, updates)
         gain = 0.5 * gradient @ (_pseudo_inverse(jacobian) @ gradient)
         noise = jnp.finfo(loss.dtype).eps ** (2 / 3)  # of a residual: 4e-11 in double precision
         converged = gain <= rtol * loss + 0.5 * residual.size * noise**2
-        free = jnp.where(finite & ~converged, moved, self.free)
-        return type(self)(free, memory, self.step + 1, loss, converged, finite)
+        step = self.step + 1
+        return Search(free, residual, jacobian, proposal, memory, step, converged, finite)
 
     def advanced(
         self,
@@ -118,19 +123,15 @@ def _loss_of(problem: Problem):
     return value_fn
 
 
-def identification(
-    problem: Problem,
-    free: Vector,
-    residual: Float[Array, " residuals"],
-    jacobian: Float[Array, "residuals parameters"],
-) -> dict[str, Array]:
-    """How well the quotes tell the parameters apart, from the residuals linearized at the optimum.
+def identification(problem: Problem, search: Search) -> dict[str, Array]:
+    """How well the quotes tell the parameters apart, where a search has ended.
 
     covariance: s^2 (J'J)^{-1} in the parameters themselves, s^2 the residual variance; condition_number:
     of J'J with its columns scaled to unit length (1: independent; above 1e6: hardly identified).
     """
-    to_parameters = jax.jacfwd(problem.parameters.values)(free)
-    variance = jnp.sum(residual**2) / max(residual.size - free.size, 1)
+    residual, jacobian = search.residual, search.jacobian
+    to_parameters = jax.jacfwd(problem.parameters.values)(search.free)
+    variance = jnp.sum(residual**2) / max(residual.size - search.free.size, 1)
     covariance = variance * to_parameters @ _pseudo_inverse(jacobian) @ to_parameters.T
     columns = jacobian / jnp.linalg.norm(jacobian, axis=0, keepdims=True)
     return {"covariance": covariance, "condition_number": jnp.linalg.cond(columns) ** 2}

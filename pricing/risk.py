@@ -4,11 +4,11 @@ One reverse sweep a trade gives its derivative to every number of its model. Con
 the market it is a Greek; summed over the book and pulled back through `fit` it is the risk to every quote.
 """
 
-import functools
+import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,20 +113,16 @@ def risk(
     done, total = 0, sum(len(group.trades) for group in groups)
     bars = jax.tree.map(jnp.zeros_like, models)
     columns = []
-    with ThreadPoolExecutor(os.cpu_count() if mesh is None else 1) as pool:
-        for group in groups:
-            name = group.underlying
-            along = {"vega": vol[name], "rho": rate[name]}
-            sweep = functools.partial(
-                _tile_sweep, model=models[name], method=group.method, key=key, along=along
-            )
-            left = len(group.trades)
-            for figures, bar in pool.map(sweep, group.tiles()):
-                bars[name] = jax.tree.map(jnp.add, bars[name], bar)
-                columns.append({m: np.asarray(f)[:left] for m, f in figures.items()})
-                left -= group.tile_size
-                done += len(columns[-1]["value"])
-                report(done, total)
+    sweeps = _submitted(groups, models, vol, rate, key)
+    for group, futures in zip(groups, sweeps, strict=True):
+        left, name = len(group.trades), group.underlying
+        for future in futures:
+            figures, bar = future.result()
+            bars[name] = jax.tree.map(jnp.add, bars[name], bar)
+            columns.append({m: np.asarray(f)[:left] for m, f in figures.items()})
+            left -= group.tile_size
+            done += len(columns[-1]["value"])
+            report(done, total)
     clock.lap("sweep")
     (gradient,) = jax.linear_transpose(push, market)(bars)
     by_quote = market.by_quote(gradient)
@@ -146,6 +142,21 @@ def market_shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
     quotes = lambda m: vols(m) + rates(m)  # noqa: E731
     moved = [leaf + vol for leaf in vols(still)] + [leaf + rate for leaf in rates(still)]
     return eqx.tree_at(quotes, still, moved)
+
+
+def _submitted(groups, models: Models, vol: Models, rate: Models, key) -> list[list[Future]]:
+    """The sweeps of every group's tiles, the first tiles first, so that programs compile side by side."""
+    sweeps: list[list[Future]] = [[] for _ in groups]
+    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
+    for tiles in itertools.zip_longest(*(group.tiles() for group in groups)):
+        for group, tile, futures in zip(groups, tiles, sweeps, strict=True):
+            if tile is not None:
+                name = group.underlying
+                along = {"vega": vol[name], "rho": rate[name]}
+                args = tile, models[name], group.method, key, along
+                futures.append(pool.submit(_tile_sweep, *args))
+    pool.shutdown(wait=False)
+    return sweeps
 
 
 @eqx.filter_jit

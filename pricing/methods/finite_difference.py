@@ -36,10 +36,10 @@ class FiniteDifference(AbstractMethod):
     schedule: what a reverse sweep keeps of the time loop (`jaxtape.scan`).
     """
 
-    num_distances: int = eqx.field(static=True, default=120)
+    num_distances: int = eqx.field(static=True, default=100)
     num_variances: int = eqx.field(static=True, default=40)
-    num_steps: int = eqx.field(static=True, default=64)
-    schedule: AbstractSchedule = eqx.field(static=True, default=Revolve(64))
+    num_steps: int = eqx.field(static=True, default=50)
+    schedule: AbstractSchedule = eqx.field(static=True, default=Revolve(50))
 
     @property
     def is_random(self) -> bool:
@@ -51,7 +51,7 @@ class FiniteDifference(AbstractMethod):
 
     @property
     def trades_a_tile(self) -> int:
-        return 8  # the states of more would leave the cache
+        return 4  # the states of more would leave the cache
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(product, Barrier):

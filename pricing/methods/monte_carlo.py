@@ -138,7 +138,9 @@ def _barrier_values(
     shocks = paths.normals(1, dt.dtype, walk.mean.shape[0])
     times = dt * jnp.arange(1, walk.mean.shape[0] + 1, dtype=dt.dtype)
     log_forward = jnp.log(jax.vmap(model.forward)(times) / product.barrier)
-    position = jnp.cumsum(walk.mean + _safe_sqrt(walk.variance) * shocks, axis=0) + log_forward[:, None]
+    position = (
+        jnp.cumsum(walk.mean + _safe_sqrt(walk.variance) * shocks, axis=0) + log_forward[:, None]
+    )
 
     living = product.living_side
     start = living * jnp.log(model.spot / product.barrier)
