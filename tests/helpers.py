@@ -22,9 +22,11 @@ from pricing import (
     ClosedForm,
     Digital,
     European,
+    FiniteDifference,
     Fourier,
     Heston,
     Market,
+    MonteCarlo,
     VolSurface,
     ZeroCurve,
     price,
@@ -72,6 +74,8 @@ all_products: dict[str, Callable] = {
 all_methods: dict[str, Callable] = {
     "closed form": ClosedForm,
     "Fourier": Fourier,
+    "finite differences": lambda: FiniteDifference(40, 16, 8),
+    "Monte Carlo": lambda: MonteCarlo(256, 4, block=128),
 }
 
 

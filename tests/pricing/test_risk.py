@@ -1,0 +1,167 @@
+"""A book's risk: figures of each trade, the total's derivative to the quotes, bad trades set aside, devices."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pricing import BlackScholes, Book, ClosedForm, Fourier, greeks, risk
+from pricing.contracts import products_of
+from pricing.groups import BudgetTooSmall
+from tests.helpers import dax, dax_book, dax_heston, double
+
+pytestmark = double
+
+ROOT = Path(__file__).parent.parent.parent
+PER_KIND = 20
+
+
+def black_scholes(market):
+    """A differentiable fit that needs no search: each trade at the quoted vol of its strike and expiry."""
+    return {
+        name: BlackScholes(x.spot, market.curves[x.curve], x.surface, x.dividend_yield)
+        for name, x in market.equities.items()
+    }
+
+
+def small_book() -> Book:
+    rows = [
+        row
+        for kind in ("european", "digital", "barrier")
+        for row in [r for r in dax_book().rows if r.type == kind][:PER_KIND]
+    ]
+    return dataclasses.replace(dax_book(), rows=tuple(rows))
+
+
+@pytest.fixture(scope="module")
+def found():
+    return risk(small_book(), dax(), black_scholes)
+
+
+def test_figures_are_the_greeks_of_each_contract(found):
+    """Spot Greeks hold the vols; vega and rho move all of them in parallel."""
+    assert len(found.trades) == 3 * PER_KIND
+    assert not found.failed
+    model = black_scholes(dax())["DAX"]
+    for kind in ("european", "digital", "barrier"):
+        trades = [row.trade for row in small_book().rows if row.type == kind]
+        wanted = greeks(products_of(trades, dax()), model)
+        figures = [trade.figures for trade in found.trades if trade.type == kind]
+        for name in ("value", "delta", "gamma", "vega", "theta", "rho"):
+            column = [figure[name] for figure in figures]
+            np.testing.assert_allclose(column, getattr(wanted, name), rtol=1e-8, atol=1e-9)
+
+
+def test_positions_are_quantity_times_contract(found):
+    for trade, row in zip(found.trades, small_book().rows, strict=True):
+        assert (trade.id, trade.quantity) == (row.id, row.trade.quantity)
+        assert trade.position["delta"] == trade.quantity * trade.figures["delta"]
+        assert trade.position["std_error"] == 0.0
+    total = sum(trade.position["value"] for trade in found.trades)
+    np.testing.assert_allclose(found.value, total, rtol=1e-12)
+
+
+def test_vega_rho_and_delta_add_up_to_the_quotes(found):
+    families = {"vega": "EQUITY_OPTION/", "rho": "ZERO/", "delta": "EQUITY/PRICE/"}
+    for measure, family in families.items():
+        trades = sum(trade.position[measure] for trade in found.trades)
+        quotes = sum(x for quote, x in found.sensitivities.items() if quote.startswith(family))
+        np.testing.assert_allclose(trades, quotes, rtol=1e-10)
+
+
+def test_the_total_moves_with_a_quote_as_its_sensitivity_says(found):
+    quotes = dict(dax().flat_quotes())
+    for quote in ("EQUITY_OPTION/RATE_LNVOL/DAX/2003-03-18/4400", "ZERO/RATE/EUR/2003-12-11"):
+        up, down = (
+            risk(
+                small_book(), dax().with_quotes({quote: quotes[quote] + step}), black_scholes
+            ).value
+            for step in (1e-4, -1e-4)
+        )
+        np.testing.assert_allclose(found.sensitivities[quote], (up - down) / 2e-4, rtol=1e-5)
+
+
+def test_the_size_of_a_tile_changes_nothing(found):
+    seen = []
+    small = risk(
+        small_book(), dax(), black_scholes, budget=2**16, report=lambda *at: seen.append(at)
+    )
+    for one, other in zip(found.trades, small.trades, strict=True):
+        np.testing.assert_allclose(
+            list(one.figures.values()), list(other.figures.values()), rtol=1e-12, atol=1e-12
+        )
+    assert seen[-1] == (60, 60)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    with pytest.raises(BudgetTooSmall, match="a budget of 10 bytes is below one trade"):
+        risk(small_book(), dax(), black_scholes, budget=10)
+
+
+def test_a_trade_that_no_method_prices_is_set_aside():
+    """Without a method for barriers, and with a model for which there is none at all."""
+    found = risk(small_book(), dax(), lambda market: {"DAX": dax_heston()}, methods=(Fourier(),))
+    assert [trade.type for trade in found.failed] == ["barrier"] * PER_KIND
+    assert all("no terminal claim" in trade.status for trade in found.failed)
+    assert all(trade.position is None for trade in found.failed)
+    assert np.isfinite(found.value)
+    nothing = risk(
+        small_book(), dax(), lambda market: {"DAX": dax_heston()}, methods=(ClosedForm(),)
+    )
+    assert len(nothing.failed) == 60
+    assert nothing.value == 0.0
+    assert set(nothing.sensitivities.values()) == {0.0}
+
+
+def test_a_figure_that_is_not_finite_fails_its_trade_alone():
+    """A strike so far away that its contract overflows is out of the total and of its derivative."""
+    rows = list(small_book().rows)
+    trade = rows[0].trade.model_copy(update={"strike": 1e-310})
+    rows[0] = dataclasses.replace(rows[0], trade=trade)
+    book = dataclasses.replace(small_book(), rows=tuple(rows))
+    found, rest = (
+        risk(dataclasses.replace(book, rows=rows), dax(), black_scholes)
+        for rows in (book.rows, book.rows[1:])
+    )
+    assert [trade.id for trade in found.failed] == [rows[0].id]
+    assert "not finite" in found.trades[0].status
+    np.testing.assert_allclose(found.value, rest.value, rtol=1e-12)
+    np.testing.assert_allclose(
+        list(found.sensitivities.values()), list(rest.sensitivities.values()), rtol=1e-9, atol=1e-6
+    )
+
+
+ON_DEVICES = """
+import json
+import tests.conftest
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from pricing import risk
+from tests.helpers import dax
+from tests.pricing.test_risk import black_scholes, small_book
+assert jax.device_count() == 8
+mesh = Mesh(np.array(jax.devices()), ("trades",))
+found = risk(small_book(), dax(), black_scholes, mesh=mesh)
+figures = [x for trade in found.trades for x in trade.figures.values()]
+print(json.dumps([found.value, *found.sensitivities.values(), *figures]))
+"""
+
+
+def test_eight_devices_give_what_one_gives(found):
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    done = subprocess.run(
+        [sys.executable, "-c", ON_DEVICES],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    figures = [x for trade in found.trades for x in trade.figures.values()]
+    alone = [found.value, *found.sensitivities.values(), *figures]
+    np.testing.assert_allclose(json.loads(done.stdout), alone, rtol=1e-12, atol=1e-9)
