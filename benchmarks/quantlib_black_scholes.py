@@ -1,0 +1,88 @@
+"""Thousands of Europeans and of barriers under a flat Black-Scholes market, beside QuantLib."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pricing import Barrier, BlackScholes, ClosedForm, European, greeks
+
+from .quantlib_objects import MEASURES, Flat
+from .timing import Row, differences, interleaved
+
+SPOT, RATE, DIVIDEND, VOL = 100.0, 0.05, 0.02, 0.25
+SEED = 7
+
+
+def closed_form(product, model, wanted=MEASURES):
+    """Value, Delta, Gamma and vega of every contract of a batch, and nothing else; or the value alone."""
+    method, zero, one = ClosedForm(), jnp.zeros(()), jnp.ones(())
+
+    def of_one(product):
+        def at(spot, vol):
+            return method.samples(product, model.shifted(spot=spot, vol=vol), None)
+
+        if wanted == ("value",):
+            return {"value": at(zero, zero)}
+        in_spot = lambda spot: jax.jvp(lambda s: at(s, zero), (spot,), (one,))  # noqa: E731
+        (value, delta), (_, gamma) = jax.jvp(in_spot, (zero,), (one,))
+        _, vega = jax.jvp(lambda vol: at(zero, vol), (zero,), (one,))
+        return {"value": value, "delta": delta, "gamma": gamma, "vega": vega}
+
+    return jax.vmap(of_one)(product)
+
+
+def black_scholes_rows(count: int, repeat: int) -> list[Row]:
+    """Europeans by the engines' own Greeks; barriers, whose engine has none, by bumps."""
+    rng, model = np.random.default_rng(SEED), BlackScholes(SPOT, RATE, VOL, DIVIDEND)
+    strikes, days = rng.uniform(70.0, 130.0, count), rng.integers(7, 1826, count)
+    options = rng.choice(["call", "put"], count).tolist()
+    kinds = rng.choice(["down-and-out", "up-and-out", "down-and-in", "up-and-in"], count).tolist()
+    down = np.array([kind.startswith("down") for kind in kinds])
+    levels = np.where(down, rng.uniform(70.0, 97.0, count), rng.uniform(103.0, 140.0, count))
+    rebates = rng.choice([0.0, 1.0, 3.0], count)
+    vanilla = strikes.tolist(), days.tolist(), options
+    exotic = *vanilla, levels.tolist(), kinds, rebates.tolist()
+    years = days / 365.0
+    four = jax.jit(closed_form)
+    rows = []
+
+    def compare(title, build_ours, build_theirs, run_theirs, how, aim):
+        ours, theirs = build_ours(), build_theirs()
+        results, times = interleaved(
+            {
+                "four": lambda: four(ours, model),
+                "QuantLib": lambda: run_theirs(theirs),
+                "greeks": lambda: greeks(ours, model),
+                "four, built": lambda: four(build_ours(), model),
+                "QuantLib, built": lambda: run_theirs(build_theirs()),
+            },
+            repeat,
+        )
+
+        def row(task, ours, mine, peer, aim=None):
+            figures = results[mine] if mine != "greeks" else vars(results[mine])
+            gaps = None if "built" in mine else differences(figures, results["QuantLib"])
+            rows.append(Row(task, ours, how, times[mine], times[peer], aim, gaps))
+
+        row(title, "value, delta, gamma, vega", "four", "QuantLib", aim)
+        row(title, "greeks(): theta, rho, vanna, volga too", "greeks", "QuantLib")
+        row(f"{title}, built anew", "the same four", "four, built", "QuantLib, built")
+
+    market = Flat(SPOT, RATE, DIVIDEND, VOL)
+    compare(
+        f"{count:,} Europeans",
+        lambda: European(strikes, years, options),
+        lambda: market.europeans(*vanilla),
+        market.analytic,
+        "AnalyticEuropeanEngine, its Greeks",
+        10.0,
+    )
+    compare(
+        f"{count:,} barriers",
+        lambda: Barrier(strikes, years, levels, kinds, options, rebates),
+        lambda: market.barriers(*exotic),
+        market.bumped,
+        "AnalyticBarrierEngine, 5 prices",
+        5.0,
+    )
+    return rows

@@ -1,0 +1,109 @@
+"""Measure rival ways in turn, and say on what machine."""
+
+import importlib.metadata
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+_MATTERS = 1e-3  # of a column's largest figure: below, relative differences say nothing
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds: of the first call, which compiles, and the best and the median of the later ones."""
+
+    first: float
+    best: float
+    median: float
+    runs: int
+
+    @property
+    def compile(self) -> float:
+        """The first call less a warm one."""
+        return max(self.first - self.best, 0.0)
+
+    @property
+    def text(self) -> str:
+        return f"{_seconds(self.best)} / {_seconds(self.median)}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One task: the two times, their ratio (best to best), what is at stake and how far the two differ."""
+
+    task: str
+    ours: str
+    theirs: str
+    our_time: Timing
+    their_time: Timing
+    aim: float | None = None
+    differences: dict[str, tuple[float, float]] | None = None
+
+    @property
+    def ratio(self) -> float:
+        return self.their_time.best / self.our_time.best
+
+
+def interleaved(
+    ways: dict[str, Callable[[], Any]], repeat: int
+) -> tuple[dict[str, Any], dict[str, Timing]]:
+    """What each way returns at its first call, and its times; the ways run in turn, `repeat` times over,
+    so that a busy machine slows all of them."""
+    results, seconds = {}, {name: [] for name in ways}
+    for _ in range(repeat + 1):
+        for name, way in ways.items():
+            start = time.perf_counter()
+            result = jax.block_until_ready(way())
+            seconds[name].append(time.perf_counter() - start)
+            results.setdefault(name, result)
+    timings = {
+        name: Timing(first, min(rest), statistics.median(rest), len(rest))
+        for name, (first, *rest) in seconds.items()
+    }
+    return results, timings
+
+
+def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """Largest absolute and relative difference by figure. Relative to theirs, over the contracts where
+    theirs is at least a thousandth of the column's largest."""
+
+    def of_one(a, b):
+        a, b = np.asarray(a), np.asarray(b)
+        gap, size = np.abs(a - b), np.abs(b)
+        counts = size >= _MATTERS * size.max()
+        return float(gap.max()), float(np.max(gap[counts] / size[counts]))
+
+    return {name: of_one(ours[name], theirs[name]) for name in theirs}
+
+
+def environment() -> dict[str, Any]:
+    """The machine and the versions."""
+    names = ("jax", "jaxlib", "equinox", "optax", "numpy", "QuantLib")
+    return {
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
+        "load": f"{os.getloadavg()[0]:.1f} tasks wanted the cores in the minute before",
+        "backend": f"{jax.default_backend()}, float64",
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in names},
+        },
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s" if value >= 1.0 else f"{1e3 * value:.3g} ms"
