@@ -1,0 +1,23 @@
+"""Every benchmark, each in a process of its own: `python -m benchmarks [--quick]`."""
+
+import argparse
+import subprocess
+import sys
+
+QUICK = {"tape": ("--paths", "2048", "--repeat", "3"), "quantlib_peer": ("--quick",)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="smaller problems, fewer repeats")
+    quick = parser.parse_args().quick
+    codes = []
+    for name, shorter in QUICK.items():
+        command = [sys.executable, "-m", f"benchmarks.{name}", *(shorter if quick else ())]
+        print(f"\n== python -m benchmarks.{name}", *command[3:], flush=True)
+        codes.append(subprocess.run(command, check=False).returncode)
+    return max(codes, key=abs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
