@@ -66,16 +66,15 @@ def calibrate(
     points = random_starts(parameters, model, starts, jax.random.key(0) if key is None else key)
 
     searches = start(problem, optimizer, points)
-    stride = _STEPS_A_REFRESH if progress else max(max_steps, 1)
+    stride, last_step = (_STEPS_A_REFRESH if progress else max_steps), 0
     with Progress(disable=not progress) as bar:
         task = bar.add_task(f"calibrating {type(model).__name__}", total=max_steps)
-        for last_step in range(stride, max_steps + stride, stride):
+        while bool(jnp.any(searches.is_on(max_steps))):
+            last_step = min(last_step + stride, max_steps)
             searches = advance(
                 problem, optimizer, searches, jnp.asarray(rtol), jnp.asarray(last_step)
             )
             bar.update(task, completed=int(jnp.max(searches.step)))
-            if not bool(jnp.any(searches.is_on(max_steps))):
-                break
         bar.update(task, completed=max_steps)
     calibration = _conclude(problem, searches)
     if throw and calibration.result != RESULTS.converged:

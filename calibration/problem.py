@@ -62,10 +62,10 @@ class Search(eqx.Module):
     def start(
         cls, problem: Problem, optimizer: optax.GradientTransformation, free: Vector
     ) -> "Search":
-        """Before the first step: nothing is known yet."""
+        """Before the start itself is evaluated, as step 0: nothing is known yet."""
         unknown = jnp.full(problem.quotes.vols.size, jnp.inf, free.dtype)
         jacobian = jnp.zeros((unknown.size, free.size), free.dtype)
-        step, no, yes = jnp.zeros((), int), jnp.asarray(False), jnp.asarray(True)
+        step, no, yes = -jnp.ones((), int), jnp.asarray(False), jnp.asarray(True)
         return cls(free, unknown, jacobian, free, optimizer.init(free), step, no, yes)
 
     @property
