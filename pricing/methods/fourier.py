@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
 from ..models import AbstractModel, CharacteristicFunction
 from ..products import AbstractProduct, TerminalClaim
@@ -27,7 +27,7 @@ class Fourier(AbstractMethod):
     and an exponential tail that may be a hundred times longer.
     """
 
-    num_nodes: int = eqx.field(static=True, default=256)
+    num_nodes: int = eqx.field(static=True, default=128)
 
     @property
     def is_random(self) -> bool:
@@ -49,39 +49,59 @@ class Fourier(AbstractMethod):
     ) -> Float[Array, ""]:
         del key
         forward, strike = model.forward(product.expiry), product.strike
-        spectrum = Spectrum.of(model, product.expiry, self.num_nodes)
+        k = jnp.log(forward / strike)
+        spectrum = Spectrum.of(model, product.expiry, self.num_nodes, k)
         share, cash = spectrum.exercise_values(forward, strike, product.side)
         asset_units, cash_units = product.units
         return model.discount(product.expiry) * (asset_units * share + cash_units * cash)
 
 
 class Spectrum(eqx.Module):
-    """phi on the nodes of one expiry, less the lognormal's: serves every strike of that expiry."""
+    """(phi - lognormal's phi) exp(i u about), weighted, on the nodes of one expiry: serves every strike."""
 
-    nodes: Float[Array, " nodes"]
-    real: Float[Array, " nodes"]
-    imag: Float[Array, " nodes"]
+    nodes: Complex[Array, " nodes"]
+    weighted: Complex[Array, " nodes"]
     std: Scalar
+    about: Scalar
 
     @classmethod
-    def of(cls, model: CharacteristicFunction, expiry: Scalar, num_nodes: int) -> "Spectrum":
-        """One evaluation of the characteristic function per node."""
-        std = jax.lax.stop_gradient(jnp.sqrt(model.total_variance(expiry)))
-        tail = jax.lax.stop_gradient(model.tail_rate(expiry))
-        nodes, weights = _sinh_nodes(std, tail, num_nodes)
-        line = jax.lax.complex(nodes, jnp.full_like(nodes, -0.5))
-        phi = jnp.exp(model.log_characteristic(line, expiry))
-        lognormal = jnp.exp(-0.5 * std**2 * (nodes**2 + 0.25))
-        weights = weights / (nodes**2 + 0.25)
-        real, imag = (jnp.real(phi) - lognormal) * weights, jnp.imag(phi) * weights
-        return cls(nodes, real, imag, std)
+    def of(
+        cls,
+        model: CharacteristicFunction,
+        expiry: Scalar,
+        num_nodes: int,
+        k: Scalar | None = None,
+    ) -> "Spectrum":
+        """One evaluation of the characteristic function per node.
+
+        For a single strike, k = log(F / K) turns the path of integration by 15 degrees to the side where the
+        integrand decays instead of oscillating, if there is one (Andersen and Lake 2018, sec. 4).
+        """
+        std, decay, drift = jax.lax.stop_gradient(
+            (jnp.sqrt(model.total_variance(expiry)), *model.tail_rate(expiry))
+        )
+        k = jnp.zeros_like(std) if k is None else jax.lax.stop_gradient(k)
+        pull = k + drift
+        angle = jnp.where(pull * k > 0.0, jnp.sign(k) * _TURN, 0.0)
+        rate = decay * jnp.cos(angle) + pull * jnp.sin(angle)
+        distance, weights = _sinh_nodes(std, rate, num_nodes)
+        ray = jax.lax.complex(jnp.cos(angle), jnp.sin(angle))
+        nodes = distance.astype(ray.dtype) * ray
+        i, about = jnp.asarray(1j, ray.dtype), k.astype(ray.dtype)
+        weights = weights.astype(ray.dtype) * ray / (nodes * nodes + 0.25)
+        wave = (
+            i * nodes * about
+        )  # in the exponent: apart, phi may overflow where their product is small
+        log_phi = model.log_characteristic(nodes - 0.5 * i, expiry)
+        log_lognormal = -0.5 * (std**2).astype(ray.dtype) * (nodes * nodes + 0.25)
+        difference = jnp.exp(log_phi + wave) - jnp.exp(log_lognormal + wave)
+        return cls(nodes, difference * weights, std, k)
 
     def _corrections(self, k: Scalar) -> tuple[Scalar, Scalar]:
         """(q, dq/dk): model less lognormal call (or put: the same) over sqrt(F K), at k = log(F / K)."""
-        cosine, sine = jnp.cos(self.nodes * k), jnp.sin(self.nodes * k)
-        value = -jnp.sum(cosine * self.real - sine * self.imag) / jnp.pi
-        slope = jnp.sum(self.nodes * (cosine * self.imag + sine * self.real)) / jnp.pi
-        return value, slope
+        iu = self.nodes * jnp.asarray(1j, self.nodes.dtype)
+        wave = jnp.exp(iu * (k - self.about).astype(iu.dtype)) * self.weighted
+        return -jnp.sum(jnp.real(wave)) / jnp.pi, -jnp.sum(jnp.real(iu * wave)) / jnp.pi
 
     def out_of_the_money(self, k: Scalar) -> Scalar:
         """The undiscounted out-of-the-money option over sqrt(F K), at k = log(F / K)."""
@@ -104,6 +124,7 @@ class Spectrum(eqx.Module):
         return forward * share + side * share_correction, cash + side * cash_correction
 
 
+_TURN = np.pi / 12.0
 _LOG_TRUNCATION = 38.0  # exp(-38) = 3e-17: nothing of a float64 is left beyond
 _MAX_STRETCH = 400.0  # longest tail resolved, in units of 1 / std
 

@@ -83,10 +83,11 @@ class Heston(CharacteristicFunction, ConditionallyGaussian):
         aged = -jnp.expm1(-self.mean_reversion * t) / self.mean_reversion
         return self.long_run_variance * t + excess * aged
 
-    def tail_rate(self, t: Scalar) -> Scalar:
-        """sqrt(1 - rho^2) (v0 + kappa theta t) / xi."""
+    def tail_rate(self, t: Scalar) -> tuple[Scalar, Scalar]:
+        """(sqrt(1 - rho^2), -rho) (v0 + kappa theta t) / xi."""
         scale = self.initial_variance + self.mean_reversion * self.long_run_variance * t
-        return jnp.sqrt(1.0 - self.correlation**2) * scale / self.vol_of_vol
+        over = scale / self.vol_of_vol
+        return jnp.sqrt(1.0 - self.correlation**2) * over, -self.correlation * over
 
     def walk(
         self,

@@ -85,8 +85,8 @@ class CharacteristicFunction(AbstractModel):
         """E of the integrated variance up to t: the scale of X squared."""
 
     @abc.abstractmethod
-    def tail_rate(self, t: Scalar) -> Scalar:
-        """The rate c at which |E[exp(i u X)]| falls, as exp(-c u), for large real u (0: faster than any)."""
+    def tail_rate(self, t: Scalar) -> tuple[Scalar, Scalar]:
+        """(c, d) of E[exp(i u X)] ~ exp((-c + i d) u) for large real u."""
 
 
 class Walk(NamedTuple):
