@@ -6,7 +6,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pricing import Barrier, BlackScholes, European, FiniteDifference, Heston, MonteCarlo, greeks, price
+from pricing import (
+    Barrier,
+    BlackScholes,
+    European,
+    FiniteDifference,
+    Heston,
+    MonteCarlo,
+    greeks,
+    price,
+)
 from tests.helpers import double
 
 # Up-and-out call under Heston: [P] finite differences 9.1530; [C] on a finer grid 9.1593, Delta .52119,

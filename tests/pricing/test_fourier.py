@@ -145,8 +145,8 @@ def test_extreme_parameters_give_finite_values(extreme):
 
 @pytest.mark.xfail(
     strict=True,
-    reason="13 of 180 sets breach by more than 1e-7 of spot, the worst by 3e-3: a correlation of one beside a vol "
-    "of vol of 5, and a variance that starts at nothing and hardly moves",
+    reason="13 of 180 sets breach by more than 1e-7 of spot, the worst by 3e-3: a correlation of one beside "
+    "a vol of vol of 5, and a variance that starts at nothing and hardly moves",
 )
 def test_extreme_parameters_give_no_arbitrage(extreme):
     gap = no_arbitrage_gap(*extreme)
