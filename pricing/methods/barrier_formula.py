@@ -43,7 +43,8 @@ def _parts(product: Barrier, spot, rate, dividend_yield, vol) -> tuple[Scalar, S
     phi, eta = product.side, product.living_side
     std, carry = vol * jnp.sqrt(t), rate - dividend_yield
     mu = carry / vol**2 - 0.5
-    lam = jnp.sqrt(mu**2 + 2.0 * rate / vol**2)
+    square = mu**2 + 2.0 * rate / vol**2  # below 0: the rebate at the hit has no real formula
+    lam = jnp.where(square > 0.0, jnp.sqrt(jnp.where(square > 0.0, square, 1.0)), 0.0)
     h = jnp.log(barrier / spot)
     k = jnp.log(strike / spot)
 
@@ -69,7 +70,8 @@ def _parts(product: Barrier, spot, rate, dividend_yield, vol) -> tuple[Scalar, S
     from_barrier = jnp.where(strike_inside, a - c, b - d)  # down call, up put
     to_barrier = jnp.where(strike_inside, a - b + c - d, 0.0)  # up call, down put
     survivor = jnp.where(eta * phi > 0.0, from_barrier, to_barrier)
-    rebate_at_hit = product.rebate * (terms[10] + terms[11])
+    without = jnp.where(product.rebate == 0.0, 0.0, jnp.nan)
+    rebate_at_hit = jnp.where(square < 0.0, without, product.rebate * (terms[10] + terms[11]))
     rebate_at_expiry = product.rebate * discount * (terms[8] - terms[9])
     return survivor, rebate_at_hit, rebate_at_expiry
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pricing import Barrier, BlackScholes, greeks, price
+from pricing import RESULTS, Barrier, BlackScholes, greeks, price
 from tests.helpers import double
 
 pytestmark = double
@@ -52,14 +52,17 @@ def test_one_of_the_rebates_is_paid(side, level):
 
 
 @SIDES
-def test_knock_outs_are_integrals_of_the_killed_density(side, level):
+@pytest.mark.parametrize(
+    ("vol", "rate", "q"), [(0.25, 0.05, 0.02), (0.15, -0.005, -0.005), (0.1, -0.03, 0.0)]
+)
+def test_knock_outs_are_integrals_of_the_killed_density(side, level, vol, rate, q):
     """Reflection: density n(y) - exp(2 mu h) n(y - 2 h) on the living side, mu = (r - q)/sigma^2 - 1/2."""
-    t, vol, rate, q = 0.75, 0.25, 0.05, 0.02
+    t, model = 0.75, BlackScholes(SPOT, rate, vol, q)
     std, drift, h = vol * np.sqrt(t), rate - q - 0.5 * vol**2, np.log(level / SPOT)
     density = lambda y: np.exp(-0.5 * ((y - drift * t) / std) ** 2) / (std * np.sqrt(2.0 * np.pi))  # noqa: E731
     nodes, weights = np.polynomial.legendre.leggauss(100)
     for strike, option, found in zip(
-        STRIKES, OPTIONS, value(barriers(side, "out", level)), strict=True
+        STRIKES, OPTIONS, value(barriers(side, "out", level), model), strict=True
     ):
         far = 10.0 * std * (1.0 if side == "down" else -1.0)
         kink = np.clip(np.log(strike / SPOT), *sorted((h, far)))
@@ -71,6 +74,15 @@ def test_knock_outs_are_integrals_of_the_killed_density(side, level):
             payoff = np.maximum(sign * (SPOT * np.exp(y) - strike), 0.0)
             integral += 0.5 * abs(high - low) * np.sum(weights * killed * payoff)
         np.testing.assert_allclose(found, np.exp(-rate * t) * integral, atol=1e-10)
+
+
+def test_a_rebate_at_the_hit_without_a_real_formula_is_refused():
+    """mu^2 + 2 r / sigma^2 < 0: no number rather than a wrong one; the Greeks without a rebate are finite."""
+    model = BlackScholes(SPOT, -0.005, 0.15, -0.005)
+    found = price(Barrier(100.0, 1.0, 90.0, rebate=[0.0, 3.0]), model, throw=False).value
+    assert np.isfinite(found[0])
+    assert np.isnan(found[1])
+    assert greeks(Barrier(100.0, 1.0, 90.0), model).result == RESULTS.successful
 
 
 @pytest.mark.parametrize(("side", "level"), [("down", 1e-3), ("up", 1e5)])
