@@ -202,11 +202,8 @@ def sweep_facts(book: Book, market: Market, model: Heston, repeat: int) -> dict[
     """What the risk to every quote costs, in plain valuations, beside bumping every quote."""
     refit = fit(model)
     models = refit(market)
-    surface = lambda market: market.equities[NAME].surface  # noqa: E731
-    bumped = replace(
-        market,
-        equities={NAME: replace(market.equities[NAME], surface=surface(market).shifted(1e-4))},
-    )
+    surface = market.equities[NAME].surface
+    quotes = replace(surface, vols=surface.vols.at[3, 5].add(1e-4))
     parts: list[dict[str, float]] = []
 
     def sweep():
@@ -214,8 +211,9 @@ def sweep_facts(book: Book, market: Market, model: Heston, repeat: int) -> dict[
         parts.append(result.stats)
         return result
 
-    def revalue():
-        return plain_value(book, bumped, refit(bumped))
+    def revalue():  # from the fitted parameters, at `calibrate`'s own tolerance; raises if not converged
+        bumped = calibrate(quotes, models[NAME], progress=False).model
+        return plain_value(book, market, {NAME: bumped})
 
     results, times = interleaved(
         {"sweep": sweep, "value": lambda: plain_value(book, market, models), "bump": revalue},
