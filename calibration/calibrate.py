@@ -111,7 +111,5 @@ def _conclude(problem: Problem, searches: Search) -> Calibration:
         "starts_at_optimum": jnp.sum(losses <= losses[best] * (1.0 + 1e-6)),
         **identification(problem, search),
     }
-    unfinished = RESULTS.where(search.finite, RESULTS.max_steps_reached, RESULTS.non_finite)
-    result = RESULTS.where(search.converged & search.finite, RESULTS.converged, unfinished)
     residuals = search.residual.reshape(problem.quotes.vols.shape)
-    return Calibration(problem.model(search.free), residuals, result, stats)
+    return Calibration(problem.model(search.free), residuals, search.result, stats)

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from pricing.market import Market
 from pricing.models import AbstractModel
@@ -14,7 +14,8 @@ from pricing.models import AbstractModel
 from .calibrate import advance, start
 from .levenberg_marquardt import levenberg_marquardt
 from .objectives import AbstractObjective, ImpliedVolError
-from .problem import Problem
+from .problem import Problem, least_gain
+from .results import RESULTS
 from .transforms import AbstractTransform, parameters_of
 
 Vector = Float[Array, " parameters"]
@@ -27,17 +28,23 @@ def fit(
     objective: AbstractObjective | None = None,
     transform: Mapping[str, AbstractTransform] | None = None,
     max_steps: int = 200,
-    rtol: float = 1e-15,
+    rtol: float = 1e-10,
+    throw: bool = True,
 ) -> Callable[[Market], dict[str, AbstractModel]]:
     """Market -> {underlying: model fitted to its surface}; `model` gives the type and the starting parameters.
 
-    The derivative is that of the optimum, not of the optimizer's steps: at a minimum of
-    L(x, m) = |r(x, m)|^2 / 2, dx/dm = -(d2L/dx2)^{-1} d2L/dx dm, residuals' curvature included. Other
-    arguments as in `calibrate`; the tolerance is tight because the theorem holds at the optimum only.
+    The optimizer goes as far as comparing losses can see; two Newton steps on the gradient end it, at the
+    gradient's rounding, so that a market bumped by little moves the fit by what it should. The derivative is
+    that of the optimum, not of the steps: at a minimum of L(x, m) = |r(x, m)|^2 / 2,
+    dx/dm = -(d2L/dx2)^{-1} d2L/dx dm, residuals' curvature included. Other arguments as in `calibrate`.
+
+    Raises RuntimeError with the message of `RESULTS` if the fit ends elsewhere than at a minimum; without
+    `throw` its parameters are then NaN.
     """
     parameters = parameters_of(model, transform)
     objective = objective or ImpliedVolError()
     optimizer = optimizer or levenberg_marquardt()
+    settings = jnp.asarray(rtol), jnp.asarray(max_steps)
 
     def fitted(market: Market) -> dict[str, AbstractModel]:
         return {name: fitted_to(market, name) for name in market.equities}
@@ -47,7 +54,11 @@ def fit(
         quotes = market.equities[name].surface
         problem = Problem(quotes, template, objective, parameters)
         guess = jax.lax.stop_gradient(parameters.free(model))
-        return problem.model(_optimum(problem, optimizer, guess, max_steps, rtol))
+        free, result = _optimum(problem, optimizer, guess, *settings)
+        failed = result != RESULTS.converged
+        if throw:
+            free = result.error_if(free, failed)
+        return problem.model(jnp.where(failed, jnp.nan, free))
 
     return fitted
 
@@ -63,35 +74,59 @@ def market_model(model: AbstractModel, market: Market, name: str) -> AbstractMod
 
 
 @eqx.filter_custom_jvp
-def _optimum(problem: Problem, optimizer, guess: Vector, max_steps: int, rtol: float) -> Vector:
-    """Where the gradient of the loss vanishes."""
-    searches = start(problem, optimizer, guess[None])
-    searches = advance(problem, optimizer, searches, jnp.asarray(rtol), jnp.asarray(max_steps))
-    return searches.free[0]
+def _optimum(problem: Problem, optimizer, guess: Vector, rtol, max_steps) -> tuple[Vector, RESULTS]:
+    """Where the gradient of the loss vanishes, or where the search for it ended and why."""
+    searches = advance(problem, optimizer, start(problem, optimizer, guess[None]), rtol, max_steps)
+    search = jax.tree.map(lambda leaf: leaf[0], searches)
+    free, result = search.free, search.result
+    for _ in range(_NEWTON_STEPS):
+        expansion = _expanded(problem, free)
+        free = free - expansion.newton
+    at_minimum = RESULTS.where(expansion.is_at_minimum, result, RESULTS.not_a_minimum)
+    return free, RESULTS.where(result == RESULTS.converged, at_minimum, result)
 
 
 @_optimum.def_jvp
 def _optimum_jvp(primals, tangents):
-    problem, optimizer, guess, max_steps, rtol = primals
-    free = _optimum(problem, optimizer, guess, max_steps, rtol)
-    return free, _contracted(_sensitivity(problem, free), tangents[0])
+    problem, *rest = primals
+    free, result = _optimum(problem, *rest)
+    free_dot = _contracted(_expanded(problem, free).sensitivity, tangents[0])
+    return (free, result), (free_dot, jax.tree.map(lambda _: None, result))
+
+
+_NEWTON_STEPS = 2  # from 1e-6 of the optimum, where losses no longer tell, to 1e-12 and to rounding
+
+
+class _Expansion(eqx.Module):
+    """A loss to second order, at a point x of the free space and in the numbers m of its problem.
+
+    newton: (d2L/dx2)^{-1} dL/dx; sensitivity: dx/dm, [parameters, ...] for each m; both by one linear solve.
+    """
+
+    newton: Vector
+    sensitivity: Problem
+    is_at_minimum: Bool[Array, ""]
 
 
 @eqx.filter_jit
-def _sensitivity(problem: Problem, free: Vector) -> Problem:
-    """dx/dm, [parameters, ...] for each number m of the problem: one linear solve.
-
-    The gradient of each slope dL/dx_i, in x and in m, holds a row of both second derivatives.
-    """
+def _expanded(problem: Problem, free: Vector) -> _Expansion:
+    """The gradient of each slope dL/dx_i, in x and in m, holds a row of both second derivatives."""
 
     def slope(at, direction):
         problem, free = at
-        return jax.jvp(problem.loss, (free,), (direction,))[1]
+        loss, along = jax.jvp(problem.loss, (free,), (direction,))
+        return along, loss
 
     basis = jnp.eye(free.size, dtype=free.dtype)
-    mixed, hessian = jax.vmap(lambda e: eqx.filter_grad(slope)((problem, free), e))(basis)
+    row = eqx.filter_value_and_grad(slope, has_aux=True)
+    (gradient, losses), (mixed, hessian) = jax.vmap(lambda e: row((problem, free), e))(basis)
     inverse = jnp.linalg.inv(hessian)
-    return jax.tree.map(lambda leaf: -jnp.tensordot(inverse, leaf, 1), mixed)
+    newton = inverse @ gradient
+    least = least_gain(losses[0], problem.quotes.vols.size, float(jnp.finfo(free.dtype).eps))
+    is_small = 0.5 * gradient @ newton <= least
+    is_convex = jnp.all(jnp.linalg.eigvalsh(hessian) > 0.0)
+    sensitivity = jax.tree.map(lambda leaf: -jnp.tensordot(inverse, leaf, 1), mixed)
+    return _Expansion(newton, sensitivity, is_small & is_convex)
 
 
 @eqx.filter_jit

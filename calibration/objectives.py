@@ -49,8 +49,8 @@ def model_vols(
     def smile(expiry):
         spectrum = Spectrum.of(model, expiry, num_nodes)
         k = jnp.log(model.forward(expiry) / quotes.strikes)
-        value = jnp.maximum(jax.vmap(spectrum.out_of_the_money)(k), _FLOOR)
-        std = implied_std(value, k)
-        return std / jnp.sqrt(expiry)
+        side = jnp.where(k > 0.0, -jnp.ones_like(k), 1.0)  # out of the money
+        value = jnp.maximum(jax.vmap(spectrum.vanilla)(k, side), _FLOOR)
+        return implied_std(value, k, side) / jnp.sqrt(expiry)
 
     return jax.vmap(smile)(quotes.expiries)

@@ -12,6 +12,7 @@ from pricing.market import VolSurface
 from pricing.models import AbstractModel
 
 from .objectives import AbstractObjective
+from .results import RESULTS
 from .transforms import Parameters
 
 Vector = Float[Array, " parameters"]
@@ -73,6 +74,12 @@ class Search(eqx.Module):
         """Half the sum of squared residuals."""
         return 0.5 * jnp.sum(self.residual**2)
 
+    @property
+    def result(self) -> RESULTS:
+        """Why the search has ended, or would if it were not to go on."""
+        unfinished = RESULTS.where(self.finite, RESULTS.max_steps_reached, RESULTS.non_finite)
+        return RESULTS.where(self.converged & self.finite, RESULTS.converged, unfinished)
+
     def is_on(self, last_step: Int[Array, ""] | int) -> Bool[Array, "*starts"]:
         """Whether there is anything left to do before `last_step`, in one search or in each of a batch."""
         return ~self.converged & self.finite & (self.step < last_step)
@@ -93,8 +100,7 @@ class Search(eqx.Module):
             )  # fmt: skip
         proposal = optax.apply_updates(free, updates)
         gain = 0.5 * gradient @ (_pseudo_inverse(jacobian) @ gradient)
-        noise = jnp.finfo(loss.dtype).eps ** (2 / 3)  # of a residual: 4e-11 in double precision
-        converged = gain <= rtol * loss + 0.5 * residual.size * noise**2
+        converged = gain <= least_gain(loss, residual.size, rtol)
         step = self.step + 1
         return Search(free, residual, jacobian, proposal, memory, step, converged, finite)
 
@@ -111,6 +117,12 @@ class Search(eqx.Module):
             lambda search: search.stepped(problem, optimizer, rtol),
             self,
         )
+
+
+def least_gain(loss: Float[Array, ""], num_residuals: int, rtol: Array | float) -> Float[Array, ""]:
+    """What a step must gain to matter: rtol of the loss, or the noise of the residuals."""
+    noise = jnp.finfo(loss.dtype).eps ** (2 / 3)  # of a residual: 4e-11 in double precision
+    return rtol * loss + 0.5 * num_residuals * noise**2
 
 
 def _loss_of(problem: Problem):

@@ -11,3 +11,7 @@ class RESULTS(eqx.Enumeration):
         "Stopped at max_steps before converging. Give more max_steps, another start or starts > 1."
     )
     non_finite = "A residual or a derivative is not finite. Check the quotes, and start from other parameters."
+    not_a_minimum = (
+        "Ended where the loss has no minimum: its second derivative is not positive, or its gradient does not "
+        "vanish. Start from other parameters, or fit fewer of them."
+    )

@@ -18,15 +18,19 @@ def implied_vol(value: Real, forward: Real, strike: Real, expiry: Real, side: Re
     NaN where no volatility gives the value: at or below intrinsic, at or above the forward (call) or
     strike (put).
     """
-    intrinsic = jnp.maximum(side * (forward - strike), 0.0)
-    otm = (value - intrinsic) / jnp.sqrt(forward * strike)
-    return implied_std(otm, jnp.log(forward / strike)) / jnp.sqrt(expiry)
+    value = value / jnp.sqrt(forward * strike)
+    return implied_std(value, jnp.log(forward / strike), side) / jnp.sqrt(expiry)
 
 
 @jax.custom_jvp
-def implied_std(otm: Real, k: Real) -> Real:
-    """vol * sqrt(expiry) of an out-of-the-money value over sqrt(F K), k = log(F / K)."""
+def implied_std(value: Real, k: Real, side: Real) -> Real:
+    """vol * sqrt(expiry) of an option's value over sqrt(F K), k = log(F / K).
+
+    The root is that of the out-of-the-money side, for precision; its derivatives are those of the given
+    side, which has no kink at the money.
+    """
     x = -jnp.abs(k)
+    otm = value - jnp.maximum(2.0 * side * jnp.sinh(0.5 * k), 0.0)
     tiny = jnp.finfo(otm.dtype).tiny
     valid = (otm > tiny) & (otm < jnp.exp(0.5 * x))
     target = jnp.where(valid, otm, 0.5 * jnp.exp(0.5 * x))
@@ -36,16 +40,15 @@ def implied_std(otm: Real, k: Real) -> Real:
 
 @implied_std.defjvp
 def _implied_std_jvp(primals, tangents):
-    """Implicit function theorem on b(x, s) = otm, with b_s = pdf, b_x = (call's N + N) / 2."""
-    otm, k = primals
-    d_otm, d_k = tangents
-    std = implied_std(otm, k)
-    x = -jnp.abs(k)
-    vega = _vega(x, std)
-    slope = 0.5 * (
-        jnp.exp(0.5 * x) * ndtr(x / std + 0.5 * std) + jnp.exp(-0.5 * x) * ndtr(x / std - 0.5 * std)
+    """Implicit function theorem on side (e^{k/2} N(side d1) - e^{-k/2} N(side d2)) = value."""
+    value, k, side = primals
+    value_dot, k_dot, _ = tangents
+    std = implied_std(value, k, side)
+    d1, d2 = k / std + 0.5 * std, k / std - 0.5 * std
+    slope = 0.5 * side * (
+        jnp.exp(0.5 * k) * ndtr(side * d1) + jnp.exp(-0.5 * k) * ndtr(side * d2)
     )
-    return std, (d_otm + jnp.sign(k) * slope * d_k) / vega
+    return std, (value_dot - slope * k_dot) / _vega(k, std)
 
 
 def _normalised(x: Real, std: Real) -> Real:

@@ -103,10 +103,9 @@ class Spectrum(eqx.Module):
         wave = jnp.exp(iu * (k - self.about).astype(iu.dtype)) * self.weighted
         return -jnp.sum(jnp.real(wave)) / jnp.pi, -jnp.sum(jnp.real(iu * wave)) / jnp.pi
 
-    def out_of_the_money(self, k: Scalar) -> Scalar:
-        """The undiscounted out-of-the-money option over sqrt(F K), at k = log(F / K)."""
-        x = -jnp.abs(k)
-        lognormal = black(jnp.exp(0.5 * x), jnp.exp(-0.5 * x), self.std, jnp.ones_like(x))
+    def vanilla(self, k: Scalar, side: Scalar) -> Scalar:
+        """The undiscounted call (side +1) or put (-1) over sqrt(F K), at k = log(F / K)."""
+        lognormal = black(jnp.exp(0.5 * k), jnp.exp(-0.5 * k), self.std, side)
         return lognormal + self._corrections(k)[0]
 
     def exercise_values(

@@ -12,7 +12,7 @@ from calibration import ImpliedVolError, fit
 from calibration.fit import market_model
 from calibration.problem import Problem
 from calibration.transforms import parameters_of
-from pricing import Book, price, risk
+from pricing import Book, Heston, VolSurface, price, risk
 from pricing.contracts import products_of
 from tests.helpers import dax, dax_book, dax_heston, double
 
@@ -111,3 +111,33 @@ def test_a_fit_is_differentiable_both_ways(fitted):
     (pulled,) = jax.linear_transpose(push, dax())(weights)
     along = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(pulled))
     np.testing.assert_allclose(weights @ push(tangent), along, rtol=1e-9)
+
+
+@pytest.mark.parametrize("quote", ["2002-07-18/5000", "2003-06-15/4400", "2004-06-07/4500"])
+def test_differences_of_the_fit_itself_are_its_derivative(fitted, quote):
+    """To 1e-6 at bumps of 1e-3 and of 1e-5: the fit ends at the rounding of the gradient, not of the loss."""
+    quote = f"EQUITY_OPTION/RATE_LNVOL/DAX/{quote}"
+    level = dict(dax().flat_quotes())[quote]
+    reversion = lambda market: fitted(market)["DAX"].mean_reversion  # noqa: E731
+    derivative = dax().by_quote(jax.grad(reversion)(dax()))[quote]
+    for step in (1e-3, 1e-5):
+        up, down = (reversion(dax().with_quotes({quote: level + s})) for s in (step, -step))
+        np.testing.assert_allclose((up - down) / (2.0 * step), derivative, rtol=1e-6)
+
+
+def test_a_fit_that_does_not_end_at_a_minimum_says_so():
+    start = eqx.tree_at(lambda model: model.mean_reversion, dax_heston(), jnp.asarray(1.0))
+    with pytest.raises(RuntimeError, match="max_steps"):
+        fit(start, max_steps=2)(dax())
+    unfinished = fit(start, max_steps=2, throw=False)(dax())["DAX"]
+    assert np.isnan(unfinished.vol_of_vol)
+
+
+def test_a_stationary_point_that_is_no_minimum_is_refused():
+    """Flat quotes of a flat Heston: neither speed nor vol of vol moves a residual."""
+    flat = Heston(100.0, 0.0, 0.04, 1.0, 0.04, 1e-9, 0.0)
+    surface = VolSurface(np.array([0.5, 1.0]), np.array([90.0, 100.0, 110.0]), np.full((2, 3), 0.2))
+    equity = dataclasses.replace(dax().equities["DAX"], spot=jnp.asarray(100.0), surface=surface)
+    market = dataclasses.replace(dax(), equities={"DAX": equity})
+    with pytest.raises(RuntimeError, match="no minimum"):
+        fit(flat)(market)
