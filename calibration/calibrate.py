@@ -65,31 +65,47 @@ def calibrate(
     optimizer = optimizer or levenberg_marquardt()
     points = random_starts(parameters, model, starts, jax.random.key(0) if key is None else key)
 
-    searches = start(problem, optimizer, points)
-    stride, last_step = (_STEPS_A_REFRESH if progress else max_steps), 0
-    with Progress(disable=not progress) as bar:
-        task = bar.add_task(f"calibrating {type(model).__name__}", total=max_steps)
-        while bool(jnp.any(searches.is_on(max_steps))):
-            last_step = min(last_step + stride, max_steps)
-            searches = advance(
-                problem, optimizer, searches, jnp.asarray(rtol), jnp.asarray(last_step)
-            )
-            bar.update(task, completed=int(jnp.max(searches.step)))
-        bar.update(task, completed=max_steps)
-    calibration = _conclude(problem, searches)
+    search = _watched if progress else solved
+    calibration = search(problem, optimizer, points, jnp.asarray(rtol), jnp.asarray(max_steps))
     if throw and calibration.result != RESULTS.converged:
         raise RuntimeError(f"calibrating {type(model).__name__}: {RESULTS[calibration.result]}")
     return calibration
 
 
 @eqx.filter_jit
-def start(problem: Problem, optimizer, points: Float[Array, "starts parameters"]) -> Search:
+def solved(
+    problem: Problem,
+    optimizer: optax.GradientTransformation,
+    points: Float[Array, "starts parameters"],
+    rtol: Array,
+    max_steps: Array,
+) -> Calibration:
+    """The best of the fits from each of the points, in one program."""
+    searches = _advanced(problem, optimizer, _start(problem, optimizer, points), rtol, max_steps)
+    return _concluded(problem, searches)
+
+
+def _watched(problem: Problem, optimizer, points, rtol: Array, max_steps: Array) -> Calibration:
+    """The same, a few steps at a time, with a live bar."""
+    searches, last_step, end = _start(problem, optimizer, points), 0, int(max_steps)
+    with Progress() as bar:
+        task = bar.add_task(f"calibrating {type(problem.template).__name__}", total=end)
+        while bool(jnp.any(searches.is_on(end))):
+            last_step = min(last_step + _STEPS_A_REFRESH, end)
+            searches = _advanced(problem, optimizer, searches, rtol, jnp.asarray(last_step))
+            bar.update(task, completed=int(jnp.max(searches.step)))
+        bar.update(task, completed=end)
+    return _concluded(problem, searches)
+
+
+@eqx.filter_jit
+def _start(problem: Problem, optimizer, points: Float[Array, "starts parameters"]) -> Search:
     """A search from each of the points."""
     return jax.vmap(lambda free: Search.start(problem, optimizer, free))(points)
 
 
 @eqx.filter_jit
-def advance(problem: Problem, optimizer, searches: Search, rtol: Array, last_step: Array) -> Search:
+def _advanced(problem: Problem, optimizer, searches: Search, rtol: Array, last_step: Array) -> Search:
     """Every search, up to its end or to `last_step`; one alone runs unbatched."""
     optimizer = optax.with_extra_args_support(optimizer)
     onward = lambda search: search.advanced(problem, optimizer, rtol, last_step)  # noqa: E731
@@ -100,7 +116,7 @@ def advance(problem: Problem, optimizer, searches: Search, rtol: Array, last_ste
 
 
 @eqx.filter_jit
-def _conclude(problem: Problem, searches: Search) -> Calibration:
+def _concluded(problem: Problem, searches: Search) -> Calibration:
     """The best of the ends, with its residuals and what they say of the parameters."""
     losses = jnp.where(searches.finite, jax.vmap(lambda search: search.loss)(searches), jnp.inf)
     best = jnp.argmin(losses)

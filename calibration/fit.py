@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from pricing.market import Market
 from pricing.models import AbstractModel
 
-from .calibrate import advance, start
+from .calibrate import solved
 from .levenberg_marquardt import levenberg_marquardt
 from .objectives import AbstractObjective, ImpliedVolError
 from .problem import Problem, least_gain
@@ -76,9 +76,8 @@ def market_model(model: AbstractModel, market: Market, name: str) -> AbstractMod
 @eqx.filter_custom_jvp
 def _optimum(problem: Problem, optimizer, guess: Vector, rtol, max_steps) -> tuple[Vector, RESULTS]:
     """Where the gradient of the loss vanishes, or where the search for it ended and why."""
-    searches = advance(problem, optimizer, start(problem, optimizer, guess[None]), rtol, max_steps)
-    search = jax.tree.map(lambda leaf: leaf[0], searches)
-    free, result = search.free, search.result
+    calibration = solved(problem, optimizer, guess[None], rtol, max_steps)
+    free, result = problem.parameters.free(calibration.model), calibration.result
     for _ in range(_NEWTON_STEPS):
         expansion = _expanded(problem, free)
         free = free - expansion.newton

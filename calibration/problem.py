@@ -48,7 +48,10 @@ class Problem(eqx.Module):
 
 
 class Search(eqx.Module):
-    """How far the optimizer has come from one start: what is known at `free`, and where it goes next."""
+    """How far the optimizer has come from one start: the best point, what is known there, and where it goes next.
+
+    finite: whether the optimizer knows where to go; one that keeps its best point survives a bad trial.
+    """
 
     free: Vector
     residual: Float[Array, " residuals"]
@@ -91,18 +94,19 @@ class Search(eqx.Module):
         free = self.proposal
         residual, jacobian = problem.linearized(free)
         gradient, loss = residual @ jacobian, 0.5 * jnp.sum(residual**2)
-        finite = jnp.isfinite(loss) & jnp.all(jnp.isfinite(jacobian))
         with jax.numpy_dtype_promotion("standard"):  # optax counts its steps in integers
             updates, memory = optimizer.update(
                 gradient, self.memory, free,
-                value=loss, grad=gradient, value_fn=_loss_of(problem),
-                residual=residual, jacobian=jacobian, residual_fn=problem.residual,
+                value=loss, grad=gradient, value_fn=_loss_of(problem), residual=residual, jacobian=jacobian,
             )  # fmt: skip
         proposal = optax.apply_updates(free, updates)
         gain = 0.5 * gradient @ (_pseudo_inverse(jacobian) @ gradient)
         converged = gain <= least_gain(loss, residual.size, rtol)
-        step = self.step + 1
-        return Search(free, residual, jacobian, proposal, memory, step, converged, finite)
+        keep = converged | (loss < self.loss) | (self.step < 0)
+        found, known = (free, residual, jacobian), (self.free, self.residual, self.jacobian)
+        best = jax.tree.map(lambda new, old: jnp.where(keep, new, old), found, known)
+        finite = jnp.all(jnp.isfinite(proposal))
+        return Search(*best, proposal, memory, self.step + 1, converged, finite)
 
     def advanced(
         self,
@@ -128,8 +132,8 @@ def least_gain(loss: Float[Array, ""], num_residuals: int, rtol: Array | float) 
 def _loss_of(problem: Problem):
     """The loss for optax's line searches, which ask for a signature with every extra argument."""
 
-    def value_fn(free, residual, jacobian, residual_fn):
-        del residual, jacobian, residual_fn
+    def value_fn(free, residual, jacobian):
+        del residual, jacobian
         return problem.loss(free)
 
     return value_fn

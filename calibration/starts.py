@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -24,6 +25,7 @@ RANGES: dict[type, Ranges] = {
 }
 
 
+@eqx.filter_jit
 def random_starts(
     parameters: Parameters, model: AbstractModel, num_starts: int, key: PRNGKeyArray
 ) -> Float[Array, "starts parameters"]:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
+from ..complex_functions import exp
 from ..models import AbstractModel, CharacteristicFunction
 from ..products import AbstractProduct, TerminalClaim
 from .black import black, exercise_probabilities
@@ -89,19 +90,20 @@ class Spectrum(eqx.Module):
         nodes = distance.astype(ray.dtype) * ray
         i, about = jnp.asarray(1j, ray.dtype), k.astype(ray.dtype)
         weights = weights.astype(ray.dtype) * ray / (nodes * nodes + 0.25)
-        wave = (
-            i * nodes * about
-        )  # in the exponent: apart, phi may overflow where their product is small
+        # in the exponent: apart, phi may overflow where their product is small
+        wave = i * nodes * about
         log_phi = model.log_characteristic(nodes - 0.5 * i, expiry)
         log_lognormal = -0.5 * (std**2).astype(ray.dtype) * (nodes * nodes + 0.25)
-        difference = jnp.exp(log_phi + wave) - jnp.exp(log_lognormal + wave)
+        difference = exp(log_phi + wave) - exp(log_lognormal + wave)
         return cls(nodes, difference * weights, std, k)
 
     def _corrections(self, k: Scalar) -> tuple[Scalar, Scalar]:
         """(q, dq/dk): model less lognormal call (or put: the same) over sqrt(F K), at k = log(F / K)."""
         iu = self.nodes * jnp.asarray(1j, self.nodes.dtype)
-        wave = jnp.exp(iu * (k - self.about).astype(iu.dtype)) * self.weighted
-        return -jnp.sum(jnp.real(wave)) / jnp.pi, -jnp.sum(jnp.real(iu * wave)) / jnp.pi
+        wave = exp(iu * (k - self.about).astype(iu.dtype))
+        # a product, not a sum of products: over strikes and tangents it is a matrix product
+        integral, slope = jnp.dot(wave, self.weighted), jnp.dot(iu * wave, self.weighted)
+        return -jnp.real(integral) / jnp.pi, -jnp.real(slope) / jnp.pi
 
     def vanilla(self, k: Scalar, side: Scalar) -> Scalar:
         """The undiscounted call (side +1) or put (-1) over sqrt(F K), at k = log(F / K)."""

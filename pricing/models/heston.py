@@ -9,6 +9,7 @@ from jaxtyping import Array, Complex, Float
 import jaxtape
 from jaxtape import AbstractSchedule
 
+from .. import complex_functions
 from ..fields import Number, between, non_negative, positive, real
 from ..once import differentiable_once
 from .model import (
@@ -67,14 +68,14 @@ class Heston(CharacteristicFunction, ConditionallyGaussian):
         iu = u * jnp.asarray(1j, u.dtype)
         symbol = u * u + iu
         beta = kappa - rho * xi * iu
-        root = jnp.sqrt(beta * beta + xi * xi * symbol)
+        root = complex_functions.sqrt(beta * beta + xi * xi * symbol)
         a = -symbol / (beta + root)
         g_over_xi2 = a / (beta + root)
         g = xi * xi * g_over_xi2
-        decay = jnp.exp(-root * t)
+        decay = complex_functions.exp(-root * t)
         # log((1 - g e) / (1 - g)) / xi^2 through z = g (1 - e) / (1 - g), where g / xi^2 stays finite
         z_over_xi2 = g_over_xi2 * (1.0 - decay) / (1.0 - g)
-        log_term = z_over_xi2 * _log1p_over(xi * xi * z_over_xi2)
+        log_term = z_over_xi2 * complex_functions.log1p_over(xi * xi * z_over_xi2)
         return kappa * theta * (a * t - 2.0 * log_term) + v0 * a * (1.0 - decay) / (1.0 - g * decay)
 
     def total_variance(self, t: Scalar) -> Scalar:
@@ -127,13 +128,3 @@ class Heston(CharacteristicFunction, ConditionallyGaussian):
             self,
             tuple((jnp.sqrt(level) + vol) ** 2 for level in levels),
         )
-
-
-def _log1p_over(z: Complex[Array, " nodes"]) -> Complex[Array, " nodes"]:
-    """log(1 + z) / z, by its series where z is small."""
-    small = jnp.abs(z) < 1e-2
-    safe = jnp.where(small, jnp.ones_like(z), z)
-    series = jnp.zeros_like(z)
-    for power in range(8, -1, -1):
-        series = 1.0 / (power + 1) - z * series
-    return jnp.where(small, series, jnp.log(1.0 + safe) / safe)
