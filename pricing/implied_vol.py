@@ -45,9 +45,7 @@ def _implied_std_jvp(primals, tangents):
     value_dot, k_dot, _ = tangents
     std = implied_std(value, k, side)
     d1, d2 = k / std + 0.5 * std, k / std - 0.5 * std
-    slope = 0.5 * side * (
-        jnp.exp(0.5 * k) * ndtr(side * d1) + jnp.exp(-0.5 * k) * ndtr(side * d2)
-    )
+    slope = 0.5 * side * (jnp.exp(0.5 * k) * ndtr(side * d1) + jnp.exp(-0.5 * k) * ndtr(side * d2))
     return std, (value_dot - slope * k_dot) / _vega(k, std)
 
 
@@ -92,6 +90,8 @@ def _solve(target: Real, x: Real) -> Real:
         new = jnp.clip(std + halley, 0.3 * std, 3.0 * std)
         return new, jnp.any(jnp.abs(new - std) > last * std), count + 1
 
-    last = jnp.finfo(x.dtype).eps ** 0.4  # its cube is below eps: the step after would change nothing
+    last = (
+        jnp.finfo(x.dtype).eps ** 0.4
+    )  # its cube is below eps: the step after would change nothing
     go_on = lambda search: search[1] & (search[2] < _MOST_STEPS)  # noqa: E731
     return jax.lax.while_loop(go_on, step, (inflection, jnp.asarray(True), jnp.asarray(0)))[0]

@@ -18,15 +18,16 @@ from tests.helpers import dax, dax_book, dax_heston, double
 
 pytestmark = double
 
-KINDS = ("european", "digital")
+KINDS = {"european": 20, "digital": 20, "barrier": 10}
 OBJECTIVE = ImpliedVolError()
 STEPS = {"EQUITY_OPTION": 2e-4, "ZERO": 2e-4, "EQUITY": 0.2, "EQUITY_DIVIDEND": 1e-4}
 
 
 @pytest.fixture(scope="module")
 def sub_book() -> Book:
-    """The first 25 Europeans and the first 25 digitals of the sample book."""
-    rows = [row for kind in KINDS for row in [r for r in dax_book().rows if r.type == kind][:25]]
+    """The first trades of each kind of the sample book."""
+    kinds = {kind: [row for row in dax_book().rows if row.type == kind] for kind in KINDS}
+    rows = [row for kind, count in KINDS.items() for row in kinds[kind][:count]]
     return dataclasses.replace(dax_book(), rows=tuple(rows))
 
 

@@ -13,13 +13,14 @@ from pricing import (
     FiniteDifference,
     Heston,
     MonteCarlo,
+    ZeroCurve,
     greeks,
     price,
 )
 from tests.helpers import double
 
-# Up-and-out call under Heston: [P] finite differences 9.1530; [C] on a finer grid 9.1593, Delta .52119,
-# Gamma -.03750. The two sources differ by 7e-4 of the value: that is what the row is known to.
+# Up-and-out call under Heston: [P] finite differences 9.1530; [C] on another grid 9.1593, Delta .52119,
+# Gamma -.03750. On 400 x 120 x 400 we find 9.1533, .51972, -.03789: the sources differ by more than we from [P].
 _MODEL = Heston(100.0, 0.05, 0.04, 2.5, 0.04, 0.66, -0.8)
 _UP_AND_OUT = Barrier(100.0, 1.0, 135.0, "up-and-out")
 
@@ -37,8 +38,8 @@ _EVERY_KIND = Barrier(
 @double
 def test_up_and_out_reference():
     found = greeks(_UP_AND_OUT, _MODEL, FiniteDifference(240, 80, 128))
-    np.testing.assert_allclose(found.value, 9.1530, rtol=2e-3)
-    np.testing.assert_allclose(found.delta, 0.52119, atol=5e-3)
+    np.testing.assert_allclose(found.value, 9.1530, rtol=5e-4)
+    np.testing.assert_allclose(found.delta, 0.52119, atol=3e-3)
     np.testing.assert_allclose(found.gamma, -0.03750, atol=4e-4)
 
 
@@ -102,6 +103,18 @@ def test_agrees_with_monte_carlo():
     for name in ("value", "delta", "rho"):
         error = getattr(found.std_errors, name)
         assert abs(getattr(found, name) - getattr(exact, name)) < 3.5 * error, name
+
+
+@double
+def test_rates_are_those_of_the_curve_day_by_day():
+    """Negative for three months, then steep: flat to expiry, the value would be 14 standard errors away."""
+    curve = ZeroCurve([0.0, 0.25, 0.5], [-0.1, -0.1, 0.05])
+    steep = eqx.tree_at(lambda model: model.rate, _MODEL, curve)
+    barrier = Barrier(100.0, 0.5, 90.0, "down-and-out", "call", 1.0)
+    found, flat = price(barrier, steep).value, price(barrier, _MODEL).value
+    peer = price(barrier, steep, MonteCarlo(2**17, 64), key=jax.random.key(3))
+    assert abs(found - peer.value) < 3.0 * peer.std_error
+    assert abs(flat - peer.value) > 10.0 * peer.std_error
 
 
 @double
