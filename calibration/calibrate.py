@@ -105,7 +105,9 @@ def _start(problem: Problem, optimizer, points: Float[Array, "starts parameters"
 
 
 @eqx.filter_jit
-def _advanced(problem: Problem, optimizer, searches: Search, rtol: Array, last_step: Array) -> Search:
+def _advanced(
+    problem: Problem, optimizer, searches: Search, rtol: Array, last_step: Array
+) -> Search:
     """Every search, up to its end or to `last_step`; one alone runs unbatched."""
     optimizer = optax.with_extra_args_support(optimizer)
     onward = lambda search: search.advanced(problem, optimizer, rtol, last_step)  # noqa: E731

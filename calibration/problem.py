@@ -48,7 +48,7 @@ class Problem(eqx.Module):
 
 
 class Search(eqx.Module):
-    """How far the optimizer has come from one start: the best point, what is known there, and where it goes next.
+    """How far the optimizer has come from one start: its best point, what is known there, and where it goes.
 
     finite: whether the optimizer knows where to go; one that keeps its best point survives a bad trial.
     """

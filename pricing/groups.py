@@ -55,7 +55,9 @@ class Group:
     def _placed(self, arrays):
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, arrays)
-        return jax.device_put(arrays, NamedSharding(self.mesh, PartitionSpec("trades")))
+        # sharding by propagation, whatever the axes of the mesh ask for: one sweep may gather over trades
+        mesh = Mesh(self.mesh.devices, self.mesh.axis_names)
+        return jax.device_put(arrays, NamedSharding(mesh, PartitionSpec("trades")))
 
 
 def group_trades(
