@@ -26,11 +26,11 @@ class AbstractObjective(eqx.Module):
 class ImpliedVolError(AbstractObjective):
     """Model implied vol less quoted vol, per 1.00, every quote weighing the same.
 
-    One evaluation of the characteristic function for each expiry and node serves all strikes. On 64 nodes what
-    is left of an expiry of 13 days moves with the parameters, which risk to quotes sees at 1e-4; on 96 not.
+    One evaluation of the characteristic function for each expiry and node serves all strikes. On 80 nodes an
+    expiry of 13 days on the DAX is true to 2e-9, and its derivatives to 4e-8; later ones to rounding.
     """
 
-    num_nodes: int = eqx.field(static=True, default=96)
+    num_nodes: int = eqx.field(static=True, default=80)
 
     def residuals(
         self, model: CharacteristicFunction, quotes: VolSurface
