@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from .chain import Arrays, Chain
+from .needed import needed_state
 from .sweep import Active, first_sweep, inexact, merge, pick, reverse_sweep
 
 
@@ -16,18 +17,26 @@ def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
 
 
 def _forward(chain: Chain, arrays: Arrays):
-    state, ys, kept = first_sweep(chain, arrays)
+    state, ys, kept = first_sweep(
+        chain, needed_state(chain, _active(chain, arrays), arrays), arrays
+    )
     return (state, ys), (arrays, kept)
 
 
 def _backward(chain: Chain, saved: tuple, bars: tuple):
     (arrays, kept), (state_bar, ys_bar) = saved, bars
-    consts, state, xs = map(inexact, arrays)
-    active = Active(consts, state, xs, inexact(chain.y_avals))
+    active = _active(chain, arrays)
+    needed = needed_state(chain, active, arrays)
     bars = pick(active.state, state_bar), pick(active.ys, ys_bar)
-    out = reverse_sweep(chain, active, arrays, kept, *bars)
+    out = reverse_sweep(chain, active, needed, arrays, kept, *bars)
     nothing = jax.tree.map(lambda a: np.zeros(a.shape, jax.dtypes.float0), arrays)
     return (Arrays(*map(merge, active.inputs, out, nothing)),)
+
+
+def _active(chain: Chain, arrays: Arrays) -> Active:
+    """Every leaf that can vary."""
+    consts, state, xs = map(inexact, arrays)
+    return Active(consts, state, xs, inexact(chain.y_avals))
 
 
 run.defvjp(_forward, _backward)

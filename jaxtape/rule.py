@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.experimental.hijax import VJPHiPrimitive, Zero, instantiate_zeros
 
 from .chain import Arrays, Chain
+from .needed import needed_state
 from .sweep import Active, Mask, first_sweep, inexact, merge, pick, reverse_sweep
 
 
@@ -41,17 +42,19 @@ class Sweep(VJPHiPrimitive):
 
     def vjp_fwd(self, nonzeros, /, *arrays):
         arrays = Arrays(*arrays)
-        state, ys, kept = first_sweep(self.chain, arrays)
-        return (state, ys), (arrays.consts, arrays.xs, kept, _Static(nonzeros))
+        active = self._active(nonzeros)
+        needed = needed_state(self.chain, active, arrays)
+        state, ys, kept = first_sweep(self.chain, needed, arrays)
+        return (state, ys), (arrays, kept, _Static((active, needed)))
 
     def vjp_bwd_retval(self, saved, bars, /):
-        consts, xs, kept, nonzeros = saved
+        arrays, kept, static = saved
+        active, needed = static.value
         state_bar, ys_bar = bars
-        active = self._active(nonzeros.value)
         in_use = tuple(not _is_zero(bar) for bar in ys_bar)
         active = active._replace(ys=tuple(a and b for a, b in zip(active.ys, in_use, strict=True)))
         bars = _instantiate((pick(active.state, state_bar), pick(active.ys, ys_bar)))
-        out = reverse_sweep(self.chain, active, Arrays(consts, (), xs), kept, *bars)
+        out = reverse_sweep(self.chain, active, needed, arrays, kept, *bars)
         return tuple(map(merge, active.inputs, out, _zero_cotangents(self.in_avals)))
 
     def jvp(self, arrays, tangents):
@@ -103,9 +106,10 @@ class Tangent(VJPHiPrimitive):
 
     def transpose(self, bars, arrays, accumulators):
         arrays = Arrays(*arrays)
-        *_, kept = first_sweep(self.chain, arrays)
+        needed = needed_state(self.chain, self.active, arrays)
+        *_, kept = first_sweep(self.chain, needed, arrays)
         bars = _instantiate(bars)
-        out = reverse_sweep(self.chain, self.active, arrays, kept, *bars)
+        out = reverse_sweep(self.chain, self.active, needed, arrays, kept, *bars)
         for accumulator, bar in zip(
             jax.tree.leaves(accumulators), jax.tree.leaves(tuple(out)), strict=True
         ):

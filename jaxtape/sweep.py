@@ -1,5 +1,6 @@
 """The executor: one sweep forward that keeps states, one sweep back that recomputes the others."""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -36,37 +37,89 @@ class Reached(NamedTuple):
     ys: tuple
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def first_sweep(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, tuple]:
-    """Run the chain once, keeping the states its schedule wants: the last state, ys, the slots."""
-    table, last = chain.table, chain.length - 1
-    kept = tuple(jnp.broadcast_to(s, (table.slots, *s.shape)) for s in arrays.init)
-    ys = tuple(_empty(chain.length, aval) for aval in chain.y_avals)
-    start = Reached(kept, jnp.int32(0), arrays.init, ys)
-    reached = _advance_and_keep(chain, arrays, start, *map(jnp.int32, table.sweep_rows))
-    reached = _advance(chain, arrays, reached, jnp.int32(last))
-    kept = _put(reached.kept, reached.state, jnp.int32(table.load_slot[last]))
-    reached = _advance(chain, arrays, reached, jnp.int32(chain.length))
-    return reached.state, reached.ys, kept
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    """Steps forward that carry some leaves of the state and keep some of those in the slots.
+
+    A leaf that is not carried is one that the carried ones do not read: any value stands in for it.
+    """
+
+    chain: Chain
+    carried: Mask
+    kept: Mask
+
+    def advance_and_keep(self, arrays: Arrays, reached: Reached, first, last) -> Reached:
+        """Follow the store rows [first, last): advance to each row's position and keep its state."""
+        table = self.chain.table
+        position, slot = map(jnp.asarray, (table.store_position, table.store_slot))
+        if not position.size:
+            return reached
+
+        def row(i, reached):
+            return self.keep(self.advance(arrays, reached, position[i]), slot[i])
+
+        return lax.fori_loop(first, last, row, reached)
+
+    def keep(self, reached: Reached, slot) -> Reached:
+        """Put the state in a slot."""
+        return reached._replace(kept=_put(reached.kept, pick(self.kept, reached.state), slot))
+
+    def advance(self, arrays: Arrays, reached: Reached, stop) -> Reached:
+        """Advance to position `stop`. The slots stay outside this loop, or XLA would copy them."""
+        chain = self.chain
+        if not (reached.state or reached.ys):
+            return reached._replace(position=stop)
+
+        def node(k, carry):
+            state, ys = carry
+            x = _get(arrays.xs, chain.index(k))
+            state, y = chain.step(arrays.consts, merge(self.carried, state, arrays.init), x)
+            return pick(self.carried, state), _put(ys, y, chain.index(k)) if ys else ys
+
+        state, ys = lax.fori_loop(reached.position, stop, node, (reached.state, reached.ys))
+        return Reached(reached.kept, stop, state, ys)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def reverse_sweep(chain: Chain, active: Active, arrays: Arrays, kept, state_bar, ys_bar) -> Arrays:
+def first_sweep(chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tuple, tuple]:
+    """Run the chain once, keeping the states its schedule wants: the last state, ys, the slots.
+
+    Of a state only the needed leaves are kept.
+    """
+    table, last = chain.table, chain.length - 1
+    walk = Walk(chain, (True,) * chain.num_state, needed)
+    kept = tuple(
+        jnp.broadcast_to(leaf, (table.slots, *leaf.shape)) for leaf in pick(needed, arrays.init)
+    )
+    ys = tuple(_empty(chain.length, aval) for aval in chain.y_avals)
+    start = Reached(kept, jnp.int32(0), arrays.init, ys)
+    reached = walk.advance_and_keep(arrays, start, *map(jnp.int32, table.sweep_rows))
+    reached = walk.advance(arrays, reached, jnp.int32(last))
+    kept = walk.keep(reached, jnp.int32(table.load_slot[last])).kept
+    reached = walk.advance(arrays, reached, jnp.int32(chain.length))
+    return reached.state, reached.ys, kept
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def reverse_sweep(
+    chain: Chain, active: Active, needed: Mask, arrays: Arrays, kept, state_bar, ys_bar
+) -> Arrays:
     """Pull cotangents back through the chain, last node first.
 
     `state_bar` and `ys_bar` hold the active leaves only, and so do the cotangents returned: the
-    sum over all nodes for `consts`, the first state's for `init`, one a node for `xs`.
-    `arrays.init` is not read, for slot 0 holds it.
+    sum over all nodes for `consts`, the first state's for `init`, one a node for `xs`. Of
+    `arrays.init` only the types matter, for slot 0 holds what is needed of it.
     """
     table = chain.table
+    walk = Walk(chain, needed, (True,) * sum(needed))
 
     def node(carry, per_node):
         kept, state_bar, consts_bar = carry
         x, y_bar, k, position, slot, first, last = per_node
         reached = Reached(kept, position, _get(kept, slot), ())
-        reached = _advance_and_keep(chain, arrays, reached, first, last)
-        state = _advance(chain, arrays, reached, k).state
-        node_bar, state_bar, x_bar = _pull(
+        reached = walk.advance_and_keep(arrays, reached, first, last)
+        state = merge(needed, walk.advance(arrays, reached, k).state, arrays.init)
+        node_bar, state_bar, x_bar = pull(
             chain, active, (arrays.consts, state, x), (state_bar, y_bar)
         )
         consts_bar = tuple(map(jnp.add, consts_bar, node_bar))
@@ -86,7 +139,7 @@ def reverse_sweep(chain: Chain, active: Active, arrays: Arrays, kept, state_bar,
     return Arrays(consts_bar, init_bar, xs_bar)
 
 
-def _pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple:
+def pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple:
     """Tape one node and pull cotangents back through it."""
 
     def taped(*picked):
@@ -95,31 +148,6 @@ def _pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple:
 
     _, pullback = jax.vjp(taped, *map(pick, active.inputs, inputs))
     return pullback(bars)
-
-
-def _advance_and_keep(chain: Chain, arrays: Arrays, reached: Reached, first, last) -> Reached:
-    """Follow the store rows [first, last): advance to each row's position and keep its state."""
-    position, slot = map(jnp.asarray, (chain.table.store_position, chain.table.store_slot))
-    if not position.size:
-        return reached
-
-    def row(i, reached):
-        reached = _advance(chain, arrays, reached, position[i])
-        return reached._replace(kept=_put(reached.kept, reached.state, slot[i]))
-
-    return lax.fori_loop(first, last, row, reached)
-
-
-def _advance(chain: Chain, arrays: Arrays, reached: Reached, stop) -> Reached:
-    """Advance to position `stop`. The slots stay outside this loop, or XLA would copy them."""
-
-    def node(k, carry):
-        state, ys = carry
-        state, y = chain.step(arrays.consts, state, _get(arrays.xs, chain.index(k)))
-        return state, _put(ys, y, chain.index(k)) if ys else ys
-
-    state, ys = lax.fori_loop(reached.position, stop, node, (reached.state, reached.ys))
-    return Reached(reached.kept, stop, state, ys)
 
 
 def inexact(leaves: Sequence) -> Mask:
@@ -150,8 +178,13 @@ def _put(stacked: tuple, leaves: tuple, i) -> tuple:
     )
 
 
+def zeros_like(leaf):
+    """Zeros that do not read the leaf, varying over the same mesh axes."""
+    return _empty(1, jax.typeof(leaf))[0]
+
+
 def _empty(length: int, aval):
-    """A stack for one y of every node, varying over the same mesh axes as the y."""
+    """A stack for one leaf of every node, varying over the same mesh axes as the leaf."""
     stack = lax.full((length, *aval.shape), 0, aval.dtype)
     varying = tuple(aval.manual_axis_type.varying)
     return lax.pcast(stack, varying, to="varying") if varying else stack

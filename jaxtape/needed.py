@@ -1,0 +1,41 @@
+"""Which leaves of the state a reverse sweep reads: only these are kept and recomputed."""
+
+import jax
+from jax.interpreters.partial_eval import dce_jaxpr
+
+from .chain import Arrays, Chain, first_node
+from .sweep import Active, Mask, pull, zeros_like
+
+
+def needed_state(chain: Chain, active: Active, arrays: Arrays) -> Mask:
+    """The leaves that the pullback of a node reads, or that recomputing such a leaf reads.
+
+    The smallest set closed under both, found by dead-code elimination on the jaxpr of the pullback
+    and, until nothing is added, on that of the step.
+    """
+    reads_state = slice(len(arrays.consts), len(arrays.consts) + chain.num_state)
+
+    def pull_node(*inputs):
+        state, y = chain.step(*inputs)
+        bars = tuple(
+            tuple(zeros_like(leaf) for leaf, is_active in zip(part, mask, strict=True) if is_active)
+            for part, mask in ((state, active.state), (y, active.ys))
+        )
+        return pull(chain, active, inputs, bars)
+
+    node = arrays._replace(xs=first_node(arrays.xs))
+    pullback = jax.make_jaxpr(pull_node)(*node).jaxpr
+    step = jax.make_jaxpr(chain.step)(*node).jaxpr
+    needed = _read(pullback, [True] * len(pullback.outvars))[reads_state]
+    while True:
+        outputs = [*needed, *[False] * len(chain.y_avals)]
+        recomputing = _read(step, outputs)[reads_state]
+        grown = tuple(a or b for a, b in zip(needed, recomputing, strict=True))
+        if grown == needed:
+            return needed
+        needed = grown
+
+
+def _read(jaxpr, outputs: list[bool]) -> Mask:
+    """Which inputs the selected outputs depend on."""
+    return tuple(dce_jaxpr(jaxpr, outputs)[1])
