@@ -1,0 +1,67 @@
+"""Second derivatives, forward over reverse."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+
+def hvp(f: Callable, primals, tangents) -> tuple:
+    """The Hessian of `f` times a vector, `H(x) v = d/de grad f(x + e v)` at e = 0.
+
+    Forward over reverse, so a scan inside `f` keeps to its schedule; about twice the memory of a gradient.
+
+    - **f**: a function of pytrees that returns a scalar.
+    - **primals**: x, a tuple with one pytree for each argument of `f`.
+    - **tangents**: v, with the structure, shapes and dtypes of `primals`; integer and key leaves are held,
+      and whatever stands there, None included, is ignored.
+
+    Returns H v in the structure of `primals`, with None in the place of the leaves that are held.
+
+    **Errors**: `TypeError` if `primals` or `tangents` is no tuple, or `f` returns no real scalar; `ValueError`
+    if a tangent has not the structure, shape or dtype of its primal.
+    """
+    check_arguments("primals", primals)
+    check_arguments("tangents", tangents)
+    varied, held = partition(primals)
+    tangents = _tangents(varied, primals, tangents)
+    gradient = jax.grad(lambda varied: f(*eqx.combine(varied, held)))
+    return jax.jvp(gradient, (varied,), (tangents,))[1]
+
+
+def check_arguments(name: str, arguments) -> None:
+    """Raise `TypeError` unless `arguments` is a tuple."""
+    if not isinstance(arguments, tuple):
+        raise TypeError(
+            f"{name} is {arguments!r}: give a tuple with one pytree for each argument, ({name},)."
+        )
+
+
+def partition(arguments: tuple) -> tuple[tuple, tuple]:
+    """The leaves that vary, as arrays, and those that are held; None in the place of the others."""
+    varied, held = eqx.partition(arguments, _varies)
+    return jax.tree.map(jnp.asarray, varied), held
+
+
+def _varies(leaf) -> bool:
+    return isinstance(leaf, float | complex) or eqx.is_inexact_array(leaf)
+
+
+def _tangents(varied, primals, tangents):
+    """A tangent for every leaf that varies, checked against it."""
+    try:
+        tangents = jax.tree.map(lambda x, v: v if _varies(x) else None, primals, tangents)
+    except ValueError as error:
+        raise ValueError(f"tangents has not the structure of primals: {error}") from None
+
+    def check(path, x, v):
+        v = jnp.asarray(v, x.dtype) if isinstance(v, float) else jnp.asarray(v)
+        if (v.shape, v.dtype) != (x.shape, x.dtype):
+            raise ValueError(
+                f"tangents{jax.tree_util.keystr(path)} is {v.dtype}{list(v.shape)} and its primal "
+                f"{x.dtype}{list(x.shape)}: give both one shape and dtype."
+            )
+        return v
+
+    return jax.tree_util.tree_map_with_path(check, varied, tangents)
