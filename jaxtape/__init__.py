@@ -4,6 +4,8 @@ from .checks import check_duality as check_duality
 from .checks import check_gradient as check_gradient
 from .loops import scan as scan
 from .schedule import AbstractSchedule as AbstractSchedule
+from .schedule import Periodic as Periodic
+from .schedule import Recursive as Recursive
 from .schedule import Revolve as Revolve
 from .schedule import StoreAll as StoreAll
 from .schedule import advances as advances

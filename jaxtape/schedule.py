@@ -44,10 +44,16 @@ def advances(n: int, s: int) -> int:
 
 def check_slots(slots: int) -> None:
     """Raise `TypeError` unless `slots` is an int, `ValueError` unless it is at least 1."""
-    if isinstance(slots, bool) or not isinstance(slots, int | np.integer):
-        raise TypeError(f"slots is {slots!r}: it fixes the size of a buffer, so give a Python int.")
-    if slots < 1:
-        raise ValueError(f"slots is {slots}: the initial state needs one, so give at least 1.")
+    _check_count("slots", slots, "the initial state needs one")
+
+
+def _check_count(name: str, count: int, why: str) -> None:
+    if isinstance(count, bool) or not isinstance(count, int | np.integer):
+        raise TypeError(
+            f"{name} is {count!r}: it fixes the size of a buffer, so give a Python int."
+        )
+    if count < 1:
+        raise ValueError(f"{name} is {count}: {why}, so give at least 1.")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -117,6 +123,73 @@ class Revolve(AbstractSchedule):
         return _revolve(length, min(self.slots, length)) if length else None
 
 
+@dataclasses.dataclass(frozen=True)
+class Periodic(AbstractSchedule):
+    """Keep every `every`-th state; a block between two of them is recomputed once, its states all kept.
+
+    At most 2 n forward steps and ceil(n / every) + every - 1 slots, fewest at every = sqrt(n).
+
+    **Errors**: `TypeError` unless `every` is an int, `ValueError` unless it is at least 1.
+    """
+
+    every: int
+
+    def __post_init__(self):
+        _check_count("every", self.every, "a block has a node")
+
+    def compile(self, length: int) -> Table | None:
+        """The table, or None for an empty chain."""
+        return _blocks(length, (self.every, 1)) if length else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Recursive(AbstractSchedule):
+    """Blocks within blocks, `levels` deep, each cut into about the `levels`-th root of n parts.
+
+    At most levels n forward steps and about levels n^(1 / levels) slots, as with `jax.checkpoint` around
+    nested loops. `Revolve` with as many slots takes fewer steps.
+
+    **Errors**: `TypeError` unless `levels` is an int, `ValueError` unless it is at least 1.
+    """
+
+    levels: int
+
+    def __post_init__(self):
+        _check_count("levels", self.levels, "nodes are one")
+
+    def compile(self, length: int) -> Table | None:
+        """The table, or None for an empty chain."""
+        parts = max(2, math.ceil(length ** (1.0 / self.levels)))
+        sizes = tuple(parts**level for level in reversed(range(self.levels)))
+        return _blocks(length, sizes) if length else None
+
+
+@functools.lru_cache(maxsize=256)
+def _blocks(length: int, sizes: tuple[int, ...]) -> Table:
+    """Blocks of `sizes[0]` nodes, each cut into blocks of `sizes[1]`, and so on; the last size is 1.
+
+    A slot holds the start of a block. Blocks of one parent have slots of their own, which the next
+    parent's use again; the first of them starts where the parent does and shares its slot. The last
+    node of a block reloads its start and keeps the starts of the blocks inside it, down to itself.
+    """
+    node = np.arange(length)
+    load, slot = np.full(length, -1), np.full(length, -1)
+    rows, slots = [], 0
+    for parent, size in zip((length, *sizes), sizes, strict=False):
+        shared = int(slots > 0)  # the slot of the parent's start
+        within = node % parent // size
+        slot = np.where((slot < 0) & (node % size == 0), slots + within - shared, slot)
+        load = np.where((load < 0) & ((node + 1) % size == 0), node - node % size, load)
+        slots += -(-min(parent, length) // size) - shared
+        last = node[((node + 1) % parent == 0) | (node == length - 1)]
+        count = within[last]
+        part = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + 1
+        position = np.repeat(last - last % parent, count) + part * size
+        rows.append(np.stack([np.repeat(last, count), position, slot[position]]))
+    rows = np.concatenate(rows, axis=1)
+    return _table(np.stack([load, slot[load]]), rows[:, np.lexsort(rows[1::-1])], length, slots)
+
+
 @functools.lru_cache(maxsize=256)
 def _revolve(length: int, slots: int) -> Table:
     """Cut the chain in two again and again, a generation of segments at a time.
@@ -164,7 +237,9 @@ def _table(load: np.ndarray, rows: np.ndarray, length: int, slots: int) -> Table
     first[-1] = last[-1] = 0
     reached = position[-1] if position.size else 0
     spare = int(reached != length - 1)  # the state before the last node is not yet in a slot
-    load[:, -1] = length - 1, slots if spare else slots - 1
+    held = slot[-1] if slot.size else 0
+    load[:, -1] = length - 1, slots if spare else held
+    load = load.astype(np.int32)
     return Table(slots + spare, load[0], load[1], first, last, position, slot, sweep)
 
 

@@ -15,6 +15,8 @@ all_schedules = (
     jt.Revolve(5),
     jt.Revolve(23),
     jt.Revolve(100),
+    jt.Periodic(5),
+    jt.Recursive(3),
 )
 
 

@@ -1,4 +1,4 @@
-"""Revolve's tables against its closed forms and against a list of kept states."""
+"""The tables of schedules against closed forms and against a list of kept states."""
 
 import math
 import time
@@ -44,6 +44,24 @@ def test_a_table_takes_the_fewest_steps(n, slots):
     assert table.slots <= min(slots, n) + 1
 
 
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.integers(1, 400), st.integers(1, 60))
+def test_periodic_recomputes_each_block_once(n, every):
+    table = jt.Periodic(every).compile(n)
+    assert replay(table) == table.count_advances() <= 2 * n
+    assert table.slots <= math.ceil(n / every) + every - 1
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.integers(1, 2000), st.integers(1, 5))
+def test_recursive_takes_a_sweep_a_level(n, levels):
+    table = jt.Recursive(levels).compile(n)
+    assert replay(table) == table.count_advances() <= levels * n
+    parts = max(2, math.ceil(n ** (1 / levels)))
+    assert table.slots <= parts + (levels - 1) * (parts - 1)
+    assert table.count_advances() >= jt.advances(n, table.slots)
+
+
 def test_advances_is_the_optimum_of_the_recursion():
     """t(n, s) = min over m of m + t(n - m, s - 1) + t(m, s): Griewank & Walther 2000, (3)."""
     best = {(1, s): 0 for s in range(1, 8)}
@@ -78,6 +96,14 @@ def test_schedules_are_values():
     assert jt.StoreAll().compile(5) is None
     assert jt.Revolve(3).compile(0) is None
     assert jt.Revolve(3).compile(9) is jt.Revolve(3).compile(9)
+
+
+@pytest.mark.parametrize("schedule", [jt.Periodic, jt.Recursive])
+def test_counts_are_checked(schedule):
+    with pytest.raises(ValueError, match="is 0: .*at least 1"):
+        schedule(0)
+    with pytest.raises(TypeError, match=r"is True: .*Python int"):
+        schedule(True)
 
 
 @pytest.mark.parametrize("slots", [0, -1])
