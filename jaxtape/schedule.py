@@ -4,7 +4,9 @@ import abc
 import dataclasses
 import functools
 import math
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -76,6 +78,7 @@ class Table:
     store_position: np.ndarray
     store_slot: np.ndarray
     sweep_rows: tuple[int, int]
+    checkpoint_dtype: Any = None
 
     def __len__(self) -> int:
         return len(self.load_position)
@@ -94,6 +97,40 @@ class AbstractSchedule(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
+class _Slots(AbstractSchedule):
+    """A schedule that keeps states in slots, at the states' precision or a lower one.
+
+    checkpoint_dtype: of real floating-point leaves in slots, such as `jnp.float32`. Inexact: the reverse
+    sweep then starts from rounded states, so gradients carry that rounding; values do not.
+    """
+
+    checkpoint_dtype: Any = dataclasses.field(default=None, kw_only=True)
+
+    def __post_init__(self):
+        if self.checkpoint_dtype is not None:
+            if not jnp.issubdtype(self.checkpoint_dtype, jnp.floating):
+                raise TypeError(
+                    f"checkpoint_dtype is {self.checkpoint_dtype!r}: give a real floating-point dtype."
+                )
+            object.__setattr__(self, "checkpoint_dtype", jnp.dtype(self.checkpoint_dtype))
+
+    def compile(self, length: int) -> Table | None:
+        """The table, or None for an empty chain."""
+        if not length:
+            return None
+        return _with_dtype(self._table(length), self.checkpoint_dtype)
+
+    @abc.abstractmethod
+    def _table(self, length: int) -> Table:
+        """The table of a chain that is not empty."""
+
+
+@functools.lru_cache(maxsize=256)
+def _with_dtype(table: Table, dtype: Any) -> Table:
+    return table if dtype is None else dataclasses.replace(table, checkpoint_dtype=dtype)
+
+
+@dataclasses.dataclass(frozen=True)
 class StoreAll(AbstractSchedule):
     """Keep what every step's pullback reads: `lax.scan` itself. Fastest, memory grows with n."""
 
@@ -103,7 +140,7 @@ class StoreAll(AbstractSchedule):
 
 
 @dataclasses.dataclass(frozen=True)
-class Revolve(AbstractSchedule):
+class Revolve(_Slots):
     """Keep `slots` states, recompute the others: the fewest steps possible (binomial schedule).
 
     Reversing n nodes takes `advances(n, slots)` forward steps and n taped ones. Besides the slots,
@@ -116,15 +153,15 @@ class Revolve(AbstractSchedule):
     slots: int
 
     def __post_init__(self):
+        super().__post_init__()
         check_slots(self.slots)
 
-    def compile(self, length: int) -> Table | None:
-        """The table, or None for an empty chain."""
-        return _revolve(length, min(self.slots, length)) if length else None
+    def _table(self, length: int) -> Table:
+        return _revolve(length, min(self.slots, length))
 
 
 @dataclasses.dataclass(frozen=True)
-class Periodic(AbstractSchedule):
+class Periodic(_Slots):
     """Keep every `every`-th state; a block between two of them is recomputed once, its states all kept.
 
     At most 2 n forward steps and ceil(n / every) + every - 1 slots, fewest at every = sqrt(n).
@@ -135,15 +172,15 @@ class Periodic(AbstractSchedule):
     every: int
 
     def __post_init__(self):
+        super().__post_init__()
         _check_count("every", self.every, "a block has a node")
 
-    def compile(self, length: int) -> Table | None:
-        """The table, or None for an empty chain."""
-        return _blocks(length, (self.every, 1)) if length else None
+    def _table(self, length: int) -> Table:
+        return _blocks(length, (self.every, 1))
 
 
 @dataclasses.dataclass(frozen=True)
-class Recursive(AbstractSchedule):
+class Recursive(_Slots):
     """Blocks within blocks, `levels` deep, each cut into about the `levels`-th root of n parts.
 
     At most levels n forward steps and about levels n^(1 / levels) slots, as with `jax.checkpoint` around
@@ -155,13 +192,13 @@ class Recursive(AbstractSchedule):
     levels: int
 
     def __post_init__(self):
+        super().__post_init__()
         _check_count("levels", self.levels, "nodes are one")
 
-    def compile(self, length: int) -> Table | None:
-        """The table, or None for an empty chain."""
+    def _table(self, length: int) -> Table:
         parts = max(2, math.ceil(length ** (1.0 / self.levels)))
         sizes = tuple(parts**level for level in reversed(range(self.levels)))
-        return _blocks(length, sizes) if length else None
+        return _blocks(length, sizes)
 
 
 @functools.lru_cache(maxsize=256)

@@ -62,7 +62,9 @@ class Walk:
 
     def keep(self, reached: Reached, slot) -> Reached:
         """Put the state in a slot."""
-        return reached._replace(kept=_put(reached.kept, pick(self.kept, reached.state), slot))
+        leaves = pick(self.kept, reached.state)
+        rounded = tuple(map(_as, leaves, reached.kept))
+        return reached._replace(kept=_put(reached.kept, rounded, slot))
 
     def advance(self, arrays: Arrays, reached: Reached, stop) -> Reached:
         """Advance to position `stop`. The slots stay outside this loop, or XLA would copy them."""
@@ -89,7 +91,8 @@ def first_sweep(chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tupl
     table, last = chain.table, chain.length - 1
     walk = Walk(chain, (True,) * chain.num_state, needed)
     kept = tuple(
-        jnp.broadcast_to(leaf, (table.slots, *leaf.shape)) for leaf in pick(needed, arrays.init)
+        jnp.broadcast_to(_rounded(leaf, table.checkpoint_dtype), (table.slots, *leaf.shape))
+        for leaf in pick(needed, arrays.init)
     )
     ys = tuple(_empty(chain.length, aval) for aval in chain.y_avals)
     start = Reached(kept, jnp.int32(0), arrays.init, ys)
@@ -116,7 +119,8 @@ def reverse_sweep(
     def node(carry, per_node):
         kept, state_bar, consts_bar = carry
         x, y_bar, k, position, slot, first, last = per_node
-        reached = Reached(kept, position, _get(kept, slot), ())
+        loaded = tuple(map(_as, _get(kept, slot), pick(needed, arrays.init)))
+        reached = Reached(kept, position, loaded, ())
         reached = walk.advance_and_keep(arrays, reached, first, last)
         state = merge(needed, walk.advance(arrays, reached, k).state, arrays.init)
         node_bar, state_bar, x_bar = pull(
@@ -165,6 +169,17 @@ def merge(mask: Mask, picked: Sequence, leaves: Sequence) -> tuple:
     replacements = iter(picked)
     return tuple(next(replacements) if chosen else leaf
                  for chosen, leaf in zip(mask, leaves, strict=True))  # fmt: skip
+
+
+def _rounded(leaf, dtype):
+    """A real floating-point leaf at the precision of the slots."""
+    lowers = dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)
+    return leaf.astype(dtype) if lowers else leaf
+
+
+def _as(leaf, like):
+    """A leaf from a slot at its own precision again."""
+    return leaf if leaf.dtype == like.dtype else leaf.astype(like.dtype)
 
 
 def _get(stacked: tuple, i) -> tuple:

@@ -12,7 +12,15 @@ import jaxtape as jt
 import jaxtape.loops
 import jaxtape.reverse_only
 
-from ..helpers_tape import all_schedules, assert_close, mixed_arguments, mixed_loss
+from ..helpers_tape import (
+    all_schedules,
+    assert_close,
+    heston,
+    heston_call,
+    heston_noise,
+    mixed_arguments,
+    mixed_loss,
+)
 
 each_schedule = pytest.mark.parametrize("schedule", all_schedules, ids=str)
 some_schedules = pytest.mark.parametrize("schedule", [jt.StoreAll(), jt.Revolve(3)], ids=str)
@@ -268,3 +276,32 @@ def test_shard_map():
 def test_misuse(error, match, call):
     with pytest.raises(error, match=match):
         call(lambda c, x: (c, x))
+
+
+def test_slots_of_lower_precision_hold_half_and_round_gradients_only():
+    """float32 slots under a float64 chain: the value is untouched, gradients agree to float32."""
+    noise = heston_noise(100, 2048)
+    exact, rounded = (
+        jax.jit(
+            jax.value_and_grad(
+                functools.partial(
+                    heston_call, functools.partial(jt.scan, schedule=schedule), dt=1 / 100
+                )
+            )
+        )
+        for schedule in (jt.Revolve(40), jt.Revolve(40, checkpoint_dtype=jnp.float32))
+    )
+    (value, bars), (same, near) = exact(heston, noise), rounded(heston, noise)
+    assert value == same
+    assert_close(near, bars, rtol=1e-5, atol=1e-6)
+    assert any(a != b for a, b in zip(near, bars, strict=True))
+    spent, saved = (
+        f.lower(heston, noise).compile().memory_analysis().temp_size_in_bytes
+        for f in (exact, rounded)
+    )
+    assert spent - saved > 0.9 * 40 * 2048 * 4
+
+
+def test_slots_are_floating_point():
+    with pytest.raises(TypeError, match=r"checkpoint_dtype is .*int32.*floating-point"):
+        jt.Revolve(3, checkpoint_dtype=jnp.int32)

@@ -100,7 +100,7 @@ def test_schedules_are_values():
 
 @pytest.mark.parametrize("schedule", [jt.Periodic, jt.Recursive])
 def test_counts_are_checked(schedule):
-    with pytest.raises(ValueError, match="is 0: .*at least 1"):
+    with pytest.raises(ValueError, match=r"is 0: .*at least 1"):
         schedule(0)
     with pytest.raises(TypeError, match=r"is True: .*Python int"):
         schedule(True)
