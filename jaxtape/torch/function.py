@@ -111,6 +111,7 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *bars):
+        del ctx, bars
         raise RuntimeError(
             "A gradient of to_torch(fn) was differentiated, and only its first derivative is known: take "
             "the inner derivative in JAX, to_torch(jax.grad(fn)) or to_torch of a function that calls jt.hvp."

@@ -1,0 +1,326 @@
+"""JAX functions inside PyTorch: right derivatives, no wrong ones, and the same as PyTorch's own."""
+
+import contextlib
+import functools
+import io
+import itertools
+import pathlib
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxtape as jt
+
+from ..helpers_tape import Heston, heston, heston_call, heston_noise
+
+torch = pytest.importorskip(
+    "torch", reason="PyTorch is not installed: pip install 'jaxtape[torch]'"
+)
+
+from jaxtape.torch import compare_gradients, to_torch  # noqa: E402
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def exercise_list(monkeypatch):
+    """The example of the docs, as a module."""
+    monkeypatch.syspath_prepend(DOCS / "examples")
+    import exercise_list
+
+    return exercise_list
+
+
+def leaf(*shape, seed=0, **options):
+    draw = np.random.default_rng(seed).uniform(0.5, 1.5, shape)
+    return torch.tensor(draw, requires_grad=True, **options)
+
+
+def chain(x, n, a):
+    """A pytree in and out, an integer of each, a schedule, and random numbers from a key."""
+    key = jax.random.key(n)
+
+    def step(carry, i):
+        state, key = carry
+        key, draw = jax.random.split(key)
+        new = jnp.sin(a * state) + x["w"] * jax.random.normal(draw, state.shape)
+        return (new, key), new[0] * a
+
+    (state, _), ys = jt.scan(step, (x["s"], key), jnp.arange(7), schedule=jt.Revolve(2))
+    return {"state": state, "ys": ys, "count": n + 1, "big": state > 0.0}
+
+
+def chain_arguments():
+    return {"s": leaf(3), "w": leaf(3, seed=1)}, torch.tensor(4), leaf(seed=2)
+
+
+def floats(s, w, a):
+    out = to_torch(chain)({"s": s, "w": w}, torch.tensor(4), a)
+    return out["state"], out["ys"]
+
+
+def test_gradcheck():
+    x, _, a = chain_arguments()
+    assert torch.autograd.gradcheck(floats, (x["s"], x["w"], a))
+    held = x["w"].detach()
+    assert torch.autograd.gradcheck(lambda s: floats(s, held, a.detach()), (x["s"],))
+
+
+def test_values_and_dtypes():
+    x, n, a = chain_arguments()
+    out = to_torch(chain)(x, n, a)
+    expected = chain({k: jnp.asarray(v.detach().numpy()) for k, v in x.items()}, 4, a.item())
+    np.testing.assert_allclose(out["state"].detach(), expected["state"], rtol=1e-12)
+    assert (out["count"].item(), out["big"].dtype) == (5, torch.bool)
+    assert (
+        out["ys"].requires_grad and not out["count"].requires_grad and not out["big"].requires_grad
+    )
+    with torch.no_grad():
+        assert not to_torch(chain)(x, n, a)["ys"].requires_grad
+
+
+def test_only_inputs_that_require_gradients_get_them():
+    x, n, a = chain_arguments()
+    x["w"].requires_grad_(False)
+    to_torch(chain)(x, n, a)["ys"].sum().backward()
+    assert x["w"].grad is None and n.grad is None
+    assert x["s"].grad.shape == (3,) and a.grad.shape == ()
+
+
+def test_one_compilation_a_signature():
+    traced = []
+
+    @to_torch
+    def f(x, y):
+        traced.append(x.shape)
+        return jnp.sin(x) * y
+
+    for seed in range(3):
+        f(leaf(3, seed=seed), leaf(seed=seed)).sum().backward()
+    assert traced == [(3,)]
+    f(leaf(3).detach(), leaf()).sum().backward()
+    f(leaf(2, 3), leaf()).sum().backward()
+    assert len(traced) == 3
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.T,
+        lambda x: x[:, ::2],
+        lambda x: x[1:],
+        lambda x: x[:1].expand(4, 5),
+        lambda x: x[:0],
+    ],
+)
+def test_any_layout(view):
+    x, y = leaf(4, 5), leaf(4, 5)
+    to_torch(lambda x: jnp.sin(x).sum(0))(view(x)).pow(2).sum().backward()
+    view(y).sin().sum(0).pow(2).sum().backward()
+    torch.testing.assert_close(x.grad, y.grad, rtol=1e-12, atol=0.0)
+
+
+def test_tensors_are_not_copied_on_their_way_in(monkeypatch):
+    x = leaf(64, 64)
+    into, found = jnp.from_dlpack, []
+    monkeypatch.setattr(jnp, "from_dlpack", lambda t: found.append(into(t)) or found[-1])
+    to_torch(jnp.sin)(x)
+    assert [array.unsafe_buffer_pointer() for array in found] == [x.data_ptr()]
+
+
+def test_no_two_tensors_share_memory():
+    """Tensors may be written to: outputs and gradients, though equal, are apart."""
+    x, y = leaf(3), leaf(3)
+    a, b = to_torch(lambda x, y: (x, x + y))(x, y)
+    assert a.data_ptr() != x.data_ptr()
+    value = a.detach().clone()
+    b.detach().zero_()
+    torch.testing.assert_close(a.detach(), value)
+    b.sum().backward(retain_graph=True)
+    b.sum().backward()
+    torch.testing.assert_close(x.grad, 2.0 * torch.ones(3, dtype=torch.float64))
+    torch.testing.assert_close(y.grad, x.grad)
+
+
+def test_backward_keeps_the_manners_of_pytorch():
+    x = leaf(3)
+    y = to_torch(jnp.exp)(x)
+    y.sum().backward(retain_graph=True)
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, 2.0 * y.detach())
+    with pytest.raises(RuntimeError, match="second time"):
+        y.sum().backward()
+    z = x * 1.0
+    y = to_torch(jnp.exp)(z)
+    z.zero_()
+    with pytest.raises(RuntimeError, match="inplace"):
+        y.sum().backward()
+
+
+def test_saved_tensor_hooks_see_what_is_kept():
+    seen = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t.shape) or t, lambda t: t):
+        y = to_torch(lambda x: jnp.sum(jnp.sin(x)))(leaf(3))
+    assert torch.Size([3]) in seen
+    y.backward()
+
+
+@pytest.mark.parametrize("other", [lambda x: x**3, lambda x: 0.0 * x])
+def test_a_second_derivative_raises(other):
+    """Even where the cotangent is constant and another term could hide that this one is missing."""
+    x = leaf(3)
+    (g,) = torch.autograd.grad(to_torch(jnp.sin)(x).sum(), x, create_graph=True)
+    torch.testing.assert_close(g.detach(), x.detach().cos())
+    with pytest.raises(RuntimeError, match=r"differentiated.*to_torch\(jax.grad\(fn\)\)"):
+        torch.autograd.grad((g**2 + other(x)).sum(), x)
+    with pytest.raises(RuntimeError, match="differentiated"):
+        g.sum().backward()
+
+
+def test_second_derivatives_are_taken_in_jax():
+    x = leaf(3)
+    g = to_torch(jax.grad(lambda x: jnp.sum(jnp.sin(x))))
+    assert torch.autograd.gradcheck(g, (x,))
+    h = to_torch(lambda x, v: jt.hvp(lambda x: jnp.sum(jnp.sin(x)), (x,), (v,))[0])
+    torch.testing.assert_close(h(x, torch.ones_like(x)), -x.sin())
+
+
+def test_float32():
+    x = leaf(5, dtype=torch.float32)
+    y = to_torch(lambda x: jnp.sum(jnp.exp(x)))(x)
+    y.backward()
+    assert y.dtype == x.grad.dtype == torch.float32
+    torch.testing.assert_close(x.grad, x.detach().exp())
+
+
+def test_arguments_are_checked():
+    f = to_torch(lambda x: x["a"] * 2)
+    with pytest.raises(TypeError, match=r"args\[0\]\['a'\] is 3.0: give a tensor"):
+        f({"a": 3.0})
+    with pytest.raises(TypeError, match=r"args\[0\]\['a'\] is complex128: convert"):
+        f({"a": torch.ones(2, dtype=torch.complex128)})
+    with pytest.raises(TypeError, match=r"output\[0\] is complex128: convert"):
+        to_torch(lambda x: (jax.lax.complex(x, x),))(leaf(2))
+    with pytest.raises(TypeError, match="incompatible shapes"):
+        to_torch(jnp.add)(leaf(2), leaf(3))
+    with jax.enable_x64(False):
+        for tensor in (leaf(2), torch.arange(3)):
+            with pytest.raises(TypeError, match=r"64 and JAX would round it to .*jax_enable_x64"):
+                f({"a": tensor})
+
+
+def test_jaxtape_does_not_import_pytorch():
+    code = "import sys, jaxtape; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_pytorch_the_remedy_is_named():
+    code = "import sys; sys.modules['torch'] = None; import jaxtape.torch"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "jaxtape.torch needs PyTorch: pip install 'jaxtape[torch]'" in found.stderr
+
+
+def torch_heston_call(p, noise, dt):
+    """`heston_call`, in plain PyTorch."""
+    x = torch.zeros(noise.shape[-1], dtype=noise.dtype)
+    v = p.initial_variance.expand(noise.shape[-1])
+    for z in noise:
+        v_plus = torch.clamp(v, min=0.0)
+        root = torch.sqrt((v_plus + 1e-12) * dt)
+        other = p.correlation * z[0] + torch.sqrt(1.0 - p.correlation**2) * z[1]
+        x = x + (p.rate - 0.5 * v_plus) * dt + root * other
+        v = v + p.mean_reversion * (p.long_run_variance - v_plus) * dt + p.vol_of_vol * root * z[0]
+    return torch.clamp(torch.exp(x) - 1.0, min=0.0).mean()
+
+
+def check(table):
+    print(table)
+    assert table.value_difference <= 1e-12
+    assert table.max_relative_difference <= 1e-10
+
+
+def test_gradients_of_heston_monte_carlo_agree():
+    n, scan = 50, functools.partial(jt.scan, schedule=jt.Revolve(5))
+    table = compare_gradients(
+        lambda p, noise: heston_call(scan, p, noise, 1 / n),
+        lambda p, noise: torch_heston_call(p, noise, 1 / n),
+        (heston, heston_noise(n, 512)),
+    )
+    check(table)
+    assert [row.name for row in table.rows[:2]] == ["inputs[0].rate", "inputs[0].initial_variance"]
+    assert table.rows[-1].shape == (n, 2, 512)
+    assert Heston._fields[-1] in str(table)
+
+
+def test_gradients_of_a_network_agree():
+    rng, sizes = np.random.default_rng(0), (4, 16, 16, 2)
+    weights = [
+        {"w": rng.standard_normal((n, m)) / np.sqrt(n), "b": rng.standard_normal(m)}
+        for n, m in itertools.pairwise(sizes)
+    ]
+
+    def network(tanh, weights, x):
+        for layer in weights[:-1]:
+            x = tanh(x @ layer["w"] + layer["b"][None])
+        return x @ weights[-1]["w"] + weights[-1]["b"][None]
+
+    nets = (functools.partial(network, tanh) for tanh in (jnp.tanh, torch.tanh))
+    check(compare_gradients(*nets, (weights, rng.standard_normal((32, 4)))))
+
+
+@pytest.mark.parametrize("schedule", [jt.StoreAll(), jt.Revolve(3)], ids=str)
+def test_gradients_of_a_bermudan_recursion_agree(exercise_list, schedule):
+    inputs, dates = exercise_list.make_inputs()
+    table = compare_gradients(
+        lambda *x: exercise_list.by_tape(*x, dates, 0.2, schedule),
+        lambda *x: exercise_list.by_list(*x, dates, 0.2),
+        inputs,
+    )
+    check(table)
+    assert table.max_relative_difference <= 1e-12
+    assert [row.shape for row in table.rows] == [(1000,), (12,), (12, 1000)]
+
+
+def test_differences_are_seen():
+    x = np.ones(3), 2.0, 7
+    table = compare_gradients(
+        lambda x, y, n: (x * y, jnp.asarray(n)), lambda x, y, n: (x * y + 1e-3 * x.sin(), n), x
+    )
+    assert [row.name for row in table.rows] == ["inputs[0]", "inputs[1]"]
+    np.testing.assert_allclose(table.value_difference, 1e-3 * np.sin(1.0))
+    assert table.rows[0].max_difference > 1e-5 and table.rows[1].max_difference < 1e-15
+    nan = compare_gradients(lambda x: jnp.sqrt(x - 1.0) * 0.0, lambda x: x * 0.0, (1.0,))
+    assert np.isnan(nan.max_relative_difference)
+    unused = compare_gradients(lambda x, y: x * 1.0, lambda x, y: x * 1.0, (1.0, 2.0))
+    assert unused.rows[1].largest == unused.max_relative_difference == 0.0
+
+
+def test_comparisons_that_cannot_be_made_say_why():
+    with pytest.raises(TypeError, match=r"inputs is .*: give a tuple"):
+        compare_gradients(jnp.sin, torch.sin, np.ones(2))
+    with pytest.raises(ValueError, match="no float leaf"):
+        compare_gradients(jnp.negative, torch.negative, (3,))
+    with pytest.raises(
+        ValueError, match=r"\['float64\[2\]'\] in JAX and \['float64\[\]'\] in PyTorch"
+    ):
+        compare_gradients(jnp.sin, torch.sum, (np.ones(2),))
+
+
+def test_the_page_quotes_the_example_and_prints_what_it_says(exercise_list, monkeypatch):
+    blocks = re.findall(
+        r"```(?:python|text)\n(.*?)```", (DOCS / "pytorch.md").read_text(), re.DOTALL
+    )
+    source = pathlib.Path(exercise_list.__file__).read_text()
+    assert blocks[0] in source and blocks[1] in source
+    names, printed = {}, io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(blocks[2], names)
+    assert printed.getvalue() == blocks[3]
+    with contextlib.redirect_stdout(io.StringIO()):
+        for block in blocks[4:6]:
+            exec(block, names)
