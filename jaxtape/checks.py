@@ -60,7 +60,7 @@ def check_gradient(
 
     **Errors**: `AssertionError` names the leaf, the direction and both numbers if they disagree or are not
     finite; `TypeError` if a float leaf is not float64 or `f` returns no real scalar; `ValueError` if there is
-    nothing to vary.
+    nothing to vary or no direction.
     """
     varied, held = _partition("args", args)
     paths, leaves = zip(*jax.tree_util.tree_leaves_with_path(varied), strict=True)
@@ -106,10 +106,11 @@ def check_duality(
 
     **Errors**: `AssertionError` names the direction and both numbers if they disagree or are not finite;
     `TypeError` if `primals` is no tuple or a float leaf is not float64; `ValueError` if there is nothing to
-    vary.
+    vary or no direction.
     """
     check_arguments("primals", primals)
     varied, held = _partition("primals", primals)
+    key = jax.random.key(0) if key is None else key
 
     def floats(varied):
         return eqx.filter(f(*eqx.combine(varied, held)), eqx.is_inexact_array)
@@ -127,7 +128,6 @@ def check_duality(
             forward, terms, reverse, more = map(float, pair(jax.random.fold_in(key, number)))
             yield f"direction {number}", forward, reverse, rtol * max(terms, more)
 
-    key = jax.random.key(0) if key is None else key
     return _agreement(rows()).check(
         "Duality in {}: forward mode gives <w, J v> = {:.15g} and reverse mode <J' w, v> = {:.15g}, "
         "further apart than {:.1e}: mend the rule of one of the modes (a custom transpose, a "
@@ -166,5 +166,8 @@ def _inner(a, b):
 
 
 def _agreement(rows: Iterable[tuple]) -> Agreement:
+    rows = list(rows)
+    if not rows:
+        raise ValueError("directions is less than 1, so nothing was compared: give at least 1.")
     names, *numbers = zip(*rows, strict=True)
     return Agreement(names, *map(np.array, numbers))

@@ -123,6 +123,8 @@ def test_checks_ask_for_float64():
         jt.check_duality(jnp.sin, (single,))
     with pytest.raises(TypeError, match=r"primals is .*: give a tuple"):
         jt.check_duality(jnp.sin, jnp.ones(2))
+    with pytest.raises(ValueError, match="directions is less than 1"):
+        jt.check_gradient(jnp.sum, jnp.ones(2), directions=0)
     with pytest.raises(ValueError, match="args has no float leaf"):
         jt.check_gradient(lambda n: n * 1.0, 3)
     with pytest.raises(TypeError, match="scalar"):
