@@ -10,7 +10,7 @@ import jax.core
 import jax.numpy as jnp
 from jax import lax
 
-from .schedule import Table
+from .schedule import Blocks, Table
 
 
 class Arrays(NamedTuple):
@@ -31,8 +31,9 @@ class Chain:
 
     jaxpr: Any
     num_state: int
-    table: Table
+    table: Table | Blocks
     reverse: bool
+    condition: "Condition | None" = None
 
     @property
     def length(self) -> int:
@@ -50,6 +51,10 @@ class Chain:
         out = jax.core.eval_jaxpr(self.jaxpr, consts[:n], *consts[n:], *state, *x)
         return tuple(out[: self.num_state]), tuple(out[self.num_state :])
 
+    def goes_on(self, consts: tuple, state: tuple):
+        """Whether a chain with a condition takes another step."""
+        return self.condition.holds(consts, state)
+
     def index(self, k):
         """Where node k reads `xs` and writes `ys`."""
         return self.length - 1 - k if self.reverse else k
@@ -65,12 +70,42 @@ class Chain:
         return dataclasses.replace(self, jaxpr=jaxpr, num_state=len(arrays.init))
 
 
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """A predicate of a chain's first shared values and of its first state leaves, as a jaxpr."""
+
+    jaxpr: Any
+    num_consts: int
+    num_state: int
+
+    @classmethod
+    def of(cls, holds: Callable, consts: tuple, state: tuple) -> "Condition":
+        """The condition `holds(consts, state)`."""
+        jaxpr = jax.make_jaxpr(holds)(consts, state)
+        return cls(jaxpr.jaxpr, len(consts), len(state))
+
+    def holds(self, consts: tuple, state: tuple):
+        """Whether it is true of these values."""
+        inputs = *consts[: self.num_consts], *state[: self.num_state]
+        return jax.core.eval_jaxpr(self.jaxpr, (), *inputs)[0]
+
+
+def with_condition(chain: Chain, arrays: Arrays, cond) -> tuple[Chain, Arrays]:
+    """The chain that goes on while `cond`, a closed jaxpr of the state, holds; it shares what that reads."""
+    n = len(arrays.consts)
+    arrays = arrays._replace(consts=(*arrays.consts, *cond.consts))
+    derived = chain.derive(lambda consts, state, x: chain.step(consts[:n], state, x), arrays)
+    holds = lambda consts, state: jax.core.eval_jaxpr(cond.jaxpr, consts[n:], *state)[0]  # noqa: E731
+    condition = Condition.of(holds, arrays.consts, arrays.init)
+    return dataclasses.replace(derived, condition=condition), arrays
+
+
 def first_node(xs):
     """The types of one node's part of `xs`."""
     return jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
 
 
-def trace(f: Callable, init, xs, table: Table, reverse: bool):
+def trace(f: Callable, init, xs, table: Table | Blocks, reverse: bool):
     """Trace `f(carry, x) -> (carry, y)` into a chain.
 
     Returns the chain, its arrays, and the tree structures of the carry and of y.

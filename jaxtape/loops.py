@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .chain import trace
-from .schedule import AbstractSchedule, StoreAll
+from .chain import trace, with_condition
+from .schedule import AbstractSchedule, StoreAll, blocks_for, check_count, two_levels
 
 try:
     from .rule import run
@@ -59,6 +59,45 @@ def scan(
     out: Any = run(chain, arrays)
     carry, ys = out
     return jax.tree.unflatten(carry_tree, carry), jax.tree.unflatten(y_tree, ys)
+
+
+def while_loop(
+    cond: Callable[[Any], Any],
+    body: Callable[[Any], Any],
+    init: Any,
+    max_steps: int,
+    *,
+    slots: int | None = None,
+) -> Any:
+    """`jax.lax.while_loop` that stops after `max_steps` at the latest, with a gradient.
+
+    `state[k+1] = body(state[k])` while `cond(state[k])` holds and k < max_steps. Returns the last
+    state. Work is proportional to the steps that are taken: each is advanced at most as often as
+    there are levels of blocks, as few as the slots allow, and taped once.
+
+    - **cond**: state -> a boolean scalar. It is not differentiated.
+    - **body**: state -> state, of the same structure, shapes and dtypes.
+    - **init**: the first state, any pytree of arrays.
+    - **max_steps**: a Python int.
+    - **slots**: how many states may be kept; None takes the two levels that need about
+      2 sqrt(max_steps).
+
+    Both modes, and second derivatives forward over reverse. In a batch (`jax.vmap`) the loop goes on
+    until the last of the batch has stopped; those that have stopped stand still.
+
+    **Errors**: `TypeError` if `cond` returns no boolean scalar, or `body` changes the state's
+    structure, shapes or dtypes; `ValueError` if `max_steps` is below 1 or `slots` are too few.
+    """
+    check_count("max_steps", max_steps, "a loop may take a step")
+    blocks = two_levels(max_steps) if slots is None else blocks_for(max_steps, slots)
+    chain, arrays, tree, _ = trace(lambda state, _: (body(state), None), init, (), blocks, False)
+    shape = jax.eval_shape(cond, jax.tree.unflatten(tree, arrays.init))
+    if jax.tree.leaves(shape) != [jax.ShapeDtypeStruct((), jnp.bool_)]:
+        raise TypeError(f"cond returns {shape}: return one boolean scalar.")
+    closed = jax.make_jaxpr(cond)(jax.tree.unflatten(tree, arrays.init))
+    chain, arrays = with_condition(chain, arrays, closed)
+    (state, _) = run(chain, arrays)
+    return jax.tree.unflatten(tree, state)
 
 
 def _common_length(xs, length: int | None) -> int:

@@ -7,19 +7,19 @@ import numpy as np
 
 from .chain import Arrays, Chain
 from .needed import needed_state
-from .sweep import Active, first_sweep, inexact, merge, pick, reverse_sweep
+from .open_sweep import Sweeps
+from .sweep import Active, inexact, merge, pick
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
     """The chain's last state and ys, differentiated in reverse mode as its schedule says."""
-    return chain.scan(*arrays)
+    return Sweeps.of(chain).run(*arrays)
 
 
 def _forward(chain: Chain, arrays: Arrays):
-    state, ys, kept = first_sweep(
-        chain, needed_state(chain, _active(chain, arrays), arrays), arrays
-    )
+    needed = needed_state(chain, _active(chain, arrays), arrays)
+    state, ys, kept = Sweeps.of(chain).first(chain, needed, arrays)
     return (state, ys), (arrays, kept)
 
 
@@ -28,7 +28,7 @@ def _backward(chain: Chain, saved: tuple, bars: tuple):
     active = _active(chain, arrays)
     needed = needed_state(chain, active, arrays)
     bars = pick(active.state, state_bar), pick(active.ys, ys_bar)
-    out = reverse_sweep(chain, active, needed, arrays, kept, *bars)
+    out = Sweeps.of(chain).reverse(chain, active, needed, arrays, kept, *bars)
     nothing = jax.tree.map(lambda a: np.zeros(a.shape, jax.dtypes.float0), arrays)
     return (Arrays(*map(merge, active.inputs, out, nothing)),)
 

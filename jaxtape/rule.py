@@ -7,6 +7,7 @@ schedule also holds where JAX takes forward mode first and transposes it (`jax.c
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from operator import or_
 from typing import Any
@@ -15,9 +16,10 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.hijax import VJPHiPrimitive, Zero, instantiate_zeros
 
-from .chain import Arrays, Chain
+from .chain import Arrays, Chain, Condition
 from .needed import needed_state
-from .sweep import Active, Mask, first_sweep, inexact, merge, pick, reverse_sweep
+from .open_sweep import Sweeps
+from .sweep import Active, Mask, inexact, merge, pick
 
 
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
@@ -32,19 +34,19 @@ class Sweep(VJPHiPrimitive):
 
     def __init__(self, chain: Chain, arrays: Arrays):
         self.in_avals = _avals(tuple(arrays))
-        self.out_aval = _out_avals(chain.scan, *arrays)
+        self.out_aval = _out_avals(Sweeps.of(chain).run, *arrays)
         self.params = {"chain": chain}
         self.effects = chain.jaxpr.effects
         super().__init__()
 
     def expand(self, *arrays):
-        return self.chain.scan(*arrays)
+        return Sweeps.of(self.chain).run(*arrays)
 
     def vjp_fwd(self, nonzeros, /, *arrays):
         arrays = Arrays(*arrays)
         active = self._active(nonzeros)
         needed = needed_state(self.chain, active, arrays)
-        state, ys, kept = first_sweep(self.chain, needed, arrays)
+        state, ys, kept = Sweeps.of(self.chain).first(self.chain, needed, arrays)
         return (state, ys), (arrays, kept, _Static((active, needed)))
 
     def vjp_bwd_retval(self, saved, bars, /):
@@ -54,7 +56,8 @@ class Sweep(VJPHiPrimitive):
         in_use = tuple(not _is_zero(bar) for bar in ys_bar)
         active = active._replace(ys=tuple(a and b for a, b in zip(active.ys, in_use, strict=True)))
         bars = _instantiate((pick(active.state, state_bar), pick(active.ys, ys_bar)))
-        out = reverse_sweep(self.chain, active, needed, arrays, kept, *bars)
+        reverse = Sweeps.of(self.chain).reverse
+        out = reverse(self.chain, active, needed, arrays, kept, *bars)
         return tuple(map(merge, active.inputs, out, _zero_cotangents(self.in_avals)))
 
     def jvp(self, arrays, tangents):
@@ -102,14 +105,15 @@ class Tangent(VJPHiPrimitive):
 
     def expand(self, arrays, dots):
         dual, arrays = self._dual(arrays, dots)
-        return self._dots(dual.scan(*arrays))
+        return self._dots(Sweeps.of(dual).run(*arrays))
 
     def transpose(self, bars, arrays, accumulators):
         arrays = Arrays(*arrays)
         needed = needed_state(self.chain, self.active, arrays)
-        *_, kept = first_sweep(self.chain, needed, arrays)
+        sweeps = Sweeps.of(self.chain)
+        *_, kept = sweeps.first(self.chain, needed, arrays)
         bars = _instantiate(bars)
-        out = reverse_sweep(self.chain, self.active, needed, arrays, kept, *bars)
+        out = sweeps.reverse(self.chain, self.active, needed, arrays, kept, *bars)
         for accumulator, bar in zip(
             jax.tree.leaves(accumulators), jax.tree.leaves(tuple(out)), strict=True
         ):
@@ -187,14 +191,33 @@ def _batch(chain: Chain, axis, arrays: tuple, dims: tuple, force: Active | None 
     batched[1] = (True,) * len(batched[1])
     moved = map(merge, batched, _move(arrays, dims, batched, axis.size), arrays)
     arrays = Arrays(*moved)
-    step = jax.vmap(
-        chain.step,
-        in_axes=tuple(tuple(0 if b else None for b in part) for part in batched),
+    axes = tuple(tuple(0 if b else None for b in part) for part in batched)
+    over_batch = functools.partial(
+        jax.vmap,
         axis_size=axis.size,
         axis_name=axis.name,
         spmd_axis_name=axis.spmd_name or axis.explicit_mesh_axis,
     )
-    return chain.derive(step, arrays), arrays
+    if chain.condition is None:
+        return chain.derive(over_batch(chain.step, in_axes=axes), arrays), arrays
+    goes_on = over_batch(chain.goes_on, in_axes=axes[:2])
+    any_goes_on = lambda consts, state: jnp.any(goes_on(consts, state))  # noqa: E731
+    chain = dataclasses.replace(
+        chain.derive(over_batch(_guarded(chain), in_axes=axes), arrays),
+        condition=Condition.of(any_goes_on, arrays.consts, arrays.init),
+    )
+    return chain, arrays
+
+
+def _guarded(chain: Chain) -> Callable:
+    """The step where the chain goes on, and none where it has stopped and others of a batch have not."""
+
+    def step(consts, state, x):
+        moved, y = chain.step(consts, state, x)
+        goes_on = chain.goes_on(consts, state)
+        return tuple(jnp.where(goes_on, new, old) for new, old in zip(moved, state, strict=True)), y
+
+    return step
 
 
 def _move(parts: tuple, dims: tuple, masks: list, size: int) -> tuple:

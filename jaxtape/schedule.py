@@ -46,10 +46,11 @@ def advances(n: int, s: int) -> int:
 
 def check_slots(slots: int) -> None:
     """Raise `TypeError` unless `slots` is an int, `ValueError` unless it is at least 1."""
-    _check_count("slots", slots, "the initial state needs one")
+    check_count("slots", slots, "the initial state needs one")
 
 
-def _check_count(name: str, count: int, why: str) -> None:
+def check_count(name: str, count: int, why: str) -> None:
+    """Raise `TypeError` unless `count` is an int, `ValueError` unless it is at least 1."""
     if isinstance(count, bool) or not isinstance(count, int | np.integer):
         raise TypeError(
             f"{name} is {count!r}: it fixes the size of a buffer, so give a Python int."
@@ -173,7 +174,7 @@ class Periodic(_Slots):
 
     def __post_init__(self):
         super().__post_init__()
-        _check_count("every", self.every, "a block has a node")
+        check_count("every", self.every, "a block has a node")
 
     def _table(self, length: int) -> Table:
         return _blocks(length, (self.every, 1))
@@ -193,38 +194,90 @@ class Recursive(_Slots):
 
     def __post_init__(self):
         super().__post_init__()
-        _check_count("levels", self.levels, "nodes are one")
+        check_count("levels", self.levels, "nodes are one")
 
     def _table(self, length: int) -> Table:
-        parts = max(2, math.ceil(length ** (1.0 / self.levels)))
-        sizes = tuple(parts**level for level in reversed(range(self.levels)))
-        return _blocks(length, sizes)
+        return _blocks(length, _equal_sizes(length, self.levels))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Blocks:
+    """Blocks within blocks, for chains of up to `len(slot)` nodes.
+
+    The state at position p is kept in `slot[p]`; the last node k of a block finds the start of the
+    outermost block that ends there at `load_position[k]`. Blocks of one parent have slots of their
+    own, which the next parent's use again; the first of them starts where the parent does.
+    """
+
+    slots: int
+    slot: np.ndarray
+    load_position: np.ndarray
+    checkpoint_dtype: Any = None
+
+    def __len__(self) -> int:
+        return len(self.slot)
+
+    @classmethod
+    def of(cls, length: int, sizes: tuple[int, ...]) -> "Blocks":
+        """Blocks of `sizes[0]` nodes, each cut into blocks of `sizes[1]`, and so on down to 1."""
+        node = np.arange(length)
+        start, slot, slots = np.full(length, -1), np.full(length, -1), 0
+        for parent, size in zip((length, *sizes), sizes, strict=False):
+            shared = int(slots > 0)  # the slot of the parent's start
+            within = node % parent // size
+            slot = np.where((slot < 0) & (node % size == 0), slots + within - shared, slot)
+            start = np.where((start < 0) & ((node + 1) % size == 0), node - node % size, start)
+            slots += -(-min(parent, length) // size) - shared
+        return cls(slots, slot.astype(np.int32), start.astype(np.int32))
+
+
+def blocks_for(length: int, slots: int) -> Blocks:
+    """The fewest levels of blocks that `slots` slots hold.
+
+    **Errors**: `ValueError` if there are none: halving needs about log2(length) + 1 slots.
+    """
+    for levels in range(1, max(2, length.bit_length() + 1)):
+        blocks = _levels(length, levels)
+        if blocks.slots <= slots:
+            return blocks
+    raise ValueError(
+        f"{slots} slots do not hold a loop of up to {length} steps, whatever its blocks: give at "
+        f"least {blocks.slots}, or fewer max_steps."
+    )
+
+
+def two_levels(length: int) -> Blocks:
+    """About sqrt(n) blocks of as many nodes."""
+    return _levels(length, 2)
+
+
+@functools.lru_cache(maxsize=256)
+def _levels(length: int, levels: int) -> Blocks:
+    return Blocks.of(length, _equal_sizes(length, levels))
+
+
+def _equal_sizes(length: int, levels: int) -> tuple[int, ...]:
+    """Sizes that cut each block into about the `levels`-th root of n parts."""
+    parts = max(2, math.ceil(length ** (1.0 / levels)))
+    return tuple(parts**level for level in reversed(range(levels)))
 
 
 @functools.lru_cache(maxsize=256)
 def _blocks(length: int, sizes: tuple[int, ...]) -> Table:
-    """Blocks of `sizes[0]` nodes, each cut into blocks of `sizes[1]`, and so on; the last size is 1.
+    """The table of blocks within blocks.
 
-    A slot holds the start of a block. Blocks of one parent have slots of their own, which the next
-    parent's use again; the first of them starts where the parent does and shares its slot. The last
-    node of a block reloads its start and keeps the starts of the blocks inside it, down to itself.
+    The last node of a block keeps the starts of the blocks inside it, down to its own state.
     """
-    node = np.arange(length)
-    load, slot = np.full(length, -1), np.full(length, -1)
-    rows, slots = [], 0
+    blocks, node, rows = Blocks.of(length, sizes), np.arange(length), []
     for parent, size in zip((length, *sizes), sizes, strict=False):
-        shared = int(slots > 0)  # the slot of the parent's start
-        within = node % parent // size
-        slot = np.where((slot < 0) & (node % size == 0), slots + within - shared, slot)
-        load = np.where((load < 0) & ((node + 1) % size == 0), node - node % size, load)
-        slots += -(-min(parent, length) // size) - shared
         last = node[((node + 1) % parent == 0) | (node == length - 1)]
-        count = within[last]
+        count = last % parent // size
         part = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + 1
         position = np.repeat(last - last % parent, count) + part * size
-        rows.append(np.stack([np.repeat(last, count), position, slot[position]]))
+        rows.append(np.stack([np.repeat(last, count), position, blocks.slot[position]]))
     rows = np.concatenate(rows, axis=1)
-    return _table(np.stack([load, slot[load]]), rows[:, np.lexsort(rows[1::-1])], length, slots)
+    load = np.stack([blocks.load_position, blocks.slot[blocks.load_position]])
+    return _table(load, rows[:, np.lexsort(rows[1::-1])], length, blocks.slots)
 
 
 @functools.lru_cache(maxsize=256)
@@ -276,7 +329,6 @@ def _table(load: np.ndarray, rows: np.ndarray, length: int, slots: int) -> Table
     spare = int(reached != length - 1)  # the state before the last node is not yet in a slot
     held = slot[-1] if slot.size else 0
     load[:, -1] = length - 1, slots if spare else held
-    load = load.astype(np.int32)
     return Table(slots + spare, load[0], load[1], first, last, position, slot, sweep)
 
 

@@ -81,6 +81,24 @@ class Walk:
         state, ys = lax.fori_loop(reached.position, stop, node, (reached.state, reached.ys))
         return Reached(reached.kept, stop, state, ys)
 
+    def whole(self, arrays: Arrays, reached: Reached) -> tuple:
+        """The state with every leaf; one that is not carried is any value."""
+        return merge(self.carried, reached.state, arrays.init)
+
+
+def empty_slots(chain: Chain, needed: Mask, arrays: Arrays) -> tuple:
+    """Room for the needed leaves of every state that is kept; each slot holds the first one."""
+    table = chain.table
+    return tuple(
+        jnp.broadcast_to(_rounded(leaf, table.checkpoint_dtype), (table.slots, *leaf.shape))
+        for leaf in pick(needed, arrays.init)
+    )
+
+
+def load(needed: Mask, arrays: Arrays, kept: tuple, slot) -> tuple:
+    """The needed leaves of the state in a slot."""
+    return tuple(map(_as, _get(kept, slot), pick(needed, arrays.init)))
+
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def first_sweep(chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tuple, tuple]:
@@ -90,10 +108,7 @@ def first_sweep(chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tupl
     """
     table, last = chain.table, chain.length - 1
     walk = Walk(chain, (True,) * chain.num_state, needed)
-    kept = tuple(
-        jnp.broadcast_to(_rounded(leaf, table.checkpoint_dtype), (table.slots, *leaf.shape))
-        for leaf in pick(needed, arrays.init)
-    )
+    kept = empty_slots(chain, needed, arrays)
     ys = tuple(_empty(chain.length, aval) for aval in chain.y_avals)
     start = Reached(kept, jnp.int32(0), arrays.init, ys)
     reached = walk.advance_and_keep(arrays, start, *map(jnp.int32, table.sweep_rows))
@@ -119,10 +134,9 @@ def reverse_sweep(
     def node(carry, per_node):
         kept, state_bar, consts_bar = carry
         x, y_bar, k, position, slot, first, last = per_node
-        loaded = tuple(map(_as, _get(kept, slot), pick(needed, arrays.init)))
-        reached = Reached(kept, position, loaded, ())
+        reached = Reached(kept, position, load(needed, arrays, kept, slot), ())
         reached = walk.advance_and_keep(arrays, reached, first, last)
-        state = merge(needed, walk.advance(arrays, reached, k).state, arrays.init)
+        state = walk.whole(arrays, walk.advance(arrays, reached, k))
         node_bar, state_bar, x_bar = pull(
             chain, active, (arrays.consts, state, x), (state_bar, y_bar)
         )

@@ -1,0 +1,107 @@
+"""The sweeps of a chain of unknown length: it stops when its condition fails, or at its capacity.
+
+Blocks within blocks need no table that knows the end. Every state is kept where its position says,
+over that of an earlier block, so that wherever the chain stops, the slots hold the starts of the
+outermost blocks, of the blocks inside the last of these, and so on down to the last state.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .chain import Arrays, Chain
+from .sweep import (
+    Active,
+    Mask,
+    Reached,
+    Walk,
+    empty_slots,
+    first_sweep,
+    load,
+    pick,
+    pull,
+    reverse_sweep,
+)
+
+
+def run_open(chain: Chain, consts: tuple, init: tuple, xs: tuple) -> tuple[tuple, tuple]:
+    """The last state; there are no ys."""
+    del xs
+
+    def node(carry):
+        k, state = carry
+        return k + 1, chain.step(consts, state, ())[0]
+
+    goes_on = lambda carry: (carry[0] < chain.length) & chain.goes_on(consts, carry[1])  # noqa: E731
+    return lax.while_loop(goes_on, node, (jnp.int32(0), init))[1], ()
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def open_first_sweep(chain: Chain, needed: Mask, arrays: Arrays):
+    """Run the chain once: the last state, no ys, and the slots with the number of steps taken."""
+    walk, slot = Walk(chain, (True,) * chain.num_state, needed), jnp.asarray(chain.table.slot)
+
+    def node(reached):
+        k = reached.position
+        return walk.advance(arrays, walk.keep(reached, slot[k]), k + 1)
+
+    def goes_on(reached):
+        more = chain.goes_on(arrays.consts, reached.state)
+        return (reached.position < chain.length) & more
+
+    start = Reached(empty_slots(chain, needed, arrays), jnp.int32(0), arrays.init, ())
+    reached = lax.while_loop(goes_on, node, start)
+    return reached.state, (), (reached.kept, reached.position)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def open_reverse_sweep(
+    chain: Chain, active: Active, needed: Mask, arrays: Arrays, kept, state_bar, ys_bar
+) -> Arrays:
+    """Pull cotangents back through the steps that were taken, the last first.
+
+    The last node of a block finds the block's start in its slot, and keeps what is inside it again.
+    """
+    del ys_bar
+    kept, length = kept
+    walk = Walk(chain, needed, (True,) * sum(needed))
+    slot, block_start = jnp.asarray(chain.table.slot), jnp.asarray(chain.table.load_position)
+
+    def node(i, carry):
+        kept, state_bar, consts_bar = carry
+        k = length - 1 - i
+        start = jnp.where(i == 0, k, block_start[k])  # the first sweep went on from inside
+        reached = Reached(kept, start, load(needed, arrays, kept, slot[start]), ())
+
+        def onward(position, reached):
+            return walk.keep(walk.advance(arrays, reached, position + 1), slot[position + 1])
+
+        reached = lax.fori_loop(start, k, onward, reached)
+        state = walk.whole(arrays, reached)
+        bars = pull(chain, active, (arrays.consts, state, ()), (state_bar, ()))
+        node_bar, state_bar, _ = bars
+        return reached.kept, state_bar, tuple(map(jnp.add, consts_bar, node_bar))
+
+    consts_bar = tuple(map(jnp.zeros_like, pick(active.consts, arrays.consts)))
+    carry = kept, state_bar, consts_bar
+    _, init_bar, consts_bar = lax.fori_loop(0, length, node, carry)
+    return Arrays(consts_bar, init_bar, ())
+
+
+class Sweeps(NamedTuple):
+    """How a chain is run, run while keeping states, and reversed."""
+
+    run: Callable
+    first: Callable
+    reverse: Callable
+
+    @classmethod
+    def of(cls, chain: Chain) -> "Sweeps":
+        """By a table if the length is known, by blocks if a condition ends the chain."""
+        if chain.condition is None:
+            return cls(chain.scan, first_sweep, reverse_sweep)
+        return cls(functools.partial(run_open, chain), open_first_sweep, open_reverse_sweep)

@@ -1,0 +1,155 @@
+"""`jt.while_loop` beside the same steps unrolled: value, both modes, work and memory."""
+
+import collections
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxtape as jt
+import jaxtape.loops
+import jaxtape.reverse_only
+
+from ..helpers_tape import assert_close
+
+MOST = 60
+
+
+def body(rate, state):
+    """Grows until the sum passes a level; the count rides along."""
+    x, count = state
+    return 1.1 * x + 0.01 * jnp.sin(rate * x), count + 1
+
+
+def grown(level, rate, x, slots=None, most=MOST, step=body):
+    """(sum of squares, steps taken) once the sum has passed the level; the level itself has no slope."""
+    state = jt.while_loop(
+        lambda state: jnp.sum(state[0]) < level,
+        functools.partial(step, rate),
+        (x, jnp.int32(0)),
+        most,
+        slots=slots,
+    )
+    return jnp.sum(state[0] ** 2), state[1]
+
+
+def unrolled(rate, x, steps):
+    state = x, 0
+    for _ in range(steps):
+        state = body(rate, state)
+    return jnp.sum(state[0] ** 2)
+
+
+RATE, X = jnp.float64(2.0), jnp.linspace(0.1, 0.3, 3)
+LEVELS = {0.5: 0, 1.2: 7, 6.0: 22, 1e9: MOST}
+
+
+@pytest.mark.parametrize("slots", [None, MOST, 20, 10, 7])
+@pytest.mark.parametrize(("level", "steps"), LEVELS.items())
+def test_value_and_gradient_are_those_of_the_unrolled_loop(level, steps, slots):
+    value = functools.partial(grown, level, slots=slots)
+    found, count = jax.jit(value)(RATE, X)
+    assert count == steps
+    bars = jax.jit(jax.grad(lambda *args: value(*args)[0], (0, 1)))(RATE, X)
+    desired = jax.value_and_grad(unrolled, (0, 1))(RATE, X, steps)
+    assert_close((found, bars), desired)
+
+
+LOSS = lambda rate: grown(6.0, rate, X)[0]  # noqa: E731
+PLAIN = lambda rate: unrolled(rate, X, 22)  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    "derivative",
+    [
+        lambda f: jax.jvp(f, (RATE,), (1.0,)),
+        lambda f: jax.linearize(f, RATE)[1](1.0),
+        lambda f: jax.jacfwd(jax.grad(f))(RATE),
+        lambda f: jt.hvp(f, (RATE,), (jnp.float64(1.0),)),
+        lambda f: jax.grad(jax.checkpoint(f))(RATE),
+        lambda f: jax.lax.scan(lambda c, _: (c, jax.grad(f)(c)), RATE, length=2)[1],
+    ],
+    ids=["jvp", "linearize", "jacfwd of grad", "hvp", "checkpoint", "inside scan"],
+)
+def test_every_way_to_differentiate(derivative):
+    assert_close(derivative(LOSS), derivative(PLAIN), rtol=1e-11)
+
+
+def test_each_of_a_batch_stops_by_itself():
+    levels = jnp.array(list(LEVELS))
+    both = jax.vmap(lambda level: jax.value_and_grad(lambda r: grown(level, r, X)[0])(RATE))
+    desired = [jax.value_and_grad(unrolled)(RATE, X, steps) for steps in LEVELS.values()]
+    assert_close(both(levels), tuple(map(jnp.stack, zip(*desired, strict=True))), rtol=1e-11)
+    counts = jax.vmap(lambda level: grown(level, RATE, X)[1])(levels)
+    assert list(counts) == list(LEVELS.values())
+    total = jax.grad(lambda r: jnp.sum(jax.vmap(lambda level: grown(level, r, X)[0])(levels)))
+    assert_close(total(RATE), sum(bar for _, bar in desired), rtol=1e-11)
+
+
+def test_keys_ride_along():
+    def noisy(slots, scale):
+        def draw(state):
+            x, key, k = state
+            key, own = jax.random.split(key)
+            return jnp.cos(x) * scale + jax.random.normal(own), key, k + 1
+
+        start = jnp.float64(0.3), jax.random.key(7), jnp.int32(0)
+        return jt.while_loop(lambda s: s[2] < 17, draw, start, 40, slots=slots)[0]
+
+    few, all_kept = (jax.grad(functools.partial(noisy, slots))(0.9) for slots in (9, 40))
+    assert_close(few, all_kept, rtol=1e-14)
+
+
+@pytest.mark.parametrize(("slots", "levels"), [(None, 2), (2000, 1), (32, 3)])
+def test_work_is_proportional_to_the_steps_taken(slots, levels):
+    """22 of at most 2,000: a sweep each level, and as many pullbacks as steps."""
+    counts = collections.Counter()
+
+    @jax.custom_vjp
+    def probe(x):
+        jax.debug.callback(lambda: counts.update(["advanced"]))
+        return x
+
+    def forward(x):
+        jax.debug.callback(lambda: counts.update(["taped"]))
+        return x, None
+
+    probe.defvjp(forward, lambda _, bar: (bar,))
+
+    def probed(rate, state):
+        x, count = body(rate, state)
+        return probe(x), count
+
+    gradient = jax.jit(jax.grad(lambda rate: grown(6.0, rate, X, slots, 2000, probed)[0]))
+    assert_close(gradient(RATE), jax.grad(PLAIN)(RATE), rtol=1e-11)
+    jax.effects_barrier()
+    assert counts["taped"] == 22
+    assert 22 <= counts["advanced"] <= levels * 22
+
+
+def test_memory_is_that_of_the_slots():
+    def temp_bytes(slots):
+        wide = jnp.linspace(0.1, 0.3, 4096)
+        gradient = jax.jit(jax.grad(lambda r: grown(1e9, r, wide, slots, 4000)[0]))
+        return gradient.lower(RATE).compile().memory_analysis().temp_size_in_bytes
+
+    # three levels of 16 parts: 46 slots, and the work of one pullback, for 4,000 steps
+    assert temp_bytes(46) < 58 * 8 * 4096
+
+
+def test_the_fallback_without_the_primitive_agrees(monkeypatch):
+    monkeypatch.setattr(jaxtape.loops, "run", jaxtape.reverse_only.run)
+    assert_close(jax.grad(LOSS)(RATE), jax.grad(PLAIN)(RATE), rtol=1e-11)
+
+
+def test_misuse():
+    go = lambda x: x < 3.0  # noqa: E731
+    with pytest.raises(ValueError, match=r"6 slots do not hold .* 60 steps.*at least 7"):
+        jt.while_loop(go, lambda x: x + 1.0, 0.0, 60, slots=6)
+    with pytest.raises(ValueError, match=r"max_steps is 0: .*at least 1"):
+        jt.while_loop(go, lambda x: x + 1.0, 0.0, 0)
+    with pytest.raises(TypeError, match=r"cond returns .*boolean scalar"):
+        jt.while_loop(lambda x: x, lambda x: x + 1.0, 0.0, 5)
+    with pytest.raises(TypeError, match=r"changes leaf state.*float64\[2\]"):
+        jt.while_loop(lambda x: True, lambda x: jnp.stack([x, x]), jnp.float64(0.0), 5)
