@@ -10,6 +10,7 @@ import jax.core
 import jax.numpy as jnp
 from jax import lax
 
+from .rows import Room, Rows, rows_of_table
 from .schedule import Blocks, Table
 
 
@@ -31,7 +32,7 @@ class Chain:
 
     jaxpr: Any
     num_state: int
-    table: Table | Blocks
+    table: Table | Blocks | Room
     reverse: bool
     condition: "Condition | None" = None
 
@@ -55,8 +56,21 @@ class Chain:
         """Whether a chain with a condition takes another step."""
         return self.condition.holds(consts, state)
 
-    def index(self, k):
+    def rows(self, consts: tuple) -> Rows:
+        """The table as arrays: constants, or the first of `consts` where the nodes may be edited."""
+        if self.is_edited:
+            return Rows(*consts[: len(Rows._fields)])
+        return rows_of_table(self.table)
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether the live nodes and their order come as data."""
+        return isinstance(self.table, Room)
+
+    def index(self, k, consts: tuple):
         """Where node k reads `xs` and writes `ys`."""
+        if self.is_edited:
+            return jnp.asarray(self.rows(consts).order)[k]
         return self.length - 1 - k if self.reverse else k
 
     def scan(self, consts: tuple, init: tuple, xs: tuple) -> tuple[tuple, tuple]:
@@ -90,6 +104,13 @@ class Condition:
         return jax.core.eval_jaxpr(self.jaxpr, (), *inputs)[0]
 
 
+def with_rows(chain: Chain, arrays: Arrays, rows: Rows) -> tuple[Chain, Arrays]:
+    """The chain that finds its table and the order of its nodes in its first consts."""
+    n = len(rows)
+    arrays = arrays._replace(consts=(*map(jnp.asarray, rows), *arrays.consts))
+    return chain.derive(lambda consts, state, x: chain.step(consts[n:], state, x), arrays), arrays
+
+
 def with_condition(chain: Chain, arrays: Arrays, cond) -> tuple[Chain, Arrays]:
     """The chain that goes on while `cond`, a closed jaxpr of the state, holds; it shares what that reads."""
     n = len(arrays.consts)
@@ -105,7 +126,7 @@ def first_node(xs):
     return jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
 
 
-def trace(f: Callable, init, xs, table: Table | Blocks, reverse: bool):
+def trace(f: Callable, init, xs, table: Table | Blocks | Room, reverse: bool):
     """Trace `f(carry, x) -> (carry, y)` into a chain.
 
     Returns the chain, its arrays, and the tree structures of the carry and of y.

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .chain import trace, with_condition
+from .chain import trace, with_condition, with_rows
+from .rows import Room, Rows
 from .schedule import AbstractSchedule, StoreAll, blocks_for, check_count, two_levels
 
 try:
@@ -97,6 +98,13 @@ def while_loop(
     closed = jax.make_jaxpr(cond)(jax.tree.unflatten(tree, arrays.init))
     chain, arrays = with_condition(chain, arrays, closed)
     (state, _) = run(chain, arrays)
+    return jax.tree.unflatten(tree, state)
+
+
+def run_edited(f: Callable, state, xs, room: Room, rows: Rows):
+    """The last carry of `f` over the live nodes of `xs`, which `rows` names and schedules."""
+    chain, arrays, tree, _ = trace(f, state, xs, room, False)
+    state, _ = run(*with_rows(chain, arrays, rows))
     return jax.tree.unflatten(tree, state)
 
 

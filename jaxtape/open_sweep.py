@@ -25,6 +25,7 @@ from .sweep import (
     pick,
     pull,
     reverse_sweep,
+    run_live,
 )
 
 
@@ -102,6 +103,8 @@ class Sweeps(NamedTuple):
     @classmethod
     def of(cls, chain: Chain) -> "Sweeps":
         """By a table if the length is known, by blocks if a condition ends the chain."""
+        if chain.is_edited:
+            return cls(functools.partial(run_live, chain), first_sweep, reverse_sweep)
         if chain.condition is None:
             return cls(chain.scan, first_sweep, reverse_sweep)
         return cls(functools.partial(run_open, chain), open_first_sweep, open_reverse_sweep)

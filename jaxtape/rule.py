@@ -19,6 +19,7 @@ from jax.experimental.hijax import VJPHiPrimitive, Zero, instantiate_zeros
 from .chain import Arrays, Chain, Condition
 from .needed import needed_state
 from .open_sweep import Sweeps
+from .rows import Rows
 from .sweep import Active, Mask, inexact, merge, pick
 
 
@@ -191,6 +192,11 @@ def _batch(chain: Chain, axis, arrays: tuple, dims: tuple, force: Active | None 
     batched[1] = (True,) * len(batched[1])
     moved = map(merge, batched, _move(arrays, dims, batched, axis.size), arrays)
     arrays = Arrays(*moved)
+    if chain.is_edited and any(batched[0][: len(Rows._fields)]):
+        raise ValueError(
+            "A batch of edited tapes must share their edits: batch their params alone, with "
+            "jax.vmap(..., in_axes=...) None for `rows`."
+        )
     axes = tuple(tuple(0 if b else None for b in part) for part in batched)
     over_batch = functools.partial(
         jax.vmap,

@@ -121,6 +121,13 @@ class _Slots(AbstractSchedule):
             return None
         return _with_dtype(self._table(length), self.checkpoint_dtype)
 
+    def __repr__(self) -> str:
+        own = [
+            f"{f.name}={getattr(self, f.name)}" for f in dataclasses.fields(self) if not f.kw_only
+        ]
+        inexact = [f"checkpoint_dtype={self.checkpoint_dtype}"] if self.checkpoint_dtype else []
+        return f"{type(self).__name__}({', '.join(own + inexact)})"
+
     @abc.abstractmethod
     def _table(self, length: int) -> Table:
         """The table of a chain that is not empty."""
@@ -140,7 +147,7 @@ class StoreAll(AbstractSchedule):
         return None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Revolve(_Slots):
     """Keep `slots` states, recompute the others: the fewest steps possible (binomial schedule).
 
@@ -161,7 +168,7 @@ class Revolve(_Slots):
         return _revolve(length, min(self.slots, length))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Periodic(_Slots):
     """Keep every `every`-th state; a block between two of them is recomputed once, its states all kept.
 
@@ -180,7 +187,7 @@ class Periodic(_Slots):
         return _blocks(length, (self.every, 1))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Recursive(_Slots):
     """Blocks within blocks, `levels` deep, each cut into about the `levels`-th root of n parts.
 

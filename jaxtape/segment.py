@@ -6,9 +6,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .chain import check_state
-from .loops import scan
+from .edits import Edits
+from .loops import run_edited, scan
 from .schedule import AbstractSchedule
 
 
@@ -17,20 +19,27 @@ class Segment(eqx.Module):
 
     The arrays of the step are leaves beside `params`; the rest of it is static, so that a segment
     whose arrays are floats is something `jax.grad` accepts, and the gradient is a segment too.
+
+    `edits` is None as long as the nodes are those of `params`, in order. An edited segment has
+    room for more, and there which places of `params` are live, and in what order.
     """
 
     params: Any
     shared: list
     static: tuple = eqx.field(static=True)
+    edits: Edits | None = None
 
-    def __init__(self, step: Callable, params):
+    @classmethod
+    def of(cls, step: Callable, params) -> "Segment":
+        """The nodes of stacked `params`."""
         if not callable(step):
             raise TypeError(f"step is {step!r}: give a callable (params, state) -> state.")
         leaves, tree = jax.tree.flatten(step)
-        self.params = jax.tree.map(jnp.asarray, params)
-        self.shared = [leaf for leaf in leaves if eqx.is_array(leaf)]
-        self.static = tree, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)
-        _check_stacked(self.params)
+        params = jax.tree.map(jnp.asarray, params)
+        _check_stacked(params)
+        shared = [leaf for leaf in leaves if eqx.is_array(leaf)]
+        static = tree, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)
+        return cls(params, shared, static)
 
     @property
     def step(self) -> Callable:
@@ -39,8 +48,23 @@ class Segment(eqx.Module):
         shared = iter(self.shared)
         return jax.tree.unflatten(tree, [next(shared) if x is None else x for x in leaves])
 
-    def __len__(self) -> int:
+    @property
+    def capacity(self) -> int:
+        """How many nodes `params` has room for."""
         return jax.tree.leaves(self.params)[0].shape[0]
+
+    @property
+    def places(self) -> np.ndarray:
+        """Where in `params` the live nodes lie, in execution order."""
+        return np.arange(self.capacity) if self.edits is None else self.edits.live
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """The positions, within the segment, of the marked nodes."""
+        return () if self.edits is None else self.edits.marks
+
+    def __len__(self) -> int:
+        return self.capacity if self.edits is None else self.edits.count
 
     def __call__(self, state, schedule: AbstractSchedule):
         """The state after the last node."""
@@ -51,7 +75,14 @@ class Segment(eqx.Module):
             check_state(f"Step {step}", state, new_state)
             return new_state, None
 
-        return scan(node, state, self.params, schedule=schedule)[0]
+        if self.edits is None:
+            return scan(node, state, self.params, schedule=schedule)[0]
+        return run_edited(node, state, self.params, self.edits.room, self.edits.rows)
+
+    def node(self, k: int):
+        """The params of the k-th live node."""
+        place = int(self.places[k])
+        return jax.tree.map(lambda leaf: leaf[place], self.params)
 
     def agrees(self, other: "Segment") -> bool:
         """Whether the nodes of both run the same step on params of the same structure."""
@@ -63,10 +94,45 @@ class Segment(eqx.Module):
         same = self.static == other.static and one_node(self) == one_node(other)
         return same and all(a is b for a, b in zip(self.shared, other.shared, strict=True))
 
-    def grow(self, other: "Segment") -> "Segment":
-        """This segment followed by the nodes of another that agrees with it."""
-        params = jax.tree.map(lambda *nodes: jnp.concatenate(nodes), self.params, other.params)
-        return eqx.tree_at(lambda segment: segment.params, self, params)
+    def grow(self, other: "Segment", schedule: AbstractSchedule) -> "Segment":
+        """This segment followed by the nodes of another that agrees with it and is not edited.
+
+        An edited segment takes them into free places, and doubles its capacity where they do not fit.
+        """
+        if self.edits is None:
+            return self._with(_concatenated(self.params, other.params), None)
+        spare = self.capacity - len(self)
+        params, edits = self.params, self.edits
+        if len(other) > spare:
+            more = max(self.capacity, len(other) - spare)
+            room = jax.tree.map(lambda leaf: _zeros(leaf, more), params)
+            params, edits = _concatenated(params, room), edits.grown(more, schedule)
+        places = edits.free[: len(other)]
+        params = jax.tree.map(lambda old, new: old.at[places].set(new), params, other.params)
+        return self._with(params, edits.appended(len(other), schedule))
+
+    def edited(self, change: Callable, schedule: AbstractSchedule) -> "Segment":
+        """This segment with its live nodes changed by `change(edits)`; the params stay where they are."""
+        edits = Edits.none(self.capacity, schedule) if self.edits is None else self.edits
+        return self._with(self.params, change(edits))
+
+    def scheduled(self, schedule: AbstractSchedule) -> "Segment":
+        """This segment under another schedule."""
+        if self.edits is None:
+            return self
+        return self._with(self.params, self.edits.scheduled(schedule))
+
+    def _with(self, params, edits: Edits | None) -> "Segment":
+        return Segment(params, self.shared, self.static, edits)
+
+
+def _concatenated(*parts):
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+def _zeros(leaf, count: int):
+    """Room for `count` more nodes; a copy of the first one fills it, whatever its dtype."""
+    return jnp.broadcast_to(leaf[:1], (count, *leaf.shape[1:]))
 
 
 def _check_stacked(params) -> None:

@@ -50,8 +50,8 @@ class Walk:
 
     def advance_and_keep(self, arrays: Arrays, reached: Reached, first, last) -> Reached:
         """Follow the store rows [first, last): advance to each row's position and keep its state."""
-        table = self.chain.table
-        position, slot = map(jnp.asarray, (table.store_position, table.store_slot))
+        rows = self.chain.rows(arrays.consts)
+        position, slot = map(jnp.asarray, (rows.store_position, rows.store_slot))
         if not position.size:
             return reached
 
@@ -74,9 +74,10 @@ class Walk:
 
         def node(k, carry):
             state, ys = carry
-            x = _get(arrays.xs, chain.index(k))
+            at = chain.index(k, arrays.consts)
+            x = _get(arrays.xs, at)
             state, y = chain.step(arrays.consts, merge(self.carried, state, arrays.init), x)
-            return pick(self.carried, state), _put(ys, y, chain.index(k)) if ys else ys
+            return pick(self.carried, state), _put(ys, y, at) if ys else ys
 
         state, ys = lax.fori_loop(reached.position, stop, node, (reached.state, reached.ys))
         return Reached(reached.kept, stop, state, ys)
@@ -106,15 +107,16 @@ def first_sweep(chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tupl
 
     Of a state only the needed leaves are kept.
     """
-    table, last = chain.table, chain.length - 1
+    rows = chain.rows(arrays.consts)
+    last = jnp.maximum(rows.length - 1, 0)
     walk = Walk(chain, (True,) * chain.num_state, needed)
     kept = empty_slots(chain, needed, arrays)
     ys = tuple(_empty(chain.length, aval) for aval in chain.y_avals)
     start = Reached(kept, jnp.int32(0), arrays.init, ys)
-    reached = walk.advance_and_keep(arrays, start, *map(jnp.int32, table.sweep_rows))
-    reached = walk.advance(arrays, reached, jnp.int32(last))
-    kept = walk.keep(reached, jnp.int32(table.load_slot[last])).kept
-    reached = walk.advance(arrays, reached, jnp.int32(chain.length))
+    reached = walk.advance_and_keep(arrays, start, *map(jnp.int32, rows.sweep))
+    reached = walk.advance(arrays, reached, last)
+    kept = walk.keep(reached, jnp.asarray(rows.load_slot)[last]).kept
+    reached = walk.advance(arrays, reached, jnp.int32(rows.length))
     return reached.state, reached.ys, kept
 
 
@@ -128,14 +130,15 @@ def reverse_sweep(
     sum over all nodes for `consts`, the first state's for `init`, one a node for `xs`. Of
     `arrays.init` only the types matter, for slot 0 holds what is needed of it.
     """
-    table = chain.table
+    rows = jax.tree.map(jnp.asarray, chain.rows(arrays.consts))
     walk = Walk(chain, needed, (True,) * sum(needed))
 
     def node(carry, per_node):
         kept, state_bar, consts_bar = carry
-        x, y_bar, k, position, slot, first, last = per_node
-        reached = Reached(kept, position, load(needed, arrays, kept, slot), ())
-        reached = walk.advance_and_keep(arrays, reached, first, last)
+        x, y_bar, k = per_node
+        loaded = load(needed, arrays, kept, rows.load_slot[k])
+        reached = Reached(kept, rows.load_position[k], loaded, ())
+        reached = walk.advance_and_keep(arrays, reached, rows.first_row[k], rows.last_row[k])
         state = walk.whole(arrays, walk.advance(arrays, reached, k))
         node_bar, state_bar, x_bar = pull(
             chain, active, (arrays.consts, state, x), (state_bar, y_bar)
@@ -143,18 +146,38 @@ def reverse_sweep(
         consts_bar = tuple(map(jnp.add, consts_bar, node_bar))
         return (reached.kept, state_bar, consts_bar), x_bar
 
-    order = slice(None, None, -1 if chain.reverse else 1)
-    rows = (jnp.arange(chain.length, dtype=jnp.int32), table.load_position, table.load_slot,
-            table.first_row, table.last_row)  # fmt: skip
-    rows = tuple(jnp.asarray(row[order]) for row in rows)
+    def live_node(i, carry):
+        """The i-th node from the end, where it lies; places that no node has keep a zero."""
+        carry, xs_bar = carry
+        k = rows.length - 1 - i
+        at = rows.order[k]
+        carry, x_bar = node(carry, (_get(arrays.xs, at), (), k))
+        return carry, _put(xs_bar, x_bar, at)
+
     consts_bar = tuple(map(jnp.zeros_like, pick(active.consts, arrays.consts)))
+    start = kept, state_bar, consts_bar
+    if chain.is_edited:
+        xs_bar = tuple(map(jnp.zeros_like, pick(active.xs, arrays.xs)))
+        (_, init_bar, consts_bar), xs_bar = lax.fori_loop(
+            0, rows.length, live_node, (start, xs_bar)
+        )
+        return Arrays(consts_bar, init_bar, xs_bar)
+    k = jnp.arange(chain.length, dtype=jnp.int32)
     (_, init_bar, consts_bar), xs_bar = lax.scan(
         node,
-        (kept, state_bar, consts_bar),
-        (arrays.xs, ys_bar, *rows),
+        start,
+        (arrays.xs, ys_bar, k[::-1] if chain.reverse else k),
         reverse=not chain.reverse,
     )
     return Arrays(consts_bar, init_bar, xs_bar)
+
+
+def run_live(chain: Chain, consts: tuple, init: tuple, xs: tuple) -> tuple[tuple, tuple]:
+    """The last state of a chain whose nodes may be edited; there are no ys."""
+    walk = Walk(chain, (True,) * chain.num_state, ())
+    start = Reached((), jnp.int32(0), init, ())
+    length = jnp.asarray(chain.rows(consts).length)
+    return walk.advance(Arrays(consts, init, xs), start, length).state, ()
 
 
 def pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple:

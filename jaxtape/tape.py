@@ -3,9 +3,13 @@
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
+import numpy as np
 
 from .schedule import AbstractSchedule, StoreAll
 from .segment import Segment
+from .span import Span
+from .wengert import wengert_list
 
 
 class Tape(eqx.Module):
@@ -20,6 +24,12 @@ class Tape(eqx.Module):
     A node is one operation, a segment a run of nodes that share `step` and the structure of
     `params`. The leaves of a tape are the segments' params, stacked, and the arrays inside their
     steps, shared by the segment's nodes: these receive the sum of the nodes' cotangents.
+
+    Edits (`drop`, `erase`, `truncate`, `split`, slicing, `mark`) return another tape and move no
+    params: they change which places are live, and in what order. A program that takes the tape as an
+    argument is compiled once for all edits within its capacity, which doubles when an `append`
+    needs more. An edited tape has integer leaves: differentiate it by `eqx.filter_grad`. Positions
+    count the nodes before them, 0 … len; negative ones count from the end, as in a list.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -37,16 +47,82 @@ class Tape(eqx.Module):
         **Errors**: `TypeError` if `step` is not callable; `ValueError` if the leaves of `params`
         do not share a leading axis.
         """
-        new, segments = Segment(step, params), self.segments
+        new, segments = Segment.of(step, params), self.segments
         if segments and segments[-1].agrees(new):
-            segments, new = segments[:-1], segments[-1].grow(new)
+            segments, new = segments[:-1], segments[-1].grow(new, self.schedule)
         return Tape((*segments, new), self.schedule)
+
+    def drop(self, n: int) -> "Tape":
+        """This tape without its n oldest nodes."""
+        return self.erase(0, n)
+
+    def window(self, n: int) -> "Tape":
+        """The n newest nodes, or all of them if there are fewer."""
+        return self.drop(max(len(self) - n, 0))
+
+    def erase(self, i: int, j: int) -> "Tape":
+        """This tape without the nodes [i, j)."""
+        i, j = self._bounds(i, j)
+        return self._kept([slice(0, i), slice(j, len(self))])
+
+    def truncate(self, k: int) -> "Tape":
+        """The nodes before position k: what is left of a contract that is knocked out there."""
+        return self.erase(k, len(self))
+
+    def split(self, k: int) -> tuple["Tape", "Tape"]:
+        """The nodes before position k, and those from there on; both share the params."""
+        return self[:k], self[k:]
+
+    def mark(self, k: int) -> "Tape":
+        """This tape with the state at position k always kept, beside the schedule's slots."""
+        k = self._position(k)
+        if k == len(self):
+            raise IndexError(
+                f"Position {k} is the end of the tape, whose state is the value: mark one before."
+            )
+        number, start = self._segment_at(k)
+        marked = lambda edits: edits.with_mark(k - start, self.schedule)  # noqa: E731
+        segments = list(self.segments)
+        segments[number] = segments[number].edited(marked, self.schedule)
+        return Tape(tuple(segments), self.schedule)
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """The marked positions."""
+        return tuple(
+            start + k
+            for start, s in zip(self._starts(), self.segments, strict=True)
+            for k in s.marks
+        )
+
+    def traverse(self, i: int = 0, j: int | None = None) -> Span:
+        """A view of the nodes [i, j), to iterate, replay or cut out."""
+        return Span(self, *self._bounds(i, len(self) if j is None else j))
 
     def with_schedule(self, schedule: AbstractSchedule) -> "Tape":
         """This tape with another choice of what is kept for the reverse sweep of each segment."""
         if not isinstance(schedule, AbstractSchedule):
             raise TypeError(f"schedule is {schedule!r}: give one such as Revolve(slots=12).")
-        return Tape(self.segments, schedule)
+        return Tape(tuple(segment.scheduled(schedule) for segment in self.segments), schedule)
+
+    def table(self) -> str:
+        """The nodes as a Wengert list: position, operation, whether its state is kept, bytes of its params."""
+        return wengert_list(self)
+
+    def __add__(self, other: "Tape") -> "Tape":
+        """The nodes of both, one after the other, under this tape's schedule; params are shared."""
+        if not isinstance(other, Tape):
+            return NotImplemented
+        return Tape((*self.segments, *other.with_schedule(self.schedule).segments), self.schedule)
+
+    def __getitem__(self, part: slice) -> "Tape":
+        """The nodes of a slice of step 1."""
+        if not isinstance(part, slice) or part.step not in (None, 1):
+            raise TypeError(
+                f"A tape is sliced by tape[i:j], not by {part!r}; tape.traverse() lists its nodes."
+            )
+        i, j, _ = part.indices(len(self))
+        return self._kept([slice(i, max(i, j))])
 
     def __len__(self) -> int:
         """The number of nodes."""
@@ -60,3 +136,63 @@ class Tape(eqx.Module):
         for segment in self.segments:
             x = segment(x, self.schedule)
         return x
+
+    def __eq__(self, other) -> bool:
+        """Whether both have the same nodes, by value, in the same order, and the same marks and schedule."""
+        if not isinstance(other, Tape):
+            return NotImplemented
+        mine, others = list(self.traverse()), list(other.traverse())
+        same = self.schedule == other.schedule and self.marks == other.marks
+        return same and len(mine) == len(others) and all(map(_same_node, mine, others))
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        nodes = f"{len(self)} nodes in {len(self.segments)} segments"
+        marks = f", marks {', '.join(map(str, self.marks))}" if self.marks else ""
+        return f"Tape({nodes}, {self.schedule}{marks})"
+
+    def _starts(self) -> list[int]:
+        """The position where each segment starts."""
+        return [0, *np.cumsum([len(segment) for segment in self.segments])[:-1].tolist()]
+
+    def _segment_at(self, k: int) -> tuple[int, int]:
+        """(number, start) of the segment of node k."""
+        starts = self._starts()
+        number = int(np.searchsorted(starts, k, side="right")) - 1
+        return number, starts[number]
+
+    def _kept(self, parts: list[slice]) -> "Tape":
+        """The nodes of some slices in ascending order; a segment that loses all of them goes."""
+        segments = []
+        for start, segment in zip(self._starts(), self.segments, strict=True):
+            n = len(segment)
+            own = [slice(*np.clip([part.start - start, part.stop - start], 0, n)) for part in parts]
+            left = sum(part.stop - part.start for part in own)
+            if left == n:
+                segments.append(segment)
+            elif left or len(self.segments) == 1:
+                keep = lambda edits, own=own: edits.kept(own, self.schedule)  # noqa: E731
+                segments.append(segment.edited(keep, self.schedule))
+        return Tape(tuple(segments), self.schedule)
+
+    def _position(self, k: int) -> int:
+        n = len(self)
+        if not -n <= k <= n:
+            raise IndexError(f"Position {k} is not on a tape of {n} nodes: give one of {-n} … {n}.")
+        return k + n if k < 0 else k
+
+    def _bounds(self, i: int, j: int) -> tuple[int, int]:
+        i, j = self._position(i), self._position(j)
+        if i > j:
+            raise IndexError(
+                f"[{i}, {j}) runs backwards on a tape of {len(self)} nodes: give i <= j."
+            )
+        return i, j
+
+
+def _same_node(a, b) -> bool:
+    trees = (a.step, a.params), (b.step, b.params)
+    if jax.tree.structure(trees[0]) != jax.tree.structure(trees[1]):
+        return False
+    return bool(eqx.tree_equal(*trees))

@@ -1,0 +1,111 @@
+"""Which nodes of a segment are live: a permutation of the places in its params, changed for free."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+
+from .rows import Room, Rows, rows_of
+from .schedule import AbstractSchedule
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=("rows", "marked"), meta_fields=("room",)
+)
+@dataclasses.dataclass(frozen=True, eq=False)
+class Edits:
+    """The live places in execution order, then the free ones; which nodes are marked; the rows for these.
+
+    Every change is a new value made of small integer arrays. Payloads are not touched.
+    """
+
+    rows: Rows
+    marked: Any
+    room: Room
+
+    @classmethod
+    def none(cls, capacity: int, schedule: AbstractSchedule) -> "Edits":
+        """All places live, in order."""
+        order = np.arange(capacity, dtype=np.int32)
+        return cls._of(order, capacity, np.zeros(capacity, bool), schedule, 0)
+
+    @classmethod
+    def _of(cls, order, count: int, marked, schedule: AbstractSchedule, mark_slots: int) -> "Edits":
+        """The rows of these nodes; room for marks doubles where they need more, and stays."""
+        positions = tuple(int(k) for k in np.flatnonzero(marked[order[:count]]) if k)
+        while mark_slots < len(positions):
+            mark_slots = max(1, 2 * mark_slots)
+        room = Room.of(schedule, len(order), mark_slots)
+        return cls(rows_of(schedule, order, count, positions, room), marked, room)
+
+    @property
+    def count(self) -> int:
+        """The number of live nodes."""
+        return int(_known(self.rows.length))
+
+    @property
+    def live(self) -> np.ndarray:
+        """The places of the live nodes."""
+        return self._order[: self.count]
+
+    @property
+    def free(self) -> np.ndarray:
+        """The places that no node has."""
+        return self._order[self.count :]
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """The positions of the marked nodes."""
+        return tuple(map(int, np.flatnonzero(self._marked[self.live])))
+
+    def kept(self, parts: list[slice], schedule: AbstractSchedule) -> "Edits":
+        """Only the live nodes of some slices, which neither overlap nor cross."""
+        order, live = self._order, self.live
+        index = np.concatenate([np.arange(len(live))[part] for part in parts])
+        dead = np.delete(live, index)
+        marked = self._marked.copy()
+        marked[dead] = False
+        order = np.concatenate([live[index], dead, order[len(live) :]])
+        return Edits._of(order, len(index), marked, schedule, self.room.marks)
+
+    def appended(self, count: int, schedule: AbstractSchedule) -> "Edits":
+        """The first free places made live, after the others."""
+        return Edits._of(self._order, self.count + count, self._marked, schedule, self.room.marks)
+
+    def grown(self, more: int, schedule: AbstractSchedule) -> "Edits":
+        """More free places at the end."""
+        order = self._order
+        added = np.arange(len(order), len(order) + more, dtype=order.dtype)
+        marked = np.pad(self._marked, (0, more))
+        order = np.concatenate([order, added])
+        return Edits._of(order, self.count, marked, schedule, self.room.marks)
+
+    def with_mark(self, k: int, schedule: AbstractSchedule) -> "Edits":
+        """The state before the k-th live node always kept."""
+        marked = self._marked.copy()
+        marked[self.live[k]] = True
+        return Edits._of(self._order, self.count, marked, schedule, self.room.marks)
+
+    def scheduled(self, schedule: AbstractSchedule) -> "Edits":
+        """The same nodes under another schedule."""
+        return Edits._of(self._order, self.count, self._marked, schedule, self.room.marks)
+
+    @property
+    def _order(self) -> np.ndarray:
+        return np.asarray(_known(self.rows.order))
+
+    @property
+    def _marked(self) -> np.ndarray:
+        return np.asarray(_known(self.marked))
+
+
+def _known(value):
+    """A value that is known now; under `jax.jit` it is not."""
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError(
+            f"The nodes of an edited tape are traced ({value}), so they cannot be counted or changed here: "
+            "edit tapes outside of jax.jit and the like, and pass them in."
+        )
+    return value
