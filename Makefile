@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+# TORCH=,torch also runs the tests beside PyTorch
+TORCH ?=
 OUT ?= out/risk
 SAMPLES := pricing/samples
 
@@ -17,12 +19,12 @@ $(VENV)/.ready-%: pyproject.toml
 run: $(VENV)/.ready-run  ## calibrate, value the sample book, and write the report to $(OUT)
 	$(BIN)/jaxtape risk --trades $(SAMPLES)/dax_book.csv --market $(SAMPLES)/dax_2002-07-05.json --out $(OUT)
 
-test: $(VENV)/.ready-test  ## the tests, without the heavy cases
+test: $(VENV)/.ready-test$(TORCH)  ## the tests, without the heavy cases
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
 	$(BIN)/lint-imports
 	$(BIN)/ruff check .
 
-test-all: $(VENV)/.ready-test  ## every test
+test-all: $(VENV)/.ready-test$(TORCH)  ## every test
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 lint: $(VENV)/.ready-test $(VENV)/.ready-lint  ## style, layers and types
