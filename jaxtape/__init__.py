@@ -4,6 +4,7 @@ from .checks import check_duality as check_duality
 from .checks import check_gradient as check_gradient
 from .loops import scan as scan
 from .loops import while_loop as while_loop
+from .recording import Recording as Recording
 from .schedule import AbstractSchedule as AbstractSchedule
 from .schedule import Periodic as Periodic
 from .schedule import Recursive as Recursive

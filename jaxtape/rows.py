@@ -46,6 +46,17 @@ class Room:
         return cls(capacity, table.slots + 1 + marks, marks, table.checkpoint_dtype)
 
 
+def kept_positions(tape) -> set[int]:
+    """Where a tape's first sweep keeps states: as its schedule says, at marks, where segments start."""
+    positions = set(tape.marks)
+    for segment, (start, _) in zip(tape.segments, tape.bounds(), strict=True):
+        if len(segment):
+            table = table_of(tape.schedule, len(segment))
+            stored = table.store_position[slice(*table.sweep_rows)]
+            positions |= {start, *(start + stored).tolist()}
+    return positions
+
+
 def rows_of(
     schedule: AbstractSchedule, order: np.ndarray, length: int, marks: tuple[int, ...], room: Room
 ) -> Rows:

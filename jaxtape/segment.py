@@ -111,6 +111,18 @@ class Segment(eqx.Module):
         params = jax.tree.map(lambda old, new: old.at[places].set(new), params, other.params)
         return self._with(params, edits.appended(len(other), schedule))
 
+    def replaced(self, i: int, j: int, params) -> "Segment":
+        """This segment with other params for its live nodes [i, j)."""
+        new = Segment.of(self.step, params)
+        if not self.agrees(new) or len(new) != j - i:
+            raise ValueError(
+                f"The params that replace {j - i} nodes have {len(new)}, or another structure, shape or dtype: "
+                f"give what tape.append would take to make this segment longer."
+            )
+        places = self.places[i:j]
+        params = jax.tree.map(lambda old, new: old.at[places].set(new), self.params, new.params)
+        return self._with(params, self.edits)
+
     def edited(self, change: Callable, schedule: AbstractSchedule) -> "Segment":
         """This segment with its live nodes changed by `change(edits)`; the params stay where they are."""
         edits = Edits.none(self.capacity, schedule) if self.edits is None else self.edits

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from .recording import Recording
 from .schedule import AbstractSchedule, StoreAll
 from .segment import Segment
 from .span import Span
@@ -75,7 +76,7 @@ class Tape(eqx.Module):
 
     def mark(self, k: int) -> "Tape":
         """This tape with the state at position k always kept, beside the schedule's slots."""
-        k = self._position(k)
+        k = self.position(k)
         if k == len(self):
             raise IndexError(
                 f"Position {k} is the end of the tape, whose state is the value: mark one before."
@@ -89,11 +90,31 @@ class Tape(eqx.Module):
     @property
     def marks(self) -> tuple[int, ...]:
         """The marked positions."""
-        return tuple(
-            start + k
-            for start, s in zip(self._starts(), self.segments, strict=True)
-            for k in s.marks
-        )
+        starts = (start for start, _ in self.bounds())
+        pairs = zip(starts, self.segments, strict=True)
+        return tuple(start + k for start, segment in pairs for k in segment.marks)
+
+    def replace(self, i: int, j: int, params) -> "Tape":
+        """This tape with other params, stacked, for the nodes [i, j), all of one segment.
+
+        **Errors**: `ValueError` if they are of several segments, or `params` has another structure,
+        shape or dtype than theirs.
+        """
+        i, j = self._bounds(i, j)
+        if i == j:
+            return self
+        number, start = self._segment_at(i)
+        if j > start + len(self.segments[number]):
+            raise ValueError(
+                f"[{i}, {j}) crosses into another segment: replace one segment's nodes at a time."
+            )
+        segments = list(self.segments)
+        segments[number] = segments[number].replaced(i - start, j - start, params)
+        return Tape(tuple(segments), self.schedule)
+
+    def record(self, x) -> Recording:
+        """Run the tape from state `x` and keep the states that its schedule and its marks say."""
+        return Recording(self, {0: x})
 
     def traverse(self, i: int = 0, j: int | None = None) -> Span:
         """A view of the nodes [i, j), to iterate, replay or cut out."""
@@ -152,20 +173,19 @@ class Tape(eqx.Module):
         marks = f", marks {', '.join(map(str, self.marks))}" if self.marks else ""
         return f"Tape({nodes}, {self.schedule}{marks})"
 
-    def _starts(self) -> list[int]:
-        """The position where each segment starts."""
-        return [0, *np.cumsum([len(segment) for segment in self.segments])[:-1].tolist()]
+    def bounds(self) -> list[tuple[int, int]]:
+        """(start, stop) of each segment."""
+        stops = np.cumsum([len(segment) for segment in self.segments]).tolist()
+        return list(zip([0, *stops], stops, strict=False))
 
     def _segment_at(self, k: int) -> tuple[int, int]:
         """(number, start) of the segment of node k."""
-        starts = self._starts()
-        number = int(np.searchsorted(starts, k, side="right")) - 1
-        return number, starts[number]
+        return next((n, a) for n, (a, b) in enumerate(self.bounds()) if a <= k < b)
 
     def _kept(self, parts: list[slice]) -> "Tape":
         """The nodes of some slices in ascending order; a segment that loses all of them goes."""
         segments = []
-        for start, segment in zip(self._starts(), self.segments, strict=True):
+        for (start, _), segment in zip(self.bounds(), self.segments, strict=True):
             n = len(segment)
             own = [slice(*np.clip([part.start - start, part.stop - start], 0, n)) for part in parts]
             left = sum(part.stop - part.start for part in own)
@@ -176,14 +196,18 @@ class Tape(eqx.Module):
                 segments.append(segment.edited(keep, self.schedule))
         return Tape(tuple(segments), self.schedule)
 
-    def _position(self, k: int) -> int:
+    def position(self, k: int) -> int:
+        """A position counted from the start.
+
+        **Errors**: `IndexError` if it is not on the tape.
+        """
         n = len(self)
         if not -n <= k <= n:
             raise IndexError(f"Position {k} is not on a tape of {n} nodes: give one of {-n} … {n}.")
         return k + n if k < 0 else k
 
     def _bounds(self, i: int, j: int) -> tuple[int, int]:
-        i, j = self._position(i), self._position(j)
+        i, j = self.position(i), self.position(j)
         if i > j:
             raise IndexError(
                 f"[{i}, {j}) runs backwards on a tape of {len(self)} nodes: give i <= j."

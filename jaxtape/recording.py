@@ -1,0 +1,191 @@
+"""A tape that has been run, and the states it kept: ask for others, pull back in parts, edit and go on."""
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .rows import kept_positions
+
+if TYPE_CHECKING:
+    from .tape import Tape
+
+Hook = Callable[[int, Any], None]
+
+
+class Diagnosis(NamedTuple):
+    """The node at `position` is the first to make a `what` ("state" or "cotangent") that is not finite.
+
+    For a cotangent, the first on the way back. `leaf`: where in the state.
+    """
+
+    position: int
+    what: str
+    leaf: str
+
+
+class Recording:
+    """What `tape.record(x)` returns: the tape, the first state, and the states at some positions.
+
+    The positions are those that the schedule's first sweep keeps, the marks, and the end. Edits
+    return another recording: every kept state that is still right stays, and only the nodes after
+    the last of these are run again. A recording lives outside of `jax.jit`; its runs are compiled.
+    """
+
+    def __init__(self, tape: "Tape", kept: dict[int, Any]):
+        """Runs from the last kept state on; `kept` holds position 0."""
+        wanted, start = kept_positions(tape), max(kept)
+        self.tape, self._kept = tape, dict(kept)
+        state = kept[start]
+        for stop in sorted({p for p in wanted if p > start} | {len(tape)} - {start}):
+            state = self._kept[stop] = _replay(tape[start:stop], state)
+            start = stop
+
+    @property
+    def value(self):
+        """The state after the last node."""
+        return self._kept[len(self.tape)]
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The positions whose states are at hand."""
+        return tuple(sorted(self._kept))
+
+    def state(self, k: int):
+        """The state at position k, from the nearest kept one at or before it."""
+        k = self.tape.position(k)
+        start = max(p for p in self._kept if p <= k)
+        return self._kept[start] if start == k else _replay(self.tape[start:k], self._kept[start])
+
+    def pullback(self, y_bar, stop: int = 0, hook: Hook | None = None) -> tuple[Any, "Tape"]:
+        """Cotangents pulled back from the value to position `stop`.
+
+        Returns (state_bar at `stop`, tape_bar): the latter as `eqx.filter_grad` gives it, zero for the nodes
+        before `stop`. `hook(position, state_bar)` sees the cotangent of every state on the way, the
+        value's first; it makes the sweep go node by node.
+        """
+        stop = self.tape.position(stop)
+        pieces = sorted({p for p in self._kept if p > stop} | {stop})
+        state_bar, tape_bar = y_bar, _zero_bar(self.tape)
+        for start, end in reversed(list(itertools.pairwise(pieces))):
+            nodes, states = [(start, end)], [self.state(start)]
+            if hook is not None:
+                nodes = [(k, k + 1) for k in range(start, end)]
+                for k, _ in nodes[:-1]:
+                    states.append(_replay(self.tape[k : k + 1], states[-1]))
+            for (i, j), state in reversed(list(zip(nodes, states, strict=True))):
+                if hook is not None:
+                    hook(j, state_bar)
+                part_bar, state_bar = _pull(self.tape[i:j], state, state_bar)
+                tape_bar = _added(self.tape, tape_bar, part_bar, i, j)
+        if hook is not None:
+            hook(stop, state_bar)
+        return state_bar, tape_bar
+
+    def append(self, step: Callable, params) -> "Recording":
+        """With more nodes, which are all that is run."""
+        return Recording(self.tape.append(step, params), self._kept)
+
+    def erase(self, i: int, j: int) -> "Recording":
+        """Without the nodes [i, j): states up to position i stay."""
+        tape, i = self.tape.erase(i, j), self.tape.position(i)
+        return Recording(tape, self._until(i if len(tape) < len(self.tape) else len(tape)))
+
+    def truncate(self, k: int) -> "Recording":
+        """The nodes before position k."""
+        return self.erase(k, len(self.tape))
+
+    def drop(self, n: int) -> "Recording":
+        """Without the n oldest nodes, from the state that they led to: no state after it changes."""
+        later = {p - n: state for p, state in self._kept.items() if p > n}
+        return Recording(self.tape.drop(n), {0: self.state(n), **later})
+
+    def replace(self, i: int, j: int, params) -> "Recording":
+        """With other params for the nodes [i, j): states up to position i stay."""
+        return Recording(self.tape.replace(i, j, params), self._until(self.tape.position(i)))
+
+    def diagnose(self, y_bar=None) -> Diagnosis | None:
+        """The first node whose state is not finite; if there is none and `y_bar` is given, the first on the
+        way back whose cotangent is not. None if all are finite."""
+        state = self._kept[0]
+        bad = [p for p in self.kept if _not_finite(self._kept[p])]
+        if bad:
+            start = max((p for p in self.kept if p < bad[0]), default=0)
+            state = self._kept[start]
+            for node in self.tape.traverse(start, len(self.tape)):
+                state = node(state)
+                if leaves := _not_finite(state):
+                    return Diagnosis(node.position, "state", leaves[0])
+        found: list[Diagnosis] = []
+
+        def look(position, state_bar):
+            if not found and (leaves := _not_finite(state_bar)):
+                found.append(Diagnosis(position, "cotangent", leaves[0]))
+
+        if y_bar is not None:
+            self.pullback(y_bar, hook=look)
+        return found[0] if found else None
+
+    def __repr__(self) -> str:
+        return f"Recording({self.tape!r}, {len(self._kept)} states kept)"
+
+    def _until(self, k: int) -> dict[int, Any]:
+        """The kept states at or before position k."""
+        return {p: state for p, state in self._kept.items() if p <= k}
+
+
+@eqx.filter_jit
+def _replay(tape: "Tape", state):
+    return tape(state)
+
+
+@eqx.filter_jit
+def _pull(tape: "Tape", state, state_bar):
+    """(tape_bar, bar of the first state)."""
+    varying, still = eqx.partition((tape, state), eqx.is_inexact_array)
+    run = lambda varying: _inexact(eqx.combine(varying, still)[0](eqx.combine(varying, still)[1]))  # noqa: E731
+    _, pullback = jax.vjp(run, varying)
+    (bars,) = pullback(_inexact(state_bar))
+    return bars
+
+
+def _inexact(state):
+    """The leaves of a state that have a cotangent; None in place of the others."""
+    return eqx.filter(state, eqx.is_inexact_array)
+
+
+def _zero_bar(tape: "Tape") -> "Tape":
+    return jax.tree.map(jnp.zeros_like, eqx.filter(tape, eqx.is_inexact_array))
+
+
+def _added(tape: "Tape", tape_bar: "Tape", part_bar: "Tape", i: int, j: int) -> "Tape":
+    """The cotangents of a slice added to those of the tape: their segments are the same places."""
+    numbers = [number for number, (a, b) in enumerate(tape.bounds()) if a < j and i < b]
+    segments = list(tape_bar.segments)
+    for number, part in zip(numbers, part_bar.segments, strict=True):
+        whole = segments[number]
+        for name in ("params", "shared"):
+            total = jax.tree.map(jnp.add, getattr(whole, name), getattr(part, name))
+            whole = eqx.tree_at(
+                lambda s, name=name: getattr(s, name), whole, total, is_leaf=_is_none
+            )
+        segments[number] = whole
+    return eqx.tree_at(lambda t: t.segments, tape_bar, tuple(segments), is_leaf=_is_none)
+
+
+def _is_none(x) -> bool:
+    return x is None
+
+
+def _not_finite(state) -> list[str]:
+    """The paths of the leaves that hold something that is not finite."""
+    leaves = jax.tree_util.tree_leaves_with_path(_inexact(state))
+    return [
+        f"state{jax.tree_util.keystr(path)}"
+        for path, leaf in leaves
+        if not np.all(np.isfinite(leaf))
+    ]

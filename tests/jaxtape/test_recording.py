@@ -1,0 +1,169 @@
+"""Recordings: states on demand, partial pullbacks, edits that run only what they must, diagnoses."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxtape as jt
+
+from ..helpers_tape import all_schedules, assert_close
+
+X = jnp.array([0.3, -0.8])
+counts = {"runs": 0}
+
+
+def tell(_):
+    counts["runs"] += 1
+
+
+def turn(params, state):
+    """A step that counts how often it runs forward."""
+    jax.debug.callback(tell, params["a"])
+    return jnp.sin(state) * params["a"] + params["b"]
+
+
+def damp(params, state):
+    return 0.5 * state + params
+
+
+def stacked(n, seed):
+    draws = np.random.default_rng(seed).uniform(-1.0, 1.0, (2, n))
+    return {"a": jnp.asarray(draws[0]), "b": jnp.asarray(draws[1])}
+
+
+def make(schedule, n=30):
+    tape = jt.Tape().with_schedule(schedule).append(turn, stacked(n, 0))
+    return tape.append(damp, jnp.linspace(-1.0, 1.0, 5))
+
+
+def counted(f):
+    """What `f` returns, and how many steps ran."""
+    jax.effects_barrier()
+    before = counts["runs"]
+    out = f()
+    jax.block_until_ready(jax.tree.leaves(getattr(out, "value", out)))
+    jax.effects_barrier()
+    return out, counts["runs"] - before
+
+
+def loss(tape_and_x):
+    tape, x = tape_and_x
+    return jnp.sum(tape(x) ** 2)
+
+
+each_schedule = pytest.mark.parametrize("schedule", all_schedules, ids=str)
+
+
+@each_schedule
+def test_every_state_and_every_cotangent(schedule):
+    tape = make(schedule).erase(4, 6).mark(9)
+    rec = tape.record(X)
+    assert_close(rec.value, tape(X))
+    state = X
+    for node in tape.traverse():
+        assert_close(rec.state(node.position), state)
+        state = node(state)
+    tape_bar, x_bar = eqx.filter_grad(loss)((tape, X))
+    found_x_bar, found = rec.pullback(2.0 * rec.value)
+    assert_close(found_x_bar, x_bar)
+    for segment, desired in zip(found.segments, tape_bar.segments, strict=True):
+        assert_close(segment.params, desired.params)
+
+
+def test_it_keeps_what_the_schedule_and_the_marks_say():
+    tape = make(jt.Revolve(4)).mark(7)
+    kept = tape.record(X).kept
+    assert {0, 7, 30, 35} <= set(kept)
+    assert len(kept) <= 1 + 4 + 4 + 3
+    assert make(jt.StoreAll()).record(X).kept == tuple(range(36))
+
+
+def test_a_partial_pullback_stops_where_it_is_told():
+    rec = make(jt.Revolve(4)).record(X)
+    state_bar, tape_bar = rec.pullback(2.0 * rec.value, stop=12)
+    tail = rec.tape[12:]
+    desired_tape, desired = eqx.filter_grad(loss)((tail, rec.state(12)))
+    assert_close(state_bar, desired)
+    for name in ("a", "b"):
+        bars = tape_bar.segments[0].params[name]
+        assert not np.any(bars[:12])
+        assert_close(bars[12:], desired_tape.segments[0].params[name][12:])
+
+
+def test_a_hook_sees_every_cotangent_as_it_passes():
+    rec, seen = make(jt.Revolve(4)).record(X), {}
+    rec.pullback(2.0 * rec.value, stop=20, hook=seen.__setitem__)
+    assert list(seen) == list(range(35, 19, -1))
+    for k, bar in seen.items():
+        assert_close(bar, rec.pullback(2.0 * rec.value, stop=k)[0])
+
+
+@pytest.mark.parametrize(
+    ("edit", "same", "runs"),
+    [
+        # of 30 counted nodes; states kept at 0, 15, 24, 27 and before the 30th, and at 30
+        (lambda r: r.erase(26, 28), lambda t: t.erase(26, 28), 28 - 24),
+        (lambda r: r.erase(15, 16), lambda t: t.erase(15, 16), 29 - 15),
+        (lambda r: r.truncate(27), lambda t: t.truncate(27), 0),
+        (lambda r: r.truncate(20), lambda t: t.truncate(20), 5),
+        (lambda r: r.replace(25, 27, stacked(2, 5)), lambda t: t.replace(25, 27, stacked(2, 5)), 6),
+        (lambda r: r.append(damp, jnp.ones(3)), lambda t: t.append(damp, jnp.ones(3)), 0),
+        (lambda r: r.erase(12, 12), lambda t: t, 0),
+    ],
+    ids=[
+        "erase",
+        "erase at a kept state",
+        "truncate there",
+        "truncate",
+        "replace",
+        "append",
+        "nothing",
+    ],
+)
+def test_an_edit_runs_only_the_nodes_after_the_last_state_that_is_still_right(edit, same, runs):
+    tape = make(jt.Revolve(4))
+    rec = tape.record(X)
+    assert {0, 15, 24, 27, 30} <= set(rec.kept)
+    edited, ran = counted(lambda: edit(rec))
+    assert ran == runs
+    assert_close(edited.value, same(tape)(X))
+    assert edited.tape == same(tape)
+    for k in edited.kept:
+        assert_close(edited.state(k), edited.tape[:k](X))
+
+
+def test_dropping_the_oldest_keeps_every_later_state():
+    rec = make(jt.Revolve(4)).record(X)
+    dropped, ran = counted(lambda: rec.drop(17))
+    assert ran == 2  # from the state at 15 to the new first one
+    assert_close(dropped.value, rec.value)
+    assert set(dropped.kept) >= {p - 17 for p in rec.kept if p > 17}
+    assert_close(dropped.state(3), rec.state(20))
+
+
+def test_a_diagnosis_names_the_first_node_and_leaf():
+    rec = make(jt.Revolve(4)).record(X)
+    assert rec.diagnose(jnp.ones(2)) is None
+    broken = rec.replace(17, 18, {"a": jnp.array([jnp.inf]), "b": jnp.zeros(1)})
+    assert broken.diagnose() == (17, "state", "state")
+
+    def root(params, state):
+        return {"x": jnp.sqrt(state["x"]) * params, "y": state["y"]}
+
+    start = {"x": jnp.array([0.0, 1.0]), "y": jnp.ones(2)}
+    flat = jt.Tape().append(root, jnp.ones(3)).record(start)
+    assert flat.diagnose() is None
+    bad = flat.diagnose({"x": jnp.ones(2), "y": jnp.ones(2)})
+    assert bad == (2, "cotangent", "state['x']")
+
+
+def test_misuse():
+    rec = make(jt.Revolve(4)).record(X)
+    with pytest.raises(IndexError, match=r"Position 36 is not on a tape of 35 nodes"):
+        rec.state(36)
+    with pytest.raises(ValueError, match=r"replace 2 nodes have 3"):
+        rec.replace(1, 3, stacked(3, 1))
+    with pytest.raises(ValueError, match=r"crosses into another segment"):
+        rec.replace(28, 32, stacked(4, 1))
