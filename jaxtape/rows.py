@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .schedule import AbstractSchedule, Revolve, Table
+from .schedule import AbstractSchedule, Revolve, Table, cached_by_length
 
 
 class Rows(NamedTuple):
@@ -42,8 +42,8 @@ class Room:
     @classmethod
     def of(cls, schedule: AbstractSchedule, capacity: int, marks: int) -> "Room":
         """Room for the schedule's slots at full length, a spare one, and one for each mark."""
-        table = table_of(schedule, capacity)
-        return cls(capacity, table.slots + 1 + marks, marks, table.checkpoint_dtype)
+        slots = schedule.most_slots(capacity) + 1 + marks
+        return cls(capacity, slots, marks, getattr(schedule, "checkpoint_dtype", None))
 
 
 def kept_positions(tape) -> set[int]:
@@ -61,7 +61,7 @@ def rows_of(
     schedule: AbstractSchedule, order: np.ndarray, length: int, marks: tuple[int, ...], room: Room
 ) -> Rows:
     """The rows of the live nodes, `order[:length]`, with the states before `marks` always kept."""
-    return Rows(np.int32(length), order, *_padded(schedule, length, marks, room))
+    return Rows(np.int32(length), order, *_padded(length, schedule, marks, room))
 
 
 def rows_of_table(table: Table) -> Rows:
@@ -71,8 +71,8 @@ def rows_of_table(table: Table) -> Rows:
     return Rows(np.int32(len(table)), None, *per_node, *store, np.asarray(table.sweep_rows))
 
 
-@functools.lru_cache(maxsize=1024)
-def _padded(schedule: AbstractSchedule, length: int, marks: tuple[int, ...], room: Room) -> tuple:
+@cached_by_length
+def _padded(length: int, schedule: AbstractSchedule, marks: tuple[int, ...], room: Room) -> tuple:
     if not length:
         nothing = np.zeros(room.capacity, np.int32)
         return (nothing,) * 6 + (np.zeros(2, np.int32),)

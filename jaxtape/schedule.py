@@ -59,6 +59,23 @@ def check_count(name: str, count: int, why: str) -> None:
         raise ValueError(f"{name} is {count}: {why}, so give at least 1.")
 
 
+_LONG = 2**14
+
+
+def cached_by_length(function):
+    """Remember what `function(length, ...)` made: a lot of short tables, few long ones."""
+    short, long = (
+        functools.lru_cache(maxsize=256)(function),
+        functools.lru_cache(maxsize=4)(function),
+    )
+
+    @functools.wraps(function)
+    def remembered(length: int, *rest):
+        return (short if length <= _LONG else long)(length, *rest)
+
+    return remembered
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
     """A schedule for a chain of known length, as small int32 arrays.
@@ -96,6 +113,11 @@ class AbstractSchedule(abc.ABC):
     def compile(self, length: int) -> Table | None:
         """The table for a chain of `length` nodes; None leaves the chain to `lax.scan`."""
 
+    def most_slots(self, length: int) -> int:
+        """Slots enough for every chain of up to `length` nodes."""
+        table = self.compile(length)
+        return length if table is None else table.slots + 1
+
 
 @dataclasses.dataclass(frozen=True)
 class _Slots(AbstractSchedule):
@@ -119,7 +141,9 @@ class _Slots(AbstractSchedule):
         """The table, or None for an empty chain."""
         if not length:
             return None
-        return _with_dtype(self._table(length), self.checkpoint_dtype)
+        if self.checkpoint_dtype is None:
+            return self._table(length)
+        return _rounded(length, self)
 
     def __repr__(self) -> str:
         own = [
@@ -133,9 +157,11 @@ class _Slots(AbstractSchedule):
         """The table of a chain that is not empty."""
 
 
-@functools.lru_cache(maxsize=256)
-def _with_dtype(table: Table, dtype: Any) -> Table:
-    return table if dtype is None else dataclasses.replace(table, checkpoint_dtype=dtype)
+@cached_by_length
+def _rounded(length: int, schedule: _Slots) -> Table:
+    """The table of a schedule whose slots are of lower precision."""
+    exact = schedule._table(length)
+    return dataclasses.replace(exact, checkpoint_dtype=schedule.checkpoint_dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +189,10 @@ class Revolve(_Slots):
     def __post_init__(self):
         super().__post_init__()
         check_slots(self.slots)
+
+    def most_slots(self, length: int) -> int:
+        """The slots, and one for the state before the last node."""
+        return min(self.slots, length) + 1
 
     def _table(self, length: int) -> Table:
         return _revolve(length, min(self.slots, length))
@@ -258,7 +288,7 @@ def two_levels(length: int) -> Blocks:
     return _levels(length, 2)
 
 
-@functools.lru_cache(maxsize=256)
+@cached_by_length
 def _levels(length: int, levels: int) -> Blocks:
     return Blocks.of(length, _equal_sizes(length, levels))
 
@@ -269,7 +299,7 @@ def _equal_sizes(length: int, levels: int) -> tuple[int, ...]:
     return tuple(parts**level for level in reversed(range(levels)))
 
 
-@functools.lru_cache(maxsize=256)
+@cached_by_length
 def _blocks(length: int, sizes: tuple[int, ...]) -> Table:
     """The table of blocks within blocks.
 
@@ -287,7 +317,7 @@ def _blocks(length: int, sizes: tuple[int, ...]) -> Table:
     return _table(load, rows[:, np.lexsort(rows[1::-1])], length, blocks.slots)
 
 
-@functools.lru_cache(maxsize=256)
+@cached_by_length
 def _revolve(length: int, slots: int) -> Table:
     """Cut the chain in two again and again, a generation of segments at a time.
 
