@@ -4,7 +4,11 @@ import argparse
 import subprocess
 import sys
 
-QUICK = {"tape": ("--paths", "2048", "--repeat", "3"), "quantlib_peer": ("--quick",)}
+QUICK = {
+    "tape": ("--paths", "2048", "--repeat", "3"),
+    "edits": ("--repeat", "20"),
+    "quantlib_peer": ("--quick",),
+}
 
 
 def main() -> int:

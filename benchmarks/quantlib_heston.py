@@ -161,25 +161,32 @@ def heston_rows(
     both = _sum(claim_times["values"], knock_times["values"])
     theirs = _sum(claim_times["Gauss, values"], knock_times["grid, values"])
     rows.append(Row(name, "value", "both of the above", both, theirs))
+    theirs, ours = knock_results["grid"]["value"], figures_of(knock_results["risk"])["value"]
+    return rows, barrier_facts(knocks, market, models[NAME], peer, theirs, ours)
+
+
+def barrier_facts(
+    knocks: Book, market: Market, model: Heston, peer, theirs, ours
+) -> dict[str, str]:
+    """Both default grids' values against the limit of QuantLib's fine grids, and our fine grid."""
     chosen = sorted(np.random.default_rng(SEED).choice(len(knocks.rows), 8, replace=False).tolist())
     trades = [knocks.trades[i] for i in chosen]
     coarse, fine = (
         np.asarray(peer.values(peer.barriers(trades, grid))["value"]) for grid in FINE_GRIDS
     )
     limit = 2.0 * fine - coarse  # its error halves with the grid
-    ours = _tile_values(products_of(trades, market), models[NAME], FiniteDifference(400, 120, 200))
+    mine = _tile_values(products_of(trades, market), model, FiniteDifference(400, 120, 200))
     rivals = {
-        "QuantLib's default grid": knock_results["grid"]["value"][chosen],
+        "QuantLib's default grid": theirs[chosen],
         f"QuantLib's {FINE_GRIDS[1]} grid": fine,
-        "our default grid": figures_of(knock_results["risk"])["value"][chosen],
-        "our 400 x 120 x 200 grid": np.asarray(ours),
+        "our default grid": ours[chosen],
+        "our 400 x 120 x 200 grid": np.asarray(mine),
     }
     against = "against the limit of QuantLib's grids, 8 random barriers"
-    facts = {
+    return {
         f"{name} {against}": _gap({"value": values}, {"value": limit})
         for name, values in rivals.items()
     }
-    return rows, facts
 
 
 def _gap(ours, theirs) -> str:
