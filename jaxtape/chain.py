@@ -35,6 +35,7 @@ class Chain:
     table: Table | Blocks | Room
     reverse: bool
     condition: "Condition | None" = None
+    captured: "Captured | None" = None
 
     @property
     def length(self) -> int:
@@ -49,7 +50,10 @@ class Chain:
     def step(self, consts: tuple, state: tuple, x: tuple) -> tuple[tuple, tuple]:
         """One node: the next state and this node's y."""
         n = len(self.jaxpr.constvars)
-        out = jax.core.eval_jaxpr(self.jaxpr, consts[:n], *consts[n:], *state, *x)
+        closed, rest = (
+            (consts[:n], consts[n:]) if self.captured is None else (self.captured.values, consts)
+        )
+        out = jax.core.eval_jaxpr(self.jaxpr, closed, *rest, *state, *x)
         return tuple(out[: self.num_state]), tuple(out[self.num_state :])
 
     def goes_on(self, consts: tuple, state: tuple):
@@ -80,8 +84,16 @@ class Chain:
 
     def derive(self, step: Callable, arrays: Arrays) -> "Chain":
         """The chain of another flat `step(consts, state, x)`: same nodes, same table."""
-        jaxpr = jax.make_jaxpr(step)(arrays.consts, arrays.init, first_node(arrays.xs)).jaxpr
-        return dataclasses.replace(self, jaxpr=jaxpr, num_state=len(arrays.init))
+        closed = jax.make_jaxpr(step)(arrays.consts, arrays.init, first_node(arrays.xs))
+        captured, num_state = Captured(tuple(closed.consts)), len(arrays.init)
+        return dataclasses.replace(self, jaxpr=closed.jaxpr, num_state=num_state, captured=captured)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Captured:
+    """What the rules inside a derived step close over; of a traced chain, that is among its consts."""
+
+    values: tuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,17 +103,39 @@ class Condition:
     jaxpr: Any
     num_consts: int
     num_state: int
+    captured: Captured
 
     @classmethod
     def of(cls, holds: Callable, consts: tuple, state: tuple) -> "Condition":
         """The condition `holds(consts, state)`."""
-        jaxpr = jax.make_jaxpr(holds)(consts, state)
-        return cls(jaxpr.jaxpr, len(consts), len(state))
+        closed = jax.make_jaxpr(holds)(consts, state)
+        return cls(closed.jaxpr, len(consts), len(state), Captured(tuple(closed.consts)))
 
     def holds(self, consts: tuple, state: tuple):
         """Whether it is true of these values."""
         inputs = *consts[: self.num_consts], *state[: self.num_state]
-        return jax.core.eval_jaxpr(self.jaxpr, (), *inputs)[0]
+        return jax.core.eval_jaxpr(self.jaxpr, self.captured.values, *inputs)[0]
+
+
+def check_varying(arrays: Arrays) -> None:
+    """Raise `ValueError` unless shared floats vary over the mesh axes that the state varies over.
+
+    Devices stop after different numbers of steps, and the cotangent of a replicated value would be
+    added up over the devices at every step: those that go on would wait for ever.
+    """
+    axes = frozenset().union(*map(_axes, arrays.init))
+    for leaf in arrays.consts:
+        missing = tuple(sorted(axes - _axes(leaf)))
+        if missing and jnp.issubdtype(leaf.dtype, jnp.inexact):
+            raise ValueError(
+                f"The loop's state varies over the mesh axes {missing}, and a value that its body closes over, "
+                f"{jax.typeof(leaf)}, does not: give it value = jax.lax.pcast(value, {missing}, "
+                "to='varying'), made before the loop."
+            )
+
+
+def _axes(leaf) -> frozenset:
+    return frozenset(jax.typeof(leaf).manual_axis_type.varying)
 
 
 def with_rows(chain: Chain, arrays: Arrays, rows: Rows) -> tuple[Chain, Arrays]:
@@ -115,6 +149,7 @@ def with_condition(chain: Chain, arrays: Arrays, cond) -> tuple[Chain, Arrays]:
     """The chain that goes on while `cond`, a closed jaxpr of the state, holds; it shares what that reads."""
     n = len(arrays.consts)
     arrays = arrays._replace(consts=(*arrays.consts, *cond.consts))
+    check_varying(arrays)
     derived = chain.derive(lambda consts, state, x: chain.step(consts[:n], state, x), arrays)
     holds = lambda consts, state: jax.core.eval_jaxpr(cond.jaxpr, consts[n:], *state)[0]  # noqa: E731
     condition = Condition.of(holds, arrays.consts, arrays.init)

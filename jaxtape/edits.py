@@ -18,7 +18,7 @@ from .schedule import AbstractSchedule
 class Edits:
     """The live places in execution order, then the free ones; which nodes are marked; the rows for these.
 
-    Every change is a new value made of small integer arrays. Payloads are not touched.
+    Every change is a new value made of small integer arrays.
     """
 
     rows: Rows
@@ -39,6 +39,13 @@ class Edits:
             mark_slots = max(1, 2 * mark_slots)
         room = Room.of(schedule, len(order), mark_slots)
         return cls(rows_of(schedule, order, count, positions, room), marked, room)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the nodes can be counted here."""
+        return isinstance(self.rows.length, np.integer | np.ndarray | jax.Array) and not isinstance(
+            self.rows.length, jax.core.Tracer
+        )
 
     @property
     def count(self) -> int:
@@ -103,6 +110,11 @@ class Edits:
 
 def _known(value):
     """A value that is known now; under `jax.jit` it is not."""
+    if value is None:
+        raise TypeError(
+            "This is the gradient of an edited tape, which has no nodes of its own: its params lie where "
+            "the tape's `segment.places` say."
+        )
     if isinstance(value, jax.core.Tracer):
         raise TypeError(
             f"The nodes of an edited tape are traced ({value}), so they cannot be counted or changed here: "

@@ -9,7 +9,7 @@ from jax import lax
 
 from .chain import trace, with_condition, with_rows
 from .rows import Room, Rows
-from .schedule import AbstractSchedule, StoreAll, blocks_for, check_count, two_levels
+from .schedule import AbstractSchedule, StoreAll, blocks_for, check_count, check_slots, two_levels
 
 try:
     from .rule import run
@@ -90,12 +90,14 @@ def while_loop(
     structure, shapes or dtypes; `ValueError` if `max_steps` is below 1 or `slots` are too few.
     """
     check_count("max_steps", max_steps, "a loop may take a step")
+    if slots is not None:
+        check_slots(slots)
+    max_steps = int(max_steps)
     blocks = two_levels(max_steps) if slots is None else blocks_for(max_steps, slots)
     chain, arrays, tree, _ = trace(lambda state, _: (body(state), None), init, (), blocks, False)
-    shape = jax.eval_shape(cond, jax.tree.unflatten(tree, arrays.init))
-    if jax.tree.leaves(shape) != [jax.ShapeDtypeStruct((), jnp.bool_)]:
+    closed, shape = jax.make_jaxpr(cond, return_shape=True)(jax.tree.unflatten(tree, arrays.init))
+    if [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(shape)] != [((), jnp.bool_)]:
         raise TypeError(f"cond returns {shape}: return one boolean scalar.")
-    closed = jax.make_jaxpr(cond)(jax.tree.unflatten(tree, arrays.init))
     chain, arrays = with_condition(chain, arrays, closed)
     (state, _) = run(chain, arrays)
     return jax.tree.unflatten(tree, state)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Hook = Callable[[int, Any], None]
 
+_LEAST_PIECE = 32  # nodes: a program runs for each piece between kept states
+
 
 class Diagnosis(NamedTuple):
     """The node at `position` is the first to make a `what` ("state" or "cotangent") that is not finite.
@@ -44,6 +46,7 @@ class Recording:
         for stop in sorted({p for p in wanted if p > start} | {len(tape)} - {start}):
             state = self._kept[stop] = _replay(tape[start:stop], state)
             start = stop
+        self._thin(wanted | {0, len(tape)})
 
     @property
     def value(self):
@@ -69,8 +72,12 @@ class Recording:
         value's first; it makes the sweep go node by node.
         """
         stop = self.tape.position(stop)
-        pieces = sorted({p for p in self._kept if p > stop} | {stop})
-        state_bar, tape_bar = y_bar, _zero_bar(self.tape)
+        state_bar, tape_bar = jax.tree.map(jnp.asarray, y_bar), _zero_bar(self.tape)
+        pieces = [len(self.tape)]
+        for p in sorted((p for p in self._kept if stop < p < pieces[0]), reverse=True):
+            if pieces[-1] - p >= _LEAST_PIECE:
+                pieces.append(p)
+        pieces = [stop, *reversed(pieces)] if stop < len(self.tape) else [stop]
         for start, end in reversed(list(itertools.pairwise(pieces))):
             nodes, states = [(start, end)], [self.state(start)]
             if hook is not None:
@@ -101,8 +108,9 @@ class Recording:
 
     def drop(self, n: int) -> "Recording":
         """Without the n oldest nodes, from the state that they led to: no state after it changes."""
+        tape = self.tape.drop(n)
         later = {p - n: state for p, state in self._kept.items() if p > n}
-        return Recording(self.tape.drop(n), {0: self.state(n), **later})
+        return Recording(tape, {0: self.state(n), **later})
 
     def replace(self, i: int, j: int, params) -> "Recording":
         """With other params for the nodes [i, j): states up to position i stay."""
@@ -112,14 +120,14 @@ class Recording:
         """The first node whose state is not finite; if there is none and `y_bar` is given, the first on the
         way back whose cotangent is not. None if all are finite."""
         state = self._kept[0]
-        bad = [p for p in self.kept if _not_finite(self._kept[p])]
-        if bad:
-            start = max((p for p in self.kept if p < bad[0]), default=0)
-            state = self._kept[start]
-            for node in self.tape.traverse(start, len(self.tape)):
-                state = node(state)
-                if leaves := _not_finite(state):
-                    return Diagnosis(node.position, "state", leaves[0])
+        if leaves := _not_finite(state):
+            raise ValueError(
+                f"The first state is not finite in {leaves[0]}: no node has made that."
+            )
+        for k in range(len(self.tape)):
+            state = _replay(self.tape[k : k + 1], state)
+            if leaves := _not_finite(state):
+                return Diagnosis(k, "state", leaves[0])
         found: list[Diagnosis] = []
 
         def look(position, state_bar):
@@ -132,6 +140,13 @@ class Recording:
 
     def __repr__(self) -> str:
         return f"Recording({self.tape!r}, {len(self._kept)} states kept)"
+
+    def _thin(self, wanted: set[int]) -> None:
+        """Of the states that are right but not asked for, keep as many as are asked for, evenly spread."""
+        extra = sorted(set(self._kept) - wanted)
+        spread = np.linspace(0, len(extra) - 1, min(len(extra), len(wanted))).astype(int)
+        chosen = {extra[i] for i in spread} | wanted
+        self._kept = {p: state for p, state in self._kept.items() if p in chosen}
 
     def _until(self, k: int) -> dict[int, Any]:
         """The kept states at or before position k."""

@@ -41,8 +41,8 @@ class Room:
 
     @classmethod
     def of(cls, schedule: AbstractSchedule, capacity: int, marks: int) -> "Room":
-        """Room for the schedule's slots at full length, a spare one, and one for each mark."""
-        slots = schedule.most_slots(capacity) + 1 + marks
+        """Room for the schedule's slots at any length within the capacity, and one for each mark."""
+        slots = schedule.most_slots(capacity) + marks
         return cls(capacity, slots, marks, getattr(schedule, "checkpoint_dtype", None))
 
 
@@ -51,8 +51,7 @@ def kept_positions(tape) -> set[int]:
     positions = set(tape.marks)
     for segment, (start, _) in zip(tape.segments, tape.bounds(), strict=True):
         if len(segment):
-            table = table_of(tape.schedule, len(segment))
-            stored = table.store_position[slice(*table.sweep_rows)]
+            stored = segment.kept_positions(tape.schedule)
             positions |= {start, *(start + stored).tolist()}
     return positions
 

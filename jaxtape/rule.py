@@ -208,22 +208,28 @@ def _batch(chain: Chain, axis, arrays: tuple, dims: tuple, force: Active | None 
         return chain.derive(over_batch(chain.step, in_axes=axes), arrays), arrays
     goes_on = over_batch(chain.goes_on, in_axes=axes[:2])
     any_goes_on = lambda consts, state: jnp.any(goes_on(consts, state))  # noqa: E731
+    step = over_batch(chain.step, in_axes=axes)
+
+    def guarded(consts, state, x):
+        """Members that have stopped stand still, and step from where one that goes on is: their own
+        state may be where the step has no derivative."""
+        live = goes_on(consts, state)
+        of_live = lambda leaf: jnp.where(_along(live, leaf), leaf, leaf[jnp.argmax(live)])  # noqa: E731
+        lent = tuple(of_live(c) if b else c for c, b in zip(consts, batched[0], strict=True))
+        moved, y = step(lent, tuple(map(of_live, state)), x)
+        still = zip(moved, state, strict=True)
+        return tuple(jnp.where(_along(live, new), new, old) for new, old in still), y
+
     chain = dataclasses.replace(
-        chain.derive(over_batch(_guarded(chain), in_axes=axes), arrays),
+        chain.derive(guarded, arrays),
         condition=Condition.of(any_goes_on, arrays.consts, arrays.init),
     )
     return chain, arrays
 
 
-def _guarded(chain: Chain) -> Callable:
-    """The step where the chain goes on, and none where it has stopped and others of a batch have not."""
-
-    def step(consts, state, x):
-        moved, y = chain.step(consts, state, x)
-        goes_on = chain.goes_on(consts, state)
-        return tuple(jnp.where(goes_on, new, old) for new, old in zip(moved, state, strict=True)), y
-
-    return step
+def _along(live, leaf):
+    """A flag for each of a batch, for `jnp.where` with a leaf whose first axis is the batch."""
+    return live.reshape(live.shape + (1,) * (leaf.ndim - 1))
 
 
 def _move(parts: tuple, dims: tuple, masks: list, size: int) -> tuple:

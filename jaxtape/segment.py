@@ -11,6 +11,7 @@ import numpy as np
 from .chain import check_state
 from .edits import Edits
 from .loops import run_edited, scan
+from .rows import table_of
 from .schedule import AbstractSchedule
 
 
@@ -59,6 +60,11 @@ class Segment(eqx.Module):
         return np.arange(self.capacity) if self.edits is None else self.edits.live
 
     @property
+    def is_known(self) -> bool:
+        """Whether the live nodes can be counted: not under `jit`, nor in a gradient of an edited segment."""
+        return self.edits is None or self.edits.is_known
+
+    @property
     def marks(self) -> tuple[int, ...]:
         """The positions, within the segment, of the marked nodes."""
         return () if self.edits is None else self.edits.marks
@@ -78,6 +84,14 @@ class Segment(eqx.Module):
         if self.edits is None:
             return scan(node, state, self.params, schedule=schedule)[0]
         return run_edited(node, state, self.params, self.edits.room, self.edits.rows)
+
+    def kept_positions(self, schedule: AbstractSchedule) -> np.ndarray:
+        """Where the first sweep keeps states, beside the first."""
+        if self.edits is not None:
+            rows = self.edits.rows
+            return np.asarray(rows.store_position)[slice(*rows.sweep)]
+        table = table_of(schedule, len(self))
+        return table.store_position[slice(*table.sweep_rows)]
 
     def node(self, k: int):
         """The params of the k-th live node."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .recording import Recording
@@ -51,10 +52,12 @@ class Tape(eqx.Module):
         new, segments = Segment.of(step, params), self.segments
         if segments and segments[-1].agrees(new):
             segments, new = segments[:-1], segments[-1].grow(new, self.schedule)
-        return Tape((*segments, new), self.schedule)
+        return Tape((*filter(len, segments), new), self.schedule)
 
     def drop(self, n: int) -> "Tape":
         """This tape without its n oldest nodes."""
+        if n < 0:
+            raise IndexError(f"{n} nodes cannot be dropped: give 0 … {len(self)}.")
         return self.erase(0, n)
 
     def window(self, n: int) -> "Tape":
@@ -114,7 +117,7 @@ class Tape(eqx.Module):
 
     def record(self, x) -> Recording:
         """Run the tape from state `x` and keep the states that its schedule and its marks say."""
-        return Recording(self, {0: x})
+        return Recording(self, {0: jax.tree.map(jnp.asarray, x)})
 
     def traverse(self, i: int = 0, j: int | None = None) -> Span:
         """A view of the nodes [i, j), to iterate, replay or cut out."""
@@ -134,7 +137,8 @@ class Tape(eqx.Module):
         """The nodes of both, one after the other, under this tape's schedule; params are shared."""
         if not isinstance(other, Tape):
             return NotImplemented
-        return Tape((*self.segments, *other.with_schedule(self.schedule).segments), self.schedule)
+        both = (*self.segments, *other.with_schedule(self.schedule).segments)
+        return Tape(tuple(filter(len, both)), self.schedule)
 
     def __getitem__(self, part: slice) -> "Tape":
         """The nodes of a slice of step 1."""
@@ -169,6 +173,8 @@ class Tape(eqx.Module):
     __hash__ = None
 
     def __repr__(self) -> str:
+        if not all(segment.is_known for segment in self.segments):
+            return f"Tape({len(self.segments)} segments, nodes not known here, {self.schedule})"
         nodes = f"{len(self)} nodes in {len(self.segments)} segments"
         marks = f", marks {', '.join(map(str, self.marks))}" if self.marks else ""
         return f"Tape({nodes}, {self.schedule}{marks})"
@@ -189,9 +195,10 @@ class Tape(eqx.Module):
             n = len(segment)
             own = [slice(*np.clip([part.start - start, part.stop - start], 0, n)) for part in parts]
             left = sum(part.stop - part.start for part in own)
-            if left == n:
+            alone = len(self.segments) == 1
+            if left == n and (n or alone):
                 segments.append(segment)
-            elif left or len(self.segments) == 1:
+            elif left or alone:
                 keep = lambda edits, own=own: edits.kept(own, self.schedule)  # noqa: E731
                 segments.append(segment.edited(keep, self.schedule))
         return Tape(tuple(segments), self.schedule)

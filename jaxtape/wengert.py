@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from .rows import table_of
+from .rows import kept_positions
 
 if TYPE_CHECKING:
     from .tape import Tape
@@ -15,18 +15,14 @@ _ENDS = 10  # lines shown at either end of a long tape
 def wengert_list(tape: "Tape") -> str:
     """position, operation, whether the first sweep keeps the state before it, bytes of its params."""
     lines = [f"{'position':>8}  {'operation':<32}  {'kept':<6}  {'bytes':>10}"]
-    marks, position, n = set(tape.marks), 0, len(tape)
+    marks, kept_at, position, n = set(tape.marks), kept_positions(tape), 0, len(tape)
     for segment in tape.segments:
         name = getattr(segment.step, "__qualname__", type(segment.step).__name__)
         leaves = jax.tree.leaves(segment.params)
-        size = sum(leaf.nbytes for leaf in leaves) // segment.capacity
-        table = table_of(tape.schedule, len(segment))
-        held = (
-            {0, *table.store_position[slice(*table.sweep_rows)].tolist()} if len(segment) else set()
-        )
-        for k in range(len(segment)):
+        size = sum(leaf.nbytes for leaf in leaves) // max(segment.capacity, 1)
+        for _ in range(len(segment)):
             if position < _ENDS or position >= n - _ENDS:
-                kept = "mark" if position in marks else "slot" if k in held else ""
+                kept = "mark" if position in marks else "slot" if position in kept_at else ""
                 lines.append(f"{position:>8}  {name:<32}  {kept:<6}  {size:>10,}")
             elif position == _ENDS:
                 lines.append(f"{'…':>8}  {n - 2 * _ENDS:,} more")

@@ -337,3 +337,20 @@ def test_marked_states_are_kept_and_the_pieces_between_them_scheduled():
         counts["advanced"]
         == int(np.sum(pieces[:-1])) + recomputed + jt.advances(int(pieces[-1]), 3) + 1
     )
+
+
+def test_what_is_kept_with_marks_is_what_the_sweep_keeps():
+    tape = make(16, jt.Revolve(3))[0].mark(12)
+    assert tape.record(X).kept == (0, 12, 13, 14, 16)
+
+
+def test_a_tape_that_is_not_known_here_says_so():
+    tape = make(8, jt.Revolve(3))[0].drop(1)
+    bar = eqx.filter_grad(loss)((tape, X))[0]
+    assert "nodes not known here" in repr(bar)
+    with pytest.raises(TypeError, match="gradient of an edited tape"):
+        len(bar)
+    eqx.filter_jit(lambda tape: repr(tape))(tape)
+    assert jt.Tape().append(turn, stacked([(1.0, 1.0)])).drop(1).table().count("\n") == 0
+    with pytest.raises(IndexError, match="-2 nodes cannot be dropped"):
+        tape.drop(-2)

@@ -167,3 +167,36 @@ def test_misuse():
         rec.replace(1, 3, stacked(3, 1))
     with pytest.raises(ValueError, match=r"crosses into another segment"):
         rec.replace(28, 32, stacked(4, 1))
+
+
+def test_emptied_segments_are_gone():
+    tape = jt.Tape().append(turn, stacked(8, 0)).with_schedule(jt.Revolve(3))
+    other = tape.drop(8).append(damp, jnp.ones(3))
+    head, tail = tape.split(0)
+    for left in (other, head + tail):
+        rec = left.record(X)
+        _, tape_bar = rec.pullback(2.0 * rec.value)
+        desired = eqx.filter_grad(loss)((left, X))[0]
+        for found, want in zip(tape_bar.segments, desired.segments, strict=True):
+            assert_close(found.params, want.params)
+
+
+def test_python_numbers_are_a_state_and_a_cotangent():
+    tape = jt.Tape().append(damp, jnp.arange(3.0))
+    bar, _ = tape.record(8.0).pullback(1.0)
+    assert bar == 0.125
+
+
+def test_rolling_keeps_a_bounded_number_of_states():
+    rec = jt.Tape().with_schedule(jt.Revolve(3)).append(damp, jnp.ones(64)).record(X)
+    for _ in range(100):
+        rec = rec.append(damp, jnp.ones(1)).drop(1)
+    assert len(rec.kept) <= 12
+    assert_close(rec.value, jt.Tape().append(damp, jnp.ones(164)).record(X).value)
+
+
+def test_a_diagnosis_finds_what_no_kept_state_shows():
+    tape = jt.Tape().with_schedule(jt.Revolve(1)).append(lambda p, s: p / s, jnp.ones(6))
+    assert tape.record(jnp.array(0.0)).diagnose() == (0, "state", "state")
+    with pytest.raises(ValueError, match="first state is not finite"):
+        tape.record(jnp.array(jnp.nan)).diagnose()

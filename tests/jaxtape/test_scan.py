@@ -305,3 +305,27 @@ def test_slots_of_lower_precision_hold_half_and_round_gradients_only():
 def test_slots_are_floating_point():
     with pytest.raises(TypeError, match=r"checkpoint_dtype is .*int32.*floating-point"):
         jt.Revolve(3, checkpoint_dtype=jnp.int32)
+
+
+def test_a_rule_inside_the_step_may_close_over_an_array():
+    """As `jax.custom_jvp` functions of other libraries do."""
+    weights = np.array([2.0, 2.0, 2.0])
+
+    @jax.custom_jvp
+    def sine(x):
+        return jnp.sin(x)
+
+    @sine.defjvp
+    def _(primals, tangents):
+        return sine(*primals), jnp.cos(primals[0]) * tangents[0] * jnp.asarray(weights) / 2.0
+
+    def run(x, schedule):
+        return jnp.sum(jt.scan(lambda c, _: (sine(c), None), x, None, 5, schedule=schedule)[0])
+
+    x = jnp.linspace(0.2, 0.6, 3)
+    for derivative in (jax.grad, jax.jacfwd, lambda f: jax.grad(jax.checkpoint(f)), jax.hessian):
+        found, desired = (
+            derivative(functools.partial(run, schedule=schedule))(x)
+            for schedule in (jt.Revolve(3), jt.StoreAll())
+        )
+        assert_close(found, desired)

@@ -153,3 +153,45 @@ def test_misuse():
         jt.while_loop(lambda x: x, lambda x: x + 1.0, 0.0, 5)
     with pytest.raises(TypeError, match=r"changes leaf state.*float64\[2\]"):
         jt.while_loop(lambda x: True, lambda x: jnp.stack([x, x]), jnp.float64(0.0), 5)
+
+
+def test_a_batch_whose_step_has_no_derivative_where_it_stops():
+    """sqrt(x - .1) is not differentiable, nor real, where the loop has stopped."""
+
+    def fallen(x):
+        return jt.while_loop(lambda x: x > 0.1, lambda x: x - 0.9 * jnp.sqrt(x - 0.1) - 0.05, x, 20)
+
+    xs = jnp.array([0.1, 0.3, 3.0])
+    alone = jnp.stack([jax.grad(fallen)(x) for x in xs])
+    assert_close(jax.grad(lambda xs: jnp.sum(jax.vmap(fallen)(xs)))(xs), alone, rtol=1e-11)
+    assert_close(jax.vmap(jax.grad(fallen))(xs), alone, rtol=1e-11)
+    assert_close(jnp.diag(jax.jacfwd(jax.vmap(fallen))(xs)), alone, rtol=1e-11)
+
+
+def test_python_numbers_are_a_state():
+    assert jt.while_loop(lambda s: s < 10.0, lambda s: 2.0 * s, 1.0, 20) == 16.0
+
+
+@pytest.mark.parametrize("varied", [True, False])
+def test_devices_stop_by_themselves(varied):
+    """In `shard_map` a value that the devices share is made to vary before the loop, or refused."""
+    mesh = jax.make_mesh((jax.device_count(),), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def total(rate, xs):
+        def on_device(rate, xs):
+            rate = jax.lax.pcast(rate, "d", to="varying") if varied else rate
+            grown = jt.while_loop(lambda s: s[0] < 10.0, lambda s: s * rate, xs, 40)
+            return jax.lax.psum(jnp.sum(grown), "d")
+
+        specs = {"in_specs": (jax.P(), jax.P("d")), "out_specs": jax.P()}
+        return jax.shard_map(on_device, mesh=mesh, **specs)(rate, xs)
+
+    xs = jnp.linspace(0.5, 3.0, jax.device_count())
+    if not varied:
+        with pytest.raises(ValueError, match=r"does not: give it .*pcast"):
+            jax.grad(total)(1.5, xs)
+        return
+    steps = [int(jnp.ceil(jnp.log(10.0 / x) / jnp.log(1.5))) for x in xs]
+    plain = lambda rate: sum(x * rate**n for x, n in zip(xs, steps, strict=True))  # noqa: E731
+    found = jax.jit(jax.value_and_grad(total))(1.5, xs)
+    assert_close(found, jax.value_and_grad(plain)(1.5), rtol=1e-11)
