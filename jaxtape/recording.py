@@ -1,7 +1,6 @@
 """A tape that has been run, and the states it kept: ask for others, pull back in parts, edit and go on."""
 
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -34,8 +33,9 @@ class Recording:
     """What `tape.record(x)` returns: the tape, the first state, and the states at some positions.
 
     The positions are those that the schedule's first sweep keeps, the marks, and the end. Edits
-    return another recording: every kept state that is still right stays, and only the nodes after
-    the last of these are run again. A recording lives outside of `jax.jit`; its runs are compiled.
+    return another recording: only the nodes after the last kept state that is still right are run
+    again. Of the states that are still right but at other positions, as many again stay. A
+    recording lives outside of `jax.jit`; its runs are compiled.
     """
 
     def __init__(self, tape: "Tape", kept: dict[int, Any]):
@@ -73,22 +73,12 @@ class Recording:
         """
         stop = self.tape.position(stop)
         state_bar, tape_bar = jax.tree.map(jnp.asarray, y_bar), _zero_bar(self.tape)
-        pieces = [len(self.tape)]
-        for p in sorted((p for p in self._kept if stop < p < pieces[0]), reverse=True):
-            if pieces[-1] - p >= _LEAST_PIECE:
-                pieces.append(p)
-        pieces = [stop, *reversed(pieces)] if stop < len(self.tape) else [stop]
-        for start, end in reversed(list(itertools.pairwise(pieces))):
-            nodes, states = [(start, end)], [self.state(start)]
+        pieces = self._pieces_back(stop)
+        for i, j, state in pieces if hook is None else self._nodes_back(pieces):
             if hook is not None:
-                nodes = [(k, k + 1) for k in range(start, end)]
-                for k, _ in nodes[:-1]:
-                    states.append(_replay(self.tape[k : k + 1], states[-1]))
-            for (i, j), state in reversed(list(zip(nodes, states, strict=True))):
-                if hook is not None:
-                    hook(j, state_bar)
-                part_bar, state_bar = _pull(self.tape[i:j], state, state_bar)
-                tape_bar = _added(self.tape, tape_bar, part_bar, i, j)
+                hook(j, state_bar)
+            part_bar, state_bar = _pull(self.tape[i:j], state, state_bar)
+            tape_bar = _added(self.tape, tape_bar, part_bar, i, j)
         if hook is not None:
             hook(stop, state_bar)
         return state_bar, tape_bar
@@ -141,6 +131,25 @@ class Recording:
     def __repr__(self) -> str:
         return f"Recording({self.tape!r}, {len(self._kept)} states kept)"
 
+    def _pieces_back(self, stop: int) -> Iterator[tuple[int, int, Any]]:
+        """(start, end, state at start) of the pieces between kept states, the last first, down to `stop`."""
+        end = len(self.tape)
+        for start in sorted((p for p in self._kept if stop < p < end), reverse=True):
+            if end - start >= _LEAST_PIECE:
+                yield start, end, self._kept[start]
+                end = start
+        if stop < end:
+            yield stop, end, self.state(stop)
+
+    def _nodes_back(self, pieces) -> Iterator[tuple[int, int, Any]]:
+        """The pieces cut into single nodes, the last first."""
+        for start, end, state in pieces:
+            states = [state]
+            for k in range(start, end - 1):
+                states.append(_replay(self.tape[k : k + 1], states[-1]))
+            for k in reversed(range(start, end)):
+                yield k, k + 1, states.pop()
+
     def _thin(self, wanted: set[int]) -> None:
         """Of the states that are right but not asked for, keep as many as are asked for, evenly spread."""
         extra = sorted(set(self._kept) - wanted)
@@ -162,7 +171,11 @@ def _replay(tape: "Tape", state):
 def _pull(tape: "Tape", state, state_bar):
     """(tape_bar, bar of the first state)."""
     varying, still = eqx.partition((tape, state), eqx.is_inexact_array)
-    run = lambda varying: _inexact(eqx.combine(varying, still)[0](eqx.combine(varying, still)[1]))  # noqa: E731
+
+    def run(varying):
+        tape, state = eqx.combine(varying, still)
+        return _inexact(tape(state))
+
     _, pullback = jax.vjp(run, varying)
     (bars,) = pullback(_inexact(state_bar))
     return bars
