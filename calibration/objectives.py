@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from pricing.implied_vol import implied_std
 from pricing.market import VolSurface
 from pricing.methods.fourier import Spectrum
-from pricing.models import CharacteristicFunction
+from pricing.models import AbstractModel, CharacteristicFunction
 
 
 class AbstractObjective(eqx.Module):
@@ -18,9 +18,9 @@ class AbstractObjective(eqx.Module):
 
     @abc.abstractmethod
     def residuals(
-        self, model: CharacteristicFunction, quotes: VolSurface
+        self, model: AbstractModel, quotes: VolSurface
     ) -> Float[Array, "expiries strikes"]:
-        """Model less market, one for each quote."""
+        """Model less market, one for each quote; an objective may ask an ability of the model."""
 
 
 class ImpliedVolError(AbstractObjective):
