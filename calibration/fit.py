@@ -1,5 +1,6 @@
 """A calibration as a differentiable function of the market, by the implicit function theorem."""
 
+import functools
 from collections.abc import Callable, Mapping
 
 import equinox as eqx
@@ -134,4 +135,4 @@ def _contracted(sensitivity: Problem, problem_dot: Problem) -> Vector:
     leaves, structure = jax.tree.flatten(sensitivity)
     dots = structure.flatten_up_to(problem_dot)
     pairs = [(leaf, dot) for leaf, dot in zip(leaves, dots, strict=True) if dot is not None]
-    return sum(jnp.tensordot(leaf, dot, dot.ndim) for leaf, dot in pairs)
+    return functools.reduce(jnp.add, (jnp.tensordot(leaf, dot, dot.ndim) for leaf, dot in pairs))

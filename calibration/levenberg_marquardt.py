@@ -65,7 +65,8 @@ def levenberg_marquardt(
         update = best.x + _damped_step(best, damping, max_step) - flat
         return unravel(update), LevenbergMarquardtState(best, damping, ~lower)
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    # optax's type of `update` has no place for extra arguments by name, which its documentation asks for
+    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
 
 
 def _damped_step(point: Point, damping: Array, max_step: float) -> Array:

@@ -100,13 +100,16 @@ class Search(eqx.Module):
                 value=loss, grad=gradient, value_fn=_loss_of(problem), residual=residual, jacobian=jacobian,
             )  # fmt: skip
         proposal = optax.apply_updates(free, updates)
+        assert isinstance(proposal, Array)  # as `free` is; optax knows only that both are trees
         gain = 0.5 * gradient @ (_pseudo_inverse(jacobian) @ gradient)
         converged = gain <= least_gain(loss, residual.size, rtol)
         keep = converged | (loss < self.loss) | (self.step < 0)
         found, known = (free, residual, jacobian), (self.free, self.residual, self.jacobian)
-        best = jax.tree.map(lambda new, old: jnp.where(keep, new, old), found, known)
+        best = lambda new, old: jnp.where(keep, new, old)  # noqa: E731
+        free, residual, jacobian = map(best, found, known)
         finite = jnp.all(jnp.isfinite(proposal))
-        return Search(*best, proposal, memory, self.step + 1, converged, finite)
+        step = self.step + 1
+        return Search(free, residual, jacobian, proposal, memory, step, converged, finite)
 
     def advanced(
         self,
