@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 
 Number = (
@@ -29,7 +30,7 @@ def as_real(value: Number) -> Array:
 
 def _bounded(name: str, lower: float, upper: float, remedy: str, strict: bool):
     def convert(value: Number):
-        if isinstance(value, jax.core.Tracer):  # known at run time only
+        if isinstance(value, Tracer):  # known at run time only
             return as_real(value)
         try:
             real = np.asarray(value, dtype=float)

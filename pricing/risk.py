@@ -4,6 +4,7 @@ One reverse sweep a trade gives its derivative to every number of its model. Con
 the market it is a Greek; summed over the book and pulled back through `fit` it is the risk to every quote.
 """
 
+import functools
 import itertools
 import os
 import time
@@ -193,7 +194,7 @@ def _tile_sweep(tile: Tile, model, method, key, along):
 
 def _contracted(bar: AbstractModel, tangent: AbstractModel) -> Array:
     """<bar, tangent>: the derivative along the tangent."""
-    return sum(map(jnp.vdot, jax.tree.leaves(bar), jax.tree.leaves(tangent)))
+    return functools.reduce(jnp.add, map(jnp.vdot, jax.tree.leaves(bar), jax.tree.leaves(tangent)))
 
 
 def _rows(book: Book, groups, columns, unpriced: dict[str, str]) -> tuple[TradeRisk, ...]:

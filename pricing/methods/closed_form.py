@@ -35,8 +35,9 @@ class ClosedForm(AbstractMethod):
         self, product: TerminalClaim | Barrier, model: BlackVol, key: PRNGKeyArray | None
     ) -> Float[Array, ""]:
         del key
-        formula = _terminal_value if isinstance(product, TerminalClaim) else _barrier_value
-        return formula(product, model)
+        if isinstance(product, TerminalClaim):
+            return _terminal_value(product, model)
+        return _barrier_value(product, model)
 
 
 def _terminal_value(product: TerminalClaim, model: BlackVol) -> Float[Array, ""]:

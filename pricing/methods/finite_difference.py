@@ -141,7 +141,7 @@ class _Operator(eqx.Module):
         along_v[1] = along_v[1] - half_rate * inner[None, :]
 
         cross = (side * model.correlation * model.vol_of_vol * v).at[-1].set(0.0)
-        slope_y, mixed_v = tuple(a * inner for a in d1), tuple(a * cross for a in e1)
+        slope_y, mixed_v = _scaled(d1, inner), _scaled(e1, cross)
         return cls(rate, side, Tridiagonal(*along_y), Tridiagonal(*along_v), slope_y, mixed_v)
 
     def explicit(self, u: Grid, excess_rate: Scalar) -> Grid:
@@ -192,6 +192,12 @@ def _forward_rates(model: Heston, expiry: Scalar, num_steps: int) -> Float[Array
     """The mean rate over each step, from expiry back to today."""
     times = jnp.linspace(expiry, 0.0, num_steps + 1)
     return jnp.diff(jnp.log(jax.vmap(model.discount)(times))) * num_steps / expiry
+
+
+def _scaled(bands: Stencil, by: Array) -> Stencil:
+    """A three-point stencil times a number for each node."""
+    lower, diagonal, upper = bands
+    return lower * by, diagonal * by, upper * by
 
 
 def _apply(bands: Stencil, u: Array) -> Array:

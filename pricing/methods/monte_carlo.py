@@ -66,7 +66,9 @@ class MonteCarlo(AbstractMethod):
             return missing("payoff of a spot path", product)
         return None
 
-    def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
+    def second_order(
+        self, product: TerminalClaim | Barrier, model: ConditionallyGaussian
+    ) -> frozenset[str]:
         if not isinstance(product, TerminalClaim):
             return frozenset()
         return SECOND_ORDER - {"volga"} if model.variance_is_random else SECOND_ORDER
@@ -75,16 +77,16 @@ class MonteCarlo(AbstractMethod):
         self,
         product: TerminalClaim | Barrier,
         model: ConditionallyGaussian,
-        key: PRNGKeyArray | None,
+        key: PRNGKeyArray,
     ) -> Float[Array, " samples"]:
-        value = _terminal_values
-        if isinstance(product, Barrier):
-            value = differentiable_once(_barrier_values, _WHY_ONCE)
+        barrier_values = differentiable_once(_barrier_values, _WHY_ONCE)
 
         @jax.checkpoint
         def of_block(index):
             paths = _Paths(self, jax.random.fold_in(key, index))
-            return value(product, model, paths)
+            if isinstance(product, TerminalClaim):
+                return _terminal_values(product, model, paths)
+            return barrier_values(product, model, paths)
 
         blocks = -(-self.num_paths // self.block)
         return jax.lax.map(of_block, jnp.arange(blocks)).ravel()
@@ -101,7 +103,9 @@ class _Paths(eqx.Module):
         shape = (self.method.block,) if steps is None else (steps, self.method.block)
         return jax.random.normal(jax.random.fold_in(self.key, stream), shape, dtype)
 
-    def walk(self, product: AbstractProduct, model: ConditionallyGaussian) -> tuple[Walk, Scalar]:
+    def walk(
+        self, product: TerminalClaim | Barrier, model: ConditionallyGaussian
+    ) -> tuple[Walk, Scalar]:
         """The steps of log(S / forward), and their length."""
         steps = self.method.num_steps
         dt = product.expiry / steps
