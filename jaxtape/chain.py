@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .rows import Room, Rows, rows_of_table
-from .schedule import Blocks, Table
+from .table import Blocks, Budget, Table
 
 
 class Arrays(NamedTuple):
@@ -32,7 +32,7 @@ class Chain:
 
     jaxpr: Any
     num_state: int
-    table: Table | Blocks | Room
+    table: Table | Blocks | Room | Budget
     reverse: bool
     condition: "Condition | None" = None
     captured: "Captured | None" = None
@@ -161,7 +161,7 @@ def first_node(xs):
     return jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
 
 
-def trace(f: Callable, init, xs, table: Table | Blocks | Room, reverse: bool):
+def trace(f: Callable, init, xs, table: Table | Blocks | Room | Budget, reverse: bool):
     """Trace `f(carry, x) -> (carry, y)` into a chain.
 
     Returns the chain, its arrays, and the tree structures of the carry and of y.
@@ -187,6 +187,15 @@ def _strengthen(before, after):
     """A weakly typed leaf (it was a Python scalar) takes the dtype that the step gives it."""
     weak = jax.typeof(before).weak_type and not after.weak_type
     return lax.convert_element_type(before, after.dtype) if weak else before
+
+
+def same_state(before, after) -> bool:
+    """Whether a step that makes `after` of `before` can follow itself; a weakly typed leaf takes any dtype."""
+    try:
+        check_state("The step", before, after)
+    except TypeError:
+        return False
+    return True
 
 
 def check_state(what: str, before, after) -> None:

@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .binomial import check_count, check_slots
 from .chain import trace, with_condition, with_rows
 from .rows import Room, Rows
-from .schedule import AbstractSchedule, StoreAll, blocks_for, check_count, check_slots, two_levels
+from .schedule import AbstractSchedule, StoreAll
+from .table import blocks_for, two_levels
 
 try:
     from .rule import run

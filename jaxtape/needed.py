@@ -4,7 +4,8 @@ import jax
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from .chain import Arrays, Chain, first_node
-from .sweep import Active, Mask, pull, zeros_like
+from .slots import Mask
+from .sweep import Active, pull, zeros_like
 
 
 def needed_state(chain: Chain, active: Active, arrays: Arrays) -> Mask:
@@ -14,6 +15,20 @@ def needed_state(chain: Chain, active: Active, arrays: Arrays) -> Mask:
     and, until nothing is added, on that of the step.
     """
     reads_state = slice(len(arrays.consts), len(arrays.consts) + chain.num_state)
+    pullback = pullback_of_node(chain, active, arrays)
+    step = jax.make_jaxpr(chain.step)(*_one_node(arrays)).jaxpr
+    needed = _read(pullback, [True] * len(pullback.outvars))[reads_state]
+    while True:
+        outputs = [*needed, *[False] * len(chain.y_avals)]
+        recomputing = _read(step, outputs)[reads_state]
+        grown = tuple(a or b for a, b in zip(needed, recomputing, strict=True))
+        if grown == needed:
+            return needed
+        needed = grown
+
+
+def pullback_of_node(chain: Chain, active: Active, arrays: Arrays):
+    """The jaxpr of one node's pullback, from its consts, state and x."""
 
     def pull_node(*inputs):
         state, y = chain.step(*inputs)
@@ -23,17 +38,11 @@ def needed_state(chain: Chain, active: Active, arrays: Arrays) -> Mask:
         )
         return pull(chain, active, inputs, bars)
 
-    node = arrays._replace(xs=first_node(arrays.xs))
-    pullback = jax.make_jaxpr(pull_node)(*node).jaxpr
-    step = jax.make_jaxpr(chain.step)(*node).jaxpr
-    needed = _read(pullback, [True] * len(pullback.outvars))[reads_state]
-    while True:
-        outputs = [*needed, *[False] * len(chain.y_avals)]
-        recomputing = _read(step, outputs)[reads_state]
-        grown = tuple(a or b for a, b in zip(needed, recomputing, strict=True))
-        if grown == needed:
-            return needed
-        needed = grown
+    return jax.make_jaxpr(pull_node)(*_one_node(arrays)).jaxpr
+
+
+def _one_node(arrays: Arrays) -> Arrays:
+    return arrays._replace(xs=first_node(arrays.xs))
 
 
 def _read(jaxpr, outputs: list[bool]) -> Mask:

@@ -6,27 +6,14 @@ outermost blocks, of the blocks inside the last of these, and so on down to the 
 """
 
 import functools
-from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from .chain import Arrays, Chain
-from .sweep import (
-    Active,
-    Mask,
-    Reached,
-    Walk,
-    empty_slots,
-    first_sweep,
-    load,
-    pick,
-    pull,
-    reverse_sweep,
-    run_live,
-)
+from .slots import Mask, Slots, pick
+from .sweep import Active, Reached, Walk, pull
 
 
 def run_open(chain: Chain, consts: tuple, init: tuple, xs: tuple) -> tuple[tuple, tuple]:
@@ -54,7 +41,9 @@ def open_first_sweep(chain: Chain, needed: Mask, arrays: Arrays):
         more = chain.goes_on(arrays.consts, reached.state)
         return (reached.position < chain.length) & more
 
-    start = Reached(empty_slots(chain, needed, arrays), jnp.int32(0), arrays.init, ())
+    start = Reached(
+        Slots.empty(chain.table, pick(needed, arrays.init)), jnp.int32(0), arrays.init, ()
+    )
     reached = lax.while_loop(goes_on, node, start)
     return reached.state, (), (reached.kept, reached.position)
 
@@ -76,7 +65,7 @@ def open_reverse_sweep(
         kept, state_bar, consts_bar = carry
         k = length - 1 - i
         start = jnp.where(i == 0, k, block_start[k])  # the first sweep went on from inside
-        reached = Reached(kept, start, load(needed, arrays, kept, slot[start]), ())
+        reached = Reached(kept, start, kept.get(slot[start], pick(needed, arrays.init)), ())
 
         def onward(position, reached):
             return walk.keep(walk.advance(arrays, reached, position + 1), slot[position + 1])
@@ -91,20 +80,3 @@ def open_reverse_sweep(
     carry = kept, state_bar, consts_bar
     _, init_bar, consts_bar = lax.fori_loop(0, length, node, carry)
     return Arrays(consts_bar, init_bar, ())
-
-
-class Sweeps(NamedTuple):
-    """How a chain is run, run while keeping states, and reversed."""
-
-    run: Callable
-    first: Callable
-    reverse: Callable
-
-    @classmethod
-    def of(cls, chain: Chain) -> "Sweeps":
-        """By a table if the length is known, by blocks if a condition ends the chain."""
-        if chain.is_edited:
-            return cls(functools.partial(run_live, chain), first_sweep, reverse_sweep)
-        if chain.condition is None:
-            return cls(chain.scan, first_sweep, reverse_sweep)
-        return cls(functools.partial(run_open, chain), open_first_sweep, open_reverse_sweep)

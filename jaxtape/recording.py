@@ -8,8 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .rows import kept_positions
-
 if TYPE_CHECKING:
     from .tape import Tape
 
@@ -40,7 +38,7 @@ class Recording:
 
     def __init__(self, tape: "Tape", kept: dict[int, Any]):
         """Runs from the last kept state on; `kept` holds position 0."""
-        wanted, start = kept_positions(tape), max(kept)
+        wanted, start = tape.kept_positions(), max(kept)
         self.tape, self._kept = tape, dict(kept)
         state = kept[start]
         for stop in sorted({p for p in wanted if p > start} | {len(tape)} - {start}):

@@ -6,9 +6,11 @@ import jax
 import numpy as np
 
 from .chain import Arrays, Chain
+from .footprint import everything_active, reversible
 from .needed import needed_state
-from .open_sweep import Sweeps
-from .sweep import Active, inexact, merge, pick
+from .slots import pick
+from .sweep import merge
+from .sweeps import Sweeps
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -18,25 +20,22 @@ def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
 
 
 def _forward(chain: Chain, arrays: Arrays):
-    needed = needed_state(chain, _active(chain, arrays), arrays)
+    active = everything_active(chain, arrays)
+    needed = needed_state(chain, active, arrays)
+    chain = reversible(chain, active, needed, arrays)
     state, ys, kept = Sweeps.of(chain).first(chain, needed, arrays)
     return (state, ys), (arrays, kept)
 
 
 def _backward(chain: Chain, saved: tuple, bars: tuple):
     (arrays, kept), (state_bar, ys_bar) = saved, bars
-    active = _active(chain, arrays)
+    active = everything_active(chain, arrays)
     needed = needed_state(chain, active, arrays)
+    chain = reversible(chain, active, needed, arrays)
     bars = pick(active.state, state_bar), pick(active.ys, ys_bar)
     out = Sweeps.of(chain).reverse(chain, active, needed, arrays, kept, *bars)
     nothing = jax.tree.map(lambda a: np.zeros(a.shape, jax.dtypes.float0), arrays)
     return (Arrays(*map(merge, active.inputs, out, nothing)),)
-
-
-def _active(chain: Chain, arrays: Arrays) -> Active:
-    """Every leaf that can vary."""
-    consts, state, xs = map(inexact, arrays)
-    return Active(consts, state, xs, inexact(chain.y_avals))
 
 
 run.defvjp(_forward, _backward)

@@ -1,12 +1,12 @@
 """A schedule's table as data: what a chain follows whose nodes are edited without compiling again."""
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .schedule import AbstractSchedule, Revolve, Table, cached_by_length
+from .schedule import AbstractSchedule
+from .table import Table, cached_by_length
 
 
 class Rows(NamedTuple):
@@ -35,25 +35,24 @@ class Room:
     slots: int
     marks: int = 0
     checkpoint_dtype: Any = None
+    host_slots: int = 0
 
     def __len__(self) -> int:
         return self.capacity
 
     @classmethod
-    def of(cls, schedule: AbstractSchedule, capacity: int, marks: int) -> "Room":
+    def of(
+        cls, schedule: AbstractSchedule, capacity: int, length: int, marks: tuple, mark_slots: int
+    ) -> "Room":
         """Room for the schedule's slots at any length within the capacity, and one for each mark."""
-        slots = schedule.most_slots(capacity) + marks
-        return cls(capacity, slots, marks, getattr(schedule, "checkpoint_dtype", None))
-
-
-def kept_positions(tape) -> set[int]:
-    """Where a tape's first sweep keeps states: as its schedule says, at marks, where segments start."""
-    positions = set(tape.marks)
-    for segment, (start, _) in zip(tape.segments, tape.bounds(), strict=True):
-        if len(segment):
-            stored = segment.kept_positions(tape.schedule)
-            positions |= {start, *(start + stored).tolist()}
-    return positions
+        longest = int(np.diff([0, *marks, length]).max())
+        return cls(
+            capacity,
+            schedule.most_slots(capacity, longest) + mark_slots,
+            mark_slots,
+            getattr(schedule, "checkpoint_dtype", None),
+            schedule.host_slots(capacity),
+        )
 
 
 def rows_of(
@@ -75,49 +74,72 @@ def _padded(length: int, schedule: AbstractSchedule, marks: tuple[int, ...], roo
     if not length:
         nothing = np.zeros(room.capacity, np.int32)
         return (nothing,) * 6 + (np.zeros(2, np.int32),)
-    table = _marked(schedule, length, marks, room)
-    per_node = table.load_position, table.load_slot, table.first_row, table.last_row
-    columns = *per_node, table.store_position, table.store_slot
+    table = marked_table(length, schedule, marks, room.slots - room.marks)
+    columns = [getattr(table, name) for name in (*_PER_NODE, *_PER_ROW)]
     padded = tuple(np.pad(c, (0, room.capacity - len(c))).astype(np.int32) for c in columns)
     return *padded, np.asarray(table.sweep_rows, np.int32)
 
 
-def table_of(schedule: AbstractSchedule, length: int) -> Table:
-    """The schedule's table; to store everything is to have a slot for every state."""
-    table = schedule.compile(length)
-    return Revolve(max(length, 1)).compile(max(length, 1)) if table is None else table
+_PER_NODE = "load_position", "load_slot", "first_row", "last_row"
+_PER_ROW = "store_position", "store_slot"
 
 
-def _marked(schedule: AbstractSchedule, length: int, marks: tuple[int, ...], room: Room) -> Table:
-    """The tables of the pieces between marks, one after the other.
+@cached_by_length
+def marked_table(
+    length: int, schedule: AbstractSchedule, marks: tuple[int, ...], own: int | None = None
+) -> Table:
+    """The tables of the pieces between marks, one after the other, as one.
 
-    The pieces share their slots but for the first of each, which holds where it starts: that is the
-    mark's own slot. The first sweep keeps the marked states on its way to the last piece.
+    The pieces share the schedule's `own` slots (None: as many as they need) but for the first of each,
+    which holds where it starts: that is the mark's own slot. The first sweep keeps the marked states
+    on its way to the last piece.
     """
     starts = [0, *(mark for mark in marks if 0 < mark < length)]
-    pieces = [table_of(schedule, b - a) for a, b in zip(starts, [*starts[1:], length], strict=True)]
-    own = room.slots - room.marks
-    columns, rows, count = [], [], 0
-    for i, (start, table) in enumerate(zip(starts, pieces, strict=True)):
-        in_own = functools.partial(_renumbered, first=own + i - 1 if i else 0)
-        first, last = table.first_row + count, table.last_row + count
-        load_position, load_slot = table.load_position + start, in_own(table.load_slot)
-        sweep = tuple(count + row for row in table.sweep_rows)
-        if i + 1 < len(pieces):  # the first sweep does not stop here: reload where the piece starts
-            load_position[-1], load_slot[-1] = start, in_own(np.zeros(1, int))[0]
-            first[-1], last[-1] = sweep
-        columns.append((load_position, load_slot, first, last))
-        rows.append((table.store_position + start, in_own(table.store_slot)))
+    sizes = np.diff([*starts, length]).tolist()
+    tables = [schedule.table(size) for size in sizes]
+    own = max(table.slots for table in tables) if own is None else own
+    pieces, count = [], 0
+    for i, (start, table) in enumerate(zip(starts, tables, strict=True)):
+        piece = _placed(table, start, own + i - 1 if i else 0, count)
+        pieces.append(piece if i + 1 == len(starts) else _entered_at_its_start(piece))
         count += len(table.store_position)
-    per_node = map(np.concatenate, zip(*columns, strict=True))
-    positions, slots = map(np.concatenate, zip(*rows, strict=True))
+    whole = {
+        name: np.concatenate([getattr(piece, name) for piece in pieces])
+        for name in (*_PER_NODE, *_PER_ROW)
+    }
     # the rows of the last node come last: the marked states are kept just before
-    passed = np.asarray(starts[1:], np.int64)
-    positions = np.insert(positions, sweep[0], passed)
-    slots = np.insert(slots, sweep[0], own + np.arange(len(passed)))
-    return Table(room.slots, *per_node, positions, slots, (sweep[0], len(positions)))
+    first, last = pieces[-1].sweep_rows
+    kept = np.asarray(starts[1:], np.int64)
+    whole["store_position"] = np.insert(whole["store_position"], first, kept)
+    whole["store_slot"] = np.insert(whole["store_slot"], first, own + np.arange(len(kept)))
+    sweep = first, last + len(kept)
+    return dataclasses.replace(pieces[-1], slots=own + len(kept), sweep_rows=sweep, **whole)
 
 
-def _renumbered(slot: np.ndarray, first: int) -> np.ndarray:
-    """The slots of a piece, the first of them replaced by the slot that holds where it starts."""
-    return np.where(slot == 0, first, slot)
+def _placed(table: Table, start: int, first_slot: int, rows: int) -> Table:
+    """The table of a piece in the numbers of the whole: nodes from `start`, `rows` store rows before.
+
+    Where the piece starts is held in `first_slot` instead of slot 0.
+    """
+    in_own = lambda slot: np.where(slot == 0, first_slot, slot)  # noqa: E731
+    first, last = table.sweep_rows
+    return dataclasses.replace(
+        table,
+        load_position=table.load_position + start,
+        load_slot=in_own(table.load_slot),
+        first_row=table.first_row + rows,
+        last_row=table.last_row + rows,
+        store_position=table.store_position + start,
+        store_slot=in_own(table.store_slot),
+        sweep_rows=(first + rows, last + rows),
+    )
+
+
+def _entered_at_its_start(piece: Table) -> Table:
+    """A piece whose last node reloads where the piece starts, for the first sweep goes on beyond it."""
+    at_the_end = {"load_position": piece.load_position.min(), "load_slot": piece.load_slot[0]}
+    at_the_end["first_row"], at_the_end["last_row"] = piece.sweep_rows
+    columns = {name: getattr(piece, name).copy() for name in at_the_end}
+    for name, value in at_the_end.items():
+        columns[name][-1] = value
+    return dataclasses.replace(piece, **columns)

@@ -17,10 +17,12 @@ import jax.numpy as jnp
 from jax.experimental.hijax import VJPHiPrimitive, Zero, instantiate_zeros
 
 from .chain import Arrays, Chain, Condition
+from .footprint import reversible
 from .needed import needed_state
-from .open_sweep import Sweeps
 from .rows import Rows
-from .sweep import Active, Mask, inexact, merge, pick
+from .slots import Mask, pick
+from .sweep import Active, inexact, merge
+from .sweeps import Sweeps
 
 
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
@@ -47,18 +49,18 @@ class Sweep(VJPHiPrimitive):
         arrays = Arrays(*arrays)
         active = self._active(nonzeros)
         needed = needed_state(self.chain, active, arrays)
-        state, ys, kept = Sweeps.of(self.chain).first(self.chain, needed, arrays)
-        return (state, ys), (arrays, kept, _Static((active, needed)))
+        chain = reversible(self.chain, active, needed, arrays)
+        state, ys, kept = Sweeps.of(chain).first(chain, needed, arrays)
+        return (state, ys), (arrays, kept, _Static((chain, active, needed)))
 
     def vjp_bwd_retval(self, saved, bars, /):
         arrays, kept, static = saved
-        active, needed = static.value
+        chain, active, needed = static.value
         state_bar, ys_bar = bars
         in_use = tuple(not _is_zero(bar) for bar in ys_bar)
         active = active._replace(ys=tuple(a and b for a, b in zip(active.ys, in_use, strict=True)))
         bars = _instantiate((pick(active.state, state_bar), pick(active.ys, ys_bar)))
-        reverse = Sweeps.of(self.chain).reverse
-        out = reverse(self.chain, active, needed, arrays, kept, *bars)
+        out = Sweeps.of(chain).reverse(chain, active, needed, arrays, kept, *bars)
         return tuple(map(merge, active.inputs, out, _zero_cotangents(self.in_avals)))
 
     def jvp(self, arrays, tangents):
@@ -111,10 +113,11 @@ class Tangent(VJPHiPrimitive):
     def transpose(self, bars, arrays, accumulators):
         arrays = Arrays(*arrays)
         needed = needed_state(self.chain, self.active, arrays)
-        sweeps = Sweeps.of(self.chain)
-        *_, kept = sweeps.first(self.chain, needed, arrays)
+        chain = reversible(self.chain, self.active, needed, arrays)
+        sweeps = Sweeps.of(chain)
+        *_, kept = sweeps.first(chain, needed, arrays)
         bars = _instantiate(bars)
-        out = sweeps.reverse(self.chain, self.active, needed, arrays, kept, *bars)
+        out = sweeps.reverse(chain, self.active, needed, arrays, kept, *bars)
         for accumulator, bar in zip(
             jax.tree.leaves(accumulators), jax.tree.leaves(tuple(out)), strict=True
         ):

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .chain import check_state
+from .chain import check_state, same_state
 from .edits import Edits
 from .loops import run_edited, scan
-from .rows import table_of
-from .schedule import AbstractSchedule
+from .rows import marked_table
+from .schedule import AbstractSchedule, StoreAll
+from .table import Table
 
 
 class Segment(eqx.Module):
@@ -21,17 +22,19 @@ class Segment(eqx.Module):
     The arrays of the step are leaves beside `params`; the rest of it is static, so that a segment
     whose arrays are floats is something `jax.grad` accepts, and the gradient is a segment too.
 
-    `edits` is None as long as the nodes are those of `params`, in order. An edited segment has
-    room for more, and there which places of `params` are live, and in what order.
+    `schedule` says what is kept for the reverse sweep. `edits` is None as long as the nodes are those
+    of `params`, in order. An edited segment has room for more, and there which places of `params` are
+    live, and in what order.
     """
 
     params: Any
     shared: list
     static: tuple = eqx.field(static=True)
+    schedule: AbstractSchedule = eqx.field(static=True)
     edits: Edits | None = None
 
     @classmethod
-    def of(cls, step: Callable, params) -> "Segment":
+    def of(cls, step: Callable, params, schedule: AbstractSchedule) -> "Segment":
         """The nodes of stacked `params`."""
         if not callable(step):
             raise TypeError(f"step is {step!r}: give a callable (params, state) -> state.")
@@ -40,7 +43,7 @@ class Segment(eqx.Module):
         _check_stacked(params)
         shared = [leaf for leaf in leaves if eqx.is_array(leaf)]
         static = tree, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)
-        return cls(params, shared, static)
+        return cls(params, shared, static, schedule)
 
     @property
     def step(self) -> Callable:
@@ -72,8 +75,21 @@ class Segment(eqx.Module):
     def __len__(self) -> int:
         return self.capacity if self.edits is None else self.edits.count
 
-    def __call__(self, state, schedule: AbstractSchedule):
-        """The state after the last node."""
+    def __call__(self, state):
+        """The state after the last node.
+
+        A single node may change the structure of the state; nothing is recomputed for it but itself.
+        """
+        if self.is_bridge(state):
+            step = self.step if isinstance(self.schedule, StoreAll) else jax.checkpoint(self.step)
+            return step(self.node(0), state)
+        if self.edits is None:
+            return scan(self.scanned, state, self.params, schedule=self.schedule)[0]
+        return run_edited(self.scanned, state, self.params, self.edits.room, self.edits.rows)
+
+    @property
+    def scanned(self) -> Callable:
+        """One node as `jax.lax.scan` wants it: `(state, params) -> (state, None)`."""
         step = self.step
 
         def node(state, params):
@@ -81,21 +97,44 @@ class Segment(eqx.Module):
             check_state(f"Step {step}", state, new_state)
             return new_state, None
 
-        if self.edits is None:
-            return scan(node, state, self.params, schedule=schedule)[0]
-        return run_edited(node, state, self.params, self.edits.room, self.edits.rows)
+        return node
 
-    def kept_positions(self, schedule: AbstractSchedule) -> np.ndarray:
+    def is_bridge(self, state) -> bool:
+        """Whether this is a single node that changes the structure, shape or dtype of the state."""
+        if self.capacity != 1:
+            return False
+        params = jax.tree.map(lambda leaf: leaf[0], self.params)
+        before, after = jax.eval_shape(lambda *pair: (pair[1], self.step(*pair)), params, state)
+        return not same_state(before, after)
+
+    @property
+    def table(self) -> Table:
+        """What the sweeps follow, as it is for `len(self)` >= 1 nodes."""
+        return marked_table(len(self), self.schedule.tabled, tuple(filter(None, self.marks)))
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether `lax.scan` keeps what every pullback reads; an edited segment keeps states instead."""
+        return self.edits is None and isinstance(self.schedule, StoreAll)
+
+    @property
+    def slots(self) -> int:
+        """How many states, or under `keeps_all` nodes' residuals, there is room for."""
+        return self.table.slots if self.edits is None else self.edits.room.slots
+
+    @property
+    def host_slots(self) -> int:
+        """How many of them in the host's memory."""
+        return self.table.host_slots if self.edits is None else self.edits.room.host_slots
+
+    @property
+    def kept_positions(self) -> np.ndarray:
         """Where the first sweep keeps states, beside the first."""
-        if self.edits is not None:
-            rows = self.edits.rows
-            return np.asarray(rows.store_position)[slice(*rows.sweep)]
-        table = table_of(schedule, len(self))
-        return table.store_position[slice(*table.sweep_rows)]
+        return self.table.store_position[slice(*self.table.sweep_rows)]
 
     def node(self, k: int):
         """The params of the k-th live node."""
-        place = int(self.places[k])
+        place = k if self.capacity == 1 else int(self.places[k])
         return jax.tree.map(lambda leaf: leaf[place], self.params)
 
     def agrees(self, other: "Segment") -> bool:
@@ -108,7 +147,7 @@ class Segment(eqx.Module):
         same = self.static == other.static and one_node(self) == one_node(other)
         return same and all(a is b for a, b in zip(self.shared, other.shared, strict=True))
 
-    def grow(self, other: "Segment", schedule: AbstractSchedule) -> "Segment":
+    def grow(self, other: "Segment") -> "Segment":
         """This segment followed by the nodes of another that agrees with it and is not edited.
 
         An edited segment takes them into free places, and doubles its capacity where they do not fit.
@@ -120,14 +159,14 @@ class Segment(eqx.Module):
         if len(other) > spare:
             more = max(self.capacity, len(other) - spare)
             room = jax.tree.map(lambda leaf: _zeros(leaf, more), params)
-            params, edits = _concatenated(params, room), edits.grown(more, schedule)
+            params, edits = _concatenated(params, room), edits.grown(more, self.schedule)
         places = edits.free[: len(other)]
         params = jax.tree.map(lambda old, new: old.at[places].set(new), params, other.params)
-        return self._with(params, edits.appended(len(other), schedule))
+        return self._with(params, edits.appended(len(other), self.schedule))
 
     def replaced(self, i: int, j: int, params) -> "Segment":
         """This segment with other params for its live nodes [i, j)."""
-        new = Segment.of(self.step, params)
+        new = Segment.of(self.step, params, self.schedule)
         if not self.agrees(new) or len(new) != j - i:
             raise ValueError(
                 f"The params that replace {j - i} nodes have {len(new)}, or another structure, shape or dtype: "
@@ -137,19 +176,23 @@ class Segment(eqx.Module):
         params = jax.tree.map(lambda old, new: old.at[places].set(new), self.params, new.params)
         return self._with(params, self.edits)
 
-    def edited(self, change: Callable, schedule: AbstractSchedule) -> "Segment":
-        """This segment with its live nodes changed by `change(edits)`; the params stay where they are."""
-        edits = Edits.none(self.capacity, schedule) if self.edits is None else self.edits
-        return self._with(self.params, change(edits))
+    def edited(self, change: Callable) -> "Segment":
+        """This segment with its live nodes changed by `change(edits, schedule)`; no params move."""
+        edits = Edits.none(self.capacity, self.schedule) if self.edits is None else self.edits
+        return self._with(self.params, change(edits, self.schedule))
 
     def scheduled(self, schedule: AbstractSchedule) -> "Segment":
         """This segment under another schedule."""
-        if self.edits is None:
-            return self
-        return self._with(self.params, self.edits.scheduled(schedule))
+        edits = None if self.edits is None else self.edits.scheduled(schedule)
+        return Segment(self.params, self.shared, self.static, schedule, edits)
 
     def _with(self, params, edits: Edits | None) -> "Segment":
-        return Segment(params, self.shared, self.static, edits)
+        return Segment(params, self.shared, self.static, self.schedule, edits)
+
+
+def operation_name(step: Callable) -> str:
+    """What a step is called in tables."""
+    return getattr(step, "__qualname__", type(step).__name__)
 
 
 def _concatenated(*parts):

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .chain import Arrays, Chain
-
-Mask = tuple[bool, ...]
+from .slots import Mask, Slots, get, pick, put
 
 
 class Active(NamedTuple):
@@ -31,7 +30,7 @@ class Active(NamedTuple):
 class Reached(NamedTuple):
     """How far a sweep has come: the states in the slots, a position, its state, the ys so far."""
 
-    kept: tuple
+    kept: Slots
     position: Any
     state: tuple
     ys: tuple
@@ -62,9 +61,8 @@ class Walk:
 
     def keep(self, reached: Reached, slot) -> Reached:
         """Put the state in a slot."""
-        leaves = pick(self.kept, reached.state)
-        rounded = tuple(map(_as, leaves, reached.kept))
-        return reached._replace(kept=_put(reached.kept, rounded, slot))
+        kept = reached.kept.put(pick(self.kept, reached.state), slot)
+        return reached._replace(kept=kept)
 
     def advance(self, arrays: Arrays, reached: Reached, stop) -> Reached:
         """Advance to position `stop`. The slots stay outside this loop, or XLA would copy them."""
@@ -75,9 +73,9 @@ class Walk:
         def node(k, carry):
             state, ys = carry
             at = chain.index(k, arrays.consts)
-            x = _get(arrays.xs, at)
+            x = get(arrays.xs, at)
             state, y = chain.step(arrays.consts, merge(self.carried, state, arrays.init), x)
-            return pick(self.carried, state), _put(ys, y, at) if ys else ys
+            return pick(self.carried, state), put(ys, y, at) if ys else ys
 
         state, ys = lax.fori_loop(reached.position, stop, node, (reached.state, reached.ys))
         return Reached(reached.kept, stop, state, ys)
@@ -87,22 +85,8 @@ class Walk:
         return merge(self.carried, reached.state, arrays.init)
 
 
-def empty_slots(chain: Chain, needed: Mask, arrays: Arrays) -> tuple:
-    """Room for the needed leaves of every state that is kept; each slot holds the first one."""
-    table = chain.table
-    return tuple(
-        jnp.broadcast_to(_rounded(leaf, table.checkpoint_dtype), (table.slots, *leaf.shape))
-        for leaf in pick(needed, arrays.init)
-    )
-
-
-def load(needed: Mask, arrays: Arrays, kept: tuple, slot) -> tuple:
-    """The needed leaves of the state in a slot."""
-    return tuple(map(_as, _get(kept, slot), pick(needed, arrays.init)))
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def first_sweep(chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tuple, tuple]:
+def first_sweep(chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tuple, Slots]:
     """Run the chain once, keeping the states its schedule wants: the last state, ys, the slots.
 
     Of a state only the needed leaves are kept.
@@ -110,7 +94,7 @@ def first_sweep(chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tupl
     rows = chain.rows(arrays.consts)
     last = jnp.maximum(rows.length - 1, 0)
     walk = Walk(chain, (True,) * chain.num_state, needed)
-    kept = empty_slots(chain, needed, arrays)
+    kept = Slots.empty(chain.table, pick(needed, arrays.init))
     ys = tuple(_empty(chain.length, aval) for aval in chain.y_avals)
     start = Reached(kept, jnp.int32(0), arrays.init, ys)
     reached = walk.advance_and_keep(arrays, start, *map(jnp.int32, rows.sweep))
@@ -120,9 +104,17 @@ def first_sweep(chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tupl
     return reached.state, reached.ys, kept
 
 
+class Pulled(NamedTuple):
+    """How far a reverse sweep has come: the slots, the cotangents of the state and of what is shared."""
+
+    kept: Slots
+    state_bar: tuple
+    consts_bar: tuple
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def reverse_sweep(
-    chain: Chain, active: Active, needed: Mask, arrays: Arrays, kept, state_bar, ys_bar
+    chain: Chain, active: Active, needed: Mask, arrays: Arrays, kept: Slots, state_bar, ys_bar
 ) -> Arrays:
     """Pull cotangents back through the chain, last node first.
 
@@ -130,52 +122,63 @@ def reverse_sweep(
     sum over all nodes for `consts`, the first state's for `init`, one a node for `xs`. Of
     `arrays.init` only the types matter, for slot 0 holds what is needed of it.
     """
+    consts_bar = tuple(map(jnp.zeros_like, pick(active.consts, arrays.consts)))
+    start = Pulled(kept, state_bar, consts_bar)
+    pull_node = functools.partial(_pull_node, chain, active, needed, arrays)
+    over_nodes = _over_live_nodes if chain.is_edited else _over_all_nodes
+    pulled, xs_bar = over_nodes(chain, active, arrays, pull_node, start, ys_bar)
+    return Arrays(pulled.consts_bar, pulled.state_bar, xs_bar)
+
+
+def _pull_node(chain: Chain, active: Active, needed: Mask, arrays: Arrays, k, x, y_bar, pulled):
+    """Node k: load a state, advance to the node, keep states on the way, pull back."""
     rows = jax.tree.map(jnp.asarray, chain.rows(arrays.consts))
     walk = Walk(chain, needed, (True,) * sum(needed))
+    loaded = pulled.kept.get(rows.load_slot[k], pick(needed, arrays.init))
+    reached = Reached(pulled.kept, rows.load_position[k], loaded, ())
+    reached = walk.advance_and_keep(arrays, reached, rows.first_row[k], rows.last_row[k])
+    state = walk.whole(arrays, walk.advance(arrays, reached, k))
+    bars = pull(chain, active, (arrays.consts, state, x), (pulled.state_bar, y_bar))
+    consts_bar, state_bar, x_bar = bars
+    consts_bar = tuple(map(jnp.add, pulled.consts_bar, consts_bar))
+    return Pulled(reached.kept, state_bar, consts_bar), x_bar
+
+
+def _over_all_nodes(chain: Chain, active: Active, arrays: Arrays, pull_node, start: Pulled, ys_bar):
+    """Every node of a chain as it was made; `lax.scan` stacks the cotangents of `xs`."""
+    del active
 
     def node(carry, per_node):
-        kept, state_bar, consts_bar = carry
-        x, y_bar, k = per_node
-        loaded = load(needed, arrays, kept, rows.load_slot[k])
-        reached = Reached(kept, rows.load_position[k], loaded, ())
-        reached = walk.advance_and_keep(arrays, reached, rows.first_row[k], rows.last_row[k])
-        state = walk.whole(arrays, walk.advance(arrays, reached, k))
-        node_bar, state_bar, x_bar = pull(
-            chain, active, (arrays.consts, state, x), (state_bar, y_bar)
-        )
-        consts_bar = tuple(map(jnp.add, consts_bar, node_bar))
-        return (reached.kept, state_bar, consts_bar), x_bar
+        k, pulled = carry
+        pulled, x_bar = pull_node(k, *per_node, pulled)
+        return (k - 1, pulled), x_bar
 
-    def live_node(i, carry):
-        """The i-th node from the end, where it lies; places that no node has keep a zero."""
-        carry, xs_bar = carry
-        k = rows.length - 1 - i
-        at = rows.order[k]
-        carry, x_bar = node(carry, (_get(arrays.xs, at), (), k))
-        return carry, _put(xs_bar, x_bar, at)
-
-    consts_bar = tuple(map(jnp.zeros_like, pick(active.consts, arrays.consts)))
-    start = kept, state_bar, consts_bar
-    if chain.is_edited:
-        xs_bar = tuple(map(jnp.zeros_like, pick(active.xs, arrays.xs)))
-        (_, init_bar, consts_bar), xs_bar = lax.fori_loop(
-            0, rows.length, live_node, (start, xs_bar)
-        )
-        return Arrays(consts_bar, init_bar, xs_bar)
-    k = jnp.arange(chain.length, dtype=jnp.int32)
-    (_, init_bar, consts_bar), xs_bar = lax.scan(
-        node,
-        start,
-        (arrays.xs, ys_bar, k[::-1] if chain.reverse else k),
-        reverse=not chain.reverse,
+    first = jnp.int32(chain.length - 1), start
+    (_, pulled), xs_bar = lax.scan(
+        node, first, (arrays.xs, ys_bar), chain.length, reverse=not chain.reverse
     )
-    return Arrays(consts_bar, init_bar, xs_bar)
+    return pulled, xs_bar
+
+
+def _over_live_nodes(chain: Chain, active: Active, arrays: Arrays, pull_node, start: Pulled, _):
+    """The live nodes of an edited chain, where they lie; places that no node has keep a zero."""
+    length = jnp.asarray(chain.rows(arrays.consts).length)
+
+    def node(i, carry):
+        pulled, xs_bar = carry
+        k = length - 1 - i
+        at = chain.index(k, arrays.consts)
+        pulled, x_bar = pull_node(k, get(arrays.xs, at), (), pulled)
+        return pulled, put(xs_bar, x_bar, at)
+
+    xs_bar = tuple(map(jnp.zeros_like, pick(active.xs, arrays.xs)))
+    return lax.fori_loop(0, length, node, (start, xs_bar))
 
 
 def run_live(chain: Chain, consts: tuple, init: tuple, xs: tuple) -> tuple[tuple, tuple]:
     """The last state of a chain whose nodes may be edited; there are no ys."""
     walk = Walk(chain, (True,) * chain.num_state, ())
-    start = Reached((), jnp.int32(0), init, ())
+    start = Reached(Slots(), jnp.int32(0), init, ())
     length = jnp.asarray(chain.rows(consts).length)
     return walk.advance(Arrays(consts, init, xs), start, length).state, ()
 
@@ -196,38 +199,11 @@ def inexact(leaves: Sequence) -> Mask:
     return tuple(bool(jnp.issubdtype(leaf.dtype, jnp.inexact)) for leaf in leaves)
 
 
-def pick(mask: Mask, leaves: Sequence) -> tuple:
-    """The leaves that the mask selects."""
-    return tuple(leaf for chosen, leaf in zip(mask, leaves, strict=True) if chosen)
-
-
 def merge(mask: Mask, picked: Sequence, leaves: Sequence) -> tuple:
     """`leaves` with the selected ones replaced by `picked`."""
     replacements = iter(picked)
     return tuple(next(replacements) if chosen else leaf
                  for chosen, leaf in zip(mask, leaves, strict=True))  # fmt: skip
-
-
-def _rounded(leaf, dtype):
-    """A real floating-point leaf at the precision of the slots."""
-    lowers = dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)
-    return leaf.astype(dtype) if lowers else leaf
-
-
-def _as(leaf, like):
-    """A leaf from a slot at its own precision again."""
-    return leaf if leaf.dtype == like.dtype else leaf.astype(like.dtype)
-
-
-def _get(stacked: tuple, i) -> tuple:
-    return tuple(lax.dynamic_index_in_dim(a, i, keepdims=False) for a in stacked)
-
-
-def _put(stacked: tuple, leaves: tuple, i) -> tuple:
-    return tuple(
-        lax.dynamic_update_index_in_dim(a, leaf, i, 0)
-        for a, leaf in zip(stacked, leaves, strict=True)
-    )
 
 
 def zeros_like(leaf):

@@ -1,12 +1,13 @@
 """The tape: a chain of operations as a value."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .plan import settled, shared
 from .recording import Recording
 from .schedule import AbstractSchedule, StoreAll
 from .segment import Segment
@@ -49,9 +50,9 @@ class Tape(eqx.Module):
         **Errors**: `TypeError` if `step` is not callable; `ValueError` if the leaves of `params`
         do not share a leading axis.
         """
-        new, segments = Segment.of(step, params), self.segments
+        new, segments = Segment.of(step, params, self.schedule), self.segments
         if segments and segments[-1].agrees(new):
-            segments, new = segments[:-1], segments[-1].grow(new, self.schedule)
+            segments, new = segments[:-1], segments[-1].grow(new)
         return Tape((*filter(len, segments), new), self.schedule)
 
     def drop(self, n: int) -> "Tape":
@@ -85,9 +86,9 @@ class Tape(eqx.Module):
                 f"Position {k} is the end of the tape, whose state is the value: mark one before."
             )
         number, start = self._segment_at(k)
-        marked = lambda edits: edits.with_mark(k - start, self.schedule)  # noqa: E731
+        marked = lambda edits, schedule: edits.with_mark(k - start, schedule)  # noqa: E731
         segments = list(self.segments)
-        segments[number] = segments[number].edited(marked, self.schedule)
+        segments[number] = segments[number].edited(marked)
         return Tape(tuple(segments), self.schedule)
 
     @property
@@ -117,17 +118,44 @@ class Tape(eqx.Module):
 
     def record(self, x) -> Recording:
         """Run the tape from state `x` and keep the states that its schedule and its marks say."""
-        return Recording(self, {0: jax.tree.map(jnp.asarray, x)})
+        x = jax.tree.map(jnp.asarray, x)
+        return Recording(settled(self, x), {0: x})
 
     def traverse(self, i: int = 0, j: int | None = None) -> Span:
         """A view of the nodes [i, j), to iterate, replay or cut out."""
         return Span(self, *self._bounds(i, len(self) if j is None else j))
 
-    def with_schedule(self, schedule: AbstractSchedule) -> "Tape":
-        """This tape with another choice of what is kept for the reverse sweep of each segment."""
-        if not isinstance(schedule, AbstractSchedule):
-            raise TypeError(f"schedule is {schedule!r}: give one such as Revolve(slots=12).")
-        return Tape(tuple(segment.scheduled(schedule) for segment in self.segments), schedule)
+    def with_schedule(self, schedule: AbstractSchedule | Sequence[AbstractSchedule]) -> "Tape":
+        """This tape with another choice of what is kept for the reverse sweep of each segment.
+
+        One schedule is every segment's, and that of segments to come; of several, such as a plan's, each
+        segment takes its own.
+
+        **Errors**: `TypeError` if it is no schedule; `ValueError` unless there are as many as segments.
+        """
+        given = tuple(schedule) if isinstance(schedule, Sequence) else (schedule,)
+        for one in given:
+            if not isinstance(one, AbstractSchedule):
+                raise TypeError(f"schedule is {one!r}: give one such as Revolve(slots=12).")
+        if not isinstance(schedule, Sequence):
+            given = given * len(self.segments)
+        if len(given) != len(self.segments):
+            raise ValueError(
+                f"{len(given)} schedules for {len(self.segments)} segments: give one for each, or plan again."
+            )
+        pairs = zip(self.segments, given, strict=True)
+        default = (
+            schedule if isinstance(schedule, AbstractSchedule) else (*given, self.schedule)[-1]
+        )
+        return Tape(tuple(segment.scheduled(one) for segment, one in pairs), default)
+
+    def kept_positions(self) -> set[int]:
+        """Where the first sweep keeps states: as the schedules say, at marks, where segments start."""
+        positions = set(self.marks)
+        for segment, (start, _) in zip(self.segments, self.bounds(), strict=True):
+            if len(segment):
+                positions |= {start, *(start + segment.kept_positions).tolist()}
+        return positions
 
     def table(self) -> str:
         """The nodes as a Wengert list: position, operation, whether its state is kept, bytes of its params."""
@@ -158,8 +186,8 @@ class Tape(eqx.Module):
 
         **Errors**: `TypeError` if a step changes the structure, shape or dtype of the state.
         """
-        for segment in self.segments:
-            x = segment(x, self.schedule)
+        for segment in shared(self, x).segments:
+            x = segment(x)
         return x
 
     def __eq__(self, other) -> bool:
@@ -167,7 +195,7 @@ class Tape(eqx.Module):
         if not isinstance(other, Tape):
             return NotImplemented
         mine, others = list(self.traverse()), list(other.traverse())
-        same = self.schedule == other.schedule and self.marks == other.marks
+        same = self.marks == other.marks and _node_schedules(self) == _node_schedules(other)
         return same and len(mine) == len(others) and all(map(_same_node, mine, others))
 
     __hash__ = None
@@ -195,12 +223,12 @@ class Tape(eqx.Module):
             n = len(segment)
             own = [slice(*np.clip([part.start - start, part.stop - start], 0, n)) for part in parts]
             left = sum(part.stop - part.start for part in own)
-            alone = len(self.segments) == 1
+            alone = len(self.segments) == 1 and segment.capacity > 1
             if left == n and (n or alone):
                 segments.append(segment)
             elif left or alone:
-                keep = lambda edits, own=own: edits.kept(own, self.schedule)  # noqa: E731
-                segments.append(segment.edited(keep, self.schedule))
+                keep = lambda edits, schedule, own=own: edits.kept(own, schedule)  # noqa: E731
+                segments.append(segment.edited(keep))
         return Tape(tuple(segments), self.schedule)
 
     def position(self, k: int) -> int:
@@ -220,6 +248,10 @@ class Tape(eqx.Module):
                 f"[{i}, {j}) runs backwards on a tape of {len(self)} nodes: give i <= j."
             )
         return i, j
+
+
+def _node_schedules(tape: Tape) -> list[AbstractSchedule]:
+    return [segment.schedule for segment in tape.segments for _ in range(len(segment))]
 
 
 def _same_node(a, b) -> bool:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from .rows import kept_positions
+from .segment import operation_name
 
 if TYPE_CHECKING:
     from .tape import Tape
@@ -15,9 +15,9 @@ _ENDS = 10  # lines shown at either end of a long tape
 def wengert_list(tape: "Tape") -> str:
     """position, operation, whether the first sweep keeps the state before it, bytes of its params."""
     lines = [f"{'position':>8}  {'operation':<32}  {'kept':<6}  {'bytes':>10}"]
-    marks, kept_at, position, n = set(tape.marks), kept_positions(tape), 0, len(tape)
+    marks, kept_at, position, n = set(tape.marks), tape.kept_positions(), 0, len(tape)
     for segment in tape.segments:
-        name = getattr(segment.step, "__qualname__", type(segment.step).__name__)
+        name = operation_name(segment.step)
         leaves = jax.tree.leaves(segment.params)
         size = sum(leaf.nbytes for leaf in leaves) // max(segment.capacity, 1)
         for _ in range(len(segment)):
