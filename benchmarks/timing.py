@@ -1,11 +1,12 @@
 """Measure rival ways in turn, and say on what machine."""
 
 import importlib.metadata
+import math
 import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "torch", "QuantLib")
 _MATTERS = 1e-3  # of a column's largest figure: below, relative differences say nothing
 
 
@@ -71,6 +73,42 @@ def interleaved(
     return results, timings
 
 
+class Compiled:
+    """A program of JAX's for these arguments: seconds to compile it, bytes of temporaries, its times."""
+
+    threads = None
+
+    def __init__(self, function: Callable, *args):
+        start = time.perf_counter()
+        self.compiled, self.args = jax.jit(function).lower(*args).compile(), args
+        self.compile_seconds = time.perf_counter() - start
+        self.temp_bytes = self.compiled.memory_analysis().temp_size_in_bytes
+        self.seconds: list[float] = []
+
+    def run(self) -> None:
+        """Run it, and note the seconds."""
+        start = time.perf_counter()
+        self.out = jax.block_until_ready(self.compiled(*self.args))
+        self.seconds.append(time.perf_counter() - start)
+
+
+def take_turns(ways: Iterable, repeat: int, budget: float = math.inf) -> None:
+    """Run each way once to warm it, and then `repeat` times, in turn, so that a busy machine slows all.
+
+    A way that would take more than `budget` seconds takes part in fewer rounds, in two at least. Its
+    `seconds` are those of its rounds.
+    """
+    counts, repeat = {}, max(2, repeat)
+    for way in ways:
+        way.run()
+        counts[way] = max(2, int(min(repeat, budget / way.seconds[-1])))
+        way.seconds.clear()
+    for turn in range(repeat):
+        for way, count in counts.items():
+            if (turn + 1) * count // repeat > turn * count // repeat:
+                way.run()
+
+
 def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, tuple[float, float]]:
     """Largest absolute and relative difference by figure. Relative to theirs, over the contracts where
     theirs is at least a thousandth of the column's largest."""
@@ -86,16 +124,22 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, tuple
 
 def environment() -> dict[str, Any]:
     """The machine and the versions."""
-    names = ("jax", "jaxlib", "equinox", "optax", "numpy", "QuantLib")
     return {
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
         "load": f"{os.getloadavg()[0]:.1f} tasks wanted the cores in the minute before",
         "backend": f"{jax.default_backend()}, float64",
         "versions": {
             "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in names},
+            **{name: importlib.metadata.version(name) for name in PACKAGES if _is_installed(name)},
         },
     }
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return bool(importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return False
 
 
 def _processor() -> str:

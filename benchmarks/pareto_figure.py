@@ -1,0 +1,124 @@
+"""Time against temporary bytes, one panel a case, drawn from its rows.
+
+Run `python -m benchmarks.pareto_figure pareto.json FILE` to draw the figures of an earlier run again.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from .pareto_points import OURS, Case, Point
+
+COLOURS = {
+    OURS: "#c2410c",
+    "lax.scan": "#6b7280",
+    "jax.checkpoint": "#1d4ed8",
+    "equinox": "#15803d",
+    "diffrax": "#7e22ce",
+    "PyTorch": "#a16207",
+}
+BELOW = {OURS, "equinox"}  # where a system's labels stand, so that neighbours do not meet
+SHORT = {
+    "lax.scan + checkpoint on the body": "on the body",
+    "no checkpoint": "",
+    "autograd.Function over segments": "by hand",
+    "autograd.Function over segments, torch.compile": "torch.compile",
+}
+
+
+def draw(cases: list[Case], file: Path) -> None:
+    """All cases in one picture."""
+    matplotlib.rcParams.update({"svg.hashsalt": "jaxtape", "font.size": 8})
+    columns = min(2, len(cases))
+    rows = -(-len(cases) // columns)
+    figure = Figure(figsize=(5.6 * columns, 4.6 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).flat
+    for axis, case in zip(axes, cases, strict=False):
+        _panel(axis, case)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None, dpi=150)
+
+
+def _panel(axis, case: Case) -> None:
+    """One case: a line through the rows of a system that only a number tells apart."""
+    axis.set(xscale="log", yscale="log", title=case.title)
+    axis.set(xlabel="temporary memory, MB", ylabel="time of a gradient, ms")
+    for scale in (axis.xaxis, axis.yaxis):
+        scale.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        scale.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        scale.set_minor_locator(NullLocator())
+    axis.grid(color="#eef0f2", linewidth=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.margins(0.12)
+    for system, colour in COLOURS.items():
+        points = [point for point in case.points if point.system == system]
+        if points:
+            _system(axis, system, colour, points)
+
+
+def _system(axis, system: str, colour: str, points: list[Point]) -> None:
+    """The points of a system, hollow where no number of slots is set, and its name at one of them."""
+    style = {"textcoords": "offset points", "color": colour}
+    for point in points:
+        fill = colour if point.slots else "white"
+        axis.plot(*_place(point), "o", color=colour, markerfacecolor=fill, markersize=4)
+        axis.annotate(_short(point), _place(point), **style, **_beside(point), fontsize=6.5)
+    line = sorted((point for point in points if point.slots), key=lambda point: point.temp_bytes)
+    if line:
+        axis.plot(*zip(*map(_place, line), strict=True), color=colour, linewidth=1)
+        named = line[-1] if system == "equinox" else line[0]
+    else:
+        named = max(points, key=lambda point: point.seconds)
+    where = {"xytext": (7, 0), "va": "center"} if system == "equinox" else {"xytext": (-4, 10)}
+    text = axis.annotate(system, _place(named), **style, **where, fontsize=9, fontweight="bold")
+    text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
+
+
+def _beside(point: Point) -> dict:
+    """Where a point's label stands: numbers of ours and of equinox below it, so that neighbours do not meet."""
+    if point.system in BELOW and (point.slots or point.label == "StoreAll()"):
+        return {"xytext": (-2, -3), "ha": "right", "va": "top"}
+    return {"xytext": (-2, 3), "ha": "right"} if point.system in BELOW else {"xytext": (3, 2)}
+
+
+def _place(point: Point) -> tuple[float, float]:
+    return point.temp_bytes / 1e6, 1e3 * point.seconds
+
+
+def _short(point: Point) -> str:
+    """What tells a row from the others of its system, in a word."""
+    if point.slots:
+        return str(point.slots)
+    if point.label in SHORT:
+        return SHORT[point.label]
+    if "levels of scan" in point.label:
+        return point.label[:1] + (" levels" if "checkpointed" in point.label else " levels, plain")
+    name, _, number = point.label.partition("(")
+    number = number.rpartition("=")[2].removesuffix(")")
+    return f"{name} {number}".strip().removeprefix("checkpoint_sequential, ")
+
+
+def read(file: Path) -> list[Case]:
+    """The cases of a `pareto.json`."""
+    cases = json.loads(file.read_text(encoding="utf-8"))["cases"]
+    for case in cases:
+        del case["summary"]
+        case["points"] = [Point(**point) for point in case["points"]]
+    return [Case(**case) for case in cases]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("figures", type=Path)
+    parser.add_argument("picture", type=Path)
+    options = parser.parse_args()
+    draw(read(options.figures), options.picture)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Ways to run a chain in JAX and differentiate it: `way(f, init, xs)` returns the last state."""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import diffrax
+import equinox.internal as eqxi
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+import jaxtape as jt
+
+SLOTS = (2, 4, 8, 12, 16, 24, 32, 64, 91, 128)
+PEER_SLOTS = (8, 16, 32, 64)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way, the system it belongs to, and how many states it is told to keep, if it is told."""
+
+    system: str
+    label: str
+    scan: Callable
+    slots: int | None = None
+
+
+def plain(f, init, xs):
+    return lax.scan(f, init, xs)[0]
+
+
+def by_tape(schedule, f, init, xs):
+    return jt.scan(f, init, xs, schedule=schedule)[0]
+
+
+def checkpointed(f, init, xs):
+    """`jax.checkpoint` on the body, as its documentation has it inside a scan."""
+    return lax.scan(jax.checkpoint(f, prevent_cse=False), init, xs)[0]
+
+
+def nested(levels: int, keep_block: bool, f, init, xs):
+    """Scans within scans, every block checkpointed, the rest of each level run at its end.
+
+    Nodes read `xs` by index, for cutting it into blocks would copy it. With `keep_block` the
+    innermost block keeps what the pullbacks of its nodes read: one forward step a node less.
+    """
+    read = lambda state, k: f(state, jax.tree.map(lambda a: a[k], xs))  # noqa: E731
+    node = read if keep_block else jax.checkpoint(read, prevent_cse=False)
+
+    def run(level, state, ks):
+        if level == 1:
+            return lax.scan(node, state, ks)[0]
+        size = math.floor(len(ks) ** ((level - 1) / level) + 1e-9)
+        block = jax.checkpoint(lambda s, ks: (run(level - 1, s, ks), None), prevent_cse=False)
+        whole = len(ks) // size * size
+        state = lax.scan(block, state, ks[:whole].reshape(-1, size))[0]
+        return run(1, state, ks[whole:]) if whole < len(ks) else state
+
+    return run(levels, init, jnp.arange(_length(xs)))
+
+
+def by_equinox(slots, f, init, xs):
+    """Equinox's checkpointed loop, which knows the number of steps."""
+    return eqxi.scan(f, init, xs, _length(xs), kind="checkpointed", checkpoints=slots)[0]
+
+
+class _Nodes(diffrax.AbstractSolver):
+    """A solver whose step from time k to k + 1 is node k, whatever the term says."""
+
+    f: Callable
+    xs: Any
+    term_structure = diffrax.AbstractTerm
+    interpolation_cls = diffrax.LocalLinearInterpolation
+
+    def order(self, terms):
+        return 1
+
+    def init(self, terms, t0, t1, y0, args):
+        return None
+
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+        k = jnp.round(t0).astype(jnp.int32)  # diffrax's times are off by rounding
+        y1, _ = self.f(y0, jax.tree.map(lambda a: a[k], self.xs))
+        return y1, None, {"y0": y0, "y1": y1}, None, diffrax.RESULTS.successful
+
+    def func(self, terms, t0, y0, args):
+        return terms.vf(t0, y0, args)
+
+
+def by_diffrax(checkpoints, f, init, xs):
+    """`diffeqsolve` by steps of 1 from time 0 to n, and its `RecursiveCheckpointAdjoint`."""
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(lambda t, y, args: y),
+        _Nodes(f, xs),
+        t0=0.0,
+        t1=float(_length(xs)),
+        dt0=1.0,
+        y0=init,
+        max_steps=_length(xs),
+        adjoint=diffrax.RecursiveCheckpointAdjoint(checkpoints=checkpoints),
+        throw=False,
+    )
+    return jax.tree.map(lambda a: a[0], solution.ys)
+
+
+def tape_ways(n: int) -> list[Way]:
+    """`jt.scan` under its schedules. Two slots are left to short chains."""
+    schedules = [jt.Periodic(math.isqrt(n)), jt.Recursive(3), jt.StoreAll()]
+    slots = [s for s in SLOTS if s < n and (s > 2 or n <= 1000)]
+    make = functools.partial(functools.partial, by_tape)
+    return [Way("jaxtape", f"Revolve({s})", make(jt.Revolve(s)), s) for s in slots] + [
+        Way("jaxtape", repr(schedule), make(schedule)) for schedule in schedules
+    ]
+
+
+def peer_ways(n: int) -> list[Way]:
+    """Nested checkpoints, equinox and diffrax."""
+    ways = [Way("jax.checkpoint", "lax.scan + checkpoint on the body", checkpointed)]
+    for levels in (2, 3):
+        for keep, inside in ((False, "checkpointed nodes"), (True, "plain nodes")):
+            label = f"{levels} levels of scan + checkpoint, {inside}"
+            ways.append(Way("jax.checkpoint", label, functools.partial(nested, levels, keep)))
+    for system, run in (("equinox", by_equinox), ("diffrax", by_diffrax)):
+        for s in (s for s in PEER_SLOTS if s < n):
+            ways.append(Way(system, f"{s} checkpoints", functools.partial(run, s), s))
+    return ways
+
+
+def _length(xs) -> int:
+    return len(jax.tree.leaves(xs)[0])
