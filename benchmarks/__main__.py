@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 QUICK = {
-    "tape": ("--paths", "2048", "--repeat", "3"),
+    "pareto": ("--steps", "64", "--paths", "1024", "--repeat", "3"),
+    "floors": ("--steps", "64", "--paths", "1024", "--slots", "8", "16", "--repeat", "3"),
     "edits": ("--repeat", "20"),
     "quantlib_peer": ("--quick",),
 }
