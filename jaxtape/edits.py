@@ -27,10 +27,10 @@ class Edits:
     room: Room
 
     @classmethod
-    def none(cls, capacity: int, schedule: AbstractSchedule) -> "Edits":
-        """All places live, in order."""
+    def first(cls, count: int, capacity: int, schedule: AbstractSchedule) -> "Edits":
+        """The first `count` places live, in order."""
         order = np.arange(capacity, dtype=np.int32)
-        return cls._of(order, capacity, np.zeros(capacity, bool), schedule, 0)
+        return cls._of(order, count, np.zeros(capacity, bool), schedule, 0)
 
     @classmethod
     def _of(cls, order, count: int, marked, schedule: AbstractSchedule, mark_slots: int) -> "Edits":

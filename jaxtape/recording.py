@@ -1,5 +1,6 @@
 """A tape that has been run, and the states it kept: ask for others, pull back in parts, edit and go on."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -7,6 +8,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from .piece import Piece, pull_piece, run_piece
 
 if TYPE_CHECKING:
     from .tape import Tape
@@ -30,21 +33,21 @@ class Diagnosis(NamedTuple):
 class Recording:
     """What `tape.record(x)` returns: the tape, the first state, and the states at some positions.
 
-    The positions are those that the schedule's first sweep keeps, the marks, and the end. Edits
-    return another recording: only the nodes after the last kept state that is still right are run
-    again. Of the states that are still right but at other positions, as many again stay. A
-    recording lives outside of `jax.jit`; its runs are compiled.
+    The positions are those that the schedule's first sweep keeps, the marks, where segments start,
+    and the end. Edits return another recording: only the nodes after the last kept state that is
+    still right are run again. Every state that is still right stays, as long as there are no more
+    than twice as many as the edited tape asks for; beyond that go those whose neighbors are nearest.
+    A recording lives outside of `jax.jit`; its runs are compiled.
     """
 
     def __init__(self, tape: "Tape", kept: dict[int, Any]):
-        """Runs from the last kept state on; `kept` holds position 0."""
-        wanted, start = tape.kept_positions(), max(kept)
-        self.tape, self._kept = tape, dict(kept)
-        state = kept[start]
-        for stop in sorted({p for p in wanted if p > start} | {len(tape)} - {start}):
-            state = self._kept[stop] = _replay(tape[start:stop], state)
+        """Runs from the last kept state on; `kept` holds position 0 and where segments start up to there."""
+        wanted, start = tape.kept_positions() | {0, len(tape)}, max(kept)
+        states, state = dict(kept), kept[start]
+        for stop in sorted(p for p in wanted if p > start):
+            state = states[stop] = run_piece(Piece.of(tape, start, stop), state)
             start = stop
-        self._thin(wanted | {0, len(tape)})
+        self.tape, self._kept = tape, _thinned(states, wanted)
 
     @property
     def value(self):
@@ -60,7 +63,8 @@ class Recording:
         """The state at position k, from the nearest kept one at or before it."""
         k = self.tape.position(k)
         start = max(p for p in self._kept if p <= k)
-        return self._kept[start] if start == k else _replay(self.tape[start:k], self._kept[start])
+        state = self._kept[start]
+        return state if start == k else run_piece(Piece.of(self.tape, start, k), state)
 
     def pullback(self, y_bar, stop: int = 0, hook: Hook | None = None) -> tuple[Any, "Tape"]:
         """Cotangents pulled back from the value to position `stop`.
@@ -70,16 +74,17 @@ class Recording:
         value's first; it makes the sweep go node by node.
         """
         stop = self.tape.position(stop)
-        state_bar, tape_bar = jax.tree.map(jnp.asarray, y_bar), _zero_bar(self.tape)
+        state_bar, bars = jax.tree.map(jnp.asarray, y_bar), _zero_bars(self.tape)
         pieces = self._pieces_back(stop)
         for i, j, state in pieces if hook is None else self._nodes_back(pieces):
             if hook is not None:
                 hook(j, state_bar)
-            part_bar, state_bar = _pull(self.tape[i:j], state, state_bar)
-            tape_bar = _added(self.tape, tape_bar, part_bar, i, j)
+            number, _ = self.tape.segment_at(i)
+            given = Piece.of(self.tape, i, j), state, state_bar
+            bars[number], state_bar = pull_piece(given, bars[number])
         if hook is not None:
             hook(stop, state_bar)
-        return state_bar, tape_bar
+        return state_bar, _tape_bar(self.tape, bars)
 
     def append(self, step: Callable, params) -> "Recording":
         """With more nodes, which are all that is run."""
@@ -87,8 +92,7 @@ class Recording:
 
     def erase(self, i: int, j: int) -> "Recording":
         """Without the nodes [i, j): states up to position i stay."""
-        tape, i = self.tape.erase(i, j), self.tape.position(i)
-        return Recording(tape, self._until(i if len(tape) < len(self.tape) else len(tape)))
+        return self._edited(self.tape.erase(i, j), i, j)
 
     def truncate(self, k: int) -> "Recording":
         """The nodes before position k."""
@@ -102,7 +106,7 @@ class Recording:
 
     def replace(self, i: int, j: int, params) -> "Recording":
         """With other params for the nodes [i, j): states up to position i stay."""
-        return Recording(self.tape.replace(i, j, params), self._until(self.tape.position(i)))
+        return self._edited(self.tape.replace(i, j, params), i, j)
 
     def diagnose(self, y_bar=None) -> Diagnosis | None:
         """The first node whose state is not finite; if there is none and `y_bar` is given, the first on the
@@ -113,7 +117,7 @@ class Recording:
                 f"The first state is not finite in {leaves[0]}: no node has made that."
             )
         for k in range(len(self.tape)):
-            state = _replay(self.tape[k : k + 1], state)
+            state = run_piece(Piece.of(self.tape, k, k + 1), state)
             if leaves := _not_finite(state):
                 return Diagnosis(k, "state", leaves[0])
         found: list[Diagnosis] = []
@@ -131,9 +135,9 @@ class Recording:
 
     def _pieces_back(self, stop: int) -> Iterator[tuple[int, int, Any]]:
         """(start, end, state at start) of the pieces between kept states, the last first, down to `stop`."""
-        end = len(self.tape)
+        end, borders = len(self.tape), {start for start, _ in self.tape.bounds()}
         for start in sorted((p for p in self._kept if stop < p < end), reverse=True):
-            if end - start >= _LEAST_PIECE:
+            if end - start >= _LEAST_PIECE or start in borders:
                 yield start, end, self._kept[start]
                 end = start
         if stop < end:
@@ -144,72 +148,45 @@ class Recording:
         for start, end, state in pieces:
             states = [state]
             for k in range(start, end - 1):
-                states.append(_replay(self.tape[k : k + 1], states[-1]))
+                states.append(run_piece(Piece.of(self.tape, k, k + 1), states[-1]))
             for k in reversed(range(start, end)):
                 yield k, k + 1, states.pop()
 
-    def _thin(self, wanted: set[int]) -> None:
-        """Of the states that are right but not asked for, keep as many as are asked for, evenly spread."""
-        extra = sorted(set(self._kept) - wanted)
-        spread = np.linspace(0, len(extra) - 1, min(len(extra), len(wanted))).astype(int)
-        chosen = {extra[i] for i in spread} | wanted
-        self._kept = {p: state for p, state in self._kept.items() if p in chosen}
-
-    def _until(self, k: int) -> dict[int, Any]:
-        """The kept states at or before position k."""
-        return {p: state for p, state in self._kept.items() if p <= k}
+    def _edited(self, tape: "Tape", i: int, j: int) -> "Recording":
+        """Of a tape that has other nodes than this one from i on, or the same if i is j."""
+        i, j = self.tape.position(i), self.tape.position(j)
+        right = {p: state for p, state in self._kept.items() if p <= i or i == j}
+        return Recording(tape, right)
 
 
-@eqx.filter_jit
-def _replay(tape: "Tape", state):
-    return tape(state)
+def _thinned(states: dict[int, Any], wanted: set[int]) -> dict[int, Any]:
+    """Twice as many states as are wanted, those among them: first go those whose neighbors are nearest."""
+    positions, most = sorted(states), 2 * len(wanted)
+    while len(positions) > most:
+        gaps = {k: b - a for a, k, b in zip(positions, positions[1:], positions[2:], strict=False)}
+        positions.remove(min(gaps.keys() - wanted, key=lambda k: (gaps[k], k)))
+    return {k: states[k] for k in positions}
 
 
-@eqx.filter_jit
-def _pull(tape: "Tape", state, state_bar):
-    """(tape_bar, bar of the first state)."""
-    varying, still = eqx.partition((tape, state), eqx.is_inexact_array)
-
-    def run(varying):
-        tape, state = eqx.combine(varying, still)
-        return _inexact(tape(state))
-
-    _, pullback = jax.vjp(run, varying)
-    (bars,) = pullback(_inexact(state_bar))
-    return bars
+def _zero_bars(tape: "Tape") -> list[tuple]:
+    """For each segment, zero cotangents of its params and of what its nodes share."""
+    inexact = eqx.filter(tape, eqx.is_inexact_array)
+    zero = jax.tree.map(jnp.zeros_like, inexact)
+    return [(segment.params, segment.shared) for segment in zero.segments]
 
 
-def _inexact(state):
-    """The leaves of a state that have a cotangent; None in place of the others."""
-    return eqx.filter(state, eqx.is_inexact_array)
-
-
-def _zero_bar(tape: "Tape") -> "Tape":
-    return jax.tree.map(jnp.zeros_like, eqx.filter(tape, eqx.is_inexact_array))
-
-
-def _added(tape: "Tape", tape_bar: "Tape", part_bar: "Tape", i: int, j: int) -> "Tape":
-    """The cotangents of a slice added to those of the tape: their segments are the same places."""
-    numbers = [number for number, (a, b) in enumerate(tape.bounds()) if a < j and i < b]
-    segments = list(tape_bar.segments)
-    for number, part in zip(numbers, part_bar.segments, strict=True):
-        whole = segments[number]
-        for name in ("params", "shared"):
-            total = jax.tree.map(jnp.add, getattr(whole, name), getattr(part, name))
-            whole = eqx.tree_at(
-                lambda s, name=name: getattr(s, name), whole, total, is_leaf=_is_none
-            )
-        segments[number] = whole
-    return eqx.tree_at(lambda t: t.segments, tape_bar, tuple(segments), is_leaf=_is_none)
-
-
-def _is_none(x) -> bool:
-    return x is None
+def _tape_bar(tape: "Tape", bars: list[tuple]) -> "Tape":
+    """The tape with cotangents in the place of params and of what nodes share, and None for the rest."""
+    segments = [
+        dataclasses.replace(segment, params=params, shared=shared)
+        for segment, (params, shared) in zip(eqx.filter(tape.segments, False), bars, strict=True)
+    ]
+    return dataclasses.replace(tape, segments=tuple(segments))
 
 
 def _not_finite(state) -> list[str]:
     """The paths of the leaves that hold something that is not finite."""
-    leaves = jax.tree_util.tree_leaves_with_path(_inexact(state))
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(state, eqx.is_inexact_array))
     return [
         f"state{jax.tree_util.keystr(path)}"
         for path, leaf in leaves

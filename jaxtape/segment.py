@@ -178,7 +178,8 @@ class Segment(eqx.Module):
 
     def edited(self, change: Callable) -> "Segment":
         """This segment with its live nodes changed by `change(edits, schedule)`; no params move."""
-        edits = Edits.none(self.capacity, self.schedule) if self.edits is None else self.edits
+        n = self.capacity
+        edits = Edits.first(n, n, self.schedule) if self.edits is None else self.edits
         return self._with(self.params, change(edits, self.schedule))
 
     def scheduled(self, schedule: AbstractSchedule) -> "Segment":

@@ -3,8 +3,15 @@
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
+import numpy as np
+
+from .segment import Segment
+
 if TYPE_CHECKING:
     from .tape import Tape
+
+_GATHERED = 32  # nodes at a time
 
 
 class Node(NamedTuple):
@@ -29,10 +36,10 @@ class Span:
         return self.stop - self.start
 
     def __iter__(self) -> Iterator[Node]:
-        return map(self._node, range(self.start, self.stop))
+        return self._nodes(1)
 
     def __reversed__(self) -> Iterator[Node]:
-        return map(self._node, reversed(range(self.start, self.stop)))
+        return self._nodes(-1)
 
     def __repr__(self) -> str:
         return f"Span([{self.start}, {self.stop}) of {self.tape!r})"
@@ -45,7 +52,23 @@ class Span:
         """The tape without the span, and the span as a tape of its own."""
         return self.tape.erase(self.start, self.stop), self.tape[self.start : self.stop]
 
-    def _node(self, k: int) -> Node:
-        number, start = self.tape._segment_at(k)
-        segment = self.tape.segments[number]
-        return Node(k, segment.step, segment.node(k - start))
+    def _nodes(self, direction: int) -> Iterator[Node]:
+        """One after the other, in direction 1 or -1."""
+        pairs = zip(self.tape.bounds(), self.tape.segments, strict=True)
+        for (start, stop), segment in list(pairs)[::direction]:
+            positions = range(max(start, self.start), min(stop, self.stop))
+            yield from _nodes_of(segment, start, positions[::direction])
+
+
+def _nodes_of(segment: Segment, start: int, positions: range) -> Iterator[Node]:
+    """The nodes of a segment at some positions, their params gathered a few nodes at a time."""
+    if not positions:
+        return
+    step, places = segment.step, segment.places[np.asarray(positions) - start]
+    room = min(_GATHERED, 1 << (len(positions) - 1).bit_length())
+    for first in range(0, len(positions), room):
+        few = places[first : first + room]
+        few = np.pad(few, (0, room - len(few)), "edge")  # one shape, or each would be compiled
+        leaves, tree = jax.tree.flatten(jax.tree.map(lambda leaf, at=few: leaf[at], segment.params))
+        for position, *own in zip(positions[first : first + room], *leaves, strict=False):
+            yield Node(position, step, jax.tree.unflatten(tree, own))

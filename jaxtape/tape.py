@@ -85,7 +85,7 @@ class Tape(eqx.Module):
             raise IndexError(
                 f"Position {k} is the end of the tape, whose state is the value: mark one before."
             )
-        number, start = self._segment_at(k)
+        number, start = self.segment_at(k)
         marked = lambda edits, schedule: edits.with_mark(k - start, schedule)  # noqa: E731
         segments = list(self.segments)
         segments[number] = segments[number].edited(marked)
@@ -107,7 +107,7 @@ class Tape(eqx.Module):
         i, j = self._bounds(i, j)
         if i == j:
             return self
-        number, start = self._segment_at(i)
+        number, start = self.segment_at(i)
         if j > start + len(self.segments[number]):
             raise ValueError(
                 f"[{i}, {j}) crosses into another segment: replace one segment's nodes at a time."
@@ -212,7 +212,7 @@ class Tape(eqx.Module):
         stops = np.cumsum([len(segment) for segment in self.segments]).tolist()
         return list(zip([0, *stops], stops, strict=False))
 
-    def _segment_at(self, k: int) -> tuple[int, int]:
+    def segment_at(self, k: int) -> tuple[int, int]:
         """(number, start) of the segment of node k."""
         return next((n, a) for n, (a, b) in enumerate(self.bounds()) if a <= k < b)
 

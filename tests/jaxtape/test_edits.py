@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import jaxtape as jt
+from jaxtape.segment import Segment
 
 from ..helpers_tape import all_schedules, assert_close
 
@@ -260,6 +261,28 @@ def test_a_span_is_iterated_both_ways_and_replayed():
     for node in span:
         state = node(state)
     assert_close(span.replay(X), state)
+
+
+def test_a_span_looks_once_at_each_segment(monkeypatch):
+    """Several times as many nodes as are gathered at a time, of params of several kinds."""
+    n, looked = 150, []
+    params = {"a": jnp.linspace(0.0, n - 1.0, n), "key": jax.random.split(jax.random.key(1), n)}
+    tape = jt.Tape().append(lambda params, state: state + params["a"], params).erase(40, 77)
+    tape = tape.append(damp, jnp.arange(70.0))
+    places = Segment.places.fget
+    monkeypatch.setattr(Segment, "places", property(lambda s: looked.append(s) or places(s)))
+    span = tape.traverse(5, len(tape) - 1)
+    forward, back = list(span), list(reversed(span))
+    assert len(looked) == 4
+    assert [node.position for node in forward] == list(range(5, len(tape) - 1))
+    values = [float(n.params["a"] if isinstance(n.params, dict) else n.params) for n in forward]
+    assert values == [*range(5, 40), *range(77, n), *range(69)]
+    for node, same in zip(forward, reversed(back), strict=True):
+        assert (node.position, node.step) == (same.position, same.step)
+        assert eqx.tree_equal(node.params, same.params)
+    key = forward[40].params["key"]
+    assert jnp.all(jax.random.key_data(key) == jax.random.key_data(params["key"][82]))
+    assert not list(tape.traverse(9, 9)) and not list(jt.Tape().traverse())
 
 
 def test_a_tape_says_what_it_is():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import jaxtape as jt
+from jaxtape.piece import Piece, pull_piece
 
 from ..helpers_tape import all_schedules, assert_close
 
@@ -25,6 +26,12 @@ def turn(params, state):
 
 
 def damp(params, state):
+    return 0.5 * state + params
+
+
+def counted_damp(params, state):
+    """A step of another kind that counts too."""
+    jax.debug.callback(tell, params)
     return 0.5 * state + params
 
 
@@ -98,6 +105,85 @@ def test_a_hook_sees_every_cotangent_as_it_passes():
     assert list(seen) == list(range(35, 19, -1))
     for k, bar in seen.items():
         assert_close(bar, rec.pullback(2.0 * rec.value, stop=k)[0])
+
+
+def fewest(kept, n, edit, i, j, added=0):
+    """The steps that an edit has to run, given the positions whose states are at hand."""
+    to_i = i - max(p for p in kept if p <= i)
+    if edit == "append":
+        return added
+    if edit in ("drop", "truncate"):
+        return to_i
+    return 0 if i == j else to_i + n - (j if edit == "erase" else i)
+
+
+def do(edit, what, i, j, added):
+    """An edit of a tape or of a recording of it, whose nodes [i, j) are of one segment."""
+    if edit == "append":
+        return what.append(counted_damp, jnp.linspace(-1.0, 1.0, added))
+    if edit in ("drop", "truncate"):
+        return getattr(what, edit)(i)
+    if edit == "erase":
+        return what.erase(i, j)
+    return what.replace(i, j, stacked(j - i, 7))
+
+
+run = eqx.filter_jit(lambda tape, x: tape(x))
+
+kinds_of_schedule = [
+    jt.StoreAll(),
+    jt.Revolve(1),
+    jt.Revolve(4),
+    jt.Periodic(5),
+    jt.Recursive(3),
+    jt.Marked(),
+    jt.MultiStage(device=2, host=2),
+    jt.Fit(bytes=600),
+]
+
+
+@pytest.mark.parametrize("schedule", kinds_of_schedule, ids=str)
+@pytest.mark.parametrize("is_edited", [False, True], ids=["as made", "edited"])
+def test_every_edit_runs_the_fewest_steps_that_the_states_at_hand_allow(schedule, is_edited):
+    tape = jt.Tape().with_schedule(schedule).append(turn, stacked(40, 0))
+    tape = tape.append(counted_damp, jnp.linspace(-1.0, 1.0, 6))
+    if is_edited:
+        tape = tape.drop(2).erase(7, 11).mark(9).mark(20).append(counted_damp, jnp.ones(3))
+    rec, n = tape.record(X), len(tape)
+    assert n == (43 if is_edited else 46)
+    kept = {0, n, *(max(p for p in rec.kept if p <= k) for k in (5, 13, 24, 31))}
+    places = sorted({p for k in kept for p in (k - 1, k, k + 1) if 0 <= p <= n})
+    for edit in ("append", "drop", "truncate", "erase", "replace"):
+        for i in places if edit != "append" else [0]:
+            last = len(rec.tape.segments[0]) if edit == "replace" else n
+            for j in {min(i, last), min(i + 3, last)}:
+                i = min(i, j)
+                edited, ran = counted(lambda e=edit, i=i, j=j: do(e, rec, i, j, 2))
+                assert ran == fewest(rec.kept, n, edit, i, j, added=2), (edit, i, j)
+                assert_close(edited.value, run(edited.tape, edited.state(0)))
+
+
+@pytest.mark.parametrize("schedule", kinds_of_schedule, ids=str)
+def test_a_life_of_edits_runs_the_fewest_steps_each_time(schedule):
+    rng = np.random.default_rng(3)
+    tape = jt.Tape().with_schedule(schedule).append(turn, stacked(40, 0)).mark(12)
+    rec = tape.append(counted_damp, jnp.ones(6)).record(X)
+    for _ in range(40):
+        n, kept = len(rec.tape), rec.kept
+        edit = rng.choice(["append", "drop", "truncate", "erase", "replace"])
+        top = len(rec.tape.segments[0]) if edit == "replace" else n
+        i = int(rng.integers(0, top + 1))
+        j = int(min(i + rng.integers(0, 3), top))
+        i = {"drop": min(i, 2), "truncate": max(i, n - 2)}.get(edit, i)
+        if edit == "replace" and rec.tape.segments[0].step is not turn:
+            continue
+        added = int(rng.integers(1, 4))
+        rec, ran = counted(lambda e=edit, i=i, j=j, a=added, r=rec: do(e, r, i, j, a))
+        assert ran == fewest(kept, n, edit, i, j, added), (edit, i, j)
+        wanted = rec.tape.kept_positions() | {0, len(rec.tape)}
+        assert len(rec.kept) <= 2 * len(wanted)
+    for k in rec.kept:
+        assert_close(rec.state(k), run(rec.tape[:k], rec.state(0)))
 
 
 @pytest.mark.parametrize(
@@ -192,6 +278,7 @@ def test_rolling_keeps_a_bounded_number_of_states():
     for _ in range(100):
         rec = rec.append(damp, jnp.ones(1)).drop(1)
     assert len(rec.kept) <= 12
+    assert np.diff(rec.kept).max() <= 22  # as many again, spread as evenly as they can be
     assert_close(rec.value, jt.Tape().append(damp, jnp.ones(164)).record(X).value)
 
 
@@ -200,3 +287,32 @@ def test_a_diagnosis_finds_what_no_kept_state_shows():
     assert tape.record(jnp.array(0.0)).diagnose() == (0, "state", "state")
     with pytest.raises(ValueError, match="first state is not finite"):
         tape.record(jnp.array(jnp.nan)).diagnose()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "most"), [(jt.StoreAll(), 36), (jt.Periodic(8), 36), (jt.Revolve(12), 18)], ids=str
+)
+def test_a_piece_is_pulled_back_in_room_for_its_own_nodes(schedule, most):
+    """In states: of the 32 nodes or the schedule's slots, not of the thousand that the tape has room for."""
+    n, x = 1024, jnp.ones(4096)
+    scale = lambda params, state: jnp.sin(state) * params  # noqa: E731
+    tape = jt.Tape().with_schedule(schedule).append(scale, jnp.ones(n)).drop(3).mark(110)
+    given = Piece.of(tape, 100, 132), x, x
+    compiled = pull_piece.lower(given, (jnp.ones(n), [])).compile().compiled
+    assert compiled.memory_analysis().temp_size_in_bytes <= most * x.nbytes
+
+
+def test_few_programs_serve_all_pieces():
+    """Pieces of 32 nodes and more, and what is left over, of every length up to 31."""
+    traces = []
+
+    def scale(params, state):
+        traces.append(params)
+        return state * params
+
+    rec = jt.Tape().append(scale, jnp.linspace(0.9, 1.1, 200)).record(jnp.float64(1.0))
+    rec.pullback(1.0)
+    before = len(traces)
+    for stop in range(40):
+        rec.pullback(1.0, stop=stop)
+    assert len(traces) - before <= 6 * before

@@ -1,0 +1,87 @@
+"""A piece: some consecutive nodes of a segment, run by programs made for a power of two of nodes."""
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .edits import Edits
+from .schedule import AbstractSchedule, MultiStage, Revolve
+from .segment import Segment
+
+if TYPE_CHECKING:
+    from .tape import Tape
+
+
+class Piece(eqx.Module):
+    """The nodes [i, j) of a tape, all of one segment.
+
+    Their params are gathered into room for the next power of two of nodes. So a few programs serve
+    every piece of a tape, and each holds the params, the cotangents and the states of its own nodes,
+    however many the segment has room for.
+    """
+
+    segment: Segment
+    places: np.ndarray
+    edits: Edits
+
+    @classmethod
+    def of(cls, tape: "Tape", i: int, j: int) -> "Piece":
+        """The nodes [i, j) of one segment, i < j."""
+        number, start = tape.segment_at(i)
+        segment, count = tape.segments[number], j - i
+        room = 1 << (count - 1).bit_length()
+        schedule = _schedule(segment, room)
+        places = np.pad(segment.places[i - start : j - start], (0, room - count), "edge")
+        whole = Segment(segment.params, segment.shared, segment.static, schedule)
+        return cls(whole, places, Edits.first(count, room, schedule))
+
+    @property
+    def nodes(self) -> Segment:
+        """They alone, as a segment."""
+        params = jax.tree.map(lambda leaf: leaf[self.places], self.segment.params)
+        return dataclasses.replace(self.segment, params=params, edits=self.edits)
+
+
+@eqx.filter_jit
+def run_piece(piece: Piece, state):
+    """The state after the piece."""
+    return piece.nodes(state)
+
+
+@functools.partial(eqx.filter_jit, donate="all-except-first")
+def pull_piece(given: tuple, bars: tuple) -> tuple[tuple, Any]:
+    """The segment's cotangents with those of a piece added in place, and that of the state before it.
+
+    `given` is (piece, the state before it, the cotangent of the state after it), `bars` the cotangents
+    of the segment's params and of what its nodes share, which are no more afterwards.
+    """
+    piece, state, state_bar = given
+    varying, still = eqx.partition((piece.nodes, state), eqx.is_inexact_array)
+
+    def run(varying):
+        nodes, state = eqx.combine(varying, still)
+        return eqx.filter(nodes(state), eqx.is_inexact_array)
+
+    _, pullback = jax.vjp(run, varying)
+    ((nodes_bar, state_bar),) = pullback(eqx.filter(state_bar, eqx.is_inexact_array))
+    params_bar, shared_bar = bars
+    scatter = lambda bar, new: bar.at[piece.places].add(new)  # noqa: E731
+    return (
+        jax.tree.map(scatter, params_bar, nodes_bar.params),
+        jax.tree.map(jnp.add, shared_bar, nodes_bar.shared),
+    ), state_bar
+
+
+def _schedule(segment: Segment, room: int) -> AbstractSchedule:
+    """The fewest steps within the slots of the segment; a piece needs no more than it has nodes."""
+    dtype = getattr(segment.schedule, "checkpoint_dtype", None)
+    slots = max(min(segment.slots, room) - 1, 1)  # the state before the last node has its own
+    device = max(segment.slots - segment.host_slots - 1, 1)
+    if slots <= device:
+        return Revolve(slots, checkpoint_dtype=dtype)
+    return MultiStage(device, slots - device, checkpoint_dtype=dtype)
