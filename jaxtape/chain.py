@@ -58,13 +58,21 @@ class Chain:
 
     def goes_on(self, consts: tuple, state: tuple):
         """Whether a chain with a condition takes another step."""
+        assert self.condition is not None
         return self.condition.holds(consts, state)
 
     def rows(self, consts: tuple) -> Rows:
         """The table as arrays: constants, or the first of `consts` where the nodes may be edited."""
         if self.is_edited:
             return Rows(*consts[: len(Rows._fields)])
+        assert isinstance(self.table, Table)
         return rows_of_table(self.table)
+
+    @property
+    def blocks(self) -> Blocks:
+        """What the sweeps of a chain with a condition follow."""
+        assert isinstance(self.table, Blocks)
+        return self.table
 
     @property
     def is_edited(self) -> bool:

@@ -38,7 +38,6 @@ class Edits:
         positions = tuple(int(k) for k in np.flatnonzero(marked[order[:count]]) if k)
         while mark_slots < len(positions):
             mark_slots = max(1, 2 * mark_slots)
-        schedule = schedule.tabled
         room = Room.of(schedule, len(order), count, positions, mark_slots)
         return cls(rows_of(schedule, order, count, positions, room), marked, room)
 

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.extend.core import Var, jaxprs_in_params
@@ -41,13 +42,21 @@ def everything_active(chain: Chain, arrays: Arrays) -> Active:
     return Active(consts, state, xs, inexact(chain.y_avals))
 
 
-def footprint_of(chain: Chain, arrays: Arrays, dtype=None) -> Footprint:
-    """Of the gradient with respect to everything, slots at precision `dtype`."""
+def footprint_of(chain: Chain, arrays: Arrays, dtype=None, on_host: bool = False) -> Footprint:
+    """Of the gradient with respect to everything, slots at precision `dtype`, some of them on the host."""
     active = everything_active(chain, arrays)
-    return footprint(chain, active, needed_state(chain, active, arrays), arrays, dtype)
+    needed = needed_state(chain, active, arrays)
+    return footprint(chain, active, needed, arrays, dtype, on_host)
 
 
-def footprint(chain: Chain, active: Active, needed: Mask, arrays: Arrays, dtype=None) -> Footprint:
+def host_is_apart() -> bool:
+    """Whether the host's memory is another than the device's."""
+    return jax.default_backend() != "cpu"
+
+
+def footprint(
+    chain: Chain, active: Active, needed: Mask, arrays: Arrays, dtype=None, on_host: bool = False
+) -> Footprint:
     """Bytes of the sweeps of a chain, whatever its length.
 
     The work is what the compiler says of a chain of the same nodes with a few slots, less those slots.
@@ -58,13 +67,16 @@ def footprint(chain: Chain, active: Active, needed: Mask, arrays: Arrays, dtype=
     if _is_manual(chain, arrays):
         return Footprint(_live_bytes(pullback_of_node(chain, active, arrays)) + state, state)
     table = revolve_table(min(chain.length, _NODES), min(chain.length, _SLOTS))
-    short = dataclasses.replace(chain, table=dataclasses.replace(table, checkpoint_dtype=dtype))
+    table = dataclasses.replace(table, checkpoint_dtype=dtype, host_slots=int(on_host))
+    short = dataclasses.replace(chain, table=table)
 
-    def sweeps(arrays: Arrays, bars):
-        state, ys, kept = first_sweep(short, needed, arrays)
-        return state, ys, reverse_sweep(short, active, needed, arrays, kept, *bars)
+    def sweeps(arrays: Arrays):
+        out, ys, kept = first_sweep(short, needed, arrays)
+        bars = pick(active.state, out), pick(active.ys, ys)
+        return out, ys, reverse_sweep(short, active, needed, arrays, kept, *bars)
 
-    return Footprint(_temporaries(sweeps, short, active, arrays) - table.slots * state, state)
+    on_device = table.slots - (table.host_slots if host_is_apart() else 0)
+    return Footprint(_temporaries(sweeps, short, arrays) - on_device * state, state)
 
 
 def stored_footprint(chain: Chain, arrays: Arrays) -> Footprint:
@@ -74,15 +86,15 @@ def stored_footprint(chain: Chain, arrays: Arrays) -> Footprint:
     def measured(nodes: int) -> int:
         short = dataclasses.replace(chain, table=revolve_table(nodes, 1))
 
-        def sweeps(arrays: Arrays, bars):
+        def sweeps(arrays: Arrays):
             def run(*varied):
                 state, ys = short.scan(*map(merge, active.inputs, varied, arrays))
                 return pick(active.state, state), pick(active.ys, ys)
 
             out, pullback = jax.vjp(run, *map(pick, active.inputs, arrays))
-            return out, pullback(bars)
+            return out, pullback(out)
 
-        return _temporaries(sweeps, short, active, arrays)
+        return _temporaries(sweeps, short, arrays)
 
     few, many = measured(_NODES), measured(2 * _NODES)
     state = (many - few) // _NODES
@@ -92,39 +104,47 @@ def stored_footprint(chain: Chain, arrays: Arrays) -> Footprint:
 def step_footprint(step: Callable, params, state) -> Footprint:
     """Of a node that changes the structure of the state: its first state is kept, and run again."""
 
-    def gradient(params, state, bar):
-        out, pullback = jax.vjp(jax.checkpoint(step), params, state)
-        return out, pullback(bar)
+    def gradient(params, state):
+        varied, held = eqx.partition((params, state), eqx.is_inexact_array)
 
-    bar = jax.eval_shape(step, params, state)
+        def run(varied):
+            out = jax.checkpoint(step)(*eqx.combine(varied, held))
+            return eqx.filter(out, eqx.is_inexact_array)
+
+        out, pullback = jax.vjp(run, varied)
+        return out, pullback(out)
+
     size = sum(map(_bytes, jax.tree.leaves(state)))
-    return Footprint(_temp_bytes(gradient, *map(_shapes, (params, state, bar))), size)
+    return Footprint(_temp_bytes(gradient, *map(_shapes, (params, state))), size)
 
 
 def _slot_bytes(chain: Chain, needed: Mask, arrays: Arrays, dtype) -> int:
     lowered = lambda leaf: dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)  # noqa: E731
     return sum(
-        leaf.size * jnp.dtype(dtype if lowered(leaf) else leaf.dtype).itemsize
+        leaf.size * (jnp.dtype(dtype) if lowered(leaf) else leaf.dtype).itemsize
         for leaf in pick(needed, arrays.init)
     )
 
 
-def _temporaries(sweeps: Callable, chain: Chain, active: Active, arrays: Arrays) -> int:
-    """Bytes of temporaries of `sweeps(arrays, bars)`, compiled for as many nodes as the chain has."""
-    n = chain.length
-    stacked = lambda aval: jax.ShapeDtypeStruct((n, *aval.shape[1:]), aval.dtype)  # noqa: E731
-    xs = tuple(stacked(jax.typeof(x)) for x in arrays.xs)
-    shapes = Arrays(_shapes(arrays.consts), _shapes(arrays.init), xs)
-    state_bar = pick(active.state, shapes.init)
-    ys_bar = tuple(
-        jax.ShapeDtypeStruct((n, *aval.shape), aval.dtype)
-        for aval in pick(active.ys, chain.y_avals)
-    )
-    return _temp_bytes(sweeps, shapes, (state_bar, ys_bar))
+def _temporaries(sweeps: Callable, chain: Chain, arrays: Arrays) -> int:
+    """Bytes of temporaries of `sweeps(arrays)`, compiled for as many nodes as the chain has.
+
+    Cotangents come of the values, as those of a loss do: if they were arguments, the compiler would
+    let the value's last step run beside the way back, and both would need memory.
+    """
+    stacked = lambda x: jax.ShapeDtypeStruct((chain.length, *x.shape[1:]), x.dtype)  # noqa: E731
+    xs = tuple(map(stacked, arrays.xs))
+    return _temp_bytes(sweeps, Arrays(_shapes(arrays.consts), _shapes(arrays.init), xs))
 
 
 def _temp_bytes(function: Callable, *shapes) -> int:
-    return jax.jit(function).lower(*shapes).compile().memory_analysis().temp_size_in_bytes
+    analysis = jax.jit(function).lower(*shapes).compile().memory_analysis()
+    if analysis is None:
+        raise NotImplementedError(
+            f"The compiler for {jax.default_backend()} does not tell what memory a program needs, so bytes "
+            "cannot be planned: give a number of slots."
+        )
+    return analysis.temp_size_in_bytes
 
 
 def _is_manual(chain: Chain, arrays: Arrays) -> bool:

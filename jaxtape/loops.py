@@ -101,14 +101,16 @@ def while_loop(
     if [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(shape)] != [((), jnp.bool_)]:
         raise TypeError(f"cond returns {shape}: return one boolean scalar.")
     chain, arrays = with_condition(chain, arrays, closed)
-    (state, _) = run(chain, arrays)
+    out: Any = run(chain, arrays)
+    state, _ = out
     return jax.tree.unflatten(tree, state)
 
 
 def run_edited(f: Callable, state, xs, room: Room, rows: Rows):
     """The last carry of `f` over the live nodes of `xs`, which `rows` names and schedules."""
     chain, arrays, tree, _ = trace(f, state, xs, room, False)
-    state, _ = run(*with_rows(chain, arrays, rows))
+    out: Any = run(*with_rows(chain, arrays, rows))
+    state, _ = out
     return jax.tree.unflatten(tree, state)
 
 

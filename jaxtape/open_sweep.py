@@ -31,7 +31,7 @@ def run_open(chain: Chain, consts: tuple, init: tuple, xs: tuple) -> tuple[tuple
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def open_first_sweep(chain: Chain, needed: Mask, arrays: Arrays):
     """Run the chain once: the last state, no ys, and the slots with the number of steps taken."""
-    walk, slot = Walk(chain, (True,) * chain.num_state, needed), jnp.asarray(chain.table.slot)
+    walk, slot = Walk(chain, (True,) * chain.num_state, needed), jnp.asarray(chain.blocks.slot)
 
     def node(reached):
         k = reached.position
@@ -42,7 +42,7 @@ def open_first_sweep(chain: Chain, needed: Mask, arrays: Arrays):
         return (reached.position < chain.length) & more
 
     start = Reached(
-        Slots.empty(chain.table, pick(needed, arrays.init)), jnp.int32(0), arrays.init, ()
+        Slots.empty(chain.blocks, pick(needed, arrays.init)), jnp.int32(0), arrays.init, ()
     )
     reached = lax.while_loop(goes_on, node, start)
     return reached.state, (), (reached.kept, reached.position)
@@ -59,7 +59,7 @@ def open_reverse_sweep(
     del ys_bar
     kept, length = kept
     walk = Walk(chain, needed, (True,) * sum(needed))
-    slot, block_start = jnp.asarray(chain.table.slot), jnp.asarray(chain.table.load_position)
+    slot, block_start = jnp.asarray(chain.blocks.slot), jnp.asarray(chain.blocks.load_position)
 
     def node(i, carry):
         kept, state_bar, consts_bar = carry

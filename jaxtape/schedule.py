@@ -25,15 +25,10 @@ class AbstractSchedule(abc.ABC):
     def compile(self, length: int) -> Table | Budget | None:
         """The table for a chain of `length` nodes, or the budget for one; None leaves it to `lax.scan`."""
 
-    @property
-    def tabled(self) -> "AbstractSchedule":
-        """A schedule whose table can be made before a state is seen: for a budget, all kept."""
-        return self
-
     def table(self, length: int) -> Table:
-        """The table for `length` >= 1 nodes; to store everything is to have a slot for every state."""
+        """The table for `length` >= 1 nodes; a slot for every state if what to keep is left open."""
         table = self.compile(length)
-        return revolve_table(length, length) if table is None else table
+        return table if isinstance(table, Table) else revolve_table(length, length)
 
     def most_slots(self, capacity: int, longest: int) -> int:
         """Slots enough for every chain of up to `capacity` nodes between marks; it has now `longest`."""
@@ -232,11 +227,6 @@ class Fit(_Slots):
     def __post_init__(self):
         super().__post_init__()
         check_count("bytes", self.bytes, "a gradient needs memory")
-
-    @property
-    def tabled(self) -> AbstractSchedule:
-        """All states kept."""
-        return StoreAll()
 
     def compile(self, length: int) -> Budget | None:
         """The budget, or None for an empty chain."""

@@ -110,7 +110,7 @@ class Segment(eqx.Module):
     @property
     def table(self) -> Table:
         """What the sweeps follow, as it is for `len(self)` >= 1 nodes."""
-        return marked_table(len(self), self.schedule.tabled, tuple(filter(None, self.marks)))
+        return marked_table(len(self), self.schedule, tuple(filter(None, self.marks)))
 
     @property
     def keeps_all(self) -> bool:

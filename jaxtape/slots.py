@@ -1,9 +1,11 @@
 """Where kept states lie: stacks of leaves, one entry a slot, on the device and in the host's memory."""
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
+import jax.custom_batching
 import jax.numpy as jnp
 from jax import lax
 
@@ -33,9 +35,13 @@ class Slots(NamedTuple):
         if not self.host:
             return Slots((), put(self.device, leaves, slot))
         on_host, there, here = self._split(slot)
+        moved = lambda host: tuple(  # noqa: E731
+            _host_put(0)(stack, leaf, there)
+            for stack, leaf in zip(host, _moved(leaves, _HOST), strict=True)
+        )
         # a loop of one or no turn writes in place, where a branch would copy the stack
         return Slots(
-            _if(on_host, lambda host: put(host, _moved(leaves, _HOST), there), self.host),
+            _if(on_host, moved, self.host),
             _if(1 - on_host, lambda device: put(device, leaves, here), self.device),
         )
 
@@ -45,8 +51,8 @@ class Slots(NamedTuple):
             leaves = get(self.device, slot)
         else:
             on_host, there, here = self._split(slot)
-            fetch = lambda _: _moved(get(self.host, there), _DEVICE)  # noqa: E731
-            leaves = _if(on_host, fetch, get(self.device, here))
+            fetch = lambda _: tuple(_host_get(0)(stack, there) for stack in self.host)  # noqa: E731
+            leaves = _if(on_host, lambda _: _moved(fetch(_), _DEVICE), get(self.device, here))
         return tuple(map(_as, leaves, like))
 
     def _split(self, slot):
@@ -79,6 +85,53 @@ _HOST, _DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
 
 def _moved(leaves: tuple, space) -> tuple:
     return tuple(jax.device_put(leaf, space) for leaf in leaves)
+
+
+@functools.cache
+def _host_get(axis: int):
+    """`(stack, i) -> entry i` along an axis. `vmap` would make it a gather, which host memory has not."""
+
+    @jax.custom_jvp
+    @jax.custom_batching.custom_vmap
+    def entry(stack, i):
+        return lax.dynamic_index_in_dim(stack, i, axis, keepdims=False)
+
+    @entry.fun.def_vmap
+    def batched(size, in_batch, stack, i):
+        del size, in_batch  # of the stack alone: a schedule is not batched
+        return _host_get(axis + 1)(stack, i), True
+
+    @entry.defjvp
+    def tangent(primals, tangents):
+        stack, i = primals
+        return entry(stack, i), entry(tangents[0], i)
+
+    return entry
+
+
+@functools.cache
+def _host_put(axis: int):
+    """`(stack, leaf, i) -> stack` with another entry i along an axis."""
+
+    @jax.custom_jvp
+    @jax.custom_batching.custom_vmap
+    def replaced(stack, leaf, i):
+        return lax.dynamic_update_index_in_dim(stack, leaf, i, axis)
+
+    @replaced.fun.def_vmap
+    def batched(size, in_batch, stack, leaf, i):
+        stack, leaf = (
+            value if is_batched else jnp.broadcast_to(value, (size, *value.shape))
+            for value, is_batched in zip((stack, leaf), in_batch, strict=False)
+        )
+        return _host_put(axis + 1)(stack, leaf, i), True
+
+    @replaced.defjvp
+    def tangent(primals, tangents):
+        stack, leaf, i = primals
+        return replaced(stack, leaf, i), replaced(*tangents[:2], i)
+
+    return replaced
 
 
 def _if(flag, change, value):

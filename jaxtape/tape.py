@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .plan import settled, shared
 from .recording import Recording
 from .schedule import AbstractSchedule, StoreAll
 from .segment import Segment
+from .sharing import shared, with_slots
 from .span import Span
 from .wengert import wengert_list
 
@@ -119,7 +119,7 @@ class Tape(eqx.Module):
     def record(self, x) -> Recording:
         """Run the tape from state `x` and keep the states that its schedule and its marks say."""
         x = jax.tree.map(jnp.asarray, x)
-        return Recording(settled(self, x), {0: x})
+        return Recording(with_slots(self, x), {0: x})
 
     def traverse(self, i: int = 0, j: int | None = None) -> Span:
         """A view of the nodes [i, j), to iterate, replay or cut out."""
@@ -198,7 +198,7 @@ class Tape(eqx.Module):
         same = self.marks == other.marks and _node_schedules(self) == _node_schedules(other)
         return same and len(mine) == len(others) and all(map(_same_node, mine, others))
 
-    __hash__ = None
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  # equal by value, and arrays have no hash
 
     def __repr__(self) -> str:
         if not all(segment.is_known for segment in self.segments):

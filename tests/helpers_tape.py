@@ -1,5 +1,6 @@
 """Chains and schedules that the tests of the tape run over."""
 
+import collections
 import functools
 from typing import NamedTuple
 
@@ -17,6 +18,9 @@ all_schedules = (
     jt.Revolve(100),
     jt.Periodic(5),
     jt.Recursive(3),
+    jt.Marked(),
+    jt.MultiStage(device=2, host=3),
+    jt.Fit(bytes=2**14),
 )
 
 
@@ -90,3 +94,25 @@ def assert_close(actual, desired, rtol=1e-12, atol=1e-13):
     assert jax.tree.structure(actual) == jax.tree.structure(desired)
     for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(desired), strict=True):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+
+class Counter:
+    """An identity that counts how often it is advanced and how often it is taped."""
+
+    def __init__(self):
+        self.counts = collections.Counter()
+
+        @jax.custom_vjp
+        def probe(x):
+            self._tell("advanced")
+            return x
+
+        def forward(x):
+            self._tell("taped")
+            return x, None
+
+        probe.defvjp(forward, lambda _, bar: (bar,))
+        self.probe = probe
+
+    def _tell(self, what):
+        jax.debug.callback(lambda: self.counts.update([what]))

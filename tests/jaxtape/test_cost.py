@@ -1,6 +1,5 @@
 """Step evaluations counted as they run, and bytes as the compiler plans them."""
 
-import collections
 import functools
 
 import jax
@@ -10,29 +9,7 @@ from jax import lax
 
 import jaxtape as jt
 
-from ..helpers_tape import assert_close, heston, heston_call, heston_noise, heston_step
-
-
-class Counter:
-    """An identity that counts how often it is advanced and how often it is taped."""
-
-    def __init__(self):
-        self.counts = collections.Counter()
-
-        @jax.custom_vjp
-        def probe(x):
-            self._tell("advanced")
-            return x
-
-        def forward(x):
-            self._tell("taped")
-            return x, None
-
-        probe.defvjp(forward, lambda _, bar: (bar,))
-        self.probe = probe
-
-    def _tell(self, what):
-        jax.debug.callback(lambda: self.counts.update([what]))
+from ..helpers_tape import Counter, assert_close, heston, heston_call, heston_noise, heston_step
 
 
 def count(n, schedule, make=lambda loss: jax.grad(loss, (0, 1))):

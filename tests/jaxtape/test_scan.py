@@ -107,12 +107,14 @@ TRANSFORMATIONS = {
 }
 
 
+@pytest.mark.parametrize(
+    "schedule", [jt.Revolve(3), jt.MultiStage(device=1, host=2), jt.Fit(bytes=2**13)], ids=str
+)
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
-def test_transformation(name):
+def test_transformation(name, schedule):
     transform, arguments = TRANSFORMATIONS[name], mixed_arguments(n=7, width=3)
     actual, desired = (
-        jax.jit(functools.partial(transform, loss_of(schedule)))(arguments)
-        for schedule in (jt.Revolve(3), None)
+        jax.jit(functools.partial(transform, loss_of(one)))(arguments) for one in (schedule, None)
     )
     assert_close(actual, desired)
 

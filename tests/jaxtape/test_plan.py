@@ -1,0 +1,399 @@
+"""What a plan says against what happens: evaluations counted as they run, bytes as the compiler plans them."""
+
+import functools
+import itertools
+import random
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+import pytest
+
+import jaxtape as jt
+from jaxtape.picture import timeline
+from jaxtape.schedule import AbstractSchedule
+from jaxtape.sharing import shared_slots
+
+from ..helpers_tape import Counter, all_schedules, assert_close
+
+matplotlib.use("Agg")
+
+X = jnp.array([0.3, -0.8])
+
+
+def turn(params, state):
+    return jnp.sin(state) * params
+
+
+def heston(params, state):
+    x, v = state
+    root = jnp.sqrt(jnp.maximum(v, 0.0) + 1e-12)
+    x = x - 0.005 * v + 0.1 * root * params[1]
+    return x, v + 0.01 * (0.04 - v) + 0.05 * root * params[0]
+
+
+def layer(params, state):
+    hidden = jnp.tanh(state @ params["in"] + params["bias"])
+    return state + 0.1 * jax.nn.relu(hidden @ params["out"])
+
+
+def heston_tape(n, paths):
+    return jt.Tape().append(heston, (jnp.ones((n, paths)),) * 2)
+
+
+def heston_state(paths):
+    return jnp.zeros(paths), jnp.full(paths, 0.04)
+
+
+def layers(n, width, hidden):
+    weights = {"in": (width, hidden), "bias": (hidden,), "out": (hidden, width)}
+    return {name: jnp.ones((n, *shape)) / width for name, shape in weights.items()}
+
+
+def value_and_bars(tape, x):
+    """The value, and the cotangents of everything."""
+    varied, held = eqx.partition(tape, eqx.is_inexact_array)
+    y, pullback = jax.vjp(lambda varied, x: eqx.combine(varied, held)(x), varied, x)
+    return y, pullback(y)
+
+
+def temp_bytes(tape, x):
+    compiled = eqx.filter_jit(value_and_bars).lower(tape, x).compile()
+    return compiled.compiled.memory_analysis().temp_size_in_bytes
+
+
+def counted_tape(n):
+    """A tape that counts its evaluations, and a jitted run of such tapes."""
+    counter = Counter()
+    tape = jt.Tape().append(lambda p, x: counter.probe(jnp.sin(x) * p), jnp.linspace(0.8, 1.2, n))
+    run = eqx.filter_jit(value_and_bars)
+
+    def count(tape):
+        counter.counts.clear()
+        jax.block_until_ready(run(tape, X))
+        jax.effects_barrier()
+        return counter.counts["advanced"], counter.counts["taped"]
+
+    return tape, count
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 5, 8, 13, 21])
+def test_evaluations_are_those_counted_at_any_length(slots):
+    """Forty-one lengths for each number of slots, in one compiled program: 287 pairs in all."""
+    tape, count = counted_tape(42)
+    tape = tape.with_schedule(jt.Revolve(slots))
+    for n in reversed(range(1, 42)):
+        tape = tape.window(n)
+        plan = jt.plan(tape, X)
+        assert count(tape) == (plan.advanced, plan.taped) == (jt.advances(n, slots) + 1, n)
+
+
+@pytest.mark.parametrize("schedule", all_schedules, ids=str)
+@pytest.mark.parametrize("n", [1, 23])
+def test_evaluations_of_a_tape_as_it_was_made(schedule, n):
+    tape, count = counted_tape(n)
+    plan = jt.plan(tape.with_schedule(schedule), X)
+    assert count(tape.with_schedule(plan.schedule)) == (plan.advanced, plan.taped)
+    assert plan.evaluations == plan.advanced + plan.taped
+
+
+@pytest.mark.parametrize("schedule", all_schedules, ids=str)
+def test_evaluations_between_marks(schedule):
+    tape, count = counted_tape(23)
+    tape = tape.mark(4).mark(11).mark(18).with_schedule(schedule)
+    plan = jt.plan(tape, X)
+    assert count(tape.with_schedule(plan.schedule)) == (plan.advanced, plan.taped)
+
+
+def test_marked_runs_the_nodes_between_marks_once_more():
+    tape, count = counted_tape(30)
+    tape = tape.with_schedule(jt.Marked())
+    assert count(tape.mark(10).mark(20)) == (30 + 9 + 9, 30)
+    assert count(tape) == (30, 30)  # one run, whose states the first sweep keeps
+    assert (
+        jt.plan(tape.mark(10).mark(20), X).parts[0].slots == 16 + 2
+    )  # of the longest run, doubled
+
+
+def test_repetition():
+    tape = jt.Tape().append(turn, jnp.ones(365))
+    assert jt.plan(tape, X, slots=12).repetition == 3
+    assert jt.plan(tape, X, slots=365).repetition == 1
+    assert jt.plan(tape, X).repetition == 0
+
+
+SHAPES = {
+    "64 floats": lambda: (heston_tape(40, 32), heston_state(32)),
+    "64 floats, long": lambda: (heston_tape(1000, 32), heston_state(32)),
+    "512 bytes": lambda: (jt.Tape().append(turn, jnp.ones(30)), jnp.ones(64)),
+    "8 kB": lambda: (heston_tape(100, 512), heston_state(512)),
+    "1 MB": lambda: (heston_tape(40, 2**16), heston_state(2**16)),
+    "16 MB": lambda: (jt.Tape().append(turn, jnp.ones(20)), jnp.ones((2, 2**20))),
+    "64 MB": lambda: (jt.Tape().append(turn, jnp.ones(20)), jnp.ones(2**23)),
+    "64 MB, squared": lambda: (
+        jt.Tape().append(lambda p, s: s * s * p + jnp.exp(-s), jnp.ones(20)),
+        jnp.ones(2**23),
+    ),
+    "a network": lambda: (jt.Tape().append(layer, layers(20, 64, 256)), jnp.ones((128, 64))),
+    "a narrow network": lambda: (jt.Tape().append(layer, layers(20, 8, 16)), jnp.ones((32, 8))),
+    "two segments": lambda: (
+        heston_tape(40, 4096).append(heston, (jnp.ones((13, 1)),) * 2),
+        heston_state(4096),
+    ),
+    "edited": lambda: (heston_tape(40, 64).drop(3), heston_state(64)),
+    "edited and marked": lambda: (heston_tape(40, 64).drop(3).mark(7).mark(9), heston_state(64)),
+}
+SCHEDULES = {
+    "4 slots": jt.Revolve(4),
+    "9 slots": jt.Revolve(9),
+    "all": jt.StoreAll(),
+    "every 6": jt.Periodic(6),
+    "two stages": jt.MultiStage(device=3, host=4),
+    "single precision": jt.Revolve(6, checkpoint_dtype=jnp.float32),
+    "marked": jt.Marked(),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bytes_are_those_of_the_compiler(shape, schedule):
+    tape, x = SHAPES[shape]()
+    if "64 MB" in shape and schedule not in ("4 slots", "9 slots"):
+        pytest.skip("large")
+    tape = tape.with_schedule(SCHEDULES[schedule])
+    assert jt.plan(tape, x).peak_bytes == pytest.approx(temp_bytes(tape, x), rel=0.10)
+
+
+def test_types_are_enough():
+    tape = heston_tape(40, 64)
+    types = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), heston_state(64)
+    )
+    assert jt.plan(tape, types, slots=4) == jt.plan(tape, heston_state(64), slots=4)
+
+
+# Budgets
+
+
+def test_a_budget_is_filled_but_not_passed():
+    tape, x = heston_tape(365, 512), heston_state(512)
+    for budget in (2**16, 2**17, 2**18, 2**20, 2**24):
+        plan = jt.plan(tape, x, bytes=budget)
+        used = temp_bytes(tape.with_schedule(jt.Fit(budget)), x)
+        assert used <= budget
+        assert used == pytest.approx(plan.peak_bytes, rel=0.01)
+        slots = plan.parts[0].slots
+        assert slots == 365 or used + 2 * plan.parts[0].footprint.state > budget
+    assert slots == 365
+
+
+def test_a_budget_gives_the_gradient_of_its_slots():
+    tape, x = heston_tape(50, 16), heston_state(16)
+    fit = tape.with_schedule(jt.Fit(2**13))
+    assert_close(eqx.filter_jit(value_and_bars)(fit, x)[1][1], value_and_bars(tape, x)[1][1])
+
+
+def test_a_batch_counts_with_all_its_members():
+    params, budget = (jnp.ones((100, 1)),) * 2, 2**17
+
+    def gradient(x):
+        tape = jt.Tape().append(heston, params).with_schedule(jt.Fit(budget))
+        return value_and_bars(tape, x)[1][1]
+
+    x = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (64, 32)), heston_state(32))
+    compiled = jax.jit(jax.vmap(gradient)).lower(x).compile()
+    assert 2**16 < compiled.memory_analysis().temp_size_in_bytes <= budget
+
+
+def test_segments_share_a_budget():
+    tape = jt.Tape().append(layer, layers(9, 64, 64)).append(layer, layers(30, 64, 16))
+    tape, x, budget = tape.append(turn, jnp.ones(50)), jnp.ones((64, 64)), 2**20
+    plan = jt.plan(tape, x, bytes=budget)
+    assert 0.9 * budget < temp_bytes(tape.with_schedule(plan.schedule), x) <= budget
+    assert 0.9 * budget < temp_bytes(tape.with_schedule(jt.Fit(budget)), x) <= budget
+    alike = jt.plan(tape.with_schedule(jt.Revolve(3)), x)
+    assert plan.peak_bytes >= alike.peak_bytes and plan.advanced < alike.advanced
+
+
+def test_a_budget_for_an_edited_tape():
+    tape, x = heston_tape(40, 64).drop(5).mark(9), heston_state(64)
+    fit = tape.with_schedule(jt.Fit(2**13))
+    planned = tape.with_schedule(jt.plan(fit, x).schedule)
+    assert isinstance(planned.schedule, jt.Revolve)
+    assert temp_bytes(planned, x) <= 2**13
+    desired = value_and_bars(tape, x)[1][1]
+    assert_close(value_and_bars(fit, x)[1][1], desired)
+    assert_close(eqx.filter_jit(value_and_bars)(planned, x)[1][1], desired)
+    with pytest.raises(TypeError, match=r"Fit\(bytes=8192\) .*outside of jax.jit, .*jt.plan"):
+        eqx.filter_jit(value_and_bars)(fit, x)
+
+
+def test_a_budget_inside_shard_map():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("paths",))
+    spec = jax.sharding.PartitionSpec
+    params = (jnp.ones((30, 1)),) * 2
+
+    @functools.partial(
+        jax.shard_map, mesh=mesh, in_specs=(spec("paths"), spec("paths")), out_specs=spec("paths")
+    )
+    def gradient(*x):
+        tape = jt.Tape().append(heston, params).with_schedule(jt.Fit(2**16))
+        return jax.grad(lambda x: jnp.sum(tape(x)[0]))(x)[1]
+
+    x = heston_state(64 * len(jax.devices()))
+    desired = jax.grad(lambda x: jnp.sum(heston_tape(30, 1)(x)[0]))(x)[1]
+    assert_close(jax.jit(gradient)(*x), desired)
+
+
+def test_slots_shared_over_segments_are_nearly_the_best():
+    """Within 5 % of dynamic programming over three hundred sets of segments; mostly equal to it."""
+    draw, best_found = random.Random(0), 0
+    for _ in range(300):
+        lengths = [draw.randint(1, 200) for _ in range(draw.randint(2, 5))]
+        budget = draw.randint(len(lengths), 60)
+        given = shared_slots([(n, 1) for n in lengths], budget)
+        assert sum(given) <= budget and min(given) >= 1
+        steps = sum(map(jt.advances, lengths, given))
+        best = fewest_steps(lengths, budget)
+        assert best <= steps <= 1.05 * best
+        best_found += steps == best
+    assert best_found >= 280
+
+
+def fewest_steps(lengths, budget):
+    best = [0] * (budget + 1)
+    for n in lengths:
+        cost = [jt.advances(n, s) for s in range(1, budget + 1)]
+        best = [
+            min((best[have - s] + cost[s - 1] for s in range(1, have + 1)), default=10**9)
+            for have in range(budget + 1)
+        ]
+    return best[budget]
+
+
+def test_slots_of_different_price():
+    """The same nodes at a hundredth of the price get more of the budget."""
+    dear, cheap = shared_slots([(200, 100), (200, 1)], 1000)
+    assert cheap > 5 * dear and 100 * dear + cheap <= 1000
+    assert shared_slots([(5, 7), (9, 0)], 10**6) == [5, 9]
+
+
+# Two stages
+
+
+def test_the_slots_touched_least_are_the_host_s():
+    table, revolve = jt.MultiStage(device=4, host=3).table(200), jt.Revolve(7).table(200)
+    assert table.count_advances() == revolve.count_advances()
+    assert (table.slots, table.host_slots) == (8, 3)
+    touched = np.bincount(np.append(table.load_slot, table.store_slot), minlength=8)
+    assert touched[1:3].max() <= touched[3:7].min()
+    assert touched[:3].sum() < 0.1 * touched.sum()
+
+
+def test_host_slots_are_placed_in_the_host_s_memory():
+    tape, x = heston_tape(40, 64).with_schedule(jt.MultiStage(2, 3)), heston_state(64)
+    text = jax.jit(value_and_bars).lower(tape, x).as_text()
+    assert "pinned_host" in text
+    assert "pinned_host" not in jax.jit(value_and_bars).lower(heston_tape(40, 64), x).as_text()
+
+
+def test_two_stages_hold_nothing_on_the_host_that_fits_on_the_device():
+    assert jt.MultiStage(device=10, host=5).table(8).host_slots == 0
+    assert jt.MultiStage(device=10, host=5).table(12).host_slots == 2
+
+
+# What a plan looks like
+
+
+def test_print_and_draw():
+    tape = heston_tape(40, 64).append(heston, (jnp.ones((13, 1)),) * 2)
+    plan = jt.plan(tape, heston_state(64), slots=8)
+    text = str(plan)
+    for said in ("heston", f"{plan.evaluations:,} evaluations", f"{plan.peak_bytes:,} bytes"):
+        assert said in text
+    figure = plan.draw()
+    lower = figure.axes[1].lines[0].get_ydata()
+    assert lower.max() <= sum(part.slots for part in plan.parts) and lower[-1] == 0
+    matplotlib.pyplot.close(figure)
+
+
+@pytest.mark.parametrize("schedule", all_schedules[1:-1], ids=str)
+def test_the_timeline_keeps_no_more_than_the_slots(schedule):
+    plan = jt.plan(jt.Tape().append(turn, jnp.ones(60)).with_schedule(schedule), X)
+    line = timeline(plan)
+    assert line.path[-1, 0] == plan.evaluations
+    assert np.nanmax(line.path[:, 1]) == 60
+    moments = np.arange(plan.evaluations) + 0.5
+    _, begun, ended = line.kept.T
+    kept = np.sum((begun <= moments[:, None]) & (moments[:, None] <= ended), axis=1)
+    assert kept.max() <= plan.parts[0].slots
+    steps = np.diff(line.path, axis=0)
+    moving = ~np.isnan(steps[:, 0]) & (steps[:, 0] > 0)
+    assert np.all(np.abs(steps[moving, 1]) == steps[moving, 0])
+
+
+def test_a_plan_too_long_to_draw():
+    plan = jt.plan(jt.Tape().append(turn, jnp.ones(10**5)), X, slots=9)
+    with pytest.raises(ValueError, match=r"evaluations make no picture: draw .* at most 100,000"):
+        plan.draw()
+
+
+def test_a_plan_is_taken_up_by_its_tape():
+    tape = heston_tape(40, 64).append(heston, (jnp.ones((13, 1)),) * 2)
+    plan = jt.plan(tape, heston_state(64), slots=8)
+    assert [part.slots - 1 for part in plan.parts] == [s.slots for s in plan.schedules]
+    assert sum(s.slots for s in plan.schedules) == 8
+    assert isinstance(plan.schedule, tuple | AbstractSchedule)
+    planned = tape.with_schedule(plan.schedule)
+    assert [segment.schedule for segment in planned.segments] == list(plan.schedules)
+    assert jt.plan(planned, heston_state(64)) == plan
+
+
+@pytest.mark.parametrize(
+    ("budget", "error", "message"),
+    [
+        ({"bytes": 1000}, ValueError, r"1,000 bytes does not hold .* give at least [\d,]+"),
+        ({"slots": 0}, ValueError, "slots is 0: .* at least 1"),
+        ({"slots": 2.5}, TypeError, "slots is 2.5"),
+        ({"bytes": "1 GB"}, TypeError, "bytes is '1 GB'"),
+        ({"bytes": 10**6, "slots": 3}, TypeError, "give one of them"),
+    ],
+)
+def test_budgets_that_are_none(budget, error, message):
+    with pytest.raises(error, match=message):
+        jt.plan(heston_tape(40, 64), heston_state(64), **budget)
+
+
+def test_fewer_slots_than_segments():
+    tape = heston_tape(5, 8).append(heston, (jnp.ones((5, 1)),) * 2)
+    with pytest.raises(ValueError, match="2 segments takes 2: give at least 1 more"):
+        jt.plan(tape, heston_state(8), slots=1)
+
+
+def test_a_fit_too_small_says_so_at_the_gradient():
+    tape, x = heston_tape(40, 64).with_schedule(jt.Fit(1000)), heston_state(64)
+    tape(x)  # the value keeps nothing
+    with pytest.raises(ValueError, match=r"1,000 bytes does not hold .* give at least [\d,]+"):
+        value_and_bars(tape, x)
+
+
+def test_with_schedule_takes_one_or_one_for_each():
+    tape = heston_tape(5, 8).append(heston, (jnp.ones((5, 1)),) * 2)
+    with pytest.raises(ValueError, match="3 schedules for 2 segments"):
+        tape.with_schedule([jt.StoreAll()] * 3)
+    with pytest.raises(TypeError, match="schedule is 7"):
+        tape.with_schedule([jt.StoreAll(), 7])
+
+
+def test_every_pair_of_sizes_and_slots_has_its_closed_form():
+    for n, slots in itertools.product(range(1, 80), range(1, 12)):
+        table = jt.Revolve(slots).table(n)
+        assert table.count_advances() == jt.advances(n, slots)
+        assert table.count_repetition() == jaxtape_repetition(n, slots)
+
+
+def jaxtape_repetition(n, slots):
+    """The smallest r that reaches n; the last step of the chain is never advanced."""
+    return next(r for r in range(n + 1) if jt.beta(min(slots, n), r) >= n)
