@@ -34,7 +34,8 @@ class Piece(eqx.Module):
         """The nodes [i, j) of one segment, i < j."""
         number, start = tape.segment_at(i)
         segment, count = tape.segments[number], j - i
-        room = 1 << (count - 1).bit_length()
+        least = min(segment.capacity, 2)  # a segment with room for one node is what may be a bridge
+        room = 1 << (max(count, least) - 1).bit_length()
         schedule = _schedule(segment, room)
         places = np.pad(segment.places[i - start : j - start], (0, room - count), "edge")
         whole = Segment(segment.params, segment.shared, segment.static, schedule)

@@ -1,5 +1,6 @@
 """A segment: a run of nodes that share their step and the structure of their params."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -36,8 +37,7 @@ class Segment(eqx.Module):
     @classmethod
     def of(cls, step: Callable, params, schedule: AbstractSchedule) -> "Segment":
         """The nodes of stacked `params`."""
-        if not callable(step):
-            raise TypeError(f"step is {step!r}: give a callable (params, state) -> state.")
+        _check_step(step)
         leaves, tree = jax.tree.flatten(step)
         params = jax.tree.map(jnp.asarray, params)
         _check_stacked(params)
@@ -203,6 +203,24 @@ def _concatenated(*parts):
 def _zeros(leaf, count: int):
     """Room for `count` more nodes; a copy of the first one fills it, whatever its dtype."""
     return jnp.broadcast_to(leaf[:1], (count, *leaf.shape[1:]))
+
+
+def _check_step(step: Callable) -> None:
+    """Raise `TypeError` unless a step can be called with params and a state, where that can be known."""
+    if not callable(step):
+        raise TypeError(f"step is {step!r}: give a callable (params, state) -> state.")
+    try:
+        # not that of what a decorator wraps, for it may give the rest
+        signature = inspect.signature(step, follow_wrapped=False)
+    except (TypeError, ValueError):  # of some callables there is none
+        return
+    try:
+        signature.bind("params", "state")
+    except TypeError as error:
+        raise TypeError(
+            f"step is {operation_name(step)}{signature}, which does not take two arguments ({error}): give a "
+            "callable (params, state) -> state; what else it reads, it may close over."
+        ) from None
 
 
 def _check_stacked(params) -> None:

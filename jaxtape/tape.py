@@ -47,8 +47,8 @@ class Tape(eqx.Module):
 
         The last segment grows if its step is this one and its params have this structure.
 
-        **Errors**: `TypeError` if `step` is not callable; `ValueError` if the leaves of `params`
-        do not share a leading axis.
+        **Errors**: `TypeError` if `step` is not callable with two arguments; `ValueError` if the leaves
+        of `params` do not share a leading axis.
         """
         new, segments = Segment.of(step, params, self.schedule), self.segments
         if segments and segments[-1].agrees(new):
@@ -63,6 +63,8 @@ class Tape(eqx.Module):
 
     def window(self, n: int) -> "Tape":
         """The n newest nodes, or all of them if there are fewer."""
+        if n < 0:
+            raise IndexError(f"A window of {n} nodes: give 0 or more.")
         return self.drop(max(len(self) - n, 0))
 
     def erase(self, i: int, j: int) -> "Tape":
@@ -76,6 +78,7 @@ class Tape(eqx.Module):
 
     def split(self, k: int) -> tuple["Tape", "Tape"]:
         """The nodes before position k, and those from there on; both share the params."""
+        k = self.position(k)
         return self[:k], self[k:]
 
     def mark(self, k: int) -> "Tape":

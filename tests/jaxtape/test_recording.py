@@ -245,14 +245,33 @@ def test_a_diagnosis_names_the_first_node_and_leaf():
     assert bad == (2, "cotangent", "state['x']")
 
 
-def test_misuse():
-    rec = make(jt.Revolve(4)).record(X)
-    with pytest.raises(IndexError, match=r"Position 36 is not on a tape of 35 nodes"):
-        rec.state(36)
-    with pytest.raises(ValueError, match=r"replace 2 nodes have 3"):
-        rec.replace(1, 3, stacked(3, 1))
-    with pytest.raises(ValueError, match=r"crosses into another segment"):
-        rec.replace(28, 32, stacked(4, 1))
+@pytest.mark.parametrize(
+    ("error", "match", "misuse"),
+    [
+        (IndexError, r"Position 36 is not on a tape of 35 nodes", lambda r: r.state(36)),
+        (IndexError, r"Position -36 is not", lambda r: r.pullback(X, stop=-36)),
+        (IndexError, r"Position 36 is not", lambda r: r.drop(36)),
+        (IndexError, r"-1 nodes cannot be dropped", lambda r: r.drop(-1)),
+        (IndexError, r"Position 40 is not", lambda r: r.truncate(40)),
+        (IndexError, r"\[4, 2\) runs backwards", lambda r: r.erase(4, 2)),
+        (ValueError, r"replace 2 nodes have 3", lambda r: r.replace(1, 3, stacked(3, 1))),
+        (ValueError, r"another structure", lambda r: r.replace(1, 3, jnp.ones(2))),
+        (
+            ValueError,
+            r"crosses into another segment",
+            lambda r: r.replace(28, 32, stacked(4, 1)),
+        ),
+        (
+            TypeError,
+            r"which does not take two arguments",
+            lambda r: r.append(lambda state: state, jnp.ones(2)),
+        ),
+        (TypeError, r"changes leaf state", lambda r: r.append(lambda p, s: s[0], jnp.ones(2))),
+    ],
+)
+def test_misuse(error, match, misuse):
+    with pytest.raises(error, match=match):
+        misuse(make(jt.Revolve(4)).record(X))
 
 
 def test_emptied_segments_are_gone():
