@@ -28,6 +28,7 @@ class Chain:
 
     The step is a jaxpr: tracing it is the closure conversion, for what the user's function closes
     over becomes `consts`. With `reverse`, node k reads `xs[length-1-k]` and writes `ys` there.
+    `spread`: its pullback adds up the cotangents of shared values as `jaxtape.spread` says.
     """
 
     jaxpr: Any
@@ -36,6 +37,7 @@ class Chain:
     reverse: bool
     condition: "Condition | None" = None
     captured: "Captured | None" = None
+    spread: bool = False
 
     @property
     def length(self) -> int:
@@ -49,12 +51,14 @@ class Chain:
 
     def step(self, consts: tuple, state: tuple, x: tuple) -> tuple[tuple, tuple]:
         """One node: the next state and this node's y."""
-        n = len(self.jaxpr.constvars)
-        closed, rest = (
-            (consts[:n], consts[n:]) if self.captured is None else (self.captured.values, consts)
-        )
+        closed, rest = self.closed_over(consts)
         out = jax.core.eval_jaxpr(self.jaxpr, closed, *rest, *state, *x)
         return tuple(out[: self.num_state]), tuple(out[self.num_state :])
+
+    def closed_over(self, consts: tuple) -> tuple[tuple, tuple]:
+        """The values of the jaxpr's constants, and of the shared values among its arguments."""
+        n = len(self.jaxpr.constvars)
+        return (consts[:n], consts[n:]) if self.captured is None else (self.captured.values, consts)
 
     def goes_on(self, consts: tuple, state: tuple):
         """Whether a chain with a condition takes another step."""

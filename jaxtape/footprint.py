@@ -1,6 +1,7 @@
 """How many bytes the gradient of a chain needs: the compiler is asked about a short one."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,15 +11,13 @@ import jax.numpy as jnp
 from jax.extend.core import Var, jaxprs_in_params
 
 from .chain import Arrays, Chain
+from .masks import Active, Mask, inexact, merge, pick
 from .needed import needed_state, pullback_of_node
-from .slots import Mask, pick
-from .sweep import Active, first_sweep, inexact, merge, reverse_sweep
+from .pullback import spreading
+from .sweep import first_sweep, reverse_sweep
 from .table import Budget, revolve_table
 
-_NODES, _SLOTS = (
-    9,
-    3,
-)  # of the short chain: enough of both that the compiler treats it like a long one
+_NODES, _SLOTS = 9, 3  # of a short chain that the compiler treats like a long one
 
 
 class Footprint(NamedTuple):
@@ -28,8 +27,15 @@ class Footprint(NamedTuple):
     state: int
 
 
+def peak_bytes(kept: list[int], footprints: list[Footprint]) -> int:
+    """Of segments in order, with the bytes kept in each: while one is reversed, those before it keep theirs."""
+    totals = itertools.accumulate(kept)
+    return max((t + f.work for t, f in zip(totals, footprints, strict=True)), default=0)
+
+
 def reversible(chain: Chain, active: Active, needed: Mask, arrays: Arrays) -> Chain:
-    """The chain with a table in the place of a budget, now that its states are known."""
+    """The chain as it is reversed, now that its states are known: a table in the place of a budget."""
+    chain = spreading(chain, active, arrays)
     if not isinstance(chain.table, Budget):
         return chain
     work, state = footprint(chain, active, needed, arrays, chain.table.checkpoint_dtype)
@@ -63,7 +69,7 @@ def footprint(
     Inside `shard_map`, where no program of its own can be compiled, it is the sum of what one node's
     pullback holds at a time, which no fusion makes less.
     """
-    state = _slot_bytes(chain, needed, arrays, dtype)
+    chain, state = spreading(chain, active, arrays), _slot_bytes(chain, needed, arrays, dtype)
     if _is_manual(chain, arrays):
         return Footprint(_live_bytes(pullback_of_node(chain, active, arrays)) + state, state)
     table = revolve_table(min(chain.length, _NODES), min(chain.length, _SLOTS))

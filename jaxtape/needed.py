@@ -4,8 +4,9 @@ import jax
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from .chain import Arrays, Chain, first_node
-from .slots import Mask
-from .sweep import Active, pull, zeros_like
+from .masks import Active, Mask
+from .pullback import pull
+from .sweep import zeros_like
 
 
 def needed_state(chain: Chain, active: Active, arrays: Arrays) -> Mask:

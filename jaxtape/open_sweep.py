@@ -12,8 +12,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from .chain import Arrays, Chain
-from .slots import Mask, Slots, pick
-from .sweep import Active, Reached, Walk, pull
+from .masks import Active, Mask, pick
+from .pullback import gathered, nothing_shared, pull
+from .slots import Slots
+from .sweep import Reached, Walk
 
 
 def run_open(chain: Chain, consts: tuple, init: tuple, xs: tuple) -> tuple[tuple, tuple]:
@@ -62,7 +64,7 @@ def open_reverse_sweep(
     slot, block_start = jnp.asarray(chain.blocks.slot), jnp.asarray(chain.blocks.load_position)
 
     def node(i, carry):
-        kept, state_bar, consts_bar = carry
+        kept, state_bar, shared_bar = carry
         k = length - 1 - i
         start = jnp.where(i == 0, k, block_start[k])  # the first sweep went on from inside
         reached = Reached(kept, start, kept.get(slot[start], pick(needed, arrays.init)), ())
@@ -74,9 +76,8 @@ def open_reverse_sweep(
         state = walk.whole(arrays, reached)
         bars = pull(chain, active, (arrays.consts, state, ()), (state_bar, ()))
         node_bar, state_bar, _ = bars
-        return reached.kept, state_bar, tuple(map(jnp.add, consts_bar, node_bar))
+        return reached.kept, state_bar, tuple(map(jnp.add, shared_bar, node_bar))
 
-    consts_bar = tuple(map(jnp.zeros_like, pick(active.consts, arrays.consts)))
-    carry = kept, state_bar, consts_bar
-    _, init_bar, consts_bar = lax.fori_loop(0, length, node, carry)
-    return Arrays(consts_bar, init_bar, ())
+    carry = kept, state_bar, nothing_shared(chain, active, arrays)
+    _, init_bar, shared_bar = lax.fori_loop(0, length, node, carry)
+    return Arrays(gathered(chain, active, arrays, shared_bar), init_bar, ())

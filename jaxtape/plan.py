@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from . import picture
 from .binomial import check_count
-from .footprint import Footprint, host_is_apart
+from .footprint import Footprint, host_is_apart, peak_bytes
 from .schedule import AbstractSchedule, Fit, Revolve
 from .segment import Segment, operation_name
 from .sharing import footprints, settled, shared_slots
@@ -86,12 +86,9 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes on the device: while a segment is reversed, the states kept of those before it are there."""
-        kept, peak = 0, 0
-        for part in self.parts:
-            kept += part.kept_bytes
-            peak = max(peak, kept + part.footprint.work)
-        return peak
+        """Bytes of temporaries on the device."""
+        kept = [part.kept_bytes for part in self.parts]
+        return peak_bytes(kept, [part.footprint for part in self.parts])
 
     @property
     def host_bytes(self) -> int:

@@ -7,9 +7,8 @@ import numpy as np
 
 from .chain import Arrays, Chain
 from .footprint import everything_active, reversible
+from .masks import merge, pick
 from .needed import needed_state
-from .slots import pick
-from .sweep import merge
 from .sweeps import Sweeps
 
 

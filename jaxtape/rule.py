@@ -18,10 +18,9 @@ from jax.experimental.hijax import VJPHiPrimitive, Zero, instantiate_zeros
 
 from .chain import Arrays, Chain, Condition
 from .footprint import reversible
+from .masks import Active, Mask, inexact, merge, pick
 from .needed import needed_state
 from .rows import Rows
-from .slots import Mask, pick
-from .sweep import Active, inexact, merge
 from .sweeps import Sweeps
 
 

@@ -215,8 +215,9 @@ class Fit(_Slots):
     """As many slots as fit in `bytes`, taken up as `Revolve` does: the fewest steps within a budget.
 
     The bytes are those of a gradient's temporaries: the states kept and the work of one node, which
-    the compiler is asked for. A batch (`jax.vmap`) counts with all its members; segments of one tape
-    share the bytes. `jt.plan` says beforehand what comes of it.
+    the compiler is asked for. Segments of one tape share them. In `grad(vmap(f))` a batch counts with
+    all its members; in `vmap(grad(f))` each counts alone, so give the bytes of one. `jt.plan` says
+    beforehand what comes of it.
 
     **Errors**: `TypeError` unless `bytes` is an int, `ValueError` unless it is at least 1; at the first
     gradient, `ValueError` if the bytes do not hold two states and the work of a node.

@@ -8,7 +8,7 @@ import jax
 
 from .binomial import advances
 from .chain import trace
-from .footprint import Footprint, footprint_of, step_footprint, stored_footprint
+from .footprint import Footprint, footprint_of, peak_bytes, step_footprint, stored_footprint
 from .schedule import AbstractSchedule, Fit, Revolve, StoreAll
 from .segment import Segment
 from .table import Budget, slots_within
@@ -56,7 +56,7 @@ def settled(tape: "Tape", found: list[Footprint]) -> "Tape":
     fits = _fits(tape)
     if not fits:
         return tape
-    reserved, sizes = max(footprint.work for footprint in found), []
+    budget, reserved, sizes = _budget(fits), max(footprint.work for footprint in found), []
     for segment, (_, state) in zip(tape.segments, found, strict=True):
         if isinstance(segment.schedule, Fit):
             sizes.append((len(segment), state))
@@ -64,16 +64,34 @@ def settled(tape: "Tape", found: list[Footprint]) -> "Tape":
         else:
             reserved += segment.slots * state
     if len(sizes) == 1:
-        given = [slots_within(_budget(fits), sizes[0][0], reserved, sizes[0][1])]
-    else:
-        last = sum(state for _, state in sizes)  # the last state of each has a slot of its own
-        given = shared_slots(sizes, _budget(fits) - reserved - last)
-    made = iter(
-        Revolve(count, checkpoint_dtype=fit.checkpoint_dtype)
-        for count, fit in zip(given, fits, strict=True)
-    )
-    schedules = [s.schedule for s in tape.segments]
-    return tape.with_schedule([next(made) if isinstance(s, Fit) else s for s in schedules])
+        return _filled(tape, [slots_within(budget, sizes[0][0], reserved, sizes[0][1])])
+    room = (
+        budget - reserved - sum(state for _, state in sizes)
+    )  # a last state has a slot of its own
+    given = _filled(tape, shared_slots(sizes, room))
+    spare = budget - _peak(given, found)  # the work of all segments is not there at the peak
+    for more in (spare, spare // 2, spare // 4):
+        fuller = _filled(tape, shared_slots(sizes, room + more))
+        if _peak(fuller, found) <= budget:
+            return fuller
+    return given
+
+
+def _filled(tape: "Tape", slots: list[int]) -> "Tape":
+    """The tape with these numbers of slots in the place of its budgets."""
+    left = iter(slots)
+    schedules = [
+        Revolve(next(left), checkpoint_dtype=s.schedule.checkpoint_dtype)
+        if isinstance(s.schedule, Fit)
+        else s.schedule
+        for s in tape.segments
+    ]
+    return tape.with_schedule(schedules)
+
+
+def _peak(tape: "Tape", found: list[Footprint]) -> int:
+    kept = [s.slots * f.state for s, f in zip(tape.segments, found, strict=True)]
+    return peak_bytes(kept, found)
 
 
 def _fits(tape: "Tape") -> list[Fit]:

@@ -1,15 +1,12 @@
 """Where kept states lie: stacks of leaves, one entry a slot, on the device and in the host's memory."""
 
 import functools
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.custom_batching
 import jax.numpy as jnp
 from jax import lax
-
-Mask = tuple[bool, ...]
 
 
 class Slots(NamedTuple):
@@ -73,11 +70,6 @@ def put(stacked: tuple, leaves: tuple, i) -> tuple:
         lax.dynamic_update_index_in_dim(a, leaf, i, 0)
         for a, leaf in zip(stacked, leaves, strict=True)
     )
-
-
-def pick(mask: Mask, leaves: Sequence) -> tuple:
-    """The leaves that the mask selects."""
-    return tuple(leaf for chosen, leaf in zip(mask, leaves, strict=True) if chosen)
 
 
 _HOST, _DEVICE = jax.memory.Space.Host, jax.memory.Space.Device

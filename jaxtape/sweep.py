@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,21 +9,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from .chain import Arrays, Chain
-from .slots import Mask, Slots, get, pick, put
-
-
-class Active(NamedTuple):
-    """Which leaves carry a cotangent: shared ones, the state's, each node's x, each node's y."""
-
-    consts: Mask
-    state: Mask
-    xs: Mask
-    ys: Mask
-
-    @property
-    def inputs(self) -> tuple[Mask, Mask, Mask]:
-        """The masks of consts, state and x: what a step reads."""
-        return self.consts, self.state, self.xs
+from .masks import Active, Mask, merge, pick
+from .pullback import gathered, nothing_shared, pull
+from .slots import Slots, get, put
 
 
 class Reached(NamedTuple):
@@ -109,7 +96,7 @@ class Pulled(NamedTuple):
 
     kept: Slots
     state_bar: tuple
-    consts_bar: tuple
+    shared_bar: tuple
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -122,12 +109,12 @@ def reverse_sweep(
     sum over all nodes for `consts`, the first state's for `init`, one a node for `xs`. Of
     `arrays.init` only the types matter, for slot 0 holds what is needed of it.
     """
-    consts_bar = tuple(map(jnp.zeros_like, pick(active.consts, arrays.consts)))
-    start = Pulled(kept, state_bar, consts_bar)
+    start = Pulled(kept, state_bar, nothing_shared(chain, active, arrays))
     pull_node = functools.partial(_pull_node, chain, active, needed, arrays)
     over_nodes = _over_live_nodes if chain.is_edited else _over_all_nodes
     pulled, xs_bar = over_nodes(chain, active, arrays, pull_node, start, ys_bar)
-    return Arrays(pulled.consts_bar, pulled.state_bar, xs_bar)
+    consts_bar = gathered(chain, active, arrays, pulled.shared_bar)
+    return Arrays(consts_bar, pulled.state_bar, xs_bar)
 
 
 def _pull_node(chain: Chain, active: Active, needed: Mask, arrays: Arrays, k, x, y_bar, pulled):
@@ -139,9 +126,9 @@ def _pull_node(chain: Chain, active: Active, needed: Mask, arrays: Arrays, k, x,
     reached = walk.advance_and_keep(arrays, reached, rows.first_row[k], rows.last_row[k])
     state = walk.whole(arrays, walk.advance(arrays, reached, k))
     bars = pull(chain, active, (arrays.consts, state, x), (pulled.state_bar, y_bar))
-    consts_bar, state_bar, x_bar = bars
-    consts_bar = tuple(map(jnp.add, pulled.consts_bar, consts_bar))
-    return Pulled(reached.kept, state_bar, consts_bar), x_bar
+    shared_bar, state_bar, x_bar = bars
+    shared_bar = tuple(map(jnp.add, pulled.shared_bar, shared_bar))
+    return Pulled(reached.kept, state_bar, shared_bar), x_bar
 
 
 def _over_all_nodes(chain: Chain, active: Active, arrays: Arrays, pull_node, start: Pulled, ys_bar):
@@ -181,29 +168,6 @@ def run_live(chain: Chain, consts: tuple, init: tuple, xs: tuple) -> tuple[tuple
     start = Reached(Slots(), jnp.int32(0), init, ())
     length = jnp.asarray(chain.rows(consts).length)
     return walk.advance(Arrays(consts, init, xs), start, length).state, ()
-
-
-def pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple:
-    """Tape one node and pull cotangents back through it."""
-
-    def taped(*picked):
-        state, y = chain.step(*map(merge, active.inputs, picked, inputs))
-        return pick(active.state, state), pick(active.ys, y)
-
-    _, pullback = jax.vjp(taped, *map(pick, active.inputs, inputs))
-    return pullback(bars)
-
-
-def inexact(leaves: Sequence) -> Mask:
-    """Which leaves are numbers that can vary; integers, booleans and keys are not."""
-    return tuple(bool(jnp.issubdtype(leaf.dtype, jnp.inexact)) for leaf in leaves)
-
-
-def merge(mask: Mask, picked: Sequence, leaves: Sequence) -> tuple:
-    """`leaves` with the selected ones replaced by `picked`."""
-    replacements = iter(picked)
-    return tuple(next(replacements) if chosen else leaf
-                 for chosen, leaf in zip(mask, leaves, strict=True))  # fmt: skip
 
 
 def zeros_like(leaf):
