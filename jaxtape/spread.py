@@ -21,11 +21,15 @@ _ELEMENTWISE = {p.add_p, p.sub_p, p.mul_p, p.div_p, p.max_p, p.min_p, p.pow_p}
 
 
 class _Value(NamedTuple):
-    """A value inside a step. `own`: of one node, for it depends on the state or x; `varies`: a shared one."""
+    """A value inside a step.
+
+    `own`: it depends on the state or x. `varies`: of a shared one, the size of the largest argument
+    with a cotangent that it depends on, 0 if there is none.
+    """
 
     value: Any
     own: bool
-    varies: bool
+    varies: int
 
 
 def spread_values(chain: Chain, varies: Mask, consts: tuple) -> tuple:
@@ -54,10 +58,11 @@ def _run(chain: Chain, varies: Mask, consts: tuple, own: tuple | None, take: Cal
     """Evaluate the step; without `own` (state and x), only what is shared, and the outputs are None."""
     closed, rest = chain.closed_over(consts)
     mask = varies if chain.captured is None else (*(False for _ in closed), *varies)
-    shared = [_Value(v, False, m) for v, m in zip((*closed, *rest), mask, strict=True)]
+    pairs = zip((*closed, *rest), mask, strict=True)
+    shared = [_Value(leaf, False, leaf.size if varies else 0) for leaf, varies in pairs]
     count = len(chain.jaxpr.invars) - len(rest)
     leaves = [None] * count if own is None else [leaf for part in own for leaf in part]
-    args = [*shared, *(_Value(leaf, True, False) for leaf in leaves)]
+    args = [*shared, *(_Value(leaf, True, 0) for leaf in leaves)]
     out = _evaluate(chain.jaxpr, args, take, own is None)
     return tuple(value.value for value in out)
 
@@ -65,34 +70,34 @@ def _run(chain: Chain, varies: Mask, consts: tuple, own: tuple | None, take: Cal
 def _evaluate(jaxpr, args: list[_Value], take: Callable, shared_only: bool) -> list[_Value]:
     """A jaxpr on values, its constants first among `args`."""
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), args, strict=True))
-    given, spread = set(known), {}
+    spread = {}
 
     def read(v) -> _Value:
-        return _Value(v.val, False, False) if isinstance(v, Literal) else known[v]
+        return _Value(v.val, False, 0) if isinstance(v, Literal) else known[v]
 
-    def grown(v, shape) -> _Value:
-        """A shared value as large as the array it meets; an argument of that shape stays itself."""
+    def grown(v, aval) -> _Value:
+        """A shared value as large as the array it meets, if it came of smaller ones."""
         value = read(v)
-        if value.own or not value.varies or not shape or (v in given and v.aval.shape == shape):
+        if value.own or not 0 < value.varies < aval.size:
             return value
-        if (v, shape) not in spread:
-            spread[v, shape] = _Value(take(value.value, shape), True, False)
-        return spread[v, shape]
+        if (v, aval.shape) not in spread:
+            spread[v, aval.shape] = _Value(take(value.value, aval.shape), True, 0)
+        return spread[v, aval.shape]
 
     for eqn in jaxpr.eqns:
         inputs = [read(v) for v in eqn.invars]
         own = any(value.own for value in inputs) or bool(eqn.effects)
         if own and eqn.primitive in _ELEMENTWISE:
-            inputs = [grown(v, eqn.outvars[0].aval.shape) for v in eqn.invars]
+            inputs = [grown(v, eqn.outvars[0].aval) for v in eqn.invars]
         if eqn.primitive is p.jit_p and own:
             inner = eqn.params["jaxpr"]
-            held = [_Value(c, False, False) for c in inner.consts]
+            held = [_Value(c, False, 0) for c in inner.consts]
             out = _evaluate(inner.jaxpr, [*held, *inputs], take, shared_only)
         else:
-            varies = any(value.varies for value in inputs)
+            varies = 0 if own else max((value.varies for value in inputs), default=0)
             skipped = own and shared_only
             values = [None] * len(eqn.outvars) if skipped else _bound(jaxpr, eqn, inputs)
-            out = [_Value(value, own, varies and not own) for value in values]
+            out = [_Value(value, own, varies) for value in values]
         known |= zip(eqn.outvars, out, strict=True)
     return [read(v) for v in jaxpr.outvars]
 
