@@ -143,7 +143,9 @@ kinds_of_schedule = [
 
 
 @pytest.mark.parametrize("schedule", kinds_of_schedule, ids=str)
-@pytest.mark.parametrize("is_edited", [False, True], ids=["as made", "edited"])
+@pytest.mark.parametrize(
+    "is_edited", [pytest.param(False, marks=pytest.mark.slow), True], ids=["as made", "edited"]
+)
 def test_every_edit_runs_the_fewest_steps_that_the_states_at_hand_allow(schedule, is_edited):
     tape = jt.Tape().with_schedule(schedule).append(turn, stacked(40, 0))
     tape = tape.append(counted_damp, jnp.linspace(-1.0, 1.0, 6))
@@ -243,35 +245,6 @@ def test_a_diagnosis_names_the_first_node_and_leaf():
     assert flat.diagnose() is None
     bad = flat.diagnose({"x": jnp.ones(2), "y": jnp.ones(2)})
     assert bad == (2, "cotangent", "state['x']")
-
-
-@pytest.mark.parametrize(
-    ("error", "match", "misuse"),
-    [
-        (IndexError, r"Position 36 is not on a tape of 35 nodes", lambda r: r.state(36)),
-        (IndexError, r"Position -36 is not", lambda r: r.pullback(X, stop=-36)),
-        (IndexError, r"Position 36 is not", lambda r: r.drop(36)),
-        (IndexError, r"-1 nodes cannot be dropped", lambda r: r.drop(-1)),
-        (IndexError, r"Position 40 is not", lambda r: r.truncate(40)),
-        (IndexError, r"\[4, 2\) runs backwards", lambda r: r.erase(4, 2)),
-        (ValueError, r"replace 2 nodes have 3", lambda r: r.replace(1, 3, stacked(3, 1))),
-        (ValueError, r"another structure", lambda r: r.replace(1, 3, jnp.ones(2))),
-        (
-            ValueError,
-            r"crosses into another segment",
-            lambda r: r.replace(28, 32, stacked(4, 1)),
-        ),
-        (
-            TypeError,
-            r"which does not take two arguments",
-            lambda r: r.append(lambda state: state, jnp.ones(2)),
-        ),
-        (TypeError, r"changes leaf state", lambda r: r.append(lambda p, s: s[0], jnp.ones(2))),
-    ],
-)
-def test_misuse(error, match, misuse):
-    with pytest.raises(error, match=match):
-        misuse(make(jt.Revolve(4)).record(X))
 
 
 def test_emptied_segments_are_gone():

@@ -1,9 +1,7 @@
 """The tape as a value: appended, called, differentiated."""
 
 import contextlib
-import functools
 import io
-import operator
 import pathlib
 import re
 from typing import Any
@@ -161,61 +159,6 @@ def test_a_step_must_keep_the_state(schedule, match, step):
     tape = jt.Tape().append(step, jnp.ones(3)).with_schedule(schedule)
     with pytest.raises(TypeError, match=match):
         tape(jnp.ones(2))
-
-
-@pytest.mark.parametrize(
-    ("match", "step"),
-    [
-        ("step", 3),
-        (
-            r"<lambda>\(state\), which .* \(too many positional arguments\): give",
-            lambda state: state,
-        ),
-        (r"\(p, s, t\), which .* \(missing a required argument: 't'\)", lambda p, s, t: s),
-        (r"\(p, s, \*, t\), which .*close over", lambda p, s, *, t: s),
-        (r"missing a required argument: 't'", jax.jit(lambda p, s, t: s)),
-    ],
-)
-def test_a_step_takes_params_and_a_state(match, step):
-    with pytest.raises(TypeError, match=match):
-        jt.Tape().append(step, jnp.ones(3))
-
-
-@functools.wraps(lambda params, state, more: state)
-def wrapped(params, state):
-    return params * state
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        wrapped,
-        jax.jit(operator.mul),
-        functools.partial(lambda more, params, state: params * state, 1),
-        lambda params, state, more=1: params * state,
-        lambda *both: both[0] * both[1],
-        eqx.filter_jit(lambda params, state: params * state),
-        jax.checkpoint(operator.mul),
-        jax.tree_util.Partial(operator.mul),
-        operator.mul,
-        jnp.multiply,
-        jax.custom_vjp(lambda params, state: params * state),
-    ],
-)
-def test_whatever_takes_two_arguments_is_a_step(step):
-    if isinstance(step, jax.custom_vjp):
-        step.defvjp(
-            lambda p, s: (p * s, (p, s)), lambda saved, bar: (saved[1] * bar, saved[0] * bar)
-        )
-    tape = jt.Tape().append(step, jnp.array([2.0, 3.0])).with_schedule(jt.Revolve(2))
-    assert jax.grad(lambda x: tape(x))(1.0) == 6.0
-
-
-def test_a_schedule_is_one():
-    with pytest.raises(TypeError, match="schedule"):
-        make_tape().with_schedule(12)
-    with pytest.raises(ValueError, match="2 schedules for 3 segments: give one for each"):
-        make_tape().with_schedule([jt.StoreAll(), jt.Revolve(3)])
 
 
 def test_the_first_example_of_the_docs_prints_what_they_say():
