@@ -1,9 +1,13 @@
 """The gradient of a Heston call to its six parameters: time against temporary bytes, beside every peer.
 
 Run `python -m benchmarks.pareto [--steps 365 4096] [--paths 16384] [--noise given drawn] [--repeat 9]
-[--budget 20] [--limit 6e9] [--out DIR] [--figure FILE]`. float64. The rows of a case run in turn, PyTorch's
-among them; a row that would take more than `budget` seconds runs in fewer rounds. A row whose
-temporaries pass `limit` bytes is left out.
+[--budget 20] [--devices CORES] [--limit 6e9] [--out DIR] [--figure FILE]`. float64. The rows of a case run in
+turn, PyTorch's among them; a row that would take more than `budget` seconds runs in fewer rounds. A row
+whose temporaries pass `limit` bytes is left out.
+
+XLA hardly splits loops as short as these over the cores of a CPU, as PyTorch does, so some rows of jaxtape
+and of its JAX peers also run with the paths shared by as many CPU devices as there are cores; their bytes
+are those of all devices.
 
 Temporaries: of JAX, the compiler's (`temp_size_in_bytes`); of PyTorch, the most bytes live at once of those
 that its allocator gave out, in a run of its own (`torch_ways.peak_bytes`). Neither counts the inputs.
@@ -31,7 +35,7 @@ from .pareto_figure import draw
 from .pareto_points import Case, Point, summary
 from .problems import HESTON, Problem
 from .timing import Compiled, environment, take_turns
-from .ways import Way, by_tape, peer_ways, plain, tape_ways
+from .ways import Way, by_tape, on_devices, peer_ways, plain, tape_ways
 
 TOLERANCE = 1e-9
 
@@ -39,8 +43,15 @@ TOLERANCE = 1e-9
 def jax_rows(problem: Problem, arguments: tuple, limit: float, left_out: list[str]):
     """Every way in JAX, compiled; those whose temporaries pass the limit are named in `left_out`."""
     ways = [*tape_ways(problem.steps), Way("lax.scan", "no checkpoint", plain)]
-    for way in [*ways, *peer_ways(problem.steps)]:
-        compiled = Compiled(jax.grad(functools.partial(problem.value, way.scan)), *arguments)
+    ways += peer_ways(problem.steps)
+    if len(jax.devices()) > 1:
+        shared = dataclasses.replace(problem, devices=len(jax.devices()))
+        on_all = shared.arguments()
+        ways += on_devices(ways, shared.devices)
+    for way in ways:
+        posed, given = (problem, arguments) if way.devices == 1 else (shared, on_all)
+        compiled = Compiled(jax.grad(functools.partial(posed.value, way.scan)), *given)
+        compiled.temp_bytes *= way.devices
         if compiled.temp_bytes <= limit:
             yield way, compiled
         else:
@@ -149,6 +160,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--budget", type=float, default=20.0, help="seconds of a row, of two runs at least"
     )
+    parser.add_argument(
+        "--devices", type=int, default=os.cpu_count() or 1, help="CPU devices that share the paths"
+    )
     parser.add_argument("--limit", type=float, default=6e9, help="bytes of temporaries")
     parser.add_argument("--out", type=Path, help="folder for pareto.json")
     parser.add_argument("--figure", type=Path, help="file for the picture, SVG or PNG")
@@ -158,6 +172,7 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     options = parse()
     jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_num_cpu_devices", options.devices)
     console, cases = Console(width=120, highlight=False), []
     given = {name: value for name, value in vars(options).items() if name not in ("out", "figure")}
     head = environment() | {"command": "python -m benchmarks.pareto", "options": given}

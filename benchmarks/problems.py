@@ -6,6 +6,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class Problem:
     steps: int
     paths: int
     noise: str
+    devices: int = 1  # that share the paths
 
     @property
     def title(self) -> str:
@@ -103,7 +106,8 @@ class Problem:
         key, p = jax.random.key(0), tuple(map(jnp.float64, self.model.parameters))
         if self.noise == "drawn":
             return p, key
-        return p, jax.random.normal(key, (self.steps, *self.normals_shape))
+        normals = jax.random.normal(key, (self.steps, *self.normals_shape))
+        return p, normals if self.devices == 1 else jax.device_put(normals, self._placed(normals))
 
     def xs(self, source):
         """What each node reads: its normals, or its index."""
@@ -113,10 +117,21 @@ class Problem:
         """One node."""
         drawn = self.noise == "drawn"
         z = jax.random.normal(jax.random.fold_in(source, x), self.normals_shape) if drawn else x
+        z = self._shared(z)
         return self.model.step(jnp, p, 1.0 / self.steps, state, z)
 
     def start(self, p):
-        return self.model.start(jnp, p, self.paths)
+        return jax.tree.map(self._shared, self.model.start(jnp, p, self.paths))
+
+    def _shared(self, leaf):
+        """A leaf whose last axis, the paths, lies on all devices."""
+        if self.devices == 1:
+            return leaf
+        return jax.lax.with_sharding_constraint(leaf, self._placed(leaf))
+
+    def _placed(self, leaf):
+        mesh = Mesh(np.array(jax.devices()[: self.devices]), ("paths",))
+        return NamedSharding(mesh, PartitionSpec(*(None,) * (leaf.ndim - 1), "paths"))
 
     def value(self, scan: Callable, p, source):
         """The mean payoff, the paths run by `scan(f, init, xs)`, which returns the last state."""

@@ -16,16 +16,33 @@ import jaxtape as jt
 
 SLOTS = (2, 4, 8, 12, 16, 24, 32, 64, 91, 128)
 PEER_SLOTS = (8, 16, 32, 64)
+SHARED = (  # ways that also run with the paths on several devices
+    *(f"Revolve(slots={slots})" for slots in (4, 8, 24, 64)),
+    "lax.scan + checkpoint on the body",
+    "2 levels of scan + checkpoint, checkpointed nodes",
+    "2 levels of scan + checkpoint, plain nodes",
+    "3 levels of scan + checkpoint, checkpointed nodes",
+    "16 checkpoints",
+)
 
 
 @dataclass(frozen=True)
 class Way:
-    """A way, the system it belongs to, and how many states it is told to keep, if it is told."""
+    """A way, the system it belongs to, how many states it is told to keep, if it is told, and on how many
+    devices the paths lie."""
 
     system: str
     label: str
     scan: Callable
     slots: int | None = None
+    devices: int = 1
+
+
+def on_devices(ways: list[Way], count: int) -> list[Way]:
+    """Some of the ways with the paths shared by `count` devices."""
+    shared = [way for way in ways if way.label in SHARED]
+    label = f"paths on {count} devices"
+    return [Way(way.system, f"{way.label}, {label}", way.scan, None, count) for way in shared]
 
 
 def plain(f, init, xs):
@@ -111,7 +128,7 @@ def tape_ways(n: int) -> list[Way]:
     schedules = [jt.Periodic(math.isqrt(n)), jt.Recursive(3), jt.StoreAll()]
     slots = [s for s in SLOTS if s < n and (s > 2 or n <= 1000)]
     make = functools.partial(functools.partial, by_tape)
-    return [Way("jaxtape", f"Revolve({s})", make(jt.Revolve(s)), s) for s in slots] + [
+    return [Way("jaxtape", repr(jt.Revolve(s)), make(jt.Revolve(s)), s) for s in slots] + [
         Way("jaxtape", repr(schedule), make(schedule)) for schedule in schedules
     ]
 

@@ -35,7 +35,7 @@ def peak_bytes(kept: list[int], footprints: list[Footprint]) -> int:
 
 def reversible(chain: Chain, active: Active, needed: Mask, arrays: Arrays) -> Chain:
     """The chain as it is reversed, now that its states are known: a table in the place of a budget."""
-    chain = spreading(chain, active, arrays)
+    chain = _spread(chain, active, needed, arrays)
     if not isinstance(chain.table, Budget):
         return chain
     work, state = footprint(chain, active, needed, arrays, chain.table.checkpoint_dtype)
@@ -63,13 +63,13 @@ def host_is_apart() -> bool:
 def footprint(
     chain: Chain, active: Active, needed: Mask, arrays: Arrays, dtype=None, on_host: bool = False
 ) -> Footprint:
-    """Bytes of the sweeps of a chain, whatever its length.
+    """Bytes of the sweeps of a chain, whatever its length; its table says how much it keeps.
 
     The work is what the compiler says of a chain of the same nodes with a few slots, less those slots.
     Inside `shard_map`, where no program of its own can be compiled, it is the sum of what one node's
     pullback holds at a time, which no fusion makes less.
     """
-    chain, state = spreading(chain, active, arrays), _slot_bytes(chain, needed, arrays, dtype)
+    chain, state = _spread(chain, active, needed, arrays), _slot_bytes(chain, needed, arrays, dtype)
     if _is_manual(chain, arrays):
         return Footprint(_live_bytes(pullback_of_node(chain, active, arrays)) + state, state)
     table = revolve_table(min(chain.length, _NODES), min(chain.length, _SLOTS))
@@ -122,6 +122,14 @@ def step_footprint(step: Callable, params, state) -> Footprint:
 
     size = sum(map(_bytes, jax.tree.leaves(state)))
     return Footprint(_temp_bytes(gradient, *map(_shapes, (params, state))), size)
+
+
+def _spread(chain: Chain, active: Active, needed: Mask, arrays: Arrays) -> Chain:
+    """The chain with shared values spread in its pullback, if what its table keeps is much more."""
+    table = chain.table
+    budget = isinstance(table, Budget)
+    state = _slot_bytes(chain, needed, arrays, table.checkpoint_dtype)
+    return spreading(chain, active, arrays, table.bytes if budget else table.slots * state)
 
 
 def _slot_bytes(chain: Chain, needed: Mask, arrays: Arrays, dtype) -> int:

@@ -8,7 +8,7 @@ from .binomial import check_count
 from .footprint import Footprint, host_is_apart, peak_bytes
 from .schedule import AbstractSchedule, Fit, Revolve
 from .segment import Segment, operation_name
-from .sharing import footprints, settled, shared_slots
+from .sharing import footprints, shared_slots, with_slots
 from .table import Table
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ def plan(tape: "Tape", x, *, bytes: int | None = None, slots: int | None = None)
         check_count("slots", slots, "the first state needs one")
         sizes = [(len(segment), 1) for segment in tape.segments]
         tape = tape.with_schedule([Revolve(s) for s in shared_slots(sizes, int(slots))])
-    found = footprints(tape, x)
-    return Plan(tuple(map(_part, settled(tape, found).segments, found)))
+    tape = with_slots(tape, x)
+    return Plan(tuple(map(_part, tape.segments, footprints(tape, x))))
 
 
 def _part(segment: Segment, footprint: Footprint) -> Part:

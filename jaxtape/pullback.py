@@ -9,7 +9,7 @@ from .chain import Arrays, Chain
 from .masks import Active, merge, pick
 from .spread import spread_step, spread_values
 
-_MOST_SPREAD = 4  # states: what the sums of spread cotangents may take
+_MOST_SPREAD = 0.25  # of the bytes of the states kept: what spread cotangents may take
 
 
 def pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple[tuple, tuple, tuple]:
@@ -54,15 +54,15 @@ def gathered(chain: Chain, active: Active, arrays: Arrays, shared_bar: tuple) ->
     return tuple(map(jnp.add, consts_bar, pullback(values_bar)))
 
 
-def spreading(chain: Chain, active: Active, arrays: Arrays) -> Chain:
-    """The chain with its shared values spread in the pullback, unless they are many times the state."""
+def spreading(chain: Chain, active: Active, arrays: Arrays, kept_bytes: int) -> Chain:
+    """The chain with its shared values spread in the pullback, if they are little beside what is kept."""
     spread = lambda consts: spread_values(chain, active.consts, consts)  # noqa: E731
-    values = jax.eval_shape(spread, arrays.consts)
-    worth = 0 < _bytes(values) <= _MOST_SPREAD * _bytes(arrays.init)
-    return dataclasses.replace(chain, spread=worth)
+    size = leaf_bytes(jax.eval_shape(spread, arrays.consts))
+    return dataclasses.replace(chain, spread=0 < size <= _MOST_SPREAD * kept_bytes)
 
 
-def _bytes(leaves: tuple) -> int:
+def leaf_bytes(leaves: tuple) -> int:
+    """Bytes of arrays, or of their types."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
 

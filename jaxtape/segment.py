@@ -12,9 +12,9 @@ import numpy as np
 from .chain import check_state, same_state
 from .edits import Edits
 from .loops import run_edited, scan
-from .rows import marked_table
-from .schedule import AbstractSchedule, StoreAll
-from .table import Table
+from .rows import Room, marked_table
+from .schedule import AbstractSchedule, Fit, StoreAll
+from .table import Budget, Table
 
 
 class Segment(eqx.Module):
@@ -111,6 +111,13 @@ class Segment(eqx.Module):
     def table(self) -> Table:
         """What the sweeps follow, as it is for `len(self)` >= 1 nodes."""
         return marked_table(len(self), self.schedule, tuple(filter(None, self.marks)))
+
+    @property
+    def room(self) -> Table | Room | Budget:
+        """What the sweeps have room for: a table, that of an edited segment's capacity, or a budget."""
+        if isinstance(self.schedule, Fit):
+            return Budget(self.capacity, self.schedule.bytes, self.schedule.checkpoint_dtype)
+        return self.table if self.edits is None else self.edits.room
 
     @property
     def keeps_all(self) -> bool:

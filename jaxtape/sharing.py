@@ -11,7 +11,7 @@ from .chain import trace
 from .footprint import Footprint, footprint_of, peak_bytes, step_footprint, stored_footprint
 from .schedule import AbstractSchedule, Fit, Revolve, StoreAll
 from .segment import Segment
-from .table import Budget, slots_within
+from .table import slots_within
 
 if TYPE_CHECKING:
     from .tape import Tape
@@ -186,9 +186,8 @@ def footprints(tape: "Tape", x) -> list[Footprint]:
 def _footprint(segment: Segment, state) -> Footprint:
     if segment.is_bridge(state):
         return step_footprint(segment.step, segment.node(0), state)
-    budget = Budget(segment.capacity, 1)
-    chain, arrays, *_ = trace(segment.scanned, state, segment.params, budget, False)
+    table = segment.room
+    chain, arrays, *_ = trace(segment.scanned, state, segment.params, table, False)
     if segment.keeps_all:
         return stored_footprint(chain, arrays)
-    dtype = getattr(segment.schedule, "checkpoint_dtype", None)
-    return footprint_of(chain, arrays, dtype, segment.host_slots > 0)
+    return footprint_of(chain, arrays, table.checkpoint_dtype, segment.host_slots > 0)

@@ -76,9 +76,9 @@ def _evaluate(jaxpr, args: list[_Value], take: Callable, shared_only: bool) -> l
         return _Value(v.val, False, 0) if isinstance(v, Literal) else known[v]
 
     def grown(v, aval) -> _Value:
-        """A shared value as large as the array it meets, if it came of smaller ones."""
+        """A shared value as large as the array it meets, if it is smaller or came of smaller ones."""
         value = read(v)
-        if value.own or not 0 < value.varies < aval.size:
+        if value.own or not 0 < min(value.varies, v.aval.size) < aval.size:
             return value
         if (v, aval.shape) not in spread:
             spread[v, aval.shape] = _Value(take(value.value, aval.shape), True, 0)
