@@ -78,7 +78,7 @@ def undominated(case: Case) -> list[str]:
 
 def beside_equinox(case: Case) -> list[tuple[int, float, float]]:
     """Slots, equinox's time over ours, and our bytes over equinox's, where both keep as many."""
-    theirs = {point.slots: point for point in case.peers if point.system == "equinox"}
+    theirs = {p.slots: p for p in case.peers if p.system == "equinox" and p.slots}
     pairs = [(point, theirs[point.slots]) for point in case.ours if point.slots in theirs]
     return [(a.slots, b.seconds / a.seconds, a.temp_bytes / b.temp_bytes) for a, b in pairs]
 

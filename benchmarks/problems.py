@@ -115,10 +115,15 @@ class Problem:
 
     def step(self, p, source, state, x):
         """One node."""
-        drawn = self.noise == "drawn"
-        z = jax.random.normal(jax.random.fold_in(source, x), self.normals_shape) if drawn else x
-        z = self._shared(z)
-        return self.model.step(jnp, p, 1.0 / self.steps, state, z)
+        z = self._drawn(jax.random.fold_in(source, x)) if self.noise == "drawn" else x
+        return self.model.step(jnp, p, 1.0 / self.steps, state, jax.tree.map(self._shared, z))
+
+    def _drawn(self, key):
+        """A node's normals, each Brownian motion's from a key of its own: who needs one draws one."""
+        draw = lambda key: jax.random.normal(key, (self.paths,))  # noqa: E731
+        if not self.model.noise_shape:
+            return draw(key)
+        return tuple(draw(key) for key in jax.random.split(key, self.model.noise_shape))
 
     def start(self, p):
         return jax.tree.map(self._shared, self.model.start(jnp, p, self.paths))
