@@ -17,7 +17,7 @@ import jaxtape as jt
 SLOTS = (2, 4, 8, 12, 16, 24, 32, 64, 91, 128)
 PEER_SLOTS = (8, 16, 32, 64)
 SHARED = (  # ways that also run with the paths on several devices
-    *(f"Revolve(slots={slots})" for slots in (4, 8, 24, 64)),
+    *(f"Revolve(slots={slots})" for slots in (4, 8, 12, 16, 24, 64)),
     "lax.scan + checkpoint on the body",
     "2 levels of scan + checkpoint, checkpointed nodes",
     "2 levels of scan + checkpoint, plain nodes",

@@ -161,7 +161,11 @@ class Tape(eqx.Module):
         return positions
 
     def table(self) -> str:
-        """The nodes as a Wengert list: position, operation, whether its state is kept, bytes of its params."""
+        """The nodes as a Wengert list.
+
+        position, operation, how many states the first sweep holds when it is there, whether the state
+        before this node is one of them, bytes of its params.
+        """
         return wengert_list(self)
 
     def __add__(self, other: "Tape") -> "Tape":
@@ -189,9 +193,7 @@ class Tape(eqx.Module):
 
         **Errors**: `TypeError` if a step changes the structure, shape or dtype of the state.
         """
-        for segment in shared(self, x).segments:
-            x = segment(x)
-        return x
+        return _run(shared(self, x), jax.tree.map(jnp.asarray, x))
 
     def __eq__(self, other) -> bool:
         """Whether both have the same nodes, by value, in the same order, and the same marks and schedule."""
@@ -251,6 +253,14 @@ class Tape(eqx.Module):
                 f"[{i}, {j}) runs backwards on a tape of {len(self)} nodes: give i <= j."
             )
         return i, j
+
+
+@eqx.filter_jit
+def _run(tape: Tape, x):
+    """Compiled, so that a tape that is called outside of `jax.jit` is traced once for all its calls."""
+    for segment in tape.segments:
+        x = segment(x)
+    return x
 
 
 def _node_schedules(tape: Tape) -> list[AbstractSchedule]:

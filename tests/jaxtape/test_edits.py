@@ -308,9 +308,9 @@ def test_a_tape_says_what_it_is():
     tape = make(40, jt.Revolve(3))[0].mark(7)
     assert repr(tape) == "Tape(40 nodes in 1 segments, Revolve(slots=3), marks 7)"
     lines = tape.table().splitlines()
-    assert lines[0].split() == ["position", "operation", "kept", "bytes"]
-    assert lines[1].split() == ["0", "turn", "slot", "16"]
-    assert lines[8].split() == ["7", "turn", "mark", "16"]
+    assert lines[0].split() == ["position", "operation", "live", "kept", "bytes"]
+    assert lines[1].split() == ["0", "turn", "1", "slot", "16"]
+    assert lines[8].split() == ["7", "turn", "2", "mark", "16"]
     assert "20 more" in lines[11]
 
 

@@ -162,9 +162,47 @@ def test_a_step_must_keep_the_state(schedule, match, step):
 
 
 def test_the_first_example_of_the_docs_prints_what_they_say():
-    page = pathlib.Path(__file__).parents[2] / "docs" / "tape.md"
-    blocks = re.findall(r"```(?:python|text)\n(.*?)```", page.read_text(), re.DOTALL)
+    printed, said = first_example("tape.md")
+    assert printed == said
+
+
+def test_the_plan_of_the_docs_is_what_they_say():
+    """Bytes apart, which are the compiler's."""
+    printed, said = first_example("memory.md")
+    counts = re.compile(r"^.*(?:60|evaluations).*$", re.MULTILINE)
+    without_bytes = [
+        [re.sub(r"[\d,]+ │$", "", line) for line in counts.findall(text)]
+        for text in (printed, said)
+    ]
+    assert without_bytes[0] == without_bytes[1] and len(without_bytes[0]) == 3
+
+
+def first_example(page):
+    """What the first Python block of a page prints, and what the page says it does."""
+    text = (pathlib.Path(__file__).parents[2] / "docs" / page).read_text()
+    blocks = re.findall(r"```(?:python|text)\n(.*?)```", text, re.DOTALL)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(blocks[0], {})
-    assert printed.getvalue() == blocks[1]
+    return printed.getvalue(), blocks[1]
+
+
+def test_calls_outside_of_jit_are_traced_once():
+    traces = []
+
+    def step(params, state):
+        traces.append(params)
+        return jnp.sin(state) * params
+
+    tape = jt.Tape().append(step, jnp.linspace(0.5, 1.0, 4)).with_schedule(jt.Revolve(2))
+    x = jnp.array([0.3, -0.8])
+    gradient = jax.grad(lambda tape: jnp.sum(tape(x)))
+
+    def counted(call):
+        before = len(traces)
+        call()
+        return len(traces) - before
+
+    assert counted(lambda: tape(x)) and not counted(lambda: tape(2.0 * x))
+    assert counted(lambda: gradient(tape))
+    assert not counted(lambda: gradient(tape)) and not counted(lambda: tape(x))
