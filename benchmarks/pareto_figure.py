@@ -55,6 +55,14 @@ def _panel(axis, case: Case) -> None:
     axis.grid(color="#eef0f2", linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
     axis.margins(0.12)
+    axis.text(
+        0.98,
+        0.02,
+        "squares: paths on all cores, as devices",
+        transform=axis.transAxes,
+        ha="right",
+        fontsize=7,
+    )
     for system, colour in COLOURS.items():
         points = [point for point in case.points if point.system == system]
         if points:
@@ -62,11 +70,12 @@ def _panel(axis, case: Case) -> None:
 
 
 def _system(axis, system: str, colour: str, points: list[Point]) -> None:
-    """The points of a system, hollow where no number of slots is set, and its name at one of them."""
+    """The points of a system and its name at one of them: hollow where no number of slots is set, squares
+    where the paths lie on several devices."""
     style = {"textcoords": "offset points", "color": colour}
     for point in points:
-        fill = colour if point.slots else "white"
-        axis.plot(*_place(point), "o", color=colour, markerfacecolor=fill, markersize=4)
+        fill, mark = colour if point.slots else "white", "s" if _is_spread(point) else "o"
+        axis.plot(*_place(point), mark, color=colour, markerfacecolor=fill, markersize=4)
         axis.annotate(_short(point), _place(point), **style, **_beside(point), fontsize=6.5)
     line = sorted((point for point in points if point.slots), key=lambda point: point.temp_bytes)
     if line:
@@ -86,19 +95,24 @@ def _beside(point: Point) -> dict:
     return {"xytext": (-2, 3), "ha": "right"} if point.system in BELOW else {"xytext": (3, 2)}
 
 
+def _is_spread(point: Point) -> bool:
+    return point.label.endswith("devices")
+
+
 def _place(point: Point) -> tuple[float, float]:
     return point.temp_bytes / 1e6, 1e3 * point.seconds
 
 
 def _short(point: Point) -> str:
     """What tells a row from the others of its system, in a word."""
-    if point.slots:
-        return str(point.slots)
-    if point.label in SHORT:
-        return SHORT[point.label]
-    if "levels of scan" in point.label:
-        return point.label[:1] + (" levels" if "checkpointed" in point.label else " levels, plain")
-    name, _, number = point.label.partition("(")
+    label = point.label.partition(", paths on")[0]
+    if point.slots or label.startswith("Revolve") or label.endswith("checkpoints"):
+        return "".join(filter(str.isdigit, label))
+    if label in SHORT:
+        return SHORT[label]
+    if "levels of scan" in label:
+        return label[:1] + (" levels" if "checkpointed" in label else " levels, plain")
+    name, _, number = label.partition("(")
     number = number.rpartition("=")[2].removesuffix(")")
     return f"{name} {number}".strip().removeprefix("checkpoint_sequential, ")
 
