@@ -77,9 +77,8 @@ def test_a_million_nodes_are_recorded_and_the_last_are_pulled_back():
 
 def cached():
     """Every table and row that is remembered, in all caches."""
-    is_cache = lambda f: isinstance(f, type(functools.lru_cache(len)))  # noqa: E731
-    ours = (jaxtape.table.__name__, jaxtape.rows.__name__)
-    caches = [f for f in gc.get_objects() if is_cache(f) and f.__module__ in ours]
+    kind, ours = type(functools.lru_cache(len)), (jaxtape.table.__name__, jaxtape.rows.__name__)
+    caches = [f for f in gc.get_objects() if type(f) is kind and f.__module__ in ours]
     return sum(cache.cache_info().currsize for cache in caches)
 
 
