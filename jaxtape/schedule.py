@@ -88,7 +88,7 @@ def _rounded(length: int, schedule: _Slots) -> Table:
 
 @dataclasses.dataclass(frozen=True)
 class StoreAll(AbstractSchedule):
-    """Keep what every step's pullback reads: `lax.scan` itself. Fastest, memory grows with n."""
+    """Keep what every step's pullback reads: `lax.scan` itself. No step is run twice; memory grows with n."""
 
     def compile(self, length: int) -> None:
         del length
