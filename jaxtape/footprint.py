@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jax.extend.core import Var, jaxprs_in_params
 
 from .chain import Arrays, Chain
-from .masks import Active, Mask, inexact, merge, pick
+from .masks import Active, Mask, inexact, leaf_bytes, merge, pick
 from .needed import needed_state, pullback_of_node
 from .pullback import spreading
+from .slots import rounded
 from .sweep import first_sweep, reverse_sweep
 from .table import Budget, revolve_table
 
@@ -38,7 +38,7 @@ def reversible(chain: Chain, active: Active, needed: Mask, arrays: Arrays) -> Ch
     chain = _spread(chain, active, needed, arrays)
     if not isinstance(chain.table, Budget):
         return chain
-    work, state = footprint(chain, active, needed, arrays, chain.table.checkpoint_dtype)
+    work, state = footprint(chain, active, needed, arrays)
     return dataclasses.replace(chain, table=chain.table.table(work, state))
 
 
@@ -48,11 +48,10 @@ def everything_active(chain: Chain, arrays: Arrays) -> Active:
     return Active(consts, state, xs, inexact(chain.y_avals))
 
 
-def footprint_of(chain: Chain, arrays: Arrays, dtype=None, on_host: bool = False) -> Footprint:
-    """Of the gradient with respect to everything, slots at precision `dtype`, some of them on the host."""
+def footprint_of(chain: Chain, arrays: Arrays) -> Footprint:
+    """Of the gradient with respect to everything."""
     active = everything_active(chain, arrays)
-    needed = needed_state(chain, active, arrays)
-    return footprint(chain, active, needed, arrays, dtype, on_host)
+    return footprint(chain, active, needed_state(chain, active, arrays), arrays)
 
 
 def host_is_apart() -> bool:
@@ -60,20 +59,19 @@ def host_is_apart() -> bool:
     return jax.default_backend() != "cpu"
 
 
-def footprint(
-    chain: Chain, active: Active, needed: Mask, arrays: Arrays, dtype=None, on_host: bool = False
-) -> Footprint:
-    """Bytes of the sweeps of a chain, whatever its length; its table says how much it keeps.
+def footprint(chain: Chain, active: Active, needed: Mask, arrays: Arrays) -> Footprint:
+    """Bytes of the sweeps of a chain, whatever its length; its table says how much it keeps, and how.
 
     The work is what the compiler says of a chain of the same nodes with a few slots, less those slots.
-    Inside `shard_map`, where no program of its own can be compiled, it is the sum of what one node's
-    pullback holds at a time, which no fusion makes less.
+    Inside `shard_map`, where no program of its own can be compiled, and of a step with effects, it is the
+    sum of what one node's pullback holds at a time, which no fusion makes less.
     """
-    chain, state = _spread(chain, active, needed, arrays), _slot_bytes(chain, needed, arrays, dtype)
+    chain, state = _spread(chain, active, needed, arrays), _slot_bytes(chain, needed, arrays)
     if _is_manual(chain, arrays):
         return Footprint(_live_bytes(pullback_of_node(chain, active, arrays)) + state, state)
     table = revolve_table(min(chain.length, _NODES), min(chain.length, _SLOTS))
-    table = dataclasses.replace(table, checkpoint_dtype=dtype, host_slots=int(on_host))
+    dtype, on_host = chain.table.checkpoint_dtype, min(chain.table.host_slots, 1)
+    table = dataclasses.replace(table, checkpoint_dtype=dtype, host_slots=on_host)
     short = dataclasses.replace(chain, table=table)
 
     def sweeps(arrays: Arrays):
@@ -120,24 +118,22 @@ def step_footprint(step: Callable, params, state) -> Footprint:
         out, pullback = jax.vjp(run, varied)
         return out, pullback(out)
 
-    size = sum(map(_bytes, jax.tree.leaves(state)))
+    size = leaf_bytes(jax.tree.leaves(state))
     return Footprint(_temp_bytes(gradient, *map(_shapes, (params, state))), size)
 
 
 def _spread(chain: Chain, active: Active, needed: Mask, arrays: Arrays) -> Chain:
     """The chain with shared values spread in its pullback, if what its table keeps is much more."""
     table = chain.table
-    budget = isinstance(table, Budget)
-    state = _slot_bytes(chain, needed, arrays, table.checkpoint_dtype)
-    return spreading(chain, active, arrays, table.bytes if budget else table.slots * state)
+    if isinstance(table, Budget):
+        return spreading(chain, active, arrays, table.bytes)
+    kept_bytes = table.slots * _slot_bytes(chain, needed, arrays)
+    return spreading(chain, active, arrays, kept_bytes)
 
 
-def _slot_bytes(chain: Chain, needed: Mask, arrays: Arrays, dtype) -> int:
-    lowered = lambda leaf: dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)  # noqa: E731
-    return sum(
-        leaf.size * (jnp.dtype(dtype) if lowered(leaf) else leaf.dtype).itemsize
-        for leaf in pick(needed, arrays.init)
-    )
+def _slot_bytes(chain: Chain, needed: Mask, arrays: Arrays) -> int:
+    slot = lambda leaves: tuple(rounded(x, chain.table.checkpoint_dtype) for x in leaves)  # noqa: E731
+    return leaf_bytes(jax.eval_shape(slot, _shapes(pick(needed, arrays.init))))
 
 
 def _temporaries(sweeps: Callable, chain: Chain, arrays: Arrays) -> int:
@@ -154,7 +150,7 @@ def _temporaries(sweeps: Callable, chain: Chain, arrays: Arrays) -> int:
 def _temp_bytes(function: Callable, *shapes) -> int:
     analysis = jax.jit(function).lower(*shapes).compile().memory_analysis()
     if analysis is None:
-        raise NotImplementedError(
+        raise RuntimeError(
             f"The compiler for {jax.default_backend()} does not tell what memory a program needs, so bytes "
             "cannot be planned: give a number of slots."
         )
@@ -162,7 +158,7 @@ def _temp_bytes(function: Callable, *shapes) -> int:
 
 
 def _is_manual(chain: Chain, arrays: Arrays) -> bool:
-    """Whether the step speaks of mesh axes that are bound outside of it."""
+    """Whether the step speaks of mesh axes that are bound outside of it, or has effects."""
     varying = [jax.typeof(leaf).manual_axis_type.varying for leaf in (*arrays.consts, *arrays.init)]
     return any(varying) or bool(chain.jaxpr.effects)
 
@@ -174,14 +170,10 @@ def _live_bytes(jaxpr: Any) -> int:
     live, most = {}, 0
     for i, eqn in enumerate(jaxpr.eqns):
         inner = max(map(_live_bytes, jaxprs_in_params(eqn.params)), default=0)
-        live |= {v: _bytes(v.aval) for v in eqn.outvars}
+        live |= {v: leaf_bytes((v.aval,)) for v in eqn.outvars}
         most = max(most, sum(live.values()) + inner)
         live = {v: size for v, size in live.items() if last.get(v, -1) > i}
     return most
-
-
-def _bytes(aval) -> int:
-    return aval.size * aval.dtype.itemsize
 
 
 def _shapes(tree):

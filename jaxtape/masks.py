@@ -34,6 +34,11 @@ def merge(mask: Mask, picked: Sequence, leaves: Sequence) -> tuple:
                  for chosen, leaf in zip(mask, leaves, strict=True))  # fmt: skip
 
 
+def leaf_bytes(leaves: Sequence) -> int:
+    """Bytes of arrays, or of their types."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+
+
 def pick(mask: Mask, leaves: Sequence) -> tuple:
     """The leaves that the mask selects."""
     return tuple(leaf for chosen, leaf in zip(mask, leaves, strict=True) if chosen)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from .chain import Arrays, Chain
-from .masks import Active, merge, pick
+from .masks import Active, leaf_bytes, merge, pick
 from .spread import spread_step, spread_values
 
 _MOST_SPREAD = 0.25  # of the bytes of the states kept: what spread cotangents may take
@@ -59,11 +59,6 @@ def spreading(chain: Chain, active: Active, arrays: Arrays, kept_bytes: int) -> 
     spread = lambda consts: spread_values(chain, active.consts, consts)  # noqa: E731
     size = leaf_bytes(jax.eval_shape(spread, arrays.consts))
     return dataclasses.replace(chain, spread=0 < size <= _MOST_SPREAD * kept_bytes)
-
-
-def leaf_bytes(leaves: tuple) -> int:
-    """Bytes of arrays, or of their types."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
 
 def _values(chain: Chain, active: Active, consts: tuple) -> tuple:

@@ -65,9 +65,8 @@ def settled(tape: "Tape", found: list[Footprint]) -> "Tape":
             reserved += segment.slots * state
     if len(sizes) == 1:
         return _filled(tape, [slots_within(budget, sizes[0][0], reserved, sizes[0][1])])
-    room = (
-        budget - reserved - sum(state for _, state in sizes)
-    )  # a last state has a slot of its own
+    last = sum(state for _, state in sizes)  # a segment's last state has a slot of its own
+    room = budget - reserved - last
     given = _filled(tape, shared_slots(sizes, room))
     spare = budget - _peak(given, found)  # the work of all segments is not there at the peak
     for more in (spare, spare // 2, spare // 4):
@@ -186,8 +185,5 @@ def footprints(tape: "Tape", x) -> list[Footprint]:
 def _footprint(segment: Segment, state) -> Footprint:
     if segment.is_bridge(state):
         return step_footprint(segment.step, segment.node(0), state)
-    table = segment.room
-    chain, arrays, *_ = trace(segment.scanned, state, segment.params, table, False)
-    if segment.keeps_all:
-        return stored_footprint(chain, arrays)
-    return footprint_of(chain, arrays, table.checkpoint_dtype, segment.host_slots > 0)
+    chain, arrays, *_ = trace(segment.scanned, state, segment.params, segment.room, False)
+    return stored_footprint(chain, arrays) if segment.keeps_all else footprint_of(chain, arrays)

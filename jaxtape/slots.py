@@ -18,7 +18,7 @@ class Slots(NamedTuple):
     @classmethod
     def empty(cls, table, leaves: tuple) -> "Slots":
         """As many slots as a table has, at its precision; each holds a first state's `leaves`."""
-        leaves = tuple(_rounded(leaf, table.checkpoint_dtype) for leaf in leaves)
+        leaves = tuple(rounded(leaf, table.checkpoint_dtype) for leaf in leaves)
 
         def stacked(count: int) -> tuple:
             return tuple(jnp.broadcast_to(leaf, (count, *leaf.shape)) for leaf in leaves)
@@ -48,8 +48,8 @@ class Slots(NamedTuple):
             leaves = get(self.device, slot)
         else:
             on_host, there, here = self._split(slot)
-            fetch = lambda _: tuple(_host_get(0)(stack, there) for stack in self.host)  # noqa: E731
-            leaves = _if(on_host, lambda _: _moved(fetch(_), _DEVICE), get(self.device, here))
+            fetched = lambda: tuple(_host_get(0)(stack, there) for stack in self.host)  # noqa: E731
+            leaves = _if(on_host, lambda _: _moved(fetched(), _DEVICE), get(self.device, here))
         return tuple(map(_as, leaves, like))
 
     def _split(self, slot):
@@ -131,7 +131,7 @@ def _if(flag, change, value):
     return lax.fori_loop(0, flag, lambda _, value: change(value), value)
 
 
-def _rounded(leaf, dtype):
+def rounded(leaf, dtype):
     """A real floating-point leaf at the precision of the slots."""
     lowers = dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)
     return leaf.astype(dtype) if lowers else leaf

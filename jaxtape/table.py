@@ -70,6 +70,7 @@ class Budget:
     length: int
     bytes: int
     checkpoint_dtype: Any = None
+    host_slots: int = 0
 
     def __len__(self) -> int:
         return self.length

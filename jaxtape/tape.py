@@ -193,7 +193,10 @@ class Tape(eqx.Module):
 
         **Errors**: `TypeError` if a step changes the structure, shape or dtype of the state.
         """
-        return _run(shared(self, x), jax.tree.map(jnp.asarray, x))
+        x = jax.tree.map(jnp.asarray, x)
+        if any(segment.edits is not None for segment in self.segments):
+            return _run(shared(self, x), x)  # while its nodes can be counted
+        return _run_shared(self, x)
 
     def __eq__(self, other) -> bool:
         """Whether both have the same nodes, by value, in the same order, and the same marks and schedule."""
@@ -210,7 +213,8 @@ class Tape(eqx.Module):
             return f"Tape({len(self.segments)} segments, nodes not known here, {self.schedule})"
         nodes = f"{len(self)} nodes in {len(self.segments)} segments"
         marks = f", marks {', '.join(map(str, self.marks))}" if self.marks else ""
-        return f"Tape({nodes}, {self.schedule}{marks})"
+        schedules = dict.fromkeys(segment.schedule for segment in self.segments) or [self.schedule]
+        return f"Tape({nodes}, {', '.join(map(repr, schedules))}{marks})"
 
     def bounds(self) -> list[tuple[int, int]]:
         """(start, stop) of each segment."""
@@ -261,6 +265,12 @@ def _run(tape: Tape, x):
     for segment in tape.segments:
         x = segment(x)
     return x
+
+
+@eqx.filter_jit
+def _run_shared(tape: Tape, x):
+    """The same with a budget shared among the segments, which asks the compiler: once as well."""
+    return _run(shared(tape, x), x)
 
 
 def _node_schedules(tape: Tape) -> list[AbstractSchedule]:
