@@ -19,7 +19,7 @@ def closed_form(product, model, wanted=MEASURES):
 
     def of_one(product):
         def at(spot, vol):
-            return method.samples(product, model.shifted(spot=spot, vol=vol), None)
+            return method.samples(product, model.shifted(underlying=spot, vol=vol), None)
 
         if wanted == ("value",):
             return {"value": at(zero, zero)}

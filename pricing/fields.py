@@ -5,7 +5,8 @@ retraces; every option word ("call", "down-and-out") is a small integer leaf, so
 both kinds stack in one batch.
 """
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -28,8 +29,10 @@ def as_real(value: Number) -> Array:
     return jnp.asarray(value, dtype=jax.dtypes.canonicalize_dtype(dtype))
 
 
-def _bounded(name: str, lower: float, upper: float, remedy: str, strict: bool):
+def _bounded(name: str, lower: float, upper: float, remedy: str, strict: bool, optional=False):
     def convert(value: Number):
+        if value is None and optional:
+            return None
         if isinstance(value, Tracer):  # known at run time only
             return as_real(value)
         try:
@@ -45,31 +48,119 @@ def _bounded(name: str, lower: float, upper: float, remedy: str, strict: bool):
     return convert
 
 
+def _field(convert: Callable[[Any], Any], *, core: int = 0, time: bool = False, **kwargs: Any) -> Any:
+    """core: how many trailing axes belong to one contract; time: whether it is a time from today."""
+    return eqx.field(converter=convert, metadata={"core": core, "time": time}, **kwargs)
+
+
 def real(name: str, **kwargs: Any) -> Any:
     """A field holding any finite real."""
     finite = np.finfo(float).max
-    return eqx.field(converter=_bounded(name, -finite, finite, "a finite number", False), **kwargs)
+    return _field(_bounded(name, -finite, finite, "a finite number", False), **kwargs)
 
 
 def positive(name: str, **kwargs: Any) -> Any:
     """A field holding a finite real above zero."""
-    return eqx.field(
-        converter=_bounded(name, 0.0, np.inf, "a finite number above 0", True), **kwargs
-    )
-
-
-def non_negative(name: str, **kwargs: Any) -> Any:
-    """A field holding a finite real that is not below zero."""
     finite = np.finfo(float).max
-    return eqx.field(
-        converter=_bounded(name, 0.0, finite, "a finite number, not below 0", False), **kwargs
-    )
+    inside = _bounded(name, 0.0, finite, "a finite number above 0", True)
+    return _field(inside, **kwargs)
+
+
+def above_zero(name: str, **kwargs: Any) -> Any:
+    """A field holding a real above zero, or infinity."""
+    return _field(_bounded(name, 0.0, np.inf, "a number above 0", True), **kwargs)
+
+
+def non_negative(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
+    """A field holding a finite real that is not below zero; `optional`: or None."""
+    finite = np.finfo(float).max
+    convert = _bounded(name, 0.0, finite, "a finite number, not below 0", False, optional)
+    return _field(convert, **kwargs)
 
 
 def between(name: str, lower: float, upper: float, **kwargs: Any) -> Any:
     """A field holding a real in [lower, upper]."""
     remedy = f"a number in [{lower:g}, {upper:g}]"
-    return eqx.field(converter=_bounded(name, lower, upper, remedy, False), **kwargs)
+    return _field(_bounded(name, lower, upper, remedy, False), **kwargs)
+
+
+def real_vector(name: str, **kwargs: Any) -> Any:
+    """A field holding a vector of finite reals, or a batch of them."""
+    return real(name, core=1, **kwargs)
+
+
+def time(name: str, **kwargs: Any) -> Any:
+    """A field holding a time from today, above zero (years)."""
+    return positive(name, time=True, **kwargs)
+
+
+def dates(name: str, *, today: bool = False, optional: bool = False, **kwargs: Any) -> Any:
+    """A field holding increasing times above zero (years), or a batch of such lists.
+
+    today: the first may be zero; optional: or None.
+    """
+    wanted = f"increasing times {'from 0 on' if today else 'above 0'}, in years"
+
+    def convert(value: Any):
+        if isinstance(value, Tracer) or (value is None and optional):
+            return value
+        try:
+            times = np.asarray(value, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name} must be {wanted}, got {value!r}") from error
+        start = -1.0 if today and np.all(times >= 0.0) else 0.0
+        steps = np.diff(times, axis=-1, prepend=start) if times.ndim else np.zeros(1)
+        if not times.size or not np.all(np.isfinite(times) & (steps > 0.0)):
+            raise ValueError(f"{name} must be {wanted}, got {value}")
+        return as_real(value)
+
+    return _field(convert, core=1, time=True, **kwargs)
+
+
+def correlations(name: str, **kwargs: Any) -> Any:
+    """A field holding None or a correlation matrix: symmetric, ones on its diagonal, positive definite."""
+
+    def convert(value: Any):
+        if value is None or isinstance(value, Tracer):
+            return value
+        matrix = np.asarray(value, dtype=float)
+        square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
+        if not square or not np.allclose(matrix, matrix.T) or not np.allclose(np.diag(matrix), 1.0):
+            wanted = "a symmetric matrix with ones on its diagonal"
+            raise ValueError(f"{name} must be {wanted}, got {value}")
+        if (least := np.linalg.eigvalsh(matrix)[0]) <= 0.0:
+            raise ValueError(
+                f"{name} must be positive definite, its least eigenvalue is {least:g}: mend the quotes "
+                "it comes from, or mix in a little of the identity"
+            )
+        return as_real(value)
+
+    return _field(convert, core=2, **kwargs)
+
+
+def core_dims(module: Any) -> list[int]:
+    """For each array leaf of a module, how many of its trailing axes belong to one contract."""
+    dims: list[int] = []
+    for field in dataclasses.fields(module):
+        value = getattr(module, field.name)
+        if field.metadata.get("static", False):
+            continue
+        if isinstance(value, eqx.Module):
+            dims += core_dims(value)
+        else:
+            dims += [field.metadata.get("core", 0)] * len(jax.tree.leaves(value))
+    return dims
+
+
+def word(name: str, words: Collection[str], **kwargs: Any) -> Any:
+    """A static field holding one of `words`: another word is another program."""
+
+    def convert(value: str) -> str:
+        if value not in words:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, words))}, got {value!r}")
+        return value
+
+    return eqx.field(converter=convert, static=True, **kwargs)
 
 
 def choice(name: str, codes: Mapping[str, int], **kwargs: Any) -> Any:

@@ -20,19 +20,20 @@ Real = Float[Array, "*batch"]
 class Sensitivities(eqx.Module):
     """Raw derivatives of the value (currency), the model's other parameters held.
 
-    delta, gamma: per 1.00 of spot; vega, volga: per 1.00 of the volatility level (`with_vol_shift`);
+    delta, gamma: per 1.00 of the underlying: of the spot; of each of several assets' spots, with an axis of
+    length [assets] (gamma: two) after the batch; of the parallel level of zero rates under a model of rates. vega, volga: per 1.00 of the volatility level (`with_vol_shift`);
     vanna: per 1.00 of spot and volatility; theta: per year of calendar time, curves and surfaces keeping
     their tenors; rho: per 1.00 of all zero rates in parallel. None: the method's samples cannot give it
     without bias; ask another method.
     """
 
     value: Real
-    delta: Real
-    gamma: Real | None
+    delta: Float[Array, "..."]
+    gamma: Float[Array, "..."] | None
     vega: Real
     theta: Real
     rho: Real
-    vanna: Real | None
+    vanna: Float[Array, "..."] | None
     volga: Real | None
 
 
@@ -74,9 +75,8 @@ def _greeks(product, model, method, key) -> tuple[Sensitivities, Sensitivities]:
     def of_one(product):
         first = sensitivities(product, model, method, key, vol, rate)
         volga = _volga(product, model, method, key)
-        return means_and_errors(
-            eqx.tree_at(lambda s: s.volga, first, volga, is_leaf=lambda x: x is None)
-        )
+        full = eqx.tree_at(lambda s: s.volga, first, volga, is_leaf=lambda x: x is None)
+        return means_and_errors(full, method)
 
     return over_batch(of_one, product)
 
@@ -94,27 +94,20 @@ def sensitivities(
     vol_direction, rate_direction: tangents of the model; what vega and rho are the derivatives along.
     """
     orders = method.second_order(product, model)
-    zero = jnp.zeros((), model.spot.dtype)
+    zero = jnp.zeros((), model.underlying.dtype)
 
     def with_spot(model, age):
-        """The value, and where second derivatives are right its two derivatives in the spot."""
-        if "gamma" not in orders:
-            return method.samples(product.aged(age), model, key), None, None
-        return _spot_ladder(product.aged(age), model, method, key)
+        """The value, its derivative in the spot, and the second one where it is right."""
+        return _spot_ladder(product.aged(age), model, method, key, "gamma" in orders)
 
     def along(direction):
         return jax.jvp(with_spot, (model, zero), direction)
 
     still = jax.tree.map(jnp.zeros_like, model)
-    spot_direction = eqx.tree_at(lambda m: m.spot, still, jnp.ones_like(zero))
     directions = [(vol_direction, zero), (rate_direction, zero), (still, jnp.ones_like(zero))]
-    if "gamma" not in orders:
-        directions.append((spot_direction, zero))
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *directions)
     (value, delta, gamma), (slopes, cross, _) = jax.vmap(along, out_axes=(None, 0))(stacked)
-    if gamma is None:
-        delta = slopes[3]
-    vega, rho, theta = slopes[:3]
+    vega, rho, theta = slopes
     vanna = cross[0] if "vanna" in orders else None
     return Sensitivities(value, delta, gamma, vega, theta, rho, vanna, volga=None)
 
@@ -123,28 +116,31 @@ def with_gamma(product, model, method, key) -> tuple[Array, Array | None]:
     """Samples of the value, and the mean gamma where the method gives it."""
     if "gamma" not in method.second_order(product, model):
         return method.samples(product, model, key), None
-    value, _, gamma = _spot_ladder(product, model, method, key)
-    return value, jnp.mean(gamma)
+    value, _, gamma = _spot_ladder(product, model, method, key, True)
+    return value, jnp.mean(gamma, axis=0) if method.is_random else gamma
 
 
-def _spot_ladder(product, model, method, key) -> tuple[Array, Array, Array]:
-    """Samples of (value, delta, gamma)."""
-    at = lambda spot: method.samples(product, model.shifted(spot=spot), key)  # noqa: E731
-    return _ladder(at, jnp.zeros((), model.spot.dtype))
+def _spot_ladder(product, model, method, key, twice: bool) -> tuple[Array, Array, Array | None]:
+    """Samples of (value, delta, gamma), gamma only if asked for."""
+    at = lambda spot: method.samples(product, model.shifted(underlying=spot), key)  # noqa: E731
+    zero = jnp.zeros_like(model.underlying)
+    return _ladder(at, zero) if twice else (*_slopes(at, zero), None)
 
 
 def _volga(product, model, method, key) -> Array | None:
     """The second derivative along the volatility level, where the method gives it."""
     if "volga" not in method.second_order(product, model):
         return None
-    zero = jnp.zeros((), model.spot.dtype)
+    zero = jnp.zeros((), model.underlying.dtype)
     return _ladder(lambda vol: method.samples(product, model.shifted(vol=vol), key), zero)[2]
 
 
-def means_and_errors(samples: Sensitivities) -> tuple[Sensitivities, Sensitivities]:
+def means_and_errors(
+    samples: Sensitivities, method: AbstractMethod
+) -> tuple[Sensitivities, Sensitivities]:
     """The mean of each field's samples and its standard error."""
     leaves, structure = jax.tree.flatten(samples)
-    pairs = [mean_and_error(leaf) for leaf in leaves]
+    pairs = [mean_and_error(leaf, method) for leaf in leaves]
     return tuple(jax.tree.unflatten(structure, column) for column in zip(*pairs, strict=True))
 
 
@@ -154,9 +150,15 @@ def _tangent(function: Callable[[Array], PyTree], at: Array | float = 0.0) -> Py
     return jax.jvp(function, (at,), (jnp.ones_like(at),))[1]
 
 
+def _slopes(function: Callable[[Array], PyTree], at: Array) -> tuple[PyTree, PyTree]:
+    """(f, df/dx) of a function of one real, or of a vector: then the derivative has its axis last."""
+    along = lambda direction: jax.jvp(function, (at,), (direction,))  # noqa: E731
+    if at.ndim == 0:
+        return along(jnp.ones_like(at))
+    return jax.vmap(along, out_axes=(None, -1))(jnp.eye(at.size, dtype=at.dtype))
+
+
 def _ladder(function: Callable[[Array], Array], at: Array) -> tuple[Array, Array, Array]:
-    """(f, f', f'') of a function of one real."""
-    one = jnp.ones_like(at)
-    first = lambda x: jax.jvp(function, (x,), (one,))  # noqa: E731
-    (value, slope), (_, curvature) = jax.jvp(first, (at,), (one,))
+    """(f, f', f'')."""
+    (value, slope), (_, curvature) = _slopes(lambda x: _slopes(function, x), at)
     return value, slope, curvature

@@ -50,27 +50,26 @@ def price(
 @eqx.filter_jit
 def _value(product, model, method, key) -> tuple[Array, Array]:
     def of_one(product):
-        return mean_and_error(method.samples(product, model, key))
+        return mean_and_error(method.samples(product, model, key), method)
 
     return over_batch(of_one, product)
 
 
 def over_batch(function: Callable[[AbstractProduct], PyTree], product: AbstractProduct) -> PyTree:
     """`function` of one contract, mapped over the batch that the arrays of `product` make."""
-    leaves, structure = jax.tree.flatten(product)
-    shape = jnp.broadcast_shapes(*(jnp.shape(leaf) for leaf in leaves))
-    for _ in shape:
+    for _ in product.batch_shape:
         function = jax.vmap(function)
-    return function(jax.tree.unflatten(structure, [jnp.broadcast_to(x, shape) for x in leaves]))
+    return function(product.broadcast())
 
 
-def mean_and_error(samples: Array) -> tuple[Array, Array]:
-    """The mean of independent samples and its standard error; a scalar is exact."""
-    if samples.ndim == 0:
+def mean_and_error(samples: Array, method: AbstractMethod) -> tuple[Array, Array]:
+    """The mean of independent samples (axis 0) and its standard error; a deterministic figure is exact."""
+    if not method.is_random:
         return samples, jnp.zeros_like(samples)
     count = samples.shape[0]
-    variance = jnp.sum((samples - jnp.mean(samples)) ** 2) / (count - 1)
-    return jnp.mean(samples), jnp.sqrt(variance / count)
+    mean = jnp.mean(samples, axis=0)
+    variance = jnp.sum((samples - mean[None]) ** 2, axis=0) / (count - 1)
+    return mean, jnp.sqrt(variance / count)
 
 
 def applicable(
@@ -81,6 +80,7 @@ def applicable(
     methods: Sequence[AbstractMethod] = METHODS,
 ) -> AbstractMethod:
     """The given method if it applies, or the first of `methods` that does; a TypeError otherwise."""
+    _check_assets(product, model)
     working = [candidate for candidate in methods if candidate.lacks(product, model) is None]
     if method is None:
         if not working:
@@ -97,3 +97,13 @@ def applicable(
             f"{type(method).__name__} draws random numbers: give key=jax.random.key(seed)"
         )
     return method
+
+
+def _check_assets(product: AbstractProduct, model: AbstractModel):
+    """Raise TypeError where one of the two is on several assets and the other on one."""
+    several = model.underlying.ndim == 1
+    if product.multi_asset != several:
+        name, law = type(product).__name__, type(model).__name__
+        wanted = "several assets: give the model an array of spots" if product.multi_asset else "one"
+        found = f"has {model.underlying.size} underlyings" if several else "has one"
+        raise TypeError(f"{name} is a contract on {wanted}; this {law} {found}")

@@ -168,17 +168,21 @@ def _tile_sweep(tile: Tile, model, method, key, along):
     not finite does not enter the derivative.
     """
 
+    one = jnp.ones_like(model.underlying)
+    _, spot = jax.jvp(lambda shift: model.shifted(underlying=shift), (jnp.zeros_like(one),), (one,))
+    along = {"delta": spot, **along}
+
     def of_one(product):
         def value(model, age):
             samples, gamma = with_gamma(product.aged(age), model, method, key)
-            mean, error = mean_and_error(samples)
+            mean, error = mean_and_error(samples, method)
             return mean, (error, gamma)
 
-        zero = jnp.zeros((), model.spot.dtype)
+        zero = jnp.zeros((), model.underlying.dtype)
         sweep = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)
         (mean, (error, gamma)), (bar, theta) = sweep(model, zero)
         greeks = {name: _contracted(bar, tangent) for name, tangent in along.items()}
-        figures = {"value": mean, "std_error": error, "delta": bar.spot, "theta": theta, **greeks}
+        figures = {"value": mean, "std_error": error, "theta": theta, **greeks}
         return (figures if gamma is None else {**figures, "gamma": gamma}), bar
 
     figures, bars = jax.vmap(of_one)(tile.products)

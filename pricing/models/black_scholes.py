@@ -1,4 +1,4 @@
-"""Black and Scholes: dS = (r - q) S dt + sigma S dW."""
+"""Black and Scholes: dS = (r - q) S dt + sigma S dW, one asset or several."""
 
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -8,11 +8,12 @@ from jaxtyping import Array, Float
 
 from jaxtape import AbstractSchedule
 
-from ..fields import Number, positive, real
+from ..fields import Number, correlations, positive, real
 from .model import (
-    AbstractModel,
+    AbstractEquityModel,
     BlackVol,
     ConditionallyGaussian,
+    GaussianState,
     Scalar,
     Walk,
     flat_or_curve,
@@ -28,38 +29,67 @@ class ImpliedVols(Protocol):
     def shifted(self, vol: Scalar) -> "ImpliedVols": ...
 
 
-class BlackScholes(BlackVol, ConditionallyGaussian):
-    """Lognormal spot; a surface in place of a constant volatility is read at each contract's expiry and strike.
+@runtime_checkable
+class VolTerms(Protocol):
+    """A term structure: the variance of the log-spot from today to each time."""
 
-    spot: currency; rate: per year, continuous, a number or a curve; vol: per square root of a year, a
-    number or a surface; dividend_yield: per year, continuous.
+    def total_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]: ...
+
+    def shifted(self, vol: Scalar) -> "VolTerms": ...
+
+
+class BlackScholes(BlackVol, ConditionallyGaussian, GaussianState):
+    """Lognormal spots; a surface in place of a constant volatility is read at each contract's expiry and strike.
+
+    spot: currency, a number or one for each asset; rate: per year, continuous, a number or a curve; vol: per
+    square root of a year, a number (or one for each asset), a term structure (`VolCurve`) or a surface;
+    dividend_yield: per year, continuous; correlation: of several assets, [assets, assets].
 
     Black and Scholes (1973), eq. 13; Merton (1973) for the dividend yield.
     """
 
-    spot: Float[Array, ""] = positive("spot")
+    spot: Float[Array, "*assets"] = positive("spot")
     rate: Any = flat_or_curve("rate")
-    vol: Any = flat_or_curve("vol", ImpliedVols)
-    dividend_yield: Float[Array, ""] = real("dividend_yield", default=0.0)
+    vol: Any = flat_or_curve("vol", (ImpliedVols, VolTerms))
+    dividend_yield: Float[Array, "*assets"] = real("dividend_yield", default=0.0)
+    correlation: Float[Array, "assets assets"] | None = correlations("correlation", default=None)
 
     variance_is_random: ClassVar[bool] = False
 
     def black_vol(self, t: Scalar, strike: Scalar) -> Scalar:
+        if isinstance(self.vol, VolTerms):
+            return jnp.sqrt(self.vol.total_variance(t) / t)
         return self.vol.vol(t, strike) if isinstance(self.vol, ImpliedVols) else self.vol
+
+    def read_at(self, expiry: Scalar, strike: Scalar) -> "BlackScholes":
+        if not isinstance(self.vol, ImpliedVols):
+            return self
+        return eqx.tree_at(lambda model: model.vol, self, self.vol.vol(expiry, strike))
+
+    def state_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Variance of the log-spot at t; for several assets their axis comes last."""
+        if isinstance(self.vol, ImpliedVols):
+            raise TypeError("a surface has no one variance: read it first, model.read_at(expiry, strike)")
+        if isinstance(self.vol, VolTerms):
+            return self.vol.total_variance(t)
+        return self.vol**2 * (t if self.vol.ndim == 0 else t[..., None])
+
+    def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The discount factor: rates do not depend on the state."""
+        return jnp.broadcast_to(self.discount(t), x.shape)
 
     def walk(
         self,
-        noise: Float[Array, "steps paths"],
-        dt: Scalar,
-        strike: Scalar,
+        noise: Float[Array, "steps *assets paths"],
+        times: Float[Array, " steps"],
         schedule: AbstractSchedule,
     ) -> Walk:
-        """Steps of equal variance; a surface is read at the last date and the strike."""
         del schedule
-        variance = self.black_vol(dt * noise.shape[0], strike) ** 2 * dt
-        variances = jnp.full(noise.shape, variance)
+        total = self.state_variance(times)
+        variance = jnp.diff(total, axis=0, prepend=jnp.zeros_like(total[:1]))
+        variances = jnp.broadcast_to(variance[..., None], noise.shape)
         return Walk(-0.5 * variances, variances, variances)
 
-    def with_vol_shift(self, vol: Number) -> "AbstractModel":
-        moved = self.vol.shifted(vol) if isinstance(self.vol, ImpliedVols) else self.vol + vol
+    def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
+        moved = self.vol + vol if isinstance(self.vol, Array) else self.vol.shifted(vol)
         return eqx.tree_at(lambda model: model.vol, self, moved)

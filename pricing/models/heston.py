@@ -10,10 +10,10 @@ import jaxtape
 from jaxtape import AbstractSchedule
 
 from .. import complex_functions
-from ..fields import Number, between, non_negative, positive, real
+from ..fields import Number, between, correlations, non_negative, positive, real
 from ..once import differentiable_once
 from .model import (
-    AbstractModel,
+    AbstractEquityModel,
     CharacteristicFunction,
     ConditionallyGaussian,
     Scalar,
@@ -35,17 +35,23 @@ class Heston(CharacteristicFunction, ConditionallyGaussian):
     long_run_variance (theta): per year; mean_reversion (kappa): per year; vol_of_vol (xi): per year;
     correlation (rho): in [-1, 1]; dividend_yield: per year, continuous. The Feller condition is not asked for.
 
+    Several assets: arrays in place of numbers, and `asset_correlation` R. With B the drivers of the variances,
+    of correlation R, W_i = rho_i B_i + sqrt(1 - rho_i^2) Z_i, Z also of correlation R and independent of B.
+
     Heston (1993), eq. 1 and 4.
     """
 
-    spot: Float[Array, ""] = positive("spot")
+    spot: Float[Array, "*assets"] = positive("spot")
     rate: Any = flat_or_curve("rate")
-    initial_variance: Float[Array, ""] = non_negative("initial_variance")
-    mean_reversion: Float[Array, ""] = positive("mean_reversion")
-    long_run_variance: Float[Array, ""] = non_negative("long_run_variance")
-    vol_of_vol: Float[Array, ""] = positive("vol_of_vol")
-    correlation: Float[Array, ""] = between("correlation", -1.0, 1.0)
-    dividend_yield: Float[Array, ""] = real("dividend_yield", default=0.0)
+    initial_variance: Float[Array, "*assets"] = non_negative("initial_variance")
+    mean_reversion: Float[Array, "*assets"] = positive("mean_reversion")
+    long_run_variance: Float[Array, "*assets"] = non_negative("long_run_variance")
+    vol_of_vol: Float[Array, "*assets"] = positive("vol_of_vol")
+    correlation: Float[Array, "*assets"] = between("correlation", -1.0, 1.0)
+    dividend_yield: Float[Array, "*assets"] = real("dividend_yield", default=0.0)
+    asset_correlation: Float[Array, "assets assets"] | None = correlations(
+        "asset_correlation", default=None
+    )
 
     variance_is_random: ClassVar[bool] = True
 
@@ -92,35 +98,40 @@ class Heston(CharacteristicFunction, ConditionallyGaussian):
 
     def walk(
         self,
-        noise: Float[Array, "steps paths"],
-        dt: Scalar,
-        strike: Scalar,
+        noise: Float[Array, "steps *assets paths"],
+        times: Float[Array, " steps"],
         schedule: AbstractSchedule,
     ) -> Walk:
         """Andersen's QE-M: no square root at zero variance is ever differentiated.
 
         Paths are continuous in the parameters but for the scheme's switch, with a kink where the variance
-        reaches zero: they may be differentiated once.
+        reaches zero: they may be differentiated once. Variances of several assets are driven by normals
+        with the assets' correlation.
         """
-        del strike
         parameters = (
+            self.initial_variance,
             self.mean_reversion,
             self.long_run_variance,
             self.vol_of_vol,
             self.correlation,
-            dt,
         )
 
-        def variance_walk(start, parameters, noise):
-            scheme = QuadraticExponential.of(*parameters)
-            paths = jnp.full(noise.shape[1:], start)
-            step = lambda v, z: scheme.step(v, z)  # noqa: E731
-            return jaxtape.scan(step, paths, noise, schedule=schedule)[1]
+        def variance_walk(parameters, times, noise):
+            start, *constants = (_beside_paths(x) for x in parameters)
 
-        walk = differentiable_once(variance_walk, _WHY_ONCE)
-        return Walk(*walk(self.initial_variance, parameters, noise))
+            def step(v, of_step):
+                z, dt = of_step
+                return QuadraticExponential.of(*constants, dt).step(v, z)
 
-    def with_vol_shift(self, vol: Number) -> "AbstractModel":
+            paths = jnp.broadcast_to(start, noise.shape[1:])
+            dts = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
+            return jaxtape.scan(step, paths, (noise, dts), schedule=schedule)[1]
+
+        if self.asset_correlation is not None:
+            noise = jnp.einsum("ij,sjp->sip", jnp.linalg.cholesky(self.asset_correlation), noise)
+        return Walk(*differentiable_once(variance_walk, _WHY_ONCE)(parameters, times, noise))
+
+    def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
         """sqrt(v0) and sqrt(theta) both up by `vol`: the parallel shift of the volatility level."""
         levels = (self.initial_variance, self.long_run_variance)
         return eqx.tree_at(
@@ -128,3 +139,8 @@ class Heston(CharacteristicFunction, ConditionallyGaussian):
             self,
             tuple((jnp.sqrt(level) + vol) ** 2 for level in levels),
         )
+
+
+def _beside_paths(parameter: Array) -> Array:
+    """One number for each asset, with an axis for the paths; a single number as it is."""
+    return parameter[..., None] if parameter.ndim else parameter

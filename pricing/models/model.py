@@ -1,4 +1,4 @@
-"""What every model of one asset is, and the abilities that a method may ask of it."""
+"""What every model is, and the abilities that a method may ask of it."""
 
 import abc
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -23,8 +23,8 @@ class Discounts(Protocol):
     def shifted(self, rate: Scalar) -> "Discounts": ...
 
 
-def flat_or_curve(name: str, ability: type = Discounts) -> Any:
-    """A field holding a constant or an object with the given ability (a curve, a surface)."""
+def flat_or_curve(name: str, ability: type | tuple[type, ...] = Discounts) -> Any:
+    """A field holding a constant or an object with one of the given abilities (a curve, a surface)."""
     constant = real(name).metadata["converter"]
 
     def convert(value: Number):
@@ -34,36 +34,65 @@ def flat_or_curve(name: str, ability: type = Discounts) -> Any:
 
 
 class AbstractModel(eqx.Module):
-    """One asset with spot `spot`, interest rate `rate` and dividend yield, both continuously compounded."""
+    """A law of the market under which it can be discounted, and moved.
 
-    spot: eqx.AbstractVar[Scalar]
-    rate: eqx.AbstractVar[Any]
-    dividend_yield: eqx.AbstractVar[Scalar]
+    Its *underlying* is what Delta and Gamma are derivatives to: the spot of a model of one asset, the spots of
+    a model of several, the parallel level of the zero rates of a model of interest rates.
+    """
 
+    underlying: eqx.AbstractVar[Float[Array, "..."]]
+
+    @abc.abstractmethod
     def discount(self, t: Scalar) -> Scalar:
         """Today's value of 1 paid at t years."""
+
+    @abc.abstractmethod
+    def shifted(
+        self, *, underlying: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
+    ) -> "AbstractModel":
+        """The model after a shift of the underlying, of its volatility level, and of all rates in parallel."""
+
+    def read_at(self, expiry: Scalar, strike: Scalar) -> "AbstractModel":
+        """The model as a contract of this expiry and strike sees it: a surface of vols is read there."""
+        del expiry, strike
+        return self
+
+
+class AbstractEquityModel(AbstractModel):
+    """Assets with spots `spot`, interest rate `rate` and dividend yields, both continuously compounded."""
+
+    spot: eqx.AbstractVar[Float[Array, "..."]]
+    rate: eqx.AbstractVar[Any]
+    dividend_yield: eqx.AbstractVar[Float[Array, "..."]]
+
+    @property
+    def underlying(self) -> Float[Array, "..."]:
+        return self.spot
+
+    def discount(self, t: Scalar) -> Scalar:
         return (
             self.rate.discount(t) if isinstance(self.rate, Discounts) else jnp.exp(-self.rate * t)
         )
 
-    def forward(self, t: Scalar) -> Scalar:
-        """Forward price of the asset for t years."""
+    def forward(self, t: Scalar) -> Float[Array, "..."]:
+        """Forward price of each asset for t years."""
         return self.spot * jnp.exp(-self.dividend_yield * t) / self.discount(t)
 
     def shifted(
-        self, *, spot: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
-    ) -> "AbstractModel":
-        """The model after a parallel shift of the spot, of its volatility level, and of all rates."""
+        self, *, underlying: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
+    ) -> "AbstractEquityModel":
         moved = self.rate.shifted(rate) if isinstance(self.rate, Discounts) else self.rate + rate
-        there = eqx.tree_at(lambda model: (model.spot, model.rate), self, (self.spot + spot, moved))
+        there = eqx.tree_at(
+            lambda model: (model.spot, model.rate), self, (self.spot + underlying, moved)
+        )
         return there.with_vol_shift(vol)
 
     @abc.abstractmethod
-    def with_vol_shift(self, vol: Number) -> "AbstractModel":
+    def with_vol_shift(self, vol: Number) -> "AbstractEquityModel":
         """The model with its volatility level up by `vol` (per 1.00)."""
 
 
-class BlackVol(AbstractModel):
+class BlackVol(AbstractEquityModel):
     """Ability: terminal spots are lognormal with one volatility for each expiry and strike."""
 
     @abc.abstractmethod
@@ -71,7 +100,22 @@ class BlackVol(AbstractModel):
         """The implied volatility, annualised, for expiry t (years) and strike."""
 
 
-class CharacteristicFunction(AbstractModel):
+class GaussianState(AbstractModel):
+    """Ability: one Gaussian martingale x, x_0 = 0, explains the market: x_t ~ N(0, state_variance(t)).
+
+    Increments of x are independent; values divided by the numeraire are martingales.
+    """
+
+    @abc.abstractmethod
+    def state_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Var x_t, increasing in t (years)."""
+
+    @abc.abstractmethod
+    def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """1 / numeraire at t in state x: E[deflator(t, x_t)] = discount(t)."""
+
+
+class CharacteristicFunction(AbstractEquityModel):
     """Ability: the characteristic function of X = log(S_t / forward(t)) is known."""
 
     @abc.abstractmethod
@@ -90,19 +134,19 @@ class CharacteristicFunction(AbstractModel):
 
 
 class Walk(NamedTuple):
-    """Steps of log(S / forward), each array [steps, paths].
+    """Steps of log(S / forward), each array [steps, paths], or [steps, assets, paths] for several assets.
 
     mean, variance: of a step, Gaussian given the variance path; bridge_variance: the step's integrated
     variance. Between two dates the variance moves as well, so the path between two known positions is a
     bridge with all of it, also where part of `variance` is explained by the variance path.
     """
 
-    mean: Float[Array, "steps paths"]
-    variance: Float[Array, "steps paths"]
-    bridge_variance: Float[Array, "steps paths"]
+    mean: Float[Array, "steps *assets paths"]
+    variance: Float[Array, "steps *assets paths"]
+    bridge_variance: Float[Array, "steps *assets paths"]
 
 
-class ConditionallyGaussian(AbstractModel):
+class ConditionallyGaussian(AbstractEquityModel):
     """Ability: given its variance path, log(S_t / forward(t)) is a Gaussian walk with known steps."""
 
     variance_is_random: eqx.AbstractClassVar[bool]
@@ -110,13 +154,11 @@ class ConditionallyGaussian(AbstractModel):
     @abc.abstractmethod
     def walk(
         self,
-        noise: Float[Array, "steps paths"],
-        dt: Scalar,
-        strike: Scalar,
+        noise: Float[Array, "steps *assets paths"],
+        times: Float[Array, " steps"],
         schedule: AbstractSchedule,
     ) -> Walk:
-        """The steps of length dt, given standard normals for the variance path.
+        """The steps that end at `times` (years, increasing), given standard normals for the variance path.
 
-        strike: where a model with a vol for each strike reads it; schedule: what the reverse sweep over the
-        steps keeps (`jaxtape.scan`).
+        schedule: what the reverse sweep over the steps keeps (`jaxtape.scan`).
         """

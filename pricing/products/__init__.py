@@ -1,5 +1,13 @@
+from .asian import Asian as Asian
+from .autocallable import Autocallable as Autocallable
 from .barrier import Barrier as Barrier
+from .barrier import DoubleKnockOut as DoubleKnockOut
+from .basket import Basket as Basket
 from .digital import Digital as Digital
 from .european import European as European
 from .product import AbstractProduct as AbstractProduct
+from .product import Average as Average
+from .product import Claim as Claim
+from .product import Monitored as Monitored
+from .product import Payoff as Payoff
 from .product import TerminalClaim as TerminalClaim

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 
-from ..fields import choice, positive, real
+from ..fields import choice, positive, real, time
 from .product import CALL_OR_PUT, TerminalClaim, side_of
 
 CASH_OR_ASSET = {"cash": 0, "asset": 1}
@@ -16,7 +16,7 @@ class Digital(TerminalClaim):
     """
 
     strike: Float[Array, "..."] = positive("strike")
-    expiry: Float[Array, "..."] = positive("expiry")
+    expiry: Float[Array, "..."] = time("expiry")
     option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="call")
     payout: Int8[Array, "..."] = choice("payout", CASH_OR_ASSET, default="cash")
     amount: Float[Array, "..."] = real("amount", default=1.0)

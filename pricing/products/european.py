@@ -2,7 +2,7 @@
 
 from jaxtyping import Array, Float, Int8
 
-from ..fields import choice, positive
+from ..fields import choice, positive, time
 from .product import CALL_OR_PUT, TerminalClaim, side_of
 
 
@@ -13,7 +13,7 @@ class European(TerminalClaim):
     """
 
     strike: Float[Array, "..."] = positive("strike")
-    expiry: Float[Array, "..."] = positive("expiry")
+    expiry: Float[Array, "..."] = time("expiry")
     option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="call")
 
     @property

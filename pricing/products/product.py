@@ -1,33 +1,68 @@
 """What every product is, and the abilities that a method may ask of it."""
 
 import abc
+import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import between, positive, real
+from ..fields import above_zero, between, core_dims, dates, non_negative, positive, real, time
 
 CALL_OR_PUT = {"call": 1, "put": -1}
 
+Real = Float[Array, "..."]
+
 
 class AbstractProduct(eqx.Module):
-    """A contract on one underlying. Numbers are array leaves; times are year fractions.
+    """A contract. Numbers are array leaves; times are year fractions.
 
     Arrays in place of numbers make a batch of contracts; methods are written for one contract, and the
     verbs map them over the batch.
     """
 
-    expiry: eqx.AbstractVar[Float[Array, "..."]]
+    multi_asset: ClassVar[bool] = False
 
-    def aged(self, years: Float[Array, "..."]) -> "AbstractProduct":
-        """The same contract when `years` have passed."""
-        return eqx.tree_at(lambda product: product.expiry, self, self.expiry - years)
+    def aged(self, years: Float[Array, ""]) -> "AbstractProduct":
+        """The same contract when `years` have passed: every field declared as a time is that much nearer."""
+        times = _times(self)
+        return eqx.tree_at(_times, self, [when - years for when in times]) if times else self
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """() for one contract."""
+        leaves, cores = jax.tree.leaves(self), core_dims(self)
+        shapes = (x.shape[: x.ndim - core] for x, core in zip(leaves, cores, strict=True))
+        return jnp.broadcast_shapes(*shapes)
+
+    def broadcast(self) -> "AbstractProduct":
+        """The same batch with every leaf in the shape of the batch."""
+        leaves, structure = jax.tree.flatten(self)
+        shape = self.batch_shape
+        full = [
+            jnp.broadcast_to(x, shape + x.shape[x.ndim - core :])
+            for x, core in zip(leaves, core_dims(self), strict=True)
+        ]
+        return jax.tree.unflatten(structure, full)
 
     @property
     def canonical(self) -> "AbstractProduct":
         """The same contract in the most general form of its kind, so that one program serves them all."""
         return self
+
+
+def _times(product: eqx.Module) -> list[Array]:
+    """The fields of a product, and of products within it, that are times."""
+    times = []
+    for field in dataclasses.fields(product):
+        value = getattr(product, field.name)
+        if isinstance(value, eqx.Module):
+            times += _times(value)
+        elif field.metadata.get("time", False) and value is not None:
+            times.append(value)
+    return times
 
 
 class TerminalClaim(AbstractProduct):
@@ -36,13 +71,13 @@ class TerminalClaim(AbstractProduct):
     payoff = (asset_units * S_T + cash_units) * 1{side * (S_T - strike) > 0}, side = +1 (call), -1 (put).
     """
 
-    strike: eqx.AbstractVar[Float[Array, "..."]]
-
-    side: eqx.AbstractVar[Float[Array, "..."]]
+    strike: eqx.AbstractVar[Real]
+    expiry: eqx.AbstractVar[Real]
+    side: eqx.AbstractVar[Real]
 
     @property
     @abc.abstractmethod
-    def units(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    def units(self) -> tuple[Real, Real]:
         """(asset_units, cash_units) paid on the paying side."""
 
     @property
@@ -56,15 +91,69 @@ class Claim(TerminalClaim):
     side: +1 if it pays above the strike, -1 below; other units as in `TerminalClaim`.
     """
 
-    strike: Float[Array, "..."] = positive("strike")
-    expiry: Float[Array, "..."] = positive("expiry")
-    side: Float[Array, "..."] = between("side", -1.0, 1.0)
-    asset_units: Float[Array, "..."] = real("asset_units")
-    cash_units: Float[Array, "..."] = real("cash_units")
+    strike: Real = positive("strike")
+    expiry: Real = time("expiry")
+    side: Real = between("side", -1.0, 1.0)
+    asset_units: Real = real("asset_units")
+    cash_units: Real = real("cash_units")
 
     @property
-    def units(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    def units(self) -> tuple[Real, Real]:
         return self.asset_units, self.cash_units
+
+
+class Average(AbstractProduct):
+    """Ability: pays max(side * (average - strike), 0) at expiry, the average being one of
+
+    "arithmetic" (sum of weights * spots), "geometric" (product of spots ** weights), "max" or "min", over the
+    fixing dates of one asset, or over several assets at expiry.
+    """
+
+    strike: eqx.AbstractVar[Real]
+    side: eqx.AbstractVar[Real]
+    average: eqx.AbstractVar[str]
+
+    @property
+    @abc.abstractmethod
+    def fixings(self) -> Float[Array, "*batch dates"]:
+        """The dates the spots are read at, the last one being the expiry."""
+
+    @abc.abstractmethod
+    def weights_of(self, num_spots: int) -> Float[Array, "*batch spots"]:
+        """The weight of each spot: of each date, or of each asset."""
+
+
+class Payoff(eqx.Module):
+    """A sum of terminal claims, arrays [claims] (or a batch of them); what they mean: see `TerminalClaim`."""
+
+    strike: Float[Array, "*batch claims"] = positive("strike", core=1)
+    side: Float[Array, "*batch claims"] = between("side", -1.0, 1.0, core=1)
+    asset_units: Float[Array, "*batch claims"] = real("asset_units", core=1)
+    cash_units: Float[Array, "*batch claims"] = real("cash_units", core=1)
+
+    @classmethod
+    def sum(cls, *claims: tuple[Real, Real, Real, Real]) -> "Payoff":
+        """Of (strike, side, asset_units, cash_units), each a number or a batch."""
+        columns = zip(*(jnp.broadcast_arrays(*claim) for claim in claims), strict=True)
+        return cls(*(jnp.stack(jnp.broadcast_arrays(*column), axis=-1) for column in columns))
+
+
+class Monitored(AbstractProduct):
+    """Ends, for a fixed payment, on the first of its dates at which the spot is outside (lower, upper).
+
+    Every barrier contract with dates has this form (`canonical`). dates: years, the last is the expiry; lower,
+    upper: 0 and infinity where there is no barrier; paid_below, paid_above: currency, on leaving, at that date.
+    A contract that is still alive after the last date's look pays `alive` then; `always` is paid at the last
+    date in any case. Both are payoffs of the spot at the last date.
+    """
+
+    dates: Float[Array, "*batch dates"] = dates("dates")
+    lower: Float[Array, "*batch dates"] = non_negative("lower", core=1)
+    upper: Float[Array, "*batch dates"] = above_zero("upper", core=1)
+    paid_below: Float[Array, "*batch dates"] = real("paid_below", core=1)
+    paid_above: Float[Array, "*batch dates"] = real("paid_above", core=1)
+    alive: Payoff
+    always: Payoff
 
 
 def side_of(option: Array, like: Array) -> Array:

@@ -74,14 +74,14 @@ def shifted_value(products, model):
 def test_delta(batch):
     products, model, found = batch
     value = shifted_value(products, model)
-    quotient = first_difference(lambda step: value(spot=step), SPOT_STEP)
+    quotient = first_difference(lambda step: value(underlying=step), SPOT_STEP)
     agree(found.delta, quotient, floor=10.0 * EPS * SPOT / SPOT_STEP)
 
 
 def test_gamma(batch):
     products, model, found = batch
     value = shifted_value(products, model)
-    quotient = second_difference(lambda step: value(spot=step), SPOT_STEP)
+    quotient = second_difference(lambda step: value(underlying=step), SPOT_STEP)
     agree(found.gamma, quotient, floor=200.0 * EPS * SPOT / SPOT_STEP**2)
 
 
@@ -90,7 +90,7 @@ def test_gamma_and_vanna_are_differences_of_delta(batch):
     products, model, found = batch
     delta = lambda **shifts: np.asarray(greeks(products, model.shifted(**shifts)).delta)  # noqa: E731
     half = 0.5 * SPOT_STEP
-    gamma = first_difference(lambda step: delta(spot=step), half)
+    gamma = first_difference(lambda step: delta(underlying=step), half)
     vanna = first_difference(lambda step: delta(vol=step), VOL_STEP)
     agree(found.gamma, gamma, floor=10.0 * EPS / half, resolved=0.98)
     agree(found.vanna, vanna, floor=10.0 * EPS / VOL_STEP, resolved=0.98)
