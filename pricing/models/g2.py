@@ -1,0 +1,52 @@
+"""G2++: the short rate as the sum of two correlated Gaussian factors, fitted to today's curve."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import Number, between, non_negative, positive, real
+from .model import flat_or_curve
+from .rates import AbstractRateModel, mean_exponential
+
+
+class G2(AbstractRateModel):
+    """r = u + v + phi(t), du = -a u dt + sigma dW, dv = -b v dt + eta dB, d<W, B> = rho dt.
+
+    As a linear Gauss-Markov model of two states x ~ N(0, Z(t)), with h = (H_a, H_b)(T) and H as in `HullWhite`:
+    P(t, T) / N(t, x) = P(0, T) exp(-h . x - h . Z(t) h / 2),
+    Z_ij(t) = rho_ij sigma_i sigma_j (e^{(a_i + a_j) t} - 1) / (a_i + a_j).
+
+    curve: zero rates (`ZeroCurve`) or one flat rate, continuous, per year; mean_reversion a and
+    second_mean_reversion b: per year, of any sign; vol sigma and second_vol eta: per square root of a year;
+    correlation rho: in [-1, 1]. A shift of the volatility level by c moves sigma by c, and eta in proportion.
+
+    Brigo and Mercurio (2006), sec. 4.2.
+    """
+
+    curve: Any = flat_or_curve("curve")
+    mean_reversion: Float[Array, ""] = real("mean_reversion")
+    vol: Float[Array, ""] = positive("vol")
+    second_mean_reversion: Float[Array, ""] = real("second_mean_reversion")
+    second_vol: Float[Array, ""] = non_negative("second_vol")
+    correlation: Float[Array, ""] = between("correlation", -1.0, 1.0)
+
+    def state_covariance(self, t: Float[Array, ""]) -> Float[Array, "2 2"]:
+        """Z(t)."""
+        a = jnp.stack([self.mean_reversion, self.second_mean_reversion])
+        vols = jnp.stack([self.vol, self.second_vol])
+        one = jnp.ones_like(self.correlation)
+        rho = jnp.stack([jnp.stack([one, self.correlation]), jnp.stack([self.correlation, one])])
+        growth = t * mean_exponential((a[:, None] + a[None, :]) * t)
+        return rho * vols[:, None] * vols[None, :] * growth
+
+    def slopes(self, maturities: Float[Array, " bonds"]) -> Float[Array, "bonds 2"]:
+        """h of each bond: minus the derivatives of log P(t, T) / N in x (years)."""
+        a = jnp.stack([self.mean_reversion, self.second_mean_reversion])
+        times = maturities[:, None]
+        return times * mean_exponential(-a[None, :] * times)
+
+    def with_vol_shift(self, vol: Number) -> "G2":
+        moved = self.vol + vol, self.second_vol * (1.0 + vol / self.vol)
+        return eqx.tree_at(lambda model: (model.vol, model.second_vol), self, moved)

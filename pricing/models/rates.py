@@ -1,0 +1,67 @@
+"""What every model of interest rates is, and the ability to give bonds in terms of one Gaussian state."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import Number
+from .model import AbstractModel, Discounts, GaussianState, Scalar
+
+
+class AbstractRateModel(AbstractModel):
+    """Rates that start from today's `curve`: an object that discounts, or a flat, continuously compounded rate.
+
+    The underlying is the parallel level of the zero rates, 0 where the curve is as given.
+    """
+
+    curve: eqx.AbstractVar[Any]
+    vol: eqx.AbstractVar[Scalar]
+
+    @property
+    def underlying(self) -> Scalar:
+        return jnp.zeros_like(self.vol)
+
+    def discount(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
+        curve = self.curve
+        return curve.discount(t) if isinstance(curve, Discounts) else jnp.exp(-curve * t)
+
+    def shifted(
+        self, *, underlying: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
+    ) -> "AbstractRateModel":
+        by = underlying + rate
+        curve = self.curve.shifted(by) if isinstance(self.curve, Discounts) else self.curve + by
+        there = eqx.tree_at(lambda model: model.curve, self, curve)
+        return there.with_vol_shift(vol)
+
+    @abc.abstractmethod
+    def with_vol_shift(self, vol: Number) -> "AbstractRateModel":
+        """The model with its volatility level up by `vol` (per 1.00)."""
+
+
+class BondState(AbstractRateModel, GaussianState):
+    """Ability: every bond is a known function of the one Gaussian state."""
+
+    @abc.abstractmethod
+    def deflated_bond(
+        self, t: Float[Array, "..."], maturity: Float[Array, "..."], x: Float[Array, "..."]
+    ) -> Float[Array, "..."]:
+        """P(t, maturity) / numeraire at t in state x."""
+
+    def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        return self.deflated_bond(t, t, x)
+
+
+_TERMS = 20  # what is left out at |y| = 1 is 1 / 21! = 2e-20
+
+
+def mean_exponential(y: Float[Array, "..."]) -> Float[Array, "..."]:
+    """(exp(y) - 1) / y, the mean of exp(s y) over s in [0, 1]; it and its derivatives are smooth at 0."""
+    small = jnp.abs(y) < 1.0
+    inside, outside = jnp.where(small, y, 0.0), jnp.where(small, 1.0, y)
+    series = jnp.ones_like(y)
+    for k in range(_TERMS, 1, -1):  # 1 + y/2 (1 + y/3 (1 + ...))
+        series = 1.0 + series * inside / k
+    return jnp.where(small, series, jnp.expm1(outside) / outside)
