@@ -12,6 +12,10 @@ from .models import BlackScholes as BlackScholes
 from .models import Heston as Heston
 from .price import Valuation as Valuation
 from .price import price as price
+from .products import Asian as Asian
+from .products import Autocallable as Autocallable
+from .products import Basket as Basket
+from .products import DoubleKnockOut as DoubleKnockOut
 from .products import Barrier as Barrier
 from .products import Digital as Digital
 from .products import European as European

@@ -40,15 +40,16 @@ def _bounded(name: str, lower: float, upper: float, remedy: str, strict: bool, o
         except (TypeError, ValueError) as error:
             raise TypeError(f"{name} must be {remedy}, got {value!r}") from error
         above = real > lower if strict else real >= lower
-        below = real < upper if strict else real <= upper
-        if not np.all(above & below):
+        if not np.all(above & (real <= upper)):
             raise ValueError(f"{name} must be {remedy}, got {value}")
         return as_real(value)
 
     return convert
 
 
-def _field(convert: Callable[[Any], Any], *, core: int = 0, time: bool = False, **kwargs: Any) -> Any:
+def _field(
+    convert: Callable[[Any], Any], *, core: int = 0, time: bool = False, **kwargs: Any
+) -> Any:
     """core: how many trailing axes belong to one contract; time: whether it is a time from today."""
     return eqx.field(converter=convert, metadata={"core": core, "time": time}, **kwargs)
 

@@ -159,6 +159,8 @@ def _slopes(function: Callable[[Array], PyTree], at: Array) -> tuple[PyTree, PyT
 
 
 def _ladder(function: Callable[[Array], Array], at: Array) -> tuple[Array, Array, Array]:
-    """(f, f', f'')."""
+    """(f, f', f''), the last one symmetric if `at` is a vector."""
     (value, slope), (_, curvature) = _slopes(lambda x: _slopes(function, x), at)
+    if at.ndim:
+        curvature = 0.5 * (curvature + jnp.swapaxes(curvature, -1, -2))
     return value, slope, curvature

@@ -104,6 +104,8 @@ def _check_assets(product: AbstractProduct, model: AbstractModel):
     several = model.underlying.ndim == 1
     if product.multi_asset != several:
         name, law = type(product).__name__, type(model).__name__
-        wanted = "several assets: give the model an array of spots" if product.multi_asset else "one"
+        wanted = (
+            "several assets: give the model an array of spots" if product.multi_asset else "one"
+        )
         found = f"has {model.underlying.size} underlyings" if several else "has one"
         raise TypeError(f"{name} is a contract on {wanted}; this {law} {found}")

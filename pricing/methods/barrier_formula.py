@@ -10,7 +10,7 @@ from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
 from ..products import Barrier
-from .black import black
+from ..black import black
 
 Scalar = Float[Array, ""]
 

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..models import AbstractModel, BlackVol
 from ..products import AbstractProduct, Barrier, TerminalClaim
 from .barrier_formula import barrier_value
-from .black import exercise_probabilities
+from ..black import exercise_probabilities
 from .method import AbstractMethod, missing
 
 

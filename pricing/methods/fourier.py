@@ -11,7 +11,7 @@ from jaxtyping import Array, Complex, Float, PRNGKeyArray
 from ..complex_functions import exp
 from ..models import AbstractModel, CharacteristicFunction
 from ..products import AbstractProduct, TerminalClaim
-from .black import black, exercise_probabilities
+from ..black import black, exercise_probabilities
 from .method import AbstractMethod, missing
 
 Scalar = Float[Array, ""]

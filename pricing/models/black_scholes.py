@@ -16,6 +16,7 @@ from .model import (
     GaussianState,
     Scalar,
     Walk,
+    correlation_of,
     flat_or_curve,
 )
 
@@ -69,14 +70,21 @@ class BlackScholes(BlackVol, ConditionallyGaussian, GaussianState):
     def state_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
         """Variance of the log-spot at t; for several assets their axis comes last."""
         if isinstance(self.vol, ImpliedVols):
-            raise TypeError("a surface has no one variance: read it first, model.read_at(expiry, strike)")
+            raise TypeError(
+                "a surface has no one variance: read it first, model.read_at(expiry, strike)"
+            )
         if isinstance(self.vol, VolTerms):
             return self.vol.total_variance(t)
-        return self.vol**2 * (t if self.vol.ndim == 0 else t[..., None])
+        vol = jnp.broadcast_to(self.vol, self.spot.shape)
+        return vol**2 * (t if vol.ndim == 0 else t[..., None])
 
     def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
         """The discount factor: rates do not depend on the state."""
         return jnp.broadcast_to(self.discount(t), x.shape)
+
+    @property
+    def residual_correlation(self) -> Float[Array, "assets assets"]:
+        return correlation_of(self.correlation, self.spot)
 
     def walk(
         self,

@@ -18,6 +18,7 @@ from .model import (
     ConditionallyGaussian,
     Scalar,
     Walk,
+    correlation_of,
     flat_or_curve,
 )
 from .quadratic_exponential import QuadraticExponential
@@ -95,6 +96,10 @@ class Heston(CharacteristicFunction, ConditionallyGaussian):
         scale = self.initial_variance + self.mean_reversion * self.long_run_variance * t
         over = scale / self.vol_of_vol
         return jnp.sqrt(1.0 - self.correlation**2) * over, -self.correlation * over
+
+    @property
+    def residual_correlation(self) -> Float[Array, "assets assets"]:
+        return correlation_of(self.asset_correlation, self.spot)
 
     def walk(
         self,

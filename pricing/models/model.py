@@ -151,6 +151,11 @@ class ConditionallyGaussian(AbstractEquityModel):
 
     variance_is_random: eqx.AbstractClassVar[bool]
 
+    @property
+    @abc.abstractmethod
+    def residual_correlation(self) -> Float[Array, "assets assets"]:
+        """Between the Gaussian steps of several assets, given their variance paths."""
+
     @abc.abstractmethod
     def walk(
         self,
@@ -162,3 +167,10 @@ class ConditionallyGaussian(AbstractEquityModel):
 
         schedule: what the reverse sweep over the steps keeps (`jaxtape.scan`).
         """
+
+
+def correlation_of(
+    correlation: Float[Array, "assets assets"] | None, spot: Float[Array, " assets"]
+) -> Float[Array, "assets assets"]:
+    """A correlation matrix for the assets: the given one, or that of independent ones."""
+    return jnp.eye(spot.size, dtype=spot.dtype) if correlation is None else correlation

@@ -125,7 +125,11 @@ class DoubleKnockOut(AbstractProduct):
 
 
 def monitored(
-    when: Float[Array, "*batch dates"], *, alive: Payoff, always: Payoff, **levels: Float[Array, "..."]
+    when: Float[Array, "*batch dates"],
+    *,
+    alive: Payoff,
+    always: Payoff,
+    **levels: Float[Array, "..."],
 ) -> Monitored:
     """The canonical form with the same corridor and payments at all dates."""
     constant = {name: _on_dates(level, when) for name, level in levels.items()}

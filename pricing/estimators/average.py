@@ -1,0 +1,106 @@
+"""Options on averages: one direction of the Gaussian noise is integrated in closed form."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .. import normal_law
+from ..black import black
+from ..models import ConditionallyGaussian
+from ..products import AbstractProduct, Average
+from .estimator import AbstractEstimator, Draw, Needs, safe_sqrt, smooth
+from .points import Points
+from .terminal import conditioned
+
+Paths = Float[Array, " paths"]
+Spots = Float[Array, "spots paths"]
+
+_NEWTON_STEPS = 12
+_FAR = 40.0  # standard deviations: nothing of the normal law is left beyond
+
+
+class ArithmeticAverage(AbstractEstimator):
+    """Pays max(side (sum_j w_j S_j - K), 0), with log S_j = m_j + a_j z + b_j, z standard normal apart from b.
+
+    All a_j are positive, so the sum exceeds K where z > z*, and given b the mean over z is
+    side (sum_j w_j exp(m_j + b_j + a_j^2 / 2) N(side (a_j - z*)) - K N(-side z*)),
+    smooth in everything. The direction that z takes out of the noise is that of the sum's gradient
+    (preintegration: Griebel, Kuo and Sloan 2013; Liu and Owen 2023).
+    """
+
+    def applies(self, product: AbstractProduct) -> bool:
+        return isinstance(product, Average) and product.average == "arithmetic"
+
+    def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
+        return smooth(model)
+
+    def dates(self, product: Average, num_steps: int) -> Float[Array, " dates"]:
+        del num_steps
+        return product.fixings
+
+    def needs(self, product: Average, model: ConditionallyGaussian, num_dates: int) -> Needs:
+        return Needs((model.underlying.size if product.multi_asset else num_dates,), ())
+
+    def values(self, product: Average, model: ConditionallyGaussian, draw: Draw) -> Paths:
+        points = Points.of(product, model, draw.walk(model, product.fixings))
+        direction = jax.lax.stop_gradient(_direction(points))
+        along = jnp.sum(direction * draw.normals, axis=0)
+        slope = points.spread(direction)
+        level = points.log_mean + points.spread(draw.normals - direction * along[None])
+        root = _crossing(level, slope, jnp.log(product.strike))
+        side, strike = product.side, product.strike
+        spots = jnp.exp(level + 0.5 * slope**2) * normal_law.cdf(side * (slope - root[None]))
+        payoff = side * (jnp.sum(spots, axis=0) - strike * normal_law.cdf(-side * root))
+        return model.discount(product.fixings[-1]) * payoff
+
+
+class GeometricAverage(AbstractEstimator):
+    """The average is lognormal given the variance path: Black's formula."""
+
+    def applies(self, product: AbstractProduct) -> bool:
+        return isinstance(product, Average) and product.average == "geometric"
+
+    def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
+        return smooth(model)
+
+    def dates(self, product: Average, num_steps: int) -> Float[Array, " dates"]:
+        del num_steps
+        return product.fixings
+
+    def needs(self, product: Average, model: ConditionallyGaussian, num_dates: int) -> Needs:
+        del product, num_dates
+        return Needs(() if model.variance_is_random else (1,), ())
+
+    def values(self, product: Average, model: ConditionallyGaussian, draw: Draw) -> Paths:
+        points = Points.of(product, model, draw.walk(model, product.fixings))
+        mean, std = conditioned(*points.geometric(), model, draw.normals)
+        value = black(jnp.exp(mean + 0.5 * std**2), product.strike, std, product.side)
+        return model.discount(product.fixings[-1]) * value
+
+
+def _direction(points: Points) -> Spots:
+    """The unit vector of the noise along which the sum grows fastest, or all spots alike if that lowers one."""
+    steepest = points.gathered(jnp.exp(points.log_mean))
+    lowers = jnp.any(points.spread(steepest) < 0.0, axis=0)
+    direction = jnp.where(lowers[None], points.alike(), steepest)
+    return direction / safe_sqrt(jnp.sum(direction**2, axis=0))[None]
+
+
+def _crossing(level: Spots, slope: Spots, log_strike: Float[Array, ""]) -> Paths:
+    """z where sum_j exp(level_j + slope_j z) is the strike: Newton on the convex log of the sum.
+
+    The last step is differentiable. As the integrand vanishes at the crossing, a value needs its derivative
+    from the second order on, where one Newton step gives it exactly.
+    """
+
+    def newton(z, level, slope, log_strike):
+        parts = level + slope * z[None]
+        log_sum = jax.nn.logsumexp(parts, axis=0)
+        weights = jnp.exp(parts - log_sum[None])
+        step = (log_sum - log_strike) / jnp.sum(weights * slope, axis=0)
+        return jnp.clip(z - step, -_FAR, _FAR)
+
+    held = jax.lax.stop_gradient((level, slope, log_strike))
+    step = lambda _, z: newton(z, *held)  # noqa: E731
+    z = jax.lax.fori_loop(0, _NEWTON_STEPS, step, jnp.zeros_like(level[0]))
+    return newton(jax.lax.stop_gradient(z), level, slope, log_strike)

@@ -1,0 +1,54 @@
+"""Options on the best or the worst of several assets."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..models import ConditionallyGaussian
+from ..products import AbstractProduct, Average
+from .estimator import AbstractEstimator, Draw, Needs, safe_sqrt, smooth
+from .score import Gaussian, pathwise_then_score
+
+
+class BestOf(AbstractEstimator):
+    """max(side (max_j S_j - K), 0), or min_j: kinks where two assets are level, and at the strike.
+
+    First derivatives along paths; second ones by the score of the terminal log-spots given their variance.
+    """
+
+    def applies(self, product: AbstractProduct) -> bool:
+        return isinstance(product, Average) and product.average in ("max", "min")
+
+    def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
+        return smooth(model)
+
+    def dates(self, product: Average, num_steps: int) -> Float[Array, " dates"]:
+        del num_steps
+        return product.fixings
+
+    def needs(self, product: Average, model: ConditionallyGaussian, num_dates: int) -> Needs:
+        del product, num_dates
+        return Needs((model.underlying.size,), ())
+
+    def values(
+        self, product: Average, model: ConditionallyGaussian, draw: Draw
+    ) -> Float[Array, " paths"]:
+        expiry = product.fixings[-1]
+        walk = draw.walk(model, product.fixings)
+        log_spot = Gaussian(
+            jnp.log(model.forward(expiry))[:, None] + walk.mean[0],
+            safe_sqrt(walk.variance[0]),
+            jnp.linalg.cholesky(model.residual_correlation),
+        )
+        payoff = _best_payoff if product.average == "max" else _worst_payoff
+        terms = product.side, product.strike
+        return model.discount(expiry) * pathwise_then_score(payoff, terms, log_spot, draw.normals)
+
+
+def _best_payoff(terms, log_spot: Float[Array, "assets paths"]) -> Float[Array, " paths"]:
+    side, strike = terms
+    return jnp.maximum(side * (jnp.exp(jnp.max(log_spot, axis=0)) - strike), 0.0)
+
+
+def _worst_payoff(terms, log_spot: Float[Array, "assets paths"]) -> Float[Array, " paths"]:
+    side, strike = terms
+    return jnp.maximum(side * (jnp.exp(jnp.min(log_spot, axis=0)) - strike), 0.0)

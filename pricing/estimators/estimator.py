@@ -1,0 +1,80 @@
+"""What every Monte Carlo estimator is: samples of a value that may be differentiated."""
+
+import abc
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..models import ConditionallyGaussian, Walk
+from ..products import AbstractProduct
+
+SECOND_ORDER = frozenset({"gamma", "vanna", "volga"})
+
+
+class Needs(NamedTuple):
+    """Random numbers of one path, beside those of the variance path: shapes."""
+
+    normals: tuple[int, ...]
+    uniforms: tuple[int, ...]
+
+
+class Draw(NamedTuple):
+    """One block of paths.
+
+    walk: (model, dates) -> the steps of log(S / forward) from today to each of the dates, given the variance
+    path; normals, uniforms: what `Needs` asked for, with an axis of paths after it, uniforms inside (0, 1).
+    """
+
+    walk: Callable[[ConditionallyGaussian, Float[Array, " dates"]], Walk]
+    normals: Float[Array, "*shape paths"]
+    uniforms: Float[Array, "*dates paths"]
+
+
+class AbstractEstimator(eqx.Module):
+    """Turns one block of paths into samples of the discounted payoff.
+
+    Given the variance path the log-spots are Gaussian. An estimator integrates over as much of that as it can,
+    so that its samples are continuous in every number of product and model, and their derivatives are samples
+    of the derivative; so are the second derivatives that `second_order` names.
+    """
+
+    @abc.abstractmethod
+    def applies(self, product: AbstractProduct) -> bool:
+        """Whether it estimates this product (in its canonical form)."""
+
+    @abc.abstractmethod
+    def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
+        """Which of gamma, vanna, volga."""
+
+    @abc.abstractmethod
+    def dates(self, product: AbstractProduct, num_steps: int) -> Float[Array, " dates"]:
+        """When it looks at the spot (years); num_steps: for a product that is looked at all the time."""
+
+    @abc.abstractmethod
+    def needs(
+        self, product: AbstractProduct, model: ConditionallyGaussian, num_dates: int
+    ) -> Needs:
+        """The random numbers it asks for."""
+
+    @abc.abstractmethod
+    def values(
+        self, product: AbstractProduct, model: ConditionallyGaussian, draw: Draw
+    ) -> Float[Array, " paths"]:
+        """Discounted payoffs (currency), integrated as far as it goes."""
+
+
+def smooth(model: ConditionallyGaussian) -> frozenset[str]:
+    """The second derivatives of samples that are smooth in the spot.
+
+    A random variance path has kinks in its parameters: its second derivative in the volatility level is wrong.
+    """
+    return SECOND_ORDER - {"volga"} if model.variance_is_random else SECOND_ORDER
+
+
+def safe_sqrt(x: Array) -> Array:
+    """sqrt(x) with derivative 0 at 0."""
+    positive = x > 0.0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)

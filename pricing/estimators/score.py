@@ -1,0 +1,66 @@
+"""Samples whose first derivative is pathwise, and whose second one weighs the first by the score."""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+Vectors = Float[Array, "n paths"]
+
+
+class Gaussian(NamedTuple):
+    """x = mean + std * (factor @ z), z standard normal; factor is lower triangular."""
+
+    mean: Vectors
+    std: Vectors
+    factor: Float[Array, "n n"]
+
+    def at(self, z: Vectors) -> Vectors:
+        return self.mean + self.std * (self.factor @ z)
+
+    def normals(self, x: Vectors) -> Vectors:
+        """z of x."""
+        scaled = (x - self.mean) / self.std
+        return jax.scipy.linalg.solve_triangular(self.factor, scaled, lower=True)
+
+    def log_density(self, x: Vectors) -> Float[Array, " paths"]:
+        """Up to a constant."""
+        volume = jnp.sum(jnp.log(self.std), axis=0) + jnp.sum(jnp.log(jnp.diag(self.factor)))
+        return -0.5 * jnp.sum(self.normals(x) ** 2, axis=0) - volume
+
+
+def pathwise_then_score(
+    payoff: Callable[[PyTree, Vectors], Float[Array, " paths"]],
+    terms: PyTree,
+    law: Gaussian,
+    normals: Vectors,
+) -> Float[Array, " paths"]:
+    """payoff(terms, law.at(normals)), for a payoff that is continuous but has kinks.
+
+    The first derivative of a sample is the payoff's slope times dx, unbiased. Differentiated again along paths
+    it would miss the kinks; here x stays where it is and its density p moves: what is differentiated again
+    is slope(x) dx(z) p(x) / p(x held), with z the normals that lead to x.
+    (Mixed estimators: Glasserman 2003, sec. 7.3.3.)
+    """
+    return _samples(payoff, terms, law, normals)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _samples(payoff, terms, law, normals):
+    return payoff(terms, law.at(normals))
+
+
+@_samples.defjvp
+def _samples_jvp(payoff, primals, tangents):
+    terms, law, normals = primals
+    d_terms, d_law, _ = tangents
+    x = jax.lax.stop_gradient(law.at(normals))
+    log_density = law.log_density(x)
+    weight = jnp.exp(log_density - jax.lax.stop_gradient(log_density))
+    z = law.normals(x)
+    _, moved = jax.jvp(lambda law: law.at(z), (law,), (d_law,))
+    _, slope = jax.jvp(payoff, (terms, x), (d_terms, moved))
+    return _samples(payoff, terms, law, normals), weight * slope

@@ -1,0 +1,118 @@
+"""Standard normals and uniforms by counters: any row of an endless array of them can be drawn alone.
+
+Row r of an array [rows, ...] is drawn in pairs: pair j of half the row's length has counter (r, j) in float32,
+and counters (r, 2 j) and (r, 2 j + 1) in float64. The first of each pair fill the first half of the row.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Integer, PRNGKeyArray
+
+from .box_muller import Real, Word, normal_pair
+from .threefry import threefry_2x32, words_of
+
+_TILE = 8192  # pairs that a CPU draws at a time, so that they stay in its cache
+
+
+def normals(
+    key: PRNGKeyArray,
+    shape: tuple[int, ...],
+    dtype=None,
+    *,
+    first_row: int | Integer[Array, ""] = 0,
+) -> Float[Array, "..."]:
+    """Standard normals, rows `first_row`, `first_row + 1`, ... of an endless array of rows `shape[1:]`.
+
+    An element depends on the key, on the index of its row, on its place in the row and on the row's length:
+    `normals(key, (10, n))[3:5]` and `normals(key, (2, n), first_row=3)` are the same bits. dtype: float32
+    (32 bits of radius and of angle a pair) or float64 (64 of each); None is JAX's default. Never infinite.
+
+    Raises ValueError for another dtype or for rows of 2**32 elements or more.
+    """
+    return _rows(normal_pair, key, shape, dtype, first_row)
+
+
+def uniforms(
+    key: PRNGKeyArray,
+    shape: tuple[int, ...],
+    dtype=None,
+    *,
+    first_row: int | Integer[Array, ""] = 0,
+) -> Float[Array, "..."]:
+    """Uniforms in the open interval (0, 1), in rows as `normals` are.
+
+    They are the middles of 2**23 cells (float32) or 2**52 (float64), so that 1 - u is one of them too.
+    """
+    return _rows(_uniform_pair, key, shape, dtype, first_row)
+
+
+def _uniform_pair(words: tuple[Word, ...], dtype) -> tuple[Real, Real]:
+    half = len(words) // 2
+    return uniform_of(words[:half], dtype), uniform_of(words[half:], dtype)
+
+
+def uniform_of(words: tuple[Word, ...], dtype) -> Real:
+    """The uniform in (0, 1) of one word (float32) or two, of which it takes the first 23 or 52 bits."""
+    if dtype == jnp.float32:
+        top = (words[0] >> np.uint32(9)).astype(dtype)
+        return (top + np.float32(0.5)) * np.float32(2.0**-23)
+    top = words[0].astype(dtype) * np.float64(2.0**20)
+    below = (words[1] >> np.uint32(12)).astype(dtype)
+    return (top + below + np.float64(0.5)) * np.float64(2.0**-52)
+
+
+def checked_dtype(dtype) -> jnp.dtype:
+    """float32 or float64, None being JAX's default; ValueError for another."""
+    dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
+    if dtype not in (jnp.float32, jnp.float64):
+        raise ValueError(f"dtype must be float32 or float64, got {dtype}; convert what was drawn")
+    return dtype
+
+
+def _rows(draw: Callable, key: PRNGKeyArray, shape: tuple[int, ...], dtype, first_row) -> Real:
+    """`draw` of the words of every pair, laid out in rows."""
+    dtype = checked_dtype(dtype)
+    rows, length = (1, *shape)[-2:] if len(shape) < 2 else (shape[0], math.prod(shape[1:]))
+    half = -(-length // 2)
+    if half * dtype.itemsize // 4 >= 2**32:
+        raise ValueError(f"a row must have less than 2**32 elements, got {length}; draw more rows")
+    pair = functools.partial(_pair, draw, words_of(key), jnp.asarray(first_row), half, dtype)
+    count = rows * half
+    if count <= _TILE:
+        first, second = pair(lax.iota(jnp.uint32, count))
+    else:
+        first, second = lax.platform_dependent(
+            cpu=functools.partial(_by_tiles, pair, count),
+            default=lambda: pair(lax.iota(jnp.uint32, count)),
+        )
+    both = [half_row.reshape(rows, half) for half_row in (first, second)]
+    return jnp.concatenate(both, axis=1)[:, :length].reshape(shape)
+
+
+def _pair(draw, key_words, first_row, half: int, dtype, index: Word) -> tuple[Real, Real]:
+    """The pairs of these indices, counted over the rows."""
+    row = index // np.uint32(half)
+    place = index - row * np.uint32(half)
+    row = row + first_row.astype(jnp.uint32)
+    if dtype == jnp.float32:
+        return draw(threefry_2x32(key_words, (row, place)), dtype)
+    counters = [(row, place * np.uint32(2) + np.uint32(i)) for i in (0, 1)]
+    words = [word for counter in counters for word in threefry_2x32(key_words, counter)]
+    return draw(tuple(words), dtype)
+
+
+def _by_tiles(pair: Callable, count: int) -> tuple[Real, Real]:
+    """All pairs, a tile at a time. The two of a pair are one complex number while the loop carries them: a
+    compiler for CPUs writes a loop for each array, and would do all rounds again for the second."""
+    tiles = -(-count // _TILE)
+
+    def tile(number):
+        return lax.complex(*pair(lax.iota(jnp.uint32, _TILE) + number * np.uint32(_TILE)))
+
+    pairs = lax.map(tile, lax.iota(jnp.uint32, tiles)).reshape(-1)[:count]
+    return lax.real(pairs), lax.imag(pairs)

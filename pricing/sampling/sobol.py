@@ -1,0 +1,113 @@
+"""Sobol' points under a random linear scramble, drawn inside a compiled program."""
+
+import functools
+import math
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from scipy.stats import qmc
+
+from .normals import checked_dtype, uniform_of
+from .threefry import random_bits
+
+_BITS = 32
+MAX_DIMENSION = qmc.Sobol.MAXDIM  # 21201, of Joe and Kuo's direction numbers (2008)
+
+
+def sobol(
+    key: PRNGKeyArray | None, num_points: int, dimension: int, dtype=None
+) -> Float[Array, "dimension points"]:
+    """The first `num_points` Sobol' points, in (0, 1); the columns are the points.
+
+    key: another scramble for another key, a random lower triangular matrix over the bits of each coordinate and
+    a random digital shift (Matousek 1998), so that each point is uniform and any 2**k of these points that
+    were an elementary net still are one: each coordinate has one in each of `num_points` equal cells. None
+    leaves them as they are, but for the shift by half a cell of 2**-32 (float64) or 2**-23 (float32).
+
+    Raises ValueError for num_points that is no power of two, or more dimensions than there are numbers for.
+    """
+    dtype = checked_dtype(dtype)
+    words = sobol_words(key, num_points, dimension)
+    if dtype == jnp.float32:
+        return uniform_of((words,), dtype)
+    return (words.astype(dtype) + np.float64(0.5)) * np.float64(2.0**-_BITS)
+
+
+def sobol_normals(
+    key: PRNGKeyArray, num_points: int, dimension: int, dtype=None
+) -> Float[Array, "dimension points"]:
+    """Standard normals of the scrambled points, exact in both tails: the inverse law of the nearer end's
+    distance, (word + 1/2) / 2**32."""
+    dtype = checked_dtype(dtype)
+    words = sobol_words(key, num_points, dimension)
+    upper = words >= np.uint32(2**31)
+    distance = jnp.where(upper, ~words, words).astype(dtype) + np.asarray(0.5, dtype)
+    tail = ndtri(distance * np.asarray(2.0**-_BITS, dtype))
+    return jnp.where(upper, -tail, tail)
+
+
+def sobol_words(
+    key: PRNGKeyArray | None, num_points: int, dimension: int
+) -> UInt32[Array, "dimension points"]:
+    """The points as the first 32 bits of their binary fractions."""
+    log2 = _checked(num_points, dimension)
+    directions = jnp.asarray(direction_numbers(dimension, log2))
+    if key is None:
+        shift = jnp.zeros((dimension,), jnp.uint32)
+    else:
+        rows = random_bits(key, (_BITS + 1, dimension))
+        directions, shift = _scrambled(directions, rows[:_BITS]), rows[_BITS]
+    low = _span(directions[:, : log2 // 2])
+    high = _span(directions[:, log2 // 2 :]) ^ shift[:, None]
+    return (high[:, :, None] ^ low[:, None, :]).reshape(dimension, num_points)
+
+
+@functools.lru_cache(maxsize=64)
+def direction_numbers(dimension: int, count: int) -> np.ndarray:
+    """The first `count` direction numbers of each dimension, uint32 [dimension, count].
+
+    In Gray-code order, which is scipy's, the point of index 2**(k + 1) - 1 is the direction number k alone.
+    """
+    engine = qmc.Sobol(dimension, scramble=False, bits=_BITS)
+    table = np.empty((dimension, count), np.uint32)
+    for k in range(count):
+        engine.fast_forward(2 ** (k + 1) - 1 - engine.num_generated)
+        table[:, k] = np.ldexp(engine.random(1)[0], _BITS).astype(np.uint32)
+    return table
+
+
+def _checked(num_points: int, dimension: int) -> int:
+    """log2(num_points)."""
+    if not 1 <= dimension <= MAX_DIMENSION:
+        raise ValueError(
+            f"dimension must be from 1 to {MAX_DIMENSION}, got {dimension}; take fewer steps, or "
+            "PseudoRandom(), which has no such limit"
+        )
+    log2 = max(int(num_points), 1).bit_length() - 1
+    if num_points != 2**log2 or log2 > _BITS:
+        near = 2 ** max(0, min(_BITS, round(math.log2(max(num_points, 1)))))
+        raise ValueError(f"num_points must be a power of 2, got {num_points}; {near} is near")
+    return log2
+
+
+def _scrambled(
+    directions: UInt32[Array, "dimension log2"], rows: UInt32[Array, "32 dimension"]
+) -> UInt32[Array, "dimension log2"]:
+    """The lower triangular matrix on each direction number: bit i, from the first, becomes the parity of bit i
+    and of a random choice of the bits before it."""
+    first = np.uint32(2**31) >> np.arange(_BITS, dtype=np.uint32)
+    before = ~(first | (first - np.uint32(1)))
+    masks = (rows & before[:, None]) | first[:, None]
+    parity = lax.population_count(masks[:, :, None] & directions[None]) & np.uint32(1)
+    return jnp.sum(parity * first[:, None, None], axis=0, dtype=jnp.uint32)
+
+
+def _span(directions: UInt32[Array, "dimension k"]) -> UInt32[Array, "dimension 2**k"]:
+    """The exclusive or of every choice of direction numbers, that of index i of the bits of i."""
+    count = directions.shape[1]
+    chosen = (np.arange(2**count)[None] >> np.arange(count)[:, None]) & 1 > 0
+    terms = jnp.where(chosen[None], directions[:, :, None], np.uint32(0))
+    return lax.reduce(terms, np.uint32(0), lax.bitwise_xor, (1,))
