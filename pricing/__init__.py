@@ -2,6 +2,7 @@ from .book import Book as Book
 from .greeks import Greeks as Greeks
 from .greeks import greeks as greeks
 from .market import Market as Market
+from .market import VolCurve as VolCurve
 from .market import VolSurface as VolSurface
 from .market import ZeroCurve as ZeroCurve
 from .methods import ClosedForm as ClosedForm
@@ -14,10 +15,10 @@ from .price import Valuation as Valuation
 from .price import price as price
 from .products import Asian as Asian
 from .products import Autocallable as Autocallable
-from .products import Basket as Basket
-from .products import DoubleKnockOut as DoubleKnockOut
 from .products import Barrier as Barrier
+from .products import Basket as Basket
 from .products import Digital as Digital
+from .products import DoubleKnockOut as DoubleKnockOut
 from .products import European as European
 from .results import RESULTS as RESULTS
 from .risk import RiskResult as RiskResult

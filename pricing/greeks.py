@@ -20,11 +20,11 @@ Real = Float[Array, "*batch"]
 class Sensitivities(eqx.Module):
     """Raw derivatives of the value (currency), the model's other parameters held.
 
-    delta, gamma: per 1.00 of the underlying: of the spot; of each of several assets' spots, with an axis of
-    length [assets] (gamma: two) after the batch; of the parallel level of zero rates under a model of rates. vega, volga: per 1.00 of the volatility level (`with_vol_shift`);
-    vanna: per 1.00 of spot and volatility; theta: per year of calendar time, curves and surfaces keeping
-    their tenors; rho: per 1.00 of all zero rates in parallel. None: the method's samples cannot give it
-    without bias; ask another method.
+    delta, gamma: per 1.00 of the underlying: of the spot; of the spot of each of several assets, with an axis
+    of length [assets] (gamma: two) after the batch; of the parallel level of zero rates under a model of rates.
+    vega, volga: per 1.00 of the volatility level (`with_vol_shift`); vanna: per 1.00 of underlying and
+    volatility; theta: per year of calendar time, curves and surfaces keeping their tenors; rho: per 1.00 of all
+    zero rates in parallel. None: the method's samples cannot give it without bias; ask another method.
     """
 
     value: Real

@@ -80,16 +80,16 @@ def applicable(
     methods: Sequence[AbstractMethod] = METHODS,
 ) -> AbstractMethod:
     """The given method if it applies, or the first of `methods` that does; a TypeError otherwise."""
-    _check_assets(product, model)
-    working = [candidate for candidate in methods if candidate.lacks(product, model) is None]
+    lacks = {candidate: lacking(product, model, candidate) for candidate in methods}
+    working = [candidate for candidate, reason in lacks.items() if reason is None]
     if method is None:
         if not working:
-            reasons = "; ".join(f"{type(m).__name__}: {m.lacks(product, model)}" for m in methods)
+            reasons = "; ".join(f"{type(m).__name__}: {reason}" for m, reason in lacks.items())
             raise TypeError(
                 f"no method prices {type(product).__name__} under {type(model).__name__} ({reasons})"
             )
         method = working[0]
-    elif (reason := method.lacks(product, model)) is not None:
+    elif (reason := lacking(product, model, method)) is not None:
         names = ", ".join(type(m).__name__ for m in working) or "no method of this library"
         raise TypeError(f"{type(method).__name__} cannot price this: {reason}; would work: {names}")
     if method.is_random and key is None:
@@ -99,13 +99,11 @@ def applicable(
     return method
 
 
-def _check_assets(product: AbstractProduct, model: AbstractModel):
-    """Raise TypeError where one of the two is on several assets and the other on one."""
+def lacking(product: AbstractProduct, model: AbstractModel, method: AbstractMethod) -> str | None:
+    """What the method needs and the pair does not have, in words; None if the three go together."""
     several = model.underlying.ndim == 1
-    if product.multi_asset != several:
-        name, law = type(product).__name__, type(model).__name__
-        wanted = (
-            "several assets: give the model an array of spots" if product.multi_asset else "one"
-        )
-        found = f"has {model.underlying.size} underlyings" if several else "has one"
-        raise TypeError(f"{name} is a contract on {wanted}; this {law} {found}")
+    if product.multi_asset == several:
+        return method.lacks(product, model)
+    if several:
+        return f"{type(product).__name__} is on one asset, the model has {model.underlying.size}"
+    return f"{type(product).__name__} is on several assets, the model has one: give it an array of spots"

@@ -16,22 +16,28 @@ import pytest
 
 import pricing.samples
 from pricing import (
+    Asian,
+    Autocallable,
     Barrier,
+    Basket,
     BlackScholes,
     Book,
     ClosedForm,
     Digital,
+    DoubleKnockOut,
     European,
     FiniteDifference,
     Fourier,
     Heston,
     Market,
     MonteCarlo,
+    VolCurve,
     VolSurface,
     ZeroCurve,
     price,
 )
 from pricing.contracts import products_of
+from pricing.price import lacking
 from tests import references
 
 SAMPLES = Path(next(iter(pricing.samples.__path__)))
@@ -52,11 +58,23 @@ def surface() -> VolSurface:
 
 _HESTON = (0.04, 1.5, 0.06, 0.6, -0.7, 0.01)
 
+_CORRELATION = [[1.0, 0.5, 0.3], [0.5, 1.0, -0.2], [0.3, -0.2, 1.0]]
+
 # Built anew by every test, so that each can choose its precision.
 all_models: dict[str, Callable] = {
     "black-scholes on curve and surface": lambda: BlackScholes(100.0, curve(), surface(), 0.02),
     "black-scholes": lambda: BlackScholes(100.0, 0.05, 0.25, 0.02),
+    "black-scholes on terms": lambda: BlackScholes(100.0, 0.05, VolCurve([0.5, 2.0], [0.2, 0.25])),
     "heston on curve": lambda: Heston(100.0, curve(), *_HESTON),
+    "three lognormal assets": lambda: BlackScholes(
+        [100.0, 95.0, 105.0], 0.05, [0.2, 0.3, 0.25], correlation=_CORRELATION
+    ),
+    "two heston assets": lambda: Heston(
+        [100.0, 95.0],
+        0.03,
+        *([x, 1.1 * x] for x in _HESTON),
+        asset_correlation=[[1, 0.5], [0.5, 1]],
+    ),
 }
 
 all_products: dict[str, Callable] = {
@@ -68,6 +86,20 @@ all_products: dict[str, Callable] = {
     "up-and-out call": lambda: Barrier(95.0, 0.8, 130.0, "up-and-out", rebate=2.0),
     "down-and-in put": lambda: Barrier(105.0, 0.8, 85.0, "down-and-in", "put", 1.0),
     "up-and-in put": lambda: Barrier(95.0, 0.8, 120.0, "up-and-in", "put"),
+    "knock-out on dates": lambda: Barrier(105.0, 0.8, 85.0, rebate=1.0, dates=[0.3, 0.55, 0.8]),
+    "knock-in on dates": lambda: Barrier(
+        95.0, 0.8, 120.0, "up-and-in", "put", 1.0, dates=[0.3, 0.55, 0.8]
+    ),
+    "double knock-out": lambda: DoubleKnockOut(100.0, 80.0, 125.0, [0.3, 0.55, 0.8]),
+    "autocallable": lambda: Autocallable(
+        [0.3, 0.55, 0.8], [0.02, 0.04, 0.06], 103.0, 80.0, 100.0, 50.0
+    ),
+    "asian": lambda: Asian(102.0, [0.3, 0.55, 0.8]),
+    "geometric asian": lambda: Asian(98.0, [0.3, 0.55, 0.8], "put", "geometric"),
+    "basket": lambda: Basket(98.0, 0.8),
+    "geometric basket": lambda: Basket(98.0, 0.8, "put", "geometric"),
+    "best of": lambda: Basket(110.0, 0.8, kind="max"),
+    "worst of": lambda: Basket(90.0, 0.8, "put", "min"),
 }
 
 all_methods: dict[str, Callable] = {
@@ -83,7 +115,7 @@ def _triples() -> list[tuple[str, str, str]]:
     registries = (all_products, all_models, all_methods)
     products, models, methods = ({name: r[name]() for name in r} for r in registries)
     names = itertools.product(*registries)
-    return [(p, m, by) for p, m, by in names if methods[by].lacks(products[p], models[m]) is None]
+    return [(p, m, by) for p, m, by in names if not lacking(products[p], models[m], methods[by])]
 
 
 triples = _triples()  # the names of every product, model and method that go together

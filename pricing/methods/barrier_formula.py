@@ -9,8 +9,8 @@ import numpy as np
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
-from ..products import Barrier
 from ..black import black
+from ..products import Barrier
 
 Scalar = Float[Array, ""]
 

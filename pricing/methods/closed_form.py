@@ -1,19 +1,21 @@
-"""Closed forms under lognormal spots: terminal claims and continuously monitored barriers."""
+"""Closed forms under lognormal spots: terminal claims, continuous barriers, geometric averages."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..models import AbstractModel, BlackVol
-from ..products import AbstractProduct, Barrier, TerminalClaim
-from .barrier_formula import barrier_value
 from ..black import exercise_probabilities
+from ..models import AbstractModel, BlackVol
+from ..products import AbstractProduct, Average, Barrier, TerminalClaim
+from .barrier_formula import barrier_value
+from .geometric_average import geometric_average_value
 from .method import AbstractMethod, missing
 
 
 class ClosedForm(AbstractMethod):
-    """Black's formula for terminal claims; Reiner and Rubinstein's for barriers.
+    """Black's formula for terminal claims and geometric averages; Reiner and Rubinstein's for barriers.
 
-    A barrier under a curve or a surface takes the flat rate and vol of its expiry (and strike).
+    A barrier under a curve, a term structure or a surface takes the flat rate and vol of its expiry (and
+    strike); so does an average under a surface.
     """
 
     @property
@@ -27,14 +29,22 @@ class ClosedForm(AbstractMethod):
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(model, BlackVol):
             return missing("Black volatility (lognormal terminal spots)", model)
-        if not isinstance(product, (TerminalClaim, Barrier)):
+        if isinstance(product, Average) and product.average == "geometric":
+            return None
+        continuous = isinstance(product, Barrier) and product.dates is None
+        if not (continuous or isinstance(product, TerminalClaim)):
             return missing("closed form", product)
         return None
 
     def samples(
-        self, product: TerminalClaim | Barrier, model: BlackVol, key: PRNGKeyArray | None
+        self,
+        product: TerminalClaim | Barrier | Average,
+        model: BlackVol,
+        key: PRNGKeyArray | None,
     ) -> Float[Array, ""]:
         del key
+        if isinstance(product, Average):
+            return geometric_average_value(product, model.read_at(product.vol_at))
         if isinstance(product, TerminalClaim):
             return _terminal_value(product, model)
         return _barrier_value(product, model)

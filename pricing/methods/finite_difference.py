@@ -56,8 +56,8 @@ class FiniteDifference(AbstractMethod):
         return 4  # the states of more would leave the cache
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
-        if not isinstance(product, Barrier):
-            return missing("barrier", product)
+        if not isinstance(product, Barrier) or product.dates is not None:
+            return missing("continuously monitored barrier", product)
         if not isinstance(model, Heston):
             return missing("Heston variance", model)
         return None

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
+from ..black import black, exercise_probabilities
 from ..complex_functions import exp
 from ..models import AbstractModel, CharacteristicFunction
 from ..products import AbstractProduct, TerminalClaim
-from ..black import black, exercise_probabilities
 from .method import AbstractMethod, missing
 
 Scalar = Float[Array, ""]

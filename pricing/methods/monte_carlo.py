@@ -62,6 +62,7 @@ class MonteCarlo(AbstractMethod):
         self, product: AbstractProduct, model: ConditionallyGaussian, key: PRNGKeyArray
     ) -> Float[Array, " samples"]:
         product = product.canonical
+        model = model.read_at(product.vol_at)
         estimator = _estimator(product)
 
         @jax.checkpoint

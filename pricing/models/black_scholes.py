@@ -40,7 +40,7 @@ class VolTerms(Protocol):
 
 
 class BlackScholes(BlackVol, ConditionallyGaussian, GaussianState):
-    """Lognormal spots; a surface in place of a constant volatility is read at each contract's expiry and strike.
+    """Lognormal spots; a surface of volatilities is read at each contract's expiry and strike.
 
     spot: currency, a number or one for each asset; rate: per year, continuous, a number or a curve; vol: per
     square root of a year, a number (or one for each asset), a term structure (`VolCurve`) or a surface;
@@ -62,16 +62,16 @@ class BlackScholes(BlackVol, ConditionallyGaussian, GaussianState):
             return jnp.sqrt(self.vol.total_variance(t) / t)
         return self.vol.vol(t, strike) if isinstance(self.vol, ImpliedVols) else self.vol
 
-    def read_at(self, expiry: Scalar, strike: Scalar) -> "BlackScholes":
-        if not isinstance(self.vol, ImpliedVols):
+    def read_at(self, place: tuple[Scalar, Scalar] | None) -> "BlackScholes":
+        if place is None or not isinstance(self.vol, ImpliedVols):
             return self
-        return eqx.tree_at(lambda model: model.vol, self, self.vol.vol(expiry, strike))
+        return eqx.tree_at(lambda model: model.vol, self, self.vol.vol(*place))
 
     def state_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
         """Variance of the log-spot at t; for several assets their axis comes last."""
         if isinstance(self.vol, ImpliedVols):
             raise TypeError(
-                "a surface has no one variance: read it first, model.read_at(expiry, strike)"
+                "a surface has no one variance: read it first, model.read_at(product.vol_at)"
             )
         if isinstance(self.vol, VolTerms):
             return self.vol.total_variance(t)
@@ -95,6 +95,7 @@ class BlackScholes(BlackVol, ConditionallyGaussian, GaussianState):
         del schedule
         total = self.state_variance(times)
         variance = jnp.diff(total, axis=0, prepend=jnp.zeros_like(total[:1]))
+        variance = jnp.where(variance < 0.0, jnp.nan, variance)  # no such law
         variances = jnp.broadcast_to(variance[..., None], noise.shape)
         return Walk(-0.5 * variances, variances, variances)
 

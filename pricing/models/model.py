@@ -52,9 +52,9 @@ class AbstractModel(eqx.Module):
     ) -> "AbstractModel":
         """The model after a shift of the underlying, of its volatility level, and of all rates in parallel."""
 
-    def read_at(self, expiry: Scalar, strike: Scalar) -> "AbstractModel":
-        """The model as a contract of this expiry and strike sees it: a surface of vols is read there."""
-        del expiry, strike
+    def read_at(self, place: tuple[Scalar, Scalar] | None) -> "AbstractModel":
+        """The model as a contract sees it: a surface of vols is read at this (expiry, strike)."""
+        del place
         return self
 
 

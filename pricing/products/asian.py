@@ -8,7 +8,7 @@ from .product import CALL_OR_PUT, Average, side_of
 
 
 class Asian(Average):
-    """Pays max(side * (A - strike), 0) at the last date, A the average of the spots at `dates`, equally weighted.
+    """Pays max(side * (A - strike), 0) at the last date, A the average of the spots at `dates`.
 
     strike: units of the spot; dates: increasing, years; option: "call" or "put"; average: "arithmetic" or
     "geometric".

@@ -55,6 +55,10 @@ class Barrier(AbstractProduct):
         return jnp.asarray(self.kind >= 2)
 
     @property
+    def vol_at(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        return self.expiry, self.strike
+
+    @property
     def vanilla(self) -> European:
         """The option without its barrier."""
         return European(self.strike, self.expiry, self.option)

@@ -31,6 +31,11 @@ class AbstractProduct(eqx.Module):
         return eqx.tree_at(_times, self, [when - years for when in times]) if times else self
 
     @property
+    def vol_at(self) -> tuple[Real, Real] | None:
+        """(expiry, strike) at which a surface of implied vols is read; None if there is no such place."""
+        return None
+
+    @property
     def batch_shape(self) -> tuple[int, ...]:
         """() for one contract."""
         leaves, cores = jax.tree.leaves(self), core_dims(self)
@@ -81,6 +86,10 @@ class TerminalClaim(AbstractProduct):
         """(asset_units, cash_units) paid on the paying side."""
 
     @property
+    def vol_at(self) -> tuple[Real, Real]:
+        return self.expiry, self.strike
+
+    @property
     def canonical(self) -> "Claim":
         return Claim(self.strike, self.expiry, self.side, *self.units)
 
@@ -118,6 +127,10 @@ class Average(AbstractProduct):
     def fixings(self) -> Float[Array, "*batch dates"]:
         """The dates the spots are read at, the last one being the expiry."""
 
+    @property
+    def vol_at(self) -> tuple[Real, Real]:
+        return self.fixings[..., -1], self.strike
+
     @abc.abstractmethod
     def weights_of(self, num_spots: int) -> Float[Array, "*batch spots"]:
         """The weight of each spot: of each date, or of each asset."""
@@ -154,6 +167,10 @@ class Monitored(AbstractProduct):
     paid_above: Float[Array, "*batch dates"] = real("paid_above", core=1)
     alive: Payoff
     always: Payoff
+
+    @property
+    def vol_at(self) -> tuple[Real, Real]:
+        return self.dates[..., -1], self.alive.strike[..., 0]
 
 
 def side_of(option: Array, like: Array) -> Array:

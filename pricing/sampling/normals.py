@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Integer, PRNGKeyArray
 
-from .box_muller import Real, Word, normal_pair
+from .normal_law import Real, Word, normal_pair
 from .threefry import threefry_2x32, words_of
 
 _TILE = 8192  # pairs that a CPU draws at a time, so that they stay in its cache

@@ -6,15 +6,14 @@ import math
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
-from scipy.stats import qmc
 
+from .normal_law import inverse_normal
 from .normals import checked_dtype, uniform_of
 from .threefry import random_bits
 
 _BITS = 32
-MAX_DIMENSION = qmc.Sobol.MAXDIM  # 21201, of Joe and Kuo's direction numbers (2008)
+MAX_DIMENSION = 21201  # of Joe and Kuo's direction numbers (2008), which scipy has
 
 
 def sobol(
@@ -31,28 +30,29 @@ def sobol(
     """
     dtype = checked_dtype(dtype)
     words = sobol_words(key, num_points, dimension)
-    if dtype == jnp.float32:
-        return uniform_of((words,), dtype)
-    return (words.astype(dtype) + np.float64(0.5)) * np.float64(2.0**-_BITS)
+    return uniform_of_sobol(words, dtype).reshape(dimension, num_points)
 
 
 def sobol_normals(
     key: PRNGKeyArray, num_points: int, dimension: int, dtype=None
 ) -> Float[Array, "dimension points"]:
-    """Standard normals of the scrambled points, exact in both tails: the inverse law of the nearer end's
-    distance, (word + 1/2) / 2**32."""
+    """The normals of which `sobol` gives the cumulative probabilities, to the last digits in both tails."""
     dtype = checked_dtype(dtype)
     words = sobol_words(key, num_points, dimension)
-    upper = words >= np.uint32(2**31)
-    distance = jnp.where(upper, ~words, words).astype(dtype) + np.asarray(0.5, dtype)
-    tail = ndtri(distance * np.asarray(2.0**-_BITS, dtype))
-    return jnp.where(upper, -tail, tail)
+    return inverse_normal(words, dtype).reshape(dimension, num_points)
+
+
+def uniform_of_sobol(words: UInt32[Array, "..."], dtype) -> Float[Array, "..."]:
+    """The middle of the cell of 2**-32 (float64) or 2**-23 (float32) that a word says."""
+    if dtype == jnp.float32:
+        return uniform_of((words,), dtype)
+    return (words.astype(dtype) + np.float64(0.5)) * np.float64(2.0**-_BITS)
 
 
 def sobol_words(
     key: PRNGKeyArray | None, num_points: int, dimension: int
-) -> UInt32[Array, "dimension points"]:
-    """The points as the first 32 bits of their binary fractions."""
+) -> UInt32[Array, "dimension high low"]:
+    """The points as the first 32 bits of their binary fractions, the bits of their index shared by two axes."""
     log2 = _checked(num_points, dimension)
     directions = jnp.asarray(direction_numbers(dimension, log2))
     if key is None:
@@ -62,7 +62,7 @@ def sobol_words(
         directions, shift = _scrambled(directions, rows[:_BITS]), rows[_BITS]
     low = _span(directions[:, : log2 // 2])
     high = _span(directions[:, log2 // 2 :]) ^ shift[:, None]
-    return (high[:, :, None] ^ low[:, None, :]).reshape(dimension, num_points)
+    return high[:, :, None] ^ low[:, None, :]
 
 
 @functools.lru_cache(maxsize=64)
@@ -71,6 +71,8 @@ def direction_numbers(dimension: int, count: int) -> np.ndarray:
 
     In Gray-code order, which is scipy's, the point of index 2**(k + 1) - 1 is the direction number k alone.
     """
+    from scipy.stats import qmc  # here, for it takes half a second
+
     engine = qmc.Sobol(dimension, scramble=False, bits=_BITS)
     table = np.empty((dimension, count), np.uint32)
     for k in range(count):

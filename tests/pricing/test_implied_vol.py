@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pricing.implied_vol import implied_std, implied_vol
-from pricing.methods.black import black
+from pricing.black import black
 from tests.helpers import double, first_difference
 
 pytestmark = double

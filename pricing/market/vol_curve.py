@@ -1,0 +1,53 @@
+"""A term structure of implied volatilities."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, ArrayLike, Float, Num
+
+from .interpolation import as_floats, as_leaf, bracket
+
+
+class VolCurve(eqx.Module):
+    """Implied vols at pillar times, the same for every strike.
+
+    The total variance `vol^2 t` is linear in time between the pillars and from zero today; beyond the last
+    pillar the vol is flat.
+
+    `times`: years (ACT/365), positive, strictly increasing, shape `[pillars]`. `vols`: decimals per square root
+    of a year, shape `[pillars]`. Raises `ValueError` when the shapes differ, and where the total variance
+    falls: no volatility between two dates has a negative square.
+    """
+
+    times: Float[Array, " pillars"] = eqx.field(converter=as_leaf)
+    vols: Float[Array, " pillars"] = eqx.field(converter=as_leaf)
+
+    def __check_init__(self):
+        if self.times.ndim != 1 or self.times.shape != self.vols.shape or not self.times.size:
+            raise ValueError(
+                f"a term structure with times of shape {self.times.shape} and vols of shape "
+                f"{self.vols.shape}: give one vol for each of one or more times"
+            )
+
+        known = not isinstance(self.vols, Tracer) and not isinstance(self.times, Tracer)
+        totals = np.asarray(self.vols) ** 2 * np.asarray(self.times) if known else np.zeros(1)
+        if np.any(np.diff(totals, prepend=0.0) < 0.0):
+            raise ValueError(
+                f"the total variance vol^2 t falls between the times {self.times}, it is {totals}: such "
+                "quotes have an arbitrage; correct the vol that is too low"
+            )
+
+    def total_variance(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
+        """The variance of the log-spot from today to `t` (years; scalar or array)."""
+        zero = jnp.zeros_like(self.times[:1])
+        pillars = jnp.concatenate([zero, self.times])
+        totals = jnp.concatenate([zero, self.vols**2 * self.times])
+        left, right, weight = bracket(t, pillars)
+        between = (1 - weight) * totals[left] + weight * totals[right]
+        beyond = jnp.maximum(as_floats(t) - self.times[-1], 0.0)
+        return between + self.vols[-1] ** 2 * beyond
+
+    def shifted(self, vol: Num[ArrayLike, ""]) -> "VolCurve":
+        """The term structure with every vol up by `vol` (per 1.00)."""
+        return VolCurve(self.times, self.vols + vol)

@@ -1,0 +1,52 @@
+"""Where a smooth function of one real changes sign: found without derivatives, differentiated as a root is."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+Points = Float[Array, " points"]
+Function = Callable[[Points], Points]
+
+_STEPS = 8
+
+
+def outer_crossings(function: Function, grid: Points) -> tuple[Float[Array, "2"], Bool[Array, ""]]:
+    """(first, last) change of sign between the points of an ascending grid, and whether there is one.
+
+    For numbers alone, not to be differentiated: see `as_root`. Newton's method, kept between two points
+    where the signs differ by bisection.
+    """
+    above = function(grid) > 0.0
+    changes = above[1:] != above[:-1]
+    last = changes.size - 1 - jnp.argmax(changes[::-1])
+    left = jnp.stack([jnp.argmax(changes), last])
+    rising = above[left + 1]
+
+    def narrow(_, state):
+        lower, upper, x = state
+        value, slope = _value_and_slope(function, x)
+        is_right = (value > 0.0) == rising
+        lower, upper = jnp.where(is_right, lower, x), jnp.where(is_right, x, upper)
+        newton = x - value / jnp.where(slope == 0.0, 1.0, slope)
+        inside = (slope != 0.0) & (lower < newton) & (newton < upper)
+        return lower, upper, jnp.where(inside, newton, 0.5 * (lower + upper))
+
+    ends = grid[left], grid[left + 1]
+    *_, x = jax.lax.fori_loop(0, _STEPS, narrow, (*ends, 0.5 * (ends[0] + ends[1])))
+    return x, jnp.any(changes)
+
+
+def as_root(function: Function, x: Points) -> Points:
+    """x, a root of the function, with the derivative of a root in all that the function closes over.
+
+    One step of Newton's with its slope held: dx = -df / f'(x). Its second derivatives are not those of a root.
+    """
+    x = jax.lax.stop_gradient(x)
+    slope = jax.lax.stop_gradient(_value_and_slope(function, x)[1])
+    return x - function(x) / jnp.where(slope == 0.0, 1.0, slope)
+
+
+def _value_and_slope(function: Function, x: Points) -> tuple[Points, Points]:
+    return jax.jvp(function, (x,), (jnp.ones_like(x),))

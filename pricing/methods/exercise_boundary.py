@@ -1,0 +1,192 @@
+"""The exercise boundary of an American put: its integral equation, collocated and solved by Newton's method.
+
+The boundary is interpolated as in Andersen, Lake and Offengenden, "High performance American option pricing",
+J. Comput. Finance 20(1) (2016): by Chebyshev polynomials through log(B)^2. Two things differ: they are
+polynomials in the cube root of time, where the logarithm in the boundary's start at expiry does less harm
+than in the square root, and all nodes are solved together, as the derivative of one by another is cheap.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+Scalar = Float[Array, ""]
+ROOT = 3  # the boundary is a polynomial in time ** (1 / ROOT)
+MOST_STEPS = 40  # of Newton's method; five or six are usual
+
+
+class Mesh(NamedTuple):
+    """Where the boundary is known, and where its equation at each of these times reads it.
+
+    roots: Chebyshev points of (0, 1], the last time first, and 0 [dates + 1]; times: of the dates, in units of
+    the expiry [dates]; elapsed: square roots of the integral's nodes, in units of a date's time [nodes];
+    weights: of these nodes, in the same unit [nodes]; interpolation: from dates to nodes [dates, nodes, dates].
+    """
+
+    roots: np.ndarray
+    times: np.ndarray
+    elapsed: np.ndarray
+    weights: np.ndarray
+    interpolation: np.ndarray
+
+
+@functools.cache
+def mesh(num_dates: int, num_nodes: int) -> Mesh:
+    """The integral's nodes resolve square roots at both of its ends: elapsed share sin^2(angle)."""
+    roots = 0.5 * (1.0 + np.cos(np.pi * np.arange(num_dates + 1) / num_dates))
+    points, weights = np.polynomial.legendre.leggauss(num_nodes)
+    angle = 0.25 * np.pi * (points + 1.0)
+    shares = np.cos(angle) ** (2.0 / ROOT)
+    at = roots[:-1, None] * shares
+    return Mesh(
+        roots,
+        roots[:-1] ** ROOT,
+        np.sin(angle),
+        0.25 * np.pi * weights * np.sin(2.0 * angle),
+        np.asarray(barycentric(roots, at.reshape(-1), np)).reshape(*at.shape, -1)[..., :-1],
+    )
+
+
+def barycentric(roots: np.ndarray, at, xp=jnp):
+    """The matrix from values at the Chebyshev points `roots` [n] to values at the points `at` [m]; [m, n].
+
+    Berrut and Trefethen, SIAM Review 46 (2004), eq. 5.4.
+    """
+    signs = (-1.0) ** np.arange(len(roots))
+    signs[0] *= 0.5
+    signs[-1] *= 0.5
+    distance = at[:, None] - xp.asarray(roots, at.dtype)[None, :]
+    distance = xp.where(distance == 0.0, 1e-30, distance)
+    terms = xp.asarray(signs, at.dtype)[None, :] / distance
+    return terms / xp.sum(terms, axis=1, keepdims=True)
+
+
+def normal_cdf(x: Array) -> Array:
+    """N(x), to full relative precision in both tails; one error function, where `ndtr` takes two."""
+    return 0.5 * jax.lax.erfc(-np.sqrt(0.5) * x)
+
+
+def normal_pdf(x: Array) -> Array:
+    return np.sqrt(0.5 / np.pi) * jnp.exp(-0.5 * x * x)
+
+
+def log_start(rate: Scalar, dividend: Scalar) -> Scalar:
+    """log of the boundary at expiry: min(1, rate / dividend)."""
+    below = dividend > rate
+    return jnp.where(
+        below, jnp.log(jnp.where(below, rate / jnp.where(below, dividend, 1.0), 1.0)), 0.0
+    )
+
+
+def log_perpetual(rate: Scalar, dividend: Scalar, std: Scalar) -> Scalar:
+    """log of the boundary of the put that never expires (McKean 1965; Merton 1973)."""
+    slope = (rate - dividend) / std**2 - 0.5
+    root = jnp.sqrt(slope**2 + 2.0 * rate / std**2)
+    # one of the two forms has no cancellation
+    small = 2.0 * rate / std**2 / jnp.where(slope < 0.0, root - slope, 1.0)
+    power = jnp.where(slope < 0.0, small, slope + root)
+    return -jnp.log1p(1.0 / jnp.maximum(power, 1e-30))
+
+
+def least_square(times: Array, start: Scalar, perpetual: Scalar, std: Scalar) -> Array:
+    """What log(B)^2 is certainly above: keeps square roots of interpolated values real."""
+    return jnp.maximum(start**2, 0.1 / (1.0 / (std**2 * times) + 1.0 / perpetual**2))
+
+
+def _equation(
+    excess: Float[Array, " dates"], rate: Scalar, dividend: Scalar, std: Scalar, grid: Mesh
+) -> tuple[Float[Array, " dates"], Float[Array, "dates dates"]]:
+    """log(gain / cost) of holding on, at the boundary of each date, and its derivative by `excess`.
+
+    The Delta is -1 at the boundary B (time in units of the expiry, to which rate, dividend and std belong):
+    e^(-q t) N(d(t)) + q int_0^t e^(-q u) N(d) du = int_0^t e^(-q u) n(d) (r / B(t - u) - q) / (std sqrt(u)) du,
+    d(u) = log(B(t) / B(t - u)) / (std sqrt(u)) + ((r - q) / std + std / 2) sqrt(u), B(0) = 1 in d(t).
+    """
+    times, elapsed, weights = (jnp.asarray(x, std.dtype) for x in grid[1:4])
+    matrix = jnp.asarray(grid.interpolation, std.dtype)
+    start, perpetual = log_start(rate, dividend), log_perpetual(rate, dividend, std)
+    drift = (rate - dividend) / std + 0.5 * std
+
+    root = jnp.sqrt(times)
+    here = -jnp.sqrt(excess + start**2)
+    squares = matrix @ excess + start**2
+    floor = least_square(times[:, None] * (1.0 - elapsed**2)[None, :], start, perpetual, std)
+    there = -jnp.sqrt(jnp.maximum(squares, floor))
+
+    spread = std * root[:, None] * elapsed[None, :]  # std sqrt(u)
+    d = (here[:, None] - there) / spread + drift / std * spread
+    fade = jnp.exp(-dividend * (spread / std) ** 2) * times[:, None] * weights[None, :]
+    mass, density = fade * normal_cdf(d), fade * normal_pdf(d) / spread
+    interest = rate * jnp.exp(-there)
+    slope = interest - dividend
+    paid, received = jnp.maximum(dividend, 0.0), jnp.maximum(-dividend, 0.0)
+    d_end, outlast = here / (std * root) + drift * root, jnp.exp(-dividend * times)
+    gain = outlast * normal_cdf(d_end) + paid * jnp.sum(mass, axis=1)
+    cost = jnp.sum(received * mass + slope * density, axis=1)
+
+    by_here = density * ((paid / gain)[:, None] - (received - d * slope / spread) / cost[:, None])
+    by_there = jnp.where(squares > floor, density * interest / cost[:, None] - by_here, 0.0)
+    by_end = outlast * normal_pdf(d_end) / (std * root * gain)
+    diagonal = (by_end + jnp.sum(by_here, axis=1)) * 0.5 / here
+    jacobian = jnp.einsum("ik,ikj->ij", by_there * 0.5 / there, matrix) + jnp.diag(diagonal)
+    return jnp.log(gain) - jnp.log(cost), jacobian
+
+
+def _first_guess(rate: Scalar, dividend: Scalar, std: Scalar, grid: Mesh) -> Float[Array, " dates"]:
+    """Between the boundary's asymptotics near expiry and the perpetual one.
+
+    Near expiry: Evans, Kuske and Keller, Math. Finance 12 (2002), theorem 2; their 0.638 for a start below 1.
+    """
+    times = jnp.asarray(grid.times, std.dtype)
+    start, perpetual = log_start(rate, dividend), log_perpetual(rate, dividend, std)
+    pull = (jnp.maximum(rate - dividend, 0.0) / std) ** 2 + 2.0 * rate**2 * times
+    wide = std * jnp.sqrt(times * jnp.log(1.5 + 1.0 / (8.0 * np.pi * times * pull + 1e-30)))
+    depth = jnp.maximum(wide + start, 0.64 * std * jnp.sqrt(times))
+    most = start - perpetual
+    depth = most * jnp.sqrt(-jnp.expm1(-((depth / most) ** 2)))
+    return depth * (depth - 2.0 * start)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
+def exercise_boundary(
+    rate: Scalar, dividend: Scalar, std: Scalar, num_dates: int, num_nodes: int
+) -> Float[Array, " dates"]:
+    """log(B)^2 less its value at expiry, at the dates of `mesh`; NaN if Newton's method does not settle.
+
+    For a put on an asset with strike and expiry 1: rate > 0, or rate = 0 > dividend. Derivatives of every
+    order in rate, dividend and std are those of the solution (the implicit function theorem).
+    """
+    grid = mesh(num_dates, num_nodes)
+    enough = np.sqrt(np.finfo(std.dtype).eps)  # convergence is quadratic
+
+    def is_open(state):
+        _, change, step = state
+        return (change > enough) & (step < MOST_STEPS)
+
+    def improved(state):
+        excess, _, step = state
+        error, jacobian = _equation(excess, rate, dividend, std, grid)
+        better = excess - jnp.linalg.solve(jacobian, error)
+        better = jnp.clip(better, 0.25 * excess, 4.0 * excess)
+        change = jnp.max(jnp.abs(better - excess)) / jnp.max(better)
+        return better, change, step + 1
+
+    guess = _first_guess(rate, dividend, std, grid)
+    first = (guess, jnp.full((), np.inf, std.dtype), jnp.zeros((), jnp.int32))
+    excess, change, _ = jax.lax.while_loop(is_open, improved, first)
+    return jnp.where(change <= enough, excess, jnp.nan)
+
+
+@exercise_boundary.defjvp
+def _exercise_boundary_jvp(num_dates, num_nodes, numbers, tangents):
+    """d excess = -(d equation / d excess)^-1 d equation, at the solution."""
+    grid = mesh(num_dates, num_nodes)
+    excess = exercise_boundary(*numbers, num_dates, num_nodes)
+    _, jacobian = _equation(excess, *numbers, grid)
+    along = lambda *numbers: _equation(excess, *numbers, grid)[0]  # noqa: E731
+    _, error = jax.jvp(along, numbers, tangents)
+    return excess, -jnp.linalg.solve(jacobian, error)

@@ -1,0 +1,92 @@
+"""The order of a Brownian bridge as a rotation of the noise: end point first, then the middle, and so on.
+
+A node of the tree holds the sum of its steps' increments over the root of their number. A fresh normal z splits
+it: of n = a + b steps the first a hold sqrt(a / n) sum + sqrt(b / n) z, the other b hold sqrt(b / n) sum -
+sqrt(a / n) z, which is a rotation of (sum, z). Levels are split one after the other, from left to right (Glasserman
+2003, section 3.1.1). The normal law does not change under rotations, so any scheme's noise may be drawn this
+way; what the end point explains then depends on the first coordinate alone.
+"""
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+
+class _Level(NamedTuple):
+    """A level's nodes: which are split, which hold a single step, and sqrt(a / n) and sqrt(b / n) of the former.
+
+    order: where the next level finds its nodes among left parts, right parts and nodes of a single step.
+    """
+
+    split: np.ndarray
+    single: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    order: np.ndarray
+
+
+def bridged(normals: Float[Array, "steps ..."]) -> Float[Array, "steps ..."]:
+    """The increments, standard normals of one step each, whose Brownian bridge has these coordinates.
+
+    It is `bridge_rotation(steps)` on the first axis, in 2 `steps` operations a path in place of `steps`**2.
+    """
+    steps = normals.shape[0]
+    nodes, used = normals[:1], 1
+    for level in _levels(steps):
+        fresh = normals[used : used + len(level.split)]
+        used += len(level.split)
+        whole = len(level.single) == 0
+        sums = nodes if whole else nodes[level.split]
+        left, right = (_column(numbers, normals) for numbers in (level.left, level.right))
+        parts = (left * sums + right * fresh, right * sums - left * fresh)
+        if whole:
+            nodes = jnp.stack(parts, axis=1).reshape(-1, *normals.shape[1:])
+        else:
+            nodes = jnp.concatenate([*parts, nodes[level.single]])[level.order]
+    return nodes
+
+
+@functools.lru_cache(maxsize=64)
+def bridge_rotation(num_steps: int) -> np.ndarray:
+    """The orthogonal matrix [steps, steps], float64: increments = rotation @ normals."""
+    rotation = np.zeros((num_steps, num_steps))
+    tree, used = [(0, num_steps)], 1
+    rotation[:, 0] = num_steps**-0.5
+    while any(stop - start > 1 for start, stop in tree):
+        for start, stop in [node for node in tree if node[1] - node[0] > 1]:
+            middle = (start + stop) // 2
+            a, b = middle - start, stop - middle
+            rotation[start:middle, used] = (b / (a * (a + b))) ** 0.5
+            rotation[middle:stop, used] = -((a / (b * (a + b))) ** 0.5)
+            used += 1
+        tree = _children(tree)
+    rotation.setflags(write=False)
+    return rotation
+
+
+@functools.lru_cache(maxsize=64)
+def _levels(num_steps: int) -> tuple[_Level, ...]:
+    tree, levels = [(0, num_steps)], []
+    while any(stop - start > 1 for start, stop in tree):
+        length = np.array([stop - start for start, stop in tree])
+        split, single = np.flatnonzero(length > 1), np.flatnonzero(length == 1)
+        share = (length[split] // 2) / length[split]
+        starts = [tree[i][0] for i in split] + [sum(tree[i]) // 2 for i in split]
+        order = np.argsort(starts + [tree[i][0] for i in single])
+        levels.append(_Level(split, single, share**0.5, (1.0 - share) ** 0.5, order))
+        tree = _children(tree)
+    return tuple(levels)
+
+
+def _children(tree: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The nodes of the next level, in the order of their steps."""
+    cuts = sorted({cut for start, stop in tree for cut in (start, (start + stop) // 2, stop)})
+    return list(itertools.pairwise(cuts))
+
+
+def _column(numbers: np.ndarray, like: Array) -> Array:
+    return jnp.asarray(numbers, like.dtype).reshape(-1, *(1,) * (like.ndim - 1))
