@@ -1,10 +1,10 @@
 """The order of a Brownian bridge as a rotation of the noise: end point first, then the middle, and so on.
 
-A node of the tree holds the sum of its steps' increments over the root of their number. A fresh normal z splits
-it: of n = a + b steps the first a hold sqrt(a / n) sum + sqrt(b / n) z, the other b hold sqrt(b / n) sum -
-sqrt(a / n) z, which is a rotation of (sum, z). Levels are split one after the other, from left to right (Glasserman
-2003, section 3.1.1). The normal law does not change under rotations, so any scheme's noise may be drawn this
-way; what the end point explains then depends on the first coordinate alone.
+A node of the tree holds the sum of its steps' increments over the root of their number. A fresh normal z
+splits it: of n = a + b steps the first a hold sqrt(a / n) sum + sqrt(b / n) z, the others sqrt(b / n) sum -
+sqrt(a / n) z, which is a rotation of (sum, z). Levels are split one after the other, from left to right
+(Glasserman 2003, section 3.1.1). The normal law does not change under rotations, so any scheme's noise may be
+drawn this way; what the end point explains then depends on the first coordinate alone.
 """
 
 import functools
@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 
 class _Level(NamedTuple):
-    """A level's nodes: which are split, which hold a single step, and sqrt(a / n) and sqrt(b / n) of the former.
+    """A level's nodes: which are split, which hold a single step; sqrt(a / n) and sqrt(b / n) of the former.
 
     order: where the next level finds its nodes among left parts, right parts and nodes of a single step.
     """

@@ -8,6 +8,7 @@ import functools
 import math
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -29,12 +30,13 @@ def normals(
     """Standard normals, rows `first_row`, `first_row + 1`, ... of an endless array of rows `shape[1:]`.
 
     An element depends on the key, on the index of its row, on its place in the row and on the row's length:
-    `normals(key, (10, n))[3:5]` and `normals(key, (2, n), first_row=3)` are the same bits. dtype: float32
-    (32 bits of radius and of angle a pair) or float64 (64 of each); None is JAX's default. Never infinite.
+    `normals(key, (10, n))[3:5]` and `normals(key, (2, n), first_row=3)` are the same, but for rounding. A
+    vector is one row. dtype: float32 (32 bits of radius and of angle a pair) or float64 (64 of each); None is
+    JAX's default. Never infinite.
 
     Raises ValueError for another dtype or for rows of 2**32 elements or more.
     """
-    return _rows(normal_pair, key, shape, dtype, first_row)
+    return _rows(normal_pair, key, tuple(shape), checked_dtype(dtype), first_row)
 
 
 def uniforms(
@@ -48,7 +50,7 @@ def uniforms(
 
     They are the middles of 2**23 cells (float32) or 2**52 (float64), so that 1 - u is one of them too.
     """
-    return _rows(_uniform_pair, key, shape, dtype, first_row)
+    return _rows(_uniform_pair, key, tuple(shape), checked_dtype(dtype), first_row)
 
 
 def _uniform_pair(words: tuple[Word, ...], dtype) -> tuple[Real, Real]:
@@ -74,10 +76,11 @@ def checked_dtype(dtype) -> jnp.dtype:
     return dtype
 
 
+@functools.partial(jax.jit, static_argnames=("draw", "shape", "dtype"))
 def _rows(draw: Callable, key: PRNGKeyArray, shape: tuple[int, ...], dtype, first_row) -> Real:
     """`draw` of the words of every pair, laid out in rows."""
-    dtype = checked_dtype(dtype)
-    rows, length = (1, *shape)[-2:] if len(shape) < 2 else (shape[0], math.prod(shape[1:]))
+    rows, row = (1, shape) if len(shape) < 2 else (shape[0], shape[1:])
+    length = math.prod(row)
     half = -(-length // 2)
     if half * dtype.itemsize // 4 >= 2**32:
         raise ValueError(f"a row must have less than 2**32 elements, got {length}; draw more rows")

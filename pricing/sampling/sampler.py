@@ -25,8 +25,8 @@ class Noise(NamedTuple):
 class AbstractSampler(eqx.Module):
     """A way to draw noise. Static, hashable and equal by value: it belongs in a method's static fields.
 
-    Paths come in blocks of one size. A block's noise depends on the key, the block's index and its shape, not on
-    how many blocks there are, nor on the device.
+    Paths come in blocks of one size. A block's noise depends on the key, the block's index and its shape, not
+    on how many blocks there are, nor on the device.
     """
 
     @abc.abstractmethod
@@ -59,7 +59,7 @@ class PseudoRandom(AbstractSampler):
     """Noise by a counter-based generator (threefry).
 
     antithetic: the second half of a block mirrors the first, z -> -z and u -> 1 - u, so that a pair's mean is
-    one sample. It pays where the value is nearly odd in the noise; where it is even, half of the paths are wasted.
+    one sample. It pays where the value is nearly odd in the noise; of even ones it wastes half of the paths.
     """
 
     antithetic: bool = eqx.field(static=True, default=False)

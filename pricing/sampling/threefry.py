@@ -36,16 +36,12 @@ def threefry_2x32(key_words: Words, counters: Words) -> Words:
 
 
 def words_of(key: PRNGKeyArray) -> Words:
-    """The two words of a threefry key.
-
-    Raises TypeError if `key` is not one key of `jax.random.key`, or is of another generator.
-    """
-    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape:
-        raise TypeError(f"key must be one typed key, got {key}; make it by jax.random.key(seed)")
-    words = jax.random.key_data(key)
+    """The two words of one threefry key, as `jax.random.key` makes it; TypeError for another generator's."""
+    typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    words = jax.random.key_data(key) if typed else key
     if words.shape != (2,):
         raise TypeError(
-            f"key must be of the generator threefry2x32, got {jax.random.key_impl(key)}; make it by "
+            f"key must be one key of the generator threefry2x32, got {key}; make it by "
             "jax.random.key(seed, impl='threefry2x32')"
         )
     return words[0], words[1]
