@@ -3,6 +3,7 @@
 Also difference quotients with known floors, and batches of the sample book.
 """
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import pytest
 
 import pricing.samples
 from pricing import (
+    American,
     Asian,
     Autocallable,
     Barrier,
@@ -29,6 +31,7 @@ from pricing import (
     FiniteDifference,
     Fourier,
     Heston,
+    IntegralEquation,
     Market,
     MonteCarlo,
     VolCurve,
@@ -94,6 +97,8 @@ all_products: dict[str, Callable] = {
     "autocallable": lambda: Autocallable(
         [0.3, 0.55, 0.8], [0.02, 0.04, 0.06], 103.0, 80.0, 100.0, 50.0
     ),
+    "american put": lambda: American(105.0, 0.8),
+    "american call": lambda: American(95.0, 0.8, "call"),
     "asian": lambda: Asian(102.0, [0.3, 0.55, 0.8]),
     "geometric asian": lambda: Asian(98.0, [0.3, 0.55, 0.8], "put", "geometric"),
     "basket": lambda: Basket(98.0, 0.8),
@@ -107,6 +112,7 @@ all_methods: dict[str, Callable] = {
     "Fourier": Fourier,
     # nine steps: of eight to .8 one would end on the curve's pillar, where moving the expiry meets a kink
     "finite differences": lambda: FiniteDifference(40, 16, 9),
+    "integral equation": IntegralEquation,
     "Monte Carlo": lambda: MonteCarlo(256, 4, block=128),
 }
 
@@ -126,6 +132,25 @@ def build(product: str, model: str, method: str):
     method = all_methods[method]()
     key = jax.random.key(7) if method.is_random else None
     return all_products[product](), all_models[model](), method, key
+
+
+def restruck(product, scales):
+    """The contract with its strike (or what comes nearest to one) times a number, or a batch of them."""
+    inner = getattr(product, "payoff_product", None)
+    if inner is not None:
+        return dataclasses.replace(product, payoff_product=restruck(inner, scales))
+    name = next(name for name in ("strike", "call_level", "fixed_rate") if hasattr(product, name))
+    level = float(getattr(product, name))
+    new = [level * scale for scale in scales] if isinstance(scales, list) else level * scales
+    return dataclasses.replace(product, **{name: new})
+
+
+def rescaled(model, scale):
+    """The model with its first number (or numbers) times a scale, given as a user would type it."""
+    name = "spot" if hasattr(model, "spot") else "vol"
+    numbers = np.asarray(getattr(model, name)).tolist()
+    new = [number * scale for number in numbers] if isinstance(numbers, list) else numbers * scale
+    return dataclasses.replace(model, **{name: new})
 
 
 def value(product, model, method=None, key=None):

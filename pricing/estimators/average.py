@@ -43,7 +43,7 @@ class ArithmeticAverage(AbstractEstimator):
 
     def values(self, product: Average, model: ConditionallyGaussian, draw: Draw) -> Paths:
         points = Points.of(product, model, draw.walk(model, product.fixings))
-        direction = jax.lax.stop_gradient(_direction(points))
+        direction = _direction(points)
         along = jnp.sum(direction * draw.normals, axis=0)
         slope = points.spread(direction)
         level = points.log_mean + points.spread(draw.normals - direction * along[None])

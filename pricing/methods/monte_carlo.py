@@ -49,7 +49,7 @@ class MonteCarlo(AbstractMethod):
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(model, ConditionallyGaussian):
             return missing("Gaussian log-spot given its variance path", model)
-        if _estimator(product.canonical) is None:
+        if _estimator(product.broadcast().canonical) is None:
             return missing("payoff of a spot path", product)
         return None
 

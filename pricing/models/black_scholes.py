@@ -75,8 +75,10 @@ class BlackScholes(BlackVol, ConditionallyGaussian, GaussianState):
             )
         if isinstance(self.vol, VolTerms):
             return self.vol.total_variance(t)
-        vol = jnp.broadcast_to(self.vol, self.spot.shape)
-        return vol**2 * (t if vol.ndim == 0 else t[..., None])
+        variance_rate = jnp.broadcast_to(self.vol, self.spot.shape) ** 2
+        if variance_rate.ndim == 0:
+            return variance_rate * t
+        return jnp.tensordot(t, variance_rate, axes=0)
 
     def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
         """The discount factor: rates do not depend on the state."""

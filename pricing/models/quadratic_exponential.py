@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
-Scalar = Float[Array, ""]
-Paths = Float[Array, " paths"]
+Scalar = Float[Array, "..."]  # a number, or [assets, 1]
+Paths = Float[Array, "*assets paths"]
 
 _SWITCH = 1.5  # psi above which the exponential branch is taken; Andersen, sec. 3.2.3
 
