@@ -8,11 +8,13 @@ from .market import ZeroCurve as ZeroCurve
 from .methods import ClosedForm as ClosedForm
 from .methods import FiniteDifference as FiniteDifference
 from .methods import Fourier as Fourier
+from .methods import IntegralEquation as IntegralEquation
 from .methods import MonteCarlo as MonteCarlo
 from .models import BlackScholes as BlackScholes
 from .models import Heston as Heston
 from .price import Valuation as Valuation
 from .price import price as price
+from .products import American as American
 from .products import Asian as Asian
 from .products import Autocallable as Autocallable
 from .products import Barrier as Barrier

@@ -1,7 +1,8 @@
 from .closed_form import ClosedForm as ClosedForm
 from .finite_difference import FiniteDifference as FiniteDifference
 from .fourier import Fourier as Fourier
+from .integral_equation import IntegralEquation as IntegralEquation
 from .method import AbstractMethod as AbstractMethod
 from .monte_carlo import MonteCarlo as MonteCarlo
 
-METHODS = (ClosedForm(), Fourier(), FiniteDifference(), MonteCarlo())  # the best first
+METHODS = (ClosedForm(), IntegralEquation(), Fourier(), FiniteDifference(), MonteCarlo())  # the best first

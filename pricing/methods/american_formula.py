@@ -33,7 +33,7 @@ def american_value(
     vol: Scalar,
     side: Scalar,
     *,
-    num_dates: int = 24,
+    num_dates: int = 32,
     num_nodes: int = 24,
     num_points: int = 64,
 ) -> Scalar:

@@ -185,8 +185,9 @@ def exercise_boundary(
 def _exercise_boundary_jvp(num_dates, num_nodes, numbers, tangents):
     """d excess = -(d equation / d excess)^-1 d equation, at the solution."""
     grid = mesh(num_dates, num_nodes)
-    excess = exercise_boundary(*numbers, num_dates, num_nodes)
-    _, jacobian = _equation(excess, *numbers, grid)
-    along = lambda *numbers: _equation(excess, *numbers, grid)[0]  # noqa: E731
-    _, error = jax.jvp(along, numbers, tangents)
+    rate, dividend, std = numbers
+    excess = exercise_boundary(rate, dividend, std, num_dates, num_nodes)
+    _, jacobian = _equation(excess, rate, dividend, std, grid)
+    held = lambda rate, dividend, std: _equation(excess, rate, dividend, std, grid)[0]  # noqa: E731
+    _, error = jax.jvp(held, numbers, tangents)
     return excess, -jnp.linalg.solve(jacobian, error)

@@ -1,3 +1,4 @@
+from .american import American as American
 from .asian import Asian as Asian
 from .autocallable import Autocallable as Autocallable
 from .barrier import Barrier as Barrier

@@ -1,0 +1,60 @@
+"""American options under Black and Scholes, without a grid and without paths."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..models import AbstractModel, BlackVol
+from ..products import AbstractProduct, American
+from .american_formula import american_value
+from .method import AbstractMethod, missing
+
+
+class IntegralEquation(AbstractMethod):
+    """The exercise boundary from its integral equation, the value from the boundary: `american_value`.
+
+    Under a curve, a term structure or a surface it takes the flat rate and vol of the expiry (and strike).
+    Puts with dividend_yield < rate < 0 and calls with rate < dividend_yield < 0 have two boundaries: their
+    value is NaN here (`RESULTS.non_finite`).
+
+    num_dates: where the boundary is known; num_nodes: of the integral in its equation; num_points: of the
+    integral in the value.
+    """
+
+    num_dates: int = eqx.field(default=32, static=True)
+    num_nodes: int = eqx.field(default=24, static=True)
+    num_points: int = eqx.field(default=64, static=True)
+
+    def __check_init__(self):
+        for name in ("num_dates", "num_nodes", "num_points"):
+            if getattr(self, name) < 2:
+                raise ValueError(f"{name} must be at least 2, got {getattr(self, name)}")
+
+    @property
+    def is_random(self) -> bool:
+        return False
+
+    @property
+    def trade_bytes(self) -> int:
+        return 8 * 60 * self.num_dates * self.num_nodes + 2**15
+
+    def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+        if not isinstance(product, American):
+            return missing("single right to exercise at any time (American)", product)
+        if not isinstance(model, BlackVol):
+            return missing("Black volatility (lognormal terminal spots)", model)
+        return None
+
+    def samples(
+        self, product: American, model: BlackVol, key: PRNGKeyArray | None
+    ) -> Float[Array, ""]:
+        del key
+        t, strike = product.expiry, product.strike
+        return american_value(
+            *(model.spot, strike, t),
+            *(-jnp.log(model.discount(t)) / t, model.dividend_yield),
+            *(model.black_vol(t, strike), product.side),
+            num_dates=self.num_dates,
+            num_nodes=self.num_nodes,
+            num_points=self.num_points,
+        )
