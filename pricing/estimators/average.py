@@ -39,14 +39,15 @@ class ArithmeticAverage(AbstractEstimator):
         return product.fixings
 
     def needs(self, product: Average, model: ConditionallyGaussian, num_dates: int) -> Needs:
-        return Needs((model.underlying.size if product.multi_asset else num_dates,), ())
+        return Needs((1, model.underlying.size) if product.multi_asset else (num_dates,))
 
     def values(self, product: Average, model: ConditionallyGaussian, draw: Draw) -> Paths:
         points = Points.of(product, model, draw.walk(model, product.fixings))
         direction = _direction(points)
-        along = jnp.sum(direction * draw.normals, axis=0)
+        normals = draw.normals[0] if product.multi_asset else draw.normals
+        along = jnp.sum(direction * normals, axis=0)
         slope = points.spread(direction)
-        level = points.log_mean + points.spread(draw.normals - direction * along[None])
+        level = points.log_mean + points.spread(normals - direction * along[None])
         root = _crossing(level, slope, jnp.log(product.strike))
         side, strike = product.side, product.strike
         spots = jnp.exp(level + 0.5 * slope**2) * normal_law.cdf(side * (slope - root[None]))
@@ -69,7 +70,7 @@ class GeometricAverage(AbstractEstimator):
 
     def needs(self, product: Average, model: ConditionallyGaussian, num_dates: int) -> Needs:
         del product, num_dates
-        return Needs(() if model.variance_is_random else (1,), ())
+        return Needs((0,) if model.variance_is_random else (1,))
 
     def values(self, product: Average, model: ConditionallyGaussian, draw: Draw) -> Paths:
         points = Points.of(product, model, draw.walk(model, product.fixings))

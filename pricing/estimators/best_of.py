@@ -27,7 +27,7 @@ class BestOf(AbstractEstimator):
 
     def needs(self, product: Average, model: ConditionallyGaussian, num_dates: int) -> Needs:
         del product, num_dates
-        return Needs((model.underlying.size,), ())
+        return Needs((1, model.underlying.size))
 
     def values(
         self, product: Average, model: ConditionallyGaussian, draw: Draw
@@ -41,7 +41,9 @@ class BestOf(AbstractEstimator):
         )
         payoff = _best_payoff if product.average == "max" else _worst_payoff
         terms = product.side, product.strike
-        return model.discount(expiry) * pathwise_then_score(payoff, terms, log_spot, draw.normals)
+        return model.discount(expiry) * pathwise_then_score(
+            payoff, terms, log_spot, draw.normals[0]
+        )
 
 
 def _best_payoff(terms, log_spot: Float[Array, "assets paths"]) -> Float[Array, " paths"]:

@@ -36,7 +36,7 @@ class BridgedBarrier(AbstractEstimator):
 
     def needs(self, product: Barrier, model: ConditionallyGaussian, num_dates: int) -> Needs:
         del product, model
-        return Needs((num_dates,), ())
+        return Needs((num_dates,))
 
     def values(
         self, product: Barrier, model: ConditionallyGaussian, draw: Draw

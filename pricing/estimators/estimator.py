@@ -15,10 +15,13 @@ SECOND_ORDER = frozenset({"gamma", "vanna", "volga"})
 
 
 class Needs(NamedTuple):
-    """Random numbers of one path, beside those of the variance path: shapes."""
+    """Random numbers of one path, beside those of the variance path.
+
+    normals: (steps, *motions) of a stream of normals, (0,) for none; uniforms: how many.
+    """
 
     normals: tuple[int, ...]
-    uniforms: tuple[int, ...]
+    uniforms: int = 0
 
 
 class Draw(NamedTuple):
@@ -30,7 +33,7 @@ class Draw(NamedTuple):
 
     walk: Callable[[ConditionallyGaussian, Float[Array, " dates"]], Walk]
     normals: Float[Array, "*shape paths"]
-    uniforms: Float[Array, "*dates paths"]
+    uniforms: Float[Array, "dates paths"]
 
 
 class AbstractEstimator(eqx.Module):

@@ -38,7 +38,7 @@ class OneStepSurvival(AbstractEstimator):
 
     def needs(self, product: Monitored, model: ConditionallyGaussian, num_dates: int) -> Needs:
         del product, model
-        return Needs((), (num_dates - 1,))
+        return Needs((0,), num_dates - 1)
 
     def values(self, product: Monitored, model: ConditionallyGaussian, draw: Draw) -> Paths:
         walk = draw.walk(model, product.dates)
@@ -78,10 +78,13 @@ class _Look(NamedTuple):
         """The corridor in standard deviations of the step from `position`."""
         still = self.std <= 0.0
         std = jnp.where(still, 1.0, self.std)
-        away = [level - position - self.mean for level in (self.lower, self.upper)]
-        return tuple(
-            jnp.clip(jnp.where(still, jnp.sign(x) * _FAR, x / std), -_FAR, _FAR) for x in away
-        )
+
+        def scaled(level: Float[Array, ""]) -> Paths:
+            away = level - position - self.mean
+            deviations = jnp.where(still, jnp.sign(away) * _FAR, away / std)
+            return jnp.clip(deviations, -_FAR, _FAR)
+
+        return scaled(self.lower), scaled(self.upper)
 
     def paid_outside(self, low: Paths, high: Paths) -> Paths:
         return self.below * normal_law.cdf(low) + self.above * normal_law.cdf(-high)

@@ -31,7 +31,7 @@ class Terminal(AbstractEstimator):
 
     def needs(self, product: TerminalClaim, model: ConditionallyGaussian, num_dates: int) -> Needs:
         del product, num_dates
-        return Needs(() if model.variance_is_random else (1,), ())
+        return Needs((0,) if model.variance_is_random else (1,))
 
     def values(self, product: TerminalClaim, model: ConditionallyGaussian, draw: Draw) -> Paths:
         walk = draw.walk(model, product.expiry[None])

@@ -10,6 +10,7 @@ from jaxtape import AbstractSchedule, StoreAll
 from ..estimators import ESTIMATORS, AbstractEstimator, Draw
 from ..models import AbstractModel, ConditionallyGaussian, Walk
 from ..products import AbstractProduct
+from ..sampling import AbstractSampler, PseudoRandom
 from .method import AbstractMethod, missing
 
 
@@ -21,12 +22,14 @@ class MonteCarlo(AbstractMethod):
     told by the estimators (`pricing/estimators`, table in docs/pricing.md).
 
     num_paths is rounded up to whole blocks of `block` paths; a block's random numbers depend on the key and
-    its index alone. schedule: what a reverse sweep keeps of the time loop (`jaxtape.scan`).
+    its index alone. sampler: `PseudoRandom()`, `PseudoRandom(antithetic=True)` or `Sobol()`, which cuts its
+    own blocks. schedule: what a reverse sweep keeps of the time loop (`jaxtape.scan`).
     """
 
     num_paths: int = eqx.field(static=True, default=65536)
     num_steps: int = eqx.field(static=True, default=64)
     block: int = eqx.field(static=True, default=4096)
+    sampler: AbstractSampler = eqx.field(static=True, default=PseudoRandom())
     schedule: AbstractSchedule = eqx.field(static=True, default=StoreAll())
 
     def __check_init__(self):
@@ -56,47 +59,48 @@ class MonteCarlo(AbstractMethod):
     def second_order(
         self, product: AbstractProduct, model: ConditionallyGaussian
     ) -> frozenset[str]:
-        return _estimator(product.canonical).second_order(model)
+        estimator = _estimator(product.broadcast().canonical)
+        return frozenset() if estimator is None else estimator.second_order(model)
 
     def samples(
         self, product: AbstractProduct, model: ConditionallyGaussian, key: PRNGKeyArray
     ) -> Float[Array, " samples"]:
-        product = product.canonical
-        model = model.read_at(product.vol_at)
+        product, model = product.canonical, model.read_at(product.vol_at)
         estimator = _estimator(product)
+        if estimator is None:
+            raise TypeError(missing("payoff of a spot path", product))
+
+        blocks, paths = self.sampler.blocks(self.num_paths, self.block)
 
         @jax.checkpoint
         def of_block(index):
-            draw = self._draw(estimator, product, model, jax.random.fold_in(key, index))
-            return estimator.values(product, model, draw)
+            draw = self._draw(estimator, product, model, key, index, paths)
+            return self.sampler.reduce(estimator.values(product, model, draw))
 
-        blocks = -(-self.num_paths // self.block)
         return jax.lax.map(of_block, jnp.arange(blocks)).ravel()
 
-    def _draw(self, estimator: AbstractEstimator, product, model, key: PRNGKeyArray) -> Draw:
+    def _draw(self, estimator: AbstractEstimator, product, model, key, index, paths: int) -> Draw:
         """The random numbers of one block."""
         dates = estimator.dates(product, self.num_steps)
         needs = estimator.needs(product, model, dates.size)
-        streams = (jax.random.fold_in(key, stream) for stream in range(3))
-        of_variance, of_normals, of_uniforms = streams
         substeps = -(-self.num_steps // dates.size) if model.variance_is_random else 1
-        shape = (substeps * dates.size, *model.underlying.shape, self.block)
-        if model.variance_is_random:
-            noise = jax.random.normal(of_variance, shape, dates.dtype)
-        else:
-            noise = jnp.zeros(shape, dates.dtype)
+        walks = (substeps * dates.size, *model.underlying.shape)
+        streams = (walks if model.variance_is_random else (0,), needs.normals)
+        noise = self.sampler.noise(key, index, paths, streams, needs.uniforms, dates.dtype)
+        of_variance, normals = noise.normals
+        if not model.variance_is_random:
+            of_variance = jnp.zeros((*walks, paths), dates.dtype)
 
         def walk(model: ConditionallyGaussian, dates: Float[Array, " dates"]) -> Walk:
-            steps = model.walk(noise, _refined(dates, substeps), self.schedule)
+            steps = model.walk(of_variance, _refined(dates, substeps), self.schedule)
             joined = lambda x: jnp.sum(x.reshape(dates.size, substeps, *x.shape[1:]), axis=1)  # noqa: E731
             return jax.tree.map(joined, steps)
 
-        normals = jax.random.normal(of_normals, (*needs.normals, self.block), dates.dtype)
-        uniforms = jax.random.uniform(of_uniforms, (*needs.uniforms, self.block), dates.dtype)
-        return Draw(walk, normals, uniforms)
+        return Draw(walk, normals, noise.uniforms)
 
 
 def _estimator(product: AbstractProduct) -> AbstractEstimator | None:
+    """What estimates a product in its canonical form, if anything does."""
     return next((found for found in ESTIMATORS if found.applies(product)), None)
 
 

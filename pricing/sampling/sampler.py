@@ -6,20 +6,28 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Integer, PRNGKeyArray
 
 from .bridge import bridged
 from .normal_law import inverse_normal
-from .normals import checked_dtype, normals, uniforms
+from .normals import checked_dtype
+from .normals import normals as draw_normals
+from .normals import uniforms as draw_uniforms
 from .sobol import MAX_DIMENSION, sobol_words, uniform_of_sobol
+
+Shape = tuple[int, ...]
 
 
 class Noise(NamedTuple):
-    """Random numbers of one block of paths: standard normals for `dims` independent Brownian motions at each
-    step, and uniforms in (0, 1) that are independent of them; None where there are none of a kind."""
+    """Random numbers of one block of paths, all independent.
 
-    normals: Float[Array, "steps dims paths"] | None
-    uniforms: Float[Array, "steps paths"] | None
+    normals: streams of standard normals, each [steps, *motions, paths], the steps of Brownian motions;
+    uniforms: [steps, paths], inside (0, 1).
+    """
+
+    normals: tuple[Float[Array, "..."], ...]
+    uniforms: Float[Array, "steps paths"]
 
 
 class AbstractSampler(eqx.Module):
@@ -42,13 +50,14 @@ class AbstractSampler(eqx.Module):
         key: PRNGKeyArray,
         index: int | Integer[Array, ""],
         paths: int,
-        steps: int,
-        dims: int,
+        normals: tuple[Shape, ...],
+        uniforms: int,
         dtype=None,
-        *,
-        with_uniforms: bool = False,
     ) -> Noise:
-        """The noise of the block of this index. dims may be 0, where uniforms are all that is asked for."""
+        """The noise of the block of this index.
+
+        normals: of each stream (steps, *motions), where either may be 0; uniforms: how many a path.
+        """
 
     @abc.abstractmethod
     def reduce(self, values: Float[Array, "paths ..."]) -> Float[Array, "samples ..."]:
@@ -76,20 +85,21 @@ class PseudoRandom(AbstractSampler):
         key: PRNGKeyArray,
         index: int | Integer[Array, ""],
         paths: int,
-        steps: int,
-        dims: int,
+        normals: tuple[Shape, ...],
+        uniforms: int,
         dtype=None,
-        *,
-        with_uniforms: bool = False,
     ) -> Noise:
-        first, second = jax.random.split(jax.random.fold_in(key, index))
         drawn = self._half(paths) if self.antithetic else paths
-        z = normals(first, (steps, dims, drawn), dtype) if dims else None
-        u = uniforms(second, (steps, drawn), dtype) if with_uniforms else None
+        *keys, last = jax.random.split(jax.random.fold_in(key, index), len(normals) + 1)
+        streams = [
+            draw_normals(stream, (*shape, drawn), dtype)
+            for stream, shape in zip(keys, normals, strict=True)
+        ]
+        u = draw_uniforms(last, (uniforms, drawn), dtype)
         if self.antithetic:
-            z = None if z is None else jnp.concatenate([z, -z], axis=-1)
-            u = None if u is None else jnp.concatenate([u, 1.0 - u], axis=-1)
-        return Noise(z, u)
+            streams = [jnp.concatenate([z, -z], axis=-1) for z in streams]
+            u = jnp.concatenate([u, 1.0 - u], axis=-1)
+        return Noise(tuple(streams), u)
 
     def reduce(self, values: Float[Array, "paths ..."]) -> Float[Array, "samples ..."]:
         if not self.antithetic:
@@ -112,7 +122,7 @@ class Sobol(AbstractSampler):
     A path is a point, so that the mean of a block is one sample, and the error is measured from block to block:
     with few replicates by few. Better than pseudo-random numbers where what matters depends on few coordinates,
     most of all where it is smooth; the first dimensions go to the end points of all motions, the next ones to
-    their middles. Uniforms stand beside the coordinates of their step's number, and are not rotated.
+    their middles, over all streams. Uniforms stand beside the coordinates of their number, and are not rotated.
     """
 
     replicates: int = eqx.field(static=True, default=16)
@@ -134,30 +144,45 @@ class Sobol(AbstractSampler):
         key: PRNGKeyArray,
         index: int | Integer[Array, ""],
         paths: int,
-        steps: int,
-        dims: int,
+        normals: tuple[Shape, ...],
+        uniforms: int,
         dtype=None,
-        *,
-        with_uniforms: bool = False,
     ) -> Noise:
-        each = dims + with_uniforms
-        if steps * each > MAX_DIMENSION:
+        places = _in_turn((*normals, (uniforms,)))
+        dimension = sum(place.size for place in places)
+        if dimension > MAX_DIMENSION:
             raise ValueError(
-                f"Sobol() has {MAX_DIMENSION} dimensions, and {steps} steps of {each} random numbers need "
-                f"{steps * each}; take fewer steps, or PseudoRandom(), which has no such limit"
+                f"Sobol() has {MAX_DIMENSION} dimensions, and a path of normals {normals} and {uniforms} "
+                f"uniforms needs {dimension}; take fewer steps, or PseudoRandom(), which has no such limit"
             )
-        words = sobol_words(jax.random.fold_in(key, index), paths, steps * each)
-        words = words.reshape(steps, each, *words.shape[1:])
         dtype = checked_dtype(dtype)
-        z = inverse_normal(words[:, each - dims :], dtype) if dims else None
-        u = uniform_of_sobol(words[:, 0], dtype) if with_uniforms else None
-        return Noise(
-            None if z is None else bridged(z.reshape(steps, dims, paths)),
-            None if u is None else u.reshape(steps, paths),
-        )
+        if not dimension:
+            empty = tuple(jnp.zeros((*shape, paths), dtype) for shape in normals)
+            return Noise(empty, jnp.zeros((0, paths), dtype))
+        words = sobol_words(jax.random.fold_in(key, index), paths, dimension)
+        *of_normals, of_uniforms = (words[place.ravel()] for place in places)
+        streams = [
+            inverse_normal(found, dtype).reshape(*shape, paths)
+            for found, shape in zip(of_normals, normals, strict=True)
+        ]
+        u = uniform_of_sobol(of_uniforms, dtype).reshape(uniforms, paths)
+        return Noise(tuple(bridged(z) if z.size else z for z in streams), u)
 
     def reduce(self, values: Float[Array, "paths ..."]) -> Float[Array, "samples ..."]:
         return jnp.mean(values, axis=0, keepdims=True)
+
+
+def _in_turn(shapes: tuple[Shape, ...]) -> list[np.ndarray]:
+    """For each stream the dimensions it takes: the first step of all of them first, then the second."""
+    places = [np.empty(shape, int) for shape in shapes]
+    steps = max((shape[0] for shape in shapes), default=0)
+    taken = 0
+    for step in range(steps):
+        for place in places:
+            if step < place.shape[0]:
+                place[step] = taken + np.arange(place[step].size).reshape(place.shape[1:])
+                taken += place[step].size
+    return places
 
 
 def _at_least_one(**counts: int) -> None:

@@ -318,15 +318,16 @@ def test_noise_has_the_laws_it_says(sampler, dtype):
     paths, steps, dims = 64, 3, 2
 
     def block(index):
-        z, u = sampler.noise(KEY, index, paths, steps, dims, dtype, with_uniforms=True)
+        (z, once), u = sampler.noise(KEY, index, paths, ((steps, dims), (1,)), steps, dtype)
         assert z.shape == (steps, dims, paths) and u.shape == (steps, paths)
-        assert z.dtype == u.dtype == dtype
-        columns = jnp.concatenate([z.reshape(-1, paths), (u - 0.5) * 12**0.5])
+        assert once.shape == (1, paths)
+        assert z.dtype == u.dtype == once.dtype == dtype
+        columns = jnp.concatenate([z.reshape(-1, paths), once, (u - 0.5) * 12**0.5])
         return columns.mean(axis=1), columns @ columns.T / paths
 
     count = 1024
     means, products = jax.jit(lambda: jax.lax.map(block, jnp.arange(count)))()
-    for found, expected in ((means, np.zeros(9)), (products, np.eye(9))):
+    for found, expected in ((means, np.zeros(10)), (products, np.eye(10))):
         found = np.asarray(found, np.float64)
         error = found.std(axis=0, ddof=1) / np.sqrt(count)
         slack = 1e-6 if dtype == SINGLE else 1e-14
@@ -335,21 +336,21 @@ def test_noise_has_the_laws_it_says(sampler, dtype):
 
 @samplers
 def test_blocks_depend_on_key_and_index(sampler):
-    draw = jax.jit(lambda key, index: sampler.noise(key, index, 16, 2, 1, SINGLE).normals)
+    draw = jax.jit(
+        lambda key, index: sampler.noise(key, index, 16, ((2, 1),), 0, SINGLE).normals[0]
+    )
     other = jax.random.key(5)
     assert not np.isin(draw(KEY, 1), [draw(KEY, 0), draw(other, 1)]).any()
     np.testing.assert_array_equal(draw(KEY, 1), draw(jax.random.key(2024), 1))
 
 
 @samplers
-def test_kinds_of_noise_are_asked_for(sampler):
-    def draw(dims, with_uniforms):
-        return jax.eval_shape(
-            lambda: sampler.noise(KEY, 0, 8, 3, dims, with_uniforms=with_uniforms)
-        )
-
-    assert draw(1, False).normals.shape == (3, 1, 8) and draw(1, False).uniforms is None
-    assert draw(0, True).normals is None and draw(0, True).uniforms.shape == (3, 8)
+@pytest.mark.parametrize("normals", [(), ((3,),), ((0,), (2, 4))])
+@pytest.mark.parametrize("uniforms", [0, 5])
+def test_kinds_of_noise_are_asked_for(sampler, normals, uniforms):
+    noise = jax.eval_shape(lambda: sampler.noise(KEY, 0, 8, normals, uniforms))
+    assert tuple(z.shape for z in noise.normals) == tuple((*shape, 8) for shape in normals)
+    assert noise.uniforms.shape == (uniforms, 8)
 
 
 @samplers
@@ -371,18 +372,17 @@ def test_what_counts_as_one_sample():
 
 
 def test_antithetic_halves_are_mirrors():
-    draw = functools.partial(PseudoRandom(antithetic=True).noise, with_uniforms=True)
-    z, u = jax.jit(draw, static_argnums=(2, 3, 4, 5))(KEY, 3, 10, 4, 2, SINGLE)
+    (z,), u = PseudoRandom(antithetic=True).noise(KEY, 3, 10, ((4, 2),), 4, SINGLE)
     np.testing.assert_array_equal(z[..., 5:], -z[..., :5])
     np.testing.assert_array_equal(u[..., 5:], 1.0 - u[..., :5])
     assert PseudoRandom(antithetic=True).blocks(7, 100) == (1, 8)
     with pytest.raises(ValueError, match="antithetic paths come in pairs, got 7"):
-        PseudoRandom(antithetic=True).noise(KEY, 0, 7, 1, 1)
+        PseudoRandom(antithetic=True).noise(KEY, 0, 7, ((1,),), 0)
 
 
 def test_first_sobol_dimensions_go_to_the_end_points():
     """The end points of both motions are the first two dimensions: jointly a net, one point a box."""
-    z = jax.jit(lambda: Sobol().noise(KEY, 0, 256, 6, 2, SINGLE).normals)()
+    z = jax.jit(lambda: Sobol().noise(KEY, 0, 256, ((6, 2),), 0, SINGLE).normals[0])()
     z = np.asarray(z, np.float64)
     x, y = scipy.stats.norm.cdf(z.sum(axis=0) / np.sqrt(6))
     for k in range(1, 8):
@@ -391,11 +391,11 @@ def test_first_sobol_dimensions_go_to_the_end_points():
 
 
 def test_samplers_name_bad_input():
-    with pytest.raises(ValueError, match=r"21201 dimensions, and 11000 steps of 2 .* need 22000"):
-        Sobol().noise(KEY, 0, 4, 11000, 1, with_uniforms=True)
+    with pytest.raises(ValueError, match=r"21201 dimensions, and a path .* needs 22000"):
+        Sobol().noise(KEY, 0, 4, ((11000,),), 11000)
     with pytest.raises(ValueError, match="replicates must be at least 2, got 1"):
         Sobol(1)
     with pytest.raises(ValueError, match="num_paths must be at least 1, got 0"):
         PseudoRandom().blocks(0, 4)
     with pytest.raises(ValueError, match="num_points must be a power of 2, got 12"):
-        Sobol().noise(KEY, 0, 12, 2, 1)
+        Sobol().noise(KEY, 0, 12, ((2,),), 0)
