@@ -89,42 +89,55 @@ def sensitivities(
     vol_direction: PyTree,
     rate_direction: PyTree,
 ) -> Sensitivities:
-    """Samples of the value and of every derivative but volga, for one contract, from one primal evaluation.
+    """Samples of the value and of every derivative but volga, for one contract, in forward mode.
 
-    vol_direction, rate_direction: tangents of the model; what vega and rho are the derivatives along.
+    vol_direction, rate_direction: tangents of the model; what vega and rho are the derivatives along. The
+    slopes along all directions are taken together, and the spot derivatives of all of those once more.
     """
     orders = method.second_order(product, model)
     zero = jnp.zeros((), model.underlying.dtype)
-
-    def with_spot(model, age):
-        """The value, its derivative in the spot, and the second one where it is right."""
-        return _spot_ladder(product.aged(age), model, method, key, "gamma" in orders)
-
-    def along(direction):
-        return jax.jvp(with_spot, (model, zero), direction)
-
     still = jax.tree.map(jnp.zeros_like, model)
-    directions = [(vol_direction, zero), (rate_direction, zero), (still, jnp.ones_like(zero))]
+    spots = underlying_directions(model)
+    others = [(vol_direction, zero), (rate_direction, zero), (still, jnp.ones_like(zero))]
+    directions = [*((spot, zero) for spot in spots), *others]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *directions)
-    (value, delta, gamma), (slopes, cross, _) = jax.vmap(along, out_axes=(None, 0))(stacked)
-    vega, rho, theta = slopes
-    vanna = cross[0] if "vanna" in orders else None
-    return Sensitivities(value, delta, gamma, vega, theta, rho, vanna, volga=None)
+
+    def value(model, age):
+        return method.aged(age).samples(product.aged(age), model, key)
+
+    def first(shift):
+        """The value, and its slopes along every direction."""
+        point = model.shifted(underlying=shift), zero
+        return jax.vmap(lambda d: jax.jvp(value, point, d), out_axes=(None, 0))(stacked)
+
+    at = jnp.zeros_like(model.underlying)
+    if "gamma" in orders:
+        (samples, slopes), (_, cross) = _slopes(first, at)
+    else:
+        (samples, slopes), cross = first(at), None
+    count = len(spots)
+    of_spot = lambda x: jnp.moveaxis(x[:count], 0, x.ndim - 1 - at.ndim) if at.ndim else x[0]  # noqa: E731
+    vega, rho, theta = slopes[count:]
+    gamma = None if cross is None else _symmetric(of_spot(cross), at.ndim)
+    vanna = cross[count] if cross is not None and "vanna" in orders else None
+    return Sensitivities(samples, of_spot(slopes), gamma, vega, theta, rho, vanna, volga=None)
+
+
+def underlying_directions(model: AbstractModel) -> list[PyTree]:
+    """The tangents of a model along each of its underlyings."""
+    at = jnp.zeros_like(model.underlying)
+    basis = jnp.eye(at.size, dtype=at.dtype).reshape(at.size, *at.shape)
+    shifted = lambda shift: model.shifted(underlying=shift)  # noqa: E731
+    return [jax.jvp(shifted, (at,), (one,))[1] for one in basis]
 
 
 def with_gamma(product, model, method, key) -> tuple[Array, Array | None]:
     """Samples of the value, and the mean gamma where the method gives it."""
     if "gamma" not in method.second_order(product, model):
         return method.samples(product, model, key), None
-    value, _, gamma = _spot_ladder(product, model, method, key, True)
-    return value, jnp.mean(gamma, axis=0) if method.is_random else gamma
-
-
-def _spot_ladder(product, model, method, key, twice: bool) -> tuple[Array, Array, Array | None]:
-    """Samples of (value, delta, gamma), gamma only if asked for."""
     at = lambda spot: method.samples(product, model.shifted(underlying=spot), key)  # noqa: E731
-    zero = jnp.zeros_like(model.underlying)
-    return _ladder(at, zero) if twice else (*_slopes(at, zero), None)
+    value, _, gamma = _ladder(at, jnp.zeros_like(model.underlying))
+    return value, jnp.mean(gamma, axis=0) if method.is_random else gamma
 
 
 def _volga(product, model, method, key) -> Array | None:
@@ -161,6 +174,9 @@ def _slopes(function: Callable[[Array], PyTree], at: Array) -> tuple[PyTree, PyT
 def _ladder(function: Callable[[Array], Array], at: Array) -> tuple[Array, Array, Array]:
     """(f, f', f''), the last one symmetric if `at` is a vector."""
     (value, slope), (_, curvature) = _slopes(lambda x: _slopes(function, x), at)
-    if at.ndim:
-        curvature = 0.5 * (curvature + jnp.swapaxes(curvature, -1, -2))
-    return value, slope, curvature
+    return value, slope, _symmetric(curvature, at.ndim)
+
+
+def _symmetric(curvature: Array, of_vector: int) -> Array:
+    """The symmetric part of second derivatives to a vector; its estimates need not be."""
+    return 0.5 * (curvature + jnp.swapaxes(curvature, -1, -2)) if of_vector else curvature

@@ -23,6 +23,10 @@ class BridgedBarrier(AbstractEstimator):
     raises. The rebate of a knock-out is paid at the end of the step.
     """
 
+    @property
+    def dates_are_declared(self) -> bool:
+        return False
+
     def applies(self, product: AbstractProduct) -> bool:
         return isinstance(product, Barrier) and product.dates is None
 

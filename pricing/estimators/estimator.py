@@ -44,6 +44,11 @@ class AbstractEstimator(eqx.Module):
     of the derivative; so are the second derivatives that `second_order` names.
     """
 
+    @property
+    def dates_are_declared(self) -> bool:
+        """Whether `dates` are the product's own, and do not depend on num_steps."""
+        return True
+
     @abc.abstractmethod
     def applies(self, product: AbstractProduct) -> bool:
         """Whether it estimates this product (in its canonical form)."""

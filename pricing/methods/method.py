@@ -1,7 +1,7 @@
 """What every method is: it says what it needs, and turns a product and a model into samples of the value."""
 
 import abc
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -43,6 +43,16 @@ class AbstractMethod(eqx.Module):
         The derivative of a sample in any number of the product and the model is a sample of the
         derivative, and so are the second derivatives that `second_order` names.
         """
+
+    def aged(self, years: Float[Array, ""]) -> Self:
+        """The method when `years` have passed: what it holds of dates moves with the contracts'."""
+        del years
+        return self
+
+    def prepared(self, products: AbstractProduct, model: AbstractModel) -> Self:
+        """The method for a batch of contracts, with what it can share between them."""
+        del products, model
+        return self
 
     def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
         """Which of gamma, vanna, volga the second derivatives of `samples` give without bias."""

@@ -1,8 +1,13 @@
 """Monte Carlo: the variance path is sampled, what is Gaussian given it is integrated as far as it goes."""
 
+import functools
+from dataclasses import replace
+from typing import Self
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape import AbstractSchedule, StoreAll
@@ -12,6 +17,7 @@ from ..models import AbstractModel, ConditionallyGaussian, Walk
 from ..products import AbstractProduct
 from ..sampling import AbstractSampler, PseudoRandom
 from .method import AbstractMethod, missing
+from .time_grid import between, grid_through, refined
 
 
 class MonteCarlo(AbstractMethod):
@@ -23,7 +29,9 @@ class MonteCarlo(AbstractMethod):
 
     num_paths is rounded up to whole blocks of `block` paths; a block's random numbers depend on the key and
     its index alone. sampler: `PseudoRandom()`, `PseudoRandom(antithetic=True)` or `Sobol()`, which cuts its
-    own blocks. schedule: what a reverse sweep keeps of the time loop (`jaxtape.scan`).
+    own blocks. schedule: what a reverse sweep keeps of the time loop (`jaxtape.scan`). grid: times (years) that
+    hold all dates of all contracts of a batch, so that they share one set of variance paths (`prepared`);
+    None: each contract has its own.
     """
 
     num_paths: int = eqx.field(static=True, default=65536)
@@ -31,6 +39,8 @@ class MonteCarlo(AbstractMethod):
     block: int = eqx.field(static=True, default=4096)
     sampler: AbstractSampler = eqx.field(static=True, default=PseudoRandom())
     schedule: AbstractSchedule = eqx.field(static=True, default=StoreAll())
+
+    grid: Float[Array, " steps"] | None = None
 
     def __check_init__(self):
         for name in ("num_paths", "num_steps", "block"):
@@ -43,11 +53,25 @@ class MonteCarlo(AbstractMethod):
 
     @property
     def trade_bytes(self) -> int:
-        return 64 * 8 * self.num_steps * min(self.block, self.num_paths)
+        paths = self.sampler.blocks(self.num_paths, self.block)[1]
+        return 64 * 8 * self.num_steps * paths
 
     @property
     def trades_a_tile(self) -> int:
-        return 1
+        return 64
+
+    def aged(self, years: Float[Array, ""]) -> Self:
+        return self if self.grid is None else eqx.tree_at(lambda m: m.grid, self, self.grid - years)
+
+    def prepared(self, products: AbstractProduct, model: AbstractModel) -> Self:
+        """With the grid of all dates of the batch, steps no longer than last date / num_steps."""
+        canonical = products.broadcast().canonical
+        estimator = _estimator(canonical)
+        draws_variance = isinstance(model, ConditionallyGaussian) and model.variance_is_random
+        if estimator is None or not (estimator.dates_are_declared and draws_variance):
+            return self
+        dates = np.unique(np.asarray(estimator.dates(canonical, self.num_steps)))
+        return replace(self, grid=grid_through(dates, self.num_steps))
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(model, ConditionallyGaussian):
@@ -84,7 +108,8 @@ class MonteCarlo(AbstractMethod):
         dates = estimator.dates(product, self.num_steps)
         needs = estimator.needs(product, model, dates.size)
         substeps = -(-self.num_steps // dates.size) if model.variance_is_random else 1
-        walks = (substeps * dates.size, *model.underlying.shape)
+        num_steps = substeps * dates.size if self.grid is None else self.grid.size
+        walks = (num_steps, *model.underlying.shape)
         streams = (walks if model.variance_is_random else (0,), needs.normals)
         noise = self.sampler.noise(key, index, paths, streams, needs.uniforms, dates.dtype)
         of_variance, normals = noise.normals
@@ -92,7 +117,10 @@ class MonteCarlo(AbstractMethod):
             of_variance = jnp.zeros((*walks, paths), dates.dtype)
 
         def walk(model: ConditionallyGaussian, dates: Float[Array, " dates"]) -> Walk:
-            steps = model.walk(of_variance, _refined(dates, substeps), self.schedule)
+            if self.grid is not None:
+                steps = model.walk(of_variance, self.grid, self.schedule)
+                return jax.tree.map(functools.partial(between, self.grid, dates), steps)
+            steps = model.walk(of_variance, refined(dates, substeps), self.schedule)
             joined = lambda x: jnp.sum(x.reshape(dates.size, substeps, *x.shape[1:]), axis=1)  # noqa: E731
             return jax.tree.map(joined, steps)
 
@@ -102,10 +130,3 @@ class MonteCarlo(AbstractMethod):
 def _estimator(product: AbstractProduct) -> AbstractEstimator | None:
     """What estimates a product in its canonical form, if anything does."""
     return next((found for found in ESTIMATORS if found.applies(product)), None)
-
-
-def _refined(dates: Float[Array, " dates"], substeps: int) -> Float[Array, " steps"]:
-    """The dates, with equal steps between each and the one before it (today for the first)."""
-    before = jnp.concatenate([jnp.zeros_like(dates[:1]), dates[:-1]])
-    shares = jnp.arange(1, substeps + 1, dtype=dates.dtype) / substeps
-    return (before[:, None] + (dates - before)[:, None] * shares[None, :]).ravel()

@@ -1,0 +1,42 @@
+"""Times at which variance paths are drawn: a contract's own, or a batch's."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+_ROUND = 16  # the length of a grid is a multiple of it, so that books of one kind share a program
+
+
+def refined(dates: Float[Array, " dates"], substeps: int) -> Float[Array, " steps"]:
+    """The dates, with equal steps between each and the one before it (today for the first)."""
+    before = jnp.concatenate([jnp.zeros_like(dates[:1]), dates[:-1]])
+    shares = jnp.arange(1, substeps + 1, dtype=dates.dtype) / substeps
+    return (before[:, None] + (dates - before)[:, None] * shares[None, :]).ravel()
+
+
+def grid_through(dates: np.ndarray, num_steps: int) -> Float[Array, " steps"]:
+    """Increasing times that hold all of `dates` and leave no step longer than the last date / num_steps."""
+    dates = np.unique(dates[dates > 0.0])
+    edges = np.concatenate([[0.0], dates])
+    counts = np.ceil(np.diff(edges) / (dates[-1] / num_steps) - 1e-9).astype(int)
+    spare = -counts.sum() % _ROUND
+    for _ in range(spare):
+        counts[np.argmax(np.diff(edges) / counts)] += 1
+    pieces = [
+        left + (right - left) * np.arange(1, count) / count
+        for left, right, count in zip(edges[:-1], edges[1:], counts, strict=True)
+    ]
+    inner = np.concatenate(pieces) if pieces else np.zeros(0)
+    return jnp.asarray(np.sort(np.concatenate([inner, dates])), dates.dtype)
+
+
+def between(
+    grid: Float[Array, " steps"], dates: Float[Array, " dates"], steps: Float[Array, "steps ..."]
+) -> Float[Array, "dates ..."]:
+    """The sums of the grid's steps between consecutive dates, all of which are times of the grid."""
+    total = jnp.cumsum(steps, axis=0)
+    total = jnp.concatenate([jnp.zeros_like(total[:1]), total])
+    middle = 0.5 * (grid[1:] + grid[:-1])
+    middle = jnp.concatenate([0.5 * grid[:1], middle])
+    place = jnp.searchsorted(middle, dates, method="compare_all")
+    return jnp.diff(total[place], axis=0, prepend=jnp.zeros_like(total[:1]))
