@@ -1,6 +1,7 @@
 """Functions by their values on Chebyshev points: interpolation as a matrix product, smooth everywhere."""
 
 import functools
+import math
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,16 +23,35 @@ def _to_coefficients(count: int) -> np.ndarray:
     return matrix
 
 
-def interpolate(values: Float[Array, " values"], x: Float[Array, " points"]) -> Float[Array, " points"]:
-    """The polynomial through `values` on `chebyshev_points`, at x in [-1, 1]."""
-    matrix = jnp.asarray(_to_coefficients(values.size), values.dtype)
-    return (matrix @ values) @ _basis(x, values.size)
+def interpolate(
+    values: Float[Array, " values"], x: Float[Array, " points"]
+) -> Float[Array, " points"]:
+    """The polynomial through `values` on `chebyshev_points`, at x in [-1, 1].
+
+    With j = i b + r, 0 <= r < b: T_j = T_ib T_r - (1 - x^2) U_{ib-1} U_{r-1}, so that b + count / b polynomials
+    are enough.
+    """
+    count, block = values.size, math.isqrt(values.size)
+    blocks = -(-count // block)
+    matrix = jnp.asarray(_to_coefficients(count), values.dtype)
+    coefficients = jnp.pad(matrix @ values, (0, blocks * block - count)).reshape(blocks, block)
+    first, second = _both_kinds(x, block)
+    coarse_first, coarse_second = _both_kinds(first[-1], blocks)  # T_ib = T_i(T_b)
+    even = coarse_first[:-1] * (coefficients @ first[:-1])
+    odd = (
+        (1.0 - x * x)
+        * second[-1]
+        * jnp.sum(coarse_second[:-1] * (coefficients @ second[:-1]), axis=0)
+    )
+    return jnp.sum(even, axis=0) - odd
 
 
-def _basis(x: Float[Array, " points"], count: int) -> Float[Array, "count points"]:
-    """T_0 ... T_{count - 1}, doubling what is there by T_{m+j} = 2 T_m T_j - T_{m-j}."""
-    rows = jnp.stack([jnp.ones_like(x), x, 2.0 * x * x - 1.0])
-    while rows.shape[0] < count:
-        m = rows.shape[0] - 1
-        rows = jnp.concatenate([rows, 2.0 * rows[m][None] * rows[1:] - rows[:m][::-1]])
-    return rows[:count]
+def _both_kinds(
+    x: Float[Array, " points"], count: int
+) -> tuple[Float[Array, "orders points"], Float[Array, "orders points"]]:
+    """(T_0 ... T_count), (U_{-1} ... U_{count-1})."""
+    first, second = [jnp.ones_like(x), x], [jnp.zeros_like(x), jnp.ones_like(x)]
+    while len(first) <= count:
+        first.append(2.0 * x * first[-1] - first[-2])
+        second.append(2.0 * x * second[-1] - second[-2])
+    return jnp.stack(first[: count + 1]), jnp.stack(second[: count + 1])

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 Points = Float[Array, " points"]
 Function = Callable[[Points], Points]
 
-_STEPS = 8
+_STEPS = 6
 
 
 def outer_crossings(function: Function, grid: Points) -> tuple[Float[Array, "2"], Bool[Array, ""]]:
@@ -18,11 +18,14 @@ def outer_crossings(function: Function, grid: Points) -> tuple[Float[Array, "2"]
     For numbers alone, not to be differentiated: see `as_root`. Newton's method, kept between two points
     where the signs differ by bisection.
     """
-    above = function(grid) > 0.0
+    values = function(grid)
+    above = values > 0.0
     changes = above[1:] != above[:-1]
     last = changes.size - 1 - jnp.argmax(changes[::-1])
     left = jnp.stack([jnp.argmax(changes), last])
     rising = above[left + 1]
+
+    slack = 1e-6 * (grid[1] - grid[0])  # steps of rounding's size may lead out
 
     def narrow(_, state):
         lower, upper, x = state
@@ -30,11 +33,18 @@ def outer_crossings(function: Function, grid: Points) -> tuple[Float[Array, "2"]
         is_right = (value > 0.0) == rising
         lower, upper = jnp.where(is_right, lower, x), jnp.where(is_right, x, upper)
         newton = x - value / jnp.where(slope == 0.0, 1.0, slope)
-        inside = (slope != 0.0) & (lower < newton) & (newton < upper)
-        return lower, upper, jnp.where(inside, newton, 0.5 * (lower + upper))
+        inside = (slope != 0.0) & (lower - slack <= newton) & (newton <= upper + slack)
+        return (
+            lower,
+            upper,
+            jnp.where(inside, jnp.clip(newton, lower, upper), 0.5 * (lower + upper)),
+        )
 
-    ends = grid[left], grid[left + 1]
-    *_, x = jax.lax.fori_loop(0, _STEPS, narrow, (*ends, 0.5 * (ends[0] + ends[1])))
+    lower, upper = grid[left], grid[left + 1]
+    below, rise = values[left], values[left + 1] - values[left]
+    secant = lower - (upper - lower) * below / jnp.where(rise == 0.0, 1.0, rise)
+    start = lower, upper, jnp.clip(secant, lower, upper)
+    *_, x = jax.lax.fori_loop(0, _STEPS, narrow, start)
     return x, jnp.any(changes)
 
 

@@ -113,9 +113,7 @@ def _swap_value(product: SwapEntry, model: BondState, date: Scalar, x: Points) -
     return at_once + (payments @ bonds) / model.deflator(date, x)
 
 
-def _option_value(
-    product: Bermudan, model: AbstractEquityModel, date: Scalar, x: Points
-) -> Points:
+def _option_value(product: Bermudan, model: AbstractEquityModel, date: Scalar, x: Points) -> Points:
     """Of exercising, wise or not: side * (S - K) with S = forward exp(x - v / 2)."""
     spot = model.forward(date) * jnp.exp(x - 0.5 * model.state_variance(date))
     return product.payoff_product.side * (spot - product.payoff_product.strike)

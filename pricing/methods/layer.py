@@ -41,8 +41,9 @@ class Layer(eqx.Module):
         step = self.step_variance(variance)
         scale = jnp.sqrt(0.5 / step)
         distance = (scale * x)[:, None] - (scale * self.nodes)[None, :]
-        density = jnp.exp(-(distance**2))
-        total = (scale / np.sqrt(np.pi)) * (density @ self.weighted)
+        # a sum of products, not a product with a matrix: so the matrix is never laid out in memory
+        total = jnp.sum(jnp.exp(-(distance**2)) * self.weighted[None, :], axis=1)
+        total = total * (scale / np.sqrt(np.pi))
         return jnp.where(self._resolves(step), total, jnp.nan)
 
     def _resolves(self, step: Scalar):
