@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Array, Float, Integer, PRNGKeyArray
 
 from .bridge import bridged
-from .normal_law import inverse_normal
 from .normals import checked_dtype
 from .normals import normals as draw_normals
 from .normals import uniforms as draw_uniforms
 from .sobol import MAX_DIMENSION, sobol_words, uniform_of_sobol
+from .transforms import inverse_normal
 
 Shape = tuple[int, ...]
 

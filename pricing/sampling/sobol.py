@@ -8,9 +8,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
-from .normal_law import inverse_normal
 from .normals import checked_dtype, uniform_of
 from .threefry import random_bits
+from .transforms import inverse_normal
 
 _BITS = 32
 MAX_DIMENSION = 21201  # of Joe and Kuo's direction numbers (2008), which scipy has

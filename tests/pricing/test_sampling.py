@@ -21,7 +21,7 @@ from pricing.sampling import (
     threefry_2x32,
     uniforms,
 )
-from pricing.sampling.normal_law import inverse_normal, normal_pair
+from pricing.sampling.transforms import inverse_normal, normal_pair
 from tests.helpers import double
 
 KEY = jax.random.key(2024)
@@ -82,6 +82,16 @@ def test_rows_can_be_drawn_alone(draw, row, dtype):
     assert not np.isclose(part[0], part[1]).all()
     alone = draw(KEY, row, dtype, first_row=4) if len(row) == 1 else part[0]
     np.testing.assert_allclose(alone, whole[4], rtol=0.0, atol=8.0 * jnp.finfo(dtype).eps)
+
+
+@both
+@pytest.mark.parametrize("length", [7, 5000])
+def test_complex_normals_are_the_two_halves_of_a_row(length, dtype):
+    pairs = normals(KEY, (3, length), np.result_type(dtype, np.complex64))
+    halves = jnp.concatenate([pairs.real, pairs.imag], axis=1)
+    assert halves.dtype == dtype
+    digits = 8.0 * jnp.finfo(dtype).eps
+    np.testing.assert_allclose(halves, normals(KEY, (3, 2 * length), dtype), rtol=0.0, atol=digits)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (20001,), (0,), (4, 0)], ids=str)
