@@ -1,5 +1,7 @@
 """Early exercise as a tape: one node for each exercise date, the latest first."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,9 +9,10 @@ from jaxtyping import Array, Float
 
 from jaxtape import AbstractSchedule, Revolve, Tape
 
-from ..models.model import AbstractEquityModel, GaussianState
+from ..models import BlackScholes
+from ..models.model import GaussianState
 from ..models.rates import BondState
-from ..products.bermudan import Bermudan
+from ..products import AbstractProduct
 from ..products.swap import SwapEntry
 from .chebyshev import chebyshev_points, interpolate
 from .crossing import as_root, outer_crossings
@@ -93,28 +96,32 @@ class _Decision(eqx.Module):
         return jnp.where(found, as_root(self.gain, x), -held.radius)
 
 
-def cash_flows(product: SwapEntry | Bermudan, model: BondState | AbstractEquityModel) -> CashFlow:
-    """The cash flows of every exercise date, stacked, the latest first."""
-    value = _swap_value if isinstance(product, SwapEntry) else _option_value
-    dates = product.entry_dates if isinstance(product, SwapEntry) else product.dates
+def exercise_dates(product: AbstractProduct) -> Float[Array, " dates"]:
+    """When something is decided, in years, ascending."""
+    return product.entry_dates if isinstance(product, SwapEntry) else product.dates  # pyright: ignore
+
+
+def cash_flows(product: AbstractProduct, model: BondState | BlackScholes) -> CashFlow:
+    """The cash flows of every exercise date, stacked, the latest first.
+
+    For swaptions under a model with `BondState`, and `Bermudan` options under `BlackScholes`.
+    """
 
     def of_date(date: Scalar) -> CashFlow:
         radius = STDS * jnp.sqrt(model.state_variance(date))
         states = radius * jnp.asarray(chebyshev_points(NUM_VALUES), radius.dtype)
-        return CashFlow(date, model.discount(date), value(product, model, date, states))
+        value = _exercise_value(product, model, date, states)
+        return CashFlow(date, model.discount(date), value)
 
-    return jax.vmap(of_date)(dates[::-1])
-
-
-def _swap_value(product: SwapEntry, model: BondState, date: Scalar, x: Points) -> Points:
-    """In currency at the date."""
-    at_once, payments = product.payments(date)
-    bonds = model.deflated_bond(date, product.payment_dates[:, None], x[None, :])
-    return at_once + (payments @ bonds) / model.deflator(date, x)
+    return jax.vmap(of_date)(exercise_dates(product)[::-1])
 
 
-def _option_value(product: Bermudan, model: AbstractEquityModel, date: Scalar, x: Points) -> Points:
-    """Of exercising, wise or not: side * (S - K) with S = forward exp(x - v / 2)."""
+def _exercise_value(product: Any, model: Any, date: Scalar, x: Points) -> Points:
+    """Of exercising, wise or not, in currency at the date."""
+    if isinstance(product, SwapEntry):
+        at_once, payments = product.payments(date)
+        bonds = model.deflated_bond(date, product.payment_dates[:, None], x[None, :])
+        return at_once + (payments @ bonds) / model.deflator(date, x)
     spot = model.forward(date) * jnp.exp(x - 0.5 * model.state_variance(date))
     return product.payoff_product.side * (spot - product.payoff_product.strike)
 

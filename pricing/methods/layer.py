@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 Scalar = Float[Array, ""]
 Points = Float[Array, " points"]
@@ -33,8 +33,9 @@ class Layer(eqx.Module):
         return cls(jnp.zeros((), like.dtype), nodes, jnp.zeros_like(nodes))
 
     def step_variance(self, variance: Scalar) -> Scalar:
-        """Of the state's step to here from a date at which its variance is `variance`."""
-        return jnp.where(self.variance > 0.0, self.variance - variance, 1.0)
+        """Of the step to here from a date where the state has this variance; 1 if there is no step."""
+        step = self.variance - variance
+        return jnp.where(step > 0.0, step, 1.0)
 
     def expectation(self, x: Points, variance: Scalar) -> Points:
         """E[value(y)] over y ~ N(x, self.variance - variance); NaN if the nodes are too few for that step."""
@@ -44,12 +45,12 @@ class Layer(eqx.Module):
         # a sum of products, not a product with a matrix: so the matrix is never laid out in memory
         total = jnp.sum(jnp.exp(-(distance**2)) * self.weighted[None, :], axis=1)
         total = total * (scale / np.sqrt(np.pi))
-        return jnp.where(self._resolves(step), total, jnp.nan)
+        return jnp.where(self._resolves(step, variance), total, jnp.nan)
 
-    def _resolves(self, step: Scalar):
+    def _resolves(self, step: Scalar, variance: Scalar) -> Bool[Array, ""]:
         nodes, step = jax.lax.stop_gradient((self.nodes, step))
-        gap = jnp.max(jnp.diff(nodes))
-        return (gap <= _WIDEST * jnp.sqrt(step) / NODES_A_STD) | (self.variance <= 0.0)
+        fine = jnp.max(jnp.diff(nodes)) <= _WIDEST * jnp.sqrt(step) / NODES_A_STD
+        return (fine & (variance < self.variance)) | (self.variance <= 0.0)
 
     def value_today(self) -> Scalar:
         """E[value] from today's state."""

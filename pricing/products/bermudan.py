@@ -28,3 +28,7 @@ class Bermudan(AbstractProduct):
             raise ValueError(
                 f"the last exercise date is {last} and the payoff expires at {expiry}: give the same time"
             )
+
+    @property
+    def vol_at(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        return self.dates[..., -1], self.payoff_product.strike

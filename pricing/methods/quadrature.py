@@ -1,0 +1,121 @@
+"""Backward induction over dates by quadrature, under a market that one Gaussian state explains."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxtape import AbstractSchedule, Revolve
+
+from ..models import AbstractModel, BlackScholes
+from ..models.model import GaussianState
+from ..models.rates import BondState
+from ..products import AbstractProduct, Monitored
+from ..products.bermudan import Bermudan
+from ..products.swap import BermudanSwaption, Swaption
+from .induction import cash_flows, exercise_dates, induction, nothing_later
+from .knock_out import knock_out_induction, paid_always
+from .layer import NODES_A_STD, STDS
+from .method import AbstractMethod, missing
+
+_ROOM = 1.15  # more nodes than dates that are equally far apart need
+_MOST_VARIANCE = 4.0  # beyond, values on Chebyshev points lose too many digits
+_FAR = (
+    "the standard deviation of the log-spot to the last date is above 2, where this quadrature loses digits: "
+    "take another method"
+)
+_CLOSE = (
+    "two dates are so close together that num_nodes nodes do not resolve the step between them: give "
+    "Quadrature(num_nodes=...) at least 24 sqrt(v / dv), v the state's variance at the later date and dv that "
+    "of the step, or take Quadrature().prepared(product, model), which counts them"
+)
+
+
+class Quadrature(AbstractMethod):
+    """Early exercise and barriers on dates, to about ten digits, as a chain of Gaussian quadratures.
+
+    From the last date back: V_k(x) = decision(x, E[V_{k+1}(x_{k+1}) | x_k = x]), values divided by the
+    numeraire. A value function is kept as nodes, cut where the decision changes, and weighted values there; the
+    expectation is a sum of normal densities over them (Nystrom's method), so nothing is interpolated, and
+    derivatives are as good as the value. The chain is a `jaxtape.Tape` (`pricing.methods.induction`).
+
+    num_nodes: on 16 standard deviations of the state. Needed are 24 sqrt(v / dv), v the state's variance at a
+    date and dv that of the step to it from the date before; too few raise. None: enough for dates that are
+    equally far apart. schedule: what a reverse sweep keeps.
+    """
+
+    num_nodes: int | None = eqx.field(static=True, default=None)
+    schedule: AbstractSchedule = eqx.field(static=True, default=Revolve(64))
+
+    def __check_init__(self):
+        if self.num_nodes is not None and self.num_nodes < 1:
+            raise ValueError(f"num_nodes must be at least 1, got {self.num_nodes}")
+
+    @property
+    def is_random(self) -> bool:
+        return False
+
+    @property
+    def trade_bytes(self) -> int:
+        nodes = 300 if self.num_nodes is None else self.num_nodes
+        return 8 * (8 * nodes**2 + 128 * nodes)
+
+    def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+        if isinstance(product, (BermudanSwaption, Swaption)):
+            known = isinstance(model, BondState)
+            return None if known else missing("bonds in terms of one Gaussian state", model)
+        if not isinstance(product.broadcast().canonical, (Bermudan, Monitored)):
+            return missing("exercise dates or barrier dates", product)
+        known = isinstance(model, BlackScholes)
+        return None if known else missing("spot in terms of one Gaussian state", model)
+
+    def prepared(self, products: AbstractProduct, model: AbstractModel) -> Any:
+        """With as many nodes as the closest dates of the batch need."""
+        if self.num_nodes is not None:
+            return self
+
+        def need(product):
+            return _nodes_needed(model.read_at(product.vol_at), exercise_dates(product))
+
+        canonical = products.broadcast().canonical.broadcast()
+        for _ in canonical.batch_shape:
+            need = jax.vmap(need)
+        most = max(32.0, float(jnp.max(need(canonical))))
+        halves = math.ceil(2.0 * math.log2(most / 32.0))  # few sizes, so few programs
+        return replace(self, num_nodes=math.ceil(32.0 * 2.0 ** (0.5 * halves)))
+
+    def samples(
+        self, product: AbstractProduct, model: Any, key: PRNGKeyArray | None
+    ) -> Float[Array, ""]:
+        del key
+        product, model = product.canonical, model.read_at(product.vol_at)
+        dates, num_nodes = exercise_dates(product), self.num_nodes
+        if num_nodes is None:
+            num_nodes = math.ceil(_ROOM * _needed(math.sqrt(dates.size)))
+        if isinstance(product, Monitored):
+            tape, state = knock_out_induction(product, model, num_nodes, self.schedule)
+            value = tape(state).value_today() + paid_always(product, model)
+        else:
+            flows = cash_flows(product, model)
+            tape = induction(model, flows, num_nodes, self.schedule)
+            value = tape(nothing_later(model, num_nodes)).value_today()
+        value = eqx.error_if(value, model.state_variance(dates[-1]) > _MOST_VARIANCE, _FAR)
+        return eqx.error_if(value, _nodes_needed(model, dates) > num_nodes, _CLOSE)
+
+
+def _nodes_needed(model: GaussianState, dates: Float[Array, " dates"]) -> Float[Array, ""]:
+    """On the state's whole range, for the narrowest step."""
+    variance = model.state_variance(jax.lax.stop_gradient(dates))
+    step = jnp.diff(variance)
+    moves = step > 0.0  # a date that is repeated takes no step
+    ratio = jnp.where(moves, variance[1:] / jnp.where(moves, step, 1.0), 1.0)
+    return _needed(jnp.sqrt(jnp.max(ratio, initial=1.0)))
+
+
+def _needed(ratio: Any) -> Any:
+    """For a step whose standard deviation is that of the state over `ratio`."""
+    return NODES_A_STD * 2.0 * STDS * ratio
