@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -56,6 +56,11 @@ class AbstractEstimator(eqx.Module):
     @abc.abstractmethod
     def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
         """Which of gamma, vanna, volga."""
+
+    def controlled(self, product: AbstractProduct, model: ConditionallyGaussian) -> Any:
+        """The estimator with its control variate, where it has one; made once for all blocks of paths."""
+        del product, model
+        return self
 
     @abc.abstractmethod
     def dates(self, product: AbstractProduct, num_steps: int) -> Float[Array, " dates"]:

@@ -2,7 +2,7 @@
 
 import functools
 from dataclasses import replace
-from typing import Self
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -29,15 +29,16 @@ class MonteCarlo(AbstractMethod):
 
     num_paths is rounded up to whole blocks of `block` paths; a block's random numbers depend on the key and
     its index alone. sampler: `PseudoRandom()`, `PseudoRandom(antithetic=True)` or `Sobol()`, which cuts its
-    own blocks. schedule: what a reverse sweep keeps of the time loop (`jaxtape.scan`). grid: times (years) that
-    hold all dates of all contracts of a batch, so that they share one set of variance paths (`prepared`);
-    None: each contract has its own.
+    own blocks. control: take the control variate, if there is one. schedule: what a reverse sweep keeps
+    of the time loop (`jaxtape.scan`). grid: times (years) that hold all dates of all contracts of a batch, so
+    that they share one set of variance paths (`prepared`); None: each contract has its own.
     """
 
     num_paths: int = eqx.field(static=True, default=65536)
     num_steps: int = eqx.field(static=True, default=64)
     block: int = eqx.field(static=True, default=4096)
     sampler: AbstractSampler = eqx.field(static=True, default=PseudoRandom())
+    control: bool = eqx.field(static=True, default=True)
     schedule: AbstractSchedule = eqx.field(static=True, default=StoreAll())
 
     grid: Float[Array, " steps"] | None = None
@@ -60,10 +61,10 @@ class MonteCarlo(AbstractMethod):
     def trades_a_tile(self) -> int:
         return 64
 
-    def aged(self, years: Float[Array, ""]) -> Self:
+    def aged(self, years: Float[Array, ""]) -> Any:
         return self if self.grid is None else eqx.tree_at(lambda m: m.grid, self, self.grid - years)
 
-    def prepared(self, products: AbstractProduct, model: AbstractModel) -> Self:
+    def prepared(self, products: AbstractProduct, model: AbstractModel) -> Any:
         """With the grid of all dates of the batch, steps no longer than last date / num_steps."""
         canonical = products.broadcast().canonical
         estimator = _estimator(canonical)
@@ -93,6 +94,8 @@ class MonteCarlo(AbstractMethod):
         estimator = _estimator(product)
         if estimator is None:
             raise TypeError(missing("payoff of a spot path", product))
+        if self.control:
+            estimator = estimator.controlled(product, model)
 
         blocks, paths = self.sampler.blocks(self.num_paths, self.block)
 

@@ -1,0 +1,125 @@
+"""What is left to be paid after each look at a barrier, fitted; and how paths correct the fit."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxtape import StoreAll
+
+from ..models import ConditionallyGaussian
+from ..products import Monitored, Payoff
+from .bumps import Bumps, Interval
+from .corridor import Look, Paths, looks_of, paid_always, payoff_inside
+from .estimator import safe_sqrt
+
+Scalar = Float[Array, ""]
+States = Float[Array, "dates paths"]
+
+_REACH = 6.0  # standard deviations of the log-spot that a fit covers
+
+
+class End(NamedTuple):
+    """What a contract pays at its last date if it is alive then."""
+
+    alive: Payoff
+    forward: Scalar
+    discount: Scalar
+
+    @classmethod
+    def of(cls, product: Monitored, model: ConditionallyGaussian) -> "End":
+        expiry = product.dates[-1]
+        return cls(product.alive, model.forward(expiry), model.discount(expiry))
+
+    def ahead(self, look: Look, position: Paths) -> Paths:
+        """Mean over the last step, what leaving pays included, discounted to today."""
+        low, high = look.bounds(position)
+        forward = self.forward * jnp.exp(position + look.mean + 0.5 * look.std**2)
+        alive = payoff_inside(self.alive, forward, look.std, low, high)
+        return look.paid_outside(low, high) + self.discount * alive
+
+
+class Continuation(NamedTuple):
+    """A control variate: the value is a telescoping sum over any functions w_k of the position at date k < n,
+
+    V = T w_1 + sum_k E[weight_k (T w_{k+1} - w_k)(x_k)],
+
+    with T the mean over the next step, what leaving pays included, T w_n that over the last step, and weight_k
+    the chance to be alive. The nearer w_k is to what is left to be paid, the less there is to sample, in every
+    derivative; however crude it is, nothing is biased. A path samples one date's term, times their number.
+    (Approximating martingales: Henderson and Glynn 2002.)
+
+    today: T w_1; fits: of all dates but the last, stacked; both differentiable in product and model.
+    """
+
+    today: Scalar
+    fits: Bumps
+
+    @classmethod
+    def fit(cls, product: Monitored, model: ConditionallyGaussian) -> "Continuation":
+        """By backward induction, for a model whose variance is not random."""
+        noise = jnp.zeros((product.dates.size, 1), product.dates.dtype)
+        walk = model.walk(noise, product.dates, StoreAll())
+        looks = looks_of(product, model, walk)
+        looks = looks._replace(mean=looks.mean[:, 0], std=looks.std[:, 0])
+        lows, highs = _corridors(looks)
+        bumps = 16 + 6 * round(product.dates.size**0.5)
+
+        end = End.of(product, model)
+        last = Interval(lows[-1], highs[-1], bumps)
+        latest = last.fit(end.ahead(date_of(looks, -1), last.points))
+
+        def earlier(later: Bumps, of_date) -> tuple[Bumps, Bumps]:
+            look, low, high = of_date
+            interval = Interval(low, high, bumps)
+            fit = interval.fit(jax.vmap(_ahead, (None, None, 0))(later, look, interval.points))
+            return fit, later
+
+        later_looks = jax.tree.map(lambda x: x[1:-1], looks)
+        first, fits = jax.lax.scan(
+            earlier, latest, (later_looks, lows[:-1], highs[:-1]), reverse=True
+        )
+        fits = jax.tree.map(lambda x, y: jnp.concatenate([x[None], y]), first, fits)
+        always = model.discount(product.dates[-1]) * paid_always(product.always, end.forward, walk)
+        today = _ahead(first, date_of(looks, 0), jnp.zeros_like(end.forward)) + always[0]
+        return cls(today, fits)
+
+    def corrected(
+        self, looks: Look, end: End, states: tuple[States, States], uniform: Paths
+    ) -> Paths:
+        """Samples of the value; states: (position, weight) at all dates but the last; uniform: which term."""
+        positions, weights = states
+        dates = positions.shape[0]
+
+        def of_path(positions, weights, looks, uniform) -> Scalar:
+            date = jnp.minimum((dates * uniform).astype(jnp.int32), dates - 1)
+            position, look = positions[date], date_of(looks, date + 1)
+            later = date_of(self.fits, jnp.minimum(date + 1, dates - 1))
+            is_last = date == dates - 1
+            ahead = jnp.where(is_last, end.ahead(look, position), _ahead(later, look, position))
+            missed = ahead - date_of(self.fits, date)(position)
+            return self.today + dates * weights[date] * missed
+
+        by_path = Look(-1, -1, None, None, None, None)  # pyright: ignore[reportArgumentType]
+        return jax.vmap(of_path, (-1, -1, by_path, 0))(positions, weights, looks, uniform)
+
+
+def _ahead(later: Bumps, look: Look, position: Scalar) -> Scalar:
+    """T of a fit, from a position."""
+    inside = later.mean_inside(position + look.mean, look.std, look.lower, look.upper)
+    return look.paid_outside(*look.bounds(position)) + inside
+
+
+def _corridors(looks: Look) -> tuple[Float[Array, " dates"], Float[Array, " dates"]]:
+    """Where paths may be at all dates but the last."""
+    mean, variance = jnp.cumsum(looks.mean)[:-1], jnp.cumsum(looks.std**2)[:-1]
+    std = safe_sqrt(variance)
+    ends = mean - _REACH * std, mean + _REACH * std
+    low, high = (jnp.clip(level[:-1], *ends) for level in (looks.lower, looks.upper))
+    return low, jnp.maximum(high, low + 0.01 * std)
+
+
+def date_of(tree, index):
+    """One date of a stacked tree."""
+    return jax.tree.map(lambda x: x[index], tree)

@@ -1,0 +1,94 @@
+"""Barriers on dates: the corridor a path must stay in, and what is known of the next look at it."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .. import normal_law
+from ..models import ConditionallyGaussian, Walk
+from ..products import Monitored, Payoff
+from .estimator import safe_sqrt
+
+Paths = Float[Array, "*paths"]
+
+
+def far(dtype) -> float:
+    """Standard deviations beyond which nothing of the normal law is left, its tail not yet rounded to zero."""
+    return 35.0 if dtype == jnp.float64 else 12.5
+
+
+def deviations(away: Array, std: Array) -> Array:
+    """away / std, cut off far out, and by its sign alone if nothing moves."""
+    still, most = std <= 0.0, far(away.dtype)
+    scaled = away / jnp.where(still, 1.0, std)
+    return jnp.clip(jnp.where(still, jnp.sign(away) * most, scaled), -most, most)
+
+
+class Look(NamedTuple):
+    """One date: the step to it, and the corridor in log(S / forward) with its discounted payments."""
+
+    mean: Paths
+    std: Paths
+    lower: Float[Array, ""]
+    upper: Float[Array, ""]
+    below: Float[Array, ""]
+    above: Float[Array, ""]
+
+    def bounds(self, position: Paths) -> tuple[Paths, Paths]:
+        """The corridor in standard deviations of the step from `position`."""
+        start = position + self.mean
+        return deviations(self.lower - start, self.std), deviations(self.upper - start, self.std)
+
+    def paid_outside(self, low: Paths, high: Paths) -> Paths:
+        return self.below * normal_law.cdf(low) + self.above * normal_law.cdf(-high)
+
+    def moved(self, position: Paths, normal: Paths) -> Paths:
+        return position + self.mean + self.std * normal
+
+
+def looks_of(product: Monitored, model: ConditionallyGaussian, walk: Walk) -> Look:
+    """The looks at all dates, stacked."""
+    forward = jax.vmap(model.forward)(product.dates)
+    discount = jax.vmap(model.discount)(product.dates)
+    tiny = float(jnp.finfo(forward.dtype).tiny) ** 0.5
+    lower = jnp.log(jnp.maximum(product.lower, tiny)) - jnp.log(forward)
+    upper = jnp.log(jnp.minimum(product.upper, 1.0 / tiny)) - jnp.log(forward)
+    paid = discount * product.paid_below, discount * product.paid_above
+    return Look(walk.mean, safe_sqrt(walk.variance), lower, upper, *paid)
+
+
+def truncated_normal(low: Paths, high: Paths, uniform: Paths) -> tuple[Paths, Paths]:
+    """A standard normal inside (low, high) by inversion, and the chance to be there.
+
+    On the side where the distribution function is small, so that nothing cancels far out.
+    """
+    mirror = jnp.where(low + high > 0.0, -1.0, 1.0).astype(low.dtype)
+    near = jnp.where(mirror > 0.0, low, -high)
+    far = jnp.where(mirror > 0.0, high, -low)
+    start = normal_law.cdf(near)
+    chance = normal_law.cdf(far) - start
+    return mirror * normal_law.quantile(start + uniform * chance), chance
+
+
+def payoff_inside(payoff: Payoff, forward: Paths, std: Paths, low: Paths, high: Paths) -> Paths:
+    """Undiscounted mean of a payoff of a lognormal spot over (low, high) of its normal."""
+    total = jnp.zeros_like(forward)
+    for i in range(payoff.strike.shape[-1]):
+        away = jnp.log(payoff.strike[i] / forward) + 0.5 * std**2
+        strike = jnp.clip(deviations(away, std), low, high)
+        above = payoff.side[i] > 0.0
+        begin, end = jnp.where(above, strike, low), jnp.where(above, high, strike)
+        share = normal_law.cdf(end - std) - normal_law.cdf(begin - std)
+        cash = normal_law.cdf(end) - normal_law.cdf(begin)
+        total = total + payoff.asset_units[i] * forward * share + payoff.cash_units[i] * cash
+    return total
+
+
+def paid_always(payoff: Payoff, forward: Float[Array, ""], walk: Walk) -> Paths:
+    """Undiscounted mean of a payoff that no barrier can end, given the variance path."""
+    mean, variance = jnp.sum(walk.mean, axis=0), jnp.sum(walk.variance, axis=0)
+    most = jnp.full_like(mean, far(mean.dtype))
+    ends = forward * jnp.exp(mean + 0.5 * variance)
+    return payoff_inside(payoff, ends, safe_sqrt(variance), -most, most)
