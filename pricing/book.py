@@ -1,6 +1,7 @@
 """A book: the trades of a CSV or JSON file, each checked, the bad ones reported and set aside."""
 
 import os
+import re
 from dataclasses import dataclass, field, replace
 
 from pricing.ingestion.errors import InputError, show
@@ -77,7 +78,7 @@ class Book:
 
 def _kind(raw: RawRow) -> str:
     """The kind of trade a row says it is, or an empty text."""
-    return str(raw.values.get("type", "")).strip().lower()
+    return re.sub(r"[\s-]+", "_", str(raw.values.get("type", "")).strip().lower())
 
 
 def _missing_columns(table: Table, file: str) -> dict[str, tuple[InputError, ...]]:

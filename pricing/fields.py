@@ -95,12 +95,20 @@ def time(name: str, **kwargs: Any) -> Any:
     return positive(name, time=True, **kwargs)
 
 
-def dates(name: str, *, today: bool = False, optional: bool = False, **kwargs: Any) -> Any:
+def dates(
+    name: str,
+    *,
+    today: bool = False,
+    repeated: bool = False,
+    optional: bool = False,
+    **kwargs: Any,
+) -> Any:
     """A field holding increasing times above zero (years), or a batch of such lists.
 
-    today: the first may be zero; optional: or None.
+    today: the first may be zero; repeated: a time may come more than once; optional: or None.
     """
-    wanted = f"increasing times {'from 0 on' if today else 'above 0'}, in years"
+    grow = "times that do not decrease" if repeated else "increasing times"
+    wanted = f"{grow} {'from 0 on' if today else 'above 0'}, in years"
 
     def convert(value: Any):
         if isinstance(value, Tracer) or (value is None and optional):
@@ -109,9 +117,11 @@ def dates(name: str, *, today: bool = False, optional: bool = False, **kwargs: A
             times = np.asarray(value, dtype=float)
         except (TypeError, ValueError) as error:
             raise TypeError(f"{name} must be {wanted}, got {value!r}") from error
-        start = -1.0 if today and np.all(times >= 0.0) else 0.0
-        steps = np.diff(times, axis=-1, prepend=start) if times.ndim else np.zeros(1)
-        if not times.size or not np.all(np.isfinite(times) & (steps > 0.0)):
+        known = bool(times.ndim and times.size and np.all(np.isfinite(times)))
+        first, steps = (times[..., 0], np.diff(times, axis=-1)) if known else (0.0, 0.0)
+        starts = first >= 0.0 if today else first > 0.0
+        grows = steps >= 0.0 if repeated else steps > 0.0
+        if not known or not np.all(starts) or not np.all(grows):
             raise ValueError(f"{name} must be {wanted}, got {value}")
         return as_real(value)
 

@@ -1,10 +1,12 @@
 """Field types for pydantic records whose errors carry a message and a remedy.
 
 Each function makes a validator to stand in `Annotated[type, validator]`. The context of a
-validation may say `{"text": True}`: the values are cells of a CSV file, so numbers are texts.
+validation may say `{"text": True}`: the values are cells of a CSV file, so numbers are texts. A list is
+`a|b|...` in a cell.
 """
 
 import difflib
+import itertools
 import math
 import re
 from collections.abc import Iterable
@@ -103,8 +105,40 @@ def _name(value: object) -> str:
     return value.strip()
 
 
+def _listed(value: object, what: str) -> list:
+    """The cells of a list: of a text, what stands between bars."""
+    if isinstance(value, str):
+        value = [cell.strip() for cell in value.split("|")]
+    if not isinstance(value, list | tuple):
+        raise problem(f"{show(value)} is not a list", f"give {what}s as a list")
+    if not value:
+        raise problem("the list is empty", f"give at least one {what}")
+    return list(value)
+
+
+def _iso_dates(value: object) -> tuple[date, ...]:
+    found = tuple(map(_iso_date, _listed(value, "date")))
+    for before, after in itertools.pairwise(found):
+        if after == before:
+            raise problem(f"{after} stands twice", "keep one of them")
+        if after < before:
+            raise problem(f"{after} comes after {before}", "sort the dates in increasing order")
+    return found
+
+
+def numbers(what: str, **bounds: float) -> BeforeValidator:
+    """A list of numbers, each as in `number`."""
+    one = number(what, **bounds).func
+
+    def validate(value: object, info) -> tuple[float, ...]:
+        return tuple(one(cell, info) for cell in _listed(value, what))  # pyright: ignore
+
+    return BeforeValidator(validate)
+
+
 days = BeforeValidator(_days)
 iso_date = BeforeValidator(_iso_date)
+iso_dates = BeforeValidator(_iso_dates)
 name = BeforeValidator(_name)
 
 

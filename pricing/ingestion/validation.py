@@ -17,6 +17,7 @@ _WANTED = {
     "dict_type": ("an object", "give an object in braces"),
     "string_type": ("a text", "give a text in quotes"),
 }
+_CONSEQUENCE = "default_factory_not_called"  # a default made of a field that has a problem itself
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ def validate(
     try:
         return model.model_validate(data, context=context), ()
     except ValidationError as error:
-        return None, tuple(_problem(model, data, detail) for detail in error.errors())
+        told = (detail for detail in error.errors() if detail["type"] != _CONSEQUENCE)
+        return None, tuple(_problem(model, data, detail) for detail in told)
 
 
 def _problem(model: type[BaseModel], data: object, detail: ErrorDetails) -> Problem:

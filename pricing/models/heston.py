@@ -126,7 +126,10 @@ class Heston(CharacteristicFunction, ConditionallyGaussian):
 
             def step(v, of_step):
                 z, dt = of_step
-                return QuadraticExponential.of(*constants, dt).step(v, z)
+                moves = dt > 0.0  # a date that comes twice is a step of no length
+                scheme = QuadraticExponential.of(*constants, jnp.where(moves, dt, 1.0))
+                new, steps = scheme.step(v, z)
+                return jnp.where(moves, new, v), tuple(jnp.where(moves, x, 0.0) for x in steps)
 
             paths = jnp.broadcast_to(start, noise.shape[1:])
             dts = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))

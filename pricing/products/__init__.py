@@ -8,6 +8,7 @@ from .digital import Digital as Digital
 from .european import European as European
 from .product import AbstractProduct as AbstractProduct
 from .product import Average as Average
+from .product import AverageClaim as AverageClaim
 from .product import Claim as Claim
 from .product import Monitored as Monitored
 from .product import Payoff as Payoff

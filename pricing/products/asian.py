@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 
 from ..fields import choice, dates, positive, word
-from .product import CALL_OR_PUT, Average, side_of
+from .product import CALL_OR_PUT, Average, AverageClaim, side_of
 
 
 class Asian(Average):
@@ -33,3 +33,14 @@ class Asian(Average):
 
     def weights_of(self, num_spots: int) -> Float[Array, " spots"]:
         return jnp.full(num_spots, 1.0 / num_spots, self.strike.dtype)
+
+    @property
+    def canonical(self) -> AverageClaim:
+        weights = jnp.full(self.dates.shape, 1.0 / self.dates.shape[-1], self.strike.dtype)
+        return AverageClaim(
+            strike=self.strike,
+            dates=self.dates,
+            side=self.side,
+            weights=weights,
+            average=self.average,
+        )

@@ -9,7 +9,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import above_zero, between, core_dims, dates, non_negative, positive, real, time
+from ..fields import (
+    above_zero,
+    between,
+    core_dims,
+    dates,
+    non_negative,
+    positive,
+    real,
+    time,
+    word,
+)
 
 CALL_OR_PUT = {"call": 1, "put": -1}
 
@@ -136,6 +146,41 @@ class Average(AbstractProduct):
         """The weight of each spot: of each date, or of each asset."""
 
 
+class AverageClaim(Average):
+    """The general average of one asset's spots over dates: the spot at dates[j] has weight weights[j].
+
+    strike: units of the spot; dates: years, not decreasing: a date may come several times, each with its
+    share of the weight; side: +1 (call) or -1 (put); weights: above 0; average: "arithmetic" or "geometric".
+    """
+
+    strike: Real = positive("strike")
+    dates: Float[Array, "*batch dates"] = dates("dates", today=True, repeated=True)
+    side: Real = between("side", -1.0, 1.0)
+    weights: Float[Array, "*batch dates"] = positive("weights", core=1)
+    average: str = word("average", ("arithmetic", "geometric"), default="arithmetic")
+
+    @property
+    def fixings(self) -> Float[Array, "*batch dates"]:
+        return self.dates
+
+    def weights_of(self, num_spots: int) -> Float[Array, "*batch spots"]:
+        del num_spots
+        return self.weights
+
+    def padded(self, num_dates: int) -> "AverageClaim":
+        """The same contract on `num_dates` dates: the first one repeated, its weight shared."""
+        extra = extra_dates(self.dates, num_dates)
+        first = self.weights[..., :1] / (extra + 1)
+        weights = jnp.concatenate([first, self.weights[..., 1:]], axis=-1)
+        return AverageClaim(
+            strike=self.strike,
+            dates=front(self.dates, extra),
+            side=self.side,
+            weights=front(weights, extra),
+            average=self.average,
+        )
+
+
 class Payoff(eqx.Module):
     """A sum of terminal claims, arrays [claims] (or a batch of them); what they mean: see `TerminalClaim`."""
 
@@ -154,13 +199,13 @@ class Payoff(eqx.Module):
 class Monitored(AbstractProduct):
     """Ends, for a fixed payment, on the first of its dates at which the spot is outside (lower, upper).
 
-    Every barrier contract with dates has this form (`canonical`). dates: years, the last is the expiry; lower,
-    upper: 0 and infinity where there is no barrier; paid_below, paid_above: currency, on leaving, at that date.
-    A contract that is still alive after the last date's look pays `alive` then; `always` is paid at the last
-    date in any case. Both are payoffs of the spot at the last date.
+    Every barrier contract with dates has this form (`canonical`). dates: years, not decreasing, the last is the
+    expiry and comes once; lower, upper: 0 and infinity where there is no barrier; paid_below, paid_above:
+    currency, on leaving, at that date. A contract that is still alive after the last date's look pays `alive`
+    then; `always` is paid at the last date in any case. Both are payoffs of the spot at the last date.
     """
 
-    dates: Float[Array, "*batch dates"] = dates("dates")
+    dates: Float[Array, "*batch dates"] = dates("dates", repeated=True)
     lower: Float[Array, "*batch dates"] = non_negative("lower", core=1)
     upper: Float[Array, "*batch dates"] = above_zero("upper", core=1)
     paid_below: Float[Array, "*batch dates"] = real("paid_below", core=1)
@@ -171,6 +216,44 @@ class Monitored(AbstractProduct):
     @property
     def vol_at(self) -> tuple[Real, Real]:
         return self.dates[..., -1], self.alive.strike[..., 0]
+
+    def padded(self, num_dates: int) -> "Monitored":
+        """The same contract on `num_dates` dates: the first one repeated, with no barrier at its repetitions.
+
+        They follow the look at the barrier, so that the step to it keeps its length. The last date is never
+        repeated: a contract of one date stays as it is.
+        """
+        extra = extra_dates(self.dates, num_dates)
+        if extra and self.dates.shape[-1] == 1:
+            raise ValueError("a contract that looks at its expiry alone cannot be padded")
+
+        def open_at_repetitions(level: Float[Array, "..."], value: float) -> Float[Array, "..."]:
+            none = jnp.full((*level.shape[:-1], extra), value, level.dtype)
+            return jnp.concatenate([level[..., :1], none, level[..., 1:]], axis=-1)
+
+        return Monitored(
+            front(self.dates, extra),
+            lower=open_at_repetitions(self.lower, 0.0),
+            upper=open_at_repetitions(self.upper, jnp.inf),
+            paid_below=open_at_repetitions(self.paid_below, 0.0),
+            paid_above=open_at_repetitions(self.paid_above, 0.0),
+            alive=self.alive,
+            always=self.always,
+        )
+
+
+def front(values: Float[Array, "*batch dates"], extra: int) -> Float[Array, "*batch padded"]:
+    """The list with its first entry repeated `extra` times more."""
+    return jnp.concatenate([*[values[..., :1]] * extra, values], axis=-1)
+
+
+def extra_dates(dates: Float[Array, "*batch dates"], num_dates: int) -> int:
+    """How many dates a list lacks. Raises `ValueError` if it is longer already."""
+    if num_dates < dates.shape[-1]:
+        raise ValueError(
+            f"{dates.shape[-1]} dates cannot be padded to {num_dates}: give at least that"
+        )
+    return num_dates - dates.shape[-1]
 
 
 def side_of(option: Array, like: Array) -> Array:
