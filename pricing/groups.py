@@ -1,7 +1,7 @@
 """A book in batches: trades that share an underlying, a kind and a method, cut into tiles of one size."""
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .contracts import products_of
+from .contracts import products_of, shape_key
 from .ingestion.trades import Trade
 from .market import Market
 from .methods import AbstractMethod
@@ -55,9 +55,8 @@ class Group:
     def _placed(self, arrays):
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, arrays)
-        # sharding by propagation, whatever the axes of the mesh ask for: one sweep may gather over trades
-        mesh = Mesh(self.mesh.devices, self.mesh.axis_names)
-        return jax.device_put(arrays, NamedSharding(mesh, PartitionSpec("trades")))
+        axes = PartitionSpec("trades" if "trades" in self.mesh.axis_names else None)
+        return jax.device_put(arrays, NamedSharding(self.mesh, axes))
 
 
 def group_trades(
@@ -70,33 +69,50 @@ def group_trades(
     methods: Sequence[AbstractMethod],
 ) -> tuple[list[Group], dict[str, str]]:
     """The groups of a book, and the reason, by trade id, for each trade that no method prices."""
-    kinds: dict[tuple[type[Trade], str], list[Trade]] = {}
+    kinds: dict[Hashable, list[Trade]] = {}
     for trade in trades:
-        kinds.setdefault((type(trade), trade.underlying), []).append(trade)
-    batches: dict[tuple[type[AbstractProduct], str], list[tuple[list[Trade], AbstractProduct]]] = {}
-    for (_, underlying), members in kinds.items():
+        kinds.setdefault((type(trade), trade.underlying, shape_key(trade)), []).append(trade)
+    batches: dict[tuple, list[tuple[list[Trade], AbstractProduct]]] = {}
+    for members in kinds.values():
         products = products_of(members, market).canonical
-        batches.setdefault((type(products), underlying), []).append((members, products))
+        key_of_batch = members[0].underlying, *_program(products)
+        batches.setdefault(key_of_batch, []).append((members, products))
 
+    if mesh is not None:
+        # sharding by propagation, whatever the axes of the mesh ask for: one sweep may gather over trades
+        mesh = Mesh(mesh.devices, mesh.axis_names)
     groups, unpriced = [], {}
-    for (_, underlying), parts in batches.items():
+    for (underlying, *_), parts in batches.items():
         members = tuple(trade for trades, _ in parts for trade in trades)
+        model = models[underlying]
         try:
-            method = applicable(parts[0][1], models[underlying], None, key, methods)
+            method = applicable(parts[0][1], model, None, key, methods)
         except TypeError as error:
             unpriced |= {trade.id: str(error) for trade in members}
             continue
-        columns = zip(*(jax.tree.leaves(products) for _, products in parts), strict=True)
-        structure = jax.tree.structure(parts[0][1])
-        products = jax.tree.unflatten(structure, [np.concatenate(column) for column in columns])
+        products = _joined([products for _, products in parts])
+        method = method.prepared(products, model, mesh)
         tile = _tile_size(method, budget, mesh)
         groups.append(Group(underlying, members, products, method, tile, mesh))
     return groups, unpriced
 
 
+def _program(products: AbstractProduct) -> tuple[Hashable, ...]:
+    """What two batches must have in common to be one: their structure, and the shape of one contract."""
+    shapes = tuple(leaf.shape[1:] for leaf in jax.tree.leaves(products))
+    return jax.tree.structure(products), shapes
+
+
+def _joined(batches: Sequence[AbstractProduct]) -> AbstractProduct:
+    """Batches of one structure, one after the other."""
+    columns = zip(*map(jax.tree.leaves, batches), strict=True)
+    structure = jax.tree.structure(batches[0])
+    return jax.tree.unflatten(structure, [np.concatenate(column) for column in columns])
+
+
 def _tile_size(method: AbstractMethod, budget: int, mesh: Mesh | None) -> int:
     """Trades a tile: what runs best within the budget, a multiple of the devices that share it."""
-    devices = 1 if mesh is None else mesh.shape["trades"]
+    devices = 1 if mesh is None else mesh.shape.get("trades", 1)
     if budget < method.trade_bytes * devices:
         raise BudgetTooSmall(
             f"a budget of {budget} bytes is below one trade a device of {type(method).__name__} "

@@ -1,10 +1,8 @@
 """The verb: value and Greeks of every trade of a book, and the book's derivative to every market quote.
 
-One reverse sweep a trade gives its derivative to every number of its model. Contracted with a direction of
-the market it is a Greek; summed over the book and pulled back through `fit` it is the risk to every quote.
+The book's derivative to the numbers of its models, pulled back through `fit`, is the risk to every quote.
 """
 
-import functools
 import itertools
 import os
 import time
@@ -18,21 +16,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from .book import Book
-from .greeks import with_gamma
-from .groups import Tile, group_trades
+from .groups import group_trades
 from .ingestion.errors import InputError
 from .market import Market
 from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
-from .price import mean_and_error
+from .tile_sweep import tile_sweep
 
 Models = dict[str, AbstractModel]
 Fit = Callable[[Market], Models]
 
 MEASURES = ("value", "std_error", "delta", "gamma", "vega", "theta", "rho")
+"""The figures of every table; a trade on several assets has `delta:NAME` and `gamma:NAME:NAME` instead."""
+
 NON_FINITE = "failed: a figure is not finite; check the trade's numbers for extremes"
 
 
@@ -40,7 +39,8 @@ NON_FINITE = "failed: a figure is not finite; check the trade's numbers for extr
 class TradeRisk:
     """One row of the book. `figures`: of one contract, raw derivatives by measure; None if it failed.
 
-    A measure that the trade's method cannot give without bias is not among the figures.
+    A measure that the trade's method cannot give without bias is not among the figures. A trade on several
+    assets has `delta:NAME` of each and `gamma:NAME:NAME` of each pair. `std_errors`: of each derivative.
     """
 
     id: str
@@ -49,6 +49,7 @@ class TradeRisk:
     figures: dict[str, float] | None
     method: str
     status: str
+    std_errors: dict[str, float] = field(default_factory=dict)
 
     @property
     def position(self) -> dict[str, float] | None:
@@ -118,11 +119,11 @@ def risk(
     for group, futures in zip(groups, sweeps, strict=True):
         left, name = len(group.trades), group.underlying
         for future in futures:
-            figures, bar = future.result()
+            figures, errors, bar = future.result()
             bars[name] = jax.tree.map(jnp.add, bars[name], bar)
-            columns.append({m: np.asarray(f)[:left] for m, f in figures.items()})
+            columns.append(_columns(figures, errors, name, left))
             left -= group.tile_size
-            done += len(columns[-1]["value"])
+            done += columns[-1].size
             report(done, total)
     clock.lap("sweep")
     (gradient,) = jax.linear_transpose(push, market)(bars)
@@ -153,61 +154,49 @@ def _submitted(groups, models: Models, vol: Models, rate: Models, key) -> list[l
         for group, tile, futures in zip(groups, tiles, sweeps, strict=True):
             if tile is not None:
                 name = group.underlying
-                along = {"vega": vol[name], "rho": rate[name]}
-                args = tile, models[name], group.method, key, along
-                futures.append(pool.submit(_tile_sweep, *args))
+                args = tile, models[name], group.method, key, vol[name], rate[name]
+                futures.append(pool.submit(tile_sweep, *args))
     pool.shutdown(wait=False)
     return sweeps
 
 
-@eqx.filter_jit
-def _tile_sweep(tile: Tile, model, method, key, along):
-    """Each measure of one contract of every trade of the tile, and d(value of the tile) / d(model).
+@dataclass(frozen=True)
+class _Columns:
+    """The figures and standard errors of the trades of one tile, by measure."""
 
-    along: tangents of the model, by the name of the derivative along them. A trade with a figure that is
-    not finite does not enter the derivative.
-    """
+    figures: dict[str, np.ndarray]
+    errors: dict[str, np.ndarray]
+    size: int
 
-    one = jnp.ones_like(model.underlying)
-    _, spot = jax.jvp(lambda shift: model.shifted(underlying=shift), (jnp.zeros_like(one),), (one,))
-    along = {"delta": spot, **along}
-
-    def of_one(product):
-        def value(model, age):
-            samples, gamma = with_gamma(product.aged(age), model, method, key)
-            mean, error = mean_and_error(samples, method)
-            return mean, (error, gamma)
-
-        zero = jnp.zeros((), model.underlying.dtype)
-        sweep = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)
-        (mean, (error, gamma)), (bar, theta) = sweep(model, zero)
-        greeks = {name: _contracted(bar, tangent) for name, tangent in along.items()}
-        figures = {"value": mean, "std_error": error, "theta": theta, **greeks}
-        return (figures if gamma is None else {**figures, "gamma": gamma}), bar
-
-    figures, bars = jax.vmap(of_one)(tile.products)
-    finite = jnp.all(jnp.stack([jnp.isfinite(figure) for figure in figures.values()]), axis=0)
-
-    def weighted_sum(bar):
-        shape = (-1,) + (1,) * (bar.ndim - 1)
-        kept = jnp.where(finite.reshape(shape), bar, 0.0)
-        return jnp.tensordot(tile.weights.astype(bar.dtype), kept, 1)
-
-    return figures, jax.tree.map(weighted_sum, bars)
+    def row(self, index: int) -> tuple[dict[str, float], dict[str, float]]:
+        figures = {name: float(column[index]) for name, column in self.figures.items()}
+        return figures, {name: float(column[index]) for name, column in self.errors.items()}
 
 
-def _contracted(bar: AbstractModel, tangent: AbstractModel) -> Array:
-    """<bar, tangent>: the derivative along the tangent."""
-    return functools.reduce(jnp.add, map(jnp.vdot, jax.tree.leaves(bar), jax.tree.leaves(tangent)))
+def _columns(figures, errors, underlying: str, left: int) -> _Columns:
+    """What a sweep found, without the padding, and each asset's derivative in a column of its own."""
+    names = underlying.split("|")
+    flat = {name: column[:left] for name, column in _by_asset(figures, names).items()}
+    spread = {name: column[:left] for name, column in _by_asset(errors, names).items()}
+    flat["std_error"] = spread.pop("value")
+    return _Columns(flat, spread, len(flat["value"]))
+
+
+def _by_asset(figures, names: list[str]) -> dict[str, np.ndarray]:
+    columns = {}
+    for measure, figure in figures.items():
+        figure = np.asarray(figure)
+        for index in np.ndindex(figure.shape[1:]):
+            assets = (names[i] for i in index)
+            columns[":".join((measure, *assets))] = figure[(slice(None), *index)]
+    return columns
 
 
 def _rows(book: Book, groups, columns, unpriced: dict[str, str]) -> tuple[TradeRisk, ...]:
     """Every row of the book, in its order, with its figures or the reason why it has none."""
     trades = [(trade, group) for group in groups for trade in group.trades]
-    values = (
-        dict(zip(c, row, strict=True)) for c in columns for row in zip(*c.values(), strict=True)
-    )
-    found = {trade.id: (group, row) for (trade, group), row in zip(trades, values, strict=True)}
+    values = (tile.row(index) for tile in columns for index in range(tile.size))
+    found = {trade.id: (group, *row) for (trade, group), row in zip(trades, values, strict=True)}
 
     def row_of(row) -> TradeRisk:
         head = row.id, row.type, row.trade.quantity if row.trade else 0.0
@@ -215,11 +204,12 @@ def _rows(book: Book, groups, columns, unpriced: dict[str, str]) -> tuple[TradeR
             return TradeRisk(*head, None, "", f"failed: {'; '.join(map(str, row.errors))}")
         if row.id in unpriced:
             return TradeRisk(*head, None, "", f"failed: {unpriced[row.id]}")
-        group, figures = found[row.id]
+        group, figures, errors = found[row.id]
         method = type(group.method).__name__
-        if not np.all(np.isfinite(list(figures.values()))):
+        if not np.all(np.isfinite([*figures.values(), *errors.values()])):
             return TradeRisk(*head, None, method, NON_FINITE)
-        return TradeRisk(*head, {m: float(figure) for m, figure in figures.items()}, method, "ok")
+        ordered = {name: figures[name] for name in MEASURES if name in figures} | figures
+        return TradeRisk(*head, ordered, method, "ok", errors)
 
     return tuple(map(row_of, book.rows))
 

@@ -1,9 +1,10 @@
 """What every method is: it says what it needs, and turns a product and a model into samples of the value."""
 
 import abc
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel
@@ -44,14 +45,16 @@ class AbstractMethod(eqx.Module):
         derivative, and so are the second derivatives that `second_order` names.
         """
 
-    def aged(self, years: Float[Array, ""]) -> Self:
+    def aged(self, years: Float[Array, ""]) -> Any:
         """The method when `years` have passed: what it holds of dates moves with the contracts'."""
         del years
         return self
 
-    def prepared(self, products: AbstractProduct, model: AbstractModel) -> Self:
-        """The method for a batch of contracts, with what it can share between them."""
-        del products, model
+    def prepared(
+        self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
+    ) -> Any:
+        """The method for a batch of contracts, with what they can share, on the devices it may use."""
+        del products, model, mesh
         return self
 
     def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:

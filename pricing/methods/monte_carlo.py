@@ -1,6 +1,7 @@
 """Monte Carlo: the variance path is sampled, what is Gaussian given it is integrated as far as it goes."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape import AbstractSchedule, StoreAll
@@ -18,6 +20,8 @@ from ..products import AbstractProduct
 from ..sampling import AbstractSampler, PseudoRandom
 from .method import AbstractMethod, missing
 from .time_grid import between, grid_through, refined
+
+_PATHS = "paths"
 
 
 class MonteCarlo(AbstractMethod):
@@ -40,7 +44,7 @@ class MonteCarlo(AbstractMethod):
     sampler: AbstractSampler = eqx.field(static=True, default=PseudoRandom())
     control: bool = eqx.field(static=True, default=True)
     schedule: AbstractSchedule = eqx.field(static=True, default=StoreAll())
-
+    mesh: Mesh | None = eqx.field(static=True, default=None)
     grid: Float[Array, " steps"] | None = None
 
     def __check_init__(self):
@@ -64,8 +68,12 @@ class MonteCarlo(AbstractMethod):
     def aged(self, years: Float[Array, ""]) -> Any:
         return self if self.grid is None else eqx.tree_at(lambda m: m.grid, self, self.grid - years)
 
-    def prepared(self, products: AbstractProduct, model: AbstractModel) -> Any:
+    def prepared(
+        self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
+    ) -> Any:
         """With the grid of all dates of the batch, steps no longer than last date / num_steps."""
+        if mesh is not None and _PATHS in mesh.axis_names:
+            return replace(self, mesh=mesh).prepared(products, model)
         canonical = products.broadcast().canonical
         estimator = _estimator(canonical)
         draws_variance = isinstance(model, ConditionallyGaussian) and model.variance_is_random
@@ -104,7 +112,19 @@ class MonteCarlo(AbstractMethod):
             draw = self._draw(estimator, product, model, key, index, paths)
             return self.sampler.reduce(estimator.values(product, model, draw))
 
-        return jax.lax.map(of_block, jnp.arange(blocks)).ravel()
+        return self._over_blocks(of_block, blocks)
+
+    def _over_blocks(self, function: Callable[[Array], Array], blocks: int) -> Array:
+        """`function` of the index of each block, one after the other on each device of the mesh."""
+        if self.mesh is None:
+            return jax.lax.map(function, jnp.arange(blocks)).ravel()
+        devices = self.mesh.shape[_PATHS]
+        index = jnp.arange(-(-blocks // devices) * devices).reshape(devices, -1)
+        index = jax.lax.with_sharding_constraint(
+            index, NamedSharding(self.mesh, PartitionSpec(_PATHS, None))
+        )
+        samples = jax.vmap(lambda share: jax.lax.map(function, share))(index)
+        return samples.reshape(-1, samples.shape[-1])[:blocks].ravel()
 
     def _draw(self, estimator: AbstractEstimator, product, model, key, index, paths: int) -> Draw:
         """The random numbers of one block."""

@@ -1,6 +1,6 @@
 """Black and Scholes: dS = (r - q) S dt + sigma S dW, one asset or several."""
 
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -62,7 +62,7 @@ class BlackScholes(BlackVol, ConditionallyGaussian, GaussianState):
             return jnp.sqrt(self.vol.total_variance(t) / t)
         return self.vol.vol(t, strike) if isinstance(self.vol, ImpliedVols) else self.vol
 
-    def read_at(self, place: tuple[Scalar, Scalar] | None) -> Self:
+    def read_at(self, place: tuple[Scalar, Scalar] | None) -> Any:
         if place is None or not isinstance(self.vol, ImpliedVols):
             return self
         return eqx.tree_at(lambda model: model.vol, self, self.vol.vol(*place))

@@ -1,7 +1,7 @@
 """What every model is, and the abilities that a method may ask of it."""
 
 import abc
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -52,7 +52,7 @@ class AbstractModel(eqx.Module):
     ) -> "AbstractModel":
         """The model after a shift of the underlying, of its volatility level, and of all rates in parallel."""
 
-    def read_at(self, place: tuple[Scalar, Scalar] | None) -> Self:
+    def read_at(self, place: tuple[Scalar, Scalar] | None) -> Any:
         """The model as a contract sees it: a surface of vols is read at this (expiry, strike)."""
         del place
         return self

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -68,7 +68,7 @@ class AbstractProduct(eqx.Module):
         return self
 
 
-def _times(product: eqx.Module) -> list[Array]:
+def _times(product: eqx.Module) -> list[Any]:
     """The fields of a product, and of products within it, that are times."""
     times = []
     for field in dataclasses.fields(product):
