@@ -11,6 +11,7 @@ from pricing.ingestion.tables import RawRow, Table, read_table
 from pricing.ingestion.trades import COLUMNS, NEUTRAL, TRADE_TYPES, Trade
 from pricing.ingestion.validation import Problem, validate
 from pricing.market import Market
+from pricing.market.correlations import least_eigenvalue, missing_pairs
 
 
 @dataclass(frozen=True)
@@ -180,19 +181,48 @@ def _against(row: Row, market: Market, file: str) -> Row:
 
 def _market_problems(trade: Trade, market: Market) -> tuple[Problem, ...]:
     """What keeps the market from serving a trade."""
-    problems = []
-    if trade.underlying not in market.equities:
-        name, known = trade.underlying, market.equities
-        path = f"equities.{name}"
-        reason = next((e for e in market.errors if f"{e.field}.".startswith(f"{path}.")), None)
-        if reason:
-            message, remedy = f"{name!r} is left out of the market", f"correct {reason}"
-        else:
-            message = f"{name!r} is not an underlying of the market"
-            remedy = f"{closest(name, known)}the underlyings are {', '.join(known) or 'none'}"
-        problems.append(Problem(("underlying",), show(name), message, remedy))
+    problems = [problem for name in trade.underlyings for problem in _unknown(name, market)]
+    if not problems and len(trade.underlyings) > 1:
+        problems += _no_basket(trade, market)
+    past = [day for day in trade.dates or () if day <= market.asof]
+    if past and past[-1] != trade.expiry:
+        message = f"{past[0]} is not after the market's as-of date {market.asof}"
+        problems.append(Problem((trade.dates_name,), str(past[0]), message, trade.why_not_past))
     if trade.expiry <= market.asof:
         message = f"{trade.expiry} is not after the market's as-of date {market.asof}"
         remedy = "give an expiry that is still to come, or take the trade out"
         problems.append(Problem(("expiry",), str(trade.expiry), message, remedy))
     return tuple(problems)
+
+
+def _unknown(name: str, market: Market) -> list[Problem]:
+    """The problem of an underlying that the market does not have, if it does not."""
+    known = market.equities
+    if name in known:
+        return []
+    path = f"equities.{name}"
+    reason = next((e for e in market.errors if f"{e.field}.".startswith(f"{path}.")), None)
+    if reason:
+        message, remedy = f"{name!r} is left out of the market", f"correct {reason}"
+    else:
+        message = f"{name!r} is not an underlying of the market"
+        remedy = f"{closest(name, known)}the underlyings are {', '.join(known) or 'none'}"
+    return [Problem(("underlying",), show(name), message, remedy)]
+
+
+def _no_basket(trade: Trade, market: Market) -> list[Problem]:
+    """The problem of equities that have no joint law in this market, if they have none."""
+    names = trade.underlyings
+    settlement = {(market.equities[name].curve, market.equities[name].currency) for name in names}
+    if len(settlement) > 1:
+        message = "the equities differ in curve or currency"
+        remedy = "give equities that are discounted on one curve, in one currency"
+    elif lacking := missing_pairs(names, market.correlations):
+        message = f"the market has no correlation of {', '.join(lacking)}"
+        remedy = "give it under correlations in the market"
+    elif (least := least_eigenvalue(names, market.correlations)) <= 0.0:
+        message = f"the matrix of correlations has the eigenvalue {least:g}, not above 0"
+        remedy = "correct the correlations of the market"
+    else:
+        return []
+    return [Problem(("underlying",), show(trade.underlying), message, remedy)]

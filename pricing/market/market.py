@@ -1,18 +1,20 @@
 """The market: curves, equities and swaption vols of one day, every number a differentiable leaf."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from pricing.ingestion.errors import InputError
 from pricing.ingestion.fields import closest
 from pricing.ingestion.files import read_text
 
+from .correlations import matrix
 from .curve import ZeroCurve
 from .equity import Equity
 from .reader import DAYS_PER_YEAR, read_contents
@@ -22,9 +24,10 @@ from .surface import SwaptionVols
 class Market(eqx.Module):
     """What is quoted on the day `asof`; a pytree whose leaves are arrays of floats.
 
-    `curves`, `equities`: by name. `swaption_vols`: a matrix or None. `errors`: the parts of the
-    file that were left out, and why. A derivative with respect to a market is again a market;
-    `by_quote` turns it into numbers keyed by quote ids.
+    `curves`, `equities`: by name. `swaption_vols`: a matrix or None. `correlations`: of pairs of
+    equities, by names such as "DAX|SX5E". `errors`: the parts of the file that were left out, and
+    why. A derivative with respect to a market is again a market; `by_quote` turns it into numbers
+    keyed by quote ids.
     """
 
     curves: dict[str, ZeroCurve]
@@ -34,6 +37,7 @@ class Market(eqx.Module):
     currency: str = eqx.field(static=True, default="")
     labels: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True, default=(), repr=False)
     errors: tuple[InputError, ...] = eqx.field(static=True, default=())
+    correlations: dict[str, Float[Array, ""]] = eqx.field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "Market":
@@ -56,11 +60,16 @@ class Market(eqx.Module):
             currency=found.currency,
             labels=tuple(found.labels.items()),
             errors=tuple(found.errors),
+            correlations=found.correlations,
         )
 
     def time(self, day: date) -> float:
         """Years from the as-of date to `day`, ACT/365."""
         return (day - self.asof).days / DAYS_PER_YEAR
+
+    def correlation(self, names: Sequence[str]) -> Float[Array, "names names"]:
+        """The correlation matrix of some equities. Raises `KeyError` if a pair of them has no quote."""
+        return matrix(names, self.correlations)
 
     def quote_ids(self) -> "Market":
         """A tree like this market whose leaves are arrays of ids, "" at times and strikes."""

@@ -1,8 +1,10 @@
 """From the text of a market file to curves, equities, swaption vols, quote ids and errors."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from datetime import date
 
+from jaxtyping import Array
 from pydantic import BaseModel, ConfigDict
 
 from pricing.ingestion.errors import InputError, show
@@ -10,13 +12,25 @@ from pricing.ingestion.fields import closest
 from pricing.ingestion.files import Locator, parse_json, unreadable
 from pricing.ingestion.validation import Problem, validate
 
+from .correlations import SEPARATOR, least_eigenvalue, missing_pairs, quoted
 from .curve import ZeroCurve
 from .equity import Equity
-from .records import CurveRecord, EquityRecord, IsoDate, SwaptionVolsRecord
+from .interpolation import as_leaf
+from .records import (
+    CorrelationRecord,
+    CurveRecord,
+    EquityRecord,
+    IsoDate,
+    SwaptionVolsRecord,
+)
 from .surface import SwaptionVols, VolSurface
 
 DAYS_PER_YEAR = 365.0  # ACT/365
-_KNOWN = ("asof", "currency", "curves", "equities", "swaption_vols", "source", "settle", "swap")
+_KNOWN = (
+    *("asof", "currency", "curves", "equities", "correlations", "swaption_vols"),
+    *("source", "settle", "swap"),
+)
+_SINGULAR = {"curves": "curve", "equities": "equity"}
 
 
 class _Header(BaseModel):
@@ -34,6 +48,7 @@ class Contents:
     curves: dict[str, ZeroCurve] = field(default_factory=dict)
     equities: dict[str, Equity] = field(default_factory=dict)
     swaption_vols: SwaptionVols | None = None
+    correlations: dict[str, Array] = field(default_factory=dict)
     labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
     errors: list[InputError] = field(default_factory=list)
 
@@ -57,6 +72,9 @@ def read_contents(text: str, file: str) -> Contents:
         reader.read_curve(name, value)
     for name, value in reader.section("equities"):
         reader.read_equity(name, value)
+    for pair, value in reader.section("correlations"):
+        reader.read_correlation(pair, value)
+    reader.check_correlations()
     if document.get("swaption_vols") is not None:
         reader.read_swaption_vols(document["swaption_vols"])
     return contents
@@ -114,8 +132,12 @@ class _Reader:
     def read_equity(self, name: str, value: object):
         asof, curves = self.contents.asof, self.contents.curves
         record, problems = validate(EquityRecord, value, asof=asof)
+        if SEPARATOR in name:
+            message = f"{name!r} would be taken for a basket"
+            remedy = f"give the equity a name without {SEPARATOR}"
+            problems = (*problems, Problem((), show(name), message, remedy))
         if record is not None and record.curve not in curves:
-            problems = (self._no_curve(record.curve),)
+            problems = (*problems, self._absent("curves", record.curve, curves, "curve"))
         self.report(problems, "equities", name)
         if record is None or problems:
             return
@@ -137,18 +159,50 @@ class _Reader:
             ),
         }
 
-    def _no_curve(self, name: str) -> Problem:
-        curves = self.contents.curves
-        given = self.document.get("curves")
+    def read_correlation(self, pair: str, value: object):
+        record, problems = validate(CorrelationRecord, {"value": value})
+        problems = tuple(replace(problem, path=()) for problem in problems) or self._no_pair(pair)
+        self.report(problems, "correlations", pair)
+        if record is not None and not problems:
+            self.contents.correlations[pair] = as_leaf(record.value)
+            quote = "/".join(("CORRELATION", *pair.split(SEPARATOR)))
+            self.contents.labels[f".correlations[{pair!r}]"] = (quote,)
+
+    def _no_pair(self, pair: str) -> tuple[Problem, ...]:
+        """Why a name is not that of a new pair of equities, if it is not."""
+        names, known = pair.split(SEPARATOR), self.contents.equities
+        remedy = "name two equities, such as DAX|SX5E"
+        if len(names) != 2 or names[0] == names[1]:
+            return (Problem((), show(pair), f"{show(pair)} is not a pair of equities", remedy),)
+        if twin := quoted(names[0], names[1], self.contents.correlations):
+            return (Problem((), show(pair), f"{show(twin)} is the same pair", "keep one of them"),)
+        absent = [name for name in names if name not in known]
+        return tuple(self._absent("equities", name, known) for name in absent[:1])
+
+    def check_correlations(self):
+        """Leave out correlations that no equities can have."""
+        pairs = self.contents.correlations
+        names = sorted({name for pair in pairs for name in pair.split(SEPARATOR)})
+        if not pairs or missing_pairs(names, pairs):
+            return
+        if (least := least_eigenvalue(names, pairs)) <= 0.0:
+            message = f"the matrix of {', '.join(names)} has the eigenvalue {least:g}, not above 0"
+            remedy = "correct the numbers: no equities have such correlations"
+            self.report((Problem(("correlations",), "", message, remedy),))
+            pairs.clear()
+
+    def _absent(self, section: str, name: str, known: Iterable[str], *path: str) -> Problem:
+        """The problem of a name that is not among the curves or equities that were read."""
+        given, one = self.document.get(section), _SINGULAR[section]
         if isinstance(given, dict) and name in given:
             message, remedy = (
-                f"the curve {name!r} is left out for its own error",
-                "correct the curve",
+                f"the {one} {name!r} is left out for its own error",
+                f"correct the {one}",
             )
         else:
-            message = f"there is no curve {name!r} in this file"
-            remedy = f"{closest(name, curves)}the curves are {', '.join(curves) or 'none'}"
-        return Problem(("curve",), show(name), message, remedy)
+            message = f"there is no {one} {name!r} in this file"
+            remedy = f"{closest(name, known)}the {section} are {', '.join(known) or 'none'}"
+        return Problem(path, show(name), message, remedy)
 
     def read_swaption_vols(self, value: object):
         record, problems = validate(SwaptionVolsRecord, value)

@@ -89,6 +89,12 @@ class EquityRecord(_Record):
     )
 
 
+class CorrelationRecord(_Record):
+    """The correlation of two equities."""
+
+    value: Annotated[float, number("correlation", least=-1.0, most=1.0)]
+
+
 class SwaptionVolsRecord(_Record):
     """A matrix of at-the-money swaption vols, one row an expiry, one column a tenor."""
 

@@ -16,6 +16,7 @@ _SHIFTS = {
     "ZERO/RATE": (1e-4, "1 bp"),
     "EQUITY_DIVIDEND/RATE": (1e-4, "1 bp"),
     "EQUITY/PRICE": (0.01, "1 % of spot"),
+    "CORRELATION": (0.01, "1 % of correlation"),
 }
 """Kind of quote -> its shift (of a price: as a fraction of it) and the words for it."""
 
@@ -39,7 +40,8 @@ def quote_risks(sensitivities: Mapping[str, float], market: Market) -> tuple[Quo
     currencies = _currencies(market)
 
     def risk_of(quote: str, value: float) -> QuoteRisk:
-        kind = "/".join(quote.split("/")[:2])
+        kind, of_two = quote.split("/")[0], "/".join(quote.split("/")[:2])
+        kind = kind if kind in _SHIFTS else of_two
         shift, words = _SHIFTS[kind]
         shift *= value if kind == "EQUITY/PRICE" else 1.0
         derivative = sensitivities.get(quote, 0.0)
@@ -60,6 +62,9 @@ def _currencies(market: Market) -> dict[str, str]:
         quotes = (equity.spot, equity.dividend_yield, equity.surface.vols)
         currency = market.equities[name].currency
         found |= {quote: currency for leaf in quotes for quote in np.ravel(leaf)}
+    for pair, quote in ids.correlations.items():
+        equity = market.equities.get(pair.split("|")[0])
+        found[quote.item()] = equity.currency if equity else ""
     return found
 
 
