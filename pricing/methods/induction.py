@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxtape import AbstractSchedule, Revolve, Tape
+from jaxtape import AbstractSchedule, StoreAll, Tape
 
 from ..models import BlackScholes
 from ..models.model import GaussianState
@@ -23,7 +23,6 @@ Points = Float[Array, " points"]
 
 NUM_VALUES = 40  # Chebyshev points: exp(8 sqrt(v) x) to rounding up to a state variance v of 4
 _SEARCHED = 6.5  # standard deviations: the decision further out has no weight
-_SCHEDULE = Revolve(64)
 _BREAKS = 2  # a region of exercise has two ends at most
 
 
@@ -49,6 +48,7 @@ class Exercise(eqx.Module):
     model: GaussianState
     num_panels: int = eqx.field(static=True)
 
+    @jax.checkpoint
     def __call__(self, cash_flow: CashFlow, later: Layer) -> Layer:
         here = _Decision(self.model, cash_flow, later)
         breaks = here.boundaries(self.num_panels)
@@ -130,17 +130,17 @@ def induction(
     model: GaussianState,
     cash_flows: CashFlow,
     num_nodes: int,
-    schedule: AbstractSchedule = _SCHEDULE,
+    schedule: AbstractSchedule | None = None,
 ) -> Tape:
     """The tape of stacked cash flows, the latest date first; its states are `Layer`s.
 
     Today's value is `tape(nothing_later(model, num_nodes)).value_today()`.
 
     - **num_nodes**: on the state's whole range; see `Quadrature`.
-    - **schedule**: what a reverse sweep keeps; the inside of a node is recomputed unless it is `StoreAll()`.
+    - **schedule**: which states a reverse sweep keeps; None keeps all. The inside of a node is recomputed.
     """
     step = Exercise(model, panels_for(num_nodes))
-    return Tape().with_schedule(schedule).append(step, cash_flows)
+    return Tape().with_schedule(schedule or StoreAll()).append(step, cash_flows)
 
 
 def nothing_later(model: GaussianState, num_nodes: int) -> Layer:

@@ -61,6 +61,7 @@ class KnockOut(eqx.Module):
     num_panels: int = eqx.field(static=True)
     num_breaks: int = eqx.field(static=True)
 
+    @jax.checkpoint
     def __call__(self, look: Look, later: Corridor) -> Corridor:
         variance = self.model.state_variance(look.date)
         lower, upper = _corridor(self.model, look)

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .gauss_transform import gauss_transform
+
 Scalar = Float[Array, ""]
 Points = Float[Array, " points"]
 
@@ -41,10 +43,8 @@ class Layer(eqx.Module):
         """E[value(y)] over y ~ N(x, self.variance - variance); NaN if the nodes are too few for that step."""
         step = self.step_variance(variance)
         scale = jnp.sqrt(0.5 / step)
-        distance = (scale * x)[:, None] - (scale * self.nodes)[None, :]
-        # a sum of products, not a product with a matrix: so the matrix is never laid out in memory
-        total = jnp.sum(jnp.exp(-(distance**2)) * self.weighted[None, :], axis=1)
-        total = total * (scale / np.sqrt(np.pi))
+        sums = gauss_transform(scale * x, scale * self.nodes, self.weighted[:, None])
+        total = (scale / np.sqrt(np.pi)) * sums[:, 0]
         return jnp.where(self._resolves(step, variance), total, jnp.nan)
 
     def _resolves(self, step: Scalar, variance: Scalar) -> Bool[Array, ""]:

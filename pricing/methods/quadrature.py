@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxtape import AbstractSchedule, Revolve
+from jaxtape import AbstractSchedule, StoreAll
 
 from ..models import AbstractModel, BlackScholes
 from ..models.model import GaussianState
@@ -45,11 +45,12 @@ class Quadrature(AbstractMethod):
 
     num_nodes: on 16 standard deviations of the state. Needed are 24 sqrt(v / dv), v the state's variance at a
     date and dv that of the step to it from the date before; too few raise. None: enough for dates that are
-    equally far apart. schedule: what a reverse sweep keeps.
+    equally far apart. schedule: which dates' states a reverse sweep keeps; the
+    inside of a date is recomputed in any case.
     """
 
     num_nodes: int | None = eqx.field(static=True, default=None)
-    schedule: AbstractSchedule = eqx.field(static=True, default=Revolve(64))
+    schedule: AbstractSchedule = eqx.field(static=True, default=StoreAll())
 
     def __check_init__(self):
         if self.num_nodes is not None and self.num_nodes < 1:
