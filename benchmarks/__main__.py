@@ -7,6 +7,8 @@ import sys
 QUICK = {
     "pareto": ("--steps", "64", "--paths", "1024", "--repeat", "3"),
     "floors": ("--steps", "64", "--paths", "1024", "--slots", "8", "16", "--repeat", "3"),
+    "noise": ("--rows", "64", "--columns", "32768", "--repeat", "3"),
+    "heston_gradient": ("--steps", "64", "--paths", "8192", "--repeat", "3"),
     "edits": ("--repeat", "20"),
     "quantlib_peer": ("--quick",),
 }

@@ -11,8 +11,9 @@ spread over the paths, so that their cotangents are summed over paths once a til
 many CPU devices as there are cores. A second row lets the compiler use vectors of 512 bits, where the processor
 has them (`compiler_options`).
 
-PyTorch: all paths at once, eager; the same with every run of `segment` steps compiled by `torch.compile` (a run
-of all steps compiles for minutes, and is no quicker); and that in tiles of paths. Normals by `torch.randn`.
+PyTorch, on one thread or on all cores, whichever is quicker: all paths at once, eager; the same with every run
+of `segment` steps compiled by `torch.compile` (runs of 64 compile for minutes, and are no quicker); and that in
+tiles of paths. Normals by `torch.randn`.
 
 All ways take turns in one process, each alone. Wall seconds are those of a busy or a quiet machine; seconds of
 the processor, all cores together, say what was computed. Bytes: of JAX, the compiler's temporaries, arguments
@@ -164,11 +165,12 @@ def torch_ways(options) -> dict[str, Callable[[], tuple]]:
 class Way:
     """A way to compute the gradient, the bytes it takes, and its seconds: wall and processor."""
 
-    def __init__(self, name: str, function: Callable[[], tuple], peak: int):
-        self.name, self.function, self.peak_bytes = name, function, peak
+    def __init__(self, name: str, function: Callable[[], tuple], peak: int, threads: int):
+        self.name, self.function, self.peak_bytes, self.threads = name, function, peak, threads
         self.seconds, self.processor = [], []
 
     def run(self) -> None:
+        torch.set_num_threads(self.threads)
         start, used = time.perf_counter(), time.process_time()
         self.out = tuple(map(float, self.function()))
         self.processor.append(time.process_time() - used)
@@ -186,8 +188,18 @@ def our_ways(options) -> list[Way]:
         size = compiled.memory_analysis()
         peak = size.temp_size_in_bytes + size.argument_size_in_bytes + size.output_size_in_bytes
         run = lambda compiled=compiled: compiled(p, next(keys))  # noqa: E731
-        ways.append(Way(name, run, peak * len(jax.devices())))
+        ways.append(Way(name, run, peak * options.devices, options.devices))
     return ways
+
+
+def their_way(name: str, function: Callable[[], tuple], options) -> Way:
+    """PyTorch's, on as many threads as were quickest in a trial: one, or as many as there are cores."""
+    function()  # compiles
+    peak = peak_bytes(function)
+    trials = [Way(name, function, peak, threads) for threads in {1, options.devices}]
+    take_turns(trials, 3)
+    best = min(trials, key=lambda way: min(way.seconds))
+    return Way(name, function, peak, best.threads)
 
 
 def disagreement(options) -> float:
@@ -210,6 +222,7 @@ def rows_of(ways: list[Way]) -> list[dict]:
     return [
         {
             "way": way.name,
+            "threads": way.threads,
             "seconds": min(way.seconds),
             "median_seconds": float(np.median(way.seconds)),
             "processor_seconds": min(way.processor),
@@ -226,12 +239,21 @@ def rows_of(ways: list[Way]) -> list[dict]:
 def table_of(rows: list[dict], title: str) -> Table:
     table = Table(title=title)
     table.add_column("way")
-    for name in ("ms", "median", "processor", "MB", "ours is faster", "by processor", "memory"):
+    for name in (
+        "threads",
+        "ms",
+        "median",
+        "processor",
+        "MB",
+        "ours is faster",
+        "by processor",
+        "memory",
+    ):
         table.add_column(name, justify="right")
     for row in rows:
         times = (row["seconds"], row["median_seconds"], row["processor_seconds"])
         table.add_row(
-            row["way"],
+            *(row["way"], str(row["threads"])),
             *(f"{1e3 * t:.1f}" for t in times),
             f"{row['peak_bytes'] / 1e6:.1f}",
             f"x {row['speed_of_ours']:.2f}",
@@ -280,9 +302,7 @@ def main() -> None:
     gap = disagreement(options)
     console.print(f"largest relative difference of gradients on the same normals: {gap:.1e}")
     ways = our_ways(options)
-    for name, function in torch_ways(options).items():
-        function()  # compiles
-        ways.append(Way(name, function, peak_bytes(function)))
+    ways += [their_way(name, function, options) for name, function in torch_ways(options).items()]
     take_turns(ways, options.repeat)
     for way in ways:
         del way.processor[0]  # the warming run's

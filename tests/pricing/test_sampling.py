@@ -80,7 +80,7 @@ def test_rows_can_be_drawn_alone(draw, row, dtype):
     assert whole.dtype == part.dtype == dtype and part.shape == (3, *row)
     np.testing.assert_allclose(part, whole[4:7], rtol=0.0, atol=8.0 * jnp.finfo(dtype).eps)
     assert not np.isclose(part[0], part[1]).all()
-    alone = draw(KEY, row, dtype, first_row=4) if len(row) == 1 else part[0]
+    alone = draw(KEY, row if len(row) == 1 else (1, *row), dtype, first_row=4).reshape(row)
     np.testing.assert_allclose(alone, whole[4], rtol=0.0, atol=8.0 * jnp.finfo(dtype).eps)
 
 

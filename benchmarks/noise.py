@@ -1,0 +1,193 @@
+"""Standard normals: ours beside `jax.random.normal` and `torch.randn`, kept in memory or read on the spot.
+
+Run `python -m benchmarks.noise [--rows 256] [--columns 131072] [--repeat 7] [--devices CORES] [--out DIR]`:
+33.5 million normals, in float32 and in float64.
+
+Kept: an array of all of them. Read: the sums of squares of the columns of blocks of 64 rows and 4,096 columns,
+nothing else being kept, as a Monte Carlo block does it. The rows of ours and of `jax.random` are shared by as
+many CPU devices as there are cores; `torch.randn` runs on one core whatever it is told. A last row of ours lets
+the compiler use vectors of 512 bits, where the processor has them (`compiler_options`).
+
+All ways take turns in one process. Wall seconds are those of a busy or a quiet machine; seconds of the
+processor, all cores together, say what was computed. z-scores: how many standard errors the mean of the squares
+is from 1.
+"""
+
+import argparse
+import functools
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
+from rich.console import Console
+from rich.table import Table
+
+from pricing.sampling import normals
+
+from .timing import environment, take_turns
+
+BLOCK = (64, 4096)
+WIDE = {"xla_cpu_prefer_vector_width": 512}
+DRAWS = {"pricing.sampling": normals, "jax.random": jax.random.normal}
+
+
+def kept(draw: Callable, options, dtype, key):
+    """All normals, a share of the rows a device."""
+    return draw(key, (options.rows // options.devices, options.columns), dtype)
+
+
+def read(draw: Callable, options, dtype, key):
+    """The sums of squares of the columns of blocks [blocks, columns of a block]."""
+
+    def block(number):
+        z = draw(jax.random.fold_in(key, number), BLOCK, dtype)
+        return lax.scan(lambda total, row: (total + row * row, None), jnp.zeros_like(z[0]), z)[0]
+
+    count = options.rows * options.columns // (BLOCK[0] * BLOCK[1] * options.devices)
+    return lax.map(block, jnp.arange(count, dtype=jnp.uint32))
+
+
+class Way:
+    """A way to draw the normals, and its seconds: wall and processor."""
+
+    def __init__(self, name: str, task: str, dtype: str, function: Callable):
+        self.name, self.task, self.dtype, self.function = name, task, dtype, function
+        self.seconds, self.processor = [], []
+
+    def run(self) -> None:
+        start, used = time.perf_counter(), time.process_time()
+        out = jax.block_until_ready(self.function())
+        self.processor.append(time.process_time() - used)
+        self.seconds.append(time.perf_counter() - start)
+        if len(self.seconds) == 1:
+            self.z_score = self._z_score(out)
+
+    def _z_score(self, out) -> float:
+        squares = np.asarray(out, np.float64)
+        if self.task == "kept":
+            return float((np.mean(squares * squares) - 1.0) * np.sqrt(squares.size / 2.0))
+        return float((np.mean(squares) / BLOCK[0] - 1.0) * np.sqrt(squares.size * BLOCK[0] / 2.0))
+
+
+def jax_ways(options, task: Callable, dtype) -> list[Way]:
+    """Ours and `jax.random`'s, on all devices, and ours with wide vectors."""
+    mesh = Mesh(np.array(jax.devices()), ("rows",))
+    split = PartitionSpec("rows")
+    keys = jax.random.split(jax.random.key(5), options.devices)
+    ways = []
+    for name, draw in DRAWS.items():
+
+        def on_device(keys, draw=draw):
+            return task(draw, options, dtype, keys[0])
+
+        spread = jax.shard_map(
+            on_device, mesh=mesh, in_specs=split, out_specs=split, check_vma=False
+        )
+        lowered = jax.jit(spread).lower(keys)
+        for suffix, flags in (("", {}), (", 512-bit vectors", WIDE)):
+            if flags and draw is not normals:
+                continue
+            program = functools.partial(lowered.compile(compiler_options=flags), keys)
+            ways.append(Way(name + suffix, task.__name__, jnp.dtype(dtype).name, program))
+    return ways
+
+
+def torch_ways(options, dtype: str) -> list[Way]:
+    """`torch.randn`, if PyTorch is there."""
+    try:
+        import torch
+    except ImportError:
+        return []
+    size = options.rows * options.columns // (BLOCK[0] * BLOCK[1])
+
+    def all_kept():
+        return torch.randn(options.rows, options.columns, dtype=getattr(torch, dtype))
+
+    def on_the_spot():
+        z = torch.empty(BLOCK, dtype=getattr(torch, dtype))
+        return torch.stack([z.normal_().square_().sum(0) for _ in range(size)])
+
+    return [
+        Way("torch.randn", "kept", dtype, all_kept),
+        Way("torch.randn", "read", dtype, on_the_spot),
+    ]
+
+
+def rows_of(ways: list[Way]) -> list[dict]:
+    """Best times, and how many times ours are quicker."""
+    rows = []
+    for way in ways:
+        ours = next(w for w in ways if (w.task, w.dtype) == (way.task, way.dtype))
+        rows.append(
+            {
+                "dtype": way.dtype,
+                "task": way.task,
+                "way": way.name,
+                "seconds": min(way.seconds),
+                "processor_seconds": min(way.processor),
+                "speed_of_ours": min(way.seconds) / min(ours.seconds),
+                "speed_of_ours_by_processor": min(way.processor) / min(ours.processor),
+                "z_score": way.z_score,
+            }
+        )
+    return rows
+
+
+def table_of(rows: list[dict], title: str) -> Table:
+    table = Table(title=title)
+    for name in ("type", "task", "way"):
+        table.add_column(name)
+    for name in ("ms", "processor", "ours is faster", "by processor", "z-score"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            *(row["dtype"], row["task"], row["way"]),
+            *(f"{1e3 * row[name]:.1f}" for name in ("seconds", "processor_seconds")),
+            f"x {row['speed_of_ours']:.2f}",
+            f"x {row['speed_of_ours_by_processor']:.2f}",
+            f"{row['z_score']:.1f}",
+        )
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=256)
+    parser.add_argument("--columns", type=int, default=131072)
+    parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--devices", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--out", type=Path, help="folder for noise.json")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_num_cpu_devices", options.devices)
+    console, rows = Console(width=120, highlight=False), []
+    given = {name: value for name, value in vars(options).items() if name != "out"}
+    head = environment() | {"backend": "cpu, float32 and float64"}
+    head |= {"command": "python -m benchmarks.noise", "options": given}
+    for name, text in head.items():
+        console.print(f"{name}: {text}", soft_wrap=True)
+    for dtype in ("float32", "float64"):
+        ways = [way for task in (kept, read) for way in jax_ways(options, task, dtype)]
+        ways += torch_ways(options, dtype)
+        take_turns(ways, options.repeat)
+        for way in ways:
+            del way.processor[0]  # the warming run's
+        rows += rows_of(ways)
+    console.print(table_of(rows, f"{options.rows * options.columns:,} standard normals"))
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(head | {"rows": rows}, indent=1)
+        (options.out / "noise.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
