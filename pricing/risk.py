@@ -50,6 +50,7 @@ class TradeRisk:
     method: str
     status: str
     std_errors: dict[str, float] = field(default_factory=dict)
+    underlying: str = ""
 
     @property
     def position(self) -> dict[str, float] | None:
@@ -67,7 +68,8 @@ class RiskResult:
     Per-trade delta, gamma and theta hold the model's parameters; vega and rho are the derivatives to a
     parallel shift of all implied vols and of all zero rates, through `fit`, so that over the book they add
     up to the sensitivities of those quotes. `errors`: what was wrong with the input. `stats`: seconds spent
-    on the fit, the sweep over the trades, and the pullback to quotes.
+    on the fit, the sweep over the trades, and the pullback to quotes. `gradient`: the derivative to every
+    number of the market, its pillars' times included.
     """
 
     trades: tuple[TradeRisk, ...]
@@ -76,6 +78,7 @@ class RiskResult:
     models: Models
     errors: tuple[InputError, ...]
     stats: dict[str, Any] = field(default_factory=dict)
+    gradient: Market | None = None
 
     @property
     def failed(self) -> tuple[TradeRisk, ...]:
@@ -133,7 +136,7 @@ def risk(
     rows = _rows(book, groups, columns, unpriced)
     value = sum((row.position["value"] for row in rows if row.position), 0.0)
     errors = (*market.errors, *book.errors)
-    return RiskResult(rows, value, by_quote, models, errors, clock.seconds)
+    return RiskResult(rows, value, by_quote, models, errors, clock.seconds, gradient)
 
 
 def market_shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
@@ -209,7 +212,7 @@ def _rows(book: Book, groups, columns, unpriced: dict[str, str]) -> tuple[TradeR
         if not np.all(np.isfinite([*figures.values(), *errors.values()])):
             return TradeRisk(*head, None, method, NON_FINITE)
         ordered = {name: figures[name] for name in MEASURES if name in figures} | figures
-        return TradeRisk(*head, ordered, method, "ok", errors)
+        return TradeRisk(*head, ordered, method, "ok", errors, row.trade.underlying)
 
     return tuple(map(row_of, book.rows))
 

@@ -1,0 +1,111 @@
+"""The verb: why did the value of a book change from one market to the next?"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from .book import Book
+from .market import Market
+from .risk import Fit, RiskResult, risk
+
+_DAYS_PER_YEAR = 365.0
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The change of a book's value, and what the risk before it says of it, in currency.
+
+    theta: contracts age, and the pillars of curves and surfaces come nearer; delta, vega, rho, dividends,
+    correlation: each quote's sensitivity (through the fit) times its change; gamma: half the trades' Gammas
+    times the squares of the spots' changes; residual: what is left, of higher order and of mixed moves.
+    by_quote: the contribution of each quote that moved. trades: how many were valued in both markets; skipped:
+    the ids of the others, which no number here holds.
+    """
+
+    change: float
+    theta: float
+    delta: float
+    gamma: float
+    vega: float
+    rho: float
+    dividends: float
+    correlation: float
+    by_quote: dict[str, float]
+    trades: int
+    skipped: tuple[str, ...]
+
+    @property
+    def explained(self) -> float:
+        """The sum of all parts."""
+        first_order = self.theta + self.delta + self.vega + self.rho
+        return first_order + self.gamma + self.dividends + self.correlation
+
+    @property
+    def residual(self) -> float:
+        return self.change - self.explained
+
+
+def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any) -> Explanation:
+    """Full revaluation beside the second-order expansion at the market before.
+
+    The two markets name the same curves, equities and pillars (quotes of the same ids). settings: of `risk`.
+
+    Raises ValueError, naming the quotes, where one market has quotes that the other has not.
+    """
+    _check_same_quotes(before, after)
+    book = book.checked(before).checked(after)
+    then, now = (risk(book, market, fit, **settings) for market in (before, after))
+    skipped = tuple(dict.fromkeys(trade.id for trade in (*then.failed, *now.failed)))
+    if skipped:
+        kept = tuple(row for row in book.rows if row.id not in skipped)
+        remaining = Book(book.file, kept, book.errors)
+        then, now = (risk(remaining, market, fit, **settings) for market in (before, after))
+    leaves, structure = jax.tree.flatten(before)
+    pairs = zip(jax.tree.leaves(after), leaves, strict=True)
+    moves = jax.tree.unflatten(structure, [np.asarray(new) - np.asarray(old) for new, old in pairs])
+    return _explanation(then, now, moves, before, (after.asof - before.asof).days, skipped)
+
+
+def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Market, days, skipped):
+    contributions = jax.tree.map(lambda slope, move: np.asarray(slope) * move, then.gradient, moves)
+    total = lambda leaves: float(sum(np.sum(leaf) for leaf in leaves))  # noqa: E731
+    equities, curves = contributions.equities.values(), contributions.curves.values()
+    pillars = [curve.times for curve in curves] + [equity.surface.expiries for equity in equities]
+    ages = sum(trade.position["theta"] for trade in then.trades if trade.position)
+    by_quote = market.by_quote(contributions)
+    return Explanation(
+        change=now.value - then.value,
+        theta=ages * days / _DAYS_PER_YEAR + total(pillars),
+        delta=total(equity.spot for equity in equities),
+        gamma=sum(_gamma(trade, moves) for trade in then.trades),
+        vega=total(equity.surface.vols for equity in equities),
+        rho=total(curve.zero_rates for curve in curves),
+        dividends=total(equity.dividend_yield for equity in equities),
+        correlation=total(jax.tree.leaves(getattr(contributions, "correlations", None))),
+        by_quote={quote: part for quote, part in by_quote.items() if part},
+        trades=len(then.trades),
+        skipped=skipped,
+    )
+
+
+def _gamma(trade, moves: Market) -> float:
+    """Half the trade's second derivatives times the products of the spots' moves."""
+    figures = trade.position or {}
+    spot = {name: float(equity.spot) for name, equity in moves.equities.items()}
+    names = trade.underlying.split("|")
+    if len(names) == 1:
+        move = spot.get(names[0], 0.0)
+        return 0.5 * figures.get("gamma", 0.0) * move**2
+    pairs = ((first, second) for first in names for second in names)
+    return sum(0.5 * figures.get(f"gamma:{a}:{b}", 0.0) * spot[a] * spot[b] for a, b in pairs)
+
+
+def _check_same_quotes(before: Market, after: Market):
+    old, new = (dict(market.flat_quotes()) for market in (before, after))
+    if odd := sorted(set(old) ^ set(new)):
+        raise ValueError(
+            f"{len(odd)} quotes are in one market only, among them {odd[0]!r}: give markets of the same "
+            "curves, equities and pillars"
+        )
