@@ -4,8 +4,9 @@ Black (1976), eq. 16. Undiscounted, on the forward; `std` is vol * sqrt(expiry).
 """
 
 import jax.numpy as jnp
-from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
+
+from .normal_law import cdf
 
 Real = Float[Array, "..."]
 
@@ -13,7 +14,7 @@ Real = Float[Array, "..."]
 def exercise_probabilities(forward: Real, strike: Real, std: Real, side: Real) -> tuple[Real, Real]:
     """(N(side d1), N(side d2)): P(side (S_T - K) > 0) under the share measure and the forward measure."""
     d1 = jnp.log(forward / strike) / std + 0.5 * std
-    return ndtr(side * d1), ndtr(side * (d1 - std))
+    return cdf(side * d1), cdf(side * (d1 - std))
 
 
 def black(forward: Real, strike: Real, std: Real, side: Real) -> Real:

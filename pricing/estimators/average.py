@@ -74,8 +74,9 @@ class GeometricAverage(AbstractEstimator):
 
     def values(self, product: Average, model: ConditionallyGaussian, draw: Draw) -> Paths:
         points = Points.of(product, model, draw.walk(model, product.fixings))
-        mean, std = conditioned(*points.geometric(), model, draw.normals)
-        value = black(jnp.exp(mean + 0.5 * std**2), product.strike, std, product.side)
+        mean, variance = conditioned(*points.geometric(), model, draw.normals)
+        forward = jnp.exp(mean + 0.5 * variance)
+        value = black(forward, product.strike, safe_sqrt(variance), product.side)
         return model.discount(product.fixings[-1]) * value
 
 

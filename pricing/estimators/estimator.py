@@ -57,9 +57,11 @@ class AbstractEstimator(eqx.Module):
     def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
         """Which of gamma, vanna, volga."""
 
-    def controlled(self, product: AbstractProduct, model: ConditionallyGaussian) -> Any:
+    def controlled(
+        self, product: AbstractProduct, model: ConditionallyGaussian, num_steps: int
+    ) -> Any:
         """The estimator with its control variate, where it has one; made once for all blocks of paths."""
-        del product, model
+        del product, model, num_steps
         return self
 
     @abc.abstractmethod

@@ -33,7 +33,8 @@ class OneStepSurvival(AbstractEstimator):
     def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
         return smooth(model)
 
-    def controlled(self, product: Monitored, model: ConditionallyGaussian) -> Any:
+    def controlled(self, product: Monitored, model: ConditionallyGaussian, num_steps: int) -> Any:
+        del num_steps
         plain = model.variance_is_random or product.dates.size == 1
         return self if plain else OneStepSurvival(Continuation.fit(product, model))
 

@@ -103,7 +103,7 @@ class MonteCarlo(AbstractMethod):
         if estimator is None:
             raise TypeError(missing("payoff of a spot path", product))
         if self.control:
-            estimator = estimator.controlled(product, model)
+            estimator = estimator.controlled(product, model, self.num_steps)
 
         blocks, paths = self.sampler.blocks(self.num_paths, self.block)
 

@@ -1,7 +1,13 @@
 from .black_scholes import BlackScholes as BlackScholes
+from .g2 import G2 as G2
 from .heston import Heston as Heston
+from .hull_white import HullWhite as HullWhite
 from .model import AbstractModel as AbstractModel
 from .model import BlackVol as BlackVol
 from .model import CharacteristicFunction as CharacteristicFunction
 from .model import ConditionallyGaussian as ConditionallyGaussian
+from .model import GaussianState as GaussianState
+from .model import MeanVariance as MeanVariance
 from .model import Walk as Walk
+from .rates import AbstractRateModel as AbstractRateModel
+from .rates import BondState as BondState

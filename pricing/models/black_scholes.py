@@ -99,7 +99,8 @@ class BlackScholes(BlackVol, ConditionallyGaussian, GaussianState):
         variance = jnp.diff(total, axis=0, prepend=jnp.zeros_like(total[:1]))
         variance = jnp.where(variance < 0.0, jnp.nan, variance)  # no such law
         variances = jnp.broadcast_to(variance[..., None], noise.shape)
-        return Walk(-0.5 * variances, variances, variances)
+        length = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
+        return Walk(-0.5 * variances, variances, variances, jnp.zeros_like(variances), length)
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
         moved = self.vol + vol if isinstance(self.vol, Array) else self.vol.shifted(vol)

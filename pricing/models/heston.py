@@ -15,7 +15,7 @@ from ..once import differentiable_once
 from .model import (
     AbstractEquityModel,
     CharacteristicFunction,
-    ConditionallyGaussian,
+    MeanVariance,
     Scalar,
     Walk,
     correlation_of,
@@ -29,7 +29,7 @@ _WHY_ONCE = (
 )
 
 
-class Heston(CharacteristicFunction, ConditionallyGaussian):
+class Heston(CharacteristicFunction, MeanVariance):
     """Stochastic variance, mean reverting, correlated with the spot.
 
     spot: currency; rate: per year, continuous, a number or a curve; initial_variance (v0) and
@@ -86,8 +86,20 @@ class Heston(CharacteristicFunction, ConditionallyGaussian):
         return kappa * theta * (a * t - 2.0 * log_term) + v0 * a * (1.0 - decay) / (1.0 - g * decay)
 
     def total_variance(self, t: Scalar) -> Scalar:
-        """theta t + (v0 - theta) (1 - e^{-kappa t}) / kappa."""
-        excess = self.initial_variance - self.long_run_variance
+        return self.mean_integral(self.initial_variance, t)
+
+    def mean_variance(
+        self, variance: Float[Array, "..."], t: Float[Array, "..."]
+    ) -> Float[Array, "..."]:
+        """theta + (v - theta) e^{-kappa t}."""
+        excess = variance - self.long_run_variance
+        return self.long_run_variance + excess * jnp.exp(-self.mean_reversion * t)
+
+    def mean_integral(
+        self, variance: Float[Array, "..."], t: Float[Array, "..."]
+    ) -> Float[Array, "..."]:
+        """theta t + (v - theta) (1 - e^{-kappa t}) / kappa."""
+        excess = variance - self.long_run_variance
         aged = -jnp.expm1(-self.mean_reversion * t) / self.mean_reversion
         return self.long_run_variance * t + excess * aged
 
@@ -121,23 +133,26 @@ class Heston(CharacteristicFunction, ConditionallyGaussian):
             self.correlation,
         )
 
-        def variance_walk(parameters, times, noise):
-            start, *constants = (_beside_paths(x) for x in parameters)
+        def variance_walk(parameters, lengths, noise):
+            start, kappa, theta, xi, rho = (_beside_paths(x) for x in parameters)
 
             def step(v, of_step):
                 z, dt = of_step
                 moves = dt > 0.0  # a date that comes twice is a step of no length
-                scheme = QuadraticExponential.of(*constants, jnp.where(moves, dt, 1.0))
+                scheme = QuadraticExponential.of(kappa, theta, xi, rho, jnp.where(moves, dt, 1.0))
                 new, steps = scheme.step(v, z)
-                return jnp.where(moves, new, v), tuple(jnp.where(moves, x, 0.0) for x in steps)
+                return jnp.where(moves, new, v), tuple(
+                    jnp.where(moves, x, 0.0) for x in (*steps, new - v)
+                )
 
             paths = jnp.broadcast_to(start, noise.shape[1:])
-            dts = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
-            return jaxtape.scan(step, paths, (noise, dts), schedule=schedule)[1]
+            return jaxtape.scan(step, paths, (noise, lengths), schedule=schedule)[1]
 
         if self.asset_correlation is not None:
             noise = jnp.einsum("ij,sjp->sip", jnp.linalg.cholesky(self.asset_correlation), noise)
-        return Walk(*differentiable_once(variance_walk, _WHY_ONCE)(parameters, times, noise))
+        lengths = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
+        walk = differentiable_once(variance_walk, _WHY_ONCE)
+        return Walk(*walk(parameters, lengths, noise), length=lengths)
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
         """sqrt(v0) and sqrt(theta) both up by `vol`: the parallel shift of the volatility level."""

@@ -114,6 +114,11 @@ class GaussianState(AbstractModel):
     def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
         """1 / numeraire at t in state x: E[deflator(t, x_t)] = discount(t)."""
 
+    def anchored(self, horizon: Scalar) -> Any:
+        """The same market, with the bond that matures at `horizon` (years) as its numeraire if rates move."""
+        del horizon
+        return self
+
 
 class CharacteristicFunction(AbstractEquityModel):
     """Ability: the characteristic function of X = log(S_t / forward(t)) is known."""
@@ -138,12 +143,15 @@ class Walk(NamedTuple):
 
     mean, variance: of a step, Gaussian given the variance path; bridge_variance: the step's integrated
     variance. Between two dates the variance moves as well, so the path between two known positions is a
-    bridge with all of it, also where part of `variance` is explained by the variance path.
+    bridge with all of it, also where part of `variance` is explained by the variance path. variance_change:
+    of the instantaneous variance; length: of the step (years). All of them add up over steps.
     """
 
     mean: Float[Array, "steps *assets paths"]
     variance: Float[Array, "steps *assets paths"]
     bridge_variance: Float[Array, "steps *assets paths"]
+    variance_change: Float[Array, "steps *assets paths"]
+    length: Float[Array, " steps"]
 
 
 class ConditionallyGaussian(AbstractEquityModel):
@@ -167,6 +175,27 @@ class ConditionallyGaussian(AbstractEquityModel):
 
         schedule: what the reverse sweep over the steps keeps (`jaxtape.scan`).
         """
+
+
+class MeanVariance(ConditionallyGaussian):
+    """Ability: the variance of the one asset is random, and its mean is known at any time.
+
+    exp(mean + variance / 2) of the steps of a walk has mean 1, and its variances have these means, exactly.
+    """
+
+    initial_variance: eqx.AbstractVar[Float[Array, "..."]]
+
+    @abc.abstractmethod
+    def mean_variance(
+        self, variance: Float[Array, "..."], t: Float[Array, "..."]
+    ) -> Float[Array, "..."]:
+        """Mean of the instantaneous variance t years after it was `variance`."""
+
+    @abc.abstractmethod
+    def mean_integral(
+        self, variance: Float[Array, "..."], t: Float[Array, "..."]
+    ) -> Float[Array, "..."]:
+        """Mean of its integral over those t years; affine in `variance`."""
 
 
 def correlation_of(
