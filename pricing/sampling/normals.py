@@ -98,20 +98,19 @@ def _rows(
     half = length if paired else -(-length // 2)
     if half * dtype.itemsize // 4 >= 2**32:
         raise ValueError(f"a row must have less than 2**32 elements, got {length}; draw more rows")
-    pair = functools.partial(_pair, draw, words_of(key), jnp.asarray(first_row), half, dtype)
-    first, second = _all_pairs(pair, rows * half)
-    if paired:
-        return lax.complex(first, second).reshape(shape)
-    first, second = (part.reshape(rows, 1, half) for part in (first, second))
-    in_first = lax.broadcasted_iota(jnp.int32, (1, 2, 1), 1) == 0
-    both = jnp.where(in_first, first, second)  # quicker than to concatenate them, on a CPU
-    return both.reshape(rows, 2 * half)[:, :length].reshape(shape)
+    pair = functools.partial(_pair, draw, words_of(key), jnp.asarray(first_row), dtype)
+    if rows * half <= _TILE:
+        drawn = _at_once(pair, paired, rows, half)
+    else:
+        drawn = lax.platform_dependent(
+            cpu=functools.partial(_by_tiles, pair, paired, rows, half),
+            default=functools.partial(_at_once, pair, paired, rows, half),
+        )
+    return drawn.reshape(rows, half if paired else 2 * half)[:, :length].reshape(shape)
 
 
-def _pair(draw, key_words, first_row, half: int, dtype, index: Word) -> tuple[Real, Real]:
-    """The pairs of these indices, counted over the rows."""
-    row = index // np.uint32(half)
-    place = index - row * np.uint32(half)
+def _pair(draw, key_words, first_row, dtype, row: Word, place: Word) -> tuple[Real, Real]:
+    """The pairs at these places of these rows."""
     row = row + first_row.astype(jnp.uint32)
     if dtype == jnp.float32:
         return draw(threefry_2x32(key_words, (row, place)), dtype)
@@ -120,23 +119,50 @@ def _pair(draw, key_words, first_row, half: int, dtype, index: Word) -> tuple[Re
     return draw(tuple(words), dtype)
 
 
-def _all_pairs(pair: Callable, count: int) -> tuple[Real, Real]:
-    """The pairs of every index below `count`."""
-    if count <= _TILE:
-        return pair(lax.iota(jnp.uint32, count))
-    return lax.platform_dependent(
-        cpu=functools.partial(_by_tiles, pair, count),
-        default=lambda: pair(lax.iota(jnp.uint32, count)),
-    )
+def _at_once(pair: Callable, paired: bool, rows: int, half: int) -> Array:
+    """All pairs, as complex numbers [rows, half] or as [rows, 2, half]."""
+    first, second = pair(*(lax.broadcasted_iota(jnp.uint32, (rows, half), axis) for axis in (0, 1)))
+    return lax.complex(first, second) if paired else _halves(first, second)
 
 
-def _by_tiles(pair: Callable, count: int) -> tuple[Real, Real]:
-    """All pairs, a tile at a time. The two of a pair are one complex number while the loop carries them: a
-    compiler for CPUs writes a loop for each array, and would do all rounds again for the second."""
-    tiles = -(-count // _TILE)
+def _by_tiles(pair: Callable, paired: bool, rows: int, half: int) -> Array:
+    """What `_at_once` gives, a tile at a time.
+
+    A compiler for CPUs writes a loop for each array, and would do all rounds again for the second of a pair. So
+    the two of a pair are one complex number, and the loop carries a tile of them to where it lays them out.
+    """
+    shape = max(1, _TILE // half), min(half, _TILE)
+    down, across = (-(-size // tile) for size, tile in zip((rows, half), shape, strict=True))
+
+    def corner(number):
+        return number // across * shape[0], number % across * shape[1]
 
     def tile(number):
-        return lax.complex(*pair(lax.iota(jnp.uint32, _TILE) + number * np.uint32(_TILE)))
+        starts = (start.astype(jnp.uint32) for start in corner(number))
+        places = [
+            lax.broadcasted_iota(jnp.uint32, shape, i) + start for i, start in enumerate(starts)
+        ]
+        return lax.complex(*pair(*places))
 
-    pairs = lax.map(tile, lax.iota(jnp.uint32, tiles)).reshape(-1)[:count]
-    return lax.real(pairs), lax.imag(pairs)
+    def laid(number, out, pairs):
+        row, place = corner(number)
+        if paired:
+            return lax.dynamic_update_slice(out, pairs, (row, place))
+        halves = _halves(lax.real(pairs), lax.imag(pairs))
+        return lax.dynamic_update_slice(out, halves, (row, jnp.zeros_like(row), place))
+
+    def body(number, carry):
+        out, pairs = carry
+        return laid(number - 1, out, pairs), tile(number)
+
+    first = tile(jnp.zeros((), jnp.int32))
+    size = (down * shape[0], *(() if paired else (2,)), across * shape[1])
+    out = jnp.broadcast_to(first[0, 0] if paired else lax.real(first[0, 0]), size)
+    out, _ = lax.fori_loop(jnp.int32(1), jnp.int32(down * across + 1), body, (out, first))
+    return out[:rows, ..., :half]
+
+
+def _halves(first: Real, second: Real) -> Real:
+    """[rows, 2, half] of [rows, half] and another, by a choice: quicker than a concatenation, on a CPU."""
+    in_first = lax.broadcasted_iota(jnp.int32, (1, 2, 1), 1) == 0
+    return jnp.where(in_first, first[:, None], second[:, None])
