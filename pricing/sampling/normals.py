@@ -129,7 +129,7 @@ def _by_tiles(pair: Callable, paired: bool, rows: int, half: int) -> Array:
     """What `_at_once` gives, a tile at a time.
 
     A compiler for CPUs writes a loop for each array, and would do all rounds again for the second of a pair. So
-    the two of a pair are one complex number, and the loop carries a tile of them to where it lays them out.
+    the two of a pair are one complex number, and the loop carries a tile of them to where they part.
     """
     shape = max(1, _TILE // half), min(half, _TILE)
     down, across = (-(-size // tile) for size, tile in zip((rows, half), shape, strict=True))
@@ -138,28 +138,30 @@ def _by_tiles(pair: Callable, paired: bool, rows: int, half: int) -> Array:
         return number // across * shape[0], number % across * shape[1]
 
     def tile(number):
-        starts = (start.astype(jnp.uint32) for start in corner(number))
-        places = [
-            lax.broadcasted_iota(jnp.uint32, shape, i) + start for i, start in enumerate(starts)
-        ]
-        return lax.complex(*pair(*places))
+        starts = zip((0, 1), corner(number), strict=True)
+        iota = functools.partial(lax.broadcasted_iota, jnp.uint32, shape)
+        return lax.complex(
+            *pair(*(iota(axis) + start.astype(jnp.uint32) for axis, start in starts))
+        )
 
-    def laid(number, out, pairs):
-        row, place = corner(number)
-        if paired:
-            return lax.dynamic_update_slice(out, pairs, (row, place))
-        halves = _halves(lax.real(pairs), lax.imag(pairs))
-        return lax.dynamic_update_slice(out, halves, (row, jnp.zeros_like(row), place))
+    def whole(number, out):
+        return lax.dynamic_update_slice(out, tile(number), corner(number))
 
-    def body(number, carry):
+    def parted(number, carry):
         out, pairs = carry
-        return laid(number - 1, out, pairs), tile(number)
+        row, place = corner(number - 1)
+        halves = _halves(lax.real(pairs), lax.imag(pairs))
+        out = lax.dynamic_update_slice(out, halves, (row, jnp.zeros_like(row), place))
+        return out, tile(number)
 
-    first = tile(jnp.zeros((), jnp.int32))
-    size = (down * shape[0], *(() if paired else (2,)), across * shape[1])
-    out = jnp.broadcast_to(first[0, 0] if paired else lax.real(first[0, 0]), size)
-    out, _ = lax.fori_loop(jnp.int32(1), jnp.int32(down * across + 1), body, (out, first))
-    return out[:rows, ..., :half]
+    first, tiles = tile(jnp.int32(0)), down * across
+    size = down * shape[0], across * shape[1]
+    if paired:
+        out = jnp.broadcast_to(first[0, 0], size)
+        return lax.fori_loop(jnp.int32(0), jnp.int32(tiles), whole, out)[:rows, :half]
+    out = jnp.broadcast_to(lax.real(first[0, 0]), (size[0], 2, size[1]))
+    out, _ = lax.fori_loop(jnp.int32(1), jnp.int32(tiles + 1), parted, (out, first))
+    return out[:rows, :, :half]
 
 
 def _halves(first: Real, second: Real) -> Real:
