@@ -97,9 +97,11 @@ class BlackScholes(BlackVol, ConditionallyGaussian, GaussianState):
         del schedule
         total = self.state_variance(times)
         variance = jnp.diff(total, axis=0, prepend=jnp.zeros_like(total[:1]))
+        length = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
+        moves = (length > 0.0).reshape(-1, *(1,) * (total.ndim - 1))  # a date may come twice
+        variance = jnp.where(moves, variance, 0.0)
         variance = jnp.where(variance < 0.0, jnp.nan, variance)  # no such law
         variances = jnp.broadcast_to(variance[..., None], noise.shape)
-        length = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
         return Walk(-0.5 * variances, variances, variances, jnp.zeros_like(variances), length)
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
