@@ -151,6 +151,8 @@ class Heston(CharacteristicFunction, MeanVariance):
         if self.asset_correlation is not None:
             noise = jnp.einsum("ij,sjp->sip", jnp.linalg.cholesky(self.asset_correlation), noise)
         lengths = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
+        rounding = 8.0 * float(jnp.finfo(times.dtype).eps) * times[-1]
+        lengths = jnp.where(lengths > rounding, lengths, 0.0)
         walk = differentiable_once(variance_walk, _WHY_ONCE)
         return Walk(*walk(parameters, lengths, noise), length=lengths)
 
