@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .elimination import eliminate
+
 Scalar = Float[Array, ""]
 ROOT = 3  # the boundary is a polynomial in time ** (1 / ROOT)
 MOST_STEPS = 40  # of Newton's method; five or six are usual
@@ -152,13 +154,12 @@ def _first_guess(rate: Scalar, dividend: Scalar, std: Scalar, grid: Mesh) -> Flo
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
-def exercise_boundary(
+def _solution(
     rate: Scalar, dividend: Scalar, std: Scalar, num_dates: int, num_nodes: int
-) -> Float[Array, " dates"]:
-    """log(B)^2 less its value at expiry, at the dates of `mesh`; NaN if Newton's method does not settle.
+) -> tuple[Float[Array, " dates"], Float[Array, "dates dates"]]:
+    """The excess, and the inverse of the equation's derivative there, which is not to be differentiated.
 
-    For a put on an asset with strike and expiry 1: rate > 0, or rate = 0 > dividend. Derivatives of every
-    order in rate, dividend and std are those of the solution (the implicit function theorem).
+    Dates depend on earlier ones most and the derivative is nearly triangular: it needs no pivoting.
     """
     grid = mesh(num_dates, num_nodes)
     enough = np.sqrt(np.finfo(std.dtype).eps)  # convergence is quadratic
@@ -170,7 +171,7 @@ def exercise_boundary(
     def improved(state):
         excess, _, step = state
         error, jacobian = _equation(excess, rate, dividend, std, grid)
-        better = excess - jnp.linalg.solve(jacobian, error)
+        better = excess - eliminate(jacobian, error[:, None])[:, 0]
         better = jnp.clip(better, 0.25 * excess, 4.0 * excess)
         change = jnp.max(jnp.abs(better - excess)) / jnp.max(better)
         return better, change, step + 1
@@ -178,16 +179,36 @@ def exercise_boundary(
     guess = _first_guess(rate, dividend, std, grid)
     first = (guess, jnp.full((), np.inf, std.dtype), jnp.zeros((), jnp.int32))
     excess, change, _ = jax.lax.while_loop(is_open, improved, first)
-    return jnp.where(change <= enough, excess, jnp.nan)
-
-
-@exercise_boundary.defjvp
-def _exercise_boundary_jvp(num_dates, num_nodes, numbers, tangents):
-    """d excess = -(d equation / d excess)^-1 d equation, at the solution."""
-    grid = mesh(num_dates, num_nodes)
-    rate, dividend, std = numbers
-    excess = exercise_boundary(rate, dividend, std, num_dates, num_nodes)
+    excess = jnp.where(change <= enough, excess, jnp.nan)
     _, jacobian = _equation(excess, rate, dividend, std, grid)
+    return excess, eliminate(jacobian, jnp.eye(num_dates, dtype=std.dtype))
+
+
+@_solution.defjvp
+def _solution_jvp(num_dates, num_nodes, numbers, tangents):
+    """d excess = -(d equation / d excess)^-1 d equation, at the solution."""
+    rate, dividend, std = numbers
+    grid = mesh(num_dates, num_nodes)
+    excess, inverse = _solution(rate, dividend, std, num_dates, num_nodes)
     held = lambda rate, dividend, std: _equation(excess, rate, dividend, std, grid)[0]  # noqa: E731
     _, error = jax.jvp(held, numbers, tangents)
-    return excess, -jnp.linalg.solve(jacobian, error)
+    _, jacobian = _equation(excess, rate, dividend, std, grid)
+    fixed = jax.lax.stop_gradient(inverse)
+    moved = jax.lax.custom_linear_solve(
+        lambda x: jacobian @ x,
+        -error,
+        solve=lambda _, b: fixed @ b,
+        transpose_solve=lambda _, b: b @ fixed,
+    )
+    return (excess, inverse), (moved, jnp.zeros_like(inverse))
+
+
+def exercise_boundary(
+    rate: Scalar, dividend: Scalar, std: Scalar, num_dates: int, num_nodes: int
+) -> Float[Array, " dates"]:
+    """log(B)^2 less its value at expiry, at the dates of `mesh`; NaN if Newton's method does not settle.
+
+    For a put on an asset with strike and expiry 1: rate > 0, or rate = 0 > dividend. Derivatives of every
+    order in rate, dividend and std are those of the solution (the implicit function theorem).
+    """
+    return _solution(rate, dividend, std, num_dates, num_nodes)[0]

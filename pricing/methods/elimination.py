@@ -1,0 +1,34 @@
+"""Gaussian elimination without pivoting and without LAPACK, for batches of small matrices."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+LEAF = 8  # rows that are eliminated one by one
+
+
+def eliminate(matrix: Float[Array, "n n"], right: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """matrix^-1 right, by halves, for a matrix that needs no pivoting (diagonally dominant, say).
+
+    In a batch most of the work is in products of matrices. LAPACK's routines, as jaxlib 0.10 calls them for a
+    batch, wait for threads of the pool that they run on: two at once have been seen to wait for ever on a
+    machine of two cores.
+    """
+    n = matrix.shape[0]
+    if n <= LEAF:
+        return _one_by_one(matrix, right)
+    h = n // 2
+    top, low = jnp.split(jnp.concatenate([matrix, right], axis=1), [h])
+    found = eliminate(top[:, :h], top[:, h:])
+    rest = low[:, h:] - low[:, :h] @ found
+    y = eliminate(rest[:, : n - h], rest[:, n - h :])
+    return jnp.concatenate([found[:, n - h :] - found[:, : n - h] @ y, y])
+
+
+def _one_by_one(matrix: Float[Array, "n n"], right: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    def without(k, both):
+        row = both[k] / both[k, k]
+        return both - both[:, k].at[k].add(-1.0)[:, None] * row[None, :]
+
+    n = matrix.shape[0]
+    return jax.lax.fori_loop(0, n, without, jnp.concatenate([matrix, right], axis=1))[:, n:]
