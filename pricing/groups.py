@@ -84,7 +84,11 @@ def group_trades(
     groups, unpriced = [], {}
     for (underlying, *_), parts in batches.items():
         members = tuple(trade for trades, _ in parts for trade in trades)
-        model = models[underlying]
+        model = models.get(underlying)
+        if model is None:
+            reason = f"there is no model of {underlying}: the market lacks what it is fitted to"
+            unpriced |= {trade.id: reason for trade in members}
+            continue
         try:
             method = applicable(parts[0][1], model, None, key, methods)
         except TypeError as error:

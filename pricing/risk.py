@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
+from .baskets import with_baskets
 from .book import Book
 from .groups import group_trades
 from .ingestion.errors import InputError
@@ -99,10 +100,11 @@ def risk(
 ) -> RiskResult:
     """Value and Greeks of every trade, and d(book value) / d(every quote), in one sweep.
 
-    fit: market -> {underlying: model}, any differentiable function of the market. mesh: devices that share
-    the trades (axis "trades"). budget: bytes of memory that one tile of trades may take. key: for random
-    methods (default seed 0). methods: the candidates, the best first. report: called with (trades done,
-    trades in all).
+    fit: market -> {underlying: model}, any differentiable function of the market; a basket "A|B" is priced by
+    the joined models of A and B. mesh: devices that share the trades (axis "trades") and the blocks of Monte
+    Carlo paths (axis "paths"). budget: bytes of memory that one tile of trades may take. key: for random
+    methods (default seed 0). methods: the candidates, the best first. report: called with (trades done, trades
+    in all).
 
     A trade that no method prices, or whose figures are not finite, is set aside with its reason in
     `status`; the others are still valued, and the total and its sensitivities are theirs.
@@ -110,6 +112,7 @@ def risk(
     clock = _Clock()
     key = jax.random.key(0) if key is None else key
     book = book.checked(market)
+    fit = with_baskets(fit, (trade.underlying for trade in book.trades))
     models, push = jax.linearize(fit, market)
     vol, rate = push(market_shift(market, vol=1.0)), push(market_shift(market, rate=1.0))
     clock.lap("fit")
@@ -142,7 +145,11 @@ def risk(
 def market_shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
     """The tangent of a market whose implied vols and zero rates all move in parallel, per 1.00."""
     still = jax.tree.map(jnp.zeros_like, market)
-    vols = lambda m: [equity.surface.vols for equity in m.equities.values()]  # noqa: E731
+    swaptions = [] if market.swaption_vols is None else [lambda m: m.swaption_vols.vols]
+
+    def vols(m: Market) -> list[Array]:
+        return [e.surface.vols for e in m.equities.values()] + [vols(m) for vols in swaptions]
+
     rates = lambda m: [curve.zero_rates for curve in m.curves.values()]  # noqa: E731
     quotes = lambda m: vols(m) + rates(m)  # noqa: E731
     moved = [leaf + vol for leaf in vols(still)] + [leaf + rate for leaf in rates(still)]
