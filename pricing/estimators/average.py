@@ -5,12 +5,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import normal_law
-from ..black import black
 from ..models import ConditionallyGaussian
-from ..products import AbstractProduct, Average
+from ..products import AbstractProduct, Average, Claim
 from .estimator import AbstractEstimator, Draw, Needs, safe_sqrt, smooth
 from .points import Points
-from .terminal import conditioned
+from .terminal import claim_samples
 
 Paths = Float[Array, " paths"]
 Spots = Float[Array, "spots paths"]
@@ -74,10 +73,10 @@ class GeometricAverage(AbstractEstimator):
 
     def values(self, product: Average, model: ConditionallyGaussian, draw: Draw) -> Paths:
         points = Points.of(product, model, draw.walk(model, product.fixings))
-        mean, variance = conditioned(*points.geometric(), model, draw.normals)
-        forward = jnp.exp(mean + 0.5 * variance)
-        value = black(forward, product.strike, safe_sqrt(variance), product.side)
-        return model.discount(product.fixings[-1]) * value
+        strike, side, expiry = product.strike, product.side, product.fixings[-1]
+        claim = Claim(strike, expiry, side, side, -side * strike)
+        one = jnp.ones_like(strike)
+        return model.discount(expiry) * claim_samples(claim, one, *points.geometric(), draw.normals)
 
 
 def _direction(points: Points) -> Spots:

@@ -17,7 +17,7 @@ from .estimator import safe_sqrt
 Scalar = Float[Array, ""]
 States = Float[Array, "dates paths"]
 
-_REACH = 6.0  # standard deviations of the log-spot that a fit covers
+_REACH = 8.0  # standard deviations of the log-spot that a fit covers: what paths never sample must be fitted
 
 
 class End(NamedTuple):
@@ -64,7 +64,7 @@ class Continuation(NamedTuple):
         looks = looks_of(product, model, walk)
         looks = looks._replace(mean=looks.mean[:, 0], std=looks.std[:, 0])
         lows, highs = _corridors(looks)
-        bumps = 16 + 6 * round(product.dates.size**0.5)
+        bumps = 16 + 8 * round(product.dates.size**0.5)
 
         end = End.of(product, model)
         last = Interval(lows[-1], highs[-1], bumps)

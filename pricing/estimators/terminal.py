@@ -11,17 +11,20 @@ from ..models import ConditionallyGaussian, MeanVariance
 from ..products import AbstractProduct, TerminalClaim
 from .estimator import AbstractEstimator, Draw, Needs, safe_sqrt, smooth
 from .hedge import MOST_DATES, hedge_gains
+from .score import Gaussian, pathwise_then_score
 
 Paths = Float[Array, " paths"]
 
-CONDITIONED = 0.2  # share of a known variance that is integrated instead of sampled
+# where the variance is known: with these two, Gammas of calls and digitals at the strike are about equally good
+_INTEGRATED = 0.25  # share of it that is integrated instead of sampled
+_ALONG_PATHS = 0.6  # weight of second derivatives along paths, the others by the score
 
 
 class Terminal(AbstractEstimator):
     """Given the variance path the spot is lognormal (Willard 1997, eq. 7): Black's formula, averaged.
 
-    Where the variance is not random, given the log-spot when 80 % of it has passed; where it is, the gains of a
-    hedge on `hedges` dates are subtracted (`hedge_gains`).
+    Where the variance is not random, given the log-spot when three quarters of it have passed; where it is, the
+    gains of a hedge on `hedges` dates are subtracted (`hedge_gains`).
     """
 
     hedges: int = eqx.field(static=True, default=0)
@@ -51,13 +54,13 @@ class Terminal(AbstractEstimator):
         walk = draw.walk(model, self._dates(product))
         forward = model.forward(product.expiry)
 
-        def value(factor: Array, variance: Array) -> Array:
-            return claim_value(product, forward * factor, safe_sqrt(variance))
-
         mean, variance = jnp.sum(walk.mean, axis=0), jnp.sum(walk.variance, axis=0)
-        mean, variance = conditioned(mean, variance, model, draw.normals)
-        samples = value(jnp.exp(mean + 0.5 * variance), variance)
+        samples = claim_samples(product, forward, mean, variance, draw.normals)
         if self.hedges and isinstance(model, MeanVariance):
+
+            def value(factor: Array, variance: Array) -> Array:
+                return _black(product, forward * factor, variance)
+
             samples = samples - hedge_gains(value, model, walk)
         return model.discount(product.expiry) * samples
 
@@ -67,19 +70,38 @@ class Terminal(AbstractEstimator):
         return product.expiry * (jnp.arange(1, count + 1, dtype=product.expiry.dtype) / count)
 
 
-def conditioned(
-    mean: Paths, variance: Paths, model: ConditionallyGaussian, normals: Float[Array, "*one paths"]
-) -> tuple[Paths, Paths]:
-    """Mean and variance of what is left to integrate: all of it if the variance is random."""
-    if not model.variance_is_random:
-        sampled = (1.0 - CONDITIONED) * variance
-        mean = mean + safe_sqrt(sampled) * normals[0]
-        variance = CONDITIONED * variance
-    return mean, variance
+def claim_samples(
+    claim: TerminalClaim,
+    forward: Float[Array, ""],
+    mean: Paths,
+    variance: Paths,
+    normals: Float[Array, "*one paths"],
+) -> Paths:
+    """Undiscounted samples of a claim on forward * exp(x), x ~ N(mean, variance).
+
+    normals: none if the whole law of x is to be integrated. Otherwise a quarter of its variance is; value and
+    first derivatives are those along paths of the rest, and a second derivative is a mean of two, along paths
+    and by the score, whose errors partly cancel.
+    """
+    if not normals.shape[0]:
+        return _black(claim, forward * jnp.exp(mean + 0.5 * variance), variance)
+    left = _INTEGRATED * variance
+    one = jnp.ones((1, 1), mean.dtype)
+    center = jnp.log(forward) + mean  # the score is that of the spot as well
+    law = Gaussian(center[None], safe_sqrt(variance - left)[None], one)
+    terms = claim, left
+    along_paths = _value_given(terms, law.at(normals))
+    by_score = pathwise_then_score(_value_given, terms, law, normals)
+    return _ALONG_PATHS * along_paths + (1.0 - _ALONG_PATHS) * by_score
 
 
-def claim_value(claim: TerminalClaim, forward: Array, std: Array) -> Array:
+def _value_given(terms, log_spot: Float[Array, "1 paths"]) -> Paths:
+    claim, variance = terms
+    return _black(claim, jnp.exp(log_spot[0] + 0.5 * variance), variance)
+
+
+def _black(claim: TerminalClaim, forward: Array, variance: Array) -> Array:
     """Undiscounted value of a terminal claim on a lognormal spot."""
-    share, cash = exercise_probabilities(forward, claim.strike, std, claim.side)
+    share, cash = exercise_probabilities(forward, claim.strike, safe_sqrt(variance), claim.side)
     asset_units, cash_units = claim.units
     return asset_units * forward * share + cash_units * cash
