@@ -1,5 +1,6 @@
 """`jaxtape risk`: calibrate to a market, value a book with its Greeks, write tables and a report."""
 
+import itertools
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -38,7 +39,7 @@ from .fitting import (
 )
 
 _TOP = 5  # quotes in the summary
-_PATHS = MonteCarlo().num_paths
+_PATHS = next(m.num_paths for m in METHODS if isinstance(m, MonteCarlo))
 
 
 class Model(StrEnum):
@@ -128,7 +129,9 @@ def _read(trades: Path, market: Path) -> tuple[Book, Market]:
 
 
 def _underlyings(book: Book) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(trade.underlying for trade in book.trades))
+    """The equities that the book is on."""
+    names = (trade.underlyings for trade in book.trades if not trade.in_rates)
+    return tuple(dict.fromkeys(itertools.chain(*names)))
 
 
 def _calibrate(book: Book, market: Market, file: str, stages: Stages):
@@ -166,7 +169,8 @@ def _write(
 
     positions = positions_of(result, book, market)
     risks = quote_risks(result.sensitivities, market)
-    fitted = calibrations if model is Model.heston else dict.fromkeys(result.models)
+    read = {name: None for name in result.models if name in market.equities}
+    fitted = calibrations if model is Model.heston else read
     fits = [surface_fit(market, name, calibration) for name, calibration in fitted.items()]
     numbers = {name: as_json(market, name, found) for name, found in calibrations.items()}
     parts = {f"value the book: {part}": length for part, length in result.stats.items()}

@@ -79,8 +79,10 @@ class MonteCarlo(AbstractMethod):
         draws_variance = isinstance(model, ConditionallyGaussian) and model.variance_is_random
         if estimator is None or not (estimator.dates_are_declared and draws_variance):
             return self
-        dates = np.unique(np.asarray(estimator.dates(canonical, self.num_steps)))
-        return replace(self, grid=grid_through(dates, self.num_steps))
+        dates_of = functools.partial(estimator.dates, num_steps=self.num_steps)
+        for _ in canonical.batch_shape:
+            dates_of = jax.vmap(dates_of)
+        return replace(self, grid=grid_through(np.asarray(dates_of(canonical)), self.num_steps))
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(model, ConditionallyGaussian):

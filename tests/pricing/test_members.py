@@ -12,7 +12,7 @@ import pytest
 import pricing.methods
 import pricing.models
 import pricing.products
-from pricing import RESULTS, price
+from pricing import RESULTS, greeks, price
 from tests.helpers import (
     all_methods,
     all_models,
@@ -119,6 +119,21 @@ def test_jit_vmap_jvp_and_vjp_agree_with_plain_calls(triple):
     close(values_too, values)
     close(pull(one)[0], tangents)
     assert np.all(tangents != 0.0)
+
+
+@double
+@every_kind
+def test_hessian_vector_products_are_the_second_derivatives_of_greeks(triple):
+    """Forward over reverse, in the spot; where there is no Gamma without bias, asking for it raises."""
+    product, model, method, key = build(*triple)
+    f = value_at(triple)
+    twice = jax.jit(lambda at: jax.jvp(jax.grad(f), (at,), (jnp.ones_like(at),))[1])
+    found = greeks(product, model, method, key=key)
+    if found.gamma is None:
+        with pytest.raises(TypeError, match="second derivative"):
+            twice(jnp.asarray(0.0))
+    else:
+        np.testing.assert_allclose(twice(jnp.asarray(0.0)), jnp.sum(found.gamma), rtol=1e-8)
 
 
 @every_kind

@@ -1,0 +1,146 @@
+"""One set of paths for a batch of contracts, and blocks of paths on several devices."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pricing import Asian, Barrier, BlackScholes, European, Heston, MonteCarlo, price
+from pricing.groups import Tile
+from pricing.methods.time_grid import between, grid_through, refined
+from pricing.sampling import PseudoRandom, Sobol
+from pricing.tile_sweep import tile_sweep
+from tests.helpers import double
+
+KEY = jax.random.key(3)
+HESTON = Heston(100.0, 0.02, 0.04, 1.5, 0.04, 0.5, -0.7)
+BLACK_SCHOLES = BlackScholes(100.0, 0.05, 0.2)
+DATES = [0.2, 0.5, 0.6]
+FEW = MonteCarlo(512, 12, block=256)
+
+
+@double
+@pytest.mark.parametrize(
+    ("product", "model", "num_steps"),
+    [
+        (European(100.0, 1.0), BLACK_SCHOLES, 1),
+        (Asian(100.0, np.arange(1, 11) / 10), BLACK_SCHOLES, 1),
+    ],
+    ids=["European", "Asian"],
+)
+def test_errors_of_sobol_points_fall_as_they_should(product, model, num_steps):
+    """At least as n^-.8, where those of pseudo-random paths fall as n^-.5."""
+
+    sizes = 2 ** np.arange(7, 14)
+
+    def slope(sampler, replicates):
+        methods = (MonteCarlo(int(n) * replicates, num_steps, sampler=sampler) for n in sizes)
+        errors = [float(price(product, model, method, key=KEY).std_error) for method in methods]
+        return np.polyfit(np.log(sizes), np.log(errors), 1)[0]
+
+    assert slope(Sobol(32), 32) < -0.8
+    assert -0.6 < slope(PseudoRandom(), 1) < -0.4
+
+
+def test_a_grid_holds_all_dates_and_no_long_step():
+    dates = np.asarray([0.3, 0.31, 0.9, 2.0])
+    grid = np.asarray(grid_through(dates, 20))
+    assert set(dates.astype(grid.dtype)) <= set(grid) and grid.size % 16 == 0
+    assert np.all(np.diff(grid, prepend=0.0) <= 0.1 + 1e-6) and np.all(np.diff(grid) > 0.0)
+
+
+def test_steps_between_dates_are_sums_of_the_grids():
+    grid = grid_through(np.asarray(DATES), 6)
+    steps = jnp.arange(1.0, grid.size + 1.0)[:, None]
+    found = between(grid, jnp.asarray(DATES, grid.dtype), steps)
+    place = [int(np.argmin(np.abs(np.asarray(grid) - date))) for date in DATES]
+    totals = np.cumsum(np.asarray(steps), axis=0)[place]
+    np.testing.assert_allclose(found, np.diff(totals, axis=0, prepend=0.0), rtol=1e-6)
+
+
+@double
+@pytest.mark.parametrize(
+    "product",
+    [Asian(100.0, DATES), Barrier(100.0, 0.6, 85.0, dates=DATES)],
+    ids=["Asian", "Barrier"],
+)
+def test_a_contract_on_its_own_grid_is_the_contract_alone(product):
+    """The same normals over the same times: to rounding."""
+    shared = replace(FEW, grid=refined(jnp.asarray(DATES), 4))
+    alone, beside = (method.samples(product, HESTON, KEY) for method in (FEW, shared))
+    np.testing.assert_allclose(beside, alone, rtol=1e-9, atol=1e-9)
+
+
+@double
+def test_a_batch_on_one_grid_is_unbiased():
+    dates = np.stack([np.linspace(0.25, 1.0, 4) * scale for scale in (0.5, 0.8, 1.0)])
+    batch = Asian([95.0, 100.0, 105.0], dates).broadcast()
+    method = MonteCarlo(2**14, 16, sampler=Sobol(16))
+    prepared = method.prepared(batch, HESTON)
+    assert prepared.grid is not None
+    alone, beside = (price(batch, HESTON, m, key=KEY) for m in (method, prepared))
+    error = np.hypot(alone.std_error, beside.std_error)
+    assert np.all(np.abs(alone.value - beside.value) < 4.0 * error)
+
+
+@double
+def test_a_trade_that_is_not_finite_does_not_reach_the_others():
+    batch = Asian([100.0, 110.0, 105.0], DATES).broadcast()
+    batch = eqx.tree_at(lambda p: p.strike, batch, jnp.asarray([100.0, jnp.nan, 105.0]))
+    good = jax.tree.map(lambda x: x[jnp.asarray([0, 2])], batch)
+    method = FEW.prepared(good, HESTON)
+    still = jax.tree.map(jnp.zeros_like, HESTON)
+
+    def swept(products, weights):
+        return tile_sweep(Tile(products, weights), HESTON, method, KEY, still, still)
+
+    with_it, without = swept(batch, np.array([1.0, 5.0, 2.0])), swept(good, np.array([1.0, 2.0]))
+    assert not np.isfinite(with_it[0]["value"][1])
+    for found, expected in zip(with_it[0].values(), without[0].values(), strict=True):
+        np.testing.assert_allclose(np.asarray(found)[[0, 2]], expected, rtol=1e-12)
+    for found, expected in zip(*map(jax.tree.leaves, (with_it[2], without[2])), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+ON_DEVICES = """
+import json, jax, numpy as np
+jax.config.update("jax_enable_x64", True)
+from jax.sharding import Mesh
+from dataclasses import replace
+from tests.pricing.test_shared_paths import value_and_delta, FEW
+mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("paths", "trades"))
+print(json.dumps(value_and_delta(replace(FEW, num_paths=1500, mesh=mesh))))
+"""
+
+
+def value_and_delta(method: MonteCarlo) -> list[float]:
+    def value(spot):
+        model = Heston(spot, 0.02, 0.04, 1.5, 0.04, 0.5, -0.7)
+        return price(Asian(100.0, DATES), model, method, key=KEY, throw=False).value
+
+    return [float(x) for x in jax.jit(jax.value_and_grad(value))(100.0)]
+
+
+@double
+def test_devices_that_share_the_paths_do_not_change_them():
+    """Six blocks on four devices, and on one."""
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    done = subprocess.run(
+        [sys.executable, "-c", ON_DEVICES],
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    alone = value_and_delta(replace(FEW, num_paths=1500))
+    np.testing.assert_allclose(json.loads(done.stdout), alone, rtol=1e-12)
