@@ -87,6 +87,30 @@ barriers = [
     )
 ]
 
+# [C] American puts, the set of Longstaff and Schwartz, Rev. Fin. Studies 14 (2001), table 1: K = 40, r = .06.
+# Values to six decimals. Delta and Gamma are up to 4.6e-5 and 3e-6 from differences of the values of QuantLib's
+# QdFpAmericanEngine (with which ours agree to 1e-7): `atol` is that distance.
+_LONGSTAFF_SCHWARTZ = (
+    (36.0, 0.2, 1.0, 4.486674, -0.69676, 0.086722),
+    (36.0, 0.4, 2.0, 8.514185, -0.44332, 0.024643),
+    (40.0, 0.2, 1.0, 2.319574, -0.40471, 0.059723),
+    (40.0, 0.4, 2.0, 6.923458, -0.35539, 0.019533),
+    (44.0, 0.2, 1.0, 1.112962, -0.21404, 0.036515),
+    (44.0, 0.4, 2.0, 5.646731, -0.28560, 0.015523),
+)
+american = [
+    Reference(
+        f"American put {spot:g} {vol:g} {expiry:g}y",
+        "American",
+        {"strike": 40.0, "expiry": expiry, "option": "put"},
+        "BlackScholes",
+        {"spot": spot, "rate": 0.06, "vol": vol},
+        {"value": value, "delta": delta, "gamma": gamma},
+        {"value": 1e-6, "delta": 4.7e-5, "gamma": 3e-6},
+    )
+    for spot, vol, expiry, value, delta, gamma in _LONGSTAFF_SCHWARTZ
+]
+
 # --- Heston -------------------------------------------------------------------------------------------
 
 

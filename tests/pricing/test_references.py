@@ -8,7 +8,7 @@ from tests import references
 from tests.helpers import double
 
 pytestmark = double
-ROWS = [*references.black_scholes, *references.barriers, *references.heston]
+ROWS = [*references.black_scholes, *references.barriers, *references.american, *references.heston]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -23,4 +23,5 @@ def test_published_values(row):
 
 def test_no_row_is_lost():
     assert len(references.barriers) == 13
+    assert len(references.american) == 6
     assert len(references.heston) == 14
