@@ -12,23 +12,27 @@ Vectors = Float[Array, "n paths"]
 
 
 class Gaussian(NamedTuple):
-    """x = mean + std * (factor @ z), z standard normal; factor is lower triangular."""
+    """x = mean + std * (factor @ z), z standard normal; factor is lower triangular, None: the unit matrix."""
 
     mean: Vectors
     std: Vectors
-    factor: Float[Array, "n n"]
+    factor: Float[Array, "n n"] | None = None
 
     def at(self, z: Vectors) -> Vectors:
-        return self.mean + self.std * (self.factor @ z)
+        return self.mean + self.std * (z if self.factor is None else self.factor @ z)
 
     def normals(self, x: Vectors) -> Vectors:
         """z of x."""
         scaled = (x - self.mean) / self.std
+        if self.factor is None:
+            return scaled
         return jax.scipy.linalg.solve_triangular(self.factor, scaled, lower=True)
 
     def log_density(self, x: Vectors) -> Float[Array, " paths"]:
         """Up to a constant."""
-        volume = jnp.sum(jnp.log(self.std), axis=0) + jnp.sum(jnp.log(jnp.diag(self.factor)))
+        volume = jnp.sum(jnp.log(self.std), axis=0)
+        if self.factor is not None:
+            volume = volume + jnp.sum(jnp.log(jnp.diag(self.factor)))
         return -0.5 * jnp.sum(self.normals(x) ** 2, axis=0) - volume
 
 

@@ -86,9 +86,8 @@ def claim_samples(
     if not normals.shape[0]:
         return _black(claim, forward * jnp.exp(mean + 0.5 * variance), variance)
     left = _INTEGRATED * variance
-    one = jnp.ones((1, 1), mean.dtype)
     center = jnp.log(forward) + mean  # the score is that of the spot as well
-    law = Gaussian(center[None], safe_sqrt(variance - left)[None], one)
+    law = Gaussian(center[None], safe_sqrt(variance - left)[None])
     terms = claim, left
     along_paths = _value_given(terms, law.at(normals))
     by_score = pathwise_then_score(_value_given, terms, law, normals)
