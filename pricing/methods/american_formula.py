@@ -10,10 +10,10 @@ from jaxtyping import Array, Float
 
 from ..black import black
 from .exercise_boundary import (
-    ROOT,
     barycentric,
+    depth_of,
     exercise_boundary,
-    least_square,
+    least_excess,
     log_perpetual,
     log_start,
     mesh,
@@ -61,7 +61,8 @@ def american_value(
     rate_, dividend_ = jnp.where(is_early, rate, 0.05), jnp.where(is_early, dividend, 0.0)
     std_ = jnp.where(is_early, std, 0.2)
     excess = exercise_boundary(rate_, dividend_, std_, num_dates, num_nodes)
-    boundary = -jnp.sqrt(excess[0] + log_start(rate_, dividend_) ** 2)
+    start = log_start(rate_, dividend_)
+    boundary = start - depth_of(excess[0], start)
     log_spot = jnp.log(spot / strike)
     is_exercised = is_early & (log_spot <= boundary)
     is_alive = is_early & (log_spot > boundary)
@@ -95,18 +96,19 @@ def _premium(
     is known, is taken out, and the nodes are as dense around a as they need to be.
     """
     start, perpetual = log_start(rate, dividend), log_perpetual(rate, dividend, std)
-    distance = (log_spot + jnp.sqrt(excess[0] + start**2)) / std
+    here = depth_of(excess[0], start)
+    distance = (log_spot - start + here) / std
     angle, weights = _points(distance, num_points)
 
     elapsed = jnp.sin(angle)
     remaining = jnp.maximum(jnp.cos(angle), 0.0)
     weights = weights * 2.0 * elapsed * remaining
-    matrix = barycentric(roots, remaining ** (2.0 / ROOT))[:, :-1]
-    floor = least_square(remaining**2, start, perpetual, std)
-    boundary = -jnp.sqrt(jnp.maximum(matrix @ excess + start**2, floor))
+    matrix = barycentric(roots, remaining)[:, :-1]
+    floor = least_excess(remaining**2, start, perpetual, std)
+    there = depth_of(jnp.maximum(matrix @ excess, floor), start)
 
     u, spread = elapsed**2, std * elapsed
-    d1 = (log_spot - boundary + (rate - dividend) * u) / spread + 0.5 * spread
+    d1 = distance / elapsed + (there - here + (rate - dividend) * u) / spread + 0.5 * spread
     spot = jnp.exp(log_spot)
     interest = rate * jnp.exp(-rate * u) * normal_cdf(spread - d1)
     dividends = dividend * spot * jnp.exp(-dividend * u) * normal_cdf(-d1)

@@ -28,7 +28,7 @@ def eliminate(matrix: Float[Array, "n n"], right: Float[Array, "n m"]) -> Float[
 def _one_by_one(matrix: Float[Array, "n n"], right: Float[Array, "n m"]) -> Float[Array, "n m"]:
     def without(k, both):
         row = both[k] / both[k, k]
-        return both - both[:, k].at[k].add(-1.0)[:, None] * row[None, :]
+        return (both - both[:, k, None] * row[None, :]).at[k].set(row)
 
     n = matrix.shape[0]
     return jax.lax.fori_loop(0, n, without, jnp.concatenate([matrix, right], axis=1))[:, n:]

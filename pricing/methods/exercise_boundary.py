@@ -1,9 +1,9 @@
 """The exercise boundary of an American put: its integral equation, collocated and solved by Newton's method.
 
-The boundary is interpolated as in Andersen, Lake and Offengenden, "High performance American option pricing",
-J. Comput. Finance 20(1) (2016): by Chebyshev polynomials through log(B)^2. Two things differ: they are
-polynomials in the cube root of time, where the logarithm in the boundary's start at expiry does less harm
-than in the square root, and all nodes are solved together, as the derivative of one by another is cheap.
+Andersen, Lake and Offengenden, "High performance American option pricing", J. Comput. Finance 20(1) (2016):
+log(B)^2 is a polynomial in the square root of time through Chebyshev points. Their fixed point iterations are
+replaced by Newton's method for all dates together, as the derivative of one date's equation by the other dates
+costs little more than the equation.
 """
 
 import functools
@@ -17,39 +17,36 @@ from jaxtyping import Array, Float
 from .elimination import eliminate
 
 Scalar = Float[Array, ""]
-ROOT = 3  # the boundary is a polynomial in time ** (1 / ROOT)
 MOST_STEPS = 40  # of Newton's method; five or six are usual
 
 
 class Mesh(NamedTuple):
-    """Where the boundary is known, and where its equation at each of these times reads it.
+    """Where the boundary is known, and where its equation at each of these dates reads it.
 
-    roots: Chebyshev points of (0, 1], the last time first, and 0 [dates + 1]; times: of the dates, in units of
-    the expiry [dates]; elapsed: square roots of the integral's nodes, in units of a date's time [nodes];
-    weights: of these nodes, in the same unit [nodes]; interpolation: from dates to nodes [dates, nodes, dates].
+    roots: square roots of the dates in units of the expiry, Chebyshev points of [0, 1] from the last date down
+    to 0 [dates + 1]; angles, weights: of the integral's nodes; after the share sin(angle)^2 of a date's time
+    the share cos(angle)^2 remains, so that square roots are resolved at both ends; weights: in units of a
+    date's time [nodes]; interpolation: from dates to nodes [dates, nodes, dates].
     """
 
     roots: np.ndarray
-    times: np.ndarray
-    elapsed: np.ndarray
+    angles: np.ndarray
     weights: np.ndarray
     interpolation: np.ndarray
 
 
 @functools.cache
 def mesh(num_dates: int, num_nodes: int) -> Mesh:
-    """The integral's nodes resolve square roots at both of its ends: elapsed share sin^2(angle)."""
     roots = 0.5 * (1.0 + np.cos(np.pi * np.arange(num_dates + 1) / num_dates))
     points, weights = np.polynomial.legendre.leggauss(num_nodes)
-    angle = 0.25 * np.pi * (points + 1.0)
-    shares = np.cos(angle) ** (2.0 / ROOT)
-    at = roots[:-1, None] * shares
+    angles = 0.25 * np.pi * (points + 1.0)
+    at = roots[:-1, None] * np.cos(angles)
+    matrix = np.asarray(barycentric(roots, at.reshape(-1), np))
     return Mesh(
         roots,
-        roots[:-1] ** ROOT,
-        np.sin(angle),
-        0.25 * np.pi * weights * np.sin(2.0 * angle),
-        np.asarray(barycentric(roots, at.reshape(-1), np)).reshape(*at.shape, -1)[..., :-1],
+        angles,
+        0.25 * np.pi * weights * np.sin(2.0 * angles),
+        matrix.reshape(*at.shape, -1)[..., :-1],
     )
 
 
@@ -94,9 +91,15 @@ def log_perpetual(rate: Scalar, dividend: Scalar, std: Scalar) -> Scalar:
     return -jnp.log1p(1.0 / jnp.maximum(power, 1e-30))
 
 
-def least_square(times: Array, start: Scalar, perpetual: Scalar, std: Scalar) -> Array:
-    """What log(B)^2 is certainly above: keeps square roots of interpolated values real."""
-    return jnp.maximum(start**2, 0.1 / (1.0 / (std**2 * times) + 1.0 / perpetual**2))
+def least_excess(times: Array, start: Scalar, perpetual: Scalar, std: Scalar) -> Array:
+    """What log(B)^2 less its start is certainly above, where an interpolated value might be negative."""
+    square = 0.1 / (1.0 / (std**2 * times) + 1.0 / perpetual**2)
+    return jnp.maximum(square - start**2, 0.0)
+
+
+def depth_of(excess: Array, start: Scalar) -> Array:
+    """How far log(B) is below its start."""
+    return excess / (jnp.sqrt(excess + start**2) - start)
 
 
 def _equation(
@@ -108,33 +111,37 @@ def _equation(
     e^(-q t) N(d(t)) + q int_0^t e^(-q u) N(d) du = int_0^t e^(-q u) n(d) (r / B(t - u) - q) / (std sqrt(u)) du,
     d(u) = log(B(t) / B(t - u)) / (std sqrt(u)) + ((r - q) / std + std / 2) sqrt(u), B(0) = 1 in d(t).
     """
-    times, elapsed, weights = (jnp.asarray(x, std.dtype) for x in grid[1:4])
-    matrix = jnp.asarray(grid.interpolation, std.dtype)
+    root, weights, matrix = (
+        jnp.asarray(x, std.dtype) for x in (grid.roots[:-1], grid.weights, grid.interpolation)
+    )
+    elapsed, remaining = (
+        jnp.asarray(of(grid.angles), std.dtype)[None, :] * root[:, None] for of in (np.sin, np.cos)
+    )
     start, perpetual = log_start(rate, dividend), log_perpetual(rate, dividend, std)
     drift = (rate - dividend) / std + 0.5 * std
 
-    root = jnp.sqrt(times)
-    here = -jnp.sqrt(excess + start**2)
-    squares = matrix @ excess + start**2
-    floor = least_square(times[:, None] * (1.0 - elapsed**2)[None, :], start, perpetual, std)
-    there = -jnp.sqrt(jnp.maximum(squares, floor))
+    here, inside = depth_of(excess, start), matrix @ excess
+    floor = least_excess(remaining**2, start, perpetual, std)
+    there = depth_of(jnp.maximum(inside, floor), start)
 
-    spread = std * root[:, None] * elapsed[None, :]  # std sqrt(u)
-    d = (here[:, None] - there) / spread + drift / std * spread
-    fade = jnp.exp(-dividend * (spread / std) ** 2) * times[:, None] * weights[None, :]
+    spread = std * elapsed  # std sqrt(u)
+    d = (there - here[:, None]) / spread + drift / std * spread
+    fade = jnp.exp(-dividend * elapsed**2) * root[:, None] ** 2 * weights[None, :]
     mass, density = fade * normal_cdf(d), fade * normal_pdf(d) / spread
-    interest = rate * jnp.exp(-there)
-    slope = interest - dividend
+    growth = jnp.maximum(rate, dividend)  # rate / B at expiry
+    slope = growth * jnp.expm1(there) + jnp.maximum(rate - dividend, 0.0)
     paid, received = jnp.maximum(dividend, 0.0), jnp.maximum(-dividend, 0.0)
-    d_end, outlast = here / (std * root) + drift * root, jnp.exp(-dividend * times)
+    d_end, outlast = (start - here) / (std * root) + drift * root, jnp.exp(-dividend * root**2)
     gain = outlast * normal_cdf(d_end) + paid * jnp.sum(mass, axis=1)
     cost = jnp.sum(received * mass + slope * density, axis=1)
 
-    by_here = density * ((paid / gain)[:, None] - (received - d * slope / spread) / cost[:, None])
-    by_there = jnp.where(squares > floor, density * interest / cost[:, None] - by_here, 0.0)
+    by_here = density * ((received - d * slope / spread) / cost[:, None] - (paid / gain)[:, None])
+    by_there = -by_here - density * growth * jnp.exp(there) / cost[:, None]
     by_end = outlast * normal_pdf(d_end) / (std * root * gain)
-    diagonal = (by_end + jnp.sum(by_here, axis=1)) * 0.5 / here
-    jacobian = jnp.einsum("ik,ikj->ij", by_there * 0.5 / there, matrix) + jnp.diag(diagonal)
+    by_excess = 0.5 / jnp.sqrt(excess + start**2)
+    by_inside = jnp.where(inside > floor, 0.5 / (there - start), 0.0)
+    jacobian = jnp.einsum("ik,ikj->ij", by_there * by_inside, matrix)
+    jacobian += jnp.diag((jnp.sum(by_here, axis=1) - by_end) * by_excess)
     return jnp.log(gain) - jnp.log(cost), jacobian
 
 
@@ -143,7 +150,7 @@ def _first_guess(rate: Scalar, dividend: Scalar, std: Scalar, grid: Mesh) -> Flo
 
     Near expiry: Evans, Kuske and Keller, Math. Finance 12 (2002), theorem 2; their 0.638 for a start below 1.
     """
-    times = jnp.asarray(grid.times, std.dtype)
+    times = jnp.asarray(grid.roots[:-1] ** 2, std.dtype)
     start, perpetual = log_start(rate, dividend), log_perpetual(rate, dividend, std)
     pull = (jnp.maximum(rate - dividend, 0.0) / std) ** 2 + 2.0 * rate**2 * times
     wide = std * jnp.sqrt(times * jnp.log(1.5 + 1.0 / (8.0 * np.pi * times * pull + 1e-30)))
@@ -171,10 +178,10 @@ def _solution(
     def improved(state):
         excess, _, step = state
         error, jacobian = _equation(excess, rate, dividend, std, grid)
-        better = excess - eliminate(jacobian, error[:, None])[:, 0]
-        better = jnp.clip(better, 0.25 * excess, 4.0 * excess)
-        change = jnp.max(jnp.abs(better - excess)) / jnp.max(better)
-        return better, change, step + 1
+        move = eliminate(jacobian, error[:, None])[:, 0]
+        change = jnp.max(jnp.abs(move)) / jnp.max(excess)
+        better = jnp.clip(excess - move, 0.25 * excess, 4.0 * excess)
+        return jnp.clip(better, 0.1 * guess, 40.0 * guess), change, step + 1
 
     guess = _first_guess(rate, dividend, std, grid)
     first = (guess, jnp.full((), np.inf, std.dtype), jnp.zeros((), jnp.int32))
