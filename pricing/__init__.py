@@ -10,8 +10,11 @@ from .methods import FiniteDifference as FiniteDifference
 from .methods import Fourier as Fourier
 from .methods import IntegralEquation as IntegralEquation
 from .methods import MonteCarlo as MonteCarlo
+from .methods import Quadrature as Quadrature
+from .models import G2 as G2
 from .models import BlackScholes as BlackScholes
 from .models import Heston as Heston
+from .models import HullWhite as HullWhite
 from .price import Valuation as Valuation
 from .price import price as price
 from .products import American as American
@@ -19,9 +22,13 @@ from .products import Asian as Asian
 from .products import Autocallable as Autocallable
 from .products import Barrier as Barrier
 from .products import Basket as Basket
+from .products import Bermudan as Bermudan
+from .products import BermudanSwaption as BermudanSwaption
 from .products import Digital as Digital
 from .products import DoubleKnockOut as DoubleKnockOut
 from .products import European as European
+from .products import Swap as Swap
+from .products import Swaption as Swaption
 from .results import RESULTS as RESULTS
 from .risk import RiskResult as RiskResult
 from .risk import risk as risk

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .fields import Number
 from .market import Market
 from .models import AbstractModel, BlackScholes, Heston
 from .models.black_scholes import ImpliedVols
@@ -31,10 +32,10 @@ class AtTheMoney(eqx.Module):
 
     def _variance(self, model: Any, t: Float[Array, "..."]) -> Float[Array, "..."]:
         if isinstance(model.vol, ImpliedVols):
-            return model.vol.vol(t, model.forward(t)) ** 2 * t
+            return model.vol.vol(t, jnp.vectorize(model.forward)(t)) ** 2 * t
         return model.state_variance(t)
 
-    def shifted(self, vol: Float[Array, ""]) -> "AtTheMoney":
+    def shifted(self, vol: Number) -> "AtTheMoney":
         """Every vol up by `vol`."""
         return AtTheMoney(tuple(model.shifted(vol=vol) for model in self.models))
 

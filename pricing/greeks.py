@@ -116,7 +116,7 @@ def sensitivities(
     else:
         (samples, slopes), cross = first(at), None
     count = len(spots)
-    of_spot = lambda x: jnp.moveaxis(x[:count], 0, x.ndim - 1 - at.ndim) if at.ndim else x[0]  # noqa: E731
+    of_spot = lambda x: jnp.moveaxis(x[:count], 0, samples.ndim) if at.ndim else x[0]  # noqa: E731
     vega, rho, theta = slopes[count:]
     gamma = None if cross is None else _symmetric(of_spot(cross), at.ndim)
     vanna = cross[count] if cross is not None and "vanna" in orders else None

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from .baskets import with_baskets
 from .book import Book
@@ -147,7 +147,7 @@ def market_shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
     still = jax.tree.map(jnp.zeros_like, market)
     swaptions = [] if market.swaption_vols is None else [lambda m: m.swaption_vols.vols]
 
-    def vols(m: Market) -> list[Array]:
+    def vols(m: Market) -> list[Any]:  # leaves, or what stands for them
         return [e.surface.vols for e in m.equities.values()] + [vols(m) for vols in swaptions]
 
     rates = lambda m: [curve.zero_rates for curve in m.curves.values()]  # noqa: E731

@@ -17,11 +17,14 @@ import pytest
 
 import pricing.samples
 from pricing import (
+    G2,
     American,
     Asian,
     Autocallable,
     Barrier,
     Basket,
+    Bermudan,
+    BermudanSwaption,
     BlackScholes,
     Book,
     ClosedForm,
@@ -31,9 +34,13 @@ from pricing import (
     FiniteDifference,
     Fourier,
     Heston,
+    HullWhite,
     IntegralEquation,
     Market,
     MonteCarlo,
+    Quadrature,
+    Swap,
+    Swaption,
     VolCurve,
     VolSurface,
     ZeroCurve,
@@ -43,6 +50,9 @@ from pricing.contracts import products_of
 from pricing.price import lacking
 from tests import references
 
+NUM_PLAIN = (
+    2000  # the first trades of the sample book: European, digital and barrier options on the DAX
+)
 SAMPLES = Path(next(iter(pricing.samples.__path__)))
 EPS = np.finfo(float).eps
 
@@ -78,7 +88,12 @@ all_models: dict[str, Callable] = {
         *([x, 1.1 * x] for x in _HESTON),
         asset_correlation=[[1, 0.5], [0.5, 1]],
     ),
+    "hull-white on curve": lambda: HullWhite(curve(), 0.05, 0.01),
+    "two factors of rates": lambda: G2(curve(), 0.4, 0.012, 0.05, 0.01, -0.6),
 }
+
+# the fixed leg of swaps: payment dates and accruals
+_LEG = ([1.1, 1.6, 2.1], [0.55, 0.5, 0.5])
 
 all_products: dict[str, Callable] = {
     "call": lambda: European(105.0, 0.8),
@@ -105,6 +120,12 @@ all_products: dict[str, Callable] = {
     "geometric basket": lambda: Basket(98.0, 0.8, "put", "geometric"),
     "best of": lambda: Basket(110.0, 0.8, kind="max"),
     "worst of": lambda: Basket(90.0, 0.8, "put", "min"),
+    "bermudan put": lambda: Bermudan(European(105.0, 0.8, "put"), [0.3, 0.55, 0.8]),
+    "swap": lambda: Swap(0.04, 0.55, *_LEG, notional=100.0),
+    "swaption": lambda: Swaption(0.05, 0.55, *_LEG, notional=100.0),
+    "bermudan swaption": lambda: BermudanSwaption(
+        0.05, [0.55, 1.05, 1.55], *_LEG, "receiver", 100.0
+    ),
 }
 
 all_methods: dict[str, Callable] = {
@@ -113,7 +134,8 @@ all_methods: dict[str, Callable] = {
     # nine steps: of eight to .8 one would end on the curve's pillar, where moving the expiry meets a kink
     "finite differences": lambda: FiniteDifference(40, 16, 9),
     "integral equation": IntegralEquation,
-    "Monte Carlo": lambda: MonteCarlo(256, 4, block=128),
+    "Monte Carlo": lambda: MonteCarlo(256, 4, block=128, control=False),
+    "quadrature": Quadrature,
 }
 
 
@@ -130,7 +152,7 @@ triples = _triples()  # the names of every product, model and method that go tog
 def build(product: str, model: str, method: str):
     """A triple of names as objects, and the key that the method asks for."""
     method = all_methods[method]()
-    key = jax.random.key(7) if method.is_random else None
+    key = jax.random.key(11) if method.is_random else None
     return all_products[product](), all_models[model](), method, key
 
 
@@ -162,8 +184,17 @@ def value(product, model, method=None, key=None):
 
 
 @functools.cache
-def dax() -> Market:
+def sample_market() -> Market:
     return Market.read(SAMPLES / "dax_2002-07-05.json")
+
+
+@functools.cache
+def dax() -> Market:
+    """The sample market as far as the DAX needs it: 115 quotes."""
+    equities = {"DAX": sample_market().equities["DAX"]}
+    return dataclasses.replace(
+        sample_market(), equities=equities, correlations={}, swaption_vols=None
+    )
 
 
 @functools.cache
@@ -172,9 +203,9 @@ def dax_book() -> Book:
 
 
 def dax_batches(size: int | None = None) -> dict:
-    """The trades of the sample book (the first `size` of each kind) as one batch of products a kind."""
+    """The plain options of the sample book (the first `size` of each kind) as one batch of products a kind."""
     by_kind: dict[str, list] = {}
-    for row in dax_book().rows:
+    for row in dax_book().rows[:NUM_PLAIN]:
         by_kind.setdefault(row.type, []).append(row.trade)
     return {kind: products_of(trades[:size], dax()) for kind, trades in by_kind.items()}
 

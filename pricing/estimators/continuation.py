@@ -68,7 +68,8 @@ class Continuation(NamedTuple):
 
         end = End.of(product, model)
         last = Interval(lows[-1], highs[-1], bumps)
-        latest = last.fit(end.ahead(date_of(looks, -1), last.points))
+        ahead = jax.vmap(end.ahead, (None, 0))(date_of(looks, -1), last.points)
+        latest = last.fit(ahead)
 
         def earlier(later: Bumps, of_date) -> tuple[Bumps, Bumps]:
             look, low, high = of_date

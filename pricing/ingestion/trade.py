@@ -31,6 +31,8 @@ class Trade(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     type: ClassVar[str]
+    in_rates: ClassVar[bool] = False
+    """Whether its underlying is a curve of the market, not an equity."""
     dates_name: ClassVar[str] = ""
     """The field that holds a list of dates, if the kind has one."""
     why_not_past: ClassVar[str] = "take the dates out that have passed"

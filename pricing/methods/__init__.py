@@ -1,8 +1,17 @@
+from ..sampling import Sobol
 from .closed_form import ClosedForm as ClosedForm
 from .finite_difference import FiniteDifference as FiniteDifference
 from .fourier import Fourier as Fourier
 from .integral_equation import IntegralEquation as IntegralEquation
 from .method import AbstractMethod as AbstractMethod
 from .monte_carlo import MonteCarlo as MonteCarlo
+from .quadrature import Quadrature as Quadrature
 
-METHODS = (ClosedForm(), IntegralEquation(), Fourier(), FiniteDifference(), MonteCarlo())  # the best first
+METHODS = (
+    ClosedForm(),
+    Quadrature(),
+    IntegralEquation(),
+    Fourier(),
+    FiniteDifference(),
+    MonteCarlo(16384, sampler=Sobol()),
+)  # the best first

@@ -1,21 +1,25 @@
-"""Closed forms under lognormal spots: terminal claims, continuous barriers, geometric averages."""
+"""Closed forms: terminal claims, continuous barriers and geometric averages of lognormal spots; swaptions."""
+
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..black import exercise_probabilities
-from ..models import AbstractModel, BlackVol
-from ..products import AbstractProduct, Average, Barrier, TerminalClaim
+from ..models import G2, AbstractModel, AbstractRateModel, BlackVol, HullWhite
+from ..products import AbstractProduct, Average, Barrier, Swap, Swaption, TerminalClaim
 from .barrier_formula import barrier_value
 from .geometric_average import geometric_average_value
 from .method import AbstractMethod, missing
+from .swap_formula import swap_value, swaption_value
 
 
 class ClosedForm(AbstractMethod):
     """Black's formula for terminal claims and geometric averages; Reiner and Rubinstein's for barriers.
 
     A barrier under a curve, a term structure or a surface takes the flat rate and vol of its expiry (and
-    strike); so does an average under a surface.
+    strike); so does an average under a surface. Swaps are discounted; a European swaption under a Gaussian
+    short rate is Jamshidian's sum of bond options, under G2++ an integral of it over one factor.
     """
 
     @property
@@ -27,6 +31,13 @@ class ClosedForm(AbstractMethod):
         return 2**14
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+        if isinstance(product, Swap):
+            return (
+                None if isinstance(model, AbstractRateModel) else missing("curve of bonds", model)
+            )
+        if isinstance(product, Swaption):
+            known = isinstance(model, (HullWhite, G2))
+            return None if known else missing("Gaussian short rate", model)
         if not isinstance(model, BlackVol):
             return missing("Black volatility (lognormal terminal spots)", model)
         if isinstance(product, Average) and product.average == "geometric":
@@ -38,16 +49,22 @@ class ClosedForm(AbstractMethod):
 
     def samples(
         self,
-        product: TerminalClaim | Barrier | Average,
-        model: BlackVol,
+        product: AbstractProduct,
+        model: Any,
         key: PRNGKeyArray | None,
     ) -> Float[Array, ""]:
         del key
+        if isinstance(product, Swap):
+            return swap_value(product, model)
+        if isinstance(product, Swaption):
+            return swaption_value(product, model)
         if isinstance(product, Average):
             return geometric_average_value(product, model.read_at(product.vol_at))
         if isinstance(product, TerminalClaim):
             return _terminal_value(product, model)
-        return _barrier_value(product, model)
+        if isinstance(product, Barrier):
+            return _barrier_value(product, model)
+        raise TypeError(missing("closed form", product))
 
 
 def _terminal_value(product: TerminalClaim, model: BlackVol) -> Float[Array, ""]:

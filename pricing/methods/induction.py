@@ -9,11 +9,8 @@ from jaxtyping import Array, Float
 
 from jaxtape import AbstractSchedule, StoreAll, Tape
 
-from ..models import BlackScholes
-from ..models.model import GaussianState
-from ..models.rates import BondState
-from ..products import AbstractProduct
-from ..products.swap import SwapEntry
+from ..models import BlackScholes, BondState, GaussianState
+from ..products import AbstractProduct, SwapEntry
 from .chebyshev import chebyshev_points, interpolate
 from .crossing import as_root, outer_crossings
 from .layer import STDS, Layer, panels_for, quadrature
@@ -23,6 +20,7 @@ Points = Float[Array, " points"]
 
 NUM_VALUES = 40  # Chebyshev points: exp(8 sqrt(v) x) to rounding up to a state variance v of 4
 _SEARCHED = 6.5  # standard deviations: the decision further out has no weight
+_MOST_TILT = 1.5  # values off the center of the state's range by more lose digits at its end
 _BREAKS = 2  # a region of exercise has two ends at most
 
 
@@ -55,6 +53,7 @@ class Exercise(eqx.Module):
         nodes, weights = quadrature(-here.radius, here.radius, breaks, self.num_panels)
         exercised, continued = here.exercise(nodes), here.continuation(nodes)
         value = jnp.where(exercised > continued, exercised, continued)
+        value = jnp.where(here.tilt <= _MOST_TILT, value, jnp.nan)
         return Layer(here.variance, nodes, weights * value)
 
 
@@ -72,6 +71,13 @@ class _Decision(eqx.Module):
     @property
     def radius(self) -> Scalar:
         return STDS * jnp.sqrt(self.variance)
+
+    @property
+    def tilt(self) -> Scalar:
+        """By how many standard deviations the numeraire moves the state's mean."""
+        held, std = jax.lax.stop_gradient((self, jnp.sqrt(self.variance)))
+        up, down = (held.model.deflator(held.cash_flow.date, x) for x in (std, -std))
+        return 0.5 * jnp.abs(jnp.log(up / down))
 
     def exercise(self, x: Points) -> Points:
         date = self.cash_flow.date
@@ -134,7 +140,8 @@ def induction(
 ) -> Tape:
     """The tape of stacked cash flows, the latest date first; its states are `Layer`s.
 
-    Today's value is `tape(nothing_later(model, num_nodes)).value_today()`.
+    Today's value is `tape(nothing_later(model, num_nodes)).value_today()`. NaN if rates move so much that the
+    numeraire is ill chosen: then take `model.anchored(...)` at the last exercise date, for cash flows and tape.
 
     - **num_nodes**: on the state's whole range; see `Quadrature`.
     - **schedule**: which states a reverse sweep keeps; None keeps all. The inside of a node is recomputed.

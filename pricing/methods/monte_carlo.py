@@ -87,20 +87,21 @@ class MonteCarlo(AbstractMethod):
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(model, ConditionallyGaussian):
             return missing("Gaussian log-spot given its variance path", model)
-        if _estimator(product.broadcast().canonical) is None:
+        if _estimator(product.form) is None:
             return missing("payoff of a spot path", product)
         return None
 
     def second_order(
         self, product: AbstractProduct, model: ConditionallyGaussian
     ) -> frozenset[str]:
-        estimator = _estimator(product.broadcast().canonical)
+        estimator = _estimator(product.form)
         return frozenset() if estimator is None else estimator.second_order(model)
 
     def samples(
         self, product: AbstractProduct, model: ConditionallyGaussian, key: PRNGKeyArray
     ) -> Float[Array, " samples"]:
-        product, model = product.canonical, model.read_at(product.vol_at)
+        product = product.canonical
+        model = model.read_at(product.vol_at)
         estimator = _estimator(product)
         if estimator is None:
             raise TypeError(missing("payoff of a spot path", product))

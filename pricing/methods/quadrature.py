@@ -7,16 +7,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape import AbstractSchedule, StoreAll
 
-from ..models import AbstractModel, BlackScholes
-from ..models.model import GaussianState
-from ..models.rates import BondState
-from ..products import AbstractProduct, Monitored
-from ..products.bermudan import Bermudan
-from ..products.swap import BermudanSwaption, Swaption
+from ..models import AbstractModel, BlackScholes, BondState, GaussianState
+from ..products import AbstractProduct, Bermudan, BermudanSwaption, Monitored, Swaption
 from .induction import cash_flows, exercise_dates, induction, nothing_later
 from .knock_out import knock_out_induction, paid_always
 from .layer import NODES_A_STD, STDS
@@ -69,13 +66,16 @@ class Quadrature(AbstractMethod):
         if isinstance(product, (BermudanSwaption, Swaption)):
             known = isinstance(model, BondState)
             return None if known else missing("bonds in terms of one Gaussian state", model)
-        if not isinstance(product.broadcast().canonical, (Bermudan, Monitored)):
+        if not isinstance(product.form, (Bermudan, Monitored)):
             return missing("exercise dates or barrier dates", product)
-        known = isinstance(model, BlackScholes)
+        known = isinstance(model, BlackScholes) and not product.multi_asset
         return None if known else missing("spot in terms of one Gaussian state", model)
 
-    def prepared(self, products: AbstractProduct, model: AbstractModel) -> Any:
+    def prepared(
+        self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
+    ) -> Any:
         """With as many nodes as the closest dates of the batch need."""
+        del mesh
         if self.num_nodes is not None:
             return self
 
@@ -93,8 +93,9 @@ class Quadrature(AbstractMethod):
         self, product: AbstractProduct, model: Any, key: PRNGKeyArray | None
     ) -> Float[Array, ""]:
         del key
-        product, model = product.canonical, model.read_at(product.vol_at)
+        product = product.canonical
         dates, num_nodes = exercise_dates(product), self.num_nodes
+        model = model.read_at(product.vol_at).anchored(dates[-1])
         if num_nodes is None:
             num_nodes = math.ceil(_ROOM * _needed(math.sqrt(dates.size)))
         if isinstance(product, Monitored):

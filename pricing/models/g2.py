@@ -14,9 +14,9 @@ from .rates import AbstractRateModel, mean_exponential
 class G2(AbstractRateModel):
     """r = u + v + phi(t), du = -a u dt + sigma dW, dv = -b v dt + eta dB, d<W, B> = rho dt.
 
-    As a linear Gauss-Markov model of two states x ~ N(0, Z(t)), with h = (H_a, H_b)(T) and H as in `HullWhite`:
-    P(t, T) / N(t, x) = P(0, T) exp(-h . x - h . Z(t) h / 2),
-    Z_ij(t) = rho_ij sigma_i sigma_j (e^{(a_i + a_j) t} - 1) / (a_i + a_j).
+    With x = (u, v) less its mean under the measure of the bond that matures at t, x ~ N(0, V(t)), and
+    P(t, T) = P(0, T) / P(0, t) exp(-b . x - b . V(t) b / 2), b_i = (1 - e^{-a_i (T - t)}) / a_i,
+    V_ij(t) = rho_ij sigma_i sigma_j (1 - e^{-(a_i + a_j) t}) / (a_i + a_j).
 
     curve: zero rates (`ZeroCurve`) or one flat rate, continuous, per year; mean_reversion a and
     second_mean_reversion b: per year, of any sign; vol sigma and second_vol eta: per square root of a year;
@@ -33,19 +33,21 @@ class G2(AbstractRateModel):
     correlation: Float[Array, ""] = between("correlation", -1.0, 1.0)
 
     def state_covariance(self, t: Float[Array, ""]) -> Float[Array, "2 2"]:
-        """Z(t)."""
+        """V(t)."""
         a = jnp.stack([self.mean_reversion, self.second_mean_reversion])
         vols = jnp.stack([self.vol, self.second_vol])
         one = jnp.ones_like(self.correlation)
         rho = jnp.stack([jnp.stack([one, self.correlation]), jnp.stack([self.correlation, one])])
-        growth = t * mean_exponential((a[:, None] + a[None, :]) * t)
-        return rho * vols[:, None] * vols[None, :] * growth
+        time = t * mean_exponential(-(a[:, None] + a[None, :]) * t)
+        return rho * vols[:, None] * vols[None, :] * time
 
-    def slopes(self, maturities: Float[Array, " bonds"]) -> Float[Array, "bonds 2"]:
-        """h of each bond: minus the derivatives of log P(t, T) / N in x (years)."""
+    def slopes(
+        self, t: Float[Array, ""], maturities: Float[Array, " bonds"]
+    ) -> Float[Array, "bonds 2"]:
+        """b of each bond: minus the derivatives of log P(t, T) in x (years)."""
         a = jnp.stack([self.mean_reversion, self.second_mean_reversion])
-        times = maturities[:, None]
-        return times * mean_exponential(-a[None, :] * times)
+        left = (maturities - t)[:, None]
+        return left * mean_exponential(-a[None, :] * left)
 
     def with_vol_shift(self, vol: Number) -> "G2":
         moved = self.vol + vol, self.second_vol * (1.0 + vol / self.vol)

@@ -3,11 +3,12 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import Number, positive, real
-from .model import flat_or_curve
+from ..fields import Number, non_negative, positive, real
+from .model import Scalar, flat_or_curve
 from .rates import BondState, mean_exponential
 
 
@@ -16,10 +17,12 @@ class HullWhite(BondState):
 
     Under the measure of its numeraire N, x is a martingale of variance zeta and
     P(t, T) / N(t, x) = P(0, T) exp(-H(T) x - H(T)^2 zeta(t) / 2),
-    zeta(t) = sigma^2 (e^{2 a t} - 1) / (2 a), H(T) = (1 - e^{-a T}) / a, both smooth through a = 0.
+    zeta(t) = sigma^2 e^{-2 a h} (e^{2 a t} - 1) / (2 a), H(T) = (1 - e^{-a (T - h)}) / a,
+    both smooth through a = 0. With h = 0 N is the price of the money that an immediately maturing bond buys
+    today; with another h, of the bond that matures then (`anchored`). No price depends on it.
 
     curve: zero rates (`ZeroCurve`) or one flat rate, continuous, per year; mean_reversion a: per year, of any
-    sign; vol sigma: of the short rate, per square root of a year.
+    sign; vol sigma: of the short rate, per square root of a year; horizon h: years.
 
     Hull and White (1990); Hagan and Woodward, Markov interest rate models (1999), for the form.
     """
@@ -27,13 +30,19 @@ class HullWhite(BondState):
     curve: Any = flat_or_curve("curve")
     mean_reversion: Float[Array, ""] = real("mean_reversion")
     vol: Float[Array, ""] = positive("vol")
+    horizon: Float[Array, ""] = non_negative("horizon", default=0.0)
 
     def state_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
-        return self.vol**2 * t * mean_exponential(2.0 * self.mean_reversion * t)
+        a = self.mean_reversion
+        return self.vol**2 * jnp.exp(-2.0 * a * self.horizon) * t * mean_exponential(2.0 * a * t)
+
+    def anchored(self, horizon: Scalar) -> "HullWhite":
+        return eqx.tree_at(lambda model: model.horizon, self, jax.lax.stop_gradient(horizon))
 
     def slope(self, maturity: Float[Array, "..."]) -> Float[Array, "..."]:
         """H: minus the derivative of log P(t, maturity) / N in x (years)."""
-        return maturity * mean_exponential(-self.mean_reversion * maturity)
+        after = maturity - self.horizon
+        return after * mean_exponential(-self.mean_reversion * after)
 
     def deflated_bond(
         self, t: Float[Array, "..."], maturity: Float[Array, "..."], x: Float[Array, "..."]

@@ -4,6 +4,7 @@ from .autocallable import Autocallable as Autocallable
 from .barrier import Barrier as Barrier
 from .barrier import DoubleKnockOut as DoubleKnockOut
 from .basket import Basket as Basket
+from .bermudan import Bermudan as Bermudan
 from .digital import Digital as Digital
 from .european import European as European
 from .product import AbstractProduct as AbstractProduct
@@ -13,3 +14,7 @@ from .product import Claim as Claim
 from .product import Monitored as Monitored
 from .product import Payoff as Payoff
 from .product import TerminalClaim as TerminalClaim
+from .swap import BermudanSwaption as BermudanSwaption
+from .swap import Swap as Swap
+from .swap import SwapEntry as SwapEntry
+from .swap import Swaption as Swaption

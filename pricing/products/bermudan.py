@@ -1,10 +1,11 @@
-"""Options on one asset that may be exercised at some dates."""
+"""Options that may be exercised at some dates."""
 
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..fields import dates
+from .basket import Basket
 from .european import European
 from .product import AbstractProduct
 
@@ -14,10 +15,10 @@ _SAME_DAY = 1e-4  # years
 class Bermudan(AbstractProduct):
     """Exercised at one of `dates` (years), pays what its payoff would pay if it expired then.
 
-    payoff_product: a European option, whose expiry is the last of the dates.
+    payoff_product: a European option or a basket, whose expiry is the last of the dates.
     """
 
-    payoff_product: European
+    payoff_product: European | Basket
     dates: Float[Array, "*#batch dates"] = dates("dates")
 
     def __check_init__(self):
@@ -28,6 +29,10 @@ class Bermudan(AbstractProduct):
             raise ValueError(
                 f"the last exercise date is {last} and the payoff expires at {expiry}: give the same time"
             )
+
+    @property
+    def multi_asset(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.payoff_product.multi_asset
 
     @property
     def vol_at(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:

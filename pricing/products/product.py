@@ -67,6 +67,11 @@ class AbstractProduct(eqx.Module):
         """The same contract in the most general form of its kind, so that one program serves them all."""
         return self
 
+    @property
+    def form(self) -> "AbstractProduct":
+        """The canonical form without its numbers: types, words and shapes."""
+        return eqx.filter_eval_shape(lambda product: product.broadcast().canonical, self)
+
 
 def _times(product: eqx.Module) -> list[Any]:
     """The fields of a product, and of products within it, that are times."""
