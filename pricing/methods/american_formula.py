@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..black import black
+from ..normal_law import cdf as normal_cdf
+from ..normal_law import density as normal_density
 from .exercise_boundary import (
     barycentric,
     depth_of,
@@ -17,8 +19,6 @@ from .exercise_boundary import (
     log_perpetual,
     log_start,
     mesh,
-    normal_cdf,
-    normal_pdf,
 )
 
 Scalar = Float[Array, ""]
@@ -114,7 +114,7 @@ def _premium(
     dividends = dividend * spot * jnp.exp(-dividend * u) * normal_cdf(-d1)
     peak = rate - dividend * spot
     tail = normal_cdf(-distance)
-    taken_out = peak * ((1.0 + distance**2) * tail - distance * normal_pdf(distance))
+    taken_out = peak * ((1.0 + distance**2) * tail - distance * normal_density(distance))
     rest = interest - dividends - peak * normal_cdf(-distance / elapsed)
     return taken_out + jnp.sum(weights * rest)
 

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..normal_law import cdf as normal_cdf
+from ..normal_law import density as normal_density
 from .elimination import eliminate
 
 Scalar = Float[Array, ""]
@@ -62,15 +64,6 @@ def barycentric(roots: np.ndarray, at, xp=jnp):
     distance = xp.where(distance == 0.0, 1e-30, distance)
     terms = xp.asarray(signs, at.dtype)[None, :] / distance
     return terms / xp.sum(terms, axis=1, keepdims=True)
-
-
-def normal_cdf(x: Array) -> Array:
-    """N(x), to full relative precision in both tails; one error function, where `ndtr` takes two."""
-    return 0.5 * jax.lax.erfc(-np.sqrt(0.5) * x)
-
-
-def normal_pdf(x: Array) -> Array:
-    return np.sqrt(0.5 / np.pi) * jnp.exp(-0.5 * x * x)
 
 
 def log_start(rate: Scalar, dividend: Scalar) -> Scalar:
@@ -127,7 +120,7 @@ def _equation(
     spread = std * elapsed  # std sqrt(u)
     d = (there - here[:, None]) / spread + drift / std * spread
     fade = jnp.exp(-dividend * elapsed**2) * root[:, None] ** 2 * weights[None, :]
-    mass, density = fade * normal_cdf(d), fade * normal_pdf(d) / spread
+    mass, density = fade * normal_cdf(d), fade * normal_density(d) / spread
     growth = jnp.maximum(rate, dividend)  # rate / B at expiry
     slope = growth * jnp.expm1(there) + jnp.maximum(rate - dividend, 0.0)
     paid, received = jnp.maximum(dividend, 0.0), jnp.maximum(-dividend, 0.0)
@@ -137,7 +130,7 @@ def _equation(
 
     by_here = density * ((received - d * slope / spread) / cost[:, None] - (paid / gain)[:, None])
     by_there = -by_here - density * growth * jnp.exp(there) / cost[:, None]
-    by_end = outlast * normal_pdf(d_end) / (std * root * gain)
+    by_end = outlast * normal_density(d_end) / (std * root * gain)
     by_excess = 0.5 / jnp.sqrt(excess + start**2)
     by_inside = jnp.where(inside > floor, 0.5 / (there - start), 0.0)
     jacobian = jnp.einsum("ik,ikj->ij", by_there * by_inside, matrix)
