@@ -5,9 +5,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import normal_law
+from ..guarded import safe_sqrt
 from ..models import ConditionallyGaussian
 from ..products import AbstractProduct, Average, Claim
-from .estimator import AbstractEstimator, Draw, Needs, safe_sqrt, smooth
+from .estimator import AbstractEstimator, Draw, Needs, smooth
 from .points import Points
 from .terminal import claim_samples
 

@@ -3,9 +3,10 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..guarded import safe_sqrt
 from ..models import ConditionallyGaussian
 from ..products import AbstractProduct, Average
-from .estimator import AbstractEstimator, Draw, Needs, safe_sqrt, smooth
+from .estimator import AbstractEstimator, Draw, Needs, smooth
 from .score import Gaussian, pathwise_then_score
 
 

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..guarded import divisor, safe_sqrt
 from ..models import ConditionallyGaussian
 from ..once import differentiable_once
 from ..products import AbstractProduct, Barrier
-from .estimator import AbstractEstimator, Draw, Needs, safe_sqrt
+from .estimator import AbstractEstimator, Draw, Needs
 
 _WHY_ONCE = (
     "Monte Carlo samples of a barrier option have a kink where a path meets the barrier: their second "
@@ -62,8 +63,7 @@ def _values(product, model, walk, times, shocks) -> Float[Array, " paths"]:
         [jnp.full_like(distance[:1], jnp.maximum(start, 0.0)), distance[:-1]], axis=0
     )
     moves = walk.bridge_variance > 0.0
-    safe = jnp.where(moves, walk.bridge_variance, 1.0)
-    bridge = jnp.exp(-2.0 * before * distance / safe)
+    bridge = jnp.exp(-2.0 * before * distance / divisor(walk.bridge_variance))
     at_once = (distance <= 0.0).astype(distance.dtype)
     touch = jnp.where(moves, bridge, at_once)
     survival = jnp.cumprod(1.0 - touch, axis=0)

@@ -8,11 +8,11 @@ from jaxtyping import Array, Float
 
 from jaxtape import StoreAll
 
+from ..guarded import safe_sqrt
 from ..models import ConditionallyGaussian
 from ..products import Monitored, Payoff
 from .bumps import Bumps, Interval
 from .corridor import Look, Paths, looks_of, paid_always, payoff_inside
-from .estimator import safe_sqrt
 
 Scalar = Float[Array, ""]
 States = Float[Array, "dates paths"]

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import normal_law
+from ..guarded import divisor, safe_sqrt
 from ..models import ConditionallyGaussian, Walk
 from ..products import Monitored, Payoff
-from .estimator import safe_sqrt
 
 Paths = Float[Array, "*paths"]
 
@@ -22,7 +22,7 @@ def far(dtype) -> float:
 def deviations(away: Array, std: Array) -> Array:
     """away / std, cut off far out, and by its sign alone if nothing moves."""
     still, most = std <= 0.0, far(away.dtype)
-    scaled = away / jnp.where(still, 1.0, std)
+    scaled = away / divisor(std)
     return jnp.clip(jnp.where(still, jnp.sign(away) * most, scaled), -most, most)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..models import ConditionallyGaussian, Walk
@@ -87,9 +86,3 @@ def smooth(model: ConditionallyGaussian) -> frozenset[str]:
     A random variance path has kinks in its parameters: its second derivative in the volatility level is wrong.
     """
     return SECOND_ORDER - {"volga"} if model.variance_is_random else SECOND_ORDER
-
-
-def safe_sqrt(x: Array) -> Array:
-    """sqrt(x) with derivative 0 at 0."""
-    positive = x > 0.0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)

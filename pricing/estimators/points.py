@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..guarded import safe_sqrt
 from ..models import ConditionallyGaussian, Walk
 from ..products import Average
-from .estimator import safe_sqrt
 
 Spots = Float[Array, "spots paths"]
 

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..black import exercise_probabilities
+from ..guarded import safe_sqrt
 from ..models import ConditionallyGaussian, MeanVariance
 from ..products import AbstractProduct, TerminalClaim
-from .estimator import AbstractEstimator, Draw, Needs, safe_sqrt, smooth
+from .estimator import AbstractEstimator, Draw, Needs, smooth
 from .hedge import MOST_DATES, hedge_gains
 from .score import Gaussian, pathwise_then_score
 

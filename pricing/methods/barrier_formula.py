@@ -10,6 +10,7 @@ from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
 from ..black import black
+from ..guarded import safe_sqrt
 from ..products import Barrier
 
 Scalar = Float[Array, ""]
@@ -44,7 +45,7 @@ def _parts(product: Barrier, spot, rate, dividend_yield, vol) -> tuple[Scalar, S
     std, carry = vol * jnp.sqrt(t), rate - dividend_yield
     mu = carry / vol**2 - 0.5
     square = mu**2 + 2.0 * rate / vol**2  # below 0: the rebate at the hit has no real formula
-    lam = jnp.where(square > 0.0, jnp.sqrt(jnp.where(square > 0.0, square, 1.0)), 0.0)
+    lam = safe_sqrt(square)
     h = jnp.log(barrier / spot)
     k = jnp.log(strike / spot)
 

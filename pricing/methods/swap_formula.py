@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import normal_law
+from ..guarded import safe_sqrt
 from ..models import G2, AbstractRateModel, HullWhite
 from ..products import Swap, SwapEntry, Swaption
 from .crossing import as_root
@@ -117,5 +118,5 @@ def _cholesky(covariance: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
     first = jnp.sqrt(covariance[0, 0])
     across = covariance[1, 0] / first
     left = covariance[1, 1] - across**2
-    second = jnp.where(left > 0.0, jnp.sqrt(jnp.where(left > 0.0, left, 1.0)), 0.0)
+    second = safe_sqrt(left)
     return jnp.stack([jnp.stack([first, jnp.zeros_like(first)]), jnp.stack([across, second])])
