@@ -80,15 +80,15 @@ def applicable(
     methods: Sequence[AbstractMethod] = METHODS,
 ) -> AbstractMethod:
     """The given method if it applies, or the first of `methods` that does; a TypeError otherwise."""
-    lacks = {candidate: lacking(product, model, candidate) for candidate in methods}
-    working = [candidate for candidate, reason in lacks.items() if reason is None]
+    working = (m for m in methods if lacking(product, model, m) is None)
     if method is None:
-        if not working:
-            reasons = "; ".join(f"{type(m).__name__}: {reason}" for m, reason in lacks.items())
+        method = next(working, None)
+        if method is None:
+            lacks = {type(m).__name__: lacking(product, model, m) for m in methods}
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in lacks.items())
             raise TypeError(
                 f"no method prices {type(product).__name__} under {type(model).__name__} ({reasons})"
             )
-        method = working[0]
     elif (reason := lacking(product, model, method)) is not None:
         names = ", ".join(type(m).__name__ for m in working) or "no method of this library"
         raise TypeError(f"{type(method).__name__} cannot price this: {reason}; would work: {names}")

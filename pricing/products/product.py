@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -70,7 +71,14 @@ class AbstractProduct(eqx.Module):
     @property
     def form(self) -> "AbstractProduct":
         """The canonical form without its numbers: types, words and shapes."""
-        return eqx.filter_eval_shape(lambda product: product.broadcast().canonical, self)
+        leaves, structure = jax.tree.flatten(self)
+        return _form(structure, tuple((jnp.shape(x), jnp.result_type(x)) for x in leaves))
+
+
+@functools.lru_cache(maxsize=4096)
+def _form(structure: Any, leaves: tuple) -> AbstractProduct:
+    product = structure.unflatten([jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
+    return jax.eval_shape(lambda product: product.broadcast().canonical, product)
 
 
 def _times(product: eqx.Module) -> list[Any]:
