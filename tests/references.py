@@ -4,7 +4,7 @@
 `atol` is what a row is known to, or what this library promises on it, whichever is wider.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Reference(NamedTuple):
@@ -12,7 +12,7 @@ class Reference(NamedTuple):
 
     name: str
     product: str
-    terms: dict[str, float | str]
+    terms: dict[str, Any]
     model: str
     parameters: dict[str, float]
     figures: dict[str, float]
@@ -87,16 +87,31 @@ barriers = [
     )
 ]
 
+# [C] Down-and-out call on 50 equal dates, ten decimals.
+_FIFTY_DATES = [0.2 * k / 50 for k in range(1, 51)]
+discrete_barriers = [
+    Reference(
+        f"down-and-out on dates {level:g}",
+        "Barrier",
+        {"strike": 100.0, "expiry": 0.2, "barrier": level, "dates": _FIFTY_DATES},
+        "BlackScholes",
+        {"spot": 100.0, "rate": 0.1, "vol": 0.3},
+        {"value": value},
+        {"value": 1e-9},
+    )
+    for level, value in ((90.0, 6.0981961431), (95.0, 4.9067890354))
+]
+
 # [C] American puts, the set of Longstaff and Schwartz, Rev. Fin. Studies 14 (2001), table 1: K = 40, r = .06.
 # Values to six decimals. Delta and Gamma are up to 4.6e-5 and 3e-6 from differences of the values of QuantLib's
 # QdFpAmericanEngine (with which ours agree to 1e-7): `atol` is that distance.
 _LONGSTAFF_SCHWARTZ = (
-    (36.0, 0.2, 1.0, 4.486674, -0.69676, 0.086722),
-    (36.0, 0.4, 2.0, 8.514185, -0.44332, 0.024643),
-    (40.0, 0.2, 1.0, 2.319574, -0.40471, 0.059723),
-    (40.0, 0.4, 2.0, 6.923458, -0.35539, 0.019533),
-    (44.0, 0.2, 1.0, 1.112962, -0.21404, 0.036515),
-    (44.0, 0.4, 2.0, 5.646731, -0.28560, 0.015523),
+    (36.0, 0.2, 1.0, 4.4778, 4.486674, -0.69676, 0.086722),
+    (36.0, 0.4, 2.0, 8.5068, 8.514185, -0.44332, 0.024643),
+    (40.0, 0.2, 1.0, 2.3141, 2.319574, -0.40471, 0.059723),
+    (40.0, 0.4, 2.0, 6.9171, 6.923458, -0.35539, 0.019533),
+    (44.0, 0.2, 1.0, 1.1099, 1.112962, -0.21404, 0.036515),
+    (44.0, 0.4, 2.0, 5.6412, 5.646731, -0.28560, 0.015523),
 )
 american = [
     Reference(
@@ -108,7 +123,41 @@ american = [
         {"value": value, "delta": delta, "gamma": gamma},
         {"value": 1e-6, "delta": 4.7e-5, "gamma": 3e-6},
     )
-    for spot, vol, expiry, value, delta, gamma in _LONGSTAFF_SCHWARTZ
+    for spot, vol, expiry, _, value, delta, gamma in _LONGSTAFF_SCHWARTZ
+]
+
+# [C] Their Bermudan puts, with 50 dates a year, four decimals: (spot, vol, expiry, value).
+BERMUDAN_PUT = {"strike": 40.0, "rate": 0.06, "dates_a_year": 50}
+bermudan_puts = [row[:4] for row in _LONGSTAFF_SCHWARTZ]
+
+# --- Rates --------------------------------------------------------------------------------------------
+
+# [C] An idealised payer swaption, quadrature, ten decimals: annual coupons, flat rate.
+_SWAPTION = {
+    "strike": 0.0499664907,
+    "payment_dates": [2.0, 3.0, 4.0, 5.0, 6.0],
+    "accruals": [1.0] * 5,
+    "notional": 1000.0,
+}
+swaptions = [
+    Reference(
+        name,
+        product,
+        _SWAPTION | dates,
+        "HullWhite",
+        {"curve": 0.04875825, "mean_reversion": 0.048696, "vol": 0.0058904},
+        {"value": value},
+        {"value": 1e-8},
+    )
+    for name, product, dates, value in (
+        ("Swaption", "Swaption", {"exercise_date": 1.0}, 8.8569972471),
+        (
+            "Bermudan swaption",
+            "BermudanSwaption",
+            {"exercise_dates": [1.0, 2.0, 3.0, 4.0, 5.0]},
+            12.9258599208,
+        ),
+    )
 ]
 
 # --- Heston -------------------------------------------------------------------------------------------
