@@ -10,6 +10,7 @@ QUICK = {
     "noise": ("--rows", "64", "--columns", "32768", "--repeat", "3"),
     "heston_gradient": ("--steps", "64", "--paths", "8192", "--repeat", "3"),
     "edits": ("--repeat", "20"),
+    "bermudan": ("--repeat", "2", "--bumps", "2"),
     "quantlib_peer": ("--quick",),
 }
 
