@@ -1,4 +1,6 @@
 from .book import Book as Book
+from .bounds import Bounds as Bounds
+from .bounds import bounds as bounds
 from .greeks import Greeks as Greeks
 from .greeks import greeks as greeks
 from .market import Market as Market
@@ -9,6 +11,7 @@ from .methods import ClosedForm as ClosedForm
 from .methods import FiniteDifference as FiniteDifference
 from .methods import Fourier as Fourier
 from .methods import IntegralEquation as IntegralEquation
+from .methods import LeastSquares as LeastSquares
 from .methods import MonteCarlo as MonteCarlo
 from .methods import Quadrature as Quadrature
 from .models import G2 as G2

@@ -36,6 +36,7 @@ from pricing import (
     Heston,
     HullWhite,
     IntegralEquation,
+    LeastSquares,
     Market,
     MonteCarlo,
     Quadrature,
@@ -121,6 +122,7 @@ all_products: dict[str, Callable] = {
     "best of": lambda: Basket(110.0, 0.8, kind="max"),
     "worst of": lambda: Basket(90.0, 0.8, "put", "min"),
     "bermudan put": lambda: Bermudan(European(105.0, 0.8, "put"), [0.3, 0.55, 0.8]),
+    "bermudan best of": lambda: Bermudan(Basket(110.0, 0.8, kind="max"), [0.4, 0.8]),
     "swap": lambda: Swap(0.04, 0.55, *_LEG, notional=100.0),
     "swaption": lambda: Swaption(0.05, 0.55, *_LEG, notional=100.0),
     "bermudan swaption": lambda: BermudanSwaption(
@@ -134,8 +136,9 @@ all_methods: dict[str, Callable] = {
     # nine steps: of eight to .8 one would end on the curve's pillar, where moving the expiry meets a kink
     "finite differences": lambda: FiniteDifference(40, 16, 9),
     "integral equation": IntegralEquation,
-    "Monte Carlo": lambda: MonteCarlo(256, 4, block=128, control=False),
+    "Monte Carlo": lambda: MonteCarlo(256, 4, block=128),
     "quadrature": Quadrature,
+    "least squares": lambda: LeastSquares(256, 1024, 4, block=128),
 }
 
 
@@ -150,10 +153,12 @@ triples = _triples()  # the names of every product, model and method that go tog
 
 
 def build(product: str, model: str, method: str):
-    """A triple of names as objects, and the key that the method asks for."""
-    method = all_methods[method]()
-    key = jax.random.key(11) if method.is_random else None
-    return all_products[product](), all_models[model](), method, key
+    """A triple of names as objects, and the key that the method asks for; what it fits is held."""
+    product, model, method = all_products[product](), all_models[model](), all_methods[method]()
+    if not method.is_random:
+        return product, model, method, None
+    key = jax.random.key(11)
+    return product, model, method.held(product, model, key), key
 
 
 def restruck(product, scales):

@@ -3,6 +3,7 @@ from .closed_form import ClosedForm as ClosedForm
 from .finite_difference import FiniteDifference as FiniteDifference
 from .fourier import Fourier as Fourier
 from .integral_equation import IntegralEquation as IntegralEquation
+from .least_squares import LeastSquares as LeastSquares
 from .method import AbstractMethod as AbstractMethod
 from .monte_carlo import MonteCarlo as MonteCarlo
 from .quadrature import Quadrature as Quadrature
@@ -14,4 +15,5 @@ METHODS = (
     Fourier(),
     FiniteDifference(),
     MonteCarlo(16384, sampler=Sobol()),
+    LeastSquares(),
 )  # the best first

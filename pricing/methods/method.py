@@ -57,6 +57,13 @@ class AbstractMethod(eqx.Module):
         del products, model, mesh
         return self
 
+    def held(
+        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
+    ) -> Any:
+        """The method with what it fits to a contract fitted: for others like it, and other markets near by."""
+        del product, model, key
+        return self
+
     def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
         """Which of gamma, vanna, volga the second derivatives of `samples` give without bias."""
         del product, model

@@ -12,7 +12,7 @@ import pytest
 import pricing.methods
 import pricing.models
 import pricing.products
-from pricing import RESULTS, greeks, price
+from pricing import RESULTS, LeastSquares, greeks, price
 from tests.helpers import (
     all_methods,
     all_models,
@@ -28,16 +28,24 @@ from tests.helpers import (
     value,
 )
 
-every_triple = pytest.mark.parametrize("triple", triples, ids=" / ".join)
+registries = (all_products, all_models, all_methods)
 
 
 def _one_of_a_kind():
     """The first triple of each combination of types: words and numbers are leaves, and change no program."""
-    kinds = {tuple(map(type, build(*triple)[:3])): triple for triple in reversed(triples)}
+    types = lambda names: tuple(type(r[name]()) for r, name in zip(registries, names, strict=True))  # noqa: E731
+    kinds = {types(triple): triple for triple in reversed(triples)}
     return list(reversed(kinds.values()))
 
 
-every_kind = pytest.mark.parametrize("triple", _one_of_a_kind(), ids=" / ".join)
+KINDS = _one_of_a_kind()
+every_kind = pytest.mark.parametrize("triple", KINDS, ids=" / ".join)
+# the kinds at every run; their words and numbers where there is time
+every_triple = pytest.mark.parametrize(
+    "triple",
+    [pytest.param(t, marks=[] if t in KINDS else pytest.mark.slow) for t in triples],
+    ids=" / ".join,
+)
 gradient = eqx.filter_jit(eqx.filter_grad(lambda pair, method, key: value(*pair, method, key)))
 
 
@@ -62,9 +70,7 @@ def test_every_member_is_registered(base, registry):
 
 
 def test_every_member_is_reached():
-    for registry, names in zip(
-        (all_products, all_models, all_methods), zip(*triples, strict=True), strict=True
-    ):
+    for registry, names in zip(registries, zip(*triples, strict=True), strict=True):
         assert set(registry) == set(names)
 
 
@@ -73,7 +79,7 @@ def test_the_value_is_a_finite_scalar_of_the_working_precision(triple):
     product, model, method, key = build(*triple)
     found = price(product, model, method, key=key)
     assert found.result == RESULTS.successful
-    assert found.stats["method"] == method
+    assert eqx.tree_equal(found.stats["method"], method)
     assert found.value.shape == found.std_error.shape == ()
     assert found.value.dtype == jnp.result_type(float)
     assert 0.0 < found.value < 100.0
@@ -83,10 +89,18 @@ def test_the_value_is_a_finite_scalar_of_the_working_precision(triple):
 @double
 @every_triple
 def test_the_gradient_is_that_of_central_differences(triple):
-    """Steps of 1e-6: grids keep their nodes, and few paths cross a barrier. Floor: 100 ulp of a value of 10."""
+    """A jump near by spoils a wide step and rounding a narrow one; a wrong gradient agrees with neither.
+
+    Floor: 100 ulp of the value over the narrow one.
+    """
     product, model, method, key = build(*triple)
+    if isinstance(method, LeastSquares):
+        pytest.skip(
+            "holds more than its rule still: test_least_squares.py has its Greeks beside exact ones"
+        )
     pair = (product, model)
     exact = float_leaves(gradient(pair, method, key))
+    floor = 100.0 * np.spacing(max(10.0, float(value(*pair, method, key)))) / 1e-6
     still = jax.tree.map(jnp.zeros_like, eqx.filter(pair, eqx.is_inexact_array))
     for i, leaf in enumerate(float_leaves(pair)):
         for j in np.ndindex(leaf.shape):
@@ -97,8 +111,11 @@ def test_the_gradient_is_that_of_central_differences(triple):
                 jnp.zeros_like(leaf).at[j].set(1.0),
             )
             bumped = lambda step, one=one: value(*moved(pair, one, step), method, key)  # noqa: E731
-            quotient = first_difference(bumped, 1e-6 * max(1.0, abs(float(leaf[j]))))
-            np.testing.assert_allclose(exact[i][j], quotient, rtol=1e-6, atol=2e-7)
+            size = max(1.0, abs(float(leaf[j])))
+            quotient = first_difference(bumped, 1e-6 * size)
+            if not np.isclose(exact[i][j], quotient, rtol=1e-6, atol=floor):
+                quotient = first_difference(bumped, 1e-5 * size)
+            np.testing.assert_allclose(exact[i][j], quotient, rtol=1e-6, atol=floor)
 
 
 def value_at(triple):

@@ -1,0 +1,124 @@
+"""Early exercise by regression: a lower bound from a rule that is fitted first, an upper from a martingale."""
+
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxtape import AbstractSchedule, StoreAll
+
+from ..fields import word
+from ..models import AbstractModel
+from ..once import differentiable_once
+from ..products import AbstractProduct
+from ..regression import Rule, Samples, chain_of, fit, follow, lacking, usual_degree
+from ..sampling import AbstractSampler, PseudoRandom
+from .method import AbstractMethod
+
+_WHY_ONCE = (
+    "Samples under a rule of exercise jump where it changes its mind: their second derivative is wrong. "
+    "Differentiate once, or take Quadrature() or IntegralEquation() for Gamma, where they apply."
+)
+
+
+class LeastSquares(AbstractMethod):
+    """Longstaff and Schwartz (2001): when to exercise is regressed backward; then it is tried on fresh paths.
+
+    Bermudan and American options under Black-Scholes (one asset or several) and Heston, Bermudan swaptions
+    under Hull-White and G2++. An American option is taken as one with `num_steps` equal dates, and today.
+
+    The rule and a martingale M come from `num_fit_paths` paths of their own (`pricing/regression`). On
+    `num_paths` others a sample is the rule's payoff less M, both over the numeraire (bound "lower"): its mean
+    is what the rule earns, so below the value, and M takes most of the noise away. With bound "upper" a sample
+    is max_t (payoff_t - M_t), whose mean is above the value (Rogers 2002; Haugh and Kogan 2004). `bounds`
+    gives both. No path branches: M is made of functions whose means over a step are known.
+
+    Derivatives hold rule and martingale still: at the best rule its own does not count. A sample's derivative
+    is unbiased for the held rule's; a second derivative raises.
+
+    num_steps: also how many steps a path of Heston's variance has at least. degree: of the regression's
+    polynomials; None: one that suits the number of factors. rule: held, as `held` fits it; None: fitted anew at
+    each call. block, sampler, schedule: as in `MonteCarlo`.
+    """
+
+    num_paths: int = eqx.field(static=True, default=32768)
+    num_fit_paths: int = eqx.field(static=True, default=8192)
+    num_steps: int = eqx.field(static=True, default=50)
+    degree: int | None = eqx.field(static=True, default=None)
+    bound: str = word("bound", ("lower", "upper"), default="lower")
+    block: int = eqx.field(static=True, default=4096)
+    sampler: AbstractSampler = eqx.field(static=True, default=PseudoRandom())
+    schedule: AbstractSchedule = eqx.field(static=True, default=StoreAll())
+    rule: Rule | None = None
+
+    def __check_init__(self):
+        for name in ("num_paths", "num_fit_paths", "num_steps", "block"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.degree is not None and self.degree < 1:
+            raise ValueError(f"degree must be at least 1, or None, got {self.degree}")
+
+    @property
+    def is_random(self) -> bool:
+        return True
+
+    @property
+    def trade_bytes(self) -> int:
+        paths = self.sampler.blocks(self.num_paths, self.block)[1]
+        return 64 * 8 * self.num_steps * paths + 8 * (8 * self.num_steps + 256) * self.num_fit_paths
+
+    @property
+    def trades_a_tile(self) -> int:
+        return 1
+
+    def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+        return lacking(product.broadcast().canonical, model)
+
+    def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
+        del product, model
+        return frozenset()
+
+    def held(
+        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
+    ) -> "LeastSquares":
+        """The method with the rule it fits to this contract: for others like it, and other markets near by."""
+        if key is None:
+            raise ValueError("a rule is fitted on random paths: give key=jax.random.key(seed)")
+        return replace(self, rule=eqx.filter_jit(self._fitted)(product, model, key))
+
+    def samples(
+        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray
+    ) -> Float[Array, " samples"]:
+        both = self.bound_samples(product, model, key)
+        return both.lower if self.bound == "lower" else both.upper
+
+    def bound_samples(
+        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray
+    ) -> Samples:
+        """Samples of both bounds, from the same paths."""
+        rule = self._fitted(product, model, key) if self.rule is None else self.rule
+        rule = jax.lax.stop_gradient(rule)
+        blocks, paths = self.sampler.blocks(self.num_paths, self.block)
+        key = jax.random.fold_in(key, 1)
+
+        def values(product, model, rule, noise):
+            chain = chain_of(product.canonical, model, self.num_steps)
+            return follow(chain, rule, noise, self.schedule)
+
+        @jax.checkpoint
+        def of_block(index):
+            shape = rule.hedge.shape[0] - 1, rule.frame.center.shape[-1]
+            dtype = rule.hedge.dtype
+            noise = self.sampler.noise(key, index, paths, (shape,), 0, dtype).normals[0]
+            found = differentiable_once(values, _WHY_ONCE)(product, model, rule, noise)
+            return jax.tree.map(self.sampler.reduce, found)
+
+        return jax.tree.map(jnp.ravel, jax.lax.map(of_block, jnp.arange(blocks)))
+
+    def _fitted(self, product, model, key: PRNGKeyArray) -> Rule:
+        product, model = jax.lax.stop_gradient((product, model))
+        chain = chain_of(product.canonical, model, self.num_steps)
+        degree = usual_degree(chain) if self.degree is None else self.degree
+        return fit(chain, jax.random.fold_in(key, 0), self.num_fit_paths, degree)

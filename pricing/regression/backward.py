@@ -1,0 +1,150 @@
+"""Backward regression: a rule for exercise and a martingale, fitted on paths of their own, then held."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..sampling import normals
+from .chain import Chain, Frame, State, at_date
+from .planes import Planes
+from .solve import least_squares, whitening
+
+Paths = Float[Array, " paths"]
+
+_WIDTH = 0.5  # of the deviation that the fit of the rule leaves
+_OUT_OF_THE_MONEY = 1e-3  # weight of paths on which exercise pays nothing, in the fit of the rule
+
+
+class Rule(eqx.Module):
+    """What to do, stacked over dates, today first: exercise where it pays more than nothing and than
+
+    unit * continuation . features(state); where the two are closer than unit * width, with a chance that rises
+    with their difference. Today's value moves along the martingale whose step to a date is
+    unit * hedge . moves. (Nothing moves to today: that hedge is zero.)
+    """
+
+    frame: Frame
+    continuation: Float[Array, "*dates features"]
+    hedge: Float[Array, "*dates moves"]
+    width: Float[Array, "*dates"]
+
+
+class _Ahead(NamedTuple):
+    """What the regression at one date needs of the later one: values over unit."""
+
+    values: Paths
+    planes: Planes
+
+
+def fit(chain: Chain, key: PRNGKeyArray, num_paths: int, degree: int) -> Rule:
+    """Longstaff and Schwartz (2001), with a martingale among the regressors.
+
+    At each date the values of later cash flows, less the later moves of the martingale, are regressed on
+    features of the state and on moves to the next date that have mean zero: the moves take the noise out, and
+    their part of the fit is the martingale's step. What is left is regressed on the features once more where
+    exercise pays, for the rule.
+    """
+    states, noise = _paths(chain, key, num_paths)
+    quotes = jax.vmap(lambda step, x: step.quotes(x))(chain.steps, states)
+    dtype, dim = states.dtype, states.shape[1]
+    last = at_date(chain.steps, -1).exercise
+    paid = jnp.maximum(last.of(last.branches(states[-1])), 0.0)
+    unit = jnp.sqrt(jnp.mean(paid**2))
+    unit = jnp.where(unit > 0.0, unit, 1.0)
+    seen = jax.vmap(lambda step, x: step.coordinates(x))(chain.steps, states)
+    frames = _frames(seen, unit, chain.num_branches, degree)
+
+    def step_back(ahead: _Ahead, of_date):
+        (step, frame, after, noise), (earlier, frame_before, before), (quoted, quoted_before) = (
+            of_date
+        )
+        frame = eqx.tree_at(lambda f: f.planes, frame, ahead.planes)
+        features = earlier.features(frame_before, before, quoted_before)
+        moves = step.moves(frame, before, after, noise, (quoted_before, quoted))
+        both = least_squares(jnp.concatenate([features, moves]), ahead.values)
+        hedge = both[len(features) :]
+        left = ahead.values - hedge @ moves
+        values, planes, continuation, width = _decide(earlier, frame_before, before, features, left)
+        return _Ahead(values, planes), (hedge, ahead.planes, continuation, width)
+
+    steps, tail = chain.steps, slice(1, None)
+    xs = (
+        (at_date(steps, tail), at_date(frames, tail), states[1:], noise),
+        (at_date(steps, slice(-1)), at_date(frames, slice(-1)), states[:-1]),
+        (quotes[1:], quotes[:-1]),
+    )
+    at_end = at_date(frames, -1)
+    branches = last.branches(states[-1])
+    gain = last.of(branches) / unit
+    planes = Planes.between(
+        at_end.seen(states[-1]),
+        gain,
+        jnp.ones_like(gain, bool),
+        last.chosen(branches),
+        len(branches),
+    )
+    first, (hedge, planes, continuation, width) = jax.lax.scan(
+        step_back, _Ahead(paid / unit, planes), xs, reverse=True
+    )
+    nowhere = Planes.nowhere(chain.num_branches, dim, dtype)
+    del first
+    stack = lambda first, rest: jnp.concatenate([first[None], rest])  # noqa: E731
+    planes = jax.tree.map(stack, nowhere, planes)
+    return Rule(
+        eqx.tree_at(lambda f: f.planes, frames, planes),
+        jnp.concatenate([continuation, jnp.zeros_like(continuation[:1])]),
+        stack(jnp.zeros_like(hedge[0]), hedge),
+        jnp.concatenate([width, jnp.zeros_like(width[:1])]),
+    )
+
+
+def _decide(step, frame: Frame, x: State, features, left: Paths):
+    """Values at a date before its exercise decision -> those with it, and its rule; all over unit."""
+    branches = step.exercise.branches(x)
+    paid = step.exercise.of(branches) / frame.unit
+    in_the_money = paid > 0.0
+    weights = jnp.where(in_the_money, 1.0, _OUT_OF_THE_MONEY).astype(paid.dtype)
+    continuation = least_squares(features, left, weights)
+    gain = paid - continuation @ features
+    missed = weights * (left - continuation @ features) ** 2
+    width = _WIDTH * jnp.sqrt(jnp.sum(missed) / jnp.maximum(jnp.sum(weights), 1.0))
+    exercised = step.is_open & in_the_money & (gain > 0.0)
+    chosen = step.exercise.chosen(branches)
+    gain = jnp.where(step.is_open, gain, -1.0)
+    planes = Planes.between(
+        frame.seen(step.coordinates(x)), gain, in_the_money, chosen, len(branches)
+    )
+    return jnp.where(exercised, paid, left), planes, continuation, width
+
+
+def _paths(chain: Chain, key: PRNGKeyArray, num_paths: int) -> tuple[Array, Array]:
+    """States at all dates [dates, dim, paths], from scattered starts, and the noise of the steps to them."""
+    shape = (chain.num_steps + 1, chain.start.size, num_paths)
+    noise = normals(key, shape, chain.start.dtype)
+    start = chain.start[:, None] + chain.scatter @ noise[0]
+
+    def advance(state: State, of_step):
+        step, noise = of_step
+        state = step.advance(state, noise)
+        return state, state
+
+    _, later = jax.lax.scan(advance, start, (chain.later(), noise[1:]))
+    return jnp.concatenate([start[None], later]), noise[1:]
+
+
+def _frames(
+    states: Float[Array, "dates dim paths"], unit: Array, planes: int, degree: int
+) -> Frame:
+    """Frames of all dates, planes not yet known."""
+    dates, dim, paths = states.shape
+    center = jnp.mean(states, axis=-1)
+    apart = states - center[..., None]
+    covariance = apart @ jnp.swapaxes(apart, -1, -2) / paths
+    nowhere = Planes.nowhere(planes, dim, states.dtype)
+    repeated = jax.tree.map(lambda x: jnp.broadcast_to(x, (dates, *x.shape)), nowhere)
+    return Frame(
+        center, jax.vmap(whitening)(covariance), repeated, jnp.broadcast_to(unit, (dates,)), degree
+    )

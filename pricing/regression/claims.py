@@ -1,0 +1,78 @@
+"""Sums of exponentials of a Gaussian state: what exercise pays, and claims on it beyond a plane."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .. import normal_law
+from ..guarded import divisor, safe_sqrt
+
+State = Float[Array, "dim paths"]
+Paths = Float[Array, " paths"]
+
+
+class Exercise(eqx.Module):
+    """What exercise pays in state x, over the numeraire: the largest or the least of some sums
+
+    e_b(x) = sum_i amounts[b, i] exp(slopes[i] . x), over branches b.
+
+    sign: e = sign * worst_or_best_b(sign * e_b); best: whether it is the largest.
+    """
+
+    amounts: Float[Array, "*dates branches terms"]
+    slopes: Float[Array, "*dates terms dim"]
+    sign: Float[Array, "*dates"]
+    best: bool = eqx.field(static=True, default=True)
+
+    def branches(self, x: State) -> Float[Array, "branches paths"]:
+        return self.amounts @ jnp.exp(self.slopes @ x)
+
+    def of(self, branches: Float[Array, "branches paths"]) -> Paths:
+        choose = jnp.max if self.best else jnp.min
+        return self.sign * choose(self.sign * branches, axis=0)
+
+    def chosen(self, branches: Float[Array, "branches paths"]) -> Int[Array, " paths"]:
+        choose = jnp.argmax if self.best else jnp.argmin
+        return choose(self.sign * branches, axis=0)
+
+
+class Claims(eqx.Module):
+    """Claims that pay sum_i amounts[i] exp(slopes[i] . x) where normal . x > level, at their expiry.
+
+    Arrays over claims. mean_left, covariance_left: of the state's move from now to the expiry, so that values,
+    over the numeraire, are martingales in closed form. lives: 1 until the expiry, 0 after it. The sums vanish
+    on their planes, so that values are continuous and their derivatives in a plane are zero.
+    """
+
+    amounts: Float[Array, "*dates claims terms"]
+    slopes: Float[Array, "*dates claims terms dim"]
+    normals: Float[Array, "*dates claims dim"]
+    levels: Float[Array, "*dates claims"]
+    mean_left: Float[Array, "*dates claims dim"]
+    covariance_left: Float[Array, "*dates claims dim dim"]
+    lives: Float[Array, "*dates claims"]
+
+    def values(self, x: State) -> Float[Array, "claims paths"]:
+        """In currency; each claim on its own, in plain matrix products."""
+        count = self.levels.shape[-1]
+        alone = [jax.tree.map(lambda leaf, i=i: leaf[i], self)._value(x) for i in range(count)]
+        return jnp.stack(alone) if count else jnp.zeros((0, x.shape[-1]), x.dtype)
+
+    def _value(self, x: State) -> Paths:
+        """Of one claim: sum_i amounts_i E[exp(slopes_i . y) 1{normal . y > level}], y ~ N(x + mean, C)."""
+        at = x + self.mean_left[:, None]
+        pull = self.covariance_left @ self.slopes.T  # [dim, terms]
+        convexity = 0.5 * jnp.sum(self.slopes.T * pull, axis=0)
+        sizes = jnp.exp(self.slopes @ at + convexity[:, None])
+        shift = self.normals @ pull - self.levels
+        distance = (self.normals @ at)[None] + shift[:, None]
+        std = safe_sqrt(self.normals @ self.covariance_left @ self.normals)
+        return self.lives * (self.amounts @ (sizes * _beyond(distance, std)))
+
+
+def _beyond(distance: Float[Array, "terms paths"], std: Float[Array, ""]) -> Array:
+    """P(distance + std z > 0)."""
+    moves = std > 0.0
+    smooth = normal_law.cdf(distance / divisor(std))
+    return jnp.where(moves, smooth, (distance > 0.0).astype(distance.dtype))

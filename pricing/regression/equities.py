@@ -1,0 +1,121 @@
+"""Chains of options on assets with lognormal spots: the state is the log-spots."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..guarded import safe_sqrt
+from ..models import BlackScholes
+from ..products import American, Basket, Bermudan, European
+from .chain import Chain
+from .claims import Claims, Exercise
+from .gaussian import GaussianStep
+
+_SCATTER = 0.05  # share of the variance at expiry by which the starts of a fit are spread
+_MOST_PAIRS = 5  # assets: each pair of more would make too many claims
+
+Times = Float[Array, " dates"]
+
+
+def lognormal_chain(
+    product: Bermudan | American, times: Times, open_today: bool, model: BlackScholes
+) -> Chain:
+    """times: today's 0 first."""
+    payoff = product.payoff_product if isinstance(product, Bermudan) else product
+    log_spot, covariances, correlation = _moments(model, times)
+    discount = jax.vmap(model.discount)(times)
+    if isinstance(payoff, Basket) and payoff.average == "geometric":
+        weights = payoff.weights_of(log_spot.shape[-1])
+        log_spot = (log_spot @ weights)[:, None]
+        covariances = (weights @ covariances @ weights)[:, None, None]
+        correlation = jnp.ones((1, 1), log_spot.dtype)
+    steps = jnp.diff(covariances, axis=0, prepend=covariances[:1])
+    std = safe_sqrt(jnp.diagonal(steps, axis1=-2, axis2=-1))
+    factor = std[:, :, None] * jnp.linalg.cholesky(correlation)[None]
+    drift = jnp.diff(log_spot, axis=0, prepend=log_spot[:1])
+    is_open = jnp.ones(times.shape, bool).at[0].set(open_today).at[-1].set(False)
+    exercise = _exercise(payoff, discount, log_spot.shape[-1])
+    claims = _claims(payoff, discount[-1], log_spot, covariances)
+    total = jnp.sqrt(jnp.diagonal(covariances[-1]))[:, None] * jnp.linalg.cholesky(correlation)
+    return Chain(
+        log_spot[0],
+        _SCATTER**0.5 * total,
+        GaussianStep(exercise, is_open, discount, drift, factor, jnp.zeros_like(drift), claims),
+    )
+
+
+def _moments(model: BlackScholes, times: Times) -> tuple[Array, Array, Array]:
+    """Means [dates, assets] and covariances [dates, assets, assets] of the log-spots, and their correlation."""
+    forward, variance = jax.vmap(model.forward)(times), model.state_variance(times)
+    if forward.ndim == 1:
+        forward, variance = forward[:, None], variance[:, None]
+        correlation = jnp.ones((1, 1), forward.dtype)
+    else:
+        correlation = model.residual_correlation
+    std = safe_sqrt(variance)
+    covariances = correlation[None] * std[:, :, None] * std[:, None, :]
+    return jnp.log(forward) - 0.5 * variance, covariances, correlation
+
+
+def _exercise(payoff: European | American | Basket, discount: Times, dim: int) -> Exercise:
+    """side * (average - strike) over dates; its terms are the spots and 1."""
+    side, strike = payoff.side, payoff.strike
+    spots, cash = jnp.eye(dim, dtype=strike.dtype), jnp.ones((dim, 1), strike.dtype)
+    best = True
+    if isinstance(payoff, Basket) and payoff.average == "arithmetic":
+        spots, cash = payoff.weights_of(dim)[None], cash[:1]
+    elif isinstance(payoff, Basket):
+        best = payoff.average != "min"
+    amounts = side * jnp.concatenate([spots, -strike * cash], axis=1)
+    return Exercise(
+        discount[:, None, None] * amounts[None],
+        jnp.broadcast_to(_slopes(dim, strike.dtype), (discount.size, dim + 1, dim)),
+        jnp.broadcast_to(side, discount.shape),
+        best,
+    )
+
+
+def _slopes(dim: int, dtype) -> Float[Array, "terms dim"]:
+    """Of each log-spot, and of cash."""
+    return jnp.eye(dim + 1, dim, dtype=dtype)
+
+
+def _claims(payoff, discount: Array, means: Array, covariances: Array) -> Claims:
+    """Options to exchange one lognormal for another, or for cash, at the end.
+
+    On one asset: the European option. On an arithmetic average: the option on the geometric one whose weights
+    are the assets' shares, scaled to the same forward. On the best or the worst: options on each asset, and
+    on each pair.
+    """
+    dim, side, strike = means.shape[-1], payoff.side, payoff.strike
+    axes = jnp.eye(dim, dtype=strike.dtype)
+    zero, one = jnp.zeros_like(axes[0]), jnp.ones_like(strike)
+    pairs = [(one, axes[i], strike, zero) for i in range(dim)]
+    if isinstance(payoff, Basket) and payoff.average == "arithmetic":
+        pairs = [(*_geometric(payoff, means[-1], covariances[-1]), strike, zero)]
+    elif isinstance(payoff, Basket) and dim <= _MOST_PAIRS:
+        pairs += [(one, axes[i], one, axes[j]) for i in range(dim) for j in range(i)]
+    amounts = [discount * side * jnp.stack([bought, -sold]) for bought, _, sold, _ in pairs]
+    slopes = [jnp.stack([rising, falling]) for _, rising, _, falling in pairs]
+    normals = [side * (rising - falling) for _, rising, _, falling in pairs]
+    levels = [side * jnp.log(sold / bought) for bought, _, sold, _ in pairs]
+    dates, count = len(means), len(pairs)
+    spread = lambda rows: jnp.broadcast_to(jnp.stack(rows), (dates, count, *rows[0].shape))  # noqa: E731
+    over_claims = lambda x: jnp.broadcast_to(x[:, None], (dates, count, *x.shape[1:]))  # noqa: E731
+    return Claims(
+        spread(amounts),
+        spread(slopes),
+        spread(normals),
+        spread(levels),
+        over_claims(means[-1:] - means),
+        over_claims(covariances[-1:] - covariances),
+        jnp.ones((dates, count), side.dtype),
+    )
+
+
+def _geometric(payoff: Basket, mean: Array, covariance: Array) -> tuple[Array, Array]:
+    """(c, g) such that c exp(g . x) has the forward of the arithmetic average, and its slopes there."""
+    parts = payoff.weights_of(mean.size) * jnp.exp(mean + 0.5 * jnp.diagonal(covariance))
+    total = jnp.sum(parts)
+    shares = parts / total
+    return total * jnp.exp(-(shares @ mean) - 0.5 * (shares @ covariance @ shares)), shares

@@ -1,0 +1,90 @@
+"""Fresh paths under a rule that is held: lower and upper bounds."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+import jaxtape
+from jaxtape import AbstractSchedule
+
+from .backward import Rule
+from .chain import Chain, at_date
+
+Paths = Float[Array, " paths"]
+
+
+class Samples(NamedTuple):
+    """Over paths (currency): of the rule's payoff less the martingale, and of the most that foresight gets."""
+
+    lower: Paths
+    upper: Paths
+
+
+class _Walk(NamedTuple):
+    """alive: the chance that the rule has not exercised yet."""
+
+    state: Float[Array, "dim paths"]
+    quotes: Float[Array, "claims paths"]
+    martingale: Paths
+    alive: Paths
+    lower: Paths
+    upper: Paths
+
+
+def follow(
+    chain: Chain, rule: Rule, noise: Float[Array, "steps dim paths"], schedule: AbstractSchedule
+) -> Samples:
+    """Payoffs less the martingale M, over the numeraire: at the exercise of the rule, and at the best date.
+
+    The first has the mean of the payoff alone, by optional stopping, for any rule: a lower bound. The second,
+    max_t (payoff_t - M_t), has a mean that no rule exceeds (Rogers 2002; Haugh and Kogan 2004). Were M that of
+    the Doob decomposition, both would be the value on every path.
+
+    The rule's decision is a chance, continuous in the state, and a sample its mean over the decisions: what
+    the paths earn has no jump, so derivatives of samples are those of what the rule earns.
+    """
+    start = jnp.broadcast_to(chain.start[:, None], noise.shape[1:])
+    none = jnp.zeros_like(start[0])
+    today = chain.today()
+    first = _Walk(start, today.quotes(start), none, none + 1.0, none, none - jnp.inf)
+    first = _look(today, at_date(rule, 0), first)
+
+    def step(walk: _Walk, of_date):
+        step, rule, noise = of_date
+        after = step.advance(walk.state, noise)
+        quotes = step.quotes(after)
+        moves = step.moves(rule.frame, walk.state, after, noise, (walk.quotes, quotes))
+        martingale = walk.martingale + rule.frame.unit * (rule.hedge @ moves)
+        moved = walk._replace(state=after, quotes=quotes, martingale=martingale)
+        return _look(step, rule, moved), None
+
+    later = chain.later(), at_date(rule, slice(1, None)), noise
+    walk, _ = jaxtape.scan(step, first, later, schedule=schedule)
+    last = at_date(chain.steps, -1).exercise
+    left = jnp.maximum(last.of(last.branches(walk.state)), 0.0) - walk.martingale
+    return Samples(walk.lower + walk.alive * left, jnp.maximum(walk.upper, left))
+
+
+def _look(step, rule: Rule, walk: _Walk) -> _Walk:
+    """The decision at a date."""
+    paid = step.exercise.of(step.exercise.branches(walk.state))
+    features = step.features(rule.frame, walk.state, walk.quotes)
+    continuation = rule.frame.unit * (rule.continuation @ features)
+    width = rule.frame.unit * rule.width
+    chance = _ramp(0.5 * width + paid - continuation, width) * _ramp(paid, width)
+    chance = jnp.where(step.is_open, chance, 0.0)
+    gained = paid - walk.martingale
+    return walk._replace(
+        alive=walk.alive * (1.0 - chance),
+        lower=walk.lower + walk.alive * chance * gained,
+        upper=jnp.where(step.is_open, jnp.maximum(walk.upper, gained), walk.upper),
+    )
+
+
+def _ramp(x: Paths, width: Float[Array, ""]) -> Paths:
+    """From 0 at x = 0 to 1 at x = width."""
+    wide = width > 0.0
+    return jnp.where(
+        wide, jnp.clip(x / jnp.where(wide, width, 1.0), 0.0, 1.0), (x > 0.0).astype(x.dtype)
+    )

@@ -1,0 +1,89 @@
+"""Powers of the distance beyond a plane: what bends where the decision to exercise changes."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .. import normal_law
+from ..guarded import divisor
+from .solve import least_squares
+
+Points = Float[Array, "dim paths"]
+Paths = Float[Array, " paths"]
+
+POWERS = 3
+_NOWHERE = 100.0  # standard deviations
+_NEAR = 0.3  # of the gain's deviation: what counts as close to the boundary
+_FEWEST = 10  # paths
+
+
+class Planes(eqx.Module):
+    """Half-spaces {normal . u > level} of standardised coordinates u; arrays over planes."""
+
+    normals: Float[Array, "planes dim"]
+    levels: Float[Array, " planes"]
+
+    @classmethod
+    def nowhere(cls, planes: int, dim: int, dtype) -> "Planes":
+        normals = jnp.zeros((planes, dim), dtype).at[:, 0].set(1.0)
+        return cls(normals, jnp.full(planes, _NOWHERE, dtype))
+
+    @classmethod
+    def between(
+        cls, u: Points, gain: Paths, allowed: Bool[Array, " paths"], branch: Array, planes: int
+    ) -> "Planes":
+        """For each branch the plane that fits {gain = 0} best: that of a linear fit to the gain close to zero.
+
+        gain: of exercise over continuation; allowed: where exercise makes sense; branch: which of the exercise
+        values is taken.
+        """
+        found = [_plane(u, gain, allowed, branch == i) for i in range(planes)]
+        normals, levels = zip(*found, strict=True)
+        return cls(jnp.stack(normals), jnp.stack(levels))
+
+    def powers(self, u: Points) -> Float[Array, "functions paths"]:
+        """(normal . u - level)_+ ^ m, m = 1 ... POWERS."""
+        beyond = jnp.maximum(self._distance(u), 0.0)
+        powers = [beyond]
+        for _ in range(1, POWERS):
+            powers.append(powers[-1] * beyond)
+        return jnp.concatenate(powers)
+
+    def mean_powers(
+        self, u: Points, std: Float[Array, " planes"] | Float[Array, "planes paths"]
+    ) -> Float[Array, "functions paths"]:
+        """Their means when normal . u moves by a Gaussian step of this standard deviation.
+
+        E[(d + s z)_+^m] = s^m I_m(d / s), I_0 = N, I_1 = x N(x) + n(x), I_m = x I_(m-1) + (m - 1) I_(m-2).
+        """
+        std = jnp.reshape(std, (len(self.levels), -1))
+        moves = std > 0.0
+        distance = self._distance(u)
+        x = distance / divisor(std)
+        integrals = [normal_law.cdf(x), x * normal_law.cdf(x) + normal_law.density(x)]
+        for m in range(2, POWERS + 1):
+            integrals.append(x * integrals[-1] + (m - 1) * integrals[-2])
+        still = jnp.maximum(distance, 0.0)
+        means = [jnp.where(moves, std**m * integrals[m], still**m) for m in range(1, POWERS + 1)]
+        return jnp.concatenate(means)
+
+    def _distance(self, u: Points) -> Float[Array, "planes paths"]:
+        return self.normals @ u - self.levels[:, None]
+
+
+def _plane(u: Points, gain: Paths, allowed, chosen) -> tuple[Float[Array, " dim"], Array]:
+    inside = allowed & chosen
+    share = inside.astype(gain.dtype)
+    scale = jnp.sqrt(share @ gain**2 / jnp.maximum(jnp.sum(share), 1.0))
+    scale = jnp.where(scale > 0.0, scale, 1.0)
+    closeness = jnp.exp(-0.5 * (gain / (_NEAR * scale)) ** 2)
+    columns = jnp.concatenate([jnp.ones_like(u[:1]), u])
+    offset, *slope = least_squares(columns, gain / scale, share * closeness)
+    slope = jnp.stack(slope)
+    steepness = jnp.sqrt(jnp.sum(slope**2))
+    exercised = jnp.sum(inside & (gain > 0.0))
+    exists = (exercised >= _FEWEST) & (jnp.sum(inside & (gain < 0.0)) >= _FEWEST)
+    safe = jnp.where(exists & (steepness > 0.0), steepness, 1.0)
+    level = jnp.where(exists & (steepness > 0.0), -offset / safe, _NOWHERE)
+    first = jnp.zeros_like(slope).at[0].set(1.0)
+    return jnp.where(level < _NOWHERE, slope / safe, first), level

@@ -1,0 +1,62 @@
+"""Hermite polynomials in several variables whose means over Gaussian steps are known: heat polynomials."""
+
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+Indices = tuple[tuple[int, ...], ...]
+
+
+@functools.cache
+def multi_indices(dim: int, degree: int) -> Indices:
+    """The exponents of all monomials of total degree 0 to `degree`, lower degrees first."""
+    factors = (
+        chosen
+        for total in range(degree + 1)
+        for chosen in itertools.combinations_with_replacement(range(dim), total)
+    )
+    return tuple(tuple(chosen.count(i) for i in range(dim)) for chosen in factors)
+
+
+def heat_polynomials(
+    x: Float[Array, "dim paths"], spread: Array | Sequence[Sequence[Any]], indices: Indices
+) -> Float[Array, "functions paths"]:
+    """h_a(x, S) = H_a(x, S) / sqrt(a!), with sum_a l^a H_a(x, S) / a! = exp(l . x - l . S l / 2).
+
+    Their mean over a Gaussian step is one of their own kind, for any covariance Q of the step:
+    E[h_a(x + e, S)] = h_a(x, S - Q), e ~ N(0, Q). With S the identity they are orthonormal under N(0, I).
+
+    spread: S, symmetric, entries numbers or [paths]; a Python zero costs nothing. indices: with each exponent
+    those below it, as `multi_indices` has them.
+    """
+    table = {(0,) * len(x): jnp.ones_like(x[0])}
+    for index in indices:
+        if index not in table:
+            table[index] = _next(x, spread, index, table)
+    return jnp.stack([table[index] for index in indices])
+
+
+def _next(x, spread, index: tuple[int, ...], table: dict) -> Float[Array, " paths"]:
+    """sqrt(b_i + 1) h_{b + e_i} = x_i h_b - sum_j S_ij sqrt(b_j) h_{b - e_j}."""
+    i = int(np.flatnonzero(index)[0])
+    below = _lowered(index, i)
+    total = x[i] * table[below]
+    for j, power in enumerate(below):
+        coefficient = spread[i][j]
+        if power and not (isinstance(coefficient, float) and coefficient == 0.0):
+            total = total - coefficient * float(np.sqrt(power)) * table[_lowered(below, j)]
+    return total / float(np.sqrt(index[i]))
+
+
+def _lowered(index: tuple[int, ...], i: int) -> tuple[int, ...]:
+    return tuple(power - (place == i) for place, power in enumerate(index))
+
+
+def identity(dim: int) -> list[list[float]]:
+    """The spread of orthonormal polynomials."""
+    return [[float(i == j) for j in range(dim)] for i in range(dim)]

@@ -1,0 +1,149 @@
+"""Chains of Bermudan swaptions under Gaussian rates: the state is that of the bonds."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..guarded import divisor, safe_sqrt
+from ..models import G2, HullWhite
+from ..products import BermudanSwaption
+from .chain import Chain
+from .claims import Claims, Exercise
+from .gaussian import GaussianStep
+
+_SCATTER = 0.05
+_MOST_CLAIMS = 4
+_REACH = 10.0  # standard deviations within which the swap rate is sought that is worth nothing
+_HALVINGS = 60
+
+Times = Float[Array, " dates"]
+
+
+def swaption_chain(product: BermudanSwaption, times: Times, model: HullWhite | G2) -> Chain:
+    """times: today's 0 first. The numeraire is the bond that matures on the last of them.
+
+    Samples depend on it, if no price does, and are differentiated in it.
+    """
+    if isinstance(model, HullWhite):
+        model = eqx.tree_at(lambda model: model.horizon, model, times[-1])
+    covariances = jax.vmap(lambda t: _covariance(model, t, times[-1]))(times)
+    dim = covariances.shape[-1]
+    factor = _factors(jnp.diff(covariances, axis=0, prepend=covariances[:1]))
+    exercise = _exercise(product, times, model)
+    start = jnp.zeros(dim, covariances.dtype)
+    steps = GaussianStep(
+        exercise,
+        jnp.ones(times.shape, bool).at[0].set(False).at[-1].set(False),
+        jnp.broadcast_to(model.discount(times[-1]), times.shape),
+        jnp.zeros((times.size, dim), start.dtype),
+        factor,
+        _shift(exercise, covariances),
+        _claims(exercise, covariances),
+    )
+    return Chain(start, _SCATTER**0.5 * _factors(covariances[-1:])[0], steps)
+
+
+def _covariance(model: HullWhite | G2, t: Array, horizon: Array) -> Float[Array, "dim dim"]:
+    """Of the state: of G2's, carried on to the horizon, so that it is a martingale."""
+    if isinstance(model, HullWhite):
+        return model.state_variance(t)[None, None]
+    speeds = jnp.stack([model.mean_reversion, model.second_mean_reversion])
+    carried = jnp.exp(-speeds * (horizon - t))
+    return carried[:, None] * model.state_covariance(t) * carried[None, :]
+
+
+def _bonds(
+    model: HullWhite | G2, t: Array, maturities: Float[Array, " bonds"], horizon: Array
+) -> tuple[Float[Array, " bonds"], Float[Array, "bonds dim"]]:
+    """Bonds over the numeraire are sizes * exp(slopes . x)."""
+    two_factors = isinstance(model, G2)
+    slopes = -(
+        model.slopes(horizon, maturities) if two_factors else model.slope(maturities)[:, None]
+    )
+    convexity = 0.5 * jnp.sum((slopes @ _covariance(model, t, horizon)) * slopes, axis=-1)
+    return jax.vmap(model.discount)(maturities) * jnp.exp(-convexity), slopes
+
+
+def _factors(covariances: Float[Array, "dates dim dim"]) -> Float[Array, "dates dim dim"]:
+    """Lower triangular, of one state or two; zero where nothing moves."""
+    first = safe_sqrt(covariances[:, 0, 0])
+    if covariances.shape[-1] == 1:
+        return first[:, None, None]
+    cross = jnp.where(first > 0.0, covariances[:, 0, 1] / divisor(first), 0.0)
+    second = safe_sqrt(covariances[:, 1, 1] - cross**2)
+    rows = [[first, jnp.zeros_like(first)], [cross, second]]
+    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+def _exercise(product: BermudanSwaption, times: Times, model: HullWhite | G2) -> Exercise:
+    """The swap entered at each date, in bonds over the numeraire: the one that ends now, and the payments'."""
+
+    def of_date(t):
+        at_once, payments = product.payments(t)
+        maturities = jnp.concatenate([t[None], product.payment_dates])
+        sizes, slopes = _bonds(model, t, maturities, times[-1])
+        return (jnp.concatenate([at_once[None], payments]) * sizes)[None], slopes
+
+    amounts, slopes = jax.vmap(of_date)(times)
+    return Exercise(amounts, slopes, jnp.ones(times.shape, amounts.dtype))
+
+
+def _shift(exercise: Exercise, covariances: Float[Array, "dates dim dim"]) -> Array:
+    """How far what exercise pays moves along one state when a parameter does: 0, but for its derivative."""
+    if covariances.shape[-1] > 1:
+        return jnp.zeros(covariances.shape[:2], covariances.dtype)
+
+    def of_date(amounts, slopes, reach):
+        root, _ = _root(amounts, slopes, reach)
+        held = jax.lax.stop_gradient((amounts, slopes))
+        value = lambda amounts, slopes, x: amounts @ jnp.exp(slopes * x)  # noqa: E731
+        _, steepness = jax.jvp(lambda x: value(*held, x), (root,), (jnp.ones_like(root),))
+        gap = value(amounts, slopes, root) - value(*held, root)
+        return -gap / jnp.where(steepness == 0.0, 1.0, steepness)
+
+    reach = _REACH * jnp.sqrt(covariances[:, 0, 0])
+    return jax.vmap(of_date)(exercise.amounts[:, 0], exercise.slopes[:, :, 0], reach)[:, None]
+
+
+def _claims(exercise: Exercise, covariances: Float[Array, "dates dim dim"]) -> Claims:
+    """European swaptions at some of the dates, the last among them; none of more than one state."""
+    dates, dim = covariances.shape[:2]
+    count = min(_MOST_CLAIMS, dates - 1) if dim == 1 else 0
+    chosen = [dates - 1 - (i * (dates - 1)) // max(count, 1) for i in range(count)]
+    at = jnp.asarray(chosen, int)
+    amounts, slopes = exercise.amounts[at, 0], exercise.slopes[at]
+    levels, sides = jax.vmap(_root)(
+        amounts, slopes[:, :, 0], _REACH * jnp.sqrt(covariances[at, 0, 0])
+    )
+    left = jnp.maximum(covariances[at][None] - covariances[:, None], 0.0)
+    lives = (at[None] >= jnp.arange(dates)[:, None]).astype(amounts.dtype)
+    spread = lambda x: jnp.broadcast_to(x, (dates, *x.shape))  # noqa: E731
+    return Claims(
+        spread(amounts),
+        spread(slopes),
+        spread(sides[:, None] * jnp.ones((1, dim), amounts.dtype)),
+        spread(sides * levels),
+        jnp.zeros((dates, count, dim), amounts.dtype),
+        left,
+        lives,
+    )
+
+
+def _root(amounts: Array, slopes: Array, reach: Array) -> tuple[Array, Array]:
+    """(x, side) with sum_i amounts_i exp(slopes_i x) = 0 there and positive beyond it on that side.
+
+    By bisection on [-reach, reach], whose end it is if there is no change of sign.
+    """
+    amounts, slopes, reach = jax.lax.stop_gradient((amounts, slopes, reach))
+    value = lambda x: amounts @ jnp.exp(slopes * x)  # noqa: E731
+    side = jnp.where(value(reach) > value(-reach), 1.0, -1.0).astype(reach.dtype)
+
+    def halve(_, ends):
+        lower, upper = ends
+        middle = 0.5 * (lower + upper)
+        above = side * value(middle) > 0.0
+        return jnp.where(above, lower, middle), jnp.where(above, middle, upper)
+
+    lower, upper = jax.lax.fori_loop(0, _HALVINGS, halve, (-reach, reach))
+    return 0.5 * (lower + upper), side

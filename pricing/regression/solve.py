@@ -1,0 +1,62 @@
+"""Weighted linear least squares with many more paths than functions, without LAPACK."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+_RIDGE = 1e-9
+
+
+def least_squares(
+    columns: Float[Array, "functions paths"],
+    target: Float[Array, " paths"],
+    weights: Float[Array, " paths"] | None = None,
+) -> Float[Array, " functions"]:
+    """Coefficients c that minimise mean(weights (target - c . columns)^2) + ridge |c|^2, refined once.
+
+    The columns should be of order one: the ridge (1e-9, in float32 2e-6) then only decides where the paths do
+    not, and the refinement, a fit to what the first one left, takes its bias away elsewhere.
+    """
+    weighted = columns if weights is None else columns * weights[None, :]
+    count = target.size if weights is None else jnp.maximum(jnp.sum(weights), 1.0)
+    ridge = max(_RIDGE, 16.0 * float(np.finfo(target.dtype).eps))
+    gram = (weighted @ columns.T) / count
+    inverse = _inverse(gram + ridge * jnp.eye(len(gram), dtype=gram.dtype))
+    first = inverse @ (weighted @ target / count)
+    rest = target - first @ columns
+    return first + inverse @ (weighted @ rest / count)
+
+
+def _inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Of a positive definite matrix, by elimination without pivots.
+
+    A loop of small steps: LAPACK's routines for batches, as jaxlib 0.10 calls them, wait for threads of the
+    pool that they run on.
+    """
+    n = len(matrix)
+
+    def without(k, both):
+        row = both[k] / both[k, k]
+        return both - both[:, k].at[k].add(-1.0)[:, None] * row[None, :]
+
+    both = jnp.concatenate([matrix, jnp.eye(n, dtype=matrix.dtype)], axis=1)
+    return jax.lax.fori_loop(0, n, without, both)[:, n:]
+
+
+def whitening(covariance: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
+    """W, lower triangular, with W C W' = 1: Gram and Schmidt's, in the product that C makes.
+
+    Directions in which nothing moves are scaled as if they moved by rounding.
+    """
+    dim = len(covariance)
+    tiny = 16.0 * float(np.finfo(covariance.dtype).eps)
+    floor = tiny * jnp.diagonal(covariance) + float(np.finfo(covariance.dtype).tiny)
+
+    def add(i, rows):
+        along = rows @ covariance[i]
+        row = jnp.zeros(dim, covariance.dtype).at[i].set(1.0) - along @ rows
+        variance = jnp.maximum(row @ covariance @ row, floor[i])
+        return rows.at[i].set(row / jnp.sqrt(variance))
+
+    return jax.lax.fori_loop(0, dim, add, jnp.zeros_like(covariance))

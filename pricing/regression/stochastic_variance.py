@@ -1,0 +1,183 @@
+"""Chains of options under Heston's model: the state is the variance and the log-spot."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .. import normal_law
+from ..black import black
+from ..guarded import divisor, safe_sqrt
+from ..models import Heston
+from ..models.quadratic_exponential import QuadraticExponential
+from ..products import American, Bermudan
+from .chain import AbstractStep, Chain, Frame, Functions, Quotes, State
+from .claims import Exercise
+from .polynomials import heat_polynomials, identity, multi_indices
+
+_SCATTER = (
+    0.05  # share of the expected variance at expiry by which a fit's starting log-spots are spread
+)
+_BEHIND = (
+    1,
+    2,
+    3,
+)  # the degree in the state, less than the frame's, beside each degree in the noise
+
+Times = Float[Array, " dates"]
+Paths = Float[Array, " paths"]
+
+_TINY = 1e-12
+
+
+class _Option(eqx.Module):
+    """The European option, by Black's formula with the expected variance: nearly a martingale."""
+
+    side: Float[Array, "*dates"]
+    strike: Float[Array, "*dates"]
+    log_growth: Float[Array, "*dates"]  # of the forward, to expiry
+    discount: Float[Array, "*dates"]
+    slope: Float[Array, "*dates"]  # the expected variance to expiry is slope v + level
+    level: Float[Array, "*dates"]
+
+    def value(self, v: Paths, log_spot: Paths, more: Paths | float = 0.0) -> Paths:
+        """more: variance of the log-spot before its mean was taken."""
+        variance = self.slope * v + self.level + more
+        moves = variance > 0.0
+        std = jnp.sqrt(divisor(variance))
+        forward = jnp.exp(log_spot + self.log_growth + 0.5 * more)
+        still = jnp.maximum(self.side * (forward - self.strike), 0.0)
+        return self.discount * jnp.where(moves, black(forward, self.strike, std, self.side), still)
+
+    def greeks(self, v: Paths, log_spot: Paths) -> Float[Array, "greeks paths"]:
+        """Derivatives in the log-spot and in v, and a second one: what the noise of v is weighed with."""
+        std = jnp.sqrt(self.slope * v + self.level + _TINY)
+        forward = self.discount * jnp.exp(log_spot + self.log_growth)
+        d1 = (log_spot + self.log_growth - jnp.log(self.strike)) / std + 0.5 * std
+        delta = self.side * forward * normal_law.cdf(self.side * d1)
+        bend = forward * normal_law.density(d1) / std
+        return jnp.stack([delta, 0.5 * self.slope * bend, bend])
+
+
+class VarianceStep(AbstractStep):
+    """A step of Andersen's QE-M scheme: v' from the first noise; given v', log S' is Gaussian.
+
+    Martingale moves: functions of the later state less their means given v', which are those of a Gaussian
+    step; and Hermite polynomials of the noise of v' times polynomials of the earlier state.
+    """
+
+    exercise: Exercise
+    is_open: Bool[Array, "*dates"]
+    scale: Float[Array, "*dates"]
+    moves_on: Bool[Array, "*dates"]
+    drift: Float[Array, "*dates"]
+    scheme: QuadraticExponential
+    option: _Option
+    before: _Option
+    floor: Float[Array, "*dates"]
+
+    def advance(self, before: State, noise: State) -> State:
+        v, mean, variance = self._given_variance(before, noise)
+        return jnp.stack([v, mean + safe_sqrt(variance) * noise[1]])
+
+    def quotes(self, x: State) -> Quotes:
+        return self.option.value(x[0], x[1])[None]
+
+    def moves(
+        self,
+        frame: Frame,
+        before: State,
+        after: State,
+        noise: State,
+        quoted: tuple[Quotes, Quotes],
+    ) -> Functions:
+        v, mean, variance = self._given_variance(before, noise)
+        seen, middle = (frame.seen(self.coordinates(x)) for x in (after, jnp.stack([v, mean])))
+        loading = frame.whitening[1, 1] * safe_sqrt(variance)
+        moving = tuple(a for a in frame.indices if a[1] > 0)
+        spread = [[1.0, 0.0], [0.0, 1.0 - loading**2]]
+        polynomials = heat_polynomials(seen, identity(2), moving)
+        means = heat_polynomials(middle, spread, moving)
+        std = jnp.abs(frame.planes.normals[:, 1:]) * loading[None]
+        powers, mean_powers = frame.planes.powers(seen), frame.planes.mean_powers(middle, std)
+        option = (quoted[1] - self.option.value(v, mean, variance)[None]) / frame.unit
+        of_variance = self._of_variance(frame, before, noise[0])
+        smooth = [polynomials - means, powers - mean_powers]
+        return jnp.concatenate([*(self.scale * moves for moves in smooth), option, of_variance])
+
+    def _of_variance(self, frame: Frame, before: State, z: Paths) -> Functions:
+        """Hermite polynomials of the noise, which have mean zero, times functions of the earlier state."""
+        x = self.coordinates(before)
+        hermite = heat_polynomials(z[None], identity(1), multi_indices(1, len(_BEHIND)))
+        columns = []
+        for order, behind in enumerate(_BEHIND, start=1):
+            degree = max(frame.degree - behind, 0)
+            state = heat_polynomials(frame.seen(x), identity(2), multi_indices(2, degree))
+            columns.append(self.scale * state * hermite[order][None])
+        delta, vega, bend = self.before.greeks(*before) / frame.unit
+        columns.append(
+            jnp.stack([delta * x[0] * z, vega * x[0] * z, bend * x[0] ** 2 * hermite[2]])
+        )
+        return jnp.concatenate(columns)
+
+    def coordinates(self, x: State) -> State:
+        """The square root of the variance, without its cusp at zero, and the log-spot."""
+        return jnp.stack([jnp.sqrt(x[0] + self.floor), x[1]])
+
+    def _given_variance(self, before: State, noise: State):
+        """v', and mean and variance of log S' given v'."""
+        v, (mean, variance, _) = self.scheme.step(before[0], noise[0])
+        v, mean = jnp.where(self.moves_on, v, before[0]), jnp.where(self.moves_on, mean, 0.0)
+        return v, before[1] + self.drift + mean, jnp.where(self.moves_on, variance, 0.0)
+
+
+def heston_chain(
+    product: Bermudan | American, times: Times, is_open: Bool[Array, " dates"], model: Heston
+) -> Chain:
+    """times: today's 0 first; is_open: where the option may be exercised."""
+    payoff = product.payoff_product if isinstance(product, Bermudan) else product
+    log_forward = jnp.log(jax.vmap(model.forward)(times))
+    discount = jax.vmap(model.discount)(times)
+    dts = jnp.diff(times, prepend=times[:1])
+    moves = dts > 0.0
+    scheme = jax.vmap(
+        lambda dt: QuadraticExponential.of(
+            model.mean_reversion, model.long_run_variance, model.vol_of_vol, model.correlation, dt
+        )
+    )(jnp.where(moves, dts, 1.0))
+    drift = jnp.diff(log_forward, prepend=log_forward[:1])
+    option = _option(payoff, model, times, log_forward)
+    earlier = jax.tree.map(lambda x: jnp.concatenate([x[:1], x[:-1]]), option)
+    mean_variance = model.total_variance(times[-1]) / times[-1]
+    floor = jnp.broadcast_to(jax.lax.stop_gradient(0.05 * mean_variance), times.shape)
+    exercise = _exercise(payoff, discount)
+    steps = VarianceStep(exercise, is_open, discount, moves, drift, scheme, option, earlier, floor)
+    spread = _SCATTER * model.total_variance(times[-1])
+    zero = jnp.zeros_like(spread)
+    # the variance is spread in the same proportion, and kept above zero
+    v0 = model.initial_variance
+    scatter = jnp.stack([jnp.stack([0.2 * v0, zero]), jnp.stack([zero, jnp.sqrt(spread)])])
+    return Chain(jnp.stack([v0, log_forward[0]]), scatter, steps)
+
+
+def _exercise(payoff, discount: Times) -> Exercise:
+    """side * (S - strike)."""
+    one = jnp.ones_like(payoff.strike)
+    amounts = discount[:, None, None] * (payoff.side * jnp.stack([one, -payoff.strike]))[None, None]
+    slopes = jnp.zeros((2, 2), one.dtype).at[0, 1].set(1.0)
+    spread = jnp.broadcast_to(slopes, (discount.size, 2, 2))
+    return Exercise(amounts, spread, jnp.broadcast_to(payoff.side, discount.shape))
+
+
+def _option(payoff, model: Heston, times: Times, log_forward: Times) -> _Option:
+    left = times[-1] - times
+    slope = -jnp.expm1(-model.mean_reversion * left) / model.mean_reversion
+    repeated = lambda x: jnp.broadcast_to(x, times.shape)  # noqa: E731
+    return _Option(
+        repeated(payoff.side),
+        repeated(payoff.strike),
+        log_forward[-1] - log_forward,
+        repeated(model.discount(times[-1])),
+        slope,
+        model.long_run_variance * (left - slope),
+    )

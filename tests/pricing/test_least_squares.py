@@ -1,0 +1,160 @@
+"""Early exercise by regression: bounds that enclose what is known, and Greeks of a rule that is held."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pricing import (
+    RESULTS,
+    American,
+    Basket,
+    Bermudan,
+    BermudanSwaption,
+    BlackScholes,
+    European,
+    Heston,
+    HullWhite,
+    LeastSquares,
+    Quadrature,
+    bounds,
+    greeks,
+    price,
+)
+from tests.helpers import double
+
+pytestmark = double
+KEY = jax.random.key(5)
+
+
+def enclosed(found, value: float, known_to: float) -> None:
+    """lower <= value <= upper within three standard errors, and a gap of at most .5 %."""
+    assert found.result == RESULTS.successful
+    assert found.lower <= value + known_to + 3.0 * found.std_errors.lower
+    assert found.upper >= value - known_to - 3.0 * found.std_errors.upper
+    assert found.gap <= 5e-3 * value
+
+
+# Longstaff and Schwartz (2001), Table 1: spot, vol, expiry, and the exact value with 50 dates a year
+_PUTS = [
+    (36.0, 0.2, 1, 4.4778),
+    (40.0, 0.2, 1, 2.3141),
+    (44.0, 0.2, 1, 1.1099),
+    pytest.param(36.0, 0.4, 2, 8.5068, marks=pytest.mark.slow),
+    pytest.param(40.0, 0.4, 2, 6.9171, marks=pytest.mark.slow),
+    pytest.param(44.0, 0.4, 2, 5.6412, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("spot", "vol", "expiry", "value"), _PUTS)
+def test_puts_of_longstaff_and_schwartz(spot, vol, expiry, value):
+    dates = np.arange(1, 50 * expiry + 1) / 50.0
+    put = Bermudan(European(40.0, float(expiry), "put"), dates)
+    found = bounds(put, BlackScholes(spot, 0.06, vol), LeastSquares(8192), key=KEY)
+    enclosed(found, value, 5e-5)
+
+
+@pytest.mark.parametrize(
+    ("assets", "value", "known_to"),
+    [(2, 13.90178, 5e-6), pytest.param(5, 26.159, 0.03, marks=pytest.mark.slow)],
+)
+def test_the_best_of_several_assets(assets, value, known_to):
+    """Andersen and Broadie (2004), Table 2; two assets: computed on a grid. Five: a point estimate."""
+    model = BlackScholes(
+        assets * [100.0], 0.05, assets * [0.2], assets * [0.1], correlation=np.eye(assets)
+    )
+    call = Bermudan(Basket(100.0, 3.0, kind="max"), np.arange(1, 10) / 3.0)
+    enclosed(bounds(call, model, LeastSquares(16384, 16384), key=KEY), value, known_to)
+
+
+def test_a_bermudan_swaption_is_enclosed_and_agrees_with_quadrature():
+    model, swaption = idealised_swaption()
+    enclosed(bounds(swaption, model, LeastSquares(8192), key=KEY), 12.9258599208, 1e-9)
+    found = price(swaption, model, LeastSquares(8192), key=KEY)
+    exact = price(swaption, model, Quadrature()).value
+    assert abs(found.value - exact) < 3.0 * found.std_error + 1e-5 * exact
+
+
+def idealised_swaption():
+    model = HullWhite(0.04875825, 0.048696, 0.0058904)
+    dates = np.arange(1.0, 6.0), np.arange(2.0, 7.0), np.ones(5)
+    return model, BermudanSwaption(0.0499664907, *dates, "payer", 1000.0)
+
+
+def greeks_agree(found, exact, rough: dict[str, float]) -> None:
+    """To three standard errors, themselves below 1 %, and what a rule that is nearly the best costs."""
+    assert found.gamma is None
+    for name, most in rough.items():
+        error, true = getattr(found.std_errors, name), getattr(exact, name)
+        assert error < 1e-2 * abs(true)
+        assert abs(getattr(found, name) - true) < 3.0 * error + most * abs(true)
+
+
+def test_greeks_of_a_bermudan_swaption_are_those_of_quadrature():
+    model, swaption = idealised_swaption()
+    found = greeks(swaption, model, LeastSquares(16384), key=KEY)
+    rough = {"value": 1e-5, "delta": 2e-3, "vega": 2e-3}
+    greeks_agree(found, greeks(swaption, model, Quadrature()), rough)
+
+
+@pytest.mark.parametrize("exercise", ["bermudan", "american"])
+def test_bounds_under_heston_are_close(exercise):
+    model = Heston(100.0, 0.05, 0.04, 1.5, 0.04, 0.5, -0.7)
+    put = European(100.0, 0.5, "put")
+    product = (
+        Bermudan(put, np.arange(1, 7) / 12.0) if exercise == "bermudan" else American(100.0, 0.5)
+    )
+    found = bounds(product, model, LeastSquares(8192), key=KEY)
+    held = price(put, model).value
+    assert held < found.lower < found.upper
+    assert found.gap <= 1e-2 * found.lower
+
+
+_DATES = [0.2, 0.4, 0.6, 0.8, 1.0]
+_MODEL = {"spot": 100.0, "rate": 0.05, "vol": 0.2}
+
+
+def test_greeks_of_a_held_rule_are_those_of_the_option():
+    """The rule is the best to first order, so holding it costs nothing to first order."""
+    put, model = Bermudan(European(100.0, 1.0, "put"), _DATES), BlackScholes(**_MODEL)
+    rough = {"value": 2e-5, "delta": 2e-4, "vega": 1e-3, "rho": 1e-3, "theta": 1e-3}
+    greeks_agree(greeks(put, model, LeastSquares(65536), key=KEY), greeks(put, model), rough)
+
+
+def test_a_contract_that_a_program_holds_as_constants_is_worth_the_same():
+    """Constants are folded and fused otherwise: what is zero but for rounding must not matter."""
+    put = Bermudan(European(100.0, 1.0, "put"), _DATES)
+
+    def value(numbers):
+        model = BlackScholes(**dict(zip(_MODEL, numbers, strict=True)))
+        return price(put, model, LeastSquares(4096), key=KEY).value
+
+    numbers = jnp.asarray(list(_MODEL.values()))
+    alone, slopes = jax.value_and_grad(value)(numbers)
+    inside, slopes_inside = jax.jit(jax.value_and_grad(value))(numbers)
+    np.testing.assert_allclose(inside, alone, rtol=1e-9)
+    np.testing.assert_allclose(slopes_inside, slopes, rtol=1e-6)
+
+
+def test_a_held_rule_is_not_fitted_again():
+    put, model = Bermudan(European(100.0, 1.0, "put"), _DATES), BlackScholes(**_MODEL)
+    method = LeastSquares(4096)
+    held = method.held(put, model, KEY)
+    np.testing.assert_allclose(
+        price(put, model, held, key=KEY).value, price(put, model, method, key=KEY).value, rtol=1e-9
+    )
+    other = price(put, model, held, key=jax.random.key(6))
+    assert eqx.tree_equal(other.stats["method"].rule, held.rule)
+    assert abs(other.value - price(put, model).value) < 4.0 * other.std_error + 1e-3
+
+
+@pytest.mark.parametrize("name", ["num_paths", "num_fit_paths", "num_steps", "block", "degree"])
+def test_counts_below_one_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1"):
+        LeastSquares(**{name: 0})
+
+
+def test_what_cannot_be_exercised_early_has_no_bounds():
+    with pytest.raises(TypeError, match="no right to exercise early"):
+        bounds(European(100.0, 1.0), BlackScholes(**_MODEL), key=KEY)
