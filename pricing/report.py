@@ -1,7 +1,7 @@
 """The verb: show a fit and a book's risk on one self-contained page."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,9 @@ def write_report(
     risks = quote_risks(result.sensitivities, market)
     valued = [position for position in positions if position.figures]
     currency = "/".join(dict.fromkeys(p.currency for p in valued)) or market.currency
-    names = list(dict.fromkeys(p.trade.underlying for p in valued))
+    names = list(dict.fromkeys(name for p in valued for name in p.trade.underlyings))
+    curves = list(dict.fromkeys(p.trade.underlying for p in valued if p.trade.in_rates))
+    equities = [name for name in names if name not in curves]
     failed = len(positions) - len(valued)
     context = {
         "heading": f"Risk of {number(len(positions))} trades on {', '.join(names) or 'nothing'}",
@@ -46,9 +48,13 @@ def write_report(
         "tiles": _tiles(positions, currency),
         "failed_count": number(failed),
         "trade_count": number(len(positions)),
-        "spot_risk": [_spot_risk(name, valued, market) for name in names],
-        "vol_risk": [_vol_risk(name, risks, market) for name in names],
-        "rate_risk": _rate_risk(names, risks, market),
+        "spot_risk": [_spot_risk(name, valued, market) for name in equities],
+        "vol_risk": [
+            *(_vol_risk(name, risks, market) for name in equities),
+            *(_swaption_risk(risks, market) for _ in curves[:1] if market.swaption_vols),
+        ],
+        "rate_risk": _rate_risk(equities, curves, risks, market),
+        "curve_risk": [_curve_risk(name, valued, market) for name in curves],
         "products": tables.products(positions),
         "largest": tables.largest(positions, _LARGEST),
         "top_quotes": tables.top_quotes(risks, _TOP_QUOTES),
@@ -93,7 +99,7 @@ def _write(path: Path, market: Market, fits, seconds, context: dict[str, Any]) -
 
 def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str]]:
     """(label, number) of each total at the head of the page."""
-    sums = {figure: tables.total(positions, figure) for figure in tables.FIGURES}
+    sums = {figure: tables.total(positions, figure) for figure in tables.figures_of(positions)}
     decimals = 0 if abs(sums["value"]) >= 1000 else 2
     return [
         (f"{tables.LABELS[figure]}, {currency}", number(figure_sum, decimals))
@@ -117,18 +123,34 @@ def _fit_view(fit: SurfaceFit) -> dict[str, Any]:
 def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[str, Any]:
     """Delta and Gamma of one underlying, by strike and by expiry."""
     equity = market.equities[name]
-    own = [position for position in valued if position.trade.underlying == name]
+    own = [position.on(name) for position in valued if name in position.trade.underlyings]
+    struck = [position for position in own if position.trade.level is not None]
     pillars = pillar_dates(equity.surface.expiries, market)
     unit = f"{own[0].currency} per 1 % of spot"
     titles = (("delta_1pct", f"Delta, {unit}"), ("gamma_1pct", f"Gamma, {unit}"))
-    by_strike = [(f"{title}, by strike", ladders.by_strike(own, f)) for f, title in titles]
     by_expiry = [(f"{title}, by expiry", ladders.by_expiry(own, f, pillars)) for f, title in titles]
+    by_strike = [
+        (f"{title}, by strike", ladders.by_strike(struck, f)) for f, title in titles if struck
+    ]
     return {
         "name": name,
         "spot": plain(float(equity.spot)),
-        "by_strike": figures.ladders(by_strike, float(equity.spot)),
+        "by_strike": figures.ladders(by_strike, float(equity.spot)) if by_strike else "",
         "by_expiry": figures.ladders(by_expiry),
+        "has_baskets": len(struck) < len(own),
     }
+
+
+def _curve_risk(name: str, valued: Iterable[Position], market: Market) -> dict[str, Any]:
+    """Delta and Gamma of the trades on one curve to the level of its zero rates, by expiry."""
+    own = [position for position in valued if position.trade.underlying == name]
+    last = max(position.trade.expiry for position in own)
+    years = range(1, (last - market.asof).days // 365 + 2)
+    pillars = [market.asof + timedelta(365 * count) for count in years]
+    unit = f"{own[0].currency} per 1 bp"
+    titles = (("delta_1bp", f"Delta, {unit}"), ("gamma_1bp", f"Gamma, {unit}"))
+    by_expiry = [(f"{title}, by expiry", ladders.by_expiry(own, f, pillars)) for f, title in titles]
+    return {"name": name, "by_expiry": figures.ladders(by_expiry)}
 
 
 def _vol_risk(name: str, risks: Iterable[QuoteRisk], market: Market) -> dict[str, Any]:
@@ -147,11 +169,30 @@ def _vol_risk(name: str, risks: Iterable[QuoteRisk], market: Market) -> dict[str
     }
 
 
-def _rate_risk(names: Sequence[str], risks: Iterable[QuoteRisk], market: Market) -> str:
+def _swaption_risk(risks: Iterable[QuoteRisk], market: Market) -> dict[str, Any]:
+    """The value that one shift of each quoted swaption vol brings, by expiry and tenor."""
+    vols: Any = market.swaption_vols
+    ids: Any = market.quote_ids().swaption_vols
+    found = {risk.quote_id: risk for risk in risks}
+    values = ladders.by_pillar({quote: risk.scaled for quote, risk in found.items()}, ids.vols)
+    expiries, tenors = (
+        [f"{plain(x)}Y" for x in axis.tolist()] for axis in (vols.expiries, vols.tenors)
+    )
+    return {
+        "name": "swaptions",
+        "unit": found[ids.vols.flat[0]].unit,
+        "map": tables.heat(expiries, tenors, values, sums=True),
+    }
+
+
+def _rate_risk(
+    equities: Iterable[str], curves: Iterable[str], risks: Iterable[QuoteRisk], market: Market
+) -> str:
     """The value that one basis point of each zero rate brings, for each curve in use."""
     scaled = {risk.quote_id: risk.scaled for risk in risks}
     ids, titled = market.quote_ids(), []
-    for name in dict.fromkeys(market.equities[name].curve for name in names):
+    used = (*(market.equities[name].curve for name in equities), *curves)
+    for name in dict.fromkeys(used):
         dates = pillar_dates(market.curves[name].times, market)
         totals = ladders.by_pillar(scaled, ids.curves[name].zero_rates)
         ladder = ladders.Ladder(totals, labels=tuple(map(day, dates)))

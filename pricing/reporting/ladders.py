@@ -24,8 +24,8 @@ class Ladder:
 
 
 def by_strike(positions: Iterable[Position], figure: str) -> Ladder:
-    """Sums by strike, in buckets of a round width."""
-    pairs = [(p.trade.strike, p.figures.get(figure, 0.0)) for p in positions]
+    """Sums by strike (of a note: the level of its call), in buckets of a round width."""
+    pairs = [(p.trade.level, p.figures.get(figure, 0.0)) for p in positions]
     strikes, figures = np.array(pairs).T
     edges = MaxNLocator(_BUCKETS).tick_values(strikes.min(), strikes.max())
     edges = np.append(edges, edges[-1] + edges[1] - edges[0])

@@ -6,13 +6,12 @@ from math import isnan, nan
 
 import numpy as np
 
-from ..ingestion.trades import Trade
 from .fits import SurfaceFit
-from .formats import day, decimals_for, number, plain, significant
-from .positions import SCALED, Position
+from .formats import decimals_for, number, plain, significant
+from .positions import SCALED, SCALED_IN_RATES, Position
 from .quotes import QuoteRisk
+from .terms import terms
 
-FIGURES = ("value", *SCALED)
 LABELS = {
     "value": "Value",
     "delta_1pct": "Delta, 1 %",
@@ -20,6 +19,8 @@ LABELS = {
     "vega_1volpt": "Vega, 1 vol point",
     "theta_1day": "Theta, 1 day",
     "rho_1bp": "Rho, 1 bp",
+    "delta_1bp": "Delta, 1 bp",
+    "gamma_1bp": "Gamma, 1 bp",
 }
 
 
@@ -76,18 +77,24 @@ def heat(rows: Iterable[str], columns: Iterable[str], values: np.ndarray, sums: 
     )
 
 
+def figures_of(positions: Iterable[Position]) -> tuple[str, ...]:
+    """The figures to show: those of rates only if a trade has them."""
+    in_rates = any(SCALED_IN_RATES.keys() & position.figures.keys() for position in positions)
+    return ("value", *SCALED, *(SCALED_IN_RATES if in_rates else ()))
+
+
 def products(positions: Sequence[Position]) -> Table:
     """Sums by type of product, and over the book."""
-    kinds = dict.fromkeys(position.type for position in positions)
+    kinds, shown = dict.fromkeys(position.type for position in positions), figures_of(positions)
     groups = [(kind, [p for p in positions if p.type == kind]) for kind in kinds]
     groups.append(("total", list(positions)))
-    sums = [[total(members, figure) for figure in FIGURES] for _, members in groups]
+    sums = [[_total_or_nothing(members, figure) for figure in shown] for _, members in groups]
     columns = [_column(column) for column in zip(*sums, strict=True)]
     rows = [
         (kind, number(len(members)), number(sum(not p.figures for p in members)), *figures)
         for (kind, members), figures in zip(groups, zip(*columns, strict=True), strict=True)
     ]
-    headers = ("Product", "Trades", "Failed", *(LABELS[figure] for figure in FIGURES))
+    headers = ("Product", "Trades", "Failed", *(LABELS[figure] for figure in shown))
     return Table(headers, tuple(rows), has_total=True)
 
 
@@ -98,10 +105,11 @@ def largest(positions: Iterable[Position], count: int) -> Table:
         key=lambda position: -abs(position.figures["value"]),
     )
     shown = valued[:count]
-    columns = [_column([p.figures.get(figure, nan) for p in shown]) for figure in FIGURES]
+    figures = figures_of(shown)
+    columns = [_column([p.figures.get(figure, nan) for p in shown]) for figure in figures]
     words = [(p.id, p.type, terms(p.trade), plain(p.trade.quantity)) for p in shown]
     rows = tuple((*head, *row) for head, row in zip(words, zip(*columns, strict=True), strict=True))
-    headers = ("Trade", "Product", "Terms", "Quantity", *(LABELS[figure] for figure in FIGURES))
+    headers = ("Trade", "Product", "Terms", "Quantity", *(LABELS[figure] for figure in figures))
     return Table(headers, rows, words=3, left_out=len(valued) - len(shown))
 
 
@@ -142,15 +150,11 @@ def total(positions: Iterable[Position], figure: str) -> float:
     return sum((p.figures[figure] for p in positions if figure in p.figures), 0.0)
 
 
-def terms(trade: Trade) -> str:
-    """What a trade is, in a few words: call 4,600, 7 Jun 2004."""
-    given = {name: value for name, value in vars(trade).items() if name not in ("line", "id")}
-    words = [f"{given.get('option', '')} {plain(given['strike'])}".strip()]
-    if "barrier" in given:
-        words.append(f"{given['barrier_type']} {plain(given['barrier'])}")
-    if "payout" in given:
-        words.append(f"pays {plain(given['amount'])} {given['payout']}")
-    return ", ".join([trade.underlying, *words, day(trade.expiry)])
+def _total_or_nothing(positions: Sequence[Position], figure: str) -> float:
+    """The sum of a figure that trades have, or NaN where none of those that were valued has it."""
+    valued = [position for position in positions if position.figures]
+    has_it = not valued or any(figure in position.figures for position in valued)
+    return total(positions, figure) if has_it else nan
 
 
 def _column(values: Sequence[float]) -> list[str]:

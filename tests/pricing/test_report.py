@@ -99,7 +99,7 @@ def test_a_figure_that_is_not_there_is_an_empty_cell(tmp_path, result, book, mar
     head, _, _, barrier, failed = (tmp_path / "npv.csv").read_text().splitlines()
     row = dict(zip(head.split(","), barrier.split(","), strict=True))
     assert row["gamma"] == row["gamma_1pct"] == "" and float(row["delta"]) == 2.0
-    assert failed == "X1,european,,,,,,,,,failed: 'zero' is not a number,,,,,,EUR"
+    assert failed == "X1,european,,,,,,,,,failed: 'zero' is not a number,,,,,,,,EUR"
 
 
 def test_every_quote_has_a_shift_and_a_unit(result, market):
@@ -159,6 +159,57 @@ def test_tables(result, book, market):
     assert largest.rows[1][2] == "A/B, put 200, down-and-in 150, 15 Jun 2003"
     assert tables.terms(book.trades[1]) == "A/B, put 190, pays 25 cash, 19 Dec 2003"
     assert tables.failed(positions, 9).rows == (("5", "X1", "european", "'zero' is not a number"),)
+
+
+HEADER = (
+    "id,type,underlying,option,strike,expiry,exercise_dates,averaging_dates,monitoring_dates,"
+    "lower,upper,barrier,coupons,protection,initial_spot,kind,weights"
+)
+DATES = "2002-12-17|2003-06-15"
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("bermudan,A/B,put,190,,{},,,,,,,,,,", "A/B, put 190, 2 dates to 15 Jun 2003"),
+        ("asian,A/B,call,210,,,{},,,,,,,,,", "A/B, arithmetic, call 210, 2 dates to 15 Jun 2003"),
+        (
+            "double_knock_out,A/B,call,210,,,,{},150,250,,,,,,",
+            "A/B, call 210, above 150, below 250, 2 dates to 15 Jun 2003",
+        ),
+        (
+            "autocallable,A/B,,,,{},,,,,205,0.02|0.04,150,200,,",
+            "A/B, call level 205, protection 150, 2 dates to 15 Jun 2003",
+        ),
+        (
+            "basket,A/B|NY,call,120,2003-06-15,,,,,,,,,,max,",
+            "A/B and NY, max, call 120, 15 Jun 2003",
+        ),
+    ],
+)
+def test_terms_of_what_has_dates_or_assets(row, words):
+    (trade,) = Book.from_text(f"{HEADER}\nT1,{row.format(DATES)}\n").trades
+    assert tables.terms(trade) == words
+
+
+def test_a_basket_moves_with_all_its_spots_and_with_each(tmp_path, market):
+    """Spots 200 and 50; delta_1pct of the basket is the sum of those of its assets."""
+    book = Book.from_text(f"{HEADER}\nK1,basket,A/B|NY,call,120,2003-06-15,,,,,,,,,,arithmetic,\n")
+    gammas = {"A/B:A/B": 0.01, "A/B:NY": 0.02, "NY:A/B": 0.02, "NY:NY": 0.03}
+    given = {"value": 9.0, "std_error": 0.1, "vega": 30.0, "theta": -8.0, "rho": 20.0}
+    given |= {"delta:A/B": 0.5, "delta:NY": 0.4}
+    given |= {f"gamma:{pair}": figure for pair, figure in gammas.items()}
+    trade = TradeRisk("K1", "basket", 1.0, given, "MonteCarlo", "ok", underlying="A/B|NY")
+    positions = positions_of(RiskResult((trade,), 9.0, {}, {}, ()), book, market)
+    together, one, other = (positions[0], *(positions[0].on(name) for name in ("A/B", "NY")))
+    parts = [part.figures["delta_1pct"] for part in (one, other)]
+    assert parts == pytest.approx([1.0, 0.2])
+    assert together.figures["delta_1pct"] == pytest.approx(sum(parts))
+    weighted = 0.01 * 200**2 + 2 * 0.02 * 200 * 50 + 0.03 * 50**2
+    assert together.figures["gamma_1pct"] == pytest.approx(0.01 * weighted)
+    write_positions(tmp_path / "npv.csv", positions)
+    head = (tmp_path / "npv.csv").read_text().splitlines()[0].split(",")
+    assert head[-5:] == ["delta:A/B", "delta:NY", *(f"gamma:{x}" for x in gammas if x != "NY:A/B")]
 
 
 def test_a_map_sums_rows_and_columns():

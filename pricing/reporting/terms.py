@@ -1,0 +1,45 @@
+"""What a trade is, in a few words."""
+
+from typing import Any
+
+from ..ingestion.trades import Trade
+from .formats import day, plain
+
+_LEVELS = {"lower": "above {}", "upper": "below {}", "protection": "protection {}"}
+
+
+def terms(trade: Trade) -> str:
+    """call 4,600, 7 Jun 2004, after the name of the underlying."""
+    given = {name: value for name, value in vars(trade).items() if value is not None}
+    words = [
+        trade.underlying.replace("|", " and "),
+        *_kind(given),
+        *_claim(given),
+        *_barriers(given),
+    ]
+    if "payout" in given:
+        words.append(f"pays {plain(given['amount'])} {given['payout']}")
+    until = day(trade.expiry)
+    words.append(f"{len(trade.dates)} dates to {until}" if trade.dates else until)
+    return ", ".join(words)
+
+
+def _kind(given: dict[str, Any]) -> list[str]:
+    return [str(given[name]) for name in ("average", "kind", "side") if name in given]
+
+
+def _claim(given: dict[str, Any]) -> list[str]:
+    if "strike" in given:
+        return [f"{given['option']} {plain(given['strike'])}"]
+    if "fixed_rate" in given:
+        return [f"{plain(100.0 * given['fixed_rate'])} % on {plain(given['notional'])}"]
+    return []
+
+
+def _barriers(given: dict[str, Any]) -> list[str]:
+    words = []
+    if "barrier" in given:
+        words.append(f"{given.get('barrier_type', 'call level')} {plain(given['barrier'])}")
+    return words + [
+        text.format(plain(given[name])) for name, text in _LEVELS.items() if name in given
+    ]
