@@ -41,7 +41,8 @@ GOOD = (
 BAD = "X1,european,DAX,1,call,-1,2003-03-18,,,,,\n"
 NPV = (
     *("id", "type", "value", "std_error", "delta", "gamma", "vega", "theta", "rho", "method"),
-    *("status", "delta_1pct", "gamma_1pct", "vega_1volpt", "theta_1day", "rho_1bp", "currency"),
+    *("status", "delta_1pct", "gamma_1pct", "vega_1volpt", "theta_1day", "rho_1bp"),
+    *("delta_1bp", "gamma_1bp", "currency"),
 )
 
 
@@ -88,7 +89,7 @@ def test_it_writes_every_file_and_says_where(valued):
     names = {path.name for path in (folder / "out").iterdir()}
     assert names == {"npv.csv", "sensitivity.csv", "calibration.json", "report.html"}
     assert str(folder / "out" / "report.html") in outcome.stdout
-    assert "read 6 trades and 115 quotes" in outcome.stderr
+    assert "read 6 trades and 247 quotes" in outcome.stderr
 
 
 def test_positions_are_those_of_the_library_to_the_last_digit(valued, expected):
@@ -127,7 +128,8 @@ def test_sensitivities_are_those_of_the_library_and_add_up(valued, expected):
         by_quote = sum(value for quote, value in derivatives.items() if quote.startswith(kind))
         np.testing.assert_allclose(by_quote, total, rtol=1e-3 if total < 1e-3 else 1e-9)
     units = {row["unit"] for row in rows}
-    assert units == {"EUR per 1 vol point", "EUR per 1 bp", "EUR per 1 % of spot"}
+    shifts = ("vol point", "bp", "% of spot", "% of correlation")
+    assert units == {f"EUR per 1 {shift}" for shift in shifts}
 
 
 def test_the_report_opens_without_a_network(valued):

@@ -1,41 +1,33 @@
-"""Write the sample book: 2,000 contracts on the DAX of 5 July 2002.
+"""Write the sample book: 2,000 options on the DAX of 5 July 2002, then some trades of every other kind.
 
 `python -m pricing.samples.make_book` writes `dax_book.csv` beside this file, always the same.
 """
 
 import csv
 import io
-import random
-from datetime import date, timedelta
+from datetime import timedelta
 from pathlib import Path
 
-SPOT = 4468.17
-ASOF = date(2002, 7, 5)
+from pricing.samples import other_trades
+from pricing.samples.dice import ASOF, SPOT, Dice
+
 LISTED = [ASOF + timedelta(days) for days in (13, 41, 75, 165, 256, 345, 524, 703)]
 COUNTS = {"european": 1350, "digital": 500, "barrier": 150}
+"""The first 2,000 trades; those of the other kinds: `other_trades.COUNTS`."""
 BARRIER_MIN_DAYS = 30
 SEED = 20020705
 PATH = Path(__file__).with_name("dax_book.csv")
 COLUMNS = (
     *("id", "type", "underlying", "quantity", "option", "strike", "expiry"),
     *("barrier", "barrier_type", "rebate", "payout", "amount"),
+    *("exercise_dates", "averaging_dates", "average", "monitoring_dates", "lower", "upper"),
+    *("coupons", "protection", "initial_spot", "notional", "kind", "weights"),
 )
-
-
-class _Dice(random.Random):
-    """Draws from `random()` only: the one sequence that Python promises never to change."""
-
-    def pick(self, options):
-        return options[int(self.random() * len(options))]
-
-    def level(self, low: float, high: float, step: int) -> int:
-        """A multiple of `step` between two fractions of the spot."""
-        return self.pick(range(-int(-low * SPOT // step) * step, int(high * SPOT) + 1, step))
 
 
 def text() -> str:
     """The sample book as CSV."""
-    dice = _Dice(SEED)
+    dice = Dice(SEED)
     days = (LISTED[-1] - LISTED[0]).days
     between = [LISTED[0] + timedelta(day) for day in range(days)]
     unlisted = [day for day in between if day.weekday() < 5 and day not in LISTED]
@@ -55,21 +47,22 @@ def text() -> str:
                 "expiry": dice.pick(expiries[index % 2]),
             }
             writer.writerow(trade | make[kind](dice, index // 2))
+    writer.writerows(other_trades.rows())
     return page.getvalue()
 
 
-def _european(dice: _Dice, index: int) -> dict:
+def _european(dice: Dice, index: int) -> dict:
     return {"option": ("call", "put")[index % 2], "strike": dice.level(0.6, 1.4, 50)}
 
 
-def _digital(dice: _Dice, index: int) -> dict:
+def _digital(dice: Dice, index: int) -> dict:
     trade = _european(dice, index)
     if index // 2 % 2:
         return trade | {"payout": "asset"}
     return trade | {"payout": "cash", "amount": dice.pick(range(100, 1001, 50))}
 
 
-def _barrier(dice: _Dice, index: int) -> dict:
+def _barrier(dice: Dice, index: int) -> dict:
     """A barrier option that is alive and can pay: an up-and-out call is struck below its barrier, a
     down-and-out put above."""
     option = ("call", "put")[index % 2]

@@ -1,6 +1,7 @@
 """The book: what is read from CSV and JSON, and what the market can serve."""
 
 import json
+from collections import Counter
 from datetime import date
 from pathlib import Path
 
@@ -8,9 +9,10 @@ import pytest
 
 import pricing.samples
 from pricing.book import Book
+from pricing.contracts import PRODUCTS
 from pricing.ingestion.trades import BarrierTrade, DigitalTrade, EuropeanTrade
 from pricing.market import Market
-from pricing.samples import make_book
+from pricing.samples import make_book, other_trades
 
 SAMPLES = Path(next(iter(pricing.samples.__path__)))
 HEADER = (
@@ -33,16 +35,19 @@ def test_the_sample_book_holds_every_kind_of_trade(market):
     trades, errors = book.check(market)
     assert (book.errors, errors) == ((), ())
     assert [trade.id for trade in trades] == [row.id for row in book.rows]
-    counts = {kind: sum(trade.type == kind for trade in trades) for kind in make_book.COUNTS}
-    assert counts == make_book.COUNTS
+    plain = sum(make_book.COUNTS.values())
+    assert (plain, len(trades)) == (2000, 2084)
+    assert Counter(trade.type for trade in trades[:plain]) == make_book.COUNTS
+    assert Counter(trade.type for trade in trades[plain:]) == other_trades.COUNTS
+    assert {trade.type for trade in trades} == {kind.type for kind in PRODUCTS}
     barriers = [trade for trade in trades if isinstance(trade, BarrierTrade)]
     assert len({(trade.barrier_type, trade.option) for trade in barriers}) == 8
     assert all(abs(trade.barrier / 4468.17 - 1) > 0.03 for trade in barriers)
     assert min(trade.expiry for trade in barriers) >= date(2002, 8, 4)
     digitals = [trade for trade in trades if isinstance(trade, DigitalTrade)]
     assert len({(trade.payout, trade.option) for trade in digitals}) == 4
-    listed = sum(trade.expiry in make_book.LISTED for trade in trades)
-    assert listed == len(trades) // 2
+    listed = sum(trade.expiry in make_book.LISTED for trade in trades[:plain])
+    assert listed == plain // 2
     assert {trade.quantity > 0 for trade in trades} == {True, False}
 
 

@@ -37,8 +37,9 @@ def test_the_sample_market_is_read_whole(market):
 def test_every_number_of_the_sample_market_has_an_id_of_its_own(market):
     quotes = market.flat_quotes()
     ids = [quote for quote, _ in quotes]
-    families = {"EQUITY_OPTION": 104, "ZERO": 9, "EQUITY": 1, "EQUITY_DIVIDEND": 1}
-    assert len(set(ids)) == len(ids) == 115
+    families = {"EQUITY_OPTION": 208, "ZERO": 9, "EQUITY": 2, "EQUITY_DIVIDEND": 2}
+    families |= {"CORRELATION": 1, "SWAPTION": 25}
+    assert len(set(ids)) == len(ids) == 247
     assert {name: sum(i.startswith(name + "/") for i in ids) for name in families} == families
     values = dict(quotes)
     one = pytest.approx
@@ -148,8 +149,9 @@ def test_tabs_and_a_byte_order_mark_do_no_harm(tmp_path):
     path = tmp_path / "market.json"
     text = DAX.read_text(encoding="utf-8").replace("\n ", "\n\t").replace("0.3726", "-0.3726")
     path.write_text("\ufeff" + text, encoding="utf-8")
-    (error,) = Market.read(path).errors
+    error, of_pair = Market.read(path).errors
     assert error.line == next(n for n, t in enumerate(text.splitlines(), 1) if "-0.3726" in t)
+    assert of_pair.field == "correlations.DAX|SX5E" and "left out" in of_pair.message
 
 
 def test_the_examples_of_the_documentation_work(monkeypatch):

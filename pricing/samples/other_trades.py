@@ -1,0 +1,132 @@
+"""The trades of the sample book that are no plain options: a few of every other kind.
+
+Trades of one kind have lists of dates of one padded length, so that one program values them all: compiling is
+what takes most of the time.
+"""
+
+from collections.abc import Iterator
+from datetime import date, timedelta
+
+from .dice import ASOF, SPOT, Dice
+
+COUNTS = {
+    "american": 2,
+    "bermudan": 2,
+    "asian": 20,
+    "barrier": 20,  # on dates
+    "double_knock_out": 10,
+    "autocallable": 20,
+    "basket": 10,
+}
+BASKET_SPOT = 0.5 * (SPOT + 3150.0)
+SEED = 5072002
+
+
+def rows() -> Iterator[dict]:
+    """The trades, one dictionary of cells each."""
+    dice = Dice(SEED)
+    for kind, count in COUNTS.items():
+        for index in range(count):
+            trade = {
+                "id": f"{_LETTERS[kind]}{index + 1:03d}",
+                "type": kind,
+                "underlying": "DAX",
+                "quantity": dice.pick((-1, 1)) * dice.pick(range(1, 51)),
+            }
+            yield trade | _MAKE[kind](dice, index)
+
+
+def _american(dice: Dice, index: int) -> dict:
+    return _option(dice, index) | {"expiry": months_on(dice.pick(range(3, 19)))}
+
+
+def _bermudan(dice: Dice, index: int) -> dict:
+    return _option(dice, index) | {"exercise_dates": _list(every(3, 12))}
+
+
+def _asian(dice: Dice, index: int) -> dict:
+    return _option(dice, index) | {"averaging_dates": _list(every(1, dice.pick((7, 8))))}
+
+
+def _barrier(dice: Dice, index: int) -> dict:
+    """Looked at every month; see `make_book` for those that are looked at all the time."""
+    side, knock = ("down", "up")[index // 2 % 2], ("out", "in")[index // 4 % 2]
+    barrier = dice.level(0.7, 0.9, 10) if side == "down" else dice.level(1.1, 1.35, 10)
+    dates = every(1, dice.pick((7, 8)))
+    return _option(dice, index, 0.9, 1.1) | {
+        "barrier": barrier,
+        "barrier_type": f"{side}-and-{knock}",
+        "monitoring_dates": _list(dates),
+        "expiry": dates[-1],
+    }
+
+
+def _double_knock_out(dice: Dice, index: int) -> dict:
+    return _option(dice, index, 0.9, 1.1) | {
+        "lower": dice.level(0.6, 0.75, 10),
+        "upper": dice.level(1.25, 1.4, 10),
+        "monitoring_dates": _list(every(1, dice.pick((7, 8)))),
+    }
+
+
+def _autocallable(dice: Dice, index: int) -> dict:
+    """Every quarter: a coupon for each quarter passed."""
+    dates, coupon = every(3, 21 + index % 2 * 3), dice.pick(range(20, 41, 5)) / 1000
+    return {
+        "exercise_dates": _list(dates),
+        "coupons": "|".join(f"{coupon * (count + 1):g}" for count in range(len(dates))),
+        "barrier": dice.level(0.95, 1.05, 10),
+        "protection": dice.level(0.6, 0.75, 10),
+        "initial_spot": SPOT,
+        "notional": 1000,
+    }
+
+
+def _basket(dice: Dice, index: int) -> dict:
+    trade = {
+        "underlying": "DAX|SX5E",
+        "option": ("call", "put")[index % 2],
+        "strike": round(dice.pick(range(90, 111)) * BASKET_SPOT / 5000) * 50,
+        "expiry": months_on(dice.pick(range(6, 13))),
+    }
+    return trade | ({"weights": "0.6|0.4"} if index % 2 else {})
+
+
+def _option(dice: Dice, index: int, low: float = 0.85, high: float = 1.15) -> dict:
+    return {"option": ("call", "put")[index % 2], "strike": dice.level(low, high, 50)}
+
+
+def every(months: int, last: int) -> list[date]:
+    """The dates every few months up to `last` months from the as-of date."""
+    return [months_on(count) for count in range(months, last + 1, months)]
+
+
+def months_on(count: int) -> date:
+    """The as-of date some months on; what falls on a weekend is moved to Monday."""
+    years, month = divmod(ASOF.month - 1 + count, 12)
+    day = date(ASOF.year + years, month + 1, ASOF.day)
+    return day + timedelta((0, 0, 0, 0, 0, 2, 1)[day.weekday()])
+
+
+def _list(dates: list[date]) -> str:
+    return "|".join(map(str, dates))
+
+
+_LETTERS = {
+    "american": "AM",
+    "bermudan": "BM",
+    "asian": "AS",
+    "barrier": "BD",
+    "double_knock_out": "DK",
+    "autocallable": "AC",
+    "basket": "BK",
+}
+_MAKE = {
+    "american": _american,
+    "bermudan": _bermudan,
+    "asian": _asian,
+    "barrier": _barrier,
+    "double_knock_out": _double_knock_out,
+    "autocallable": _autocallable,
+    "basket": _basket,
+}
