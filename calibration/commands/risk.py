@@ -112,9 +112,9 @@ def _mesh(devices: int) -> Mesh | None:
 
 
 def _methods(paths: int) -> tuple[AbstractMethod, ...]:
-    """Every method, Monte Carlo with that many paths."""
+    """Every method, those of Monte Carlo with that many paths."""
     return tuple(
-        replace(method, num_paths=paths) if isinstance(method, MonteCarlo) else method
+        replace(method, num_paths=paths) if hasattr(method, "num_paths") else method
         for method in METHODS
     )
 
