@@ -10,6 +10,8 @@ QUICK = {
     "noise": ("--rows", "64", "--columns", "32768", "--repeat", "3"),
     "heston_gradient": ("--steps", "64", "--paths", "8192", "--repeat", "3"),
     "edits": ("--repeat", "20"),
+    "estimators": ("--paths", "20000", "--repeat", "1"),
+    "early_exercise": ("--paths", "8192", "--repeat", "1"),
     "bermudan": ("--repeat", "2", "--bumps", "2"),
     "quantlib_peer": ("--quick",),
 }

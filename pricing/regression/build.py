@@ -44,6 +44,7 @@ def chain_of(product: Exercisable, model: AbstractModel, num_steps: int) -> Chai
     """num_steps: of the walk of a random variance; an American option is exercised on as many dates."""
     model = model.read_at(product.vol_at)
     if isinstance(product, BermudanSwaption):
+        assert isinstance(model, HullWhite | G2)
         return swaption_chain(product, _from_today(product.exercise_dates), model)
     is_american = isinstance(product, American)
     if is_american:
@@ -53,6 +54,7 @@ def chain_of(product: Exercisable, model: AbstractModel, num_steps: int) -> Chai
         dates = product.dates
     if isinstance(model, BlackScholes):
         return lognormal_chain(product, _from_today(dates), is_american, model)
+    assert isinstance(model, Heston)
     substeps = -(-num_steps // dates.size)
     is_open = jnp.arange(dates.size * substeps + 1) % substeps == 0
     is_open = is_open.at[0].set(is_american).at[-1].set(False)
