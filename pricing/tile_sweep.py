@@ -76,27 +76,28 @@ def _reverse(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, Abs
 
 
 def _forward_then_reverse(tile, model, method, key, vol, rate):
-    """Every trade's Greeks in forward mode, then one adjoint sweep of their sum."""
+    """Every trade's Greeks in forward mode, then one adjoint sweep of their sum; what is fitted is held."""
+    fits = jax.vmap(lambda product: method.fitted(product, model, key))(tile.products)
 
-    def of_one(product):
-        samples = sensitivities(product, model, method, key, vol, rate)
+    def of_one(product, fitted):
+        samples = sensitivities(product, model, method.holding(fitted), key, vol, rate)
         return means_and_errors(samples, method)
 
     means, errors = (
         {name: getattr(found, name) for name in MEASURES if getattr(found, name) is not None}
-        for found in jax.vmap(of_one)(tile.products)
+        for found in jax.vmap(of_one)(tile.products, fits)
     )
     finite = _finite(means) & _finite(errors)
     # in place of a trade that failed the first that did not, with no weight: its NaN would reach the sum
     stands_in = jnp.where(finite, jnp.arange(finite.size), jnp.argmax(finite))
-    products = jax.tree.map(lambda x: x[stands_in], tile.products)
+    products, fits = jax.tree.map(lambda x: x[stands_in], (tile.products, fits))
     weights = jnp.where(finite, tile.weights, 0.0)
 
     def total(model):
-        def value(product):
-            return mean_and_error(method.samples(product, model, key), method)[0]
+        def value(product, fitted):
+            return mean_and_error(method.holding(fitted).samples(product, model, key), method)[0]
 
-        values = jax.vmap(value)(products)
+        values = jax.vmap(value)(products, fits)
         return weights.astype(values.dtype) @ values
 
     bar = jax.grad(total)(model)

@@ -80,13 +80,15 @@ class LeastSquares(AbstractMethod):
         del product, model
         return frozenset()
 
-    def held(
+    def fitted(
         self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
-    ) -> "LeastSquares":
-        """The method with the rule it fits to this contract: for others like it, and other markets near by."""
+    ) -> Rule:
         if key is None:
             raise ValueError("a rule is fitted on random paths: give key=jax.random.key(seed)")
-        return replace(self, rule=eqx.filter_jit(self._fitted)(product, model, key))
+        return self._rule(product, model, key) if self.rule is None else self.rule
+
+    def holding(self, fitted: Rule) -> "LeastSquares":
+        return replace(self, rule=fitted)
 
     def samples(
         self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray
@@ -98,8 +100,7 @@ class LeastSquares(AbstractMethod):
         self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray
     ) -> Samples:
         """Samples of both bounds, from the same paths."""
-        rule = self._fitted(product, model, key) if self.rule is None else self.rule
-        rule = jax.lax.stop_gradient(rule)
+        rule = jax.lax.stop_gradient(self.fitted(product, model, key))
         blocks, paths = self.sampler.blocks(self.num_paths, self.block)
         key = jax.random.fold_in(key, 1)
 
@@ -117,7 +118,8 @@ class LeastSquares(AbstractMethod):
 
         return jax.tree.map(jnp.ravel, jax.lax.map(of_block, jnp.arange(blocks)))
 
-    def _fitted(self, product, model, key: PRNGKeyArray) -> Rule:
+    @eqx.filter_jit
+    def _rule(self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray) -> Rule:
         product, model = jax.lax.stop_gradient((product, model))
         chain = chain_of(product.canonical, model, self.num_steps)
         degree = usual_degree(chain) if self.degree is None else self.degree

@@ -57,11 +57,20 @@ class AbstractMethod(eqx.Module):
         del products, model, mesh
         return self
 
-    def held(
+    def held(self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None) -> Any:
+        """The method with what it fits to a contract held: for others like it, and other markets near by."""
+        return self.holding(self.fitted(product, model, key))
+
+    def fitted(
         self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
     ) -> Any:
-        """The method with what it fits to a contract fitted: for others like it, and other markets near by."""
+        """What the method fits to a contract before it values it, part of no derivative; None if nothing."""
         del product, model, key
+        return None
+
+    def holding(self, fitted: Any) -> Any:
+        """The method that takes this for what it would fit."""
+        del fitted
         return self
 
     def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
