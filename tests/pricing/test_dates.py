@@ -1,0 +1,87 @@
+"""Schedules and day counts beside QuantLib's."""
+
+import datetime as dt
+
+import numpy as np
+import pytest
+
+from pricing import BermudanSwaption, HullWhite, Quadrature, Swap, price
+from pricing.market import DAY_COUNTS, ROLLS, leg, schedule, year_fraction
+from tests.helpers import double
+
+TODAY = dt.date(2025, 3, 14)
+
+
+def days(seed: int, count: int) -> list[dt.date]:
+    dice = np.random.default_rng(seed)
+    return [TODAY + dt.timedelta(int(n)) for n in dice.integers(0, 9000, count)]
+
+
+@pytest.mark.parametrize("day_count", DAY_COUNTS)
+def test_day_counts_are_those_of_quantlib(day_count):
+    ql = pytest.importorskip("QuantLib")
+    theirs = {
+        "ACT/365": ql.Actual365Fixed(),
+        "ACT/360": ql.Actual360(),
+        "30E/360": ql.Thirty360(ql.Thirty360.European),
+        "ACT/ACT": ql.ActualActual(ql.ActualActual.ISDA),
+    }[day_count]
+    for start, end in zip(days(1, 200), days(2, 200), strict=True):
+        start, end = sorted((start, end))
+        expected = theirs.yearFraction(ql.Date.from_date(start), ql.Date.from_date(end))
+        assert year_fraction(start, end, day_count) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("roll", ROLLS)
+@pytest.mark.parametrize("months", [1, 3, 6, 12])
+def test_schedules_are_those_of_quantlib(roll, months):
+    ql = pytest.importorskip("QuantLib")
+    rule = {
+        "following": ql.Following,
+        "modifiedfollowing": ql.ModifiedFollowing,
+        "preceding": ql.Preceding,
+        "modifiedpreceding": ql.ModifiedPreceding,
+    }[roll]
+    for start, years in zip(
+        days(3, 25), np.random.default_rng(4).uniform(0.3, 12.0, 25), strict=True
+    ):
+        end = start + dt.timedelta(int(365 * years))
+        ends = ql.Date.from_date(start), ql.Date.from_date(end), ql.Period(months, ql.Months)
+        theirs = ql.Schedule(*ends, ql.TARGET(), rule, rule, ql.DateGeneration.Backward, False)
+        assert schedule(start, end, months, roll=roll) == [date.to_date() for date in theirs]
+
+
+def test_the_last_day_of_a_month_is_kept_where_there_is_one():
+    found = schedule(dt.date(2023, 8, 31), dt.date(2024, 8, 30), 6, roll="following")
+    assert found == [dt.date(2023, 8, 31), dt.date(2024, 2, 29), dt.date(2024, 8, 30)]
+
+
+@double
+def test_a_leg_makes_a_swap_and_a_bermudan_swaption():
+    """The swap at its fair rate is worth nothing; the right to enter it is worth more."""
+    start, end = dt.date(2026, 3, 16), dt.date(2031, 3, 14)
+    found = leg(TODAY, start, end, 12)
+    model = HullWhite(0.03, 0.05, 0.01)
+    bonds = np.exp(-0.03 * found.payment_dates)
+    fair = (np.exp(-0.03 * found.start) - bonds[-1]) / (found.accruals @ bonds)
+    assert price(Swap(fair, *found), model).value == pytest.approx(0.0, abs=1e-12)
+    dates = np.concatenate([[found.start], found.payment_dates[:-1]])
+    right = BermudanSwaption(fair, dates, found.payment_dates, found.accruals)
+    assert price(right, model, Quadrature()).value > 0.0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"calendar": "MARS"}, "calendar 'MARS' is unknown: use one of .*XECB"),
+        ({"roll": "sideways"}, "roll 'sideways' is unknown: use one of following"),
+        ({"day_count": "31/360"}, "day count '31/360' is unknown: use one of ACT/365"),
+        ({"months": 0}, "months must be at least 1, got 0"),
+        ({"end": dt.date(2025, 1, 1)}, "end 2025-01-01 must be after start"),
+        ({"start": dt.date(2025, 1, 1)}, "start 2025-01-01 is before asof 2025-03-14"),
+    ],
+)
+def test_mistakes_are_named(change, message):
+    terms = {"asof": TODAY, "start": dt.date(2026, 3, 16), "end": dt.date(2031, 3, 14), "months": 6}
+    with pytest.raises(ValueError, match=message):
+        leg(**terms | change)
