@@ -157,11 +157,15 @@ def market_shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
 
 
 def _submitted(groups, models: Models, vol: Models, rate: Models, key) -> list[list[Future]]:
-    """The sweeps of every group's tiles, the first tiles first, so that programs compile side by side."""
+    """The sweeps of every group's tiles, the first tiles first, so that programs compile side by side.
+
+    Of those the largest trades first: their programs take longest, and none should be left for the end.
+    """
     sweeps: list[list[Future]] = [[] for _ in groups]
+    pairs = sorted(zip(groups, sweeps, strict=True), key=lambda pair: -pair[0].method.trade_bytes)
     pool = ThreadPoolExecutor(max_workers=os.cpu_count())
-    for tiles in itertools.zip_longest(*(group.tiles() for group in groups)):
-        for group, tile, futures in zip(groups, tiles, sweeps, strict=True):
+    for tiles in itertools.zip_longest(*(group.tiles() for group, _ in pairs)):
+        for (group, futures), tile in zip(pairs, tiles, strict=True):
             if tile is not None:
                 name = group.underlying
                 args = tile, models[name], group.method, key, vol[name], rate[name]

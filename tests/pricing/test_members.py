@@ -32,8 +32,12 @@ registries = (all_products, all_models, all_methods)
 
 
 def _one_of_a_kind():
-    """The first triple of each combination of types: words and numbers are leaves, and change no program."""
-    types = lambda names: tuple(type(r[name]()) for r, name in zip(registries, names, strict=True))  # noqa: E731
+    """The first triple of each combination of types, of a product in its canonical form: of each program."""
+
+    def types(names):
+        product, *others = (r[name]() for r, name in zip(registries, names, strict=True))
+        return type(product.form), *map(type, others)
+
     kinds = {types(triple): triple for triple in reversed(triples)}
     return list(reversed(kinds.values()))
 
