@@ -11,6 +11,7 @@ QUICK = {
     "heston_gradient": ("--steps", "64", "--paths", "8192", "--repeat", "3"),
     "edits": ("--repeat", "20"),
     "estimators": ("--paths", "20000", "--repeat", "1"),
+    "equal_accuracy": ("--target", "0.02", "--repeat", "2"),
     "early_exercise": ("--paths", "8192", "--repeat", "1"),
     "bermudan": ("--repeat", "2", "--bumps", "2"),
     "quantlib_peer": ("--quick",),
