@@ -24,8 +24,8 @@ test: $(VENV)/.ready-test$(TORCH)  ## the tests, without the heavy cases
 	$(BIN)/lint-imports
 	$(BIN)/ruff check .
 
-test-all: $(VENV)/.ready-test$(TORCH)  ## every test
-	$(BIN)/python -m pytest -n $(WORKERS)
+test-all: $(VENV)/.ready-test$(TORCH)  ## every test, its programs compiled as users have them
+	JAXTAPE_TEST_COMPILER=optimizing $(BIN)/python -m pytest -n $(WORKERS)
 
 lint: $(VENV)/.ready-test $(VENV)/.ready-lint  ## style, layers and types
 	$(BIN)/ruff check .

@@ -1,9 +1,20 @@
-"""One configuration for every test: float64, strict promotion, shapes checked, warnings are errors."""
+"""One configuration for every test: float64, strict promotion, shapes checked, warnings are errors.
 
+JAXTAPE_TEST_PRECISION=single: in float32. JAXTAPE_TEST_COMPILER=optimizing: programs are compiled as users have
+them; without it in a third of the time, and most of the time of the tests is that of the compiler.
+"""
+
+import importlib.metadata
 import os
 from pathlib import Path
 
 from jaxtyping import install_import_hook
+
+_QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+_KNOWN = importlib.metadata.version("jaxlib").startswith("0.10.")  # another may refuse a flag
+
+if os.environ.get("JAXTAPE_TEST_COMPILER", "quick") == "quick" and _KNOWN:
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_QUICK}"
 
 install_import_hook(["jaxtape", "pricing", "calibration"], "beartype.beartype")
 

@@ -1,4 +1,6 @@
-"""Heston barriers by finite differences: limits, references, orders of convergence, exact derivatives."""
+"""Finite differences under Heston: limits, references, orders of convergence, exact derivatives."""
+
+import functools
 
 import equinox as eqx
 import jax
@@ -7,13 +9,17 @@ import numpy as np
 import pytest
 
 from pricing import (
+    American,
     Barrier,
+    Bermudan,
     BlackScholes,
     European,
     FiniteDifference,
     Heston,
+    LeastSquares,
     MonteCarlo,
     ZeroCurve,
+    bounds,
     greeks,
     price,
 )
@@ -131,3 +137,83 @@ def test_stable_where_the_feller_condition_fails_badly():
     values = price(products, dax).value
     assert jnp.all(values >= -1e-6 * dax.spot)
     assert jnp.all(values <= price(products.vanilla, dax).value)
+
+
+# --- early exercise -----------------------------------------------------------------------------------
+
+# American puts, K=10, T=.25, at spots of 8 to 12 (Ikonen and Toivanen 2007, their finest grid) [P]
+_CLARKE_PARROTT = functools.partial(Heston, rate=0.1, mean_reversion=5.0, long_run_variance=0.16)
+_SPOTS = (8.0, 9.0, 10.0, 11.0, 12.0)
+_PUBLISHED = {
+    0.0625: (2.0, 1.107621, 0.520030, 0.213677, 0.082044),
+    0.25: (2.078372, 1.333639, 0.795983, 0.448277, 0.242810),
+}
+_STILL = Heston(100.0, 0.05, 0.0625, 1.0, 0.0625, 1e-3, 0.0, 0.02)  # hardly moves
+_FLAT = BlackScholes(100.0, 0.05, 0.25, 0.02)
+
+
+def american_puts(variance: float, method: FiniteDifference) -> np.ndarray:
+    def value(spot):
+        model = _CLARKE_PARROTT(
+            spot=spot, initial_variance=variance, vol_of_vol=0.9, correlation=0.1
+        )
+        return price(American(10.0, 0.25), model, method).value
+
+    return np.array([value(spot) for spot in _SPOTS])
+
+
+@double
+@pytest.mark.parametrize("variance", _PUBLISHED)
+def test_american_puts_of_clarke_and_parrott(variance):
+    usual = american_puts(variance, FiniteDifference())
+    fine = american_puts(variance, FiniteDifference(240, 80, 80))
+    np.testing.assert_allclose(usual, _PUBLISHED[variance], atol=2.5e-4)
+    np.testing.assert_allclose(fine, _PUBLISHED[variance], atol=1e-4)
+
+
+@double
+@pytest.mark.parametrize(
+    "product",
+    [
+        American([90.0, 110.0], 0.8),
+        American([90.0, 110.0], 0.8, "call"),
+        Bermudan(European([90.0, 110.0], 0.8, "put"), [0.1, 0.5, 0.8]),
+        Bermudan(European([90.0, 110.0], 0.8, "put"), [0.8]),
+    ],
+    ids=["american put", "american call", "bermudan put", "european put"],
+)
+def test_early_exercise_tends_to_black_scholes_as_the_variance_stops_moving(product):
+    exact = price(product, _FLAT).value
+    coarse, fine = (
+        np.max(np.abs(price(product, _STILL, FiniteDifference(nodes, 24, steps)).value - exact))
+        for nodes, steps in ((120, 40), (240, 80))
+    )
+    assert coarse < 0.02
+    assert fine < 0.5 * coarse
+
+
+@double
+def test_delta_and_gamma_of_an_american_put_tend_to_those_of_black_scholes():
+    put, grid = American(105.0, 0.8), FiniteDifference(240, 24, 80)
+    at = lambda spot: grid.samples(put, _STILL.shifted(underlying=spot), None)  # noqa: E731
+    first = lambda spot: jax.jvp(at, (spot,), (jnp.ones(()),))  # noqa: E731
+    (_, delta), (_, gamma) = jax.jit(lambda x: jax.jvp(first, (x,), (jnp.ones(()),)))(jnp.zeros(()))
+    exact = greeks(put, _FLAT)
+    np.testing.assert_allclose(delta, exact.delta, atol=2e-4)
+    np.testing.assert_allclose(gamma, exact.gamma, atol=2e-4)
+
+
+@double
+def test_an_american_option_in_the_region_of_exercise_is_its_payoff():
+    model = eqx.tree_at(lambda m: m.spot, _MODEL, jnp.asarray(60.0))
+    np.testing.assert_allclose(price(American(100.0, 0.5), model).value, 40.0, rtol=1e-9)
+
+
+@double
+def test_the_bounds_by_regression_hold_the_values_of_the_grid():
+    dates = [0.2, 0.4, 0.6]
+    product = Bermudan(European(105.0, 0.6, "put"), dates)
+    found = bounds(product, _MODEL, LeastSquares(8192, 4096, 24), key=jax.random.key(5))
+    value = price(product, _MODEL, FiniteDifference(240, 60, 60)).value
+    assert found.lower - 3.0 * found.std_errors.lower < value
+    assert value < found.upper + 3.0 * found.std_errors.upper
