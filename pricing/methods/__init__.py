@@ -10,8 +10,8 @@ from .quadrature import Quadrature as Quadrature
 
 METHODS = (
     ClosedForm(),
-    Quadrature(),
     IntegralEquation(),
+    Quadrature(),
     Fourier(),
     FiniteDifference(),
     MonteCarlo(16384, sampler=Sobol()),

@@ -1,7 +1,6 @@
 """American options under Black and Scholes, without a grid and without paths."""
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel, BlackVol
@@ -13,7 +12,7 @@ from .method import AbstractMethod, missing
 class IntegralEquation(AbstractMethod):
     """The exercise boundary from its integral equation, the value from the boundary: `american_value`.
 
-    Under a curve, a term structure or a surface it takes the flat rate and vol of the expiry (and strike).
+    Rate and vol are constants (else: `Quadrature`); a surface is read at the expiry and the strike.
     Puts with dividend_yield < rate < 0 and calls with rate < dividend_yield < 0 have two boundaries: their
     value is NaN here (`RESULTS.non_finite`).
 
@@ -43,6 +42,8 @@ class IntegralEquation(AbstractMethod):
             return missing("single right to exercise at any time (American)", product)
         if not isinstance(model, BlackVol):
             return missing("Black volatility (lognormal terminal spots)", model)
+        if not model.is_constant:
+            return missing("constant rate and volatility", model)
         return None
 
     def samples(
@@ -52,7 +53,7 @@ class IntegralEquation(AbstractMethod):
         t, strike = product.expiry, product.strike
         return american_value(
             *(model.spot, strike, t),
-            *(-jnp.log(model.discount(t)) / t, model.dividend_yield),
+            *(model.rate, model.dividend_yield),
             *(model.black_vol(t, strike), product.side),
             num_dates=self.num_dates,
             num_nodes=self.num_nodes,

@@ -13,7 +13,15 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxtape import AbstractSchedule, StoreAll
 
 from ..models import AbstractModel, BlackScholes, BondState, GaussianState
-from ..products import AbstractProduct, Bermudan, BermudanSwaption, Monitored, Swaption
+from ..products import (
+    AbstractProduct,
+    American,
+    Bermudan,
+    BermudanSwaption,
+    Monitored,
+    Swaption,
+)
+from .american_dates import COARSEST, CROWDING, american_by_dates, american_dates
 from .induction import cash_flows, exercise_dates, induction, nothing_later
 from .knock_out import knock_out_induction, paid_always
 from .layer import NODES_A_STD, STDS
@@ -42,16 +50,20 @@ class Quadrature(AbstractMethod):
 
     num_nodes: on 16 standard deviations of the state. Needed are 24 sqrt(v / dv), v the state's variance at a
     date and dv that of the step to it from the date before; too few raise. None: enough for dates that are
-    equally far apart. schedule: which dates' states a reverse sweep keeps; the
-    inside of a date is recomputed in any case.
+    equally far apart. num_dates: on which an American option is exercised, a multiple of 4: from there it is
+    extrapolated to all times, to 1e-5 of the strike (docs/pricing.md has the Greeks). schedule: which dates'
+    states a reverse sweep keeps; the inside of a date is recomputed in any case.
     """
 
     num_nodes: int | None = eqx.field(static=True, default=None)
+    num_dates: int = eqx.field(static=True, default=64)
     schedule: AbstractSchedule = eqx.field(static=True, default=StoreAll())
 
     def __check_init__(self):
         if self.num_nodes is not None and self.num_nodes < 1:
             raise ValueError(f"num_nodes must be at least 1, got {self.num_nodes}")
+        if self.num_dates < COARSEST or self.num_dates % COARSEST:
+            raise ValueError(f"num_dates must be a multiple of {COARSEST}, got {self.num_dates}")
 
     @property
     def is_random(self) -> bool:
@@ -66,8 +78,8 @@ class Quadrature(AbstractMethod):
         if isinstance(product, (BermudanSwaption, Swaption)):
             known = isinstance(model, BondState)
             return None if known else missing("bonds in terms of one Gaussian state", model)
-        if not isinstance(product.form, (Bermudan, Monitored)):
-            return missing("exercise dates or barrier dates", product)
+        if not isinstance(product.form, (American, Bermudan, Monitored)):
+            return missing("right to exercise or barrier dates", product)
         known = isinstance(model, BlackScholes) and not product.multi_asset
         return None if known else missing("spot in terms of one Gaussian state", model)
 
@@ -80,7 +92,7 @@ class Quadrature(AbstractMethod):
             return self
 
         def need(product):
-            return _nodes_needed(model.read_at(product.vol_at), exercise_dates(product))
+            return _nodes_needed(model.read_at(product.vol_at), self._dates(product))
 
         canonical = products.broadcast().canonical.broadcast()
         for _ in canonical.batch_shape:
@@ -94,11 +106,15 @@ class Quadrature(AbstractMethod):
     ) -> Float[Array, ""]:
         del key
         product = product.canonical
-        dates, num_nodes = exercise_dates(product), self.num_nodes
+        dates, num_nodes = self._dates(product), self.num_nodes
         model = model.read_at(product.vol_at).anchored(dates[-1])
         if num_nodes is None:
-            num_nodes = math.ceil(_ROOM * _needed(math.sqrt(dates.size)))
-        if isinstance(product, Monitored):
+            num_nodes = math.ceil(
+                _ROOM * _needed(math.sqrt(_most_equal_steps(product, dates.size)))
+            )
+        if isinstance(product, American):
+            value = american_by_dates(product, model, dates.size, num_nodes, self.schedule)
+        elif isinstance(product, Monitored):
             tape, state = knock_out_induction(product, model, num_nodes, self.schedule)
             value = tape(state).value_today() + paid_always(product, model)
         else:
@@ -107,6 +123,17 @@ class Quadrature(AbstractMethod):
             value = tape(nothing_later(model, num_nodes)).value_today()
         value = eqx.error_if(value, model.state_variance(dates[-1]) > _MOST_VARIANCE, _FAR)
         return eqx.error_if(value, _nodes_needed(model, dates) > num_nodes, _CLOSE)
+
+    def _dates(self, product: AbstractProduct) -> Float[Array, " dates"]:
+        """When something is decided, in years, ascending."""
+        if isinstance(product, American):
+            return american_dates(product.expiry, self.num_dates)
+        return exercise_dates(product)
+
+
+def _most_equal_steps(product: AbstractProduct, num_dates: int) -> float:
+    """How often the step to a date goes into the time to it, at most, for dates as they usually are."""
+    return num_dates / (CROWDING if isinstance(product, American) else 1)
 
 
 def _nodes_needed(model: GaussianState, dates: Float[Array, " dates"]) -> Float[Array, ""]:

@@ -13,6 +13,7 @@ from .model import (
     AbstractEquityModel,
     BlackVol,
     ConditionallyGaussian,
+    Discounts,
     GaussianState,
     Scalar,
     Walk,
@@ -56,6 +57,10 @@ class BlackScholes(BlackVol, ConditionallyGaussian, GaussianState):
     correlation: Float[Array, "assets assets"] | None = correlations("correlation", default=None)
 
     variance_is_random: ClassVar[bool] = False
+
+    @property
+    def is_constant(self) -> bool:
+        return not isinstance(self.rate, Discounts) and not isinstance(self.vol, VolTerms)
 
     def black_vol(self, t: Scalar, strike: Scalar) -> Scalar:
         if isinstance(self.vol, VolTerms):

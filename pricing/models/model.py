@@ -95,6 +95,11 @@ class AbstractEquityModel(AbstractModel):
 class BlackVol(AbstractEquityModel):
     """Ability: terminal spots are lognormal with one volatility for each expiry and strike."""
 
+    @property
+    @abc.abstractmethod
+    def is_constant(self) -> bool:
+        """Whether rate and volatility stay the same through the life of a contract."""
+
     @abc.abstractmethod
     def black_vol(self, t: Scalar, strike: Scalar) -> Scalar:
         """The implied volatility, annualised, for expiry t (years) and strike."""
