@@ -14,10 +14,11 @@ from pricing.models import AbstractModel
 
 from .calibrate import solved
 from .levenberg_marquardt import levenberg_marquardt
-from .objectives import AbstractObjective, ImpliedVolError
-from .problem import Problem, least_gain
+from .objectives import AbstractObjective, objective_of
+from .problem import Problem, Quotes, least_gain
 from .results import RESULTS
 from .transforms import AbstractTransform, parameters_of
+from .underlyings import market_model, quotes_of
 
 Vector = Float[Array, " parameters"]
 
@@ -32,7 +33,10 @@ def fit(
     rtol: float = 1e-10,
     throw: bool = True,
 ) -> Callable[[Market], dict[str, AbstractModel]]:
-    """Market -> {underlying: model fitted to its surface}; `model` gives the type and the starting parameters.
+    """Market -> {underlying: model fitted to its quotes}; `model` gives the type and the starting parameters.
+
+    A model of equities is fitted to the surface of each equity, a model of rates to the swaption vols: its
+    underlying is the curve that they belong to.
 
     The optimizer goes as far as comparing losses can see; two Newton steps on the gradient end it, at the
     gradient's rounding, so that a market bumped by little moves the fit by what it should. The derivative is
@@ -43,17 +47,16 @@ def fit(
     `throw` its parameters are then NaN.
     """
     parameters = parameters_of(model, transform)
-    objective = objective or ImpliedVolError()
     optimizer = optimizer or levenberg_marquardt()
     settings = jnp.asarray(rtol), jnp.asarray(max_steps)
 
     def fitted(market: Market) -> dict[str, AbstractModel]:
-        return {name: fitted_to(market, name) for name in market.equities}
+        of_each = quotes_of(model, market)
+        return {name: fitted_to(quotes, market, name) for name, quotes in of_each.items()}
 
-    def fitted_to(market: Market, name: str) -> AbstractModel:
+    def fitted_to(quotes: Quotes, market: Market, name: str) -> AbstractModel:
         template = market_model(model, market, name)
-        quotes = market.equities[name].surface
-        problem = Problem(quotes, template, objective, parameters)
+        problem = Problem(quotes, template, objective or objective_of(quotes), parameters)
         guess = jax.lax.stop_gradient(parameters.free(model))
         free, result = _optimum(problem, optimizer, guess, *settings)
         failed = result != RESULTS.converged
@@ -62,16 +65,6 @@ def fit(
         return problem.model(jnp.where(failed, jnp.nan, free))
 
     return fitted
-
-
-def market_model(model: AbstractModel, market: Market, name: str) -> AbstractModel:
-    """`model` on the spot, curve and dividend yield of an underlying of the market."""
-    equity = market.equities[name]
-    return eqx.tree_at(
-        lambda m: (m.spot, m.rate, m.dividend_yield),
-        model,
-        (equity.spot, market.curves[equity.curve], equity.dividend_yield),
-    )
 
 
 @eqx.filter_custom_jvp
