@@ -17,15 +17,14 @@ from .levenberg_marquardt import levenberg_marquardt
 from .objectives import AbstractObjective, objective_of
 from .problem import Problem, Quotes, least_gain
 from .results import RESULTS
-from .transforms import AbstractTransform, parameters_of
+from .transforms import AbstractTransform, Parameters, parameters_of
 from .underlyings import market_model, quotes_of
 
 Vector = Float[Array, " parameters"]
 
 
 def fit(
-    model: AbstractModel,
-    *,
+    *models: AbstractModel,
     optimizer: optax.GradientTransformation | None = None,
     objective: AbstractObjective | None = None,
     transform: Mapping[str, AbstractTransform] | None = None,
@@ -33,10 +32,10 @@ def fit(
     rtol: float = 1e-10,
     throw: bool = True,
 ) -> Callable[[Market], dict[str, AbstractModel]]:
-    """Market -> {underlying: model fitted to its quotes}; `model` gives the type and the starting parameters.
+    """Market -> {underlying: model fitted to its quotes}; `models` give the types and the starting parameters.
 
     A model of equities is fitted to the surface of each equity, a model of rates to the swaption vols: its
-    underlying is the curve that they belong to.
+    underlying is the curve that they belong to. Give one of each for a book on both.
 
     The optimizer goes as far as comparing losses can see; two Newton steps on the gradient end it, at the
     gradient's rounding, so that a market bumped by little moves the fit by what it should. The derivative is
@@ -46,18 +45,20 @@ def fit(
     Raises RuntimeError with the message of `RESULTS` if the fit ends elsewhere than at a minimum; without
     `throw` its parameters are then NaN.
     """
-    parameters = parameters_of(model, transform)
+    free = [parameters_of(model, transform) for model in models]
     optimizer = optimizer or levenberg_marquardt()
     settings = jnp.asarray(rtol), jnp.asarray(max_steps)
 
     def fitted(market: Market) -> dict[str, AbstractModel]:
-        of_each = quotes_of(model, market)
-        return {name: fitted_to(quotes, market, name) for name, quotes in of_each.items()}
+        return {
+            name: fitted_to(quotes, market_model(model, market, name), model, parameters)
+            for model, parameters in zip(models, free, strict=True)
+            for name, quotes in quotes_of(model, market).items()
+        }
 
-    def fitted_to(quotes: Quotes, market: Market, name: str) -> AbstractModel:
-        template = market_model(model, market, name)
+    def fitted_to(quotes: Quotes, template, start, parameters: Parameters) -> AbstractModel:
         problem = Problem(quotes, template, objective or objective_of(quotes), parameters)
-        guess = jax.lax.stop_gradient(parameters.free(model))
+        guess = jax.lax.stop_gradient(parameters.free(start))
         free, result = _optimum(problem, optimizer, guess, *settings)
         failed = result != RESULTS.converged
         if throw:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -58,7 +59,7 @@ class SwapLegs(eqx.Module):
 
         Other arguments as in `pricing.market.leg`; times are ACT/365 from `asof`.
         """
-        rules = {"calendar": calendar, "roll": roll}
+        rules: dict[str, Any] = {"calendar": calendar, "roll": roll}
         exercise = [advance(asof, months=expiry, **rules) for expiry in expiries]
         start = [advance(date, business_days=lag, **rules) for date in exercise]
         ends = [[advance(date, months=tenor, roll=None) for tenor in tenors] for date in start]
@@ -74,7 +75,8 @@ class SwapLegs(eqx.Module):
                 lambda found, gap: np.append([0.0] * gap, found.accruals),
             )
         )
-        times = [
-            [year_fraction(asof, date, "ACT/365") for date in row] for row in (exercise, start)
-        ]
-        return cls(*times, np.array(dates), np.array(accruals))
+        ends_at, starts_at = (
+            np.array([year_fraction(asof, date, "ACT/365") for date in row])
+            for row in (exercise, start)
+        )
+        return cls(ends_at, starts_at, np.array(dates), np.array(accruals))
