@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from calibration import RESULTS, SwapLegs, SwaptionVolError, calibrate, fit
-from pricing import ClosedForm, HullWhite, Swaption, price
+from pricing import Book, ClosedForm, HullWhite, Quadrature, Swaption, price, risk
 from pricing.black import black
+from pricing.contracts import products_of
 from pricing.market import SwaptionVols
 from tests.helpers import curve, double, first_difference, sample_market
 from tests.references import HULL_WHITE as PUBLISHED
@@ -192,20 +193,36 @@ def market():
     return dataclasses.replace(sample_market(), equities={}, correlations={})
 
 
+BOOK = """id,type,underlying,quantity,side,fixed_rate,notional,start,expiry,exercise_dates,maturity
+S,swap,EUR,2,payer,0.04,100,2002-10-05,,,2005-10-05
+O,swaption,EUR,-3,receiver,0.045,1000,,2003-07-05,,2006-07-05
+B,bermudan_swaption,EUR,1,payer,0.04,500,,,2003-07-05|2004-07-05,2006-07-05
+"""
+
+
+@eqx.filter_jit
+def recalibrated(market, model_of, products, quantities):
+    """The value of the book where the gradient of the loss vanishes, which is where a fit ends."""
+    model = model_of(market)["EUR"]
+    methods = (ClosedForm(), ClosedForm(), Quadrature(64))
+    values = [price(*pair).value[0] for pair in zip(products, [model] * 3, methods, strict=True)]
+    return quantities @ jnp.stack(values)
+
+
 def test_risk_to_every_quote_is_that_of_bump_and_recalibrate(market):
-    """Of a swaption's value, to 1e-6; floor 1e-7 of the largest. A quote of weight 0 moves nothing."""
+    """Of swaps and swaptions, to 1e-6; floor 1e-7 of the largest. A quote of weight 0 moves nothing."""
     weights = np.ones((5, 5))
     weights[:, 4] = 0.5
     weights[2] = 0.0
-    contract = Swaption(0.04, 2.3, [3.3, 4.3, 5.3], [1.0, 1.0, 1.0], "receiver", 1000.0)
-    model_of = fit(START, objective=SwaptionVolError(weights))
-
-    @eqx.filter_jit
-    def value(market):
-        return price(contract, model_of(market)["EUR"], ClosedForm()).value
-
-    found = market.by_quote(jax.grad(value)(market))
+    model_of, book = fit(START, objective=SwaptionVolError(weights)), Book.from_text(BOOK)
+    result = risk(book, market, model_of)
+    assert not result.failed
+    found = result.sensitivities
     assert len(found) == 25 + 9
+    products = [products_of([trade], market) for trade in book.trades]
+    quantities = jnp.asarray([trade.quantity for trade in book.trades])
+    value = lambda market: recalibrated(market, model_of, products, quantities)  # noqa: E731
+    np.testing.assert_allclose(result.value, value(market), rtol=1e-9)
     bumped = []
     for quote, level in market.flat_quotes():
         bump = lambda h, q=quote, x=level: value(market.with_quotes({q: x + h}))  # noqa: E731
@@ -216,6 +233,8 @@ def test_risk_to_every_quote_is_that_of_bump_and_recalibrate(market):
     ids = market.quote_ids().swaption_vols.vols
     assert moving.isdisjoint(ids[2])
     assert moving.issuperset(np.delete(ids, 2, axis=0).ravel())
+    vega = sum(trade.position["vega"] for trade in result.trades)
+    np.testing.assert_allclose(vega, sum(found[quote] for quote in ids.flat), rtol=1e-9)
 
 
 def test_a_fit_of_rates_is_of_the_curve_that_the_vols_belong_to(market):
