@@ -4,6 +4,8 @@ from .fit import fit as fit
 from .levenberg_marquardt import levenberg_marquardt as levenberg_marquardt
 from .objectives import AbstractObjective as AbstractObjective
 from .objectives import ImpliedVolError as ImpliedVolError
+from .objectives import SwapLegs as SwapLegs
+from .objectives import SwaptionVolError as SwaptionVolError
 from .results import RESULTS as RESULTS
 from .transforms import Exp as Exp
 from .transforms import Identity as Identity

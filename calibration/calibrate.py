@@ -10,12 +10,11 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 from rich.progress import Progress
 
-from pricing.market import VolSurface
 from pricing.models import AbstractModel
 
 from .levenberg_marquardt import levenberg_marquardt
-from .objectives import AbstractObjective, ImpliedVolError
-from .problem import Problem, Search, identification
+from .objectives import AbstractObjective, objective_of
+from .problem import Problem, Quotes, Search, identification
 from .results import RESULTS
 from .starts import random_starts
 from .transforms import AbstractTransform, parameters_of
@@ -24,20 +23,22 @@ _STEPS_A_REFRESH = 5
 
 
 class Calibration(eqx.Module):
-    """A fitted model, its residuals (model less market, per 1.00 vol) and why the fit ended.
+    """A fitted model, its residuals (model less market, as the objective measures it) and why the fit ended.
 
-    stats: steps; sum_squared_vol_points, the sum over quotes of (100 residual)^2; starts_at_optimum, how
-    many starts ended where the best did; covariance and condition_number as in `problem.identification`.
+    residuals: in the shape of the quotes, [expiries, strikes] or [expiries, tenors]; per 1.00 vol, unless the
+    objective says otherwise. stats: steps; sum_squared_vol_points, the sum over quotes of (100 residual)^2;
+    starts_at_optimum, how many starts ended where the best did; covariance and condition_number as in
+    `problem.identification`.
     """
 
     model: AbstractModel
-    residuals: Float[Array, "expiries strikes"]
+    residuals: Float[Array, "rows columns"]
     result: RESULTS
     stats: dict[str, Any]
 
 
 def calibrate(
-    quotes: VolSurface,
+    quotes: Quotes,
     model: AbstractModel,
     *,
     optimizer: optax.GradientTransformation | None = None,
@@ -50,10 +51,10 @@ def calibrate(
     progress: bool = True,
     throw: bool = True,
 ) -> Calibration:
-    """Fit `model`, from its own parameters, to implied-vol quotes by least squares.
+    """Fit `model`, from its own parameters, to implied vols of options or of swaptions, by least squares.
 
     optimizer: any optax transformation (default: Levenberg-Marquardt); objective: the residuals (default:
-    implied vols, equal weights); transform: field -> bounds of each free parameter (default: the model's);
+    of implied vols, equal weights); transform: field -> bounds of each free parameter (default: the model's);
     starts: starting points, the first the model itself, the others random (`key`, default seed 0), of which
     the best end wins; rtol: stop once a step would lower the loss by less than this fraction of it;
     progress: a live bar.
@@ -61,7 +62,7 @@ def calibrate(
     Raises RuntimeError with the message of `result` if the best start did not converge and `throw`.
     """
     parameters = parameters_of(model, transform)
-    problem = Problem(quotes, model, objective or ImpliedVolError(), parameters)
+    problem = Problem(quotes, model, objective or objective_of(quotes), parameters)
     optimizer = optimizer or levenberg_marquardt()
     points = random_starts(parameters, model, starts, jax.random.key(0) if key is None else key)
 

@@ -14,17 +14,17 @@ from pricing.models import AbstractModel
 
 from .calibrate import solved
 from .levenberg_marquardt import levenberg_marquardt
-from .objectives import AbstractObjective, ImpliedVolError
-from .problem import Problem, least_gain
+from .objectives import AbstractObjective, objective_of
+from .problem import Problem, Quotes, least_gain
 from .results import RESULTS
-from .transforms import AbstractTransform, parameters_of
+from .transforms import AbstractTransform, Parameters, parameters_of
+from .underlyings import market_model, quotes_of
 
 Vector = Float[Array, " parameters"]
 
 
 def fit(
-    model: AbstractModel,
-    *,
+    *models: AbstractModel,
     optimizer: optax.GradientTransformation | None = None,
     objective: AbstractObjective | None = None,
     transform: Mapping[str, AbstractTransform] | None = None,
@@ -32,7 +32,10 @@ def fit(
     rtol: float = 1e-10,
     throw: bool = True,
 ) -> Callable[[Market], dict[str, AbstractModel]]:
-    """Market -> {underlying: model fitted to its surface}; `model` gives the type and the starting parameters.
+    """Market -> {underlying: model fitted to its quotes}; `models` give the types and the starting parameters.
+
+    A model of equities is fitted to the surface of each equity, a model of rates to the swaption vols: its
+    underlying is the curve that they belong to. Give one of each for a book on both.
 
     The optimizer goes as far as comparing losses can see; two Newton steps on the gradient end it, at the
     gradient's rounding, so that a market bumped by little moves the fit by what it should. The derivative is
@@ -42,19 +45,20 @@ def fit(
     Raises RuntimeError with the message of `RESULTS` if the fit ends elsewhere than at a minimum; without
     `throw` its parameters are then NaN.
     """
-    parameters = parameters_of(model, transform)
-    objective = objective or ImpliedVolError()
+    free = [parameters_of(model, transform) for model in models]
     optimizer = optimizer or levenberg_marquardt()
     settings = jnp.asarray(rtol), jnp.asarray(max_steps)
 
     def fitted(market: Market) -> dict[str, AbstractModel]:
-        return {name: fitted_to(market, name) for name in market.equities}
+        return {
+            name: fitted_to(quotes, market_model(model, market, name), model, parameters)
+            for model, parameters in zip(models, free, strict=True)
+            for name, quotes in quotes_of(model, market).items()
+        }
 
-    def fitted_to(market: Market, name: str) -> AbstractModel:
-        template = market_model(model, market, name)
-        quotes = market.equities[name].surface
-        problem = Problem(quotes, template, objective, parameters)
-        guess = jax.lax.stop_gradient(parameters.free(model))
+    def fitted_to(quotes: Quotes, template, start, parameters: Parameters) -> AbstractModel:
+        problem = Problem(quotes, template, objective or objective_of(quotes), parameters)
+        guess = jax.lax.stop_gradient(parameters.free(start))
         free, result = _optimum(problem, optimizer, guess, *settings)
         failed = result != RESULTS.converged
         if throw:
@@ -62,16 +66,6 @@ def fit(
         return problem.model(jnp.where(failed, jnp.nan, free))
 
     return fitted
-
-
-def market_model(model: AbstractModel, market: Market, name: str) -> AbstractModel:
-    """`model` on the spot, curve and dividend yield of an underlying of the market."""
-    equity = market.equities[name]
-    return eqx.tree_at(
-        lambda m: (m.spot, m.rate, m.dividend_yield),
-        model,
-        (equity.spot, market.curves[equity.curve], equity.dividend_yield),
-    )
 
 
 @eqx.filter_custom_jvp

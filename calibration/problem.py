@@ -8,20 +8,21 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from pricing.market import VolSurface
+from pricing.market import SwaptionVols, VolSurface
 from pricing.models import AbstractModel
 
 from .objectives import AbstractObjective
 from .results import RESULTS
 from .transforms import Parameters
 
+Quotes = VolSurface | SwaptionVols
 Vector = Float[Array, " parameters"]
 
 
 class Problem(eqx.Module):
     """Quotes, a model to fit to them, its free parameters, and the residuals to make small."""
 
-    quotes: VolSurface
+    quotes: Quotes
     template: AbstractModel
     objective: AbstractObjective
     parameters: Parameters
@@ -67,7 +68,8 @@ class Search(eqx.Module):
         cls, problem: Problem, optimizer: optax.GradientTransformation, free: Vector
     ) -> "Search":
         """Before the start itself is evaluated, as step 0: nothing is known yet."""
-        unknown = jnp.full(problem.quotes.vols.size, jnp.inf, free.dtype)
+        residual = jax.eval_shape(problem.residual, free)
+        unknown = jnp.full(residual.shape, jnp.inf, free.dtype)
         jacobian = jnp.zeros((unknown.size, free.size), free.dtype)
         step, no, yes = -jnp.ones((), int), jnp.asarray(False), jnp.asarray(True)
         return cls(free, unknown, jacobian, free, optimizer.init(free), step, no, yes)
@@ -145,12 +147,15 @@ def _loss_of(problem: Problem):
 def identification(problem: Problem, search: Search) -> dict[str, Array]:
     """How well the quotes tell the parameters apart, where a search has ended.
 
-    covariance: s^2 (J'J)^{-1} in the parameters themselves, s^2 the residual variance; condition_number:
-    of J'J with its columns scaled to unit length (1: independent; above 1e6: hardly identified).
+    covariance: s^2 (J'J)^{-1} in the parameters themselves, s^2 the variance of the residuals that some
+    parameter moves (a quote of weight 0 is none of them); condition_number: of J'J with its columns scaled to
+    unit length (1: independent; above 1e6: hardly identified).
     """
     residual, jacobian = search.residual, search.jacobian
     to_parameters = jax.jacfwd(problem.parameters.values)(search.free)
-    variance = jnp.sum(residual**2) / max(residual.size - search.free.size, 1)
+    observations = jnp.sum(jnp.any(jacobian != 0.0, axis=1))
+    freedom = jnp.maximum(observations - search.free.size, 1).astype(residual.dtype)
+    variance = jnp.sum(residual**2) / freedom
     covariance = variance * to_parameters @ _pseudo_inverse(jacobian) @ to_parameters.T
     columns = jacobian / jnp.linalg.norm(jacobian, axis=0, keepdims=True)
     return {"covariance": covariance, "condition_number": jnp.linalg.cond(columns) ** 2}

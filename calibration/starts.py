@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from pricing.models import AbstractModel, Heston
+from pricing.models import AbstractModel, Heston, HullWhite
 
 from .transforms import Parameters
 
@@ -21,7 +21,8 @@ RANGES: dict[type, Ranges] = {
         "long_run_variance": (0.01, 0.5),
         "vol_of_vol": (0.1, 4.0),
         "correlation": (-0.9, 0.5),
-    }
+    },
+    HullWhite: {"mean_reversion": (-0.05, 0.3), "vol": (0.002, 0.03)},
 }
 
 

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from pricing.models import AbstractModel, Heston
+from pricing.models import AbstractModel, Heston, HullWhite
 
 Real = Float[Array, "..."]
 
@@ -84,7 +84,9 @@ HESTON = {
     "correlation": Tanh(),
 }
 
-DEFAULTS: dict[type, dict[str, AbstractTransform]] = {Heston: HESTON}
+HULL_WHITE = {"mean_reversion": Identity(), "vol": Exp()}
+
+DEFAULTS: dict[type, dict[str, AbstractTransform]] = {Heston: HESTON, HullWhite: HULL_WHITE}
 
 
 def parameters_of(

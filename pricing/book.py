@@ -181,32 +181,35 @@ def _against(row: Row, market: Market, file: str) -> Row:
 
 def _market_problems(trade: Trade, market: Market) -> tuple[Problem, ...]:
     """What keeps the market from serving a trade."""
-    problems = [problem for name in trade.underlyings for problem in _unknown(name, market)]
+    section = "curves" if trade.in_rates else "equities"
+    names = trade.underlyings
+    problems = [problem for name in names for problem in _unknown(name, section, market)]
     if not problems and len(trade.underlyings) > 1:
         problems += _no_basket(trade, market)
     past = [day for day in trade.dates or () if day <= market.asof]
     if past and past[-1] != trade.expiry:
         message = f"{past[0]} is not after the market's as-of date {market.asof}"
         problems.append(Problem((trade.dates_name,), str(past[0]), message, trade.why_not_past))
-    if trade.expiry <= market.asof:
-        message = f"{trade.expiry} is not after the market's as-of date {market.asof}"
-        remedy = "give an expiry that is still to come, or take the trade out"
-        problems.append(Problem(("expiry",), str(trade.expiry), message, remedy))
+    for name, (day, remedy) in trade.deadlines.items():
+        if day <= market.asof:
+            message = f"{day} is not after the market's as-of date {market.asof}"
+            problems.append(Problem((name,), str(day), message, remedy))
     return tuple(problems)
 
 
-def _unknown(name: str, market: Market) -> list[Problem]:
-    """The problem of an underlying that the market does not have, if it does not."""
-    known = market.equities
+def _unknown(name: str, section: str, market: Market) -> list[Problem]:
+    """The problem of a name that is not in this section of the market, if it is not."""
+    known = getattr(market, section)
     if name in known:
         return []
-    path = f"equities.{name}"
+    path = f"{section}.{name}"
     reason = next((e for e in market.errors if f"{e.field}.".startswith(f"{path}.")), None)
     if reason:
         message, remedy = f"{name!r} is left out of the market", f"correct {reason}"
     else:
-        message = f"{name!r} is not an underlying of the market"
-        remedy = f"{closest(name, known)}the underlyings are {', '.join(known) or 'none'}"
+        what = "a curve" if section == "curves" else "an underlying"
+        message = f"{name!r} is not {what} of the market"
+        remedy = f"{closest(name, known)}the {what.split()[1]}s are {', '.join(known) or 'none'}"
     return [Problem(("underlying",), show(name), message, remedy)]
 
 

@@ -20,6 +20,7 @@ from .ingestion.equity_trades import (
     DoubleKnockOutTrade,
     EuropeanTrade,
 )
+from .ingestion.rate_trades import BermudanSwaptionTrade, SwaptionTrade, SwapTrade
 from .ingestion.trade import Trade
 from .market import Market
 from .products import (
@@ -30,10 +31,13 @@ from .products import (
     AverageClaim,
     Barrier,
     Basket,
+    BermudanSwaption,
     Digital,
     DoubleKnockOut,
     European,
     Monitored,
+    Swap,
+    Swaption,
 )
 from .products.bermudan import Bermudan
 
@@ -73,6 +77,11 @@ PRODUCTS: dict[type[Trade], Callable[[Column], AbstractProduct]] = {
     DoubleKnockOutTrade: _plain(DoubleKnockOut, dates="monitoring_dates"),
     AutocallableTrade: _plain(Autocallable, dates="exercise_dates", call_level="barrier"),
     BasketTrade: _basket,
+    SwapTrade: _plain(Swap, start="swap_start"),
+    SwaptionTrade: _plain(Swaption, strike="fixed_rate", exercise_date="swap_start"),
+    BermudanSwaptionTrade: _plain(
+        BermudanSwaption, strike="fixed_rate", exercise_dates="exercise_days"
+    ),
 }
 """Trade -> product, given the trades' fields as columns, dates as times."""
 
@@ -84,8 +93,9 @@ def shape_key(trade: Trade) -> Hashable:
     """What two trades of one kind must have in common to be one batch, and so to be priced by one program."""
     count = 0 if trade.dates is None else len(trade.dates)
     words = tuple(getattr(trade, name, None) for name in ("average", "kind"))
-    num_assets = len(trade.underlyings)
-    return (_padded_count(count) if isinstance(trade, PADDED) else count, num_assets, *words)
+    num_assets, num_payments = len(trade.underlyings), len(getattr(trade, "payment_dates", ()))
+    dates = _padded_count(count) if isinstance(trade, PADDED) else count
+    return (dates, num_assets, num_payments, *words)
 
 
 def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:

@@ -73,6 +73,8 @@ def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Marke
     total = lambda leaves: float(sum(np.sum(leaf) for leaf in leaves))  # noqa: E731
     equities, curves = contributions.equities.values(), contributions.curves.values()
     pillars = [curve.times for curve in curves] + [equity.surface.expiries for equity in equities]
+    vols = [equity.surface.vols for equity in equities]
+    vols += [] if contributions.swaption_vols is None else [contributions.swaption_vols.vols]
     ages = sum(trade.position["theta"] for trade in then.trades if trade.position)
     by_quote = market.by_quote(contributions)
     return Explanation(
@@ -80,7 +82,7 @@ def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Marke
         theta=ages * days / _DAYS_PER_YEAR + total(pillars),
         delta=total(equity.spot for equity in equities),
         gamma=sum(_gamma(trade, moves) for trade in then.trades),
-        vega=total(equity.surface.vols for equity in equities),
+        vega=total(vols),
         rho=total(curve.zero_rates for curve in curves),
         dividends=total(equity.dividend_yield for equity in equities),
         correlation=total(jax.tree.leaves(getattr(contributions, "correlations", None))),

@@ -115,7 +115,7 @@ def _fit_view(fit: SurfaceFit) -> dict[str, Any]:
         "facts": tables.facts({**fit.facts, "why it stopped": fit.result}, ("Fit", "Outcome")),
         "smiles": figures.smiles(fit),
         "residuals": tables.heat(
-            map(day, fit.expiries), map(plain, fit.strikes), 100 * fit.residuals, sums=False
+            fit.rows, map(plain, fit.strikes), 100 * fit.residuals, sums=False
         ),
     }
 

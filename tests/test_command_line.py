@@ -271,7 +271,11 @@ def test_a_calibration_that_stops_early_exits_with_1(tmp_path, small_market):
 def test_calibrate_names_the_underlyings_it_knows(tmp_path):
     outcome = run("calibrate", "--market", MARKET, "--underlying", "DAXX", "--out", tmp_path)
     assert outcome.exit_code == 2
-    assert "did you mean 'DAX'? the equities are DAX" in outcome.stderr
+    assert "did you mean 'DAX'? the underlyings are EUR, DAX" in outcome.stderr
+    inputs = ("--market", MARKET, "--underlying", "EUR", "--out", tmp_path)
+    outcome = run("calibrate", *inputs, "--model", "heston")
+    assert outcome.exit_code == 2
+    assert "--model heston: EUR has vols for hull-white alone" in outcome.stderr
 
 
 def test_help_lists_the_commands():

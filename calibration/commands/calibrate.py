@@ -1,4 +1,4 @@
-"""`jaxtape calibrate`: fit a model to the implied vols of one underlying, and report how well."""
+"""`jaxtape calibrate`: fit a model to the vols of one underlying, and report how well."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +21,7 @@ from .fitting import (
     calibrated,
     has_failed,
     message_of,
+    name_of,
     parameter_table,
     summary_of,
     surface_fit,
@@ -32,13 +33,19 @@ class Model(StrEnum):
     """What may be calibrated."""
 
     heston = "heston"
+    hull_white = "hull-white"
 
 
 def calibrate(
     market: Annotated[Path, typer.Option(help="The market: JSON.")],
-    underlying: Annotated[str, typer.Option(help="An equity of the market.")],
+    underlying: Annotated[
+        str, typer.Option(help="An equity of the market, or the curve of its swaption vols.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder for calibration.json and the report.")],
-    model: Annotated[Model, typer.Option(help="The model.")] = Model.heston,
+    model: Annotated[
+        Model | None,
+        typer.Option(help="The model.", show_default="heston; of a curve, hull-white"),
+    ] = None,
     starts: Annotated[
         int, typer.Option(min=1, help="Starting points: the standard one, then random ones.")
     ] = 1,
@@ -46,16 +53,15 @@ def calibrate(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random starts.")] = 0,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
 ) -> None:
-    """Fit a model to a surface of implied vols, and say how well its parameters are known.
+    """Fit a model to implied vols, of options or of swaptions, and say how well its parameters are known.
 
     Writes calibration.json, report.html and, if anything was wrong, errors.txt. Exit status: 0; 1 if the
     fit did not converge or some input was bad; 2 if nothing could be done.
     """
-    del model  # one so far
     configure(precision)
     output, stages = Output(out), Stages()
     with stages.stage("read"):
-        quotes = _read(market, underlying)
+        quotes = _read(market, underlying, model)
     with stages.stage("calibrate") as said:
         calibration = calibrated(
             *(quotes, underlying),
@@ -64,33 +70,44 @@ def calibrate(
             key=jax.random.key(seed),
             progress=stages.is_live,
         )
-        said.append(f"calibrated Heston to {underlying}: {summary_of(calibration)}")
+        found = f"{name_of(calibration.model)} to {underlying}"
+        said.append(f"calibrated {found}: {summary_of(calibration)}")
     with stages.stage("write") as said:
         _write(output, quotes, underlying, calibration, stages)
         said.append(f"wrote {out}")
     errors = [str(error) for error in quotes.errors]
     if has_failed(calibration):
-        errors.append(f"{market}: equity {underlying!r}: {message_of(calibration)}")
+        errors.append(f"{market}: {underlying!r}: {message_of(calibration)}")
     output.write_errors(errors)
     _summarize(calibration, output.folder)
     if errors:
         raise typer.Exit(SOME_FAILED)
 
 
-def _read(market: Path, underlying: str) -> Market:
+def _read(market: Path, underlying: str, model: Model | None) -> Market:
     try:
         quotes = Market.read(market)
     except UnreadableFile as error:
         fail(str(error))
-    if underlying not in quotes.equities:
+    models = _models(quotes)
+    if underlying not in models:
         path = f"equities.{underlying}."
         for error in quotes.errors:
             if f"{error.field}.".startswith(path):
                 fail(str(error))
-        known = ", ".join(quotes.equities) or "none"
-        hint = closest(underlying, quotes.equities)
-        fail(f"{market}: there is no equity {underlying!r}; {hint}the equities are {known}")
+        known, hint = ", ".join(models) or "none", closest(underlying, models)
+        fail(f"{market}: there are no vols of {underlying!r}; {hint}the underlyings are {known}")
+    if model not in (None, models[underlying]):
+        fail(f"--model {model}: {underlying} has vols for {models[underlying]} alone; leave it out")
     return quotes
+
+
+def _models(market: Market) -> dict[str, Model]:
+    """What can be calibrated, by underlying."""
+    vols = market.swaption_vols
+    curves = [vols.curve] if vols is not None and vols.curve in market.curves else []
+    of_curves = dict.fromkeys(curves, Model.hull_white)
+    return of_curves | dict.fromkeys(market.equities, Model.heston)
 
 
 def _write(

@@ -13,17 +13,19 @@ import numpy as np
 
 from pricing.ingestion.errors import InputError
 from pricing.market import Market, VolSurface
-from pricing.models import AbstractModel, Heston
+from pricing.models import AbstractModel, AbstractRateModel, Heston, HullWhite
 from pricing.reporting import SurfaceFit, pillar_dates
+from pricing.risk import Fit
 
 from ..calibrate import Calibration, calibrate
-from ..fit import fit, market_model
+from ..fit import fit
 from ..objectives import model_vols
 from ..results import RESULTS
 from ..transforms import parameters_of
+from ..underlyings import market_model, quotes_of
 
 _CURVE_POINTS = 61
-_START: dict[str, Any] = {
+_EQUITY_START: dict[str, Any] = {
     "spot": 1.0,
     "rate": 0.0,
     "initial_variance": 0.1,
@@ -32,17 +34,26 @@ _START: dict[str, Any] = {
     "vol_of_vol": 0.5,
     "correlation": -0.5,
 }
+_RATES_START: dict[str, Any] = {"curve": 0.0, "mean_reversion": 0.05, "vol": 0.01}
+_NAMES: dict[type, str] = {Heston: "Heston", HullWhite: "Hull-White"}
 _READS = "Nothing to calibrate: Black-Scholes reads the surface at each trade's expiry and strike."
 
 
-def heston_start(market: Market, name: str) -> AbstractModel:
-    """The standard start: 32 % of vol now and in the long run, moderate skew."""
-    return market_model(Heston(**_START), market, name)
+def standard_start(market: Market, name: str) -> AbstractModel:
+    """Of an equity Heston, 32 % of vol now and in the long run, moderate skew; of a curve Hull-White."""
+    start = Heston(**_EQUITY_START) if name in market.equities else HullWhite(**_RATES_START)
+    return market_model(start, market, name)
+
+
+def name_of(model: AbstractModel) -> str:
+    """The name that a reader knows a model by."""
+    return _NAMES[type(model)]
 
 
 def calibrated(market: Market, name: str, **settings: Any) -> Calibration:
-    """Heston calibrated to the surface of one underlying, from the standard start."""
-    start, quotes = heston_start(market, name), market.equities[name].surface
+    """The model of one underlying calibrated to its quotes, from the standard start."""
+    start = standard_start(market, name)
+    quotes = quotes_of(start, market)[name]
     rtol = max(1e-10, 100.0 * float(jnp.finfo(quotes.vols.dtype).eps))
     return calibrate(quotes, start, rtol=rtol, throw=False, **settings)
 
@@ -72,11 +83,16 @@ def only(market: Market, names: tuple[str, ...]) -> Market:
 
 
 def without(market: Market, name: str, calibration: Calibration, file: str) -> Market:
-    """The market without an equity whose calibration failed, and the error that says so."""
-    why = f"Heston could not be calibrated: {message_of(calibration)}"
-    remedy = "check the quotes, or take --model black-scholes"
-    error = InputError(file, None, None, f"equities.{name}.implied_vols", "", why, remedy)
-    rest = only(market, tuple(set(market.equities) - {name}))
+    """The market without the quotes to which a model could not be calibrated, and the error that says so."""
+    why = f"{name_of(calibration.model)} could not be calibrated: {message_of(calibration)}"
+    if isinstance(calibration.model, AbstractRateModel):
+        field, remedy = "swaption_vols", "check the quotes, or leave out the trades on the curve"
+        rest = replace(market, swaption_vols=None)
+    else:
+        field = f"equities.{name}.implied_vols"
+        remedy = "check the quotes, or take --model black-scholes"
+        rest = only(market, tuple(set(market.equities) - {name}))
+    error = InputError(file, None, None, field, "", why, remedy)
     return replace(rest, errors=(*market.errors, error))
 
 
@@ -92,6 +108,11 @@ def fit_each(calibrations: Mapping[str, Calibration]):
     return fitted
 
 
+def both(first: Fit, second: Fit) -> Fit:
+    """Market -> the models of two fits; where both have one, the second's."""
+    return lambda market: {**first(market), **second(market)}
+
+
 def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
     """Parameter to (value, standard error)."""
     names = parameters_of(calibration.model).names
@@ -104,6 +125,8 @@ def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
 
 def surface_fit(market: Market, name: str, calibration: Calibration | None) -> SurfaceFit:
     """What the report shows of one underlying: a calibration, or None for Black-Scholes."""
+    if calibration is not None and isinstance(calibration.model, AbstractRateModel):
+        return _swaption_fit(market, name, calibration)
     equity = market.equities[name]
     surface = equity.surface
     strikes = jnp.linspace(surface.strikes[0], surface.strikes[-1], _CURVE_POINTS)
@@ -133,6 +156,27 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
     )
 
 
+def _swaption_fit(market: Market, name: str, calibration: Calibration) -> SurfaceFit:
+    """The swaption vols, by expiry and tenor."""
+    quotes: Any = market.swaption_vols
+    market_vols, residuals = np.asarray(quotes.vols), np.asarray(calibration.residuals)
+    return SurfaceFit(
+        underlying=name,
+        model=name_of(calibration.model),
+        spot=None,
+        expiries=tuple(f"{expiry:g}Y" for expiry in quotes.expiries.tolist()),
+        strikes=np.asarray(quotes.tenors),
+        market_vols=market_vols,
+        residuals=residuals,
+        curve_strikes=np.asarray(quotes.tenors),
+        curve_vols=market_vols + residuals,
+        result=message_of(calibration),
+        parameters=parameter_table(calibration),
+        facts=_facts(calibration),
+        across="tenor, in years",
+    )
+
+
 @eqx.filter_jit
 def _curve(model: Any, grid: VolSurface) -> jax.Array:
     return model_vols(model, grid, 64)
@@ -151,10 +195,10 @@ def _facts(calibration: Calibration) -> dict[str, str]:
 def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, Any]:
     """A calibration in plain values. `residuals`: model less market per 1.00 vol, by quote id."""
     table, stats = parameter_table(calibration), calibration.stats
-    ids = market.quote_ids().equities[name].surface.vols
+    ids = quotes_of(calibration.model, market.quote_ids())[name].vols
     residuals = np.asarray(calibration.residuals).ravel().tolist()
     return {
-        "model": "heston",
+        "model": name_of(calibration.model).lower(),
         "underlying": name,
         "asof": str(market.asof),
         "parameters": {parameter: value for parameter, (value, _) in table.items()},

@@ -28,9 +28,11 @@ from ..calibrate import Calibration
 from .console import SOME_FAILED, Output, Stages, bytes_of, fail
 from .fitting import (
     as_json,
+    both,
     calibrated,
     fit_each,
     has_failed,
+    name_of,
     only,
     summary_of,
     surface_fit,
@@ -54,7 +56,10 @@ def risk(
     market: Annotated[Path, typer.Option(help="The market: JSON.")],
     out: Annotated[Path, typer.Option(help="Folder for the tables and the report.")],
     model: Annotated[
-        Model, typer.Option(help="Heston is calibrated; Black-Scholes reads the surface.")
+        Model,
+        typer.Option(
+            help="Of equities: Heston is calibrated; Black-Scholes reads the surface. Of rates: Hull-White."
+        ),
     ] = Model.heston,
     paths: Annotated[int, typer.Option(min=1, help="Paths of Monte Carlo methods.")] = _PATHS,
     seed: Annotated[int, typer.Option(min=0, help="Seed of Monte Carlo methods.")] = 0,
@@ -80,11 +85,9 @@ def risk(
     with stages.stage("read") as said:
         book, quotes = _read(trades, market)
         said.append(f"read {len(book.rows):,} trades and {len(quotes.flat_quotes()):,} quotes")
-    if model is Model.heston:
-        served, calibrations = _calibrate(book, quotes, str(market), stages)
-        fit = fit_each(calibrations)
-    else:
-        served, calibrations, fit = only(quotes, _underlyings(book)), {}, black_scholes
+    served, calibrations = _calibrate(book, quotes, model, str(market), stages)
+    fit = fit_each(calibrations)
+    fit = both(black_scholes, fit) if model is Model.black_scholes else fit
     with stages.stage("value the book") as said, stages.bar("valuing") as moved:
         random = {"key": jax.random.key(seed), "methods": _methods(paths)}
         settings = {"mesh": mesh, "budget": budget, "report": moved, **random}
@@ -128,19 +131,23 @@ def _read(trades: Path, market: Path) -> tuple[Book, Market]:
         fail(str(error))
 
 
-def _underlyings(book: Book) -> tuple[str, ...]:
-    """The equities that the book is on."""
-    names = (trade.underlyings for trade in book.trades if not trade.in_rates)
+def _underlyings(book: Book, *, in_rates: bool) -> tuple[str, ...]:
+    """The curves, or the equities, that the book is on."""
+    names = (trade.underlyings for trade in book.trades if trade.in_rates == in_rates)
     return tuple(dict.fromkeys(itertools.chain(*names)))
 
 
-def _calibrate(book: Book, market: Market, file: str, stages: Stages):
+def _calibrate(book: Book, market: Market, model: Model, file: str, stages: Stages):
     """The market that the book needs, less what did not fit; and the calibrations, by underlying."""
-    served, calibrations = only(market, _underlyings(book)), {}
-    for name in _underlyings(book):
+    equities = _underlyings(book, in_rates=False)
+    quoted = [] if market.swaption_vols is None else [market.swaption_vols.curve]
+    curves = [name for name in _underlyings(book, in_rates=True) if name in quoted]
+    served, calibrations = only(market, equities), {}
+    for name in (*(equities if model is Model.heston else ()), *curves):
         with stages.stage(f"calibrate {name}") as said:
             calibration = calibrated(market, name, progress=stages.is_live)
-            said.append(f"calibrated Heston to {name}: {summary_of(calibration)}")
+            found = f"{name_of(calibration.model)} to {name}"
+            said.append(f"calibrated {found}: {summary_of(calibration)}")
         if has_failed(calibration):
             served = without(served, name, calibration, file)
         else:
@@ -170,7 +177,7 @@ def _write(
     positions = positions_of(result, book, market)
     risks = quote_risks(result.sensitivities, market)
     read = {name: None for name in result.models if name in market.equities}
-    fitted = calibrations if model is Model.heston else read
+    fitted = calibrations if model is Model.heston else {**read, **calibrations}
     fits = [surface_fit(market, name, calibration) for name, calibration in fitted.items()]
     numbers = {name: as_json(market, name, found) for name, found in calibrations.items()}
     parts = {f"value the book: {part}": length for part, length in result.stats.items()}

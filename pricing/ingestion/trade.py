@@ -57,6 +57,12 @@ class Trade(BaseModel):
         return getattr(self, "strike", None)
 
     @property
+    def deadlines(self) -> dict[str, tuple[date, str]]:
+        """What must come after the market's as-of date, beside `dates`: field -> (date, what to do if not)."""
+        remedy = "give an expiry that is still to come, or take the trade out"
+        return {"expiry": (self.expiry, remedy)}
+
+    @property
     def dates(self) -> tuple[date, ...] | None:
         """The dates the contract looks at, if it has a list of them."""
         return getattr(self, self.dates_name) if self.dates_name else None

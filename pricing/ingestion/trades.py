@@ -11,6 +11,7 @@ from .equity_trades import (
     DoubleKnockOutTrade,
     EuropeanTrade,
 )
+from .rate_trades import BermudanSwaptionTrade, SwaptionTrade, SwapTrade
 from .trade import Trade as Trade
 
 TRADE_TYPES: dict[str, type[Trade]] = {
@@ -18,6 +19,7 @@ TRADE_TYPES: dict[str, type[Trade]] = {
     for kind in (
         *(EuropeanTrade, DigitalTrade, BarrierTrade, AmericanTrade, BermudanTrade, AsianTrade),
         *(DoubleKnockOutTrade, AutocallableTrade, BasketTrade),
+        *(SwapTrade, SwaptionTrade, BermudanSwaptionTrade),
     )
 }
 
@@ -26,6 +28,7 @@ COLUMNS = (
     *("barrier_type", "rebate", "payout", "amount", "averaging_dates", "exercise_dates"),
     *("notional", "fixed_rate", "monitoring_dates", "average", "lower", "upper", "coupons"),
     *("protection", "initial_spot", "kind", "weights"),
+    *("side", "start", "maturity", "frequency", "day_count", "calendar"),
 )
 """Every column a trades file may have, of this and of other kinds of trade."""
 

@@ -1,10 +1,11 @@
+from ..dates import DAY_COUNTS as DAY_COUNTS
+from ..dates import ROLLS as ROLLS
+from ..dates import Leg as Leg
+from ..dates import advance as advance
+from ..dates import leg as leg
+from ..dates import schedule as schedule
+from ..dates import year_fraction as year_fraction
 from .curve import ZeroCurve as ZeroCurve
-from .dates import DAY_COUNTS as DAY_COUNTS
-from .dates import ROLLS as ROLLS
-from .dates import Leg as Leg
-from .dates import leg as leg
-from .dates import schedule as schedule
-from .dates import year_fraction as year_fraction
 from .equity import Equity as Equity
 from .market import Market as Market
 from .surface import SwaptionVols as SwaptionVols

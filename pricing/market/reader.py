@@ -206,19 +206,22 @@ class _Reader:
 
     def read_swaption_vols(self, value: object):
         record, problems = validate(SwaptionVolsRecord, value)
+        curves, currency = self.contents.curves, self.contents.currency
+        if record is not None and record.curve is not None and record.curve not in curves:
+            problems = (self._absent("curves", record.curve, curves, "curve"),)
         self.report(problems, "swaption_vols")
-        if record is not None:
-            expiries, tenors = record.expiries_years, record.tenors_years
-            self.contents.swaption_vols = SwaptionVols(
-                expiries, tenors, record.vols_by_expiry, record.type
-            )
-            kind = "RATE_LNVOL" if record.type == "lognormal" else "RATE_NVOL"
-            stem = f"SWAPTION/{kind}/{self.contents.currency}"
-            self.contents.labels[".swaption_vols.vols"] = tuple(
-                f"{stem}/{_period(expiry)}/{_period(tenor)}"
-                for expiry in expiries
-                for tenor in tenors
-            )
+        if record is None or problems:
+            return
+        expiries, tenors = record.expiries_years, record.tenors_years
+        self.contents.swaption_vols = SwaptionVols(
+            expiries, tenors, record.vols_by_expiry, record.type, record.curve or currency
+        )
+        kind = "RATE_LNVOL" if record.type == "lognormal" else "RATE_NVOL"
+        self.contents.labels[".swaption_vols.vols"] = tuple(
+            f"SWAPTION/{kind}/{currency}/{_period(expiry)}/{_period(tenor)}"
+            for expiry in expiries
+            for tenor in tenors
+        )
 
 
 def _years(asof: date, dates: tuple[date, ...]) -> list[float]:

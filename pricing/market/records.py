@@ -99,6 +99,7 @@ class SwaptionVolsRecord(_Record):
     """A matrix of at-the-money swaption vols, one row an expiry, one column a tenor."""
 
     type: Annotated[str, choice("lognormal", "normal")] = "lognormal"
+    curve: Name | None = None
     expiries_years: list[Years] = Field(description="expiries_years, a list of years to exercise")
     tenors_years: list[Years] = Field(description="tenors_years, a list of years of the swap")
     vols_by_expiry: list[list[Vol]] = Field(description="vols_by_expiry, one list for each expiry")

@@ -50,13 +50,15 @@ class SwaptionVols(eqx.Module):
 
     `expiries`, `tenors`: years to exercise and of the swap, shapes `[expiries]` and `[tenors]`.
     `vols`: decimals, shape `[expiries, tenors]`; `kind` is "lognormal" (Black) or "normal"
-    (Bachelier). Raises `ValueError` when the shapes do not belong together.
+    (Bachelier); `curve` names the curve that the swaps are on. Raises `ValueError` when the shapes do
+    not belong together.
     """
 
     expiries: Float[Array, " expiries"] = eqx.field(converter=as_leaf)
     tenors: Float[Array, " tenors"] = eqx.field(converter=as_leaf)
     vols: Float[Array, "expiries tenors"] = eqx.field(converter=as_leaf)
     kind: str = eqx.field(static=True, default="lognormal")
+    curve: str = eqx.field(static=True, default="")
 
     def __check_init__(self):
         _check_matrix("swaption matrix", self.vols, expiries=self.expiries, tenors=self.tenors)

@@ -28,14 +28,22 @@ def swap_value(product: Swap, model: AbstractRateModel) -> Scalar:
 
 
 def swaption_value(product: Swaption, model: HullWhite | G2) -> Scalar:
+    """Today's value of the right to the swap's payments."""
+    amounts, times = _discounted(product, model)
+    sign = product.sign * jnp.sign(product.notional)
+    return right_to_payments(amounts, times, sign, product.exercise_date, model)
+
+
+def right_to_payments(
+    amounts: Payments, times: Payments, sign: Scalar, expiry: Scalar, model: HullWhite | G2
+) -> Scalar:
     """E[max(sum_j a_j exp(-k_j . z - |k_j|^2 / 2), 0)] over standard normals z, a_j the payments' values today.
 
-    One factor: Jamshidian (1989). Two: given one combination of the factors, the other is Jamshidian's; what is
-    left is an integral over a line, as in Brigo and Mercurio (2006), eq. 4.31, but turned so that the line is
-    the one along which the swap's value does not move, and the integrand hardly does (Gauss and Hermite).
+    amounts: a_j, of `sign` at first and of the other sign later; times: of the payments, years, not before the
+    expiry. One factor: Jamshidian (1989). Two: given one combination of the factors, the other is Jamshidian's;
+    what is left is an integral over a line, as in Brigo and Mercurio (2006), eq. 4.31, but turned so that the
+    line is the one along which the swap's value does not move, and the integrand hardly does (Gauss, Hermite).
     """
-    amounts, times = _discounted(product, model)
-    sign, expiry = product.sign * jnp.sign(product.notional), product.exercise_date
     if isinstance(model, HullWhite):
         anchored = model.anchored(expiry)
         std = jnp.sqrt(anchored.state_variance(expiry))

@@ -62,10 +62,15 @@ class SwapEntry(AbstractProduct):
             )
         if isinstance(paid, Tracer) or isinstance(self.entry_dates, Tracer):
             return
-        first, last = np.max(self.entry_dates[..., -1]), np.min(paid[..., -1])
-        if not first < last - _SAME_DAY:
+        pairs = np.broadcast_arrays(
+            np.asarray(self.entry_dates)[..., -1], np.asarray(paid)[..., -1]
+        )
+        entries, ends = map(np.ravel, pairs)
+        late = entries >= ends - _SAME_DAY
+        if late.any():
+            entry, end = entries[late][0], ends[late][0]
             raise ValueError(
-                f"the swap may be entered at {first:g}, and its last payment is at {last:g}: nothing would be "
+                f"the swap may be entered at {entry:g}, and its last payment is at {end:g}: nothing would be "
                 "left to exchange; give dates before the last payment"
             )
 

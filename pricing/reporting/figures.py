@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from .fits import SurfaceFit
-from .formats import day, plain
+from .formats import plain
 from .ladders import Ladder
 
 THEME = {
@@ -58,14 +58,15 @@ def smiles(fit: SurfaceFit) -> str:
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(_WIDTH, 1.95 * rows + 0.2), layout="constrained")
         panels = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
-        for index, expiry in enumerate(fit.expiries):
+        for index, expiry in enumerate(fit.rows):
             panel = panels[index]
-            _spot_line(panel, fit.spot)
+            if fit.spot is not None:
+                _spot_line(panel, fit.spot)
             panel.plot(fit.curve_strikes, 100 * fit.curve_vols[index], color=THEME["up"], lw=1.5)
             panel.plot(
                 fit.strikes, 100 * fit.market_vols[index], "o", ms=3.2, color=THEME["ink"], mew=0
             )
-            panel.set_title(day(expiry))
+            panel.set_title(expiry)
             panel.grid(axis="y")
             panel.xaxis.set_major_locator(MaxNLocator(4))
             panel.xaxis.set_major_formatter(_plain())

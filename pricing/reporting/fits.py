@@ -8,22 +8,24 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..market import Market
+from .formats import day
 
 
 @dataclass(frozen=True)
 class SurfaceFit:
-    """A model beside the implied-vol surface of one underlying.
+    """A model beside the implied vols of one underlying: of options by strike, of swaptions by tenor.
 
-    `residuals`: model less market, per 1.00 vol, shape [expiries, strikes] like `market_vols`.
-    `curve_vols`: the model's vols at `curve_strikes`, shape [expiries, curve_strikes]. `parameters`:
-    name to (value, standard error), empty for a model that reads the surface. `facts`: what else there is
-    to say of the fit, label to text.
+    `across`: "strike" or "tenor"; `strikes` are tenors (years) then, and there is no `spot`. `expiries`:
+    dates, or texts such as "5Y". `residuals`: model less market, per 1.00 vol, shape [expiries, strikes] like
+    `market_vols`. `curve_vols`: the model's vols at `curve_strikes`, shape [expiries, curve_strikes].
+    `parameters`: name to (value, standard error), empty for a model that reads the surface. `facts`: what else
+    there is to say of the fit, label to text.
     """
 
     underlying: str
     model: str
-    spot: float
-    expiries: tuple[date, ...]
+    spot: float | None
+    expiries: tuple[date | str, ...]
     strikes: np.ndarray
     market_vols: np.ndarray
     residuals: np.ndarray
@@ -32,6 +34,12 @@ class SurfaceFit:
     result: str
     parameters: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
+    across: str = "strike"
+
+    @property
+    def rows(self) -> list[str]:
+        """The expiries, as the report writes them."""
+        return [expiry if isinstance(expiry, str) else day(expiry) for expiry in self.expiries]
 
     @property
     def is_calibrated(self) -> bool:

@@ -9,7 +9,7 @@ _LEVELS = {"lower": "above {}", "upper": "below {}", "protection": "protection {
 
 
 def terms(trade: Trade) -> str:
-    """call 4,600, 7 Jun 2004, after the name of the underlying."""
+    """call 4,600, 7 Jun 2004, after the name of the underlying; or payer, 5 % on 100, 7 Jun 2004."""
     given = {name: value for name, value in vars(trade).items() if value is not None}
     words = [
         trade.underlying.replace("|", " and "),
@@ -21,6 +21,8 @@ def terms(trade: Trade) -> str:
         words.append(f"pays {plain(given['amount'])} {given['payout']}")
     until = day(trade.expiry)
     words.append(f"{len(trade.dates)} dates to {until}" if trade.dates else until)
+    if trade.in_rates and given["maturity"] != trade.expiry:
+        words.append(f"swap to {day(given['maturity'])}")
     return ", ".join(words)
 
 

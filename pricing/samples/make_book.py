@@ -22,6 +22,7 @@ COLUMNS = (
     *("barrier", "barrier_type", "rebate", "payout", "amount"),
     *("exercise_dates", "averaging_dates", "average", "monitoring_dates", "lower", "upper"),
     *("coupons", "protection", "initial_spot", "notional", "kind", "weights"),
+    *("side", "fixed_rate", "start", "maturity"),
 )
 
 

@@ -17,6 +17,9 @@ COUNTS = {
     "double_knock_out": 10,
     "autocallable": 20,
     "basket": 10,
+    "swap": 4,
+    "swaption": 5,
+    "bermudan_swaption": 3,
 }
 BASKET_SPOT = 0.5 * (SPOT + 3150.0)
 SEED = 5072002
@@ -92,6 +95,33 @@ def _basket(dice: Dice, index: int) -> dict:
     return trade | ({"weights": "0.6|0.4"} if index % 2 else {})
 
 
+def _swap(dice: Dice, index: int) -> dict:
+    """Of five years, like those behind the swaptions: one number of payments, so one program."""
+    months = dice.pick((3, 6, 9, 12))
+    return _fixed_leg(dice, index, months + 60) | {"start": same_day(months)}
+
+
+def _swaption(dice: Dice, index: int) -> dict:
+    years = index + 1
+    return _fixed_leg(dice, index, 12 * years + 60) | {"expiry": same_day(12 * years)}
+
+
+def _bermudan_swaption(dice: Dice, index: int) -> dict:
+    """To be exercised at the start of each year of a swap of five years."""
+    dates = [same_day(12 * year) for year in range(1, 6)]
+    return _fixed_leg(dice, index, 72) | {"exercise_dates": _list(dates)}
+
+
+def _fixed_leg(dice: Dice, index: int, months: int) -> dict:
+    return {
+        "underlying": "EUR",
+        "side": ("payer", "receiver")[index % 2],
+        "fixed_rate": dice.pick(range(350, 526, 25)) / 10000,
+        "maturity": same_day(months),
+        "notional": 100000,
+    }
+
+
 def _option(dice: Dice, index: int, low: float = 0.85, high: float = 1.15) -> dict:
     return {"option": ("call", "put")[index % 2], "strike": dice.level(low, high, 50)}
 
@@ -103,9 +133,14 @@ def every(months: int, last: int) -> list[date]:
 
 def months_on(count: int) -> date:
     """The as-of date some months on; what falls on a weekend is moved to Monday."""
-    years, month = divmod(ASOF.month - 1 + count, 12)
-    day = date(ASOF.year + years, month + 1, ASOF.day)
+    day = same_day(count)
     return day + timedelta((0, 0, 0, 0, 0, 2, 1)[day.weekday()])
+
+
+def same_day(count: int) -> date:
+    """The day of the as-of date some months on, business day or not."""
+    years, month = divmod(ASOF.month - 1 + count, 12)
+    return date(ASOF.year + years, month + 1, ASOF.day)
 
 
 def _list(dates: list[date]) -> str:
@@ -120,6 +155,9 @@ _LETTERS = {
     "double_knock_out": "DK",
     "autocallable": "AC",
     "basket": "BK",
+    "swap": "SW",
+    "swaption": "SN",
+    "bermudan_swaption": "BS",
 }
 _MAKE = {
     "american": _american,
@@ -129,4 +167,7 @@ _MAKE = {
     "double_knock_out": _double_knock_out,
     "autocallable": _autocallable,
     "basket": _basket,
+    "swap": _swap,
+    "swaption": _swaption,
+    "bermudan_swaption": _bermudan_swaption,
 }

@@ -36,7 +36,7 @@ def test_the_sample_book_holds_every_kind_of_trade(market):
     assert (book.errors, errors) == ((), ())
     assert [trade.id for trade in trades] == [row.id for row in book.rows]
     plain = sum(make_book.COUNTS.values())
-    assert (plain, len(trades)) == (2000, 2084)
+    assert (plain, len(trades)) == (2000, 2096)
     assert Counter(trade.type for trade in trades[:plain]) == make_book.COUNTS
     assert Counter(trade.type for trade in trades[plain:]) == other_trades.COUNTS
     assert {trade.type for trade in trades} == {kind.type for kind in PRODUCTS}

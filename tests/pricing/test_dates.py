@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pricing import BermudanSwaption, HullWhite, Quadrature, Swap, price
-from pricing.market import DAY_COUNTS, ROLLS, leg, schedule, year_fraction
+from pricing.market import DAY_COUNTS, ROLLS, advance, leg, schedule, year_fraction
 from tests.helpers import double
 
 TODAY = dt.date(2025, 3, 14)
@@ -54,6 +54,18 @@ def test_schedules_are_those_of_quantlib(roll, months):
 def test_the_last_day_of_a_month_is_kept_where_there_is_one():
     found = schedule(dt.date(2023, 8, 31), dt.date(2024, 8, 30), 6, roll="following")
     assert found == [dt.date(2023, 8, 31), dt.date(2024, 2, 29), dt.date(2024, 8, 30)]
+
+
+def test_advancing_is_that_of_quantlib():
+    """By months and to a business day; then by business days."""
+    ql = pytest.importorskip("QuantLib")
+    target, rule = ql.TARGET(), ql.ModifiedFollowing
+    for start, months in zip(days(5, 50), range(50), strict=True):
+        there = target.advance(ql.Date.from_date(start), ql.Period(months, ql.Months), rule)
+        assert advance(start, months=months) == there.to_date()
+        later = target.advance(there, ql.Period(2, ql.Days)).to_date()
+        assert advance(start, months=months, business_days=2) == later
+    assert advance(dt.date(2024, 8, 31), months=6, roll=None) == dt.date(2025, 2, 28)
 
 
 @double

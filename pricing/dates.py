@@ -62,8 +62,7 @@ def schedule(
         raise ValueError(f"months must be at least 1, got {months}")
     if end <= start:
         raise ValueError(f"end {end} must be after start {start}")
-    if roll not in ROLLS:
-        raise ValueError(f"roll {roll!r} is unknown: use one of {', '.join(ROLLS)}")
+    _check_roll(roll)
     plain, count = [end], 1
     while (date := _months_before(end, count * months)) > start:
         plain.append(date)
@@ -72,6 +71,26 @@ def schedule(
     days = _business_days(calendar, start.year - 1, end.year + 1)
     rolled = np.busday_offset([start, *reversed(plain)], 0, roll=roll, busdaycal=days)  # pyright: ignore
     return [date.item() for date in np.unique(rolled)]
+
+
+def advance(
+    date: dt.date,
+    *,
+    months: int = 0,
+    business_days: int = 0,
+    calendar: str = "XECB",
+    roll: str | None = "modifiedfollowing",
+) -> dt.date:
+    """The same day some months on, or that month's last; moved to a business day, then some business days on.
+
+    calendar, roll: as in `schedule`; roll None: a day off stays one, and so `business_days` is 0.
+    """
+    there = _months_before(date, -months)
+    if roll is None:
+        return there
+    _check_roll(roll)
+    days = _business_days(calendar, there.year - 1, there.year + 1)
+    return np.busday_offset(there, business_days, roll=roll, busdaycal=days).item()  # pyright: ignore
 
 
 def year_fraction(start: dt.date, end: dt.date, day_count: str) -> float:
@@ -90,6 +109,11 @@ def year_fraction(start: dt.date, end: dt.date, day_count: str) -> float:
     raise ValueError(f"day count {day_count!r} is unknown: use one of {', '.join(DAY_COUNTS)}")
 
 
+def _check_roll(roll: str) -> None:
+    if roll not in ROLLS:
+        raise ValueError(f"roll {roll!r} is unknown: use one of {', '.join(ROLLS)}")
+
+
 def _years_passed(date: dt.date) -> float:
     first = dt.date(date.year, 1, 1)
     length = (dt.date(date.year + 1, 1, 1) - first).days
@@ -97,7 +121,7 @@ def _years_passed(date: dt.date) -> float:
 
 
 def _months_before(date: dt.date, months: int) -> dt.date:
-    """The same day of an earlier month, or that month's last."""
+    """The same day of another month, or that month's last."""
     month = np.datetime64(date, "M") - months
     last = (month + 1).astype("datetime64[D]") - 1
     return min(month.astype("datetime64[D]") + (date.day - 1), last).item()

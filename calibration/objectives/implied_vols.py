@@ -1,6 +1,4 @@
-"""What a calibration makes small: residuals of a model against quotes."""
-
-import abc
+"""Equity options: implied vols of a model with a characteristic function."""
 
 import equinox as eqx
 import jax
@@ -10,17 +8,9 @@ from jaxtyping import Array, Float
 from pricing.implied_vol import implied_std
 from pricing.market import VolSurface
 from pricing.methods.fourier import Spectrum
-from pricing.models import AbstractModel, CharacteristicFunction
+from pricing.models import CharacteristicFunction
 
-
-class AbstractObjective(eqx.Module):
-    """Residuals whose half sum of squares is minimised."""
-
-    @abc.abstractmethod
-    def residuals(
-        self, model: AbstractModel, quotes: VolSurface
-    ) -> Float[Array, "expiries strikes"]:
-        """Model less market, one for each quote; an objective may ask an ability of the model."""
+from .objective import AbstractObjective
 
 
 class ImpliedVolError(AbstractObjective):

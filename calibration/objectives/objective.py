@@ -1,0 +1,17 @@
+"""What a calibration makes small: residuals of a model against quotes."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from pricing.models import AbstractModel
+
+
+class AbstractObjective(eqx.Module):
+    """Residuals whose half sum of squares is minimised."""
+
+    @abc.abstractmethod
+    def residuals(self, model: AbstractModel, quotes: Any) -> Float[Array, "rows columns"]:
+        """Model less market, in the shape of `quotes.vols`; an objective may ask an ability of the model."""

@@ -1,0 +1,82 @@
+"""The swaps behind a matrix of swaption quotes: when they are entered, and what their fixed legs pay."""
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from pricing.market import SwaptionVols, advance, leg, year_fraction
+from pricing.market.interpolation import as_leaf
+
+MOST_PAYMENTS = 60
+_TOO_LONG = f"a swap has more than {MOST_PAYMENTS} payments: give SwaptionVolError(legs=...)"
+
+
+class SwapLegs(eqx.Module):
+    """Fixed legs of the swaps of a matrix of expiries and tenors; times in years, as the curve counts them.
+
+    exercise, start: when the option ends, and from when on interest accrues, [expiries]; payment_dates and
+    accruals (year fractions): [expiries, tenors, payments]. A shorter leg is filled up in front, with payments
+    at its start that accrue nothing. A swap ends with its last payment.
+    """
+
+    exercise: Float[Array, " expiries"] = eqx.field(converter=as_leaf)
+    start: Float[Array, " expiries"] = eqx.field(converter=as_leaf)
+    payment_dates: Float[Array, "expiries tenors payments"] = eqx.field(converter=as_leaf)
+    accruals: Float[Array, "expiries tenors payments"] = eqx.field(converter=as_leaf)
+
+    @classmethod
+    def plain(cls, quotes: SwaptionVols, months: int = 12) -> "SwapLegs":
+        """Whole years and months: from the expiry on, every `months` months counted back from the end."""
+        period = months / 12.0
+        count = quotes.tenors / period
+        tenors = eqx.error_if(quotes.tenors, jnp.any(count > MOST_PAYMENTS), _TOO_LONG)
+        start = quotes.expiries[:, None, None]
+        before_end = period * jnp.arange(MOST_PAYMENTS - 1, -1, -1, dtype=tenors.dtype)
+        dates = jnp.maximum(tenors[None, :, None] + start - before_end[None, None, :], start)
+        first = jnp.broadcast_to(start, (*dates.shape[:-1], 1))
+        accruals = jnp.diff(jnp.concatenate([first, dates], axis=-1))
+        return cls(quotes.expiries, quotes.expiries, dates, accruals)
+
+    @classmethod
+    def on_calendar(
+        cls,
+        asof: dt.date,
+        expiries: Sequence[int],
+        tenors: Sequence[int],
+        months: int = 12,
+        *,
+        lag: int = 2,
+        calendar: str = "XECB",
+        roll: str = "modifiedfollowing",
+        day_count: str = "30E/360",
+    ) -> "SwapLegs":
+        """Real dates: `expiries` and `tenors` in months; a swap starts `lag` business days after exercise.
+
+        Other arguments as in `pricing.market.leg`; times are ACT/365 from `asof`.
+        """
+        rules: dict[str, Any] = {"calendar": calendar, "roll": roll}
+        exercise = [advance(asof, months=expiry, **rules) for expiry in expiries]
+        start = [advance(date, business_days=lag, **rules) for date in exercise]
+        ends = [[advance(date, months=tenor, roll=None) for tenor in tenors] for date in start]
+        legs = [
+            [leg(asof, date, end, months, day_count=day_count, **rules) for end in row]
+            for date, row in zip(start, ends, strict=True)
+        ]
+        most = max(found.accruals.size for row in legs for found in row)
+        dates, accruals = (
+            [[fill(found, most - found.accruals.size) for found in row] for row in legs]
+            for fill in (
+                lambda found, gap: np.append([found.start] * gap, found.payment_dates),
+                lambda found, gap: np.append([0.0] * gap, found.accruals),
+            )
+        )
+        ends_at, starts_at = (
+            np.array([year_fraction(asof, date, "ACT/365") for date in row])
+            for row in (exercise, start)
+        )
+        return cls(ends_at, starts_at, np.array(dates), np.array(accruals))

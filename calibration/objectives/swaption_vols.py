@@ -1,0 +1,85 @@
+"""At-the-money swaptions: implied vols of a model of Gaussian short rates."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import erf, erf_inv
+from jaxtyping import Array, Float
+
+from pricing.fields import word
+from pricing.market import SwaptionVols
+from pricing.market.interpolation import as_leaf
+from pricing.methods.swap_formula import right_to_payments
+from pricing.models import G2, HullWhite
+
+from .objective import AbstractObjective
+from .swap_legs import SwapLegs
+
+Matrix = Float[Array, "expiries tenors"]
+
+
+def _weights(values: Any) -> Array | None:
+    return None if values is None else as_leaf(np.asarray(values, dtype=float))
+
+
+class SwaptionVolError(AbstractObjective):
+    """Model vol less quoted vol of at-the-money European swaptions, lognormal or normal as the quotes are.
+
+    weights: what each residual is multiplied by, [expiries, tenors] like the matrix; 0 or False for a quote
+    that does not count. Default 1. legs: of the underlying swaps; the default has a payment every `months`
+    months, without calendars. error: "vol", per 1.00, or "relative price": model over quote, less 1.
+
+    The model's price is Jamshidian's sum of bond options. At the money, with the forward F, the annuity A and
+    the expiry T of the quotes, a vol is (2 / sqrt(T)) N^{-1}((1 + price / (A F)) / 2) if it is lognormal, which
+    asks for F > 0, and sqrt(2 pi / T) price / A if it is normal.
+    """
+
+    weights: Matrix | None = eqx.field(converter=_weights, default=None)
+    legs: SwapLegs | None = None
+    months: int = eqx.field(static=True, default=12)
+    error: str = word("error", ("vol", "relative price"), default="vol")
+
+    def residuals(self, model: HullWhite | G2, quotes: SwaptionVols) -> Matrix:
+        if self.error == "vol":
+            errors = self.vols(model, quotes) - quotes.vols
+        else:
+            quoted = _price_of(quotes.vols * _root_of_expiry(quotes), quotes.kind)
+            errors = self._prices(model, quotes) / quoted - 1.0
+        return errors if self.weights is None else self.weights * errors
+
+    def vols(self, model: HullWhite | G2, quotes: SwaptionVols) -> Matrix:
+        """The model's vols of the swaptions that are quoted."""
+        return _std_of(self._prices(model, quotes), quotes.kind) / _root_of_expiry(quotes)
+
+    def _prices(self, model: HullWhite | G2, quotes: SwaptionVols) -> Matrix:
+        """The model's prices over A F, or over A where vols are normal."""
+        legs = SwapLegs.plain(quotes, self.months) if self.legs is None else self.legs
+
+        def of_one(exercise, start, dates, accruals):
+            bonds = model.discount(dates)
+            received, annuity = model.discount(start) - bonds[-1], accruals @ bonds
+            coupons = -received / annuity * accruals * bonds
+            amounts = jnp.append(model.discount(start), coupons.at[-1].add(-bonds[-1]))
+            times, payer = jnp.append(start, dates), jnp.ones_like(annuity)
+            price = right_to_payments(amounts, times, payer, exercise, model)
+            return price / (received if quotes.kind == "lognormal" else annuity)
+
+        of_row = jax.vmap(of_one, in_axes=(None, None, 0, 0))
+        return jax.vmap(of_row)(legs.exercise, legs.start, legs.payment_dates, legs.accruals)
+
+
+def _root_of_expiry(quotes: SwaptionVols) -> Float[Array, "expiries 1"]:
+    return jnp.sqrt(quotes.expiries)[:, None]
+
+
+def _price_of(std: Matrix, kind: str) -> Matrix:
+    """At the money, over A F (Black) or over A (Bachelier), for the standard deviation over the life."""
+    return erf(std / np.sqrt(8.0)) if kind == "lognormal" else std / np.sqrt(2.0 * np.pi)
+
+
+def _std_of(price: Matrix, kind: str) -> Matrix:
+    """The inverse of `_price_of`."""
+    return np.sqrt(8.0) * erf_inv(price) if kind == "lognormal" else np.sqrt(2.0 * np.pi) * price
