@@ -41,6 +41,11 @@ class Group:
     tile_size: int
     mesh: Mesh | None
 
+    @property
+    def tile_bytes(self) -> int:
+        """What a tile takes at most."""
+        return self.tile_size * self.method.trade_bytes
+
     def tiles(self) -> Iterator[Tile]:
         """The trades, weighted by quantity; the last tile is padded with its first trade at weight 0."""
         weights = np.array([trade.quantity for trade in self.trades])
@@ -65,10 +70,14 @@ def group_trades(
     models: dict[str, AbstractModel],
     key: jax.Array,
     budget: int,
+    share: int,
     mesh: Mesh | None,
     methods: Sequence[AbstractMethod],
 ) -> tuple[list[Group], dict[str, str]]:
-    """The groups of a book, and the reason, by trade id, for each trade that no method prices."""
+    """The groups of a book, and the reason, by trade id, for each trade that no method prices.
+
+    A tile takes `share` bytes at most, but holds a trade a device if `budget` does.
+    """
     kinds: dict[Hashable, list[Trade]] = {}
     for trade in trades:
         kinds.setdefault((type(trade), trade.underlying, shape_key(trade)), []).append(trade)
@@ -96,7 +105,7 @@ def group_trades(
             continue
         products = _joined([products for _, products in parts])
         method = method.prepared(products, model, mesh)
-        tile = _tile_size(method, budget, mesh)
+        tile = _tile_size(method, budget, share, mesh)
         groups.append(Group(underlying, members, products, method, tile, mesh))
     return groups, unpriced
 
@@ -114,13 +123,13 @@ def _joined(batches: Sequence[AbstractProduct]) -> AbstractProduct:
     return jax.tree.unflatten(structure, [np.concatenate(column) for column in columns])
 
 
-def _tile_size(method: AbstractMethod, budget: int, mesh: Mesh | None) -> int:
-    """Trades a tile: what runs best within the budget, a multiple of the devices that share it."""
+def _tile_size(method: AbstractMethod, budget: int, share: int, mesh: Mesh | None) -> int:
+    """Trades a tile: what runs best within the share, a multiple of the devices that share it."""
     devices = 1 if mesh is None else mesh.shape.get("trades", 1)
     if budget < method.trade_bytes * devices:
         raise BudgetTooSmall(
             f"a budget of {budget} bytes is below one trade a device of {type(method).__name__} "
             f"({method.trade_bytes * devices} bytes): give at least that"
         )
-    size = min(method.trades_a_tile, budget // method.trade_bytes)
+    size = min(method.trades_a_tile, share // method.trade_bytes)
     return max(devices, size // devices * devices)

@@ -20,9 +20,10 @@ from jaxtyping import PRNGKeyArray
 
 from .baskets import with_baskets
 from .book import Book
-from .groups import group_trades
+from .groups import Group, Tile, group_trades
 from .ingestion.errors import InputError
 from .market import Market
+from .memory_gate import MemoryGate
 from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
 from .tile_sweep import tile_sweep
@@ -32,6 +33,8 @@ Fit = Callable[[Market], Models]
 
 MEASURES = ("value", "std_error", "delta", "gamma", "vega", "theta", "rho")
 """The figures of every table; a trade on several assets has `delta:NAME` and `gamma:NAME:NAME` instead."""
+
+_WORKERS = os.cpu_count() or 1  # threads that compile and run tiles
 
 NON_FINITE = "failed: a figure is not finite; check the trade's numbers for extremes"
 
@@ -102,9 +105,9 @@ def risk(
 
     fit: market -> {underlying: model}, any differentiable function of the market; a basket "A|B" is priced by
     the joined models of A and B. mesh: devices that share the trades (axis "trades") and the blocks of Monte
-    Carlo paths (axis "paths"). budget: bytes of memory that one tile of trades may take. key: for random
-    methods (default seed 0). methods: the candidates, the best first. report: called with (trades done, trades
-    in all).
+    Carlo paths (axis "paths"). budget: bytes of memory that the tiles of trades in work may take together. key:
+    for random methods (default seed 0). methods: the candidates, the best first. report: called with (trades
+    done, trades in all).
 
     A trade that no method prices, or whose figures are not finite, is set aside with its reason in
     `status`; the others are still valued, and the total and its sensitivities are theirs.
@@ -117,11 +120,12 @@ def risk(
     vol, rate = push(market_shift(market, vol=1.0)), push(market_shift(market, rate=1.0))
     clock.lap("fit")
 
-    groups, unpriced = group_trades(book.trades, market, models, key, budget, mesh, methods)
+    share = budget // _WORKERS
+    groups, unpriced = group_trades(book.trades, market, models, key, budget, share, mesh, methods)
     done, total = 0, sum(len(group.trades) for group in groups)
     bars = jax.tree.map(jnp.zeros_like, models)
     columns = []
-    sweeps = _submitted(groups, models, vol, rate, key)
+    sweeps = _submitted(groups, MemoryGate(budget), models, vol, rate, key)
     for group, futures in zip(groups, sweeps, strict=True):
         left, name = len(group.trades), group.underlying
         for future in futures:
@@ -156,20 +160,27 @@ def market_shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
     return eqx.tree_at(quotes, still, moved)
 
 
-def _submitted(groups, models: Models, vol: Models, rate: Models, key) -> list[list[Future]]:
+def _submitted(
+    groups: Sequence[Group], gate: MemoryGate, models: Models, vol: Models, rate: Models, key
+) -> list[list[Future]]:
     """The sweeps of every group's tiles, the first tiles first, so that programs compile side by side.
 
     Of those the largest trades first: their programs take longest, and none should be left for the end.
     """
     sweeps: list[list[Future]] = [[] for _ in groups]
     pairs = sorted(zip(groups, sweeps, strict=True), key=lambda pair: -pair[0].method.trade_bytes)
-    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
+
+    def swept(group: Group, tile: Tile):
+        name = group.underlying
+        with gate.holding(group.tile_bytes):
+            found = tile_sweep(tile, models[name], group.method, key, vol[name], rate[name])
+            return jax.block_until_ready(found)
+
+    pool = ThreadPoolExecutor(max_workers=_WORKERS)
     for tiles in itertools.zip_longest(*(group.tiles() for group, _ in pairs)):
         for (group, futures), tile in zip(pairs, tiles, strict=True):
             if tile is not None:
-                name = group.underlying
-                args = tile, models[name], group.method, key, vol[name], rate[name]
-                futures.append(pool.submit(tile_sweep, *args))
+                futures.append(pool.submit(swept, group, tile))
     pool.shutdown(wait=False)
     return sweeps
 

@@ -70,7 +70,7 @@ def risk(
         typer.Option(
             parser=bytes_of,
             metavar="SIZE",
-            help="Memory of one tile of trades.",
+            help="Memory of the tiles of trades in work.",
             show_default="1GiB",
         ),
     ] = 2**30,

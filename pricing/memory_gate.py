@@ -1,0 +1,29 @@
+"""Threads that work side by side, as long as what they take fits a number of bytes."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+
+class MemoryGate:
+    """Lets work in while the bytes of all that is inside stay within `total`.
+
+    Work that asks for more than `total` waits until nothing else is inside.
+    """
+
+    def __init__(self, total: int):
+        self._total, self._taken = total, 0
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def holding(self, size: int) -> Iterator[None]:
+        """Wait for room, and give it back in the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._taken or self._taken + size <= self._total)
+            self._taken += size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= size
+                self._changed.notify_all()
