@@ -1,6 +1,6 @@
 """Finite differences for Heston's equation on the living side of a barrier, by alternating directions."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,8 +10,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import jaxtape
 from jaxtape import AbstractSchedule, Revolve
 
-from ..models import AbstractModel, Heston
-from ..products import AbstractProduct, Barrier
+from ..models import AbstractModel, Heston, LocalVol
+from ..products import AbstractProduct, Barrier, TerminalClaim
+from .dupire import local_vol_value
 from .fourier import Fourier
 from .method import AbstractMethod, missing
 from .stencil import first_difference, interpolation, second_difference
@@ -26,9 +27,10 @@ _THETA = 0.4
 
 
 class FiniteDifference(AbstractMethod):
-    """Continuously monitored barriers under Heston: deterministic, with Delta and Gamma from the grid.
+    """Barriers under Heston, terminal claims under local volatility: with Delta and Gamma from the grid.
 
-    With y = s log(S / barrier), s = +1 above the barrier and -1 below, and time to expiry tau,
+    Local volatility: `local_vol_value`, on num_distances nodes of the log-spot. Heston, continuously monitored:
+    with y = s log(S / barrier), s = +1 above the barrier and -1 below, and time to expiry tau,
     u_tau = v/2 u_yy + s (r - q - v/2) u_y + s rho xi v u_yv + xi^2 v/2 u_vv + kappa (theta - v) u_v - r u
     on y > 0, with u = rebate at y = 0 (knock-out) and r the curve's forward rate. A knock-in is the vanilla
     option, by `Fourier`, plus the solution for the payoff rebate - vanilla. The modified Craig-Sneyd scheme (in
@@ -56,15 +58,22 @@ class FiniteDifference(AbstractMethod):
         return 4  # the states of more would leave the cache
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+        if isinstance(model, LocalVol):
+            known = isinstance(product, TerminalClaim)
+            return None if known else missing("payoff of the spot at expiry alone", product)
         if not isinstance(product, Barrier) or product.dates is not None:
             return missing("continuously monitored barrier", product)
         if not isinstance(model, Heston):
-            return missing("Heston variance", model)
+            return missing("Heston variance or local volatility", model)
         return None
 
-    def samples(
-        self, product: Barrier, model: Heston, key: PRNGKeyArray | None
-    ) -> Float[Array, ""]:
+    def samples(self, product: Any, model: Any, key: PRNGKeyArray | None) -> Float[Array, ""]:
+        if isinstance(model, LocalVol):
+            sizes = self.num_distances, self.num_steps
+            return local_vol_value(product, model, *sizes, self.schedule)
+        return self._barrier(product, model, key)
+
+    def _barrier(self, product: Barrier, model: Heston, key: PRNGKeyArray | None) -> Scalar:
         vanilla = Fourier().samples(product.vanilla, model, key)
         living = product.living_side
         alive = living * (model.spot - product.barrier) > 0.0
