@@ -18,6 +18,7 @@ from .models import G2 as G2
 from .models import BlackScholes as BlackScholes
 from .models import Heston as Heston
 from .models import HullWhite as HullWhite
+from .models import LocalVol as LocalVol
 from .price import Valuation as Valuation
 from .price import price as price
 from .products import American as American

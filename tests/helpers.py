@@ -37,6 +37,7 @@ from pricing import (
     HullWhite,
     IntegralEquation,
     LeastSquares,
+    LocalVol,
     Market,
     MonteCarlo,
     Quadrature,
@@ -70,6 +71,12 @@ def surface() -> VolSurface:
     return VolSurface([0.25, 1.0, 2.0], [80.0, 125.0], [[0.3, 0.2], [0.28, 0.22], [0.26, 0.23]])
 
 
+def smile() -> VolSurface:
+    """Free of arbitrage."""
+    vols = [[0.28, 0.22, 0.2], [0.26, 0.225, 0.205]]
+    return VolSurface([0.25, 1.5], [80.0, 100.0, 125.0], vols)
+
+
 _HESTON = (0.04, 1.5, 0.06, 0.6, -0.7, 0.01)
 
 _CORRELATION = [[1.0, 0.5, 0.3], [0.5, 1.0, -0.2], [0.3, -0.2, 1.0]]
@@ -79,6 +86,7 @@ all_models: dict[str, Callable] = {
     "black-scholes on curve and surface": lambda: BlackScholes(100.0, curve(), surface(), 0.02),
     "black-scholes": lambda: BlackScholes(100.0, 0.05, 0.25, 0.02),
     "black-scholes on terms": lambda: BlackScholes(100.0, 0.05, VolCurve([0.5, 2.0], [0.2, 0.25])),
+    "local vol": lambda: LocalVol(100.0, curve(), smile(), 0.02),
     "heston on curve": lambda: Heston(100.0, curve(), *_HESTON),
     "three lognormal assets": lambda: BlackScholes(
         [100.0, 95.0, 105.0], 0.05, [0.2, 0.3, 0.25], correlation=_CORRELATION

@@ -61,6 +61,10 @@ class GeometricAverage(AbstractEstimator):
     def applies(self, product: AbstractProduct) -> bool:
         return isinstance(product, Average) and product.average == "geometric"
 
+    @property
+    def last_step_is_enough(self) -> bool:
+        return True
+
     def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
         return smooth(model)
 

@@ -31,6 +31,10 @@ class BridgedBarrier(AbstractEstimator):
     def applies(self, product: AbstractProduct) -> bool:
         return isinstance(product, Barrier) and product.dates is None
 
+    @property
+    def last_step_is_enough(self) -> bool:
+        return True
+
     def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
         del model
         return frozenset()

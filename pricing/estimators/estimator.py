@@ -48,6 +48,11 @@ class AbstractEstimator(eqx.Module):
         """Whether `dates` are the product's own, and do not depend on num_steps."""
         return True
 
+    @property
+    def last_step_is_enough(self) -> bool:
+        """Whether its samples are as good where only the last step is open (`only_last_step_is_open`)."""
+        return False
+
     @abc.abstractmethod
     def applies(self, product: AbstractProduct) -> bool:
         """Whether it estimates this product (in its canonical form)."""
@@ -84,5 +89,8 @@ def smooth(model: ConditionallyGaussian) -> frozenset[str]:
     """The second derivatives of samples that are smooth in the spot.
 
     A random variance path has kinks in its parameters: its second derivative in the volatility level is wrong.
+    None where the path moves the spot.
     """
+    if model.only_last_step_is_open:
+        return frozenset()
     return SECOND_ORDER - {"volga"} if model.variance_is_random else SECOND_ORDER

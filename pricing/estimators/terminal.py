@@ -33,6 +33,10 @@ class Terminal(AbstractEstimator):
     def applies(self, product: AbstractProduct) -> bool:
         return isinstance(product, TerminalClaim)
 
+    @property
+    def last_step_is_enough(self) -> bool:
+        return True
+
     def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
         return smooth(model)
 

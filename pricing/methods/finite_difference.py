@@ -1,6 +1,7 @@
-"""Finite differences under Heston: continuous barriers, and early exercise."""
+"""Finite differences: barriers and early exercise under Heston, terminal claims under local volatility."""
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,8 +11,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import jaxtape
 from jaxtape import AbstractSchedule, Revolve, StoreAll
 
-from ..models import AbstractModel, Heston
-from ..products import AbstractProduct, American, Barrier, Bermudan, European
+from ..models import AbstractModel, Heston, LocalVol
+from ..products import AbstractProduct, American, Barrier, Bermudan, European, TerminalClaim
 from .alternating_directions import (
     Grid,
     Operator,
@@ -21,6 +22,7 @@ from .alternating_directions import (
     sinh_grid,
     variance_grid,
 )
+from .dupire import local_vol_value
 from .fourier import Fourier
 from .method import AbstractMethod, missing
 from .stencil import interpolation
@@ -29,14 +31,17 @@ Scalar = Float[Array, ""]
 
 
 class FiniteDifference(AbstractMethod):
-    """Continuous barriers, American and Bermudan options under Heston: deterministic, Delta and Gamma included.
+    """Deterministic values on a grid, Delta and Gamma included.
 
-    Heston's equation (`alternating_directions`) in the log-distance of the spot, from a barrier on its living
-    side or from the strike on both, at the curve's forward rates; payoffs are averaged over cells. A knock-out
-    is worth its rebate at the barrier; a knock-in is the vanilla option, by `Fourier`, plus the solution for
-    the payoff rebate - vanilla. A Bermudan option is worth max(u, payoff) at its dates; an American one solves
-    u_tau = A u + lambda, u >= payoff, lambda >= 0 and 0 where u > payoff, by the splitting of Ikonen and
-    Toivanen (2009), as in Haentjens and in 't Hout (2015).
+    Local volatility: terminal claims by `local_vol_value`, on num_distances nodes of the log-spot.
+
+    Heston: continuous barriers, American and Bermudan options. Its equation (`alternating_directions`) in the
+    log-distance of the spot, from a barrier on its living side or from the strike on both, at the curve's
+    forward rates; payoffs are averaged over cells, grids finest at barrier, strike and zero variance. A
+    knock-out is worth its rebate at the barrier; a knock-in is the vanilla option, by `Fourier`, plus the
+    solution for the payoff rebate - vanilla. A Bermudan option is worth max(u, payoff) at its dates; an
+    American one solves u_tau = A u + lambda, u >= payoff, lambda >= 0 and 0 where u > payoff, by the splitting
+    of Ikonen and Toivanen (2009), as in Haentjens and in 't Hout (2015).
 
     num_distances, num_variances: grid nodes; num_steps: time steps; the error falls with the square of each.
     schedule: what a reverse sweep keeps of the time loop (`jaxtape.scan`).
@@ -60,24 +65,26 @@ class FiniteDifference(AbstractMethod):
         return 4  # the states of more would leave the cache
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
-        known = (American, Bermudan, Barrier)
-        on_dates = isinstance(product, Barrier) and product.dates is not None
-        if not isinstance(product, known) or product.multi_asset or on_dates:
-            return missing("continuously monitored barrier or early exercise of one asset", product)
+        if isinstance(model, LocalVol):
+            known = isinstance(product, TerminalClaim)
+            return None if known else missing("payoff of the spot at expiry alone", product)
         if not isinstance(model, Heston):
-            return missing("Heston variance", model)
+            return missing("Heston variance or local volatility", model)
+        known = isinstance(product, (American, Bermudan, Barrier)) and not product.multi_asset
+        if not known or (isinstance(product, Barrier) and product.dates is not None):
+            return missing("continuously monitored barrier or early exercise of one asset", product)
         return None
 
-    def samples(
-        self, product: AbstractProduct, model: Heston, key: PRNGKeyArray | None
-    ) -> Float[Array, ""]:
+    def samples(self, product: Any, model: Any, key: PRNGKeyArray | None) -> Float[Array, ""]:
         del key
+        if isinstance(model, LocalVol):
+            sizes = self.num_distances, self.num_steps
+            return local_vol_value(product, model, *sizes, self.schedule)
         if isinstance(product, Barrier):
             return self._barrier(product, model)
         if isinstance(product, American):
             held = self._exercised(product, product.expiry[None], model, at_any_time=True)
             return jnp.maximum(held, product.side * (model.spot - product.strike))
-        assert isinstance(product, Bermudan) and isinstance(product.payoff_product, European)
         return self._exercised(product.payoff_product, product.dates, model, at_any_time=False)
 
     # --- continuous barriers ----------------------------------------------------------------------------

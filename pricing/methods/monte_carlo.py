@@ -76,8 +76,12 @@ class MonteCarlo(AbstractMethod):
             return replace(self, mesh=mesh).prepared(products, model)
         canonical = products.broadcast().canonical
         estimator = _estimator(canonical)
-        draws_variance = isinstance(model, ConditionallyGaussian) and model.variance_is_random
-        if estimator is None or not (estimator.dates_are_declared and draws_variance):
+        shares = (  # where only the last step is open each contract needs its own
+            isinstance(model, ConditionallyGaussian)
+            and model.variance_is_random
+            and not model.only_last_step_is_open
+        )
+        if estimator is None or not (estimator.dates_are_declared and shares):
             return self
         dates_of = functools.partial(estimator.dates, num_steps=self.num_steps)
         for _ in canonical.batch_shape:
@@ -87,8 +91,11 @@ class MonteCarlo(AbstractMethod):
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(model, ConditionallyGaussian):
             return missing("Gaussian log-spot given its variance path", model)
-        if _estimator(product.form) is None:
+        estimator = _estimator(product.form)
+        if estimator is None:
             return missing("payoff of a spot path", product)
+        if model.only_last_step_is_open and not estimator.last_step_is_enough:
+            return missing("Gaussian steps to the dates of this product, given all noise", model)
         return None
 
     def second_order(

@@ -74,6 +74,10 @@ class Quadrature(AbstractMethod):
         nodes = 300 if self.num_nodes is None else self.num_nodes
         return 8 * (8 * nodes**2 + 128 * nodes)
 
+    @property
+    def trades_a_tile(self) -> int:
+        return 16  # one trade's nodes fill the vectors; the last tile is padded
+
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(product, (BermudanSwaption, Swaption)):
             known = isinstance(model, BondState)

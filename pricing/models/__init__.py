@@ -2,6 +2,8 @@ from .black_scholes import BlackScholes as BlackScholes
 from .g2 import G2 as G2
 from .heston import Heston as Heston
 from .hull_white import HullWhite as HullWhite
+from .local_vol import Arbitrage as Arbitrage
+from .local_vol import LocalVol as LocalVol
 from .model import AbstractModel as AbstractModel
 from .model import BlackVol as BlackVol
 from .model import CharacteristicFunction as CharacteristicFunction

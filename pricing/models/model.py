@@ -1,7 +1,7 @@
 """What every model is, and the abilities that a method may ask of it."""
 
 import abc
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -163,6 +163,9 @@ class ConditionallyGaussian(AbstractEquityModel):
     """Ability: given its variance path, log(S_t / forward(t)) is a Gaussian walk with known steps."""
 
     variance_is_random: eqx.AbstractClassVar[bool]
+    only_last_step_is_open: ClassVar[bool] = (
+        False  # the noise of the variance path moves the spot before
+    )
 
     @property
     @abc.abstractmethod

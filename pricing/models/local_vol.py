@@ -1,0 +1,153 @@
+"""Local volatility: dS = (r - q) S dt + sigma(t, S) S dW, with the sigma that a surface of vols implies."""
+
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+import jaxtape
+from jaxtape import AbstractSchedule
+
+from ..fields import Number, positive, real
+from ..guarded import safe_sqrt
+from ..market import VolSurface
+from ..once import differentiable_once
+from .model import AbstractEquityModel, ConditionallyGaussian, Scalar, Walk, flat_or_curve
+from .smile import Smile
+
+Points = Float[Array, " points"]
+
+_WHY_ONCE = (
+    "Paths under a local volatility have kinks where they pass a quoted strike: their second derivative is "
+    "wrong. Differentiate once, or take FiniteDifference() for Gamma, where it applies."
+)
+
+
+class Arbitrage(NamedTuple):
+    """Where quotes admit no local volatility: a time (years) and a strike.
+
+    kind: "calendar", the variance falls in time; "butterfly", the density is negative.
+    """
+
+    kind: str
+    time: float
+    strike: float
+
+
+class LocalVol(ConditionallyGaussian):
+    """One asset whose volatility is a function of time and spot, so that all quotes of a surface are met.
+
+    sigma^2(t, K) = dw/dt / ((1 - k w' / 2 w)^2 - (w' / 2)^2 (1 / w + 1 / 4) + w'' / 2), w the implied total
+    variance at k = log(K / forward(t)), w' its slope in k: Dupire (1994), in the form of Gatheral (2006), eq.
+    1.10. Quotes are joined by natural cubic splines of w in k at each expiry, and linearly in time (`Smile`).
+    Where they have an arbitrage there is no local volatility: values are NaN (`RESULTS.non_finite`), and
+    `arbitrages` says where.
+
+    spot: currency; rate: per year, continuous, a number or a curve; surface: quotes, of two strikes at least;
+    dividend_yield: per year, continuous. When the spot moves, the implied vol of each strike stays.
+    """
+
+    spot: Float[Array, ""] = positive("spot")
+    rate: Any = flat_or_curve("rate")
+    surface: VolSurface  # pyright: ignore[reportGeneralTypeIssues]
+    dividend_yield: Float[Array, ""] = real("dividend_yield", default=0.0)
+
+    variance_is_random: ClassVar[bool] = True
+    only_last_step_is_open: ClassVar[bool] = True
+
+    def __check_init__(self):
+        if self.surface.strikes.size < 2:
+            raise ValueError(
+                "a surface of one strike has no slope: give LocalVol two strikes at least"
+            )
+
+    @property
+    def smile(self) -> Smile:
+        """The surface's total variances, smooth in strike."""
+        surface = self.surface
+        dtype = self.spot.dtype
+        expiries = surface.expiries.astype(dtype)
+        forwards = jax.vmap(self.forward)(expiries)
+        nodes = jnp.log(surface.strikes.astype(dtype)[None, :] / forwards[:, None])
+        return Smile.through(expiries, nodes, surface.vols.astype(dtype) ** 2 * expiries[:, None])
+
+    def total_variance(self, t: Scalar, k: Points) -> Points:
+        """The implied variance w to t (years) at k = log(strike / forward(t))."""
+        smile = self.smile
+        return smile.weights(t) @ smile.variances(k)
+
+    def arbitrages(self) -> list[Arbitrage]:
+        """Where the quotes have one: looked for at and between the strikes, between and before the expiries."""
+        times, strikes, growth, middle, late = _looks(self)
+        tests = (
+            ("calendar", growth, times),
+            ("butterfly", middle, times - 0.5 * np.diff(times, prepend=0.0)),
+            ("butterfly", late, times),
+        )
+        return [
+            Arbitrage(kind, float(when[i]), float(strikes[j]))
+            for kind, number, when in tests
+            for i, j in np.argwhere(~(number > 0.0))
+        ]
+
+    @property
+    def residual_correlation(self) -> Float[Array, "assets assets"]:
+        return jnp.ones((1, 1), self.spot.dtype)
+
+    def walk(
+        self,
+        noise: Float[Array, "steps *assets paths"],
+        times: Float[Array, " steps"],
+        schedule: AbstractSchedule,
+    ) -> Walk:
+        """Euler steps of the log-spot, variances integrated in time: the noise moves all but the last one.
+
+        That one is left open, with its mean and variance. Samples may be differentiated once.
+        """
+        starts = jnp.concatenate([jnp.zeros_like(times[:1]), times[:-1]])
+
+        def positions(smile, starts, times, noise):
+            def step(x, of_step):
+                start, end, z = of_step
+                moves = end > start
+                variance = smile.local_variance(start, jnp.where(moves, end, start + 1.0), x)
+                variance = jnp.where(moves, variance, 0.0)
+                move = safe_sqrt(variance) * z - 0.5 * variance
+                return x + move, (move, variance)
+
+            origin = jnp.zeros_like(noise[0])
+            return jaxtape.scan(step, origin, (starts, times, noise), schedule=schedule)[1]
+
+        moves, variances = differentiable_once(positions, _WHY_ONCE)(
+            self.smile, starts, times, noise
+        )
+        is_last = (jnp.arange(times.size) == times.size - 1)[:, None]
+        mean = jnp.where(is_last, -0.5 * variances, moves)
+        still = jnp.zeros_like(variances)
+        return Walk(mean, jnp.where(is_last, variances, 0.0), variances, still, times - starts)
+
+    def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
+        return eqx.tree_at(lambda model: model.surface, self, self.surface.shifted(vol))
+
+
+def _looks(model: LocalVol) -> tuple[np.ndarray, ...]:
+    """(expiries, strikes; of each pair: growth since the expiry before, density midway from it, and there)."""
+
+    @eqx.filter_jit
+    def numbers(model, strikes):
+        smile = model.smile
+        starts = jnp.concatenate([jnp.zeros_like(smile.expiries[:1]), smile.expiries[:-1]])
+
+        def at(start, end):
+            k = jnp.log(strikes / model.forward(end))
+            return *smile.step(start, end, k), smile.step(end, end, k)[1]
+
+        return jax.vmap(at)(starts, smile.expiries)
+
+    strikes = model.surface.strikes.astype(model.spot.dtype)
+    strikes = jnp.sort(jnp.concatenate([strikes, 0.5 * (strikes[1:] + strikes[:-1])]))
+    found = (model.surface.expiries, strikes, *numbers(model, strikes))
+    return tuple(np.asarray(x) for x in found)

@@ -1,0 +1,117 @@
+"""Total variances of a surface of vols, smooth in strike: a natural cubic spline for each expiry."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..guarded import divisor
+
+Scalar = Float[Array, ""]
+Points = Float[Array, " points"]
+
+
+class Smile(eqx.Module):
+    """w(t, k), the implied variance to t years at k = log(strike / forward(t)), linear in t at each k.
+
+    Of one expiry i, w_i(k) = level + slope k + sum_j bends_j |k - nodes_j|^3, whose second derivative is
+    continuous and vanishes at the outer quotes. Beyond these w goes on at their slope and levels off, along
+    edge + width tanh((k - edge) / width), to no less than half of the outer quote. Before the first and beyond
+    the last expiry the vol is flat in t.
+    """
+
+    expiries: Float[Array, " expiries"]
+    nodes: Float[Array, "expiries strikes"]
+    bends: Float[Array, "expiries strikes"]
+    level: Float[Array, " expiries"]
+    slope: Float[Array, " expiries"]
+    widths: Float[Array, "2 expiries"]
+
+    @classmethod
+    def through(
+        cls,
+        expiries: Float[Array, " expiries"],
+        nodes: Float[Array, "expiries strikes"],
+        variances: Float[Array, "expiries strikes"],
+    ) -> "Smile":
+        """nodes: log(strike / forward) of the quotes; variances: vol^2 t."""
+        bends, level, slope = jax.vmap(_spline)(nodes, variances)
+        free = cls(expiries, nodes, bends, level, slope, jnp.zeros((2, expiries.size), level.dtype))
+        edges = nodes[:, 0], nodes[:, -1]
+        slopes = [jax.vmap(_slope_of)(bends, nodes, slope, edge) for edge in edges]
+        reach = 0.5 * (edges[1] - edges[0])
+        falls = [jnp.maximum(slopes[0], 0.0), jnp.maximum(-slopes[1], 0.0)]
+        most = [
+            variances[:, i] / jnp.maximum(2.0 * f, 1e-6)
+            for i, f in zip((0, -1), falls, strict=True)
+        ]
+        widths = jnp.stack([jnp.minimum(reach, x) for x in most])
+        return eqx.tree_at(lambda smile: smile.widths, free, widths)
+
+    def variances(self, k: Points) -> Float[Array, "expiries points"]:
+        """w_i(k) of every expiry."""
+
+        def of_expiry(nodes, bends, level, slope, widths):
+            low, high = nodes[0], nodes[-1]
+            below, above = jnp.minimum(k - low, 0.0), jnp.maximum(k - high, 0.0)
+            inside = jnp.clip(k, low, high)
+            at = (
+                inside
+                + widths[0] * jnp.tanh(below / widths[0])
+                + widths[1] * jnp.tanh(above / widths[1])
+            )
+            cubes = jnp.abs(at[:, None] - nodes[None, :]) ** 3
+            return level + slope * at + cubes @ bends
+
+        return jax.vmap(of_expiry)(self.nodes, self.bends, self.level, self.slope, self.widths.T)
+
+    def weights(self, t: Scalar) -> Float[Array, " expiries"]:
+        """Of the expiries in w(t, k) = sum_i weights_i w_i(k)."""
+        zero = jnp.zeros_like(self.expiries[:1])
+        pillars = jnp.concatenate([zero, self.expiries])
+        right = jnp.clip(jnp.searchsorted(pillars, t, side="left"), 1, self.expiries.size)
+        left = right - 1
+        share = jnp.minimum((t - pillars[left]) / (pillars[right] - pillars[left]), 1.0)
+        places = jnp.arange(pillars.size, dtype=left.dtype)
+        hats = jnp.where(places == right, share, 0.0) + jnp.where(places == left, 1.0 - share, 0.0)
+        return hats[1:] * jnp.maximum(t / self.expiries[-1], 1.0)
+
+    def step(self, start: Scalar, end: Scalar, k: Points) -> tuple[Points, Points]:
+        """Dupire's local variance over a step, in two parts whose quotient it is: (growth, density).
+
+        growth: of w from `start` to `end` (years) at k; density, at the step's middle: that of the log-spot
+        over a lognormal one's, (1 - k w' / 2 w)^2 - (w' / 2)^2 (1 / w + 1 / 4) + w'' / 2 (Gatheral 2006,
+        eq. 1.10). Both are positive where the quotes have no arbitrage.
+        """
+        middle = self.weights(0.5 * (start + end))
+        growing = self.weights(end) - self.weights(start)
+        one = jnp.ones_like(k)
+
+        def slope(k):
+            return jax.jvp(self.variances, (k,), (one,))
+
+        (all_w, all_slope), (_, all_bend) = jax.jvp(slope, (k,), (one,))
+        w, w1, w2 = (middle @ x for x in (all_w, all_slope, all_bend))
+        density = (1.0 - 0.5 * k * w1 / w) ** 2 - 0.25 * w1**2 * (1.0 / w + 0.25) + 0.5 * w2
+        return growing @ all_w, density
+
+    def local_variance(self, start: Scalar, end: Scalar, k: Points) -> Points:
+        """Of sigma^2 the integral from `start` to `end` (years) at k; NaN where quotes have an arbitrage."""
+        growth, density = self.step(start, end, k)
+        exists = (growth > 0.0) & (density > 0.0)
+        return jnp.where(exists, growth / divisor(density), jnp.nan)
+
+
+def _spline(nodes: Float[Array, " n"], values: Float[Array, " n"]):
+    """(bends, level, slope): linear at both ends, so the bends have no sum and no first moment."""
+    count = nodes.size
+    linear = jnp.stack([jnp.ones_like(nodes), nodes], axis=1)
+    cubes = jnp.abs(nodes[:, None] - nodes[None, :]) ** 3
+    matrix = jnp.block([[cubes, linear], [linear.T, jnp.zeros((2, 2), nodes.dtype)]])
+    found = jnp.linalg.solve(matrix, jnp.concatenate([values, jnp.zeros(2, nodes.dtype)]))
+    return found[:count], found[count], found[count + 1]
+
+
+def _slope_of(bends, nodes, slope, at: Scalar) -> Scalar:
+    distance = at - nodes
+    return slope + jnp.sum(3.0 * bends * distance * jnp.abs(distance))
