@@ -128,21 +128,29 @@ def valued(count: int, budget: int, mesh: Mesh | None, fit: Any) -> tuple[RiskRe
     return result, time.perf_counter() - start, peak.bytes
 
 
-def figures_of(result: RiskResult) -> np.ndarray:
-    """Every figure of every trade, then every sensitivity of the total."""
-    rows = [list(trade.figures.values()) for trade in result.trades if trade.figures]
-    return np.concatenate([np.ravel(rows), list(result.sensitivities.values())])
+def columns_of(result: RiskResult) -> dict[str, np.ndarray]:
+    """Each measure of all trades, and the sensitivities of the total."""
+    rows = [trade.figures for trade in result.trades if trade.figures]
+    found = {name: np.array([row.get(name, 0.0) for row in rows]) for name in rows[0]}
+    return found | {"sensitivities": np.array(list(result.sensitivities.values()))}
 
 
-def on_devices(count: int, devices: int, budget: int) -> np.ndarray:
-    """The figures found by a process with so many virtual devices."""
+def on_devices(count: int, devices: int, budget: int) -> dict[str, np.ndarray]:
+    """The columns found by a process with so many virtual devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "figures.npy"
-        arguments = ["--trades", str(count), "--budget", f"{budget}B", "--figures", str(file)]
+        file = Path(folder) / "columns.npz"
+        arguments = ["--trades", str(count), "--budget", f"{budget}B", "--columns", str(file)]
         command = [sys.executable, "-m", "benchmarks.large_book", *arguments]
         subprocess.run(command, check=True, env=os.environ | {"XLA_FLAGS": flags})
-        return np.load(file)
+        with np.load(file) as found:
+            return dict(found)
+
+
+def gap_of(one: np.ndarray, other: np.ndarray) -> float:
+    """The largest difference, relative to the figure or to a thousandth of its column's largest."""
+    size = np.abs(one)
+    return float(np.max(np.abs(one - other) / np.maximum(size, 1e-3 * size.max())))
 
 
 def options_of() -> argparse.Namespace:
@@ -153,7 +161,7 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--budget", type=bytes_of, default=2**30, metavar="SIZE")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
-    parser.add_argument("--figures", type=Path, help="value the book once, write every figure here")
+    parser.add_argument("--columns", type=Path, help="value the book once, write all figures here")
     return parser.parse_args()
 
 
@@ -164,8 +172,9 @@ def main() -> None:
     fit = fit_each({"DAX": calibrated(quotes, "DAX", progress=False)})
     devices = jax.devices()
     mesh = Mesh(np.array(devices), ("trades",)) if len(devices) > 1 else None
-    if options.figures:
-        np.save(options.figures, figures_of(valued(options.trades, options.budget, mesh, fit)[0]))
+    if options.columns:
+        result, *_ = valued(options.trades, options.budget, mesh, fit)
+        np.savez(options.columns, **columns_of(result))
         return
 
     console = Console(width=120, highlight=False)
@@ -182,7 +191,6 @@ def main() -> None:
             seconds[count].append(elapsed)
             peaks[count] = max(peak, peaks[count])
     one, eight = (on_devices(few, number, options.budget) for number in (1, DEVICES))
-    gap = float(np.max(np.abs(one - eight) / np.maximum(np.abs(one), 1e-9 * np.abs(one).max())))
     found = {
         "trades": many,
         "by_monte_carlo": sum(trade.method == "MonteCarlo" for trade in result.trades),
@@ -192,7 +200,7 @@ def main() -> None:
         "ratio": min(seconds[many]) / min(seconds[few]),
         "budget_bytes": options.budget,
         "peak_bytes": peaks,
-        "relative_gap_of_1_and_8_devices": gap,
+        "gaps_of_1_and_8_devices": {name: gap_of(one[name], eight[name]) for name in one},
         "parts": result.stats,
     }
     for name, number in found.items():
