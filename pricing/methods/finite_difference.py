@@ -24,7 +24,7 @@ from .alternating_directions import (
 )
 from .dupire import local_vol_value
 from .fourier import Fourier
-from .method import AbstractMethod, missing
+from .method import AbstractMethod, at_least, missing
 from .stencil import interpolation
 
 Scalar = Float[Array, ""]
@@ -51,6 +51,11 @@ class FiniteDifference(AbstractMethod):
     num_variances: int = eqx.field(static=True, default=40)
     num_steps: int = eqx.field(static=True, default=40)
     schedule: AbstractSchedule = eqx.field(static=True, default=Revolve(40))
+
+    def __check_init__(self):
+        at_least(5, self, "num_distances")  # what is read off it is a polynomial of 5 by 4 nodes
+        at_least(4, self, "num_variances")
+        at_least(1, self, "num_steps")
 
     @property
     def is_random(self) -> bool:

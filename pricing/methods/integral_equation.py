@@ -6,7 +6,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..models import AbstractModel, BlackVol
 from ..products import AbstractProduct, American
 from .american_formula import american_value
-from .method import AbstractMethod, missing
+from .method import AbstractMethod, at_least, missing
 
 
 class IntegralEquation(AbstractMethod):
@@ -25,9 +25,7 @@ class IntegralEquation(AbstractMethod):
     num_points: int = eqx.field(default=64, static=True)
 
     def __check_init__(self):
-        for name in ("num_dates", "num_nodes", "num_points"):
-            if getattr(self, name) < 2:
-                raise ValueError(f"{name} must be at least 2, got {getattr(self, name)}")
+        at_least(2, self, "num_dates", "num_nodes", "num_points")
 
     @property
     def is_random(self) -> bool:

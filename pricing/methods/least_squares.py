@@ -15,7 +15,7 @@ from ..once import differentiable_once
 from ..products import AbstractProduct
 from ..regression import Rule, Samples, chain_of, fit, follow, lacking, usual_degree
 from ..sampling import AbstractSampler, PseudoRandom
-from .method import AbstractMethod
+from .method import AbstractMethod, at_least
 
 _WHY_ONCE = (
     "Samples under a rule of exercise jump where it changes its mind: their second derivative is wrong. "
@@ -54,11 +54,7 @@ class LeastSquares(AbstractMethod):
     rule: Rule | None = None
 
     def __check_init__(self):
-        for name in ("num_paths", "num_fit_paths", "num_steps", "block"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.degree is not None and self.degree < 1:
-            raise ValueError(f"degree must be at least 1, or None, got {self.degree}")
+        at_least(1, self, "num_paths", "num_fit_paths", "num_steps", "block", "degree")
 
     @property
     def is_random(self) -> bool:

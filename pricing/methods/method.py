@@ -79,6 +79,14 @@ class AbstractMethod(eqx.Module):
         return SECOND_ORDER
 
 
+def at_least(least: int, method: AbstractMethod, *counts: str) -> None:
+    """Raise `ValueError` for a count of the method that is below the least; None is left alone."""
+    for name in counts:
+        count = getattr(method, name)
+        if count is not None and count < least:
+            raise ValueError(f"{name} must be at least {least}, got {count}")
+
+
 def missing(ability: str, owner: Any) -> str:
     """The sentence for an ability that `owner` does not have."""
     return f"{type(owner).__name__} has no {ability}"

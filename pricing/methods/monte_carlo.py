@@ -18,7 +18,7 @@ from ..estimators import ESTIMATORS, AbstractEstimator, Draw
 from ..models import AbstractModel, ConditionallyGaussian, Walk
 from ..products import AbstractProduct
 from ..sampling import AbstractSampler, PseudoRandom
-from .method import AbstractMethod, missing
+from .method import AbstractMethod, at_least, missing
 from .time_grid import between, grid_through, refined
 
 _PATHS = "paths"
@@ -48,9 +48,7 @@ class MonteCarlo(AbstractMethod):
     grid: Float[Array, " steps"] | None = None
 
     def __check_init__(self):
-        for name in ("num_paths", "num_steps", "block"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        at_least(1, self, "num_paths", "num_steps", "block")
 
     @property
     def is_random(self) -> bool:

@@ -25,7 +25,7 @@ from .american_dates import COARSEST, CROWDING, american_by_dates, american_date
 from .induction import cash_flows, exercise_dates, induction, nothing_later
 from .knock_out import knock_out_induction, paid_always
 from .layer import NODES_A_STD, STDS
-from .method import AbstractMethod, missing
+from .method import AbstractMethod, at_least, missing
 
 _ROOM = 1.15  # more nodes than dates that are equally far apart need
 _MOST_VARIANCE = 4.0  # beyond, values on Chebyshev points lose too many digits
@@ -60,8 +60,7 @@ class Quadrature(AbstractMethod):
     schedule: AbstractSchedule = eqx.field(static=True, default=StoreAll())
 
     def __check_init__(self):
-        if self.num_nodes is not None and self.num_nodes < 1:
-            raise ValueError(f"num_nodes must be at least 1, got {self.num_nodes}")
+        at_least(1, self, "num_nodes")
         if self.num_dates < COARSEST or self.num_dates % COARSEST:
             raise ValueError(f"num_dates must be a multiple of {COARSEST}, got {self.num_dates}")
 

@@ -217,3 +217,11 @@ def test_the_bounds_by_regression_hold_the_values_of_the_grid():
     value = price(product, _MODEL, FiniteDifference(240, 60, 60)).value
     assert found.lower - 3.0 * found.std_errors.lower < value
     assert value < found.upper + 3.0 * found.std_errors.upper
+
+
+@pytest.mark.parametrize(
+    "name, least", [("num_distances", 5), ("num_variances", 4), ("num_steps", 1)]
+)
+def test_grids_that_are_too_small_are_refused(name, least):
+    with pytest.raises(ValueError, match=f"{name} must be at least {least}, got 0"):
+        FiniteDifference(**{name: 0})

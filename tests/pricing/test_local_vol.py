@@ -81,7 +81,7 @@ def test_an_option_is_sensitive_to_its_own_quote():
 
     def value(vols):
         model = LocalVol(SPOT, curve(), VolSurface(EXPIRIES, STRIKES, vols), 0.02)
-        return price(European(strike, expiry), model, FiniteDifference(240, 2, 80)).value
+        return price(European(strike, expiry), model, FiniteDifference(240, 4, 80)).value
 
     def black(vols):
         model = BlackScholes(SPOT, curve(), VolSurface(EXPIRIES, STRIKES, vols), 0.02)
