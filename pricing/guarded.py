@@ -1,4 +1,4 @@
-"""Roots and divisors at the edge of where they are defined.
+"""Roots, divisors and maxima whose derivatives bear another rounding.
 
 XLA may compute a number twice and round it otherwise each time (here with a fused multiply-add, there without),
 so that two tests of one `x > 0` can differ where x is a rounded zero. What stands in for x where the test fails
@@ -6,7 +6,7 @@ is therefore next to zero: with a 1 there, a variance of 1e-19 has been seen to 
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, ArrayLike
 
 
 def safe_sqrt(x: Array) -> Array:
@@ -18,3 +18,22 @@ def safe_sqrt(x: Array) -> Array:
 def divisor(x: Array) -> Array:
     """x where it is positive, else the machine's epsilon: for quotients that are selected by x > 0."""
     return jnp.where(x > 0.0, x, jnp.finfo(x.dtype).eps)
+
+
+def larger(x: ArrayLike, y: ArrayLike) -> Array:
+    """max(x, y); at a tie, all of the derivative is that of x.
+
+    The derivative of `jnp.maximum` asks which argument equals the result: neither may, if XLA computes them
+    again and rounds otherwise, and then it is 0. Here a comparison decides, as it does for the value.
+    """
+    return jnp.where((y > x) | (y != y), y, x)
+
+
+def smaller(x: ArrayLike, y: ArrayLike) -> Array:
+    """min(x, y), as `larger`."""
+    return jnp.where((y < x) | (y != y), y, x)
+
+
+def clipped(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+    """min(max(x, low), high), as `larger`."""
+    return smaller(larger(x, low), high)

@@ -6,6 +6,8 @@ import numpy as np
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
+from .guarded import clipped, larger
+
 Real = Float[Array, "..."]
 
 _MOST_STEPS = 8  # of third order: enough over std in [1e-3, 6], moneyness to 10 std
@@ -30,7 +32,7 @@ def implied_std(value: Real, k: Real, side: Real) -> Real:
     side, which has no kink at the money.
     """
     x = -jnp.abs(k)
-    otm = value - jnp.maximum(2.0 * side * jnp.sinh(0.5 * k), 0.0)
+    otm = value - larger(2.0 * side * jnp.sinh(0.5 * k), 0.0)
     tiny = jnp.finfo(otm.dtype).tiny
     valid = (otm > tiny) & (otm < jnp.exp(0.5 * x))
     target = jnp.where(valid, otm, 0.5 * jnp.exp(0.5 * x))
@@ -67,14 +69,14 @@ def _solve(target: Real, x: Real) -> Real:
     Below the inflection 1/log(b), above it log(b_max - b): Jaeckel (2015), sec. 3, our choice of two regions.
     """
     tiny = jnp.finfo(target.dtype).tiny
-    inflection = jnp.maximum(jnp.sqrt(2.0 * -x), 1e-2)
+    inflection = larger(jnp.sqrt(2.0 * -x), 1e-2)
     ceiling = jnp.exp(0.5 * x)
     below = target < _normalised(x, inflection)
 
     def step(search):
         std, _, count = search
-        value = jnp.clip(_normalised(x, std), tiny, ceiling * (1.0 - jnp.finfo(x.dtype).eps))
-        vega = jnp.maximum(_vega(x, std), tiny)
+        value = clipped(_normalised(x, std), tiny, ceiling * (1.0 - jnp.finfo(x.dtype).eps))
+        vega = larger(_vega(x, std), tiny)
         curvature = (x / std) ** 2 / std - 0.25 * std  # b'' / b'
         log_value, log_target = jnp.log(value), jnp.log(target)
         # f, f', f''/f' of each transform
@@ -86,8 +88,8 @@ def _solve(target: Real, x: Real) -> Real:
         f, slope = (jnp.where(below, a, b) for a, b in zip(low, high, strict=True))
         ratio = jnp.where(below, low_ratio, high_ratio)
         newton = -f / slope
-        halley = newton / jnp.maximum(1.0 + 0.5 * newton * ratio, 0.3)
-        new = jnp.clip(std + halley, 0.3 * std, 3.0 * std)
+        halley = newton / larger(1.0 + 0.5 * newton * ratio, 0.3)
+        new = clipped(std + halley, 0.3 * std, 3.0 * std)
         return new, jnp.any(jnp.abs(new - std) > last * std), count + 1
 
     last = (

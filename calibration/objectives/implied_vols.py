@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from pricing.guarded import larger
 from pricing.implied_vol import implied_std
 from pricing.market import VolSurface
 from pricing.methods.fourier import Spectrum
@@ -40,7 +41,7 @@ def model_vols(
         spectrum = Spectrum.of(model, expiry, num_nodes)
         k = jnp.log(model.forward(expiry) / quotes.strikes)
         side = jnp.where(k > 0.0, -jnp.ones_like(k), 1.0)  # out of the money
-        value = jnp.maximum(jax.vmap(spectrum.vanilla)(k, side), _FLOOR)
+        value = larger(jax.vmap(spectrum.vanilla)(k, side), _FLOOR)
         return implied_std(value, k, side) / jnp.sqrt(expiry)
 
     return jax.vmap(smile)(quotes.expiries)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from pricing.guarded import larger
 from pricing.market import SwaptionVols, advance, leg, year_fraction
 from pricing.market.interpolation import as_leaf
 
@@ -37,7 +38,7 @@ class SwapLegs(eqx.Module):
         tenors = eqx.error_if(quotes.tenors, jnp.any(count > MOST_PAYMENTS), _TOO_LONG)
         start = quotes.expiries[:, None, None]
         before_end = period * jnp.arange(MOST_PAYMENTS - 1, -1, -1, dtype=tenors.dtype)
-        dates = jnp.maximum(tenors[None, :, None] + start - before_end[None, None, :], start)
+        dates = larger(tenors[None, :, None] + start - before_end[None, None, :], start)
         first = jnp.broadcast_to(start, (*dates.shape[:-1], 1))
         accruals = jnp.diff(jnp.concatenate([first, dates], axis=-1))
         return cls(quotes.expiries, quotes.expiries, dates, accruals)

@@ -1,9 +1,11 @@
 """Options on the best or the worst of several assets."""
 
+import functools
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..guarded import safe_sqrt
+from ..guarded import larger, safe_sqrt, smaller
 from ..models import ConditionallyGaussian
 from ..products import AbstractProduct, Average
 from .estimator import AbstractEstimator, Draw, Needs, smooth
@@ -49,9 +51,9 @@ class BestOf(AbstractEstimator):
 
 def _best_payoff(terms, log_spot: Float[Array, "assets paths"]) -> Float[Array, " paths"]:
     side, strike = terms
-    return jnp.maximum(side * (jnp.exp(jnp.max(log_spot, axis=0)) - strike), 0.0)
+    return larger(side * (jnp.exp(functools.reduce(larger, log_spot)) - strike), 0.0)
 
 
 def _worst_payoff(terms, log_spot: Float[Array, "assets paths"]) -> Float[Array, " paths"]:
     side, strike = terms
-    return jnp.maximum(side * (jnp.exp(jnp.min(log_spot, axis=0)) - strike), 0.0)
+    return larger(side * (jnp.exp(functools.reduce(smaller, log_spot)) - strike), 0.0)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..guarded import divisor, safe_sqrt
+from ..guarded import divisor, larger, safe_sqrt
 from ..models import ConditionallyGaussian
 from ..once import differentiable_once
 from ..products import AbstractProduct, Barrier
@@ -62,9 +62,9 @@ def _values(product, model, walk, times, shocks) -> Float[Array, " paths"]:
 
     living = product.living_side
     start = living * jnp.log(model.spot / product.barrier)
-    distance = jnp.maximum(living * position, 0.0)
+    distance = larger(living * position, 0.0)
     before = jnp.concatenate(
-        [jnp.full_like(distance[:1], jnp.maximum(start, 0.0)), distance[:-1]], axis=0
+        [jnp.full_like(distance[:1], larger(start, 0.0)), distance[:-1]], axis=0
     )
     moves = walk.bridge_variance > 0.0
     bridge = jnp.exp(-2.0 * before * distance / divisor(walk.bridge_variance))
@@ -73,7 +73,7 @@ def _values(product, model, walk, times, shocks) -> Float[Array, " paths"]:
     survival = jnp.cumprod(1.0 - touch, axis=0)
 
     terminal = product.barrier * jnp.exp(position[-1])
-    payoff = jnp.maximum(product.side * (terminal - product.strike), 0.0)
+    payoff = larger(product.side * (terminal - product.strike), 0.0)
     discounts = jax.vmap(model.discount)(times)
     alive = survival[-1]
     earlier = jnp.concatenate([jnp.ones_like(survival[:1]), survival[:-1]], axis=0)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from jaxtape import StoreAll
 
-from ..guarded import safe_sqrt
+from ..guarded import clipped, larger, safe_sqrt
 from ..models import ConditionallyGaussian
 from ..products import Monitored, Payoff
 from .bumps import Bumps, Interval
@@ -117,8 +117,8 @@ def _corridors(looks: Look) -> tuple[Float[Array, " dates"], Float[Array, " date
     mean, variance = jnp.cumsum(looks.mean)[:-1], jnp.cumsum(looks.std**2)[:-1]
     std = safe_sqrt(variance)
     ends = mean - _REACH * std, mean + _REACH * std
-    low, high = (jnp.clip(level[:-1], *ends) for level in (looks.lower, looks.upper))
-    return low, jnp.maximum(high, low + 0.01 * std)
+    low, high = (clipped(level[:-1], *ends) for level in (looks.lower, looks.upper))
+    return low, larger(high, low + 0.01 * std)
 
 
 def date_of(tree, index):

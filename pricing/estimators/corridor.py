@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import normal_law
-from ..guarded import divisor, safe_sqrt
+from ..guarded import clipped, divisor, larger, safe_sqrt, smaller
 from ..models import ConditionallyGaussian, Walk
 from ..products import Monitored, Payoff
 
@@ -23,7 +23,7 @@ def deviations(away: Array, std: Array) -> Array:
     """away / std, cut off far out, and by its sign alone if nothing moves."""
     still, most = std <= 0.0, far(away.dtype)
     scaled = away / divisor(std)
-    return jnp.clip(jnp.where(still, jnp.sign(away) * most, scaled), -most, most)
+    return clipped(jnp.where(still, jnp.sign(away) * most, scaled), -most, most)
 
 
 class Look(NamedTuple):
@@ -53,8 +53,8 @@ def looks_of(product: Monitored, model: ConditionallyGaussian, walk: Walk) -> Lo
     forward = jax.vmap(model.forward)(product.dates)
     discount = jax.vmap(model.discount)(product.dates)
     tiny = float(jnp.finfo(forward.dtype).tiny) ** 0.5
-    lower = jnp.log(jnp.maximum(product.lower, tiny)) - jnp.log(forward)
-    upper = jnp.log(jnp.minimum(product.upper, 1.0 / tiny)) - jnp.log(forward)
+    lower = jnp.log(larger(product.lower, tiny)) - jnp.log(forward)
+    upper = jnp.log(smaller(product.upper, 1.0 / tiny)) - jnp.log(forward)
     paid = discount * product.paid_below, discount * product.paid_above
     return Look(walk.mean, safe_sqrt(walk.variance), lower, upper, *paid)
 
@@ -77,7 +77,7 @@ def payoff_inside(payoff: Payoff, forward: Paths, std: Paths, low: Paths, high: 
     total = jnp.zeros_like(forward)
     for i in range(payoff.strike.shape[-1]):
         away = jnp.log(payoff.strike[i] / forward) + 0.5 * std**2
-        strike = jnp.clip(deviations(away, std), low, high)
+        strike = clipped(deviations(away, std), low, high)
         above = payoff.side[i] > 0.0
         begin, end = jnp.where(above, strike, low), jnp.where(above, high, strike)
         share = normal_law.cdf(end - std) - normal_law.cdf(begin - std)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import jaxtape
 from jaxtape import AbstractSchedule, Revolve, StoreAll
 
+from ..guarded import clipped, larger
 from ..models import AbstractModel, Heston, LocalVol
 from ..products import AbstractProduct, American, Barrier, Bermudan, European, TerminalClaim
 from .alternating_directions import (
@@ -89,7 +90,7 @@ class FiniteDifference(AbstractMethod):
             return self._barrier(product, model)
         if isinstance(product, American):
             held = self._exercised(product, product.expiry[None], model, at_any_time=True)
-            return jnp.maximum(held, product.side * (model.spot - product.strike))
+            return larger(held, product.side * (model.spot - product.strike))
         return self._exercised(product.payoff_product, product.dates, model, at_any_time=False)
 
     # --- continuous barriers ----------------------------------------------------------------------------
@@ -134,7 +135,7 @@ class FiniteDifference(AbstractMethod):
         distance = jnp.log(model.spot / strike)
         y = _both_sides(self.num_distances, model, expiry, distance)
         v = variance_grid(self.num_variances, model, expiry)
-        payoff = jnp.maximum(side * strike * jnp.expm1(y), 0.0)[:, None]
+        payoff = larger(side * strike * jnp.expm1(y), 0.0)[:, None]
         above = jnp.ones_like(side)
         u = _vanilla(y, strike, above, strike, side)[:, None] * jnp.ones_like(v)[None, :]
         operator = Operator.of(model, _mean_rate(model, expiry), above, y, v, False)
@@ -152,7 +153,7 @@ class FiniteDifference(AbstractMethod):
                 return self._obliged(stepper, u, payoff, excess), None
             step = lambda u, excess: (stepper.step(u, excess), None)  # noqa: E731
             u, _ = jaxtape.scan(step, u, excess, schedule=self.schedule)
-            return jnp.where(is_date, jnp.maximum(u, payoff), u), None
+            return jnp.where(is_date, larger(u, payoff), u), None
 
         is_date = jnp.arange(dates.size) > 0
         backwards = jax.tree.map(lambda x: x[::-1], (lengths, excess, is_date))
@@ -165,8 +166,8 @@ class FiniteDifference(AbstractMethod):
         def step(state: tuple[Grid, Grid], excess: Scalar):
             u, force = state
             free = stepper.step(u, excess, force)
-            u = jnp.maximum(free - stepper.dt * force, payoff)
-            return (u, jnp.maximum(force + (payoff - free) / stepper.dt, 0.0)), None
+            u = larger(free - stepper.dt * force, payoff)
+            return (u, larger(force + (payoff - free) / stepper.dt, 0.0)), None
 
         (u, _), _ = jaxtape.scan(step, (u, jnp.zeros_like(u)), excess, schedule=self.schedule)
         return u
@@ -187,8 +188,8 @@ def _distances(nodes: int, product: Barrier, model: Heston, distance: Scalar) ->
     """From the barrier out to where it no longer matters, finest at the barrier."""
     std = jnp.sqrt(model.total_variance(product.expiry))
     strike = product.living_side * jnp.log(product.strike / product.barrier)
-    reach = rounded(jnp.maximum(distance, strike) + 5.0 * std)
-    fine = rounded(0.5 * jnp.clip(distance, 0.2 * std, std))
+    reach = rounded(larger(distance, strike) + 5.0 * std)
+    fine = rounded(0.5 * clipped(distance, 0.2 * std, std))
     return sinh_grid(jnp.linspace(0.0, 1.0, nodes, dtype=reach.dtype), reach, fine)
 
 
@@ -212,7 +213,7 @@ def _vanilla(y: Array, anchor: Scalar, living: Scalar, strike: Scalar, side: Sca
     low, high = jnp.concatenate([y[:1], middles]), jnp.concatenate([middles, y[-1:]])
     kink = living * jnp.log(strike / anchor)
     pays_above = side * living > 0.0
-    start = jnp.where(pays_above, jnp.clip(kink, low, high), low)
-    end = jnp.where(pays_above, high, jnp.clip(kink, low, high))
+    start = jnp.where(pays_above, clipped(kink, low, high), low)
+    end = jnp.where(pays_above, high, clipped(kink, low, high))
     spots = anchor * living * (jnp.exp(living * end) - jnp.exp(living * start))
     return side * (spots - strike * (end - start)) / (high - low)

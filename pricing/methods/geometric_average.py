@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..black import black
+from ..guarded import smaller
 from ..models import BlackScholes
 from ..products import Average
 
@@ -27,7 +28,7 @@ def _of_dates(product: Average, model: BlackScholes) -> tuple[Array, Array]:
     """Means and covariances of one asset's log-spots at the fixings."""
     variance = model.state_variance(product.fixings)
     log_forward = jnp.log(jax.vmap(model.forward)(product.fixings))
-    return log_forward - 0.5 * variance, jnp.minimum(variance[:, None], variance[None, :])
+    return log_forward - 0.5 * variance, smaller(variance[:, None], variance[None, :])
 
 
 def _of_assets(product: Average, model: BlackScholes) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxtape import AbstractSchedule, StoreAll, Tape
 
+from ..guarded import clipped
 from ..models import BlackScholes, BondState, GaussianState
 from ..products import AbstractProduct, SwapEntry
 from .chebyshev import chebyshev_points, interpolate
@@ -82,7 +83,7 @@ class _Decision(eqx.Module):
     def exercise(self, x: Points) -> Points:
         date = self.cash_flow.date
         deflator = self.model.deflator(date, x) / self.model.discount(date)
-        scaled = jnp.clip(x / self.radius, -1.0, 1.0)
+        scaled = clipped(x / self.radius, -1.0, 1.0)
         value = interpolate(self.cash_flow.exercise_value, scaled)
         return self.cash_flow.discount_factor * deflator * value
 

@@ -9,6 +9,7 @@ from jaxtape import AbstractSchedule, Tape
 
 from .. import normal_law
 from ..black import exercise_probabilities
+from ..guarded import clipped, larger
 from ..models import BlackScholes
 from ..products import Monitored, Payoff
 from .layer import STDS, Layer, panels_for, quadrature
@@ -146,5 +147,5 @@ def _corridor(model: BlackScholes, look: Look) -> tuple[Scalar, Scalar]:
 def _nodes(variance: Scalar, lower: Scalar, upper: Scalar, breaks: Array, num_panels: int):
     """On what the state's range and the corridor have in common."""
     radius = STDS * jnp.sqrt(variance)
-    inside = jnp.clip(jnp.stack([lower, upper]), -radius, radius)
-    return quadrature(inside[0], jnp.maximum(*inside), breaks, num_panels)
+    inside = clipped(jnp.stack([lower, upper]), -radius, radius)
+    return quadrature(inside[0], larger(*inside), breaks, num_panels)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..guarded import clipped
 from .gauss_transform import gauss_transform
 
 Scalar = Float[Array, ""]
@@ -73,7 +74,7 @@ def quadrature(
 ) -> tuple[Float[Array, " nodes"], Float[Array, " nodes"]]:
     """Ascending nodes and weights on [lower, upper]: equal panels, cut further at `breaks`."""
     steps = jnp.linspace(0.0, 1.0, num_panels + 1, dtype=lower.dtype)
-    inside = jnp.clip(breaks, lower, upper)
+    inside = clipped(breaks, lower, upper)
     edges = jnp.sort(jnp.concatenate([lower + (upper - lower) * steps, inside]))
     abscissae, weights = (jnp.asarray(x, lower.dtype) for x in gauss_legendre(NODES_A_PANEL))
     middle, half = 0.5 * (edges[1:] + edges[:-1]), 0.5 * (edges[1:] - edges[:-1])

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import normal_law
-from ..guarded import safe_sqrt
+from ..guarded import clipped, larger, safe_sqrt
 from ..models import G2, AbstractRateModel, HullWhite
 from ..products import Swap, SwapEntry, Swaption
 from .crossing import as_root
@@ -69,7 +69,7 @@ def _option_value(amounts: Payments, slopes: Payments, sign: Scalar) -> Scalar:
 
     def newton(_, s):
         value, slope = jax.jvp(functools.partial(_balance, *held), (s,), (jnp.ones_like(s),))
-        return jnp.clip(s - value / slope, -_REACH, _REACH)
+        return clipped(s - value / slope, -_REACH, _REACH)
 
     start = jnp.zeros((1,), slopes.dtype)
     root = jax.lax.fori_loop(0, _STEPS, newton, start)
@@ -81,7 +81,7 @@ def _balance(owed: Payments, slopes: Payments, s: Float[Array, "1"]) -> Float[Ar
     """log of what a payer receives over what it pays in state s: rising, and nearly a line."""
     bonds = owed * jnp.exp(-slopes * s - 0.5 * slopes**2)
     tiny = jnp.finfo(bonds.dtype).tiny
-    received, paid = (jnp.sum(jnp.maximum(x, 0.0)) for x in (bonds, -bonds))
+    received, paid = (jnp.sum(larger(x, 0.0)) for x in (bonds, -bonds))
     return (jnp.log(received + tiny) - jnp.log(paid + tiny))[None]
 
 

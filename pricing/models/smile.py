@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..guarded import divisor
+from ..guarded import clipped, divisor, larger, smaller
 
 Scalar = Float[Array, ""]
 Points = Float[Array, " points"]
@@ -40,12 +40,11 @@ class Smile(eqx.Module):
         edges = nodes[:, 0], nodes[:, -1]
         slopes = [jax.vmap(_slope_of)(bends, nodes, slope, edge) for edge in edges]
         reach = 0.5 * (edges[1] - edges[0])
-        falls = [jnp.maximum(slopes[0], 0.0), jnp.maximum(-slopes[1], 0.0)]
+        falls = [larger(slopes[0], 0.0), larger(-slopes[1], 0.0)]
         most = [
-            variances[:, i] / jnp.maximum(2.0 * f, 1e-6)
-            for i, f in zip((0, -1), falls, strict=True)
+            variances[:, i] / larger(2.0 * f, 1e-6) for i, f in zip((0, -1), falls, strict=True)
         ]
-        widths = jnp.stack([jnp.minimum(reach, x) for x in most])
+        widths = jnp.stack([smaller(reach, x) for x in most])
         return eqx.tree_at(lambda smile: smile.widths, free, widths)
 
     def variances(self, k: Points) -> Float[Array, "expiries points"]:
@@ -53,8 +52,8 @@ class Smile(eqx.Module):
 
         def of_expiry(nodes, bends, level, slope, widths):
             low, high = nodes[0], nodes[-1]
-            below, above = jnp.minimum(k - low, 0.0), jnp.maximum(k - high, 0.0)
-            inside = jnp.clip(k, low, high)
+            below, above = smaller(0.0, k - low), larger(0.0, k - high)
+            inside = clipped(k, low, high)
             at = (
                 inside
                 + widths[0] * jnp.tanh(below / widths[0])
@@ -71,10 +70,10 @@ class Smile(eqx.Module):
         pillars = jnp.concatenate([zero, self.expiries])
         right = jnp.clip(jnp.searchsorted(pillars, t, side="left"), 1, self.expiries.size)
         left = right - 1
-        share = jnp.minimum((t - pillars[left]) / (pillars[right] - pillars[left]), 1.0)
+        share = smaller((t - pillars[left]) / (pillars[right] - pillars[left]), 1.0)
         places = jnp.arange(pillars.size, dtype=left.dtype)
         hats = jnp.where(places == right, share, 0.0) + jnp.where(places == left, 1.0 - share, 0.0)
-        return hats[1:] * jnp.maximum(t / self.expiries[-1], 1.0)
+        return hats[1:] * larger(1.0, t / self.expiries[-1])
 
     def step(self, start: Scalar, end: Scalar, k: Points) -> tuple[Points, Points]:
         """Dupire's local variance over a step, in two parts whose quotient it is: (growth, density).

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..guarded import larger
 from ..sampling import normals
 from .chain import Chain, Frame, State, at_date
 from .planes import Planes
@@ -51,7 +52,7 @@ def fit(chain: Chain, key: PRNGKeyArray, num_paths: int, degree: int) -> Rule:
     quotes = jax.vmap(lambda step, x: step.quotes(x))(chain.steps, states)
     dtype, dim = states.dtype, states.shape[1]
     last = at_date(chain.steps, -1).exercise
-    paid = jnp.maximum(last.of(last.branches(states[-1])), 0.0)
+    paid = larger(last.of(last.branches(states[-1])), 0.0)
     unit = jnp.sqrt(jnp.mean(paid**2))
     unit = jnp.where(unit > 0.0, unit, 1.0)
     seen = jax.vmap(lambda step, x: step.coordinates(x))(chain.steps, states)
@@ -110,7 +111,7 @@ def _decide(step, frame: Frame, x: State, features, left: Paths):
     continuation = least_squares(features, left, weights)
     gain = paid - continuation @ features
     missed = weights * (left - continuation @ features) ** 2
-    width = _WIDTH * jnp.sqrt(jnp.sum(missed) / jnp.maximum(jnp.sum(weights), 1.0))
+    width = _WIDTH * jnp.sqrt(jnp.sum(missed) / larger(jnp.sum(weights), 1.0))
     exercised = step.is_open & in_the_money & (gain > 0.0)
     chosen = step.exercise.chosen(branches)
     gain = jnp.where(step.is_open, gain, -1.0)

@@ -1,12 +1,14 @@
 """Sums of exponentials of a Gaussian state: what exercise pays, and claims on it beyond a plane."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .. import normal_law
-from ..guarded import divisor, safe_sqrt
+from ..guarded import divisor, larger, safe_sqrt, smaller
 
 State = Float[Array, "dim paths"]
 Paths = Float[Array, " paths"]
@@ -29,8 +31,8 @@ class Exercise(eqx.Module):
         return self.amounts @ jnp.exp(self.slopes @ x)
 
     def of(self, branches: Float[Array, "branches paths"]) -> Paths:
-        choose = jnp.max if self.best else jnp.min
-        return self.sign * choose(self.sign * branches, axis=0)
+        choose = larger if self.best else smaller
+        return self.sign * functools.reduce(choose, self.sign * branches)
 
     def chosen(self, branches: Float[Array, "branches paths"]) -> Int[Array, " paths"]:
         choose = jnp.argmax if self.best else jnp.argmin

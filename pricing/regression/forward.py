@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 import jaxtape
 from jaxtape import AbstractSchedule
 
+from ..guarded import clipped, larger
 from .backward import Rule
 from .chain import Chain, at_date
 
@@ -62,8 +63,8 @@ def follow(
     later = chain.later(), at_date(rule, slice(1, None)), noise
     walk, _ = jaxtape.scan(step, first, later, schedule=schedule)
     last = at_date(chain.steps, -1).exercise
-    left = jnp.maximum(last.of(last.branches(walk.state)), 0.0) - walk.martingale
-    return Samples(walk.lower + walk.alive * left, jnp.maximum(walk.upper, left))
+    left = larger(last.of(last.branches(walk.state)), 0.0) - walk.martingale
+    return Samples(walk.lower + walk.alive * left, larger(walk.upper, left))
 
 
 def _look(step, rule: Rule, walk: _Walk) -> _Walk:
@@ -78,7 +79,7 @@ def _look(step, rule: Rule, walk: _Walk) -> _Walk:
     return walk._replace(
         alive=walk.alive * (1.0 - chance),
         lower=walk.lower + walk.alive * chance * gained,
-        upper=jnp.where(step.is_open, jnp.maximum(walk.upper, gained), walk.upper),
+        upper=jnp.where(step.is_open, larger(walk.upper, gained), walk.upper),
     )
 
 
@@ -86,5 +87,5 @@ def _ramp(x: Paths, width: Float[Array, ""]) -> Paths:
     """From 0 at x = 0 to 1 at x = width."""
     wide = width > 0.0
     return jnp.where(
-        wide, jnp.clip(x / jnp.where(wide, width, 1.0), 0.0, 1.0), (x > 0.0).astype(x.dtype)
+        wide, clipped(x / jnp.where(wide, width, 1.0), 0.0, 1.0), (x > 0.0).astype(x.dtype)
     )

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .. import normal_law
-from ..guarded import divisor
+from ..guarded import divisor, larger
 from .solve import least_squares
 
 Points = Float[Array, "dim paths"]
@@ -43,7 +43,7 @@ class Planes(eqx.Module):
 
     def powers(self, u: Points) -> Float[Array, "functions paths"]:
         """(normal . u - level)_+ ^ m, m = 1 ... POWERS."""
-        beyond = jnp.maximum(self._distance(u), 0.0)
+        beyond = larger(self._distance(u), 0.0)
         powers = [beyond]
         for _ in range(1, POWERS):
             powers.append(powers[-1] * beyond)
@@ -63,7 +63,7 @@ class Planes(eqx.Module):
         integrals = [normal_law.cdf(x), x * normal_law.cdf(x) + normal_law.density(x)]
         for m in range(2, POWERS + 1):
             integrals.append(x * integrals[-1] + (m - 1) * integrals[-2])
-        still = jnp.maximum(distance, 0.0)
+        still = larger(distance, 0.0)
         means = [jnp.where(moves, std**m * integrals[m], still**m) for m in range(1, POWERS + 1)]
         return jnp.concatenate(means)
 
@@ -74,7 +74,7 @@ class Planes(eqx.Module):
 def _plane(u: Points, gain: Paths, allowed, chosen) -> tuple[Float[Array, " dim"], Array]:
     inside = allowed & chosen
     share = inside.astype(gain.dtype)
-    scale = jnp.sqrt(share @ gain**2 / jnp.maximum(jnp.sum(share), 1.0))
+    scale = jnp.sqrt(share @ gain**2 / larger(jnp.sum(share), 1.0))
     scale = jnp.where(scale > 0.0, scale, 1.0)
     closeness = jnp.exp(-0.5 * (gain / (_NEAR * scale)) ** 2)
     columns = jnp.concatenate([jnp.ones_like(u[:1]), u])

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..guarded import divisor, safe_sqrt
+from ..guarded import divisor, larger, safe_sqrt
 from ..models import G2, HullWhite
 from ..products import BermudanSwaption
 from .chain import Chain
@@ -116,7 +116,7 @@ def _claims(exercise: Exercise, covariances: Float[Array, "dates dim dim"]) -> C
     levels, sides = jax.vmap(_root)(
         amounts, slopes[:, :, 0], _REACH * jnp.sqrt(covariances[at, 0, 0])
     )
-    left = jnp.maximum(covariances[at][None] - covariances[:, None], 0.0)
+    left = larger(covariances[at][None] - covariances[:, None], 0.0)
     lives = (at[None] >= jnp.arange(dates)[:, None]).astype(amounts.dtype)
     spread = lambda x: jnp.broadcast_to(x, (dates, *x.shape))  # noqa: E731
     return Claims(

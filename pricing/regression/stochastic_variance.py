@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 from .. import normal_law
 from ..black import black
-from ..guarded import divisor, safe_sqrt
+from ..guarded import divisor, larger, safe_sqrt
 from ..models import Heston
 from ..models.quadratic_exponential import QuadraticExponential
 from ..products import American, Bermudan
@@ -46,7 +46,7 @@ class _Option(eqx.Module):
         moves = variance > 0.0
         std = jnp.sqrt(divisor(variance))
         forward = jnp.exp(log_spot + self.log_growth + 0.5 * more)
-        still = jnp.maximum(self.side * (forward - self.strike), 0.0)
+        still = larger(self.side * (forward - self.strike), 0.0)
         return self.discount * jnp.where(moves, black(forward, self.strike, std, self.side), still)
 
     def greeks(self, v: Paths, log_spot: Paths) -> Float[Array, "greeks paths"]:

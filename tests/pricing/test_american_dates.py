@@ -169,6 +169,7 @@ def test_a_call_without_dividends_is_european():
     np.testing.assert_allclose(found, price(European(STRIKES, 0.8), steady).value, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_steps_too_short_for_the_nodes_are_refused_and_prepared():
     """Hardly any variance is left in the last steps."""
     falling = model(3 * [0.05], [0.4, 0.19], 0.0)

@@ -53,7 +53,7 @@ def test_quotes_come_back_with_an_error_that_falls_as_the_square_of_the_grid():
     expected = svi().vols.ravel()
     exact = price(QUOTED, BlackScholes(SPOT, curve(), svi(), 0.02)).value
     found = [
-        price(QUOTED, smiling(), FiniteDifference(nodes, 2, steps)).value
+        price(QUOTED, smiling(), FiniteDifference(nodes, 4, steps)).value
         for nodes, steps in ((60, 20), (120, 40), (240, 80))
     ]
     errors = [float(np.max(np.abs(values - exact))) for values in found]
