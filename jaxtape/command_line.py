@@ -16,6 +16,8 @@ import jax
 import typer
 from typer.core import TyperGroup
 
+from .xla_flags import add_flag
+
 GROUP = "jaxtape.commands"
 
 
@@ -74,14 +76,21 @@ def _jaxtape(
     """Adjoint Greeks, calibration and deep FBSDE solvers in JAX, at any memory budget."""
 
 
+_QUICK_COMPILER = ("--xla_cpu_use_fusion_emitters", "false", ((0, 10, 0), (0, 11)))
+
+
 def configure(precision: Precision) -> None:
     """Settings of JAX for a command: precision, and a compilation cache that outlives the process.
+
+    On a CPU programs are compiled without XLA's fusion emitters, which saves a quarter of a first run and
+    leaves them about as fast.
 
     The cache is `$JAXTAPE_CACHE`, else the directory that JAX has been given already, else
     `$XDG_CACHE_HOME/jaxtape`, else `~/.cache/jaxtape`; none where that cannot be written. To be called
     before the first array is made.
     """
     jax.config.update("jax_enable_x64", precision is Precision.double)
+    add_flag(*_QUICK_COMPILER)
     moved = os.environ.get("JAXTAPE_CACHE")
     if not moved and jax.config.values["jax_compilation_cache_dir"]:
         return

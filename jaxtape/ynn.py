@@ -4,26 +4,21 @@ Since jaxlib 0.10.2 XLA hands sums of products to YNNPACK, in fusions that race:
 or the process hangs or dies (jax-ml/jax issues 39257 and 40412). An empty flag turns them off.
 """
 
-import os
 import warnings
 
 from jax._src.xla_bridge import backends_are_initialized  # there is no public question
-from jaxlib.version import __version_info__ as jaxlib_version
+
+from .xla_flags import add_flag
 
 _FLAG = "--xla_cpu_experimental_ynn_fusion_type"
-_KNOWN = ((0, 10, 1), (0, 12))  # jaxlib versions that know the flag: others would refuse to start
+_KNOWN = ((0, 10, 1), (0, 12))
 
 
 def without_ynn_fusions() -> None:
     """Set the flag for this process and those it starts, unless XLA_FLAGS has it already."""
-    first, end = _KNOWN
-    flags = os.environ.get("XLA_FLAGS", "")
-    if not first <= jaxlib_version < end or _FLAG in flags:
-        return
-    if backends_are_initialized():
+    if add_flag(_FLAG, "", _KNOWN) and backends_are_initialized():
         warnings.warn(
             "jax was in use before jaxtape was imported, with fusions for CPUs that can give wrong numbers: "
             f"import jaxtape first, or set XLA_FLAGS={_FLAG}=",
             stacklevel=2,
         )
-    os.environ["XLA_FLAGS"] = f"{flags} {_FLAG}=".strip()
