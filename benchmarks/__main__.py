@@ -12,6 +12,7 @@ QUICK = {
     "edits": ("--repeat", "20"),
     "estimators": ("--paths", "20000", "--repeat", "1"),
     "equal_accuracy": ("--target", "0.02", "--repeat", "2"),
+    "large_book": ("--trades", "200", "--repeat", "1"),
     "early_exercise": ("--paths", "8192", "--repeat", "1"),
     "bermudan": ("--repeat", "2", "--bumps", "2"),
     "quantlib_peer": ("--quick",),
