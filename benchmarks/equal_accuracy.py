@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pricing import Asian, Barrier, BlackScholes, European, MonteCarlo
-from pricing.greeks import Sensitivities, means_and_errors, sensitivities
+from pricing.price import mean_and_error
 from pricing.sampling import AbstractSampler, PseudoRandom, Sobol
 
 from .timing import environment, take_turns
@@ -187,24 +187,25 @@ class Ours:
 
 
 def _figures(contract: Contract, figures: tuple[str, ...], method: MonteCarlo, key):
-    product, model = contract.product, contract.model
+    """Means and standard errors by figure: slopes along spot and vol, and those of Delta along the spot."""
+    along = {"delta": jnp.asarray([1.0, 0.0]), "vega": jnp.asarray([0.0, 1.0])}
+
+    def value(at):
+        model = contract.model.shifted(underlying=at[0], vol=at[1])
+        return method.samples(contract.product, model, key)
+
+    def slopes(at):
+        push = lambda way: jax.jvp(value, (at,), (way,))  # noqa: E731
+        return jax.vmap(push, out_axes=(None, 0))(jnp.stack(list(along.values())))
+
+    at = jnp.zeros(2)
     if "gamma" in figures:
-        vol, rate = (
-            jax.jvp(
-                lambda x, name=name: model.shifted(**{name: x}), (jnp.zeros(()),), (jnp.ones(()),)
-            )[1]
-            for name in ("vol", "rate")
-        )
-        samples = sensitivities(product, model, method, key, vol, rate)
+        (found, (delta, vega)), (_, (gamma, _)) = jax.jvp(slopes, (at,), (along["delta"],))
     else:
-        value = lambda at: method.samples(product, model.shifted(underlying=at[0], vol=at[1]), key)  # noqa: E731
-        push = lambda way: jax.jvp(value, (jnp.zeros(2),), (way,))  # noqa: E731
-        found, (delta, vega) = jax.vmap(push, out_axes=(None, 0))(jnp.eye(2))
-        samples = Sensitivities(found, delta, None, vega, found, found, None, None)
-    return tuple(
-        {name: getattr(part, name) for name in figures}
-        for part in means_and_errors(samples, method)
-    )
+        (found, (delta, vega)), gamma = slopes(at), None
+    samples = {"value": found, "delta": delta, "vega": vega, "gamma": gamma}
+    pairs = {name: mean_and_error(samples[name], method) for name in figures}
+    return tuple({name: pair[i] for name, pair in pairs.items()} for i in (0, 1))
 
 
 def ours_within(contract: Contract, figures: tuple[str, ...], target: float, sampler) -> Ours:

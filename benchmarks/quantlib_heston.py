@@ -11,7 +11,7 @@ import QuantLib as ql
 from jax.extend.core import jaxprs_in_params
 
 from calibration import ImpliedVolError, calibrate, fit
-from calibration.fit import market_model
+from calibration.underlyings import market_model
 from pricing import Book, FiniteDifference, Heston, Market, risk
 from pricing.contracts import products_of
 from pricing.groups import group_trades

@@ -35,16 +35,22 @@ def fit(
     """Market -> {underlying: model fitted to its quotes}; `models` give the types and the starting parameters.
 
     A model of equities is fitted to the surface of each equity, a model of rates to the swaption vols: its
-    underlying is the curve that they belong to. Give one of each for a book on both.
+    underlying is the curve that they belong to. Give one of each for a book on both; an objective or transforms
+    are those of one model.
 
     The optimizer goes as far as comparing losses can see; two Newton steps on the gradient end it, at the
     gradient's rounding, so that a market bumped by little moves the fit by what it should. The derivative is
     that of the optimum, not of the steps: at a minimum of L(x, m) = |r(x, m)|^2 / 2,
     dx/dm = -(d2L/dx2)^{-1} d2L/dx dm, residuals' curvature included. Other arguments as in `calibrate`.
 
-    Raises RuntimeError with the message of `RESULTS` if the fit ends elsewhere than at a minimum; without
-    `throw` its parameters are then NaN.
+    Raises ValueError for several models with one objective or transform, and RuntimeError with the message of
+    `RESULTS` if the fit ends elsewhere than at a minimum; without `throw` its parameters are then NaN.
     """
+    if len(models) > 1 and (objective is not None or transform is not None):
+        kinds = ", ".join(type(model).__name__ for model in models)
+        raise ValueError(
+            f"one objective or transform for {kinds}: give each model a fit of its own"
+        )
     free = [parameters_of(model, transform) for model in models]
     optimizer = optimizer or levenberg_marquardt()
     settings = jnp.asarray(rtol), jnp.asarray(max_steps)

@@ -16,7 +16,7 @@ import jax
 import typer
 from typer.core import TyperGroup
 
-from .xla_flags import add_flag
+from .xla_flags import WITHOUT_FUSION_EMITTERS, add_flag
 
 GROUP = "jaxtape.commands"
 
@@ -76,9 +76,6 @@ def _jaxtape(
     """Adjoint Greeks, calibration and deep FBSDE solvers in JAX, at any memory budget."""
 
 
-_QUICK_COMPILER = ("--xla_cpu_use_fusion_emitters", "false", ((0, 10, 0), (0, 11)))
-
-
 def configure(precision: Precision) -> None:
     """Settings of JAX for a command: precision, and a compilation cache that outlives the process.
 
@@ -90,7 +87,7 @@ def configure(precision: Precision) -> None:
     before the first array is made.
     """
     jax.config.update("jax_enable_x64", precision is Precision.double)
-    add_flag(*_QUICK_COMPILER)
+    add_flag(*WITHOUT_FUSION_EMITTERS)
     moved = os.environ.get("JAXTAPE_CACHE")
     if not moved and jax.config.values["jax_compilation_cache_dir"]:
         return

@@ -4,22 +4,22 @@ JAXTAPE_TEST_PRECISION=single: in float32. JAXTAPE_TEST_COMPILER=optimizing: pro
 them; without it in a third of the time, and most of the time of the tests is that of the compiler.
 """
 
-import importlib.metadata
 import os
 from pathlib import Path
 
 from jaxtyping import install_import_hook
 
-_QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-_KNOWN = importlib.metadata.version("jaxlib").startswith("0.10.")  # another may refuse a flag
-
-if os.environ.get("JAXTAPE_TEST_COMPILER", "quick") == "quick" and _KNOWN:
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_QUICK}"
-
 install_import_hook(["jaxtape", "pricing", "calibration"], "beartype.beartype")
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
+
+from jaxtape.xla_flags import WITHOUT_FUSION_EMITTERS, add_flag  # noqa: E402
+
+if os.environ.get("JAXTAPE_TEST_COMPILER", "quick") == "quick":
+    *_, _known = WITHOUT_FUSION_EMITTERS
+    add_flag(*WITHOUT_FUSION_EMITTERS)
+    add_flag("--xla_backend_optimization_level", "0", _known)
 
 _CACHE = Path(__file__).parent.parent / ".jax_cache"
 

@@ -1,6 +1,7 @@
 """Trades on a curve: swaps, and the rights to enter them."""
 
 import abc
+import functools
 import itertools
 from datetime import date
 from typing import Annotated, ClassVar, Literal
@@ -56,7 +57,7 @@ class RateTrade(Trade, abc.ABC):
     def swap_from(self) -> date:
         """The day from which on interest may accrue, business day or not."""
 
-    @property
+    @functools.cached_property
     def swap_dates(self) -> tuple[date, ...]:
         """The start of the swap, and its payment dates."""
         months = MONTHS[self.frequency]

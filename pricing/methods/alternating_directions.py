@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..models import Heston
-from .stencil import first_difference, second_difference
-from .tridiagonal import Factored, Tridiagonal
+from ..tridiagonal import Factored, Tridiagonal
+from .stencil import first_difference, rounded, second_difference, sinh_grid
 
 Scalar = Float[Array, ""]
 Stencil = tuple[Array, Array, Array]
@@ -143,16 +143,6 @@ def variance_grid(nodes: int, model: Heston, expiry: Scalar) -> Array:
     scale = -0.5 * xi**2 * jnp.expm1(-kappa * expiry) / kappa
     reach = rounded(level + 4.0 * jnp.sqrt(level * scale) + 6.0 * scale)
     return sinh_grid(jnp.linspace(0.0, 1.0, nodes, dtype=reach.dtype), reach, 0.006 * reach)
-
-
-def sinh_grid(shares: Array, reach: Scalar, fine: Scalar) -> Array:
-    """From 0 at the share 0 to `reach` at 1, finest at 0: there a share is worth about fine * arcsinh of it."""
-    return fine * jnp.sinh(shares * jnp.arcsinh(reach / fine))
-
-
-def rounded(x: Scalar) -> Scalar:
-    """To a power of 2^(1/4): grids stand still while the market is bumped, and are not differentiated."""
-    return 2.0 ** (jnp.round(4.0 * jnp.log2(jax.lax.stop_gradient(x))) / 4.0)
 
 
 def _scaled(bands: Stencil, by: Array) -> Stencil:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..black import black
+from ..guarded import larger
 from ..normal_law import cdf as normal_cdf
 from ..normal_law import density as normal_density
 from .exercise_boundary import (
@@ -105,7 +106,7 @@ def _premium(
     weights = weights * 2.0 * elapsed * remaining
     matrix = barycentric(roots, remaining)[:, :-1]
     floor = least_excess(remaining**2, start, perpetual, std)
-    there = depth_of(jnp.maximum(matrix @ excess, floor), start)
+    there = depth_of(larger(matrix @ excess, floor), start)
 
     u, spread = elapsed**2, std * elapsed
     d1 = distance / elapsed + (there - here + (rate - dividend) * u) / spread + 0.5 * spread

@@ -11,9 +11,10 @@ from jaxtape import AbstractSchedule
 
 from ..black import exercise_probabilities
 from ..models import LocalVol
+from ..models.smile import Smile
 from ..products import TerminalClaim
-from .stencil import first_difference, interpolation, second_difference
-from .tridiagonal import Tridiagonal
+from ..tridiagonal import Tridiagonal
+from .stencil import first_difference, interpolation, rounded, second_difference, sinh_grid
 
 Scalar = Float[Array, ""]
 Nodes = Float[Array, " nodes"]
@@ -39,10 +40,10 @@ def local_vol_value(
     expiry.
     """
     log_forward = jnp.log(model.forward(product.expiry) / product.strike)
-    y = _nodes(product, model, log_forward, num_nodes)
+    smile = model.smile
+    y = _nodes(smile, product.expiry, log_forward, num_nodes)
     shares = jnp.arange(num_steps + 1, dtype=y.dtype) / num_steps
     times = product.expiry * (1.0 - shares**2)
-    smile = model.smile
     variances = jax.vmap(lambda start, end: smile.local_variance(start, end, y - log_forward))(
         times[1:], times[:-1]
     )
@@ -85,17 +86,10 @@ def _payoff(claim: TerminalClaim, y: Nodes) -> Nodes:
     return jnp.where(pays, asset_units * claim.strike * jnp.exp(y) + cash_units, 0.0)
 
 
-def _nodes(product: TerminalClaim, model: LocalVol, log_forward: Scalar, count: int) -> Nodes:
+def _nodes(smile: Smile, expiry: Scalar, log_forward: Scalar, count: int) -> Nodes:
     """An odd number of them, symmetric, standing still under small moves of the market."""
     strike_and_forward = jnp.stack([-log_forward, jnp.zeros_like(log_forward)])
-    variance = jnp.max(model.total_variance(product.expiry, strike_and_forward))
-    std, distance = jax.lax.stop_gradient((jnp.sqrt(variance), jnp.abs(log_forward)))
-    reach, fine = _rounded(distance + _REACH * std), _rounded(_FINE * std)
+    std = jnp.sqrt(jnp.max(smile.total_variance(expiry, strike_and_forward)))
+    reach, fine = rounded(jnp.abs(log_forward) + _REACH * std), rounded(_FINE * std)
     half = count // 2
-    t = jnp.arange(-half, half + 1, dtype=reach.dtype) / half
-    return fine * jnp.sinh(t * jnp.arcsinh(reach / fine))
-
-
-def _rounded(x: Scalar) -> Scalar:
-    """To a power of 2^(1/4)."""
-    return 2.0 ** (jnp.round(4.0 * jnp.log2(x)) / 4.0)
+    return sinh_grid(jnp.arange(-half, half + 1, dtype=reach.dtype) / half, reach, fine)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..guarded import larger
 from ..normal_law import cdf as normal_cdf
 from ..normal_law import density as normal_density
 from .elimination import eliminate
@@ -87,7 +88,7 @@ def log_perpetual(rate: Scalar, dividend: Scalar, std: Scalar) -> Scalar:
 def least_excess(times: Array, start: Scalar, perpetual: Scalar, std: Scalar) -> Array:
     """What log(B)^2 less its start is certainly above, where an interpolated value might be negative."""
     square = 0.1 / (1.0 / (std**2 * times) + 1.0 / perpetual**2)
-    return jnp.maximum(square - start**2, 0.0)
+    return larger(square - start**2, 0.0)
 
 
 def depth_of(excess: Array, start: Scalar) -> Array:
@@ -115,7 +116,7 @@ def _equation(
 
     here, inside = depth_of(excess, start), matrix @ excess
     floor = least_excess(remaining**2, start, perpetual, std)
-    there = depth_of(jnp.maximum(inside, floor), start)
+    there = depth_of(larger(inside, floor), start)
 
     spread = std * elapsed  # std sqrt(u)
     d = (there - here[:, None]) / spread + drift / std * spread

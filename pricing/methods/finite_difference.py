@@ -1,6 +1,7 @@
 """Finite differences: barriers and early exercise under Heston, terminal claims under local volatility."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -19,14 +20,12 @@ from .alternating_directions import (
     Operator,
     Stepper,
     forward_rates,
-    rounded,
-    sinh_grid,
     variance_grid,
 )
 from .dupire import local_vol_value
 from .fourier import Fourier
 from .method import AbstractMethod, at_least, missing
-from .stencil import interpolation
+from .stencil import interpolation, rounded, sinh_grid
 
 Scalar = Float[Array, ""]
 
@@ -44,7 +43,8 @@ class FiniteDifference(AbstractMethod):
     American one solves u_tau = A u + lambda, u >= payoff, lambda >= 0 and 0 where u > payoff, by the splitting
     of Ikonen and Toivanen (2009), as in Haentjens and in 't Hout (2015).
 
-    num_distances, num_variances: grid nodes; num_steps: time steps; the error falls with the square of each.
+    num_distances, num_variances: grid nodes; num_steps: time steps; a barrier's error falls with the square of
+    each.
     schedule: what a reverse sweep keeps of the time loop (`jaxtape.scan`).
     """
 
@@ -89,9 +89,9 @@ class FiniteDifference(AbstractMethod):
         if isinstance(product, Barrier):
             return self._barrier(product, model)
         if isinstance(product, American):
-            held = self._exercised(product, product.expiry[None], model, at_any_time=True)
+            held = self._exercised(product, product.expiry[None], model, self._obliged)
             return larger(held, product.side * (model.spot - product.strike))
-        return self._exercised(product.payoff_product, product.dates, model, at_any_time=False)
+        return self._exercised(product.payoff_product, product.dates, model, self._free)
 
     # --- continuous barriers ----------------------------------------------------------------------------
 
@@ -128,9 +128,9 @@ class FiniteDifference(AbstractMethod):
         product: American | European,
         dates: Float[Array, " dates"],
         model: Heston,
-        at_any_time: bool,
+        through: Callable[[Stepper, Grid, Array, Array], Grid],
     ) -> Scalar:
-        """Today's value of the right to the payoff on `dates`, or at any time up to the last of them."""
+        """Today's value of the right to the payoff on `dates`; `through` steps back through a period."""
         strike, side, expiry = product.strike, product.side, dates[-1]
         distance = jnp.log(model.spot / strike)
         y = _both_sides(self.num_distances, model, expiry, distance)
@@ -148,17 +148,19 @@ class FiniteDifference(AbstractMethod):
 
         def back(u: Grid, period):
             length, excess, is_date = period
-            stepper = operator.stepper(length)
-            if at_any_time:
-                return self._obliged(stepper, u, payoff, excess), None
-            step = lambda u, excess: (stepper.step(u, excess), None)  # noqa: E731
-            u, _ = jaxtape.scan(step, u, excess, schedule=self.schedule)
+            u = through(operator.stepper(length), u, payoff, excess)
             return jnp.where(is_date, larger(u, payoff), u), None
 
         is_date = jnp.arange(dates.size) > 0
         backwards = jax.tree.map(lambda x: x[::-1], (lengths, excess, is_date))
         u, _ = jaxtape.scan(back, u, backwards, schedule=StoreAll())
         return _read(u, y, v, distance, model)
+
+    def _free(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
+        """Steps without a right to the payoff."""
+        del payoff
+        step = lambda u, excess: (stepper.step(u, excess), None)  # noqa: E731
+        return jaxtape.scan(step, u, excess, schedule=self.schedule)[0]
 
     def _obliged(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
         """Steps that end at the payoff or above it."""

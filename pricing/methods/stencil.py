@@ -1,4 +1,4 @@
-"""Three-point differences on uneven grids, and smooth interpolation between their nodes."""
+"""Uneven grids, three-point differences on them, and smooth interpolation between their nodes."""
 
 import jax
 import jax.numpy as jnp
@@ -6,6 +6,18 @@ from jaxtyping import Array, Float, Int
 
 Nodes = Float[Array, " nodes"]
 Bands = tuple[Nodes, Nodes, Nodes]
+
+
+def sinh_grid(
+    shares: Float[Array, " nodes"], reach: Float[Array, ""], fine: Float[Array, ""]
+) -> Nodes:
+    """0 at the share 0, +-`reach` at +-1, finest at 0: there a share is worth fine * arcsinh(reach / fine)."""
+    return fine * jnp.sinh(shares * jnp.arcsinh(reach / fine))
+
+
+def rounded(x: Float[Array, ""]) -> Float[Array, ""]:
+    """To a power of 2^(1/4): grids stand still while the market is bumped, and are not differentiated."""
+    return 2.0 ** (jnp.round(4.0 * jnp.log2(jax.lax.stop_gradient(x))) / 4.0)
 
 
 def first_difference(x: Nodes) -> Bands:

@@ -15,7 +15,7 @@ from ..fields import Number, positive, real
 from ..guarded import safe_sqrt
 from ..market import VolSurface
 from ..once import differentiable_once
-from .model import AbstractEquityModel, ConditionallyGaussian, Scalar, Walk, flat_or_curve
+from .model import AbstractEquityModel, ConditionallyGaussian, Walk, flat_or_curve
 from .smile import Smile
 
 Points = Float[Array, " points"]
@@ -73,11 +73,6 @@ class LocalVol(ConditionallyGaussian):
         forwards = jax.vmap(self.forward)(expiries)
         nodes = jnp.log(surface.strikes.astype(dtype)[None, :] / forwards[:, None])
         return Smile.through(expiries, nodes, surface.vols.astype(dtype) ** 2 * expiries[:, None])
-
-    def total_variance(self, t: Scalar, k: Points) -> Points:
-        """The implied variance w to t (years) at k = log(strike / forward(t))."""
-        smile = self.smile
-        return smile.weights(t) @ smile.variances(k)
 
     def arbitrages(self) -> list[Arbitrage]:
         """Where the quotes have one: looked for at and between the strikes, between and before the expiries."""

@@ -163,9 +163,8 @@ class ConditionallyGaussian(AbstractEquityModel):
     """Ability: given its variance path, log(S_t / forward(t)) is a Gaussian walk with known steps."""
 
     variance_is_random: eqx.AbstractClassVar[bool]
-    only_last_step_is_open: ClassVar[bool] = (
-        False  # the noise of the variance path moves the spot before
-    )
+    only_last_step_is_open: ClassVar[bool] = False
+    """Whether the noise of the variance path moves the spot as well, up to the last step."""
 
     @property
     @abc.abstractmethod

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..guarded import clipped, divisor, larger, smaller
+from ..tridiagonal import Tridiagonal
 
 Scalar = Float[Array, ""]
 Points = Float[Array, " points"]
@@ -75,6 +76,10 @@ class Smile(eqx.Module):
         hats = jnp.where(places == right, share, 0.0) + jnp.where(places == left, 1.0 - share, 0.0)
         return hats[1:] * larger(1.0, t / self.expiries[-1])
 
+    def total_variance(self, t: Scalar, k: Points) -> Points:
+        """w(t, k)."""
+        return self.weights(t) @ self.variances(k)
+
     def step(self, start: Scalar, end: Scalar, k: Points) -> tuple[Points, Points]:
         """Dupire's local variance over a step, in two parts whose quotient it is: (growth, density).
 
@@ -102,13 +107,21 @@ class Smile(eqx.Module):
 
 
 def _spline(nodes: Float[Array, " n"], values: Float[Array, " n"]):
-    """(bends, level, slope): linear at both ends, so the bends have no sum and no first moment."""
-    count = nodes.size
-    linear = jnp.stack([jnp.ones_like(nodes), nodes], axis=1)
-    cubes = jnp.abs(nodes[:, None] - nodes[None, :]) ** 3
-    matrix = jnp.block([[cubes, linear], [linear.T, jnp.zeros((2, 2), nodes.dtype)]])
-    found = jnp.linalg.solve(matrix, jnp.concatenate([values, jnp.zeros(2, nodes.dtype)]))
-    return found[:count], found[count], found[count + 1]
+    """(bends, level, slope): linear at both ends, so the bends have no sum and no first moment.
+
+    The second derivatives at the nodes solve a tridiagonal system; a bend is a jump of the third one over 12.
+    """
+    gaps = jnp.diff(nodes)
+    rises = jnp.diff(values) / gaps
+    ends = lambda inner: jnp.pad(inner, 1)  # noqa: E731
+    lower, upper = ends(gaps[:-1]) / 6.0, ends(gaps[1:]) / 6.0
+    diagonal = jnp.pad((gaps[:-1] + gaps[1:]) / 3.0, 1, constant_values=1.0)
+    matrix = Tridiagonal(lower[:, None], diagonal[:, None], upper[:, None])
+    curvatures = matrix.factored().solve(ends(jnp.diff(rises))[:, None])[:, 0]
+    bends = jnp.diff(jnp.pad(jnp.diff(curvatures) / gaps, 1)) / 12.0
+    line = values - jnp.abs(nodes[:, None] - nodes[None, :]) ** 3 @ bends
+    slope = (line[-1] - line[0]) / (nodes[-1] - nodes[0])
+    return bends, line[0] - slope * nodes[0], slope
 
 
 def _slope_of(bends, nodes, slope, at: Scalar) -> Scalar:

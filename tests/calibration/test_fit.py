@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from calibration import ImpliedVolError, fit
-from calibration.fit import market_model
 from calibration.problem import Problem
 from calibration.transforms import parameters_of
+from calibration.underlyings import market_model
 from pricing import Book, Heston, VolSurface, price, risk
 from pricing.contracts import products_of
 from tests.helpers import dax, dax_book, dax_heston, double

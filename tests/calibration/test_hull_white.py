@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibration import RESULTS, SwapLegs, SwaptionVolError, calibrate, fit
-from pricing import Book, ClosedForm, HullWhite, Quadrature, Swaption, price, risk
+from pricing import Book, ClosedForm, Heston, HullWhite, Quadrature, Swaption, price, risk
 from pricing.black import black
 from pricing.contracts import products_of
 from pricing.market import SwaptionVols
@@ -239,6 +239,12 @@ def test_risk_to_every_quote_is_that_of_bump_and_recalibrate(market, stride):
     assert moving.issuperset(np.delete(ids, 2, axis=0).ravel())
     vega = sum(trade.position["vega"] for trade in result.trades)
     np.testing.assert_allclose(vega, sum(found[quote] for quote in ids.flat), rtol=1e-9)
+
+
+def test_an_objective_is_that_of_one_model():
+    heston = Heston(100.0, 0.03, 0.04, 1.5, 0.06, 0.6, -0.7)
+    with pytest.raises(ValueError, match="for Heston, HullWhite: give each model a fit of its own"):
+        fit(heston, START, objective=SwaptionVolError())
 
 
 def test_a_fit_of_rates_is_of_the_curve_that_the_vols_belong_to(market):
