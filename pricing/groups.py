@@ -124,12 +124,15 @@ def _joined(batches: Sequence[AbstractProduct]) -> AbstractProduct:
 
 
 def _tile_size(method: AbstractMethod, budget: int, share: int, mesh: Mesh | None) -> int:
-    """Trades a tile: what runs best within the share, a multiple of the devices that share it."""
+    """Trades a tile: for each device what runs best, within the share of all.
+
+    So a device's program is the same on any number of devices, as long as the share allows, and so are its bits.
+    """
     devices = 1 if mesh is None else mesh.shape.get("trades", 1)
     if budget < method.trade_bytes * devices:
         raise BudgetTooSmall(
             f"a budget of {budget} bytes is below one trade a device of {type(method).__name__} "
             f"({method.trade_bytes * devices} bytes): give at least that"
         )
-    size = min(method.trades_a_tile, share // method.trade_bytes)
-    return max(devices, size // devices * devices)
+    a_device = min(method.trades_a_tile, share // (method.trade_bytes * devices))
+    return devices * max(1, a_device)

@@ -167,4 +167,4 @@ def test_eight_devices_give_what_one_gives(found):
     figures = [x for trade in found.trades for x in trade.figures.values()]
     alone = [found.value, *found.sensitivities.values(), *figures]
     for shared in json.loads(done.stdout):
-        np.testing.assert_allclose(shared, alone, rtol=1e-12, atol=1e-9)
+        np.testing.assert_allclose(shared, alone, rtol=1e-12, atol=1e-13)
