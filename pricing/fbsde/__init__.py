@@ -1,0 +1,6 @@
+from . import problems as problems
+from .deep_bsde import DeepBSDE as DeepBSDE
+from .networks import Architecture as Architecture
+from .problem import Problem as Problem
+from .solution import Solution as Solution
+from .solve import solve as solve

@@ -1,0 +1,77 @@
+"""Paths of the forward equation, and how their states are spread."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from jaxtape import AbstractSchedule, scan
+
+from ..sampling import normals
+from .problem import Problem
+
+
+class Paths(NamedTuple):
+    """Increments lead from each state to the next: dates - 1 of them."""
+
+    states: Float[Array, "dates paths dim"]
+    increments: Float[Array, "steps paths dim"]
+
+
+def simulate(
+    problem: Problem,
+    key: PRNGKeyArray,
+    num_paths: int,
+    *,
+    mesh: Mesh | None = None,
+    schedule: AbstractSchedule | None = None,
+) -> Paths:
+    """Independent paths from x0. mesh: devices that share them (axis "paths"); what is drawn is the same."""
+    shape = problem.num_steps, num_paths, problem.dim
+    noise = shared(normals(key, shape, problem.x0.dtype), mesh, axis=1)
+    increments = jnp.sqrt(problem.dt) * noise
+    start = jnp.broadcast_to(problem.x0, shape[1:])
+
+    def onward(x, of_step):
+        t, dw = of_step
+        x = jax.vmap(problem.advance, (None, 0, 0))(t, x, dw)
+        return x, x
+
+    _, later = scan(onward, start, (problem.times[:-1], increments), schedule=schedule)
+    return Paths(jnp.concatenate([start[None], later]), increments)
+
+
+def shared(array: Array, mesh: Mesh | None, axis: int = 0) -> Array:
+    """The array, its axis of paths over the devices of the mesh."""
+    if mesh is None:
+        return array
+    spec = PartitionSpec(*(None,) * axis, "paths")
+    return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, spec))
+
+
+def survival(problem: Problem, states: Float[Array, "dates paths dim"]) -> Bool[Array, "dates paths"]:
+    """Whether a path has not been stopped at a date or before."""
+    if problem.is_alive is None:
+        return jnp.ones(states.shape[:2], bool)
+    at_dates = jax.vmap(jax.vmap(problem.is_alive, (None, 0)))(problem.times, states)
+    lives = at_dates | ~problem.is_stopping_date[:, None]
+    return jnp.cumprod(lives, axis=0, dtype=jnp.int32).astype(bool)
+
+
+class Spread(NamedTuple):
+    """Mean and standard deviation of the states at each date, of x0 those of the first step: positive."""
+
+    mean: Float[Array, "dates dim"]
+    std: Float[Array, "dates dim"]
+
+    @classmethod
+    def of(cls, states: Float[Array, "dates paths dim"]) -> "Spread":
+        std = jnp.std(states, axis=1)
+        std = std.at[0].set(std[1])
+        return cls(jnp.mean(states, axis=1), jnp.where(std > 0.0, std, 1.0))
+
+    def standard(self, date, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
+        """x of one date (an index, or one for each entry of the first axis), as multiples of its deviation."""
+        return (x - self.mean[date]) / self.std[date]

@@ -1,0 +1,191 @@
+"""Published problems by name: with what is known of them in `tests/references.py`.
+
+Each is a function of its dimension that returns a `Problem`; drivers are f in -dY = f dt - Z dW, Z = s^T grad u.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from .problem import Problem
+
+_NO_DRIFT = lambda t, x: jnp.zeros_like(x)  # noqa: E731
+_SQRT_2 = math.sqrt(2.0)
+
+
+def allen_cahn(dim: int = 100, num_steps: int = 20) -> Problem:
+    """u_t + Laplacian u + u - u^3 = 0, g = .5 / (1 + .2 |x|^2). E, Han, Jentzen (2017), section 4.2."""
+    return Problem(
+        dim,
+        0.3,
+        jnp.zeros(dim),
+        _NO_DRIFT,
+        lambda t, x: _SQRT_2,
+        lambda t, x, y, z: y - y**3,
+        lambda x: 0.5 / (1.0 + 0.2 * jnp.sum(x**2)),
+        num_steps,
+    )
+
+
+def hjb(dim: int = 100, num_steps: int = 20) -> Problem:
+    """u_t + Laplacian u - |grad u|^2 = 0, g = ln((1 + |x|^2) / 2). E, Han, Jentzen (2017), section 4.3."""
+    return Problem(
+        dim,
+        1.0,
+        jnp.zeros(dim),
+        _NO_DRIFT,
+        lambda t, x: _SQRT_2,
+        lambda t, x, y, z: -0.5 * jnp.sum(z**2),
+        lambda x: jnp.log(0.5 * (1.0 + jnp.sum(x**2))),
+        num_steps,
+    )
+
+
+def hjb_riccati(dim: int = 100, num_steps: int = 20) -> Problem:
+    """The same equation for g = |x|^2: u = p |x|^2 + (d / 2) ln(1 + 4 (T - t)), p = 1 / (1 + 4 (T - t))."""
+    problem = hjb(dim, num_steps)
+    return Problem(
+        dim,
+        1.0,
+        jnp.zeros(dim),
+        problem.drift,
+        problem.diffusion,
+        problem.driver,
+        lambda x: jnp.sum(x**2),
+        num_steps,
+    )
+
+
+def default_risk(dim: int = 100, num_steps: int = 40) -> Problem:
+    """The worst of many assets, with an intensity of default that depends on the value.
+
+    E, Han, Jentzen (2017), section 4.1: recovery 2/3, rates .02, intensity .2 below 50, .02 above 70, linear
+    between.
+    """
+    low, high, most, least = 50.0, 70.0, 0.2, 0.02
+    slope = (most - least) / (low - high)
+
+    def driver(t, x, y, z):
+        between = jnp.maximum((y - low) * slope + most - least, 0.0) + least
+        intensity = jnp.where(y < low, most, between)
+        return -((1.0 - 2.0 / 3.0) * intensity + 0.02) * y
+
+    return _assets(dim, 1.0, 0.02, driver, jnp.min, num_steps)
+
+
+def different_rates(dim: int = 100, num_steps: int = 20) -> Problem:
+    """A call on the best of many assets less two on a higher strike; borrowing costs .06, lending earns .04.
+
+    Bergman (1995); E, Han, Jentzen (2017), section 4.4.
+    """
+
+    def terminal(x):
+        best = jnp.max(x)
+        return jnp.maximum(best - 120.0, 0.0) - 2.0 * jnp.maximum(best - 150.0, 0.0)
+
+    return _assets(dim, 0.5, 0.06, _two_rates, terminal, num_steps)
+
+
+def different_rates_call(num_steps: int = 20) -> Problem:
+    """A call on one asset under the two rates: it borrows all the time, so Black-Scholes at .06 is its price."""
+    terminal = lambda x: jnp.maximum(x[0] - 100.0, 0.0)  # noqa: E731
+    return _assets(1, 0.5, 0.06, _two_rates, terminal, num_steps)
+
+
+def burgers(dim: int = 50, num_steps: int = 30) -> Problem:
+    """u_t + (d^2 / 2) Laplacian u + (u - (2 + d) / 2d) d sum_i u_i = 0; u is a logistic function of t + mean x.
+
+    Chassagneux (2014); E, Han, Jentzen (2017), section 4.5.
+    """
+    maturity = 0.2
+    return Problem(
+        dim,
+        maturity,
+        jnp.zeros(dim),
+        _NO_DRIFT,
+        lambda t, x: float(dim),
+        lambda t, x, y, z: (y - (2.0 + dim) / (2.0 * dim)) * jnp.sum(z),
+        lambda x: jax.nn.sigmoid(maturity + jnp.mean(x)),
+        num_steps,
+    )
+
+
+def reaction_diffusion(dim: int = 100, num_steps: int = 30) -> Problem:
+    """u = 1.6 + sin(l sum x) exp(l^2 d (t - T) / 2), l = 1 / sqrt(d): oscillates, and f is min(1, (y - u)^2).
+
+    Gobet, Turkedjiev (2017), section 6.1; E, Han, Jentzen (2017), section 4.6.
+    """
+    wave = 1.0 / math.sqrt(dim)
+
+    def solution(t, x):
+        return 1.6 + jnp.sin(wave * jnp.sum(x)) * jnp.exp(0.5 * (t - 1.0))
+
+    return Problem(
+        dim,
+        1.0,
+        jnp.zeros(dim),
+        _NO_DRIFT,
+        lambda t, x: 1.0,
+        lambda t, x, y, z: jnp.minimum(1.0, (y - solution(t, x)) ** 2),
+        lambda x: solution(1.0, x),
+        num_steps,
+    )
+
+
+def black_scholes_barenblatt(dim: int = 100, num_steps: int = 50) -> Problem:
+    """u = exp((r + s^2) (T - t)) |x|^2, r = .05, s = .4. Raissi (2018), section 4.1."""
+    return Problem(
+        dim,
+        1.0,
+        jnp.where(jnp.arange(dim) % 2 == 0, 1.0, 0.5),
+        _NO_DRIFT,
+        lambda t, x: 0.4 * x,
+        lambda t, x, y, z: -0.05 * (y - jnp.sum(z) / 0.4),
+        lambda x: jnp.sum(x**2),
+        num_steps,
+        step=lambda t, dt, x, dw: x * jnp.exp(0.4 * dw - 0.08 * dt),
+    )
+
+
+def bounded_example(dim: int = 10, num_steps: int = 120) -> Problem:
+    """u = exp((T - t) / 2) cos(sum x), with a quadratic driver. Huré, Pham, Warin (2020), section 5.1."""
+
+    def driver(t, x, y, z):
+        total, left = jnp.sum(x), 1.0 - t
+        known = (jnp.cos(total) + 0.2 * jnp.sin(total)) * jnp.exp(0.5 * left)
+        square = 0.5 * (jnp.sin(total) * jnp.cos(total) * jnp.exp(left)) ** 2
+        return known - square + (y * jnp.sum(z)) ** 2 / (2.0 * dim)
+
+    return Problem(
+        dim,
+        1.0,
+        jnp.ones(dim),
+        lambda t, x: jnp.full_like(x, 0.2 / dim),
+        lambda t, x: 1.0 / math.sqrt(dim),
+        driver,
+        lambda x: jnp.cos(jnp.sum(x)),
+        num_steps,
+    )
+
+
+def _two_rates(t, x, y, z):
+    """Excess return .02 / .2 of every asset, at the lending rate .04; what is borrowed costs .06."""
+    lend, borrow, vol, drift = 0.04, 0.06, 0.2, 0.06
+    held = jnp.sum(z) / vol
+    return -lend * y - (drift - lend) * held + (borrow - lend) * jnp.maximum(held - y, 0.0)
+
+
+def _assets(dim: int, maturity: float, drift: float, driver, terminal, num_steps: int) -> Problem:
+    """Independent lognormal assets of vol .2 from 100, stepped exactly."""
+    return Problem(
+        dim,
+        maturity,
+        jnp.full(dim, 100.0),
+        lambda t, x: drift * x,
+        lambda t, x: 0.2 * x,
+        driver,
+        terminal,
+        num_steps,
+        step=lambda t, dt, x, dw: x * jnp.exp((drift - 0.02) * dt + 0.2 * dw),
+    )

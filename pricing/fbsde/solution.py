@@ -1,0 +1,68 @@
+"""What a training found: value, Delta and Gamma on the state space."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import as_real
+from .approximation import AbstractApproximation
+from .problem import Problem, State
+
+
+class RESULTS(eqx.Enumeration):
+    """How a training ended."""
+
+    successful = ""
+    non_finite = (
+        "Lower the learning rate, or look for infinite values of the problem's functions on paths far out."
+    )
+
+
+class Solution(eqx.Module):
+    """u, its gradient and Hessian at any time and state, held by what may not happen today.
+
+    On a date of the grid: the continuation value, before exercise or a stop; between two dates: linear in
+    time. stats: "losses", of every iteration [stages, iterations].
+    """
+
+    problem: Problem
+    approximation: AbstractApproximation
+    result: RESULTS
+    stats: dict[str, Any]
+
+    def value(self, t: float | Array, x: State) -> Float[Array, "*contracts"]:
+        """u(t, x), of every contract."""
+        return self._between(t, x, self.approximation.value, self.problem.terminal)
+
+    def delta(self, t: float | Array, x: State) -> Float[Array, "*contracts dim"]:
+        """The gradient of u in x."""
+        found = self.approximation.gradient
+        return self._between(t, x, found, self.problem.terminal_gradient)
+
+    def gamma(self, t: float | Array, x: State) -> Float[Array, "*contracts dim dim"]:
+        """The Hessian of u in x."""
+        at_end = jax.jacfwd(self.problem.terminal_gradient)
+        return self._between(t, x, self.approximation.hessian, at_end)
+
+    def _between(self, t, x: State, at_date, at_end) -> Array:
+        """Linear in time between the dates around t; the last of them is the end."""
+        last = self.problem.num_steps
+        steps = as_real(t) / self.problem.dt
+        nearest = jnp.rint(steps)
+        steps = jnp.where(jnp.abs(steps - nearest) < 1e-4, nearest, steps)  # t is a date, but rounded
+        before = jnp.clip(jnp.floor(steps), 0, last - 1).astype(jnp.int32)
+        share = jnp.clip(steps - before, 0.0, 1.0)
+
+        def at(date):
+            return jax.lax.cond(
+                date == last,
+                lambda: at_end(x),
+                lambda: at_date(jnp.minimum(date, last - 1), x),
+            )
+
+        first = at(before)
+        blend = lambda: first + share.astype(first.dtype) * (at(before + 1) - first)  # noqa: E731
+        return jax.lax.cond(share > 0.0, blend, lambda: first)
