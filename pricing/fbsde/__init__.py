@@ -1,5 +1,9 @@
 from . import problems as problems
+from .bases import Hermite as Hermite
+from .bases import Ordered as Ordered
+from .bases import Payoffs as Payoffs
 from .deep_bsde import DeepBSDE as DeepBSDE
+from .gradient_regression import GradientRegression as GradientRegression
 from .networks import Architecture as Architecture
 from .problem import Problem as Problem
 from .solution import Solution as Solution

@@ -25,14 +25,22 @@ def simulate(
     key: PRNGKeyArray,
     num_paths: int,
     *,
+    scatter: float = 0.0,
     mesh: Mesh | None = None,
     schedule: AbstractSchedule | None = None,
 ) -> Paths:
-    """Independent paths from x0. mesh: devices that share them (axis "paths"); what is drawn is the same."""
-    shape = problem.num_steps, num_paths, problem.dim
+    """Independent paths from x0. mesh: devices that share them (axis "paths"); what is drawn is the same.
+
+    scatter: paths start where the equation, as it is today, would take x0 in this share of the maturity.
+    """
+    shape = problem.num_steps + 1, num_paths, problem.dim
     noise = shared(normals(key, shape, problem.x0.dtype), mesh, axis=1)
-    increments = jnp.sqrt(problem.dt) * noise
+    increments = jnp.sqrt(problem.dt) * noise[1:]
     start = jnp.broadcast_to(problem.x0, shape[1:])
+    if scatter > 0.0:
+        before = scatter * problem.maturity
+        today = lambda x, dw: problem.advance(problem.times[0], x, dw, before)  # noqa: E731
+        start = jax.vmap(today)(start, jnp.sqrt(before) * noise[0])
 
     def onward(x, of_step):
         t, dw = of_step

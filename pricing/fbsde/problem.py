@@ -108,16 +108,17 @@ class Problem(eqx.Module):
     def is_stopping_date(self) -> np.ndarray:
         return _marked(self.stopping_dates, self.num_steps)
 
-    def advance(self, t: Real, x: State, dw: State) -> State:
-        """The state a step later; dw: increments of the Brownian motions over it."""
+    def advance(self, t: Real, x: State, dw: State, dt: Real | None = None) -> State:
+        """The state a step later; dw: increments of the Brownian motions over it. dt: None is the grid's."""
+        dt = self.dt if dt is None else dt
         if self.step is not None:
-            return self.step(t, self.dt, x, dw)
-        moved = x + self.drift(t, x) * self.dt + self.diffused(t, x, dw)
+            return self.step(t, dt, x, dw)
+        moved = x + self.drift(t, x) * dt + self.diffused(t, x, dw)
         if self.scheme == "euler":
             return moved
         diagonal = lambda x: jnp.broadcast_to(self.diffusion(t, x), x.shape)  # noqa: E731
         s, slope = jax.jvp(diagonal, (x,), (jnp.ones_like(x),))
-        return moved + 0.5 * s * slope * (dw**2 - self.dt)
+        return moved + 0.5 * s * slope * (dw**2 - dt)
 
     def diffused(self, t: Real, x: State, dw: State) -> State:
         """s dw."""

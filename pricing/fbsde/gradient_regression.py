@@ -1,0 +1,221 @@
+"""Gradient-enhanced regression: one linear least squares problem a date, for all contracts at once."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ..regression.solve import inverse_of
+from .approximation import AbstractApproximation, Date
+from .bases import AbstractBasis, Functions, Hermite, Payoffs, States, joined
+from .expansion import expanded
+from .paths import simulate, survival
+from .problem import Problem, State
+from .solver import AbstractSolver
+
+Values = Float[Array, "contracts paths"]
+
+
+class _State(NamedTuple):
+    """Of the paths at the date that was done last, and what all dates share.
+
+    paid: what is earned from here on along a path, less the noise of its martingale; value: what the
+    regression says of it, after exercise or a stop; driver: f there.
+    """
+
+    paid: Values
+    value: Values
+    driver: Values
+    states: Float[Array, "dates dim paths"]
+    increments: Float[Array, "steps dim paths"]
+    alive: Float[Array, "dates paths"]
+    frames: PyTree[Array]
+
+
+class GradientRegression(AbstractSolver):
+    """u of each date is a combination of functions, fitted together with its gradient, backwards.
+
+    At date n the coefficients c minimize the mean over paths of
+
+        (V_{n+1} + F_n dt - c . (phi + M phi)(X_n))^2,   M phi = D phi + (D^2 phi - dt sum_k D_k^2 phi) / 2,
+
+    where D is the derivative along s dW, D_k along the k-th column of s: M phi is how phi moves over the step
+    but for its drift (without the bracket if order = 1). It explains the noise of V, so that few paths
+    suffice, and its coefficients are the gradient's. V is what is earned along the path after exercise, less
+    M of the later dates: the fit is of cash flows, not of fits. F is the mean of f over both ends of the step.
+    The Gram matrix is inverted once a date, whatever the number of contracts.
+
+    Gradient-enhanced least squares Monte Carlo: Yang, Wang, Li, arXiv:2305.06555 (2023). The second-order
+    term is the Ito-Taylor expansion's (Kloeden, Platen (1992), section 5.5).
+
+    bases: functions of the state (`bases.py`); their union is phi. scatter: share of the maturity by which the
+    starts of paths are spread, so that Delta and Gamma of today are fitted, too.
+    """
+
+    num_paths: int = eqx.field(static=True, default=16384)
+    bases: tuple[AbstractBasis, ...] = (Hermite(2, 5), Payoffs())
+    order: int = eqx.field(static=True, default=2)
+    scatter: float = eqx.field(static=True, default=0.05)
+    block: int = eqx.field(static=True, default=4096)
+    mesh: Mesh | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        if self.order not in (1, 2):
+            raise ValueError(f"order={self.order}: moves are of order 1 or 2 in the noise.")
+        if self.num_paths % self.block:
+            raise ValueError(f"num_paths={self.num_paths} is no multiple of block={self.block}.")
+
+    def lacks(self, problem: Problem) -> str | None:
+        del problem
+        return None
+
+    def num_stages(self, problem: Problem) -> int:
+        return problem.num_steps
+
+    def where(self, problem: Problem, stage: int) -> str:
+        return f"date {problem.num_steps - 1 - stage}"
+
+    def start(self, problem: Problem, key: PRNGKeyArray) -> _State:
+        paths = simulate(problem, key, self.num_paths, scatter=self.scatter, mesh=self.mesh)
+        states, increments = (jnp.swapaxes(x, 1, 2) for x in paths)
+        frames = tuple(basis.frames(problem, states) for basis in self.bases)
+        alive = survival(problem, paths.states).astype(states.dtype)
+        paid = _flat(jax.vmap(problem.terminal, -1, -1)(states[-1]))
+        paid = self._stopped(problem, problem.num_steps, states[-1], alive[-1], paid)
+        z = jax.vmap(
+            lambda x: problem.z_of(problem.times[-1], x, problem.terminal_gradient(x)), -1, -1
+        )(states[-1])
+        driver = _driver(problem, problem.times[-1], states[-1], paid, _flat(z, 2))
+        return _State(paid, paid, driver, states, increments, alive, frames)
+
+    def stage(self, problem: Problem, state: _State, index: Array, key: PRNGKeyArray):
+        del key
+        date = problem.num_steps - 1 - index
+        t, x = problem.times[date], state.states[date]
+        frames = jax.tree.map(lambda leaf: leaf[date], state.frames)
+        functions, moves = self._functions(problem, frames, t, x, state.increments[date])
+        fit = _Regression.of(functions + moves, state.alive[date])
+
+        guess = fit.coefficients(state.paid + problem.dt * state.driver)
+        slope = self._driver_at(problem, frames, t, x, guess, guess @ functions)
+        earned = state.paid + 0.5 * problem.dt * (state.driver + slope)
+        coefficients = fit.coefficients(earned)
+
+        value = coefficients @ functions
+        paid = earned - coefficients @ moves
+        missed = jnp.mean(state.alive[date] * (paid - value) ** 2)
+        paid, value = self._exercised(problem, date, x, paid, value)
+        paid, value = (self._stopped(problem, date, x, state.alive[date], v) for v in (paid, value))
+        driver = self._driver_at(problem, frames, t, x, coefficients, value)
+        state = state._replace(paid=paid, value=value, driver=driver)
+        return state, coefficients, missed[None]
+
+    def approximation(self, problem: Problem, state: _State, outputs: Any) -> "Combination":
+        return Combination(problem, self.bases, state.frames, outputs)
+
+    def _functions(self, problem: Problem, frames, t, x: States, dw: States) -> tuple[Functions, Functions]:
+        """The functions and their moves, a block of paths at a time."""
+
+        def of_block(x_and_dw):
+            functions = lambda x: joined(self.bases, problem, frames, t, x)  # noqa: E731
+            return expanded(problem, functions, t, *x_and_dw, order=self.order)
+
+        blocks = lambda a: jnp.moveaxis(a.reshape(len(a), -1, self.block), 1, 0)  # noqa: E731
+        found = jax.lax.map(of_block, (blocks(x), blocks(dw)))
+        together = lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)  # noqa: E731
+        return jax.tree.map(together, found)
+
+    def _driver_at(self, problem: Problem, frames, t, x: States, coefficients, value: Values) -> Values:
+        """f, with Z from the gradient of the combination."""
+
+        def value_at(x: State):
+            return coefficients @ joined(self.bases, problem, frames, t, x[:, None])[:, 0]
+
+        z = jax.vmap(lambda x: problem.z_of(t, x, jax.jacfwd(value_at)(x)), -1, -1)(x)
+        return _driver(problem, t, x, value, z)
+
+    def _exercised(self, problem: Problem, date, x: States, paid: Values, value: Values):
+        """What is earned and what it is worth if the holder takes what exercise pays where that is more."""
+        if problem.exercise_value is None:
+            return paid, value
+        t = problem.times[date]
+        now = _flat(jax.vmap(lambda x: problem.exercise_value(t, x), -1, -1)(x))
+        is_open = jnp.asarray(problem.is_exercise_date)[date]
+        taken = is_open & (now > value) & (now > 0.0)
+        return jnp.where(taken, now, paid), jnp.where(taken, now, value)
+
+    def _stopped(self, problem: Problem, date, x: States, alive, value: Values) -> Values:
+        """`value` on living paths, what a stop pays on the others."""
+        if problem.is_alive is None:
+            return value
+        if problem.stopped_value is None:
+            return jnp.where(alive > 0.0, value, 0.0)
+        t = problem.times[date]
+        paid = _flat(jax.vmap(lambda x: problem.stopped_value(t, x), -1, -1)(x))
+        return jnp.where(alive > 0.0, value, paid)
+
+
+class _Regression(NamedTuple):
+    """Weighted least squares on the same columns for any number of targets."""
+
+    columns: Functions
+    weights: Float[Array, " paths"]
+    inverse: Float[Array, "functions functions"]
+
+    @classmethod
+    def of(cls, columns: Functions, weights: Float[Array, " paths"]) -> "_Regression":
+        weights = weights / jnp.maximum(jnp.sum(weights), 1.0)
+        return cls(columns, weights, inverse_of((columns * weights) @ columns.T))
+
+    def coefficients(self, target: Values) -> Float[Array, "contracts functions"]:
+        """A fit to the target, and one to what that leaves: it takes the ridge's bias away."""
+        fitted = lambda target: ((target * self.weights) @ self.columns.T) @ self.inverse  # noqa: E731
+        first = fitted(target)
+        return first + fitted(target - first @ self.columns)
+
+
+class Combination(AbstractApproximation):
+    """Coefficients of the functions at every date, latest first."""
+
+    problem: Problem
+    bases: tuple[AbstractBasis, ...]
+    frames: PyTree[Array]
+    coefficients: Float[Array, "steps contracts functions"]
+
+    def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
+        return (self._of_date(date) @ self._functions(date, x)).reshape(self.problem.contracts)
+
+    def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
+        slopes = jax.jacfwd(self._functions, argnums=1)(date, x)
+        return (self._of_date(date) @ slopes).reshape(*self.problem.contracts, -1)
+
+    def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
+        curves = jax.jacfwd(jax.jacfwd(self._functions, argnums=1), argnums=1)(date, x)
+        shape = *self.problem.contracts, self.problem.dim, self.problem.dim
+        return jnp.tensordot(self._of_date(date), curves, 1).reshape(shape)
+
+    def _of_date(self, date: Date) -> Float[Array, "contracts functions"]:
+        return self.coefficients[self.problem.num_steps - 1 - date]
+
+    def _functions(self, date: Date, x: State) -> Float[Array, " functions"]:
+        frames = jax.tree.map(lambda leaf: leaf[date], self.frames)
+        return joined(self.bases, self.problem, frames, self.problem.times[date], x[:, None])[:, 0]
+
+
+def _flat(values: Array, rank: int = 1) -> Array:
+    """[*contracts, ..., paths], as the `rank` last axes are kept, with one axis for all contracts."""
+    kept = values.shape[values.ndim - rank :]
+    return values.reshape(-1, *kept)
+
+
+def _driver(problem: Problem, t, x: States, value: Values, z: Float[Array, "contracts dim paths"]) -> Values:
+    """f at every path, of every contract."""
+    shape = problem.contracts
+
+    def at(x, y, z):
+        return problem.driver(t, x, y.reshape(shape), z.reshape(*shape, problem.dim)).reshape(-1)
+
+    return jax.vmap(at, -1, -1)(x, value, z)
