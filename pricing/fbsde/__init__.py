@@ -3,6 +3,7 @@ from .bases import Hermite as Hermite
 from .bases import Ordered as Ordered
 from .bases import Payoffs as Payoffs
 from .deep_bsde import DeepBSDE as DeepBSDE
+from .from_pricing import problem_of as problem_of
 from .gradient_regression import GradientRegression as GradientRegression
 from .networks import Architecture as Architecture
 from .problem import Problem as Problem

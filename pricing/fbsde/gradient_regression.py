@@ -8,13 +8,14 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..regression.solve import inverse_of
 from .approximation import AbstractApproximation, Date
 from .bases import AbstractBasis, Functions, Hermite, Payoffs, States, joined
 from .expansion import expanded
 from .paths import simulate, survival
 from .problem import Problem, State
 from .solver import AbstractSolver
+
+_ROUNDING = 64.0  # multiples of a rounding error, below which a direction is one of rounding
 
 Values = Float[Array, "contracts paths"]
 
@@ -168,13 +169,23 @@ class _Regression(NamedTuple):
     @classmethod
     def of(cls, columns: Functions, weights: Float[Array, " paths"]) -> "_Regression":
         weights = weights / jnp.maximum(jnp.sum(weights), 1.0)
-        return cls(columns, weights, inverse_of((columns * weights) @ columns.T))
+        return cls(columns, weights, _inverse((columns * weights) @ columns.T))
 
     def coefficients(self, target: Values) -> Float[Array, "contracts functions"]:
         """A fit to the target, and one to what that leaves: it takes the ridge's bias away."""
         fitted = lambda target: ((target * self.weights) @ self.columns.T) @ self.inverse  # noqa: E731
         first = fitted(target)
         return first + fitted(target - first @ self.columns)
+
+
+def _inverse(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Of a Gram matrix, in the directions that its columns span but for rounding; zero in the others."""
+    scale = jax.lax.rsqrt(jnp.maximum(jnp.diagonal(gram), jnp.finfo(gram.dtype).tiny))
+    values, vectors = jnp.linalg.eigh(gram * scale[:, None] * scale[None, :])
+    spanned = values > _ROUNDING * jnp.finfo(gram.dtype).eps * values[-1]
+    parts = jnp.where(spanned, 1.0 / jnp.where(spanned, values, 1.0), 0.0)
+    rows = vectors * scale[:, None]
+    return (rows * parts) @ rows.T
 
 
 class Combination(AbstractApproximation):

@@ -7,7 +7,11 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from ..models import BlackScholes
+from ..products import Barrier, Basket, Bermudan
+from .from_pricing import problem_of
 from .problem import Problem
 
 _NO_DRIFT = lambda t, x: jnp.zeros_like(x)  # noqa: E731
@@ -167,6 +171,46 @@ def bounded_example(dim: int = 10, num_steps: int = 120) -> Problem:
         lambda x: jnp.cos(jnp.sum(x)),
         num_steps,
     )
+
+
+def max_call(dim: int = 5, spot: float = 100.0, num_steps: int = 36) -> Problem:
+    """A Bermudan call on the best of independent assets: nine dates in three years.
+
+    Andersen, Broadie (2004), table 2: K = 100, r = .05, q = .1, sigma = .2.
+    """
+    call = Bermudan(Basket(100.0, 3.0, kind="max"), np.arange(1, 10) / 3.0)
+    model = BlackScholes(dim * [spot], 0.05, dim * [0.2], dim * [0.1])
+    return problem_of(call, model, num_steps)
+
+
+def geometric_call(dim: int = 7, num_steps: int = 50) -> Problem:
+    """A Bermudan call on the geometric mean of correlated assets: fifty dates in two years.
+
+    K = 100, r = 0, q = .02, sigma = .25, rho = .75, as in Chen, Wan, "Deep neural network framework based on
+    backward stochastic differential equations for pricing and hedging American options" (2021).
+    """
+    return _geometric("call", dim, 2.0, 0.0, 0.02, 0.25, 0.75, num_steps)
+
+
+def geometric_put(dim: int = 10, num_steps: int = 50) -> Problem:
+    """The same for a put: r = .03, q = 0, sigma = .2, rho = .5, a quarter of a year."""
+    return _geometric("put", dim, 0.25, 0.03, 0.0, 0.2, 0.5, num_steps)
+
+
+def _geometric(option, dim, expiry, rate, dividend_yield, vol, rho, num_steps) -> Problem:
+    basket = Basket(100.0, expiry, option, kind="geometric")
+    put = Bermudan(basket, expiry * np.arange(1, 51) / 50.0)
+    correlation = np.full((dim, dim), rho) + (1.0 - rho) * np.eye(dim)
+    yields = dim * [dividend_yield]
+    model = BlackScholes(dim * [100.0], rate, dim * [vol], yields, correlation=correlation)
+    return problem_of(put, model, num_steps)
+
+
+def down_and_out_call(barrier: float = 90.0, num_steps: int = 50) -> Problem:
+    """A call that ends when the spot is below the barrier on one of fifty dates."""
+    dates = 0.2 * np.arange(1, 51) / 50.0
+    call = Barrier(100.0, 0.2, barrier, "down-and-out", dates=dates)
+    return problem_of(call, BlackScholes(100.0, 0.1, 0.3), num_steps)
 
 
 def _two_rates(t, x, y, z):

@@ -20,16 +20,12 @@ def least_squares(
     """
     weighted = columns if weights is None else columns * weights[None, :]
     count = target.size if weights is None else jnp.maximum(jnp.sum(weights), 1.0)
-    inverse = inverse_of((weighted @ columns.T) / count)
+    ridge = max(_RIDGE, 16.0 * float(np.finfo(target.dtype).eps))
+    gram = (weighted @ columns.T) / count
+    inverse = _inverse(gram + ridge * jnp.eye(len(gram), dtype=gram.dtype))
     first = inverse @ (weighted @ target / count)
     rest = target - first @ columns
     return first + inverse @ (weighted @ rest / count)
-
-
-def inverse_of(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Of a Gram matrix of columns of order one, and the ridge."""
-    ridge = max(_RIDGE, 16.0 * float(np.finfo(gram.dtype).eps))
-    return _inverse(gram + ridge * jnp.eye(len(gram), dtype=gram.dtype))
 
 
 def _inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
