@@ -49,20 +49,24 @@ class Whitened(NamedTuple):
 class Hermite(AbstractBasis):
     """Hermite polynomials up to a total degree; along the mean of the coordinates up to `mean_degree`.
 
-    The mean is of the coordinates as multiples of their deviations. The first function is constant.
+    The mean is of the coordinates as multiples of their deviations. logs: the coordinates are the states'
+    logarithms (lognormal assets). The first function is constant.
     """
 
     degree: int = eqx.field(static=True, default=2)
     mean_degree: int = eqx.field(static=True, default=0)
+    logs: bool = eqx.field(static=True, default=False)
 
     def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         del problem
+        states = jnp.log(states) if self.logs else states
         std = _deviation(states)
         return std, Whitened.of(_mean_first(states / std[..., None]))
 
     def functions(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Functions:
         del t
         std, whitened = frame
+        x = jnp.log(x) if self.logs else x
         seen = whitened.seen(_mean_first((x / std[:, None])[None])[0])
         return heat_polynomials(seen, identity(problem.dim), self._indices(problem.dim))
 

@@ -10,6 +10,8 @@ from jaxtyping import Array, Float
 
 from ..fields import as_real, positive
 
+_NEAR = 1e-3  # of a step: dates may be single numbers
+
 State = Float[Array, " dim"]
 Real = Float[Array, ""]
 
@@ -149,7 +151,7 @@ def _on_grid(name: str, times, maturity: float, num_steps: int) -> tuple[int, ..
         return ()
     steps = np.asarray(times, float) / float(maturity) * num_steps
     index = np.rint(steps).astype(int)
-    wrong = (np.abs(steps - index) > 1e-6) | (index < 0) | (index > num_steps)
+    wrong = (np.abs(steps - index) > _NEAR) | (index < 0) | (index > num_steps)
     if np.any(wrong):
         raise ValueError(
             f"{name}: {np.asarray(times)[wrong]} are not dates of {num_steps} equal steps to {maturity}; "
