@@ -2,6 +2,8 @@ from . import problems as problems
 from .bases import Hermite as Hermite
 from .bases import Ordered as Ordered
 from .bases import Payoffs as Payoffs
+from .bounds import Bounds as Bounds
+from .bounds import bounds as bounds
 from .deep_bsde import DeepBSDE as DeepBSDE
 from .from_pricing import problem_of as problem_of
 from .gradient_regression import GradientRegression as GradientRegression

@@ -34,6 +34,7 @@ class _State(NamedTuple):
     increments: Float[Array, "steps dim paths"]
     alive: Float[Array, "dates paths"]
     frames: PyTree[Array]
+    rule_frames: PyTree[Array]
 
 
 class GradientRegression(AbstractSolver):
@@ -52,12 +53,14 @@ class GradientRegression(AbstractSolver):
     Gradient-enhanced least squares Monte Carlo: Yang, Wang, Li, arXiv:2305.06555 (2023). The second-order
     term is the Ito-Taylor expansion's (Kloeden, Platen (1992), section 5.5).
 
-    bases: functions of the state (`bases.py`); their union is phi. scatter: share of the maturity by which the
+    bases: functions of the state (`bases.py`); their union is phi. rule: those that decide on exercise; their
+    combination is fitted to what is earned less the noise, at dates of exercise; (): phi decides. scatter: share of the maturity by which the
     starts of paths are spread, so that Delta and Gamma of today are fitted, too.
     """
 
     num_paths: int = eqx.field(static=True, default=16384)
     bases: tuple[AbstractBasis, ...] = (Hermite(2, 5), Payoffs())
+    rule: tuple[AbstractBasis, ...] = ()
     order: int = eqx.field(static=True, default=2)
     scatter: float = eqx.field(static=True, default=0.05)
     block: int = eqx.field(static=True, default=4096)
@@ -82,7 +85,10 @@ class GradientRegression(AbstractSolver):
     def start(self, problem: Problem, key: PRNGKeyArray) -> _State:
         paths = simulate(problem, key, self.num_paths, scatter=self.scatter, mesh=self.mesh)
         states, increments = (jnp.swapaxes(x, 1, 2) for x in paths)
-        frames = tuple(basis.frames(problem, states) for basis in self.bases)
+        frames, rule_frames = (
+            tuple(basis.frames(problem, states) for basis in bases)
+            for bases in (self.bases, self.rule)
+        )
         alive = survival(problem, paths.states).astype(states.dtype)
         paid = _flat(jax.vmap(problem.terminal, -1, -1)(states[-1]))
         paid = self._stopped(problem, problem.num_steps, states[-1], alive[-1], paid)
@@ -90,7 +96,7 @@ class GradientRegression(AbstractSolver):
             lambda x: problem.z_of(problem.times[-1], x, problem.terminal_gradient(x)), -1, -1
         )(states[-1])
         driver = _driver(problem, problem.times[-1], states[-1], paid, _flat(z, 2))
-        return _State(paid, paid, driver, states, increments, alive, frames)
+        return _State(paid, paid, driver, states, increments, alive, frames, rule_frames)
 
     def stage(self, problem: Problem, state: _State, index: Array, key: PRNGKeyArray):
         del key
@@ -108,24 +114,35 @@ class GradientRegression(AbstractSolver):
         value = coefficients @ functions
         paid = earned - coefficients @ moves
         missed = jnp.mean(state.alive[date] * (paid - value) ** 2)
-        paid, value = self._exercised(problem, date, x, paid, value)
+        rule, held = self._rule(problem, state, date, paid, value)
+        taken, now = self._taken(problem, date, x, held)
+        paid, value = jnp.where(taken, now, paid), jnp.where(taken, now, value)
         paid, value = (self._stopped(problem, date, x, state.alive[date], v) for v in (paid, value))
         driver = self._driver_at(problem, frames, t, x, coefficients, value)
         state = state._replace(paid=paid, value=value, driver=driver)
-        return state, coefficients, missed[None]
+        return state, (coefficients, rule), missed[None]
 
-    def approximation(self, problem: Problem, state: _State, outputs: Any) -> "Combination":
-        return Combination(problem, self.bases, state.frames, outputs)
+    def approximation(self, problem: Problem, state: _State, outputs: Any) -> AbstractApproximation:
+        coefficients, rule = outputs
+        value = Combination(problem, self.bases, state.frames, coefficients)
+        if not self.rule:
+            return value
+        return Ruled(value, Combination(problem, self.rule, state.rule_frames, rule))
 
     def _functions(self, problem: Problem, frames, t, x: States, dw: States) -> tuple[Functions, Functions]:
         """The functions and their moves, a block of paths at a time."""
 
-        def of_block(x_and_dw):
-            functions = lambda x: joined(self.bases, problem, frames, t, x)  # noqa: E731
-            return expanded(problem, functions, t, *x_and_dw, order=self.order)
+        functions = lambda x: joined(self.bases, problem, frames, t, x)  # noqa: E731
 
+        def both(x, dw):
+            return expanded(problem, functions, t, x, dw, order=self.order)
+
+        return self._by_block(both, x, dw)
+
+    def _by_block(self, function, *arrays: States):
+        """A function of many paths, a block of them at a time."""
         blocks = lambda a: jnp.moveaxis(a.reshape(len(a), -1, self.block), 1, 0)  # noqa: E731
-        found = jax.lax.map(of_block, (blocks(x), blocks(dw)))
+        found = jax.lax.map(lambda block: function(*block), tuple(map(blocks, arrays)))
         together = lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)  # noqa: E731
         return jax.tree.map(together, found)
 
@@ -138,15 +155,33 @@ class GradientRegression(AbstractSolver):
         z = jax.vmap(lambda x: problem.z_of(t, x, jax.jacfwd(value_at)(x)), -1, -1)(x)
         return _driver(problem, t, x, value, z)
 
-    def _exercised(self, problem: Problem, date, x: States, paid: Values, value: Values):
-        """What is earned and what it is worth if the holder takes what exercise pays where that is more."""
+    def _rule(self, problem: Problem, state: _State, date, paid: Values, value: Values):
+        """Coefficients of the continuation value that decides, and that value; zeros where none decides."""
+        if not self.rule:
+            return jnp.zeros((len(paid), 0), paid.dtype), value
+        frames = jax.tree.map(lambda leaf: leaf[date], state.rule_frames)
+        t, x = problem.times[date], state.states[date]
+        of_state = lambda x: joined(self.rule, problem, frames, t, x)  # noqa: E731
+        count = jax.eval_shape(of_state, x).shape[0]
+
+        def fitted():
+            columns = self._by_block(of_state, x)
+            found = _Regression.of(columns, state.alive[date]).coefficients(paid)
+            return found, found @ columns
+
+        def none():
+            return jnp.zeros((len(paid), count), paid.dtype), value
+
+        return jax.lax.cond(jnp.asarray(problem.is_exercise_date)[date], fitted, none)
+
+    def _taken(self, problem: Problem, date, x: States, held: Values):
+        """Where the holder takes what exercise pays, and what that is."""
         if problem.exercise_value is None:
-            return paid, value
+            return jnp.zeros(held.shape, bool), held
         t = problem.times[date]
         now = _flat(jax.vmap(lambda x: problem.exercise_value(t, x), -1, -1)(x))
         is_open = jnp.asarray(problem.is_exercise_date)[date]
-        taken = is_open & (now > value) & (now > 0.0)
-        return jnp.where(taken, now, paid), jnp.where(taken, now, value)
+        return is_open & (now > held) & (now > 0.0), now
 
     def _stopped(self, problem: Problem, date, x: States, alive, value: Values) -> Values:
         """`value` on living paths, what a stop pays on the others."""
@@ -214,6 +249,25 @@ class Combination(AbstractApproximation):
     def _functions(self, date: Date, x: State) -> Float[Array, " functions"]:
         frames = jax.tree.map(lambda leaf: leaf[date], self.frames)
         return joined(self.bases, self.problem, frames, self.problem.times[date], x[:, None])[:, 0]
+
+
+class Ruled(AbstractApproximation):
+    """Values and derivatives of one combination, decisions of another."""
+
+    found: Combination
+    rule: Combination
+
+    def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
+        return self.found.value(date, x)
+
+    def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
+        return self.found.gradient(date, x)
+
+    def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
+        return self.found.hessian(date, x)
+
+    def continuation(self, date: Date, x: State) -> Float[Array, "*contracts"]:
+        return self.rule.value(date, x)
 
 
 def _flat(values: Array, rank: int = 1) -> Array:
