@@ -3,5 +3,7 @@ from .backward import fit as fit
 from .build import chain_of as chain_of
 from .build import lacking as lacking
 from .build import usual_degree as usual_degree
+from .build import usual_inner_paths as usual_inner_paths
 from .forward import Samples as Samples
 from .forward import follow as follow
+from .inner import InnerPoints as InnerPoints
