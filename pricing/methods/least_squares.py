@@ -14,6 +14,7 @@ from ..models import AbstractModel
 from ..once import differentiable_once
 from ..products import AbstractProduct
 from ..regression import (
+    USUAL_INNER_PATHS,
     InnerPoints,
     Rule,
     Samples,
@@ -81,7 +82,9 @@ class LeastSquares(AbstractMethod):
     @property
     def trade_bytes(self) -> int:
         paths = self.sampler.blocks(self.num_paths, self.block)[1]
-        return 64 * 8 * self.num_steps * paths + 8 * (8 * self.num_steps + 256) * self.num_fit_paths
+        inner = 0 if self.bound == "lower" else self.num_inner_paths or USUAL_INNER_PATHS
+        of_path, of_fit = 64 * self.num_steps + inner, 8 * self.num_steps + 256
+        return 8 * (of_path * paths + of_fit * self.num_fit_paths)
 
     @property
     def trades_a_tile(self) -> int:

@@ -13,7 +13,7 @@ from .stochastic_variance import VarianceStep, heston_chain
 
 Exercisable = Bermudan | American | BermudanSwaption
 
-_INNER_PATHS = 16
+USUAL_INNER_PATHS = 16
 _DEGREES = (
     (2, 6),
     (3, 4),
@@ -73,7 +73,7 @@ def usual_degree(chain: Chain) -> int:
 
 def usual_inner_paths(rule: Rule) -> int:
     """Of the martingale of an upper bound: functions with known means suffice where exercise pays one sum."""
-    return 0 if rule.frame.ranks is None else _INNER_PATHS
+    return 0 if rule.frame.ranks is None else USUAL_INNER_PATHS
 
 
 def _from_today(dates: Float[Array, " dates"]) -> Float[Array, " times"]:

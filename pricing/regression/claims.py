@@ -37,7 +37,9 @@ class Exercise(eqx.Module):
         choose = larger if self.best else smaller
         return self.sign * functools.reduce(choose, self.sign * branches)
 
-    def ranked(self, branches: Float[Array, "branches paths"], x: State) -> State:
+    def ranked(
+        self, branches: Float[Array, "branches paths"], x: State
+    ) -> Float[Array, "ranks paths"]:
         """States of the branches that decide most, the one that is paid first; state i is branch i's."""
         keys = branches * (self.sign if self.best else -self.sign)
         return in_order(keys, x, min(_MOST_RANKS, len(x)))
