@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 State = Float[Array, "dim paths"]
+Row = tuple[Array, Array]  # a key and what it belongs to
 
 
 def in_order(keys: State, x: State, count: int) -> Float[Array, "count paths"]:
@@ -20,8 +21,11 @@ def in_order(keys: State, x: State, count: int) -> Float[Array, "count paths"]:
     return jnp.stack(first)
 
 
-def _exchanged(before: tuple[Array, Array], after: tuple[Array, Array]):
-    """The pair of the larger key first."""
+def _exchanged(before: Row, after: Row) -> tuple[Row, Row]:
+    """The row of the larger key first."""
     swapped = after[0] > before[0]
-    choose = lambda yes, no: tuple(jnp.where(swapped, a, b) for a, b in zip(yes, no, strict=True))  # noqa: E731
+
+    def choose(yes: Row, no: Row) -> Row:
+        return jnp.where(swapped, yes[0], no[0]), jnp.where(swapped, yes[1], no[1])
+
     return choose(after, before), choose(before, after)
