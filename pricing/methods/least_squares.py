@@ -13,7 +13,18 @@ from ..fields import word
 from ..models import AbstractModel
 from ..once import differentiable_once
 from ..products import AbstractProduct
-from ..regression import Rule, Samples, chain_of, fit, follow, lacking, usual_degree
+from ..regression import (
+    USUAL_INNER_PATHS,
+    InnerPoints,
+    Rule,
+    Samples,
+    chain_of,
+    fit,
+    follow,
+    lacking,
+    usual_degree,
+    usual_inner_paths,
+)
 from ..sampling import AbstractSampler, PseudoRandom
 from .method import AbstractMethod, at_least
 
@@ -33,20 +44,23 @@ class LeastSquares(AbstractMethod):
     `num_paths` others a sample is the rule's payoff less M, both over the numeraire (bound "lower"): its mean
     is what the rule earns, so below the value, and M takes most of the noise away. With bound "upper" a sample
     is max_t (payoff_t - M_t), whose mean is above the value (Rogers 2002; Haugh and Kogan 2004). `bounds`
-    gives both. No path branches: M is made of functions whose means over a step are known.
+    gives both. M is made of functions whose means over a step are known and, for an upper bound with
+    `num_inner_paths`, of the fitted value less its mean over so many inner steps (Andersen and Broadie 2004).
 
     Derivatives hold rule and martingale still: at the best rule its own does not count. A sample's derivative
     is unbiased for the held rule's; a second derivative raises.
 
     num_steps: also how many steps a path of Heston's variance has at least. degree: of the regression's
-    polynomials; None: one that suits the number of factors. rule: held, as `held` fits it; None: fitted anew at
-    each call. block, sampler, schedule: as in `MonteCarlo`.
+    polynomials; None: one that suits the number of factors. num_inner_paths: at each date of each path of
+    `bounds` and of bound "upper", 0 or a power of two; None: 16 on the best or worst of several assets, else 0.
+    rule: held, as `held` fits it; None: fitted anew at each call. block, sampler, schedule: as in `MonteCarlo`.
     """
 
     num_paths: int = eqx.field(static=True, default=32768)
     num_fit_paths: int = eqx.field(static=True, default=8192)
     num_steps: int = eqx.field(static=True, default=50)
     degree: int | None = eqx.field(static=True, default=None)
+    num_inner_paths: int | None = eqx.field(static=True, default=None)
     bound: str = word("bound", ("lower", "upper"), default="lower")
     block: int = eqx.field(static=True, default=4096)
     sampler: AbstractSampler = eqx.field(static=True, default=PseudoRandom())
@@ -55,6 +69,11 @@ class LeastSquares(AbstractMethod):
 
     def __check_init__(self):
         at_least(1, self, "num_paths", "num_fit_paths", "num_steps", "block", "degree")
+        inner = self.num_inner_paths
+        if inner is not None and (inner < 0 or inner.bit_count() > 1):
+            raise ValueError(
+                f"num_inner_paths must be 0 or a power of 2, got {inner}; they are Sobol' points"
+            )
 
     @property
     def is_random(self) -> bool:
@@ -63,7 +82,9 @@ class LeastSquares(AbstractMethod):
     @property
     def trade_bytes(self) -> int:
         paths = self.sampler.blocks(self.num_paths, self.block)[1]
-        return 64 * 8 * self.num_steps * paths + 8 * (8 * self.num_steps + 256) * self.num_fit_paths
+        inner = 0 if self.bound == "lower" else self.num_inner_paths or USUAL_INNER_PATHS
+        of_path, of_fit = 64 * self.num_steps + inner, 8 * self.num_steps + 256
+        return 8 * (of_path * paths + of_fit * self.num_fit_paths)
 
     @property
     def trades_a_tile(self) -> int:
@@ -89,27 +110,45 @@ class LeastSquares(AbstractMethod):
     def samples(
         self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray
     ) -> Float[Array, " samples"]:
-        both = self.bound_samples(product, model, key)
-        return both.lower if self.bound == "lower" else both.upper
+        if self.bound == "upper":
+            return self.bound_samples(product, model, key).upper
+        rule = jax.lax.stop_gradient(self.fitted(product, model, key))
+        return self._samples(product, model, key, rule, 0).lower
 
     def bound_samples(
         self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray
     ) -> Samples:
         """Samples of both bounds, from the same paths."""
         rule = jax.lax.stop_gradient(self.fitted(product, model, key))
-        blocks, paths = self.sampler.blocks(self.num_paths, self.block)
-        key = jax.random.fold_in(key, 1)
+        inner = self.num_inner_paths
+        inner = usual_inner_paths(rule) if inner is None else inner
+        return self._samples(product, model, key, rule, inner)
 
-        def values(product, model, rule, noise):
+    def _samples(
+        self,
+        product: AbstractProduct,
+        model: AbstractModel,
+        key: PRNGKeyArray,
+        rule: Rule,
+        num_inner_paths: int,
+    ) -> Samples:
+        blocks, paths = self.sampler.blocks(self.num_paths, self.block)
+        key, inner_key = jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)
+        shape = rule.hedge.shape[0] - 1, rule.frame.state.center.shape[-1]
+
+        def values(product, model, rule, noise, inner):
             chain = chain_of(product.canonical, model, self.num_steps)
-            return follow(chain, rule, noise, self.schedule)
+            return follow(chain, rule, noise, self.schedule, inner)
 
         @jax.checkpoint
         def of_block(index):
-            shape = rule.hedge.shape[0] - 1, rule.frame.center.shape[-1]
             dtype = rule.hedge.dtype
             noise = self.sampler.noise(key, index, paths, (shape,), 0, dtype).normals[0]
-            found = differentiable_once(values, _WHY_ONCE)(product, model, rule, noise)
+            inner = None
+            if num_inner_paths:
+                inner = jax.random.fold_in(inner_key, index)
+                inner = InnerPoints.drawn(inner, num_inner_paths, (*shape, paths))
+            found = differentiable_once(values, _WHY_ONCE)(product, model, rule, noise, inner)
             return jax.tree.map(self.sampler.reduce, found)
 
         return jax.tree.map(jnp.ravel, jax.lax.map(of_block, jnp.arange(blocks)))

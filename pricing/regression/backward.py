@@ -11,7 +11,8 @@ from ..guarded import larger
 from ..sampling import normals
 from .chain import Chain, Frame, State, at_date
 from .planes import Planes
-from .solve import least_squares, whitening
+from .solve import least_squares
+from .standard import Standard
 
 Paths = Float[Array, " paths"]
 
@@ -24,12 +25,14 @@ class Rule(eqx.Module):
 
     unit * continuation . features(state); where the two are closer than unit * width, with a chance that rises
     with their difference. Today's value moves along the martingale whose step to a date is
-    unit * hedge . moves. (Nothing moves to today: that hedge is zero.)
+    unit * hedge . moves. (Nothing moves to today: that hedge is zero.) unit * worth . features: the value of
+    continuing as it is fitted to all paths alike, and not for a decision.
     """
 
     frame: Frame
     continuation: Float[Array, "*dates features"]
     hedge: Float[Array, "*dates moves"]
+    worth: Float[Array, "*dates features"]
     width: Float[Array, "*dates"]
 
 
@@ -55,8 +58,7 @@ def fit(chain: Chain, key: PRNGKeyArray, num_paths: int, degree: int) -> Rule:
     paid = larger(last.of(last.branches(states[-1])), 0.0)
     unit = jnp.sqrt(jnp.mean(paid**2))
     unit = jnp.where(unit > 0.0, unit, 1.0)
-    seen = jax.vmap(lambda step, x: step.coordinates(x))(chain.steps, states)
-    frames = _frames(seen, unit, chain.num_branches, degree)
+    frames = _frames(chain, states, unit, degree)
 
     def step_back(ahead: _Ahead, of_date):
         (step, frame, after, noise), (earlier, frame_before, before), (quoted, quoted_before) = (
@@ -66,10 +68,16 @@ def fit(chain: Chain, key: PRNGKeyArray, num_paths: int, degree: int) -> Rule:
         features = earlier.features(frame_before, before, quoted_before)
         moves = step.moves(frame, before, after, noise, (quoted_before, quoted))
         both = least_squares(jnp.concatenate([features, moves]), ahead.values)
-        hedge = both[len(features) :]
+        hedge, worth = both[len(features) :], both[: len(features)]
         left = ahead.values - hedge @ moves
         values, planes, continuation, width = _decide(earlier, frame_before, before, features, left)
-        return _Ahead(values, planes), (hedge, ahead.planes, continuation, width)
+        return _Ahead(values, planes), (
+            hedge,
+            worth,
+            ahead.planes,
+            continuation,
+            width,
+        )
 
     steps, tail = chain.steps, slice(1, None)
     xs = (
@@ -87,7 +95,7 @@ def fit(chain: Chain, key: PRNGKeyArray, num_paths: int, degree: int) -> Rule:
         last.chosen(branches),
         len(branches),
     )
-    first, (hedge, planes, continuation, width) = jax.lax.scan(
+    first, (hedge, worth, planes, continuation, width) = jax.lax.scan(
         step_back, _Ahead(paid / unit, planes), xs, reverse=True
     )
     nowhere = Planes.nowhere(chain.num_branches, dim, dtype)
@@ -98,6 +106,7 @@ def fit(chain: Chain, key: PRNGKeyArray, num_paths: int, degree: int) -> Rule:
         eqx.tree_at(lambda f: f.planes, frames, planes),
         jnp.concatenate([continuation, jnp.zeros_like(continuation[:1])]),
         stack(jnp.zeros_like(hedge[0]), hedge),
+        jnp.concatenate([worth, jnp.zeros_like(worth[:1])]),
         jnp.concatenate([width, jnp.zeros_like(width[:1])]),
     )
 
@@ -137,15 +146,18 @@ def _paths(chain: Chain, key: PRNGKeyArray, num_paths: int) -> tuple[Array, Arra
 
 
 def _frames(
-    states: Float[Array, "dates dim paths"], unit: Array, planes: int, degree: int
+    chain: Chain, states: Float[Array, "dates dim paths"], unit: Array, degree: int
 ) -> Frame:
     """Frames of all dates, planes not yet known."""
-    dates, dim, paths = states.shape
-    center = jnp.mean(states, axis=-1)
-    apart = states - center[..., None]
-    covariance = apart @ jnp.swapaxes(apart, -1, -2) / paths
-    nowhere = Planes.nowhere(planes, dim, states.dtype)
+    dates, dim, _ = states.shape
+    nowhere = Planes.nowhere(chain.num_branches, dim, states.dtype)
     repeated = jax.tree.map(lambda x: jnp.broadcast_to(x, (dates, *x.shape)), nowhere)
-    return Frame(
-        center, jax.vmap(whitening)(covariance), repeated, jnp.broadcast_to(unit, (dates,)), degree
-    )
+
+    def of_date(step, x: State):
+        ranks = None
+        if chain.num_branches > 1:
+            ranks = Standard.across(step.exercise.ranked(step.exercise.branches(x), x))
+        return Standard.across(step.coordinates(x)), ranks
+
+    state, ranks = jax.vmap(of_date)(chain.steps, states)
+    return Frame(state, ranks, repeated, jnp.broadcast_to(unit, (dates,)), degree)

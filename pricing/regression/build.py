@@ -5,6 +5,7 @@ from jaxtyping import Array, Float
 
 from ..models import G2, AbstractModel, BlackScholes, Heston, HullWhite
 from ..products import AbstractProduct, American, Bermudan, BermudanSwaption
+from .backward import Rule
 from .chain import Chain
 from .equities import lognormal_chain
 from .rates import swaption_chain
@@ -12,6 +13,7 @@ from .stochastic_variance import VarianceStep, heston_chain
 
 Exercisable = Bermudan | American | BermudanSwaption
 
+USUAL_INNER_PATHS = 16
 _DEGREES = (
     (2, 6),
     (3, 4),
@@ -67,6 +69,11 @@ def usual_degree(chain: Chain) -> int:
     if isinstance(chain.steps, VarianceStep):
         return 3
     return next(degree for most, degree in _DEGREES if factors <= most)
+
+
+def usual_inner_paths(rule: Rule) -> int:
+    """Of the martingale of an upper bound: functions with known means suffice where exercise pays one sum."""
+    return 0 if rule.frame.ranks is None else USUAL_INNER_PATHS
 
 
 def _from_today(dates: Float[Array, " dates"]) -> Float[Array, " times"]:

@@ -10,6 +10,9 @@ from jaxtyping import Array, Bool, Float
 from .claims import Exercise
 from .planes import Planes
 from .polynomials import Indices, heat_polynomials, identity, multi_indices
+from .standard import Standard
+
+_RANKED_DEGREE = 4
 
 State = Float[Array, "dim paths"]
 Functions = Float[Array, "functions paths"]
@@ -19,21 +22,21 @@ Quotes = Float[Array, "claims paths"]
 class Frame(eqx.Module):
     """How the functions of a regression see the states of one date; fitted, then held.
 
-    u = whitening @ (x - center) has mean 0 and covariance 1 over the paths of the fit; unit: currency.
+    ranks: of the states in the order of what they pay; None: exercise pays one sum only. unit: currency.
     """
 
-    center: Float[Array, "*dates dim"]
-    whitening: Float[Array, "*dates dim dim"]
+    state: Standard
+    ranks: Standard | None
     planes: Planes
     unit: Float[Array, "*dates"]
     degree: int = eqx.field(static=True)
 
     def seen(self, x: State) -> State:
-        return self.whitening @ (x - self.center[:, None])
+        return self.state.of(x)
 
     @property
     def indices(self) -> Indices:
-        return multi_indices(self.center.shape[-1], self.degree)
+        return multi_indices(self.state.center.shape[-1], self.degree)
 
 
 class AbstractStep(eqx.Module):
@@ -76,13 +79,19 @@ class AbstractStep(eqx.Module):
 
     def features(self, frame: Frame, x: State, quotes: Quotes) -> Functions:
         """What the value of continuing is a combination of: a constant first."""
-        polynomials = heat_polynomials(
-            frame.seen(self.coordinates(x)), identity(len(x)), frame.indices
-        )
         branches = self.exercise.branches(x)
-        polynomials = self.scale * polynomials
-        paid = [branches] if len(branches) == 1 else [branches, self.exercise.of(branches)[None]]
-        return jnp.concatenate([polynomials, quotes / frame.unit, *(e / frame.unit for e in paid)])
+        polynomials = [_orthonormal(frame.seen(self.coordinates(x)), frame.degree)]
+        paid = [branches]
+        if frame.ranks is not None:
+            ranked = frame.ranks.of(self.exercise.ranked(branches, x))
+            polynomials.append(_orthonormal(ranked, _RANKED_DEGREE)[1:])
+            paid.append(self.exercise.of(branches)[None])
+        smooth = [self.scale * p for p in polynomials]
+        return jnp.concatenate([*smooth, *(e / frame.unit for e in (quotes, *paid))])
+
+
+def _orthonormal(u: State, degree: int) -> Functions:
+    return heat_polynomials(u, identity(len(u)), multi_indices(len(u), degree))
 
 
 class Chain(eqx.Module):

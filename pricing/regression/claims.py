@@ -9,6 +9,9 @@ from jaxtyping import Array, Float, Int
 
 from .. import normal_law
 from ..guarded import divisor, larger, safe_sqrt, smaller
+from .ranks import in_order
+
+_MOST_RANKS = 3
 
 State = Float[Array, "dim paths"]
 Paths = Float[Array, " paths"]
@@ -33,6 +36,13 @@ class Exercise(eqx.Module):
     def of(self, branches: Float[Array, "branches paths"]) -> Paths:
         choose = larger if self.best else smaller
         return self.sign * functools.reduce(choose, self.sign * branches)
+
+    def ranked(
+        self, branches: Float[Array, "branches paths"], x: State
+    ) -> Float[Array, "ranks paths"]:
+        """States of the branches that decide most, the one that is paid first; state i is branch i's."""
+        keys = branches * (self.sign if self.best else -self.sign)
+        return in_order(keys, x, min(_MOST_RANKS, len(x)))
 
     def chosen(self, branches: Float[Array, "branches paths"]) -> Int[Array, " paths"]:
         choose = jnp.argmax if self.best else jnp.argmin

@@ -11,6 +11,7 @@ from jaxtape import AbstractSchedule
 from ..guarded import clipped, larger
 from .backward import Rule
 from .chain import Chain, at_date
+from .inner import At, InnerPoints, inner_move, move
 
 Paths = Float[Array, " paths"]
 
@@ -34,7 +35,11 @@ class _Walk(NamedTuple):
 
 
 def follow(
-    chain: Chain, rule: Rule, noise: Float[Array, "steps dim paths"], schedule: AbstractSchedule
+    chain: Chain,
+    rule: Rule,
+    noise: Float[Array, "steps dim paths"],
+    schedule: AbstractSchedule,
+    inner: InnerPoints | None = None,
 ) -> Samples:
     """Payoffs less the martingale M, over the numeraire: at the exercise of the rule, and at the best date.
 
@@ -44,6 +49,8 @@ def follow(
 
     The rule's decision is a chance, continuous in the state, and a sample its mean over the decisions: what
     the paths earn has no jump, so derivatives of samples are those of what the rule earns.
+
+    inner: points for the means of M's steps; None: M is made of functions with known means alone.
     """
     start = jnp.broadcast_to(chain.start[:, None], noise.shape[1:])
     none = jnp.zeros_like(start[0])
@@ -52,15 +59,21 @@ def follow(
     first = _look(today, at_date(rule, 0), first)
 
     def step(walk: _Walk, of_date):
-        step, rule, noise = of_date
+        step, rule, pays, noise, shift = of_date
         after = step.advance(walk.state, noise)
         quotes = step.quotes(after)
-        moves = step.moves(rule.frame, walk.state, after, noise, (walk.quotes, quotes))
-        martingale = walk.martingale + rule.frame.unit * (rule.hedge @ moves)
+        ends = At(walk.state, walk.quotes), At(after, quotes)
+        if inner is None:
+            moved = move(step, rule, *ends, noise)
+        else:
+            moved = inner_move(step, rule, pays, *ends, inner.points, shift)
+        martingale = walk.martingale + moved
         moved = walk._replace(state=after, quotes=quotes, martingale=martingale)
         return _look(step, rule, moved), None
 
-    later = chain.later(), at_date(rule, slice(1, None)), noise
+    shifts = None if inner is None else inner.shifts
+    pays = chain.later().is_open.at[-1].set(True)
+    later = chain.later(), at_date(rule, slice(1, None)), pays, noise, shifts
     walk, _ = jaxtape.scan(step, first, later, schedule=schedule)
     last = at_date(chain.steps, -1).exercise
     left = larger(last.of(last.branches(walk.state)), 0.0) - walk.martingale

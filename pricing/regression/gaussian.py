@@ -45,7 +45,7 @@ class GaussianStep(AbstractStep):
         del noise
         seen = frame.seen(self.coordinates(after))
         mean = frame.seen(self.coordinates(before + self.drift[:, None]))
-        loading = frame.whitening @ self.factor
+        loading = frame.state.whitening @ self.factor
         spread = jnp.eye(len(seen), dtype=seen.dtype) - loading @ loading.T
         polynomials = heat_polynomials(seen, identity(len(seen)), frame.indices)
         means = heat_polynomials(mean, spread, frame.indices)

@@ -93,7 +93,7 @@ class VarianceStep(AbstractStep):
     ) -> Functions:
         v, mean, variance = self._given_variance(before, noise)
         seen, middle = (frame.seen(self.coordinates(x)) for x in (after, jnp.stack([v, mean])))
-        loading = frame.whitening[1, 1] * safe_sqrt(variance)
+        loading = frame.state.whitening[1, 1] * safe_sqrt(variance)
         moving = tuple(a for a in frame.indices if a[1] > 0)
         spread = [[1.0, 0.0], [0.0, 1.0 - loading**2]]
         polynomials = heat_polynomials(seen, identity(2), moving)

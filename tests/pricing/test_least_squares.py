@@ -55,20 +55,44 @@ def test_puts_of_longstaff_and_schwartz(spot, vol, expiry, value):
     enclosed(found, value, 5e-5)
 
 
-@pytest.mark.parametrize(
-    ("assets", "value", "known_to", "most"),
-    [(2, 13.90178, 5e-6, 5e-3), pytest.param(5, 26.159, 0.03, 0.06, marks=pytest.mark.slow)],
-)
-def test_the_best_of_several_assets(assets, value, known_to, most):
-    """Andersen and Broadie (2004), Table 2; two assets: computed on a grid. Five: a point estimate.
+_BEST_OF = Bermudan(Basket(100.0, 3.0, kind="max"), np.arange(1, 10) / 3.0)
 
-    A martingale of polynomials, planes and options on pairs leaves a gap of 5 % with five assets.
-    """
-    model = BlackScholes(
-        assets * [100.0], 0.05, assets * [0.2], assets * [0.1], correlation=np.eye(assets)
+
+def assets(count: int) -> BlackScholes:
+    spots, vols, yields = (count * [x] for x in (100.0, 0.2, 0.1))
+    return BlackScholes(spots, 0.05, vols, yields, correlation=np.eye(count))
+
+
+@pytest.mark.parametrize(
+    ("count", "value", "known_to", "most"), [(2, 13.90178, 5e-6, 1.5e-3), (5, 26.159, 0.0, 5e-3)]
+)
+def test_the_best_of_several_assets(count, value, known_to, most):
+    """Andersen and Broadie (2004), Table 2; two assets: computed on a grid. Five: a point estimate."""
+    method = LeastSquares(4096, 16384)
+    enclosed(bounds(_BEST_OF, assets(count), method, key=KEY), value, known_to, most)
+
+
+def test_inner_points_tighten_the_upper_bound():
+    model = assets(2)
+    known, by_points = (
+        bounds(_BEST_OF, model, LeastSquares(4096, 4096, num_inner_paths=points), key=KEY)
+        for points in (0, 32)
     )
-    call = Bermudan(Basket(100.0, 3.0, kind="max"), np.arange(1, 10) / 3.0)
-    enclosed(bounds(call, model, LeastSquares(16384, 16384), key=KEY), value, known_to, most)
+    for found, most in ((known, 1e-2), (by_points, 2e-3)):
+        enclosed(found, 13.90178, 5e-6, most)
+    assert by_points.upper < known.upper
+    assert by_points.std_errors.upper < 0.5 * known.std_errors.upper
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_assets_that_differ_are_ranked_by_what_they_pay(kind):
+    """Each bound holds whatever the regression: that they are close says that it is right."""
+    model = BlackScholes(
+        [80.0, 100.0, 115.0], 0.05, [0.5, 0.2, 0.1], [0.0, 0.1, 0.05], correlation=np.eye(3)
+    )
+    call = Bermudan(Basket(100.0, 1.0, kind=kind), [0.5, 1.0])
+    found = bounds(call, model, LeastSquares(8192), key=KEY)
+    assert -3.0 * found.std_errors.gap < found.gap < 5e-3 * found.lower
 
 
 def test_a_bermudan_swaption_is_enclosed_and_agrees_with_quadrature():
@@ -161,3 +185,9 @@ def test_counts_below_one_are_refused(name):
 def test_what_cannot_be_exercised_early_has_no_bounds():
     with pytest.raises(TypeError, match="no right to exercise early"):
         bounds(European(100.0, 1.0), BlackScholes(**_MODEL), key=KEY)
+
+
+@pytest.mark.parametrize("points", [-1, 3])
+def test_inner_points_that_are_no_net_are_refused(points):
+    with pytest.raises(ValueError, match="num_inner_paths must be 0 or a power of 2"):
+        LeastSquares(num_inner_paths=points)
