@@ -1,0 +1,138 @@
+"""`jaxtape solve`: published problems by name, beside what is known of them."""
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from jaxtape.command_line import Precision, configure
+
+from .bounds import bounds
+from .catalogue import CATALOGUE, Entry
+from .problem import Problem
+from .solution import Solution
+from .solve import solve as solved
+
+_NAMES = ", ".join(CATALOGUE)
+
+
+@dataclass
+class Row:
+    """Of one problem: each figure's mean over seeds, its spread, and its error, relative to what is known.
+
+    seconds: of one solve, its program compiled before; compile_seconds: what the first took more.
+    """
+
+    problem: str
+    solver: str
+    figure: str
+    known: float
+    mean: float
+    spread: float
+    error: float
+    seconds: float
+    compile_seconds: float
+
+
+def solve(
+    names: Annotated[list[str], typer.Argument(help=f"Problems: {_NAMES}; or all.")],
+    seeds: Annotated[int, typer.Option(min=1, help="Solves of each problem.")] = 5,
+    out: Annotated[Path | None, typer.Option(help="A JSON file for the table.")] = None,
+    progress: Annotated[bool, typer.Option(help="A bar for each solve.")] = True,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A folder that a killed run goes on from.")
+    ] = None,
+    metrics: Annotated[
+        Path | None, typer.Option(help="A folder for the losses: JSON lines and TensorBoard events.")
+    ] = None,
+    precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.single,
+) -> None:
+    """Solve published backward equations, and set what was found beside what is known of them.
+
+    Exit status: 0; 2 if a name is not known.
+    """
+    configure(precision)
+    console = Console()
+    names = list(CATALOGUE) if names == ["all"] else names
+    unknown = [name for name in names if name not in CATALOGUE]
+    if unknown:
+        console.print(f"{', '.join(unknown)}: no such problem. There are: {_NAMES}.", style="red")
+        raise typer.Exit(2)
+    rows: list[Row] = []
+    for name in names:
+        places = {
+            "checkpoint": None if checkpoint is None else checkpoint / name,
+            "metrics": None if metrics is None else metrics / name,
+        }
+        rows += _rows(name, CATALOGUE[name], seeds, progress, places)
+    console.print(_table(rows, seeds))
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+
+
+def _rows(name: str, entry: Entry, seeds: int, progress: bool, places: dict) -> list[Row]:
+    """Every known figure of one problem."""
+    problem = entry.problem()
+    found, seconds = [], []
+    for seed in range(seeds):
+        here = {k: None if place is None else place / str(seed) for k, place in places.items()}
+        start = time.perf_counter()
+        solution = solved(
+            problem, entry.solver, key=jax.random.key(seed), progress=progress, throw=False, **here
+        )
+        jax.block_until_ready(solution.stats["losses"])
+        seconds.append(time.perf_counter() - start)
+        found.append(_figures(problem, entry, solution, seed))
+    usual = min(seconds)
+    times = usual, max(0.0, seconds[0] - usual)
+    known = {"value": entry.value, "delta": entry.delta, "gamma": entry.gamma}
+    known |= {"cross gamma": entry.cross_gamma, "lower": entry.value, "upper": entry.value}
+    rows = []
+    for figure in found[0]:
+        samples, truth = np.array([f[figure] for f in found]), float(known[figure])
+        mean = float(samples.mean())
+        error = mean / truth - 1.0
+        spread = float(samples.std(ddof=1)) if seeds > 1 else float("nan")
+        rows.append(
+            Row(name, type(entry.solver).__name__, figure, truth, mean, spread, error, *times)
+        )
+    return rows
+
+
+def _figures(problem: Problem, entry: Entry, solution: Solution, seed: int) -> dict[str, float]:
+    """What the solution says of all that is known."""
+    x0, dim = problem.x0, problem.dim
+    figures = {"value": solution.value(0.0, x0)}
+    if entry.delta is not None:
+        figures["delta"] = jnp.mean(solution.delta(0.0, x0))
+    if entry.gamma is not None:
+        gamma = solution.gamma(0.0, x0)
+        figures["gamma"] = jnp.trace(gamma) / dim
+        if entry.cross_gamma is not None:
+            figures["cross gamma"] = (jnp.sum(gamma) - jnp.trace(gamma)) / (dim * (dim - 1))
+    if entry.bounded:
+        between = bounds(solution, jax.random.key(10_000 + seed))
+        figures |= {"lower": between.lower, "upper": between.upper}
+    return {name: float(figure) for name, figure in figures.items()}
+
+
+def _table(rows: list[Row], seeds: int) -> Table:
+    table = Table(title=f"mean and spread of {seeds} seeds")
+    for heading in ("problem", "solver", "figure"):
+        table.add_column(heading)
+    for heading in ("known", "mean", "spread", "error", "seconds", "compiling"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        numbers = (f"{x:.6g}" for x in (row.known, row.mean, row.spread))
+        times = f"{row.seconds:.1f}", f"{row.compile_seconds:.1f}"
+        table.add_row(row.problem, row.solver, row.figure, *numbers, f"{row.error:+.3%}", *times)
+    return table
