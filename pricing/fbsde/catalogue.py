@@ -44,7 +44,9 @@ CATALOGUE: dict[str, Entry] = {
     "default-risk": Entry(problems.default_risk, DeepBSDE(4000), 57.300),
     "different-rates": Entry(problems.different_rates, DeepBSDE(8000, 128), 21.299),
     "burgers": Entry(problems.burgers, DeepBSDE(3000), 0.5),
-    "reaction-diffusion": Entry(problems.reaction_diffusion, DeepBSDE(8000), 1.6),
+    "reaction-diffusion": Entry(
+        problems.reaction_diffusion, _regression(Hermite(1, 8), num_paths=16384, order=1), 1.6
+    ),
     "black-scholes-barenblatt": Entry(
         problems.black_scholes_barenblatt, DeepBSDE(1500), 77.1049
     ),

@@ -60,7 +60,7 @@ def solve(
     Exit status: 0; 2 if a name is not known.
     """
     configure(precision)
-    console = Console()
+    console = Console(width=110)
     names = list(CATALOGUE) if names == ["all"] else names
     unknown = [name for name in names if name not in CATALOGUE]
     if unknown:

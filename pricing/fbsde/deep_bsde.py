@@ -107,7 +107,7 @@ class DeepBSDE(AbstractSolver):
         def loss(parameters: _Parameters, key: PRNGKeyArray):
             paths = simulate(problem, key, self.batch_size, mesh=self.mesh)
             missed = self._missed(problem, parameters, state.scale, paths)
-            return jnp.mean((missed / state.scale.unit) ** 2)
+            return jnp.mean((missed / state.scale.unit[None]) ** 2)
 
         descent, losses = state.descent.advanced(
             self._optimizer, loss, key, self.iterations_a_stage
@@ -167,7 +167,7 @@ def _z_along(problem: Problem, parameters: _Parameters, scale: _Scale, states):
     shape = steps, paths, *scale.unit.shape, problem.dim
     level, slope = parameters.level[:, None], parameters.slope[:, None]
     z = level + slope * _spanned(seen, level) + parameters.network(inputs).reshape(shape)
-    unit = scale.unit[..., None] / jnp.sqrt(problem.maturity)
+    unit = scale.unit[None, None, ..., None] / jnp.sqrt(problem.maturity)
     return unit * z
 
 

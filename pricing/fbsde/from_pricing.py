@@ -35,7 +35,7 @@ def problem_of(product: AbstractProduct, model: AbstractModel, num_steps: int) -
         raise TypeError(f"{type(model).__name__} has no problem yet: give BlackScholes, or write a Problem.")
     model = model.read_at(_one(product).vol_at)
     claim, rights = _parts(product, num_steps)
-    maturity = _same("expiry", claim.expiry)
+    maturity = float(_same("expiry", claim.expiry))
     dim = max(1, model.spot.size)
     return Problem(
         dim,
@@ -80,7 +80,7 @@ def _parts(product: AbstractProduct, num_steps: int) -> tuple[AbstractProduct, d
     )
 
 
-def _same(name: str, values: Array, axes: int = 0) -> np.ndarray:
+def _same(name: str, values: Array, axes: int = 0):
     """The value, or dates, that all contracts share."""
     rows = np.asarray(values).reshape(-1, *np.shape(values)[np.ndim(values) - axes :])
     if np.any(np.abs(rows - rows[:1]) > 1e-9):

@@ -14,6 +14,7 @@ _NEAR = 1e-3  # of a step: dates may be single numbers
 
 State = Float[Array, " dim"]
 Real = Float[Array, ""]
+Times = Sequence[float] | Float[np.ndarray, " times"] | None
 
 
 class Problem(eqx.Module):
@@ -54,17 +55,17 @@ class Problem(eqx.Module):
     def __init__(
         self,
         dim: int,
-        maturity: float,
+        maturity: float | Real,
         x0,
         drift: Callable,
         diffusion: Callable,
         driver: Callable,
         terminal: Callable,
         num_steps: int,
-        exercise_times: Sequence[float] | None = None,
+        exercise_times: Times = None,
         exercise_value: Callable | None = None,
         *,
-        stopping_times: Sequence[float] | None = None,
+        stopping_times: Times = None,
         is_alive: Callable | None = None,
         stopped_value: Callable | None = None,
         step: Callable | None = None,
@@ -145,7 +146,7 @@ class Problem(eqx.Module):
         return jax.jacrev(self.terminal)(x)
 
 
-def _on_grid(name: str, times, maturity: float, num_steps: int) -> tuple[int, ...]:
+def _on_grid(name: str, times: Times, maturity: float | Real, num_steps: int) -> tuple[int, ...]:
     """The indices of dates."""
     if times is None:
         return ()

@@ -5,7 +5,7 @@ from pathlib import Path
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Key
 
 from .problem import Problem
 from .solution import RESULTS, Solution
@@ -15,11 +15,14 @@ from .training import Training, begun, continued
 from .watch import listening, metrics_file, progress_bar
 
 
+Keys = Key[Array, "*seeds"]
+
+
 def solve(
     problem: Problem,
     solver: AbstractSolver,
     *,
-    key: PRNGKeyArray,
+    key: Keys,
     progress: bool = False,
     metrics: Path | None = None,
     checkpoint: Path | None = None,
@@ -64,7 +67,7 @@ def solve(
     return _over_keys(_concluded, key)(problem, solver, training)
 
 
-def _over_keys(function, key: PRNGKeyArray):
+def _over_keys(function, key: Keys):
     """The function, mapped over the keys if there are many: trainings and keys have them in front."""
     if key.ndim == 0:
         return function

@@ -6,12 +6,13 @@ from pathlib import Path
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Key
 
 from .problem import Problem
 from .solver import AbstractSolver
 from .training import Training
 
+Keys = Key[Array, "*seeds"]
 _KEPT = 2  # checkpoints: should the machine die while the last is written, there is the one before
 
 
@@ -21,7 +22,7 @@ class Store:
     Raises ValueError if the folder holds those of another run, ImportError without orbax.
     """
 
-    def __init__(self, folder: Path, problem: Problem, solver: AbstractSolver, key: PRNGKeyArray):
+    def __init__(self, folder: Path, problem: Problem, solver: AbstractSolver, key: Keys):
         try:
             import orbax.checkpoint as ocp
         except ImportError as error:
@@ -60,7 +61,7 @@ class Store:
             )
 
 
-def _fingerprint(problem: Problem, solver: AbstractSolver, key: PRNGKeyArray) -> dict[str, str]:
+def _fingerprint(problem: Problem, solver: AbstractSolver, key: Keys) -> dict[str, str]:
     """What must be the same for a run to go on: numbers of the problem (its functions have no name to hold)."""
     numbers = [np.asarray(x).tolist() for x in jax.tree.leaves(eqx.filter(problem, eqx.is_array))]
     dates = problem.num_steps, problem.exercise_dates, problem.stopping_dates

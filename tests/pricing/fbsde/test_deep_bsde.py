@@ -1,0 +1,134 @@
+"""Deep BSDE: published problems in a hundred dimensions, and what it does not do."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxtape import Revolve
+from pricing.fbsde import DeepBSDE, Problem, problems, solve
+
+
+def single(problem: Problem) -> Problem:
+    """The problem in float32, as trainings are."""
+    return jax.tree.map(lambda x: x.astype(jnp.float32) if eqx.is_inexact_array(x) else x, problem)
+
+
+@pytest.mark.parametrize(
+    ("make", "value", "tolerance"),
+    [(problems.allen_cahn, 0.0527813, 2e-3), (problems.hjb, 4.59016172, 1e-3)],
+)
+def test_published_values_in_a_hundred_dimensions(make, value, tolerance):
+    problem = single(make())
+    solution = solve(problem, DeepBSDE(600), key=jax.random.key(0))
+    np.testing.assert_allclose(solution.value(0.0, problem.x0), value, rtol=tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "iterations", "value", "tolerance"),
+    [
+        (problems.allen_cahn, 1500, 0.0527813, 1e-3),
+        (problems.hjb, 1500, 4.59016172, 5e-4),
+        (problems.default_risk, 4000, 57.300, 5e-3),
+        (problems.burgers, 3000, 0.5, 1e-2),
+        (problems.black_scholes_barenblatt, 1500, 77.1049, 2e-3),
+    ],
+)
+def test_published_values_of_five_seeds(make, iterations, value, tolerance):
+    problem = single(make())
+    found = [
+        solve(problem, DeepBSDE(iterations), key=jax.random.key(seed)).value(0.0, problem.x0)
+        for seed in range(5)
+    ]
+    np.testing.assert_allclose(np.mean(found), value, rtol=tolerance)
+
+
+def test_the_gradient_is_that_of_the_closed_form():
+    """g = |x|^2 under the quadratic driver: u = p |x|^2 + ..., p = 1 / (1 + 4 (T - t)), from x0 = 1."""
+    problem = problems.hjb_riccati(5)
+    problem = single(eqx.tree_at(lambda p: p.x0, problem, jnp.ones(5)))
+    solution = solve(problem, DeepBSDE(1000), key=jax.random.key(1))
+    np.testing.assert_allclose(solution.value(0.0, problem.x0), 1.0 + 2.5 * np.log(5.0), rtol=5e-3)
+    np.testing.assert_allclose(solution.delta(0.0, problem.x0), 0.4, rtol=0.05)
+
+
+def test_the_trapezoid_rule_errs_less_than_the_left_one():
+    """y' = -y over four steps, from y_T = 1: the errors of exp(1) are of second and of first order."""
+    problem = single(
+        Problem(
+            1,
+            1.0,
+            0.0,
+            lambda t, x: jnp.zeros_like(x),
+            lambda t, x: 1.0,
+            lambda t, x, y, z: y,
+            lambda x: 1.0 + 0.0 * x[0],
+            4,
+        )
+    )
+    found = {
+        rule: float(
+            solve(
+                problem, DeepBSDE(400, driver_rule=rule, learning_rate=2e-2), key=jax.random.key(2)
+            ).value(0.0, problem.x0)
+        )
+        for rule in ("trapezoid", "left")
+    }
+    # Y_0 (1 - h)^4 = 1 and Y_0 (1 - h + h^2 / 2)^4 = 1, h = 1/4
+    np.testing.assert_allclose(found["left"], 0.75**-4, rtol=2e-3)
+    np.testing.assert_allclose(found["trapezoid"], (1 - 0.25 + 0.5 * 0.25**2) ** -4, rtol=2e-3)
+
+
+def test_a_vector_of_contracts_is_its_contracts():
+    def paying(terminal):
+        return single(
+            Problem(
+                3,
+                0.5,
+                1.0,
+                lambda t, x: 0.1 * x,
+                lambda t, x: 0.3 * x,
+                lambda t, x, y, z: -0.1 * y,
+                terminal,
+                5,
+            )
+        )
+
+    solver = DeepBSDE(400)
+    both = paying(lambda x: jnp.stack([jnp.sum(x), jnp.sum(x**2)]))
+    found = solve(both, solver, key=jax.random.key(3))
+    value = found.value(0.0, both.x0)
+    known = [3.0, 3.0 * np.exp(0.5 * (0.1 + 0.3**2))]
+    np.testing.assert_allclose(value, known, rtol=5e-3)
+    assert found.delta(0.0, both.x0).shape == (2, 3)
+    np.testing.assert_allclose(found.delta(0.0, both.x0)[0], 1.0, rtol=0.05)
+
+
+def test_any_optimizer_and_any_schedule_of_the_tape():
+    problem = single(problems.allen_cahn(4))
+    plain = solve(problem, DeepBSDE(100), key=jax.random.key(4))
+    kept = solve(problem, DeepBSDE(100, schedule=Revolve(3)), key=jax.random.key(4))
+    np.testing.assert_allclose(
+        kept.value(0.0, problem.x0), plain.value(0.0, problem.x0), rtol=1e-4
+    )
+    other = solve(problem, DeepBSDE(100, optimizer=optax.sgd(1e-3)), key=jax.random.key(4))
+    assert np.isfinite(other.value(0.0, problem.x0))
+
+
+def test_a_value_elsewhere_is_refused():
+    problem = single(problems.allen_cahn(2))
+    solution = solve(problem, DeepBSDE(100), key=jax.random.key(5))
+    with pytest.raises(Exception, match="at t = 0, x = x0 alone"):
+        jax.block_until_ready(solution.value(0.0, problem.x0 + 1.0))
+
+
+def test_early_exercise_and_stops_are_refused():
+    for problem, message in (
+        (problems.max_call(2), "early exercise"),
+        (problems.down_and_out_call(), "stopped paths"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            solve(problem, DeepBSDE(100), key=jax.random.key(6))

@@ -1,0 +1,187 @@
+"""Problems: their steps, what is refused, and those made from products and models."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pricing import American, Asian, Barrier, Basket, Bermudan, BlackScholes, European, Heston
+from pricing.fbsde import Problem, problem_of, problems
+from pricing.fbsde.expansion import expanded
+from pricing.fbsde.paths import simulate, survival
+
+def brownian(**options) -> Problem:
+    """Of two coordinates that move differently, and pays their sum."""
+    given = dict(
+        dim=2,
+        maturity=1.0,
+        x0=0.0,
+        drift=lambda t, x: jnp.zeros_like(x),
+        diffusion=lambda t, x: jnp.array([1.0, 2.0]),
+        driver=lambda t, x, y, z: 0.0 * y,
+        terminal=jnp.sum,
+        num_steps=4,
+    )
+    return Problem(**(given | options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(num_steps=0), "both must be at least 1"),
+        (dict(scheme="heun"), "give 'euler' or 'milstein'"),
+        (dict(exercise_times=[0.3], exercise_value=lambda t, x: x[0]), "choose num_steps"),
+        (dict(exercise_times=[0.5]), "exercise_times is given without exercise_value"),
+        (dict(is_alive=lambda t, x: x[0] > 0.0), "is_alive is given without stopping_times"),
+        (dict(maturity=-1.0), "maturity must be"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        brownian(**options)
+
+
+def test_z_and_gradient_are_each_others_inverse():
+    matrix = jnp.array([[1.0, 0.0], [0.5, 2.0]])
+    gradient, x = jnp.array([[3.0, -1.0], [0.2, 0.7]]), jnp.ones(2)
+    for s in (0.3, jnp.array([1.0, 2.0]), matrix):
+        problem = brownian(diffusion=lambda t, x, s=s: s)
+        z = problem.z_of(problem.times[0], x, gradient)
+        full = s * jnp.eye(2) if jnp.ndim(s) == 0 else (jnp.diag(s) if jnp.ndim(s) == 1 else s)
+        np.testing.assert_allclose(z, gradient @ full, rtol=1e-12)
+        np.testing.assert_allclose(problem.gradient_of(problem.times[0], x, z), gradient, rtol=1e-12)
+
+
+def test_milsteins_step_is_closer_to_the_exact_one_than_eulers():
+    """Strong errors of a lognormal path, of order 1 and 1/2 in the step."""
+    model = dict(
+        dim=1,
+        x0=1.0,
+        drift=lambda t, x: 0.05 * x,
+        diffusion=lambda t, x: 0.4 * x,
+        terminal=lambda x: x[0],
+        num_steps=64,
+    )
+    exact = lambda t, dt, x, dw: x * jnp.exp((0.05 - 0.08) * dt + 0.4 * dw)  # noqa: E731
+    key = jax.random.key(0)
+    ends = {
+        name: simulate(brownian(**model, **options), key, 512).states[-1]
+        for name, options in (("exact", {"step": exact}), ("euler", {}), ("milstein", {"scheme": "milstein"}))
+    }
+    errors = {name: float(jnp.std(end - ends["exact"])) for name, end in ends.items()}
+    assert errors["milstein"] < errors["euler"] / 8.0
+
+
+def test_moves_have_mean_zero_and_explain_the_change():
+    """Of second order they leave an error that falls with the step, of first order with its root."""
+    key = jax.random.key(1)
+    function = lambda x: jnp.stack([jnp.sin(x[0]) * x[1], x[0] ** 3])  # noqa: E731
+    left = []
+    for dt in (0.01, 0.0025):
+        problem = brownian(maturity=dt, num_steps=1)
+        dw = jnp.sqrt(dt) * jax.random.normal(key, (2, 8192))
+        x = jnp.broadcast_to(jnp.array([[0.3], [1.1]]), dw.shape)
+        after = x + jnp.array([[1.0], [2.0]]) * dw
+        rows = []
+        for order in (1, 2):
+            value, moves = expanded(problem, function, problem.times[0], x, dw, order)
+            error = 4.0 * jnp.std(moves, axis=-1) / 8192**0.5
+            assert np.all(np.abs(jnp.mean(moves, axis=-1)) < error)
+            rows.append(jnp.std(function(after) - value - moves, axis=-1))
+        left.append(rows)
+    (first, second), (first_finer, second_finer) = left
+    np.testing.assert_array_less(second, 0.5 * first)
+    np.testing.assert_array_less(first_finer, 0.35 * first)
+    np.testing.assert_array_less(second_finer, 0.18 * second)
+
+
+def test_paths_stop_where_they_are_not_alive():
+    problem = brownian(
+        stopping_times=[0.5, 1.0], is_alive=lambda t, x: x[0] > -0.5, num_steps=4
+    )
+    states = simulate(problem, jax.random.key(2), 256).states
+    alive = survival(problem, states)
+    beyond = np.asarray(states[..., 0] <= -0.5)
+    np.testing.assert_array_equal(alive[0], True)
+    np.testing.assert_array_equal(alive[1], True)  # no date of stopping
+    np.testing.assert_array_equal(alive[2], ~beyond[2])
+    np.testing.assert_array_equal(alive[4], ~beyond[2] & ~beyond[4])
+
+
+def test_a_problem_from_a_model_has_its_law_and_its_payoff():
+    correlation = np.array([[1.0, 0.4], [0.4, 1.0]])
+    model = BlackScholes([100.0, 80.0], 0.05, [0.2, 0.3], [0.01, 0.0], correlation=correlation)
+    basket = Basket([100.0, 70.0], [1.0, 1.0], "call", kind="arithmetic", weights=[[0.5, 0.5], [0.1, 0.9]])
+    problem = problem_of(basket, model, 4)
+    paths = simulate(problem, jax.random.key(3), 65536)
+    logs = jnp.log(paths.states[-1])
+    np.testing.assert_allclose(
+        jnp.mean(paths.states[-1], axis=0), model.forward(jnp.asarray(1.0)), rtol=4e-3
+    )
+    np.testing.assert_allclose(
+        jnp.cov(logs.T), correlation * np.outer([0.2, 0.3], [0.2, 0.3]), rtol=0.03
+    )
+    np.testing.assert_allclose(problem.terminal(jnp.array([120.0, 60.0])), [0.0, 0.0])
+    np.testing.assert_allclose(problem.terminal(jnp.array([120.0, 100.0])), [10.0, 32.0])
+    y, z = jnp.array([1.0, 2.0]), jnp.zeros((2, 2))
+    np.testing.assert_allclose(problem.driver(problem.times[1], problem.x0, y, z), -0.05 * y)
+    drift = problem.drift(problem.times[1], problem.x0)
+    np.testing.assert_allclose(drift, [0.04 * 100.0, 0.05 * 80.0], rtol=1e-9)
+
+
+def test_rights_and_barriers_of_products_are_on_the_grid():
+    model = BlackScholes(100.0, 0.05, 0.2)
+    put = problem_of(American(100.0, 1.0, "put"), model, 5)
+    assert put.exercise_dates == (0, 1, 2, 3, 4, 5)
+    put = problem_of(Bermudan(European(100.0, 1.0, "put"), [0.5, 1.0]), model, 4)
+    assert put.exercise_dates == (2, 4)
+    assert list(np.flatnonzero(put.is_exercise_date)) == [2]
+    call = problem_of(Barrier(100.0, 1.0, 90.0, rebate=1.5, dates=[0.5, 1.0]), model, 4)
+    assert call.stopping_dates == (2, 4)
+    assert not bool(call.is_alive(call.times[2], jnp.array([89.0])))
+    np.testing.assert_allclose(call.stopped_value(call.times[2], jnp.array([89.0])), 1.5)
+
+
+@pytest.mark.parametrize(
+    ("product", "model", "message"),
+    [
+        (European(100.0, 1.0), Heston(100.0, 0.02, 0.04, 1.5, 0.04, 0.5, -0.7), "Heston has no problem"),
+        (Asian(100.0, [0.5, 1.0]), BlackScholes(100.0, 0.02, 0.2), "Asian has no problem"),
+        (
+            Barrier(100.0, 1.0, 90.0, "down-and-in", dates=[1.0]),
+            BlackScholes(100.0, 0.02, 0.2),
+            "less its knock-out",
+        ),
+    ],
+)
+def test_products_and_models_without_a_problem_are_named(product, model, message):
+    with pytest.raises(TypeError, match=message):
+        problem_of(product, model, 4)
+
+
+def test_contracts_of_one_problem_end_together():
+    with pytest.raises(ValueError, match="solve them apart"):
+        problem_of(European([100.0, 90.0], [1.0, 2.0]), BlackScholes(100.0, 0.02, 0.2), 4)
+
+
+@pytest.mark.parametrize("name", ["burgers", "reaction_diffusion", "black_scholes_barenblatt", "bounded_example"])
+def test_known_solutions_solve_their_equation(name):
+    """u_t + b . grad u + tr(s s' Hess u) / 2 + f(t, x, u, s' grad u) = 0, at some point."""
+    dim = 3
+    solutions = {
+        "burgers": lambda t, x: jax.nn.sigmoid(t + jnp.mean(x)),
+        "reaction_diffusion": lambda t, x: (
+            1.6 + jnp.sin(jnp.sum(x) / dim**0.5) * jnp.exp(0.5 * (t - 1.0))
+        ),
+        "black_scholes_barenblatt": lambda t, x: jnp.exp(0.21 * (1.0 - t)) * jnp.sum(x**2),
+        "bounded_example": lambda t, x: jnp.exp(0.5 * (1.0 - t)) * jnp.cos(jnp.sum(x)),
+    }
+    u, problem = solutions[name], getattr(problems, name)(dim)
+    t, x = 0.1, jnp.array([0.3, 0.7, -0.2])
+    s = problem.diffusion(t, x)
+    s = s * jnp.eye(dim) if jnp.ndim(s) == 0 else jnp.diag(s)
+    gradient, hessian = jax.grad(u, 1)(t, x), jax.hessian(u, 1)(t, x)
+    moved = jax.grad(u)(t, x) + problem.drift(t, x) @ gradient + 0.5 * jnp.trace(s @ s.T @ hessian)
+    driver = problem.driver(t, x, u(t, x), s.T @ gradient)
+    np.testing.assert_allclose(moved + driver, 0.0, atol=1e-10)
+    np.testing.assert_allclose(problem.terminal(x), u(float(problem.maturity), x), rtol=1e-7)

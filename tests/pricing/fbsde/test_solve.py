@@ -1,0 +1,121 @@
+"""The loop around every solver: killed runs go on, news come out, failures are named, seeds are mapped."""
+
+import json
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+
+from pricing.fbsde import DeepBSDE, GradientRegression, Hermite, Payoffs, Problem, problems, solve
+from pricing.fbsde.store import Store
+
+SOLVER = DeepBSDE(60, iterations_a_stage=10)
+REGRESSION = GradientRegression(4096, (Hermite(4), Payoffs()))
+
+
+@pytest.mark.parametrize(
+    ("problem", "solver", "kill_at"),
+    [(problems.allen_cahn(5), SOLVER, 2), (problems.different_rates_call(6), REGRESSION, 4)],
+    ids=["DeepBSDE", "GradientRegression"],
+)
+def test_a_killed_run_goes_on_to_the_same_bits(problem, solver, kill_at, tmp_path, monkeypatch):
+    key = jax.random.key(0)
+    whole = solve(problem, solver, key=key, checkpoint=tmp_path / "whole")
+
+    keep, kept = Store.keep, []
+
+    def killed(self, training):
+        if len(kept) == kill_at:
+            raise KeyboardInterrupt
+        kept.append(int(training.stage))
+        keep(self, training)
+
+    monkeypatch.setattr(Store, "keep", killed)
+    with pytest.raises(KeyboardInterrupt):
+        solve(problem, solver, key=key, checkpoint=tmp_path / "killed")
+    monkeypatch.setattr(Store, "keep", keep)
+    resumed = solve(problem, solver, key=key, checkpoint=tmp_path / "killed")
+    assert kept == list(range(1, kill_at + 1))
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(resumed), strict=True):
+        if eqx.is_array(a):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_another_run_does_not_go_on_from_it(tmp_path):
+    problem = problems.allen_cahn(5)
+    solve(problem, SOLVER, key=jax.random.key(0), checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=r"holds another run \(other: key\)"):
+        solve(problem, SOLVER, key=jax.random.key(1), checkpoint=tmp_path)
+
+
+def exploding() -> Problem:
+    return Problem(
+        1,
+        1.0,
+        0.0,
+        lambda t, x: jnp.zeros_like(x),
+        lambda t, x: 1.0,
+        lambda t, x, y, z: y,
+        lambda x: jnp.where(x[0] > 2.5, jnp.inf, x[0]),
+        4,
+    )
+
+
+def test_a_loss_that_is_not_finite_stops_and_writes_nothing_over(tmp_path):
+    solver = DeepBSDE(600, batch_size=4, iterations_a_stage=2, num_pilot_paths=8)
+    key = jax.random.key(3)
+    with pytest.raises(RuntimeError, match=r"not finite at iteration \d of stage \d+ \(iterations"):
+        solve(exploding(), solver, key=key, checkpoint=tmp_path)
+    stages = [int(path.name) for path in (tmp_path / "stages").iterdir() if path.name.isdigit()]
+    found = solve(exploding(), solver, key=key, throw=False)
+    bad = np.argwhere(~np.isfinite(np.asarray(found.stats["losses"])))[0][0]
+    assert max(stages, default=0) == bad
+    assert "Lower the learning rate" in str(type(found.result)[found.result])
+
+
+def test_a_date_is_named():
+    with pytest.raises(RuntimeError, match="date 3"):
+        solve(exploding(), GradientRegression(4096, (Hermite(2),)), key=jax.random.key(0))
+
+
+def test_news_of_every_stage(tmp_path):
+    path = tmp_path / "news.jsonl"
+    solution = solve(problems.allen_cahn(3), SOLVER, key=jax.random.key(0), metrics=path, progress=True)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["stage"] for row in rows] == list(range(6))
+    np.testing.assert_allclose([row["loss"] for row in rows], solution.stats["losses"][:, -1])
+    np.testing.assert_allclose(rows[-1]["value"], solution.value(0.0, jnp.zeros(3)), rtol=1e-12)
+
+
+def test_tensorboard_reads_a_folder_of_news(tmp_path):
+    solve(problems.allen_cahn(3), SOLVER, key=jax.random.key(0), metrics=tmp_path)
+    names = [path.name for path in tmp_path.iterdir()]
+    assert "metrics.jsonl" in names
+    assert any(name.startswith("events.out") for name in names)
+
+
+def test_many_seeds_are_solved_side_by_side():
+    problem = problems.allen_cahn(3)
+    keys = jax.random.split(jax.random.key(7), 3)
+    together = solve(problem, SOLVER, key=keys)
+    values = eqx.filter_vmap(lambda solution: solution.value(0.0, problem.x0))(together)
+    alone = [solve(problem, SOLVER, key=key).value(0.0, problem.x0) for key in keys]
+    np.testing.assert_allclose(values, alone, rtol=1e-6)
+    assert len(set(map(float, values))) == 3
+
+
+def test_devices_share_the_paths():
+    """On one device, and the mesh of it: what is drawn and found is the same."""
+    mesh = Mesh(np.array(jax.devices()), ("paths",))
+    problem, key = problems.allen_cahn(3), jax.random.key(8)
+    alone = solve(problem, SOLVER, key=key).value(0.0, problem.x0)
+    shared = solve(problem, DeepBSDE(60, iterations_a_stage=10, mesh=mesh), key=key)
+    np.testing.assert_allclose(shared.value(0.0, problem.x0), alone, rtol=1e-9)
+
+
+def test_every_must_be_positive(tmp_path):
+    with pytest.raises(ValueError, match="every=0"):
+        solve(problems.allen_cahn(3), SOLVER, key=jax.random.key(0), checkpoint=tmp_path, every=0)
