@@ -1,4 +1,5 @@
 from . import problems as problems
+from .backward_dp import BackwardDP as BackwardDP
 from .deep_bsde import DeepBSDE as DeepBSDE
 from .networks import Architecture as Architecture
 from .problem import Problem as Problem

@@ -54,7 +54,7 @@ class Solution(eqx.Module):
         nearest = jnp.rint(steps)
         steps = jnp.where(jnp.abs(steps - nearest) < 1e-4, nearest, steps)  # t is a date, but rounded
         before = jnp.clip(jnp.floor(steps), 0, last - 1).astype(jnp.int32)
-        share = jnp.clip(steps - before, 0.0, 1.0)
+        share = jnp.clip(steps - before.astype(steps.dtype), 0.0, 1.0)
 
         def at(date):
             return jax.lax.cond(
