@@ -3,21 +3,23 @@
 Inside these schemes values are flat, [contracts], [1] for one contract, and in units of the terminal value.
 """
 
+import abc
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ..sampling import normals
-from .descent import adam
-from .networks import Network
+from .descent import Descent, adam
+from .networks import Architecture, Network
 from .paths import Spread, shared, simulate, survival
 from .problem import Problem, Real, State
+from .solver import AbstractSolver
 
 Index = Int[Array, ""]
 
@@ -43,7 +45,9 @@ class Pool(NamedTuple):
         unit = jnp.where(unit > 0.0, unit, 1.0)
         return cls(states, survival(problem, states), Spread.of(states), unit)
 
-    def at(self, date: Index, mesh: Mesh | None) -> tuple[Float[Array, "paths dim"], Float[Array, " paths"]]:
+    def at(
+        self, date: Index, mesh: Mesh | None
+    ) -> tuple[Float[Array, "paths dim"], Float[Array, " paths"]]:
         """States at a date, and weights: 1 for a path that is alive, else 0."""
         x = shared(self.states[date], mesh)
         return x, self.alive[date].astype(x.dtype)
@@ -59,7 +63,14 @@ class Pairs(NamedTuple):
     after: Float[Array, "2 paths pairs dim"]
 
     @classmethod
-    def draw(cls, problem: Problem, key: PRNGKeyArray, date: Index, x: Float[Array, "paths dim"], pairs: int):
+    def draw(
+        cls,
+        problem: Problem,
+        key: PRNGKeyArray,
+        date: Index,
+        x: Float[Array, "paths dim"],
+        pairs: int,
+    ):
         num_paths, dim = x.shape
         noise = normals(key, (num_paths, pairs * dim), x.dtype).reshape(num_paths, pairs, dim)
         dw = jnp.sqrt(problem.dt) * noise
@@ -165,14 +176,138 @@ def least_squares(
 # --- Stages: dates, latest first, the first of them for longer -----------------------------------------
 
 
-def date_of(problem: Problem, stage: Index, first_stages: int) -> Index:
-    """The date that a stage is at: the first date has `first_stages`, every other has one."""
-    return problem.num_steps - 1 - jnp.maximum(stage - (first_stages - 1), 0)
+class AbstractStep(eqx.Module):
+    """A date of a problem: how parameters are read there, and what they are to learn."""
+
+    problem: Problem
+    date: Index
+    spread: Spread
+    unit: Float[Array, " contracts"]
+
+    @abc.abstractmethod
+    def lesson(
+        self, x: Array, weight: Array, pairs: Pairs, later: "AbstractStep", parameters: PyTree
+    ) -> PyTree[Array]:
+        """What is to be learned, path by path; later, parameters: of the networks a step later."""
+
+    @abc.abstractmethod
+    def loss(self, parameters: PyTree, lesson: PyTree) -> Float[Array, ""]:
+        """Of a batch."""
+
+    @abc.abstractmethod
+    def solved(self, parameters: PyTree, lesson: PyTree) -> PyTree:
+        """With the linear parts that miss the least, given the networks."""
+
+    def at(self, date: Index) -> Self:
+        return type(self)(self.problem, date, self.spread, self.unit)
+
+    def seen(self, x: State) -> State:
+        return self.spread.standard(self.date, x)
+
+    @property
+    def std(self) -> Float[Array, "1 dim"]:
+        return self.spread.std[self.date][None]
+
+    @property
+    def time(self) -> Real:
+        return self.problem.times[self.date]
+
+    @property
+    def curved(self) -> Float[Array, ""]:
+        """1; of a single state, today, 0: a curve cannot be told from the level there."""
+        return (self.date > 0).astype(self.unit.dtype)
 
 
-def optimizer_of(
-    stage: Index, first_stages: int, rates: tuple[float, float], num_iterations: int, dtype
-) -> optax.GradientTransformation:
-    """Adam at the first of `rates` on the first date, at the second on all others."""
-    share = jnp.where(stage < first_stages, 1.0, rates[1] / rates[0]).astype(dtype)
-    return optax.chain(adam(rates[0], num_iterations), optax.scale(share))
+class Progress(NamedTuple):
+    """Between two stages."""
+
+    pool: Pool
+    parameters: PyTree[Array]  # of the date after
+
+
+class AbstractBackward(AbstractSolver):
+    """Regressions on networks, date by date.
+
+    num_paths: kept at every date, num_paths * dim numbers each; num_pairs: steps from each path, both ways.
+    num_iterations: of a date; the first has `first_stages` times as many. optimizer: any of optax, begun
+    anew at every stage; None: Adam from `learning_rate` on the first date, from `later_learning_rate` on all
+    others, falling along a cosine.
+    """
+
+    num_iterations: int = eqx.field(static=True, default=100)
+    first_stages: int = eqx.field(static=True, default=5)
+    batch_size: int = eqx.field(static=True, default=256)
+    num_paths: int = eqx.field(static=True, default=16384)
+    num_pairs: int = eqx.field(static=True, default=1)
+    learning_rate: float = eqx.field(static=True, default=1e-2)
+    later_learning_rate: float = eqx.field(static=True, default=3e-3)
+    architecture: Architecture = Architecture(activation=jax.nn.tanh)
+    optimizer: optax.GradientTransformation | None = eqx.field(static=True, default=None)
+    mesh: Mesh | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        for name in ("num_iterations", "first_stages", "batch_size", "num_paths", "num_pairs"):
+            if (number := getattr(self, name)) < 1:
+                raise ValueError(f"{name}={number}: give 1 or more.")
+        for name in ("learning_rate", "later_learning_rate"):
+            if not (rate := getattr(self, name)) > 0.0:
+                raise ValueError(f"{name}={rate}: give a number above 0.")
+
+    @abc.abstractmethod
+    def parameters(self, problem: Problem, contracts: int, key: PRNGKeyArray) -> PyTree[Array]:
+        """Before the first date."""
+
+    @abc.abstractmethod
+    def step(self, problem: Problem, date: Index, pool: Pool) -> AbstractStep: ...
+
+    def num_stages(self, problem: Problem) -> int:
+        return problem.num_steps - 1 + self.first_stages
+
+    def start(self, problem: Problem, key: PRNGKeyArray) -> Progress:
+        drawn, seed = jax.random.split(key)
+        pool = Pool.draw(problem, drawn, self.num_paths, self.mesh)
+        return Progress(pool, self.parameters(problem, pool.unit.size, seed))
+
+    def stage(self, problem: Problem, state: Progress, index: Array, key: PRNGKeyArray):
+        pool, date = state.pool, self._date(problem, index)
+        before = jnp.minimum(date + 1, problem.num_steps - 1)
+        drawn, batches = jax.random.split(key)
+        x, weight = pool.at(date, self.mesh)
+        pairs = Pairs.draw(problem, drawn, date, x, self.num_pairs)
+        step = self.step(problem, date, pool)
+        lesson = step.lesson(x, weight, pairs, step.at(before), state.parameters)
+        start = state.parameters.moved(Move.between(pool.spread, before, date))
+        start = step.solved(start, lesson)
+
+        def loss(networks, key: PRNGKeyArray):
+            rows = jax.random.randint(key, (self.batch_size,), 0, self.num_paths)
+            batch = jax.tree.map(lambda leaf: shared(leaf[rows], self.mesh), lesson)
+            return step.loss(start.with_networks(networks), batch)
+
+        optimizer = self._optimizer(index, problem.x0.dtype)
+        descent = Descent.start(optimizer, start.networks)
+        descent, losses = descent.advanced(optimizer, loss, batches, self.num_iterations)
+        kept = lambda new, old: jnp.where(date > 0, new, old)  # noqa: E731, today there is one state only
+        networks = jax.tree.map(kept, descent.parameters, start.networks)
+        parameters = step.solved(start.with_networks(networks), lesson)
+        return Progress(pool, parameters), parameters, losses
+
+    def by_date(self, outputs: PyTree[Array]) -> PyTree[Array]:
+        """The parameters of each date, today first."""
+        return jax.tree.map(lambda rows: rows[self.first_stages - 1 :][::-1], outputs)
+
+    def where(self, problem: Problem, stage: int) -> str:
+        return f"date {int(self._date(problem, jnp.asarray(stage)))}"
+
+    def metrics(self, state: Progress) -> dict[str, Array]:
+        return {"level": state.parameters.y[0] * state.pool.unit}
+
+    def _date(self, problem: Problem, stage: Index) -> Index:
+        return problem.num_steps - 1 - jnp.maximum(stage - (self.first_stages - 1), 0)
+
+    def _optimizer(self, stage: Index, dtype) -> optax.GradientTransformation:
+        if self.optimizer is not None:
+            return self.optimizer
+        slower = self.later_learning_rate / self.learning_rate
+        share = jnp.where(stage < self.first_stages, 1.0, slower).astype(dtype)
+        return optax.chain(adam(self.learning_rate, self.num_iterations), optax.scale(share))
