@@ -5,7 +5,8 @@ Inside these schemes values are flat, [contracts], [1] for one contract, and in 
 
 import abc
 from collections.abc import Callable
-from typing import NamedTuple, Self
+from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -143,16 +144,18 @@ class Move(NamedTuple):
 
     def quadratic(self, terms: Float[Array, "terms outputs"]) -> Float[Array, "terms outputs"]:
         """Coefficients of `quadratic`, so that the function of x stays what it was."""
-        r, m = self.scale[:, None], self.shift[:, None]
-        dim = r.shape[0]
-        level, slope, curve = terms[:1], terms[1 : 1 + dim], terms[1 + dim :]
-        level = level + jnp.sum(m * slope + 0.5 * curve * (m**2 + r**2 - 1.0), axis=0)[None]
-        return jnp.concatenate([level, r * (slope + m * curve), r**2 * curve])
+        dim = self.scale.shape[0]
+        level, slope, curve = self.apart(jnp.zeros((dim, terms.shape[1]), terms.dtype), terms[1:])
+        return jnp.concatenate([terms[:1] + jnp.sum(level, axis=0)[None], slope, curve])
 
-    def affine(self, terms: Float[Array, "terms outputs"]) -> Float[Array, "terms outputs"]:
-        """Coefficients of 1 and x."""
-        level = terms[:1] + (self.shift @ terms[1:])[None]
-        return jnp.concatenate([level, self.scale[:, None] * terms[1:]])
+    def apart(
+        self, level: Float[Array, "dim outputs"], others: Float[Array, "two_dim outputs"]
+    ) -> tuple[Array, Array, Array]:
+        """Likewise, with a level of its own for each coordinate."""
+        r, m = self.scale[:, None], self.shift[:, None]
+        slope, curve = jnp.split(others, 2)
+        level = level + m * slope + 0.5 * curve * (m**2 + r**2 - 1.0)
+        return level, r * (slope + m * curve), r**2 * curve
 
     def network(self, network: Network) -> Network:
         weight, bias = network.weights[0], network.biases[0]
@@ -198,7 +201,7 @@ class AbstractStep(eqx.Module):
     def solved(self, parameters: PyTree, lesson: PyTree) -> PyTree:
         """With the linear parts that miss the least, given the networks."""
 
-    def at(self, date: Index) -> Self:
+    def at(self, date: Index) -> "AbstractStep":
         return type(self)(self.problem, date, self.spread, self.unit)
 
     def seen(self, x: State) -> State:
@@ -225,6 +228,9 @@ class Progress(NamedTuple):
     parameters: PyTree[Array]  # of the date after
 
 
+_setting = partial(eqx.field, static=True, kw_only=True)
+
+
 class AbstractBackward(AbstractSolver):
     """Regressions on networks, date by date.
 
@@ -234,16 +240,18 @@ class AbstractBackward(AbstractSolver):
     others, falling along a cosine.
     """
 
-    num_iterations: int = eqx.field(static=True, default=100)
-    first_stages: int = eqx.field(static=True, default=5)
-    batch_size: int = eqx.field(static=True, default=256)
-    num_paths: int = eqx.field(static=True, default=16384)
-    num_pairs: int = eqx.field(static=True, default=1)
-    learning_rate: float = eqx.field(static=True, default=1e-2)
-    later_learning_rate: float = eqx.field(static=True, default=3e-3)
-    architecture: Architecture = Architecture(activation=jax.nn.tanh)
-    optimizer: optax.GradientTransformation | None = eqx.field(static=True, default=None)
-    mesh: Mesh | None = eqx.field(static=True, default=None)
+    num_iterations: int = _setting(default=100)
+    first_stages: int = _setting(default=5)
+    batch_size: int = _setting(default=256)
+    num_paths: int = _setting(default=16384)
+    num_pairs: int = _setting(default=1)
+    learning_rate: float = _setting(default=1e-2)
+    later_learning_rate: float = _setting(default=3e-3)
+    architecture: Architecture = eqx.field(
+        default=Architecture(activation=jax.nn.tanh), kw_only=True
+    )
+    optimizer: optax.GradientTransformation | None = _setting(default=None)
+    mesh: Mesh | None = _setting(default=None)
 
     def __check_init__(self):
         for name in ("num_iterations", "first_stages", "batch_size", "num_paths", "num_pairs"):

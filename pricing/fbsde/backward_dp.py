@@ -33,12 +33,12 @@ _ROUNDS = 3  # each leaves of what f_n was wrong by a share of order dt
 class _Parameters(NamedTuple):
     """Of one date, in units of the terminal value and in standardized x.
 
-    Y = `y` on (1, x, x^2) + network; Z = `z` on (1, x), coordinate by coordinate, + network: None where Z is
+    Y = `y` on (1, x, x^2) + network; Z = `z` on the same, coordinate by coordinate, + network: None where Z is
     the derivative of Y.
     """
 
     y: Float[Array, "terms contracts"]
-    z: Float[Array, "two_dim contracts"] | None
+    z: Float[Array, "three_dim contracts"] | None
     y_network: Network
     z_network: Network | None
 
@@ -55,8 +55,9 @@ class _Parameters(NamedTuple):
     def slopes(self, seen: State) -> Float[Array, "contracts dim"]:
         """Z, where it has its own network."""
         dim = seen.shape[0]
-        level, slope = self.z[:dim].T, self.z[dim:].T
-        return level + slope * seen[None] + self.z_network(seen).reshape(-1, dim)
+        terms = self.z.T.reshape(-1, 3, dim)
+        linear = jnp.sum(terms * jnp.stack(_each(seen))[None], axis=1)
+        return linear + self.z_network(seen).reshape(-1, dim)
 
     def moved(self, move: Move) -> "_Parameters":
         """The same functions of x, in the standardized x of another date."""
@@ -64,9 +65,13 @@ class _Parameters(NamedTuple):
         if self.z is None:
             return _Parameters(y, None, y_network, None)
         dim = move.scale.shape[0]
-        level, slope = self.z[:dim], self.z[dim:]
-        z = [level + move.shift[:, None] * slope, move.scale[:, None] * slope]
-        return _Parameters(y, jnp.concatenate(z), y_network, move.network(self.z_network))
+        z = jnp.concatenate(move.apart(self.z[:dim], self.z[dim:]))
+        return _Parameters(y, z, y_network, move.network(self.z_network))
+
+
+def _each(seen: Float[Array, "*batch dim"]) -> tuple[Array, Array, Array]:
+    """1, x and (x^2 - 1) / 2, of every coordinate apart."""
+    return jnp.ones_like(seen), seen, 0.5 * (seen**2 - 1.0)
 
 
 class _Lesson(NamedTuple):
@@ -91,7 +96,7 @@ class BackwardDP(AbstractBackward):
         Z_n dW = odd part of Y_{n+1} + f_{n+1} dt / 2, and (grad f_n) s dW dt / 2,
 
     in the mean of squares: the loss of the paper, of (Y_{n+1} + f dt - Y_n - Z_n dW)^2, summed over each pair,
-    with the driver at both ends for Y and for Z. Besides their networks Y is affine and quadratic, Z affine in
+    with the driver at both ends for Y and for Z. Besides their networks Y and Z are affine and quadratic in
     each coordinate: those parts are solved for by least squares before and after the networks' descent, which
     starts from the networks of the date after.
 
@@ -124,7 +129,7 @@ class BackwardDP(AbstractBackward):
         if self.variant == 2:
             return _Parameters(y, None, y_network, None)
         z_network = self.architecture(z_seed, dim, contracts * dim, dim, dtype)
-        return _Parameters(y, jnp.zeros((2 * dim, contracts), dtype), y_network, z_network)
+        return _Parameters(y, jnp.zeros((3 * dim, contracts), dtype), y_network, z_network)
 
     def step(self, problem: Problem, date: Index, pool: Pool) -> "_Step":
         return _Step(problem, date, pool.spread, pool.unit)
@@ -180,7 +185,9 @@ class _Step(AbstractStep):
             in_y, weights = jnp.concatenate([in_y, in_z]), jnp.concatenate([lesson.weight, weights])
         else:
             dw = lesson.increments / jnp.sqrt(self.problem.dt)
-            in_z = jnp.concatenate([dw, seen[:, None] * dw], axis=-1).reshape(weights.size, -1)
+            one, slope, curve = _each(seen)
+            each = jnp.concatenate([one, slope, self.curved * curve], axis=1)[:, None]
+            in_z = (each * jnp.tile(dw, 3)).reshape(weights.size, -1)
 
         def better(_, parameters: _Parameters):
             even, odd = jax.vmap(self._missed, (None, 0))(parameters, lesson)

@@ -35,11 +35,11 @@ _ROUNDS = 3  # each leaves of what f_n was wrong by a share of order dt
 class _Parameters(NamedTuple):
     """Of one date, in units of the terminal value and in standardized x.
 
-    Y = `y` on (1, x, x^2) + network; Z = `z` on (1, x) + network; Gamma = `gamma`, a matrix, + network.
+    Y = `y` on (1, x, x^2) + network; Z = `z` on the same + network; Gamma = `gamma`, a matrix, + network.
     """
 
     y: Float[Array, "terms contracts"]
-    z: Float[Array, "affine z_outputs"]
+    z: Float[Array, "terms z_outputs"]
     gamma: Float[Array, "dim z_outputs"]  # transposed: of a vector from the left
     y_network: Network
     z_network: Network
@@ -58,7 +58,7 @@ class _Parameters(NamedTuple):
 
     def slopes(self, seen: State) -> Float[Array, "contracts dim"]:
         """Z."""
-        z = self.z[0] + seen @ self.z[1:] + self.z_network(seen)
+        z = quadratic(seen) @ self.z + self.z_network(seen)
         return z.reshape(-1, seen.shape[0])
 
     def turned(self, seen: State, v: State) -> Float[Array, "contracts dim"]:
@@ -82,7 +82,7 @@ class _Parameters(NamedTuple):
     def moved(self, move: Move) -> "_Parameters":
         """The same functions of x, in the standardized x of another date."""
         networks = tuple(move.network(network) for network in self.networks)
-        linear = move.quadratic(self.y), move.affine(self.z), self.gamma
+        linear = move.quadratic(self.y), move.quadratic(self.z), self.gamma
         return _Parameters(*linear, *networks)
 
 
@@ -116,8 +116,8 @@ class OneStepMalliavin(AbstractBackward):
     diagonal alone, which is right where entries off the diagonal do not depend on x (sums of functions of one
     coordinate; nearly so for radial functions in high dimension).
 
-    Besides their networks Y is affine and quadratic in each coordinate, Z affine, Gamma a matrix: those parts
-    are solved for by least squares before and after the networks' descent. Early exercise as in `BackwardDP`.
+    Besides their networks Y and Z are affine and quadratic in each coordinate, Gamma a matrix: those parts are
+    solved for by least squares before and after the networks' descent. Early exercise as in `BackwardDP`.
     The terminal and exercise values must be continuous. Today all three are learned at x0 alone.
 
     Negyesi, Andersson, Oosterlee, IMA J. Numer. Anal. 44 (2024), (3.9)-(3.11), here with the driver at both
@@ -146,7 +146,7 @@ class OneStepMalliavin(AbstractBackward):
                 jax.random.split(key, 3), (contracts, of_z, of_gamma), strict=True
             )
         ]
-        shapes = (1 + 2 * dim, contracts), (1 + dim, of_z), (dim, of_z)
+        shapes = (1 + 2 * dim, contracts), (1 + 2 * dim, of_z), (dim, of_z)
         return _Parameters(*(jnp.zeros(shape, dtype) for shape in shapes), *networks)
 
     def step(self, problem: Problem, date: Index, pool: Pool) -> "_Step":
@@ -226,9 +226,10 @@ class _Step(AbstractStep):
         def better(_, parameters: _Parameters):
             y, z, turn = jax.vmap(self._missed, (None, 0))(parameters, lesson)
             z, turn = z.reshape(z.shape[0], -1), turn.reshape(dw.shape[0], -1)
+            change = least_squares(features, jnp.concatenate([y, z], axis=1), lesson.weight)
             return parameters._replace(
-                y=parameters.y + least_squares(features, y, lesson.weight),
-                z=parameters.z + least_squares(features[:, : 1 + dim], z, lesson.weight),
+                y=parameters.y + change[:, : y.shape[1]],
+                z=parameters.z + change[:, y.shape[1] :],
                 gamma=parameters.gamma + least_squares(dw, turn, every_pair),
             )
 
