@@ -171,7 +171,8 @@ def least_squares(
     """Coefficients with the least weighted squares; where features do not tell them, near 0."""
     weighted = features * weights[:, None]
     gram, right = weighted.T @ features, weighted.T @ targets
-    ridge = 16.0 * jnp.finfo(gram.dtype).eps * jnp.max(jnp.diagonal(gram))
+    limits = jnp.finfo(gram.dtype)
+    ridge = 16.0 * limits.eps * jnp.max(jnp.diagonal(gram)) + limits.tiny  # no path may be alive
     gram = gram + ridge * jnp.eye(gram.shape[0], dtype=gram.dtype)
     return jax.scipy.linalg.solve(gram, right, assume_a="pos")
 

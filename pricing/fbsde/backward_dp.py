@@ -104,7 +104,7 @@ class BackwardDP(AbstractBackward):
     date before learns (RDBDP). Stopped paths are worth the stopped value. Today the states are all x0: value
     and gradient are learned there alone, and continued by the functions of the date after.
 
-    Huré, Pham, Warin, Math. Comp. 89 (2020): (3.4) DBDP1, (3.6) DBDP2, (3.9) RDBDP.
+    Huré, Pham, Warin, Math. Comp. 89 (2020): DBDP1, DBDP2, RDBDP.
 
     Settings: see `AbstractBackward`.
     """
@@ -253,7 +253,12 @@ class ByDates(AbstractApproximation):
         return step.gradient(parameters, x).reshape(shape)
 
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
-        second = jax.jacfwd(self.gradient, argnums=1)
+        def second(date: Date, x: State):
+            found = jax.jacfwd(self.gradient, argnums=1)(date, x)
+            return 0.5 * (
+                found + jnp.swapaxes(found, -1, -2)
+            )  # that of a network for Z has no symmetry
+
         if self.problem.num_steps < 3:
             return second(date, x)
         today = lambda: 2.0 * second(1, x) - second(2, x)  # noqa: E731

@@ -120,8 +120,7 @@ class OneStepMalliavin(AbstractBackward):
     solved for by least squares before and after the networks' descent. Early exercise as in `BackwardDP`.
     The terminal and exercise values must be continuous. Today all three are learned at x0 alone.
 
-    Negyesi, Andersson, Oosterlee, IMA J. Numer. Anal. 44 (2024), (3.9)-(3.11), here with the driver at both
-    ends of a step.
+    Negyesi, Andersson, Oosterlee, IMA J. Numer. Anal. 44 (2024), here with the driver at both ends of a step.
 
     Settings: see `AbstractBackward`.
     """

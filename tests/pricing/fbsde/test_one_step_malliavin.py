@@ -87,7 +87,8 @@ def test_early_exercise_agrees_with_quadrature():
         Bermudan(European(SPOT, 1.0, "put"), dates), BlackScholes(SPOT, RATE, VOL), Quadrature()
     )
     problem = put(num_steps=10, exercise_dates=5)
-    solver = OneStepMalliavin(num_pairs=8, **_SMALL)
+    # what the networks miss at the boundary counts once in Delta (in the value: squared)
+    solver = OneStepMalliavin(num_pairs=8, num_paths=4096, num_iterations=300)
     value, delta, gamma = today(solve(problem, solver, key=_KEY), problem.x0)
     np.testing.assert_allclose(value, known.value, rtol=5e-3)
     np.testing.assert_allclose(delta[0], known.delta, rtol=2e-2)
@@ -117,7 +118,7 @@ def test_bounded_example():
 @pytest.mark.parametrize("name", ["allen_cahn", "hjb", "black_scholes_barenblatt"])
 def test_100_dimensions(name):
     known = in_100_dimensions(name)
-    solution = solve(known.problem, OneStepMalliavin(gamma="diagonal"), key=_KEY)
+    solution = solve(known.problem, OneStepMalliavin(gamma="diagonal", num_paths=32768), key=_KEY)
     value, delta, gamma = today(solution, known.problem.x0)
     np.testing.assert_allclose(value, known.value, rtol=2e-3)
     assert apart(delta, known.delta) < 3e-2
