@@ -1,4 +1,5 @@
 from . import problems as problems
+from .backward_dp import BackwardDP as BackwardDP
 from .bases import Hermite as Hermite
 from .bases import Ordered as Ordered
 from .bases import Payoffs as Payoffs
@@ -8,6 +9,7 @@ from .deep_bsde import DeepBSDE as DeepBSDE
 from .from_pricing import problem_of as problem_of
 from .gradient_regression import GradientRegression as GradientRegression
 from .networks import Architecture as Architecture
+from .one_step_malliavin import OneStepMalliavin as OneStepMalliavin
 from .problem import Problem as Problem
 from .solution import Solution as Solution
 from .solve import solve as solve

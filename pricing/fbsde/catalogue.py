@@ -47,9 +47,7 @@ CATALOGUE: dict[str, Entry] = {
     "reaction-diffusion": Entry(
         problems.reaction_diffusion, _regression(Hermite(1, 8), num_paths=16384, order=1), 1.6
     ),
-    "black-scholes-barenblatt": Entry(
-        problems.black_scholes_barenblatt, DeepBSDE(1500), 77.1049
-    ),
+    "black-scholes-barenblatt": Entry(problems.black_scholes_barenblatt, DeepBSDE(1500), 77.1049),
     "different-rates-call": Entry(
         problems.different_rates_call,
         _regression(Hermite(8), Payoffs(), num_paths=262144),

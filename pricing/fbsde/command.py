@@ -51,7 +51,8 @@ def solve(
         Path | None, typer.Option(help="A folder that a killed run goes on from.")
     ] = None,
     metrics: Annotated[
-        Path | None, typer.Option(help="A folder for the losses: JSON lines and TensorBoard events.")
+        Path | None,
+        typer.Option(help="A folder for the losses: JSON lines and TensorBoard events."),
     ] = None,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.single,
 ) -> None:

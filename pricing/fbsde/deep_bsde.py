@@ -15,7 +15,7 @@ from ..fields import word
 from .approximation import AbstractApproximation, Date
 from .descent import Descent, adam
 from .networks import Architecture, Network
-from .paths import Paths, Spread, shared, simulate
+from .paths import Paths, Spread, simulate
 from .problem import Problem, State
 from .solver import AbstractSolver
 
@@ -139,7 +139,9 @@ class DeepBSDE(AbstractSolver):
         z = _z_along(problem, parameters, scale, states)
         over_paths = lambda f: jax.vmap(f, (None, 0, 0, 0))  # noqa: E731
         driver = over_paths(problem.driver)
-        last = jax.vmap(lambda x: problem.z_of(times[-1], x, problem.terminal_gradient(x)))(states[-1])
+        last = jax.vmap(lambda x: problem.z_of(times[-1], x, problem.terminal_gradient(x)))(
+            states[-1]
+        )
         z = jnp.concatenate([z, last[None]])
         gains = jnp.sum(z[:-1] * _spanned(increments, z), axis=-1)
 

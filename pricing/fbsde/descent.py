@@ -31,7 +31,8 @@ class Descent(NamedTuple):
         def iteration(descent: Descent, index):
             parameters, memory = descent
             value, slope = jax.value_and_grad(loss)(parameters, jax.random.fold_in(key, index))
-            change, memory = optimizer.update(slope, memory, parameters)
+            with jax.numpy_dtype_promotion("standard"):  # optax multiplies floats by counts
+                change, memory = optimizer.update(slope, memory, parameters)
             return Descent(optax.apply_updates(parameters, change), memory), value
 
         return jax.lax.scan(iteration, self, jnp.arange(num_iterations))

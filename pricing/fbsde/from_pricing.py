@@ -32,7 +32,9 @@ def problem_of(product: AbstractProduct, model: AbstractModel, num_steps: int) -
     Raises TypeError for another model or product, ValueError where dates are not on the grid of num_steps.
     """
     if not isinstance(model, BlackScholes):
-        raise TypeError(f"{type(model).__name__} has no problem yet: give BlackScholes, or write a Problem.")
+        raise TypeError(
+            f"{type(model).__name__} has no problem yet: give BlackScholes, or write a Problem."
+        )
     model = model.read_at(_one(product).vol_at)
     claim, rights = _parts(product, num_steps)
     maturity = float(_same("expiry", claim.expiry))
@@ -84,7 +86,9 @@ def _same(name: str, values: Array, axes: int = 0):
     """The value, or dates, that all contracts share."""
     rows = np.asarray(values).reshape(-1, *np.shape(values)[np.ndim(values) - axes :])
     if np.any(np.abs(rows - rows[:1]) > 1e-9):
-        raise ValueError(f"contracts of one problem have one {name}, got {np.unique(rows)[:5]}: solve them apart")
+        raise ValueError(
+            f"contracts of one problem have one {name}, got {np.unique(rows)[:5]}: solve them apart"
+        )
     return rows[0]
 
 

@@ -129,7 +129,9 @@ class GradientRegression(AbstractSolver):
             return value
         return Ruled(value, Combination(problem, self.rule, state.rule_frames, rule))
 
-    def _functions(self, problem: Problem, frames, t, x: States, dw: States) -> tuple[Functions, Functions]:
+    def _functions(
+        self, problem: Problem, frames, t, x: States, dw: States
+    ) -> tuple[Functions, Functions]:
         """The functions and their moves, a block of paths at a time."""
 
         functions = lambda x: joined(self.bases, problem, frames, t, x)  # noqa: E731
@@ -146,7 +148,9 @@ class GradientRegression(AbstractSolver):
         together = lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)  # noqa: E731
         return jax.tree.map(together, found)
 
-    def _driver_at(self, problem: Problem, frames, t, x: States, coefficients, value: Values) -> Values:
+    def _driver_at(
+        self, problem: Problem, frames, t, x: States, coefficients, value: Values
+    ) -> Values:
         """f, with Z from the gradient of the combination."""
 
         def value_at(x: State):
@@ -276,7 +280,9 @@ def _flat(values: Array, rank: int = 1) -> Array:
     return values.reshape(-1, *kept)
 
 
-def _driver(problem: Problem, t, x: States, value: Values, z: Float[Array, "contracts dim paths"]) -> Values:
+def _driver(
+    problem: Problem, t, x: States, value: Values, z: Float[Array, "contracts dim paths"]
+) -> Values:
     """f at every path, of every contract."""
     shape = problem.contracts
 

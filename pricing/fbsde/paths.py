@@ -59,7 +59,9 @@ def shared(array: Array, mesh: Mesh | None, axis: int = 0) -> Array:
     return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, spec))
 
 
-def survival(problem: Problem, states: Float[Array, "dates paths dim"]) -> Bool[Array, "dates paths"]:
+def survival(
+    problem: Problem, states: Float[Array, "dates paths dim"]
+) -> Bool[Array, "dates paths"]:
     """Whether a path has not been stopped at a date or before."""
     if problem.is_alive is None:
         return jnp.ones(states.shape[:2], bool)

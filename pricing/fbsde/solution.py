@@ -16,9 +16,7 @@ class RESULTS(eqx.Enumeration):
     """How a training ended."""
 
     successful = ""
-    non_finite = (
-        "Lower the learning rate, or look for infinite values of the problem's functions on paths far out."
-    )
+    non_finite = "Lower the learning rate, or look for infinite values of the problem's functions on paths far out."
 
 
 class Solution(eqx.Module):
@@ -52,9 +50,11 @@ class Solution(eqx.Module):
         last = self.problem.num_steps
         steps = as_real(t) / self.problem.dt
         nearest = jnp.rint(steps)
-        steps = jnp.where(jnp.abs(steps - nearest) < 1e-4, nearest, steps)  # t is a date, but rounded
+        steps = jnp.where(
+            jnp.abs(steps - nearest) < 1e-4, nearest, steps
+        )  # t is a date, but rounded
         before = jnp.clip(jnp.floor(steps), 0, last - 1).astype(jnp.int32)
-        share = jnp.clip(steps - before, 0.0, 1.0)
+        share = jnp.clip(steps - before.astype(steps.dtype), 0.0, 1.0)
 
         def at(date):
             return jax.lax.cond(

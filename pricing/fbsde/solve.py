@@ -14,7 +14,6 @@ from .store import Store
 from .training import Training, begun, continued
 from .watch import listening, metrics_file, progress_bar
 
-
 Keys = Key[Array, "*seeds"]
 
 

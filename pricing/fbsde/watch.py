@@ -15,7 +15,9 @@ from rich.progress import Progress
 
 News = Callable[[int, dict[str, np.ndarray]], None]
 
-_listeners: dict[int, News] = {}  # programs know a number, so that who listens does not compile them anew
+_listeners: dict[
+    int, News
+] = {}  # programs know a number, so that who listens does not compile them anew
 _numbers = itertools.count()
 
 

@@ -111,9 +111,7 @@ def test_any_optimizer_and_any_schedule_of_the_tape():
     problem = single(problems.allen_cahn(4))
     plain = solve(problem, DeepBSDE(100), key=jax.random.key(4))
     kept = solve(problem, DeepBSDE(100, schedule=Revolve(3)), key=jax.random.key(4))
-    np.testing.assert_allclose(
-        kept.value(0.0, problem.x0), plain.value(0.0, problem.x0), rtol=1e-4
-    )
+    np.testing.assert_allclose(kept.value(0.0, problem.x0), plain.value(0.0, problem.x0), rtol=1e-4)
     other = solve(problem, DeepBSDE(100, optimizer=optax.sgd(1e-3)), key=jax.random.key(4))
     assert np.isfinite(other.value(0.0, problem.x0))
 

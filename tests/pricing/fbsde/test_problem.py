@@ -10,6 +10,7 @@ from pricing.fbsde import Problem, problem_of, problems
 from pricing.fbsde.expansion import expanded
 from pricing.fbsde.paths import simulate, survival
 
+
 def brownian(**options) -> Problem:
     """Of two coordinates that move differently, and pays their sum."""
     given = dict(
@@ -49,7 +50,9 @@ def test_z_and_gradient_are_each_others_inverse():
         z = problem.z_of(problem.times[0], x, gradient)
         full = s * jnp.eye(2) if jnp.ndim(s) == 0 else (jnp.diag(s) if jnp.ndim(s) == 1 else s)
         np.testing.assert_allclose(z, gradient @ full, rtol=1e-12)
-        np.testing.assert_allclose(problem.gradient_of(problem.times[0], x, z), gradient, rtol=1e-12)
+        np.testing.assert_allclose(
+            problem.gradient_of(problem.times[0], x, z), gradient, rtol=1e-12
+        )
 
 
 def test_milsteins_step_is_closer_to_the_exact_one_than_eulers():
@@ -66,7 +69,11 @@ def test_milsteins_step_is_closer_to_the_exact_one_than_eulers():
     key = jax.random.key(0)
     ends = {
         name: simulate(brownian(**model, **options), key, 512).states[-1]
-        for name, options in (("exact", {"step": exact}), ("euler", {}), ("milstein", {"scheme": "milstein"}))
+        for name, options in (
+            ("exact", {"step": exact}),
+            ("euler", {}),
+            ("milstein", {"scheme": "milstein"}),
+        )
     }
     errors = {name: float(jnp.std(end - ends["exact"])) for name, end in ends.items()}
     assert errors["milstein"] < errors["euler"] / 8.0
@@ -96,9 +103,7 @@ def test_moves_have_mean_zero_and_explain_the_change():
 
 
 def test_paths_stop_where_they_are_not_alive():
-    problem = brownian(
-        stopping_times=[0.5, 1.0], is_alive=lambda t, x: x[0] > -0.5, num_steps=4
-    )
+    problem = brownian(stopping_times=[0.5, 1.0], is_alive=lambda t, x: x[0] > -0.5, num_steps=4)
     states = simulate(problem, jax.random.key(2), 256).states
     alive = survival(problem, states)
     beyond = np.asarray(states[..., 0] <= -0.5)
@@ -111,7 +116,9 @@ def test_paths_stop_where_they_are_not_alive():
 def test_a_problem_from_a_model_has_its_law_and_its_payoff():
     correlation = np.array([[1.0, 0.4], [0.4, 1.0]])
     model = BlackScholes([100.0, 80.0], 0.05, [0.2, 0.3], [0.01, 0.0], correlation=correlation)
-    basket = Basket([100.0, 70.0], [1.0, 1.0], "call", kind="arithmetic", weights=[[0.5, 0.5], [0.1, 0.9]])
+    basket = Basket(
+        [100.0, 70.0], [1.0, 1.0], "call", kind="arithmetic", weights=[[0.5, 0.5], [0.1, 0.9]]
+    )
     problem = problem_of(basket, model, 4)
     paths = simulate(problem, jax.random.key(3), 65536)
     logs = jnp.log(paths.states[-1])
@@ -145,7 +152,11 @@ def test_rights_and_barriers_of_products_are_on_the_grid():
 @pytest.mark.parametrize(
     ("product", "model", "message"),
     [
-        (European(100.0, 1.0), Heston(100.0, 0.02, 0.04, 1.5, 0.04, 0.5, -0.7), "Heston has no problem"),
+        (
+            European(100.0, 1.0),
+            Heston(100.0, 0.02, 0.04, 1.5, 0.04, 0.5, -0.7),
+            "Heston has no problem",
+        ),
         (Asian(100.0, [0.5, 1.0]), BlackScholes(100.0, 0.02, 0.2), "Asian has no problem"),
         (
             Barrier(100.0, 1.0, 90.0, "down-and-in", dates=[1.0]),
@@ -164,7 +175,9 @@ def test_contracts_of_one_problem_end_together():
         problem_of(European([100.0, 90.0], [1.0, 2.0]), BlackScholes(100.0, 0.02, 0.2), 4)
 
 
-@pytest.mark.parametrize("name", ["burgers", "reaction_diffusion", "black_scholes_barenblatt", "bounded_example"])
+@pytest.mark.parametrize(
+    "name", ["burgers", "reaction_diffusion", "black_scholes_barenblatt", "bounded_example"]
+)
 def test_known_solutions_solve_their_equation(name):
     """u_t + b . grad u + tr(s s' Hess u) / 2 + f(t, x, u, s' grad u) = 0, at some point."""
     dim = 3

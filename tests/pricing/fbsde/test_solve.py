@@ -83,7 +83,9 @@ def test_a_date_is_named():
 
 def test_news_of_every_stage(tmp_path):
     path = tmp_path / "news.jsonl"
-    solution = solve(problems.allen_cahn(3), SOLVER, key=jax.random.key(0), metrics=path, progress=True)
+    solution = solve(
+        problems.allen_cahn(3), SOLVER, key=jax.random.key(0), metrics=path, progress=True
+    )
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["stage"] for row in rows] == list(range(6))
     np.testing.assert_allclose([row["loss"] for row in rows], solution.stats["losses"][:, -1])

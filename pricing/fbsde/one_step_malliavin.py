@@ -1,0 +1,312 @@
+"""The one step Malliavin scheme: value, gradient and Hessian, each by a regression of its own."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..fields import word
+from .approximation import AbstractApproximation, Date
+from .backward import (
+    AbstractBackward,
+    AbstractStep,
+    Index,
+    Move,
+    Pairs,
+    Pool,
+    Progress,
+    driver,
+    least_squares,
+    over_pairs,
+    quadratic,
+    worth,
+)
+from .networks import Network
+from .paths import Spread
+from .problem import Problem, State
+
+_ROUNDS = 3  # each leaves of what f_n was wrong by a share of order dt
+
+
+class _Parameters(NamedTuple):
+    """Of one date, in units of the terminal value and in standardized x.
+
+    Y = `y` on (1, x, x^2) + network; Z = `z` on the same + network; Gamma = `gamma`, a matrix, + network.
+    """
+
+    y: Float[Array, "terms contracts"]
+    z: Float[Array, "terms z_outputs"]
+    gamma: Float[Array, "dim z_outputs"]  # transposed: of a vector from the left
+    y_network: Network
+    z_network: Network
+    gamma_network: Network
+
+    @property
+    def networks(self) -> tuple[Network, Network, Network]:
+        return self.y_network, self.z_network, self.gamma_network
+
+    def with_networks(self, networks: tuple[Network, Network, Network]) -> "_Parameters":
+        names = "y_network", "z_network", "gamma_network"
+        return self._replace(**dict(zip(names, networks, strict=True)))
+
+    def value(self, seen: State) -> Float[Array, " contracts"]:
+        return quadratic(seen) @ self.y + self.y_network(seen)
+
+    def slopes(self, seen: State) -> Float[Array, "contracts dim"]:
+        """Z."""
+        z = quadratic(seen) @ self.z + self.z_network(seen)
+        return z.reshape(-1, seen.shape[0])
+
+    def turned(self, seen: State, v: State) -> Float[Array, "contracts dim"]:
+        """Gamma v."""
+        level = (v @ self.gamma).reshape(-1, v.shape[0])
+        own = self._own_gamma(seen)
+        return level + (own @ v if own.ndim == 3 else own * v[None])
+
+    def trace(self, seen: State) -> Float[Array, " contracts"]:
+        """Of Gamma."""
+        dim = seen.shape[0]
+        level = jnp.trace(self.gamma.reshape(dim, -1, dim), axis1=0, axis2=2)
+        own = self._own_gamma(seen)
+        return level + (jnp.trace(own, axis1=1, axis2=2) if own.ndim == 3 else jnp.sum(own, axis=1))
+
+    def _own_gamma(self, seen: State) -> Array:
+        """[contracts, dim, dim], or the diagonal."""
+        outputs, (dim, of_z) = self.gamma_network(seen), self.gamma.shape
+        return outputs.reshape(-1, dim) if outputs.size == of_z else outputs.reshape(-1, dim, dim)
+
+    def moved(self, move: Move) -> "_Parameters":
+        """The same functions of x, in the standardized x of another date."""
+        networks = tuple(move.network(network) for network in self.networks)
+        linear = move.quadratic(self.y), move.quadratic(self.z), self.gamma
+        return _Parameters(*linear, *networks)
+
+
+class _Lesson(NamedTuple):
+    """What the networks of a date are to learn, in units of the terminal value, path by path."""
+
+    x: Float[Array, "paths dim"]
+    weight: Float[Array, " paths"]
+    increments: Float[Array, "paths pairs dim"]
+    y: Float[Array, "paths contracts"]
+    z: Float[Array, "paths contracts dim"]
+    turn: Float[Array, "paths pairs contracts dim"]  # of Z, along the increments
+
+
+class OneStepMalliavin(AbstractBackward):
+    """u, its gradient and its Hessian at every date, each by a regression of its own, backward in time.
+
+    Y, Z and Gamma solve the equation and its Malliavin derivative, D_s Y = Z_s today: over one step, with
+    D_n X_n = s, D_n X_{n+1} = (dX_{n+1} / dX_n) s and F = grad_x of f(t, x, u(x), s^T grad u(x)),
+
+        Z_n + Gamma_n dW = (D_n X_{n+1})^T (grad u_{n+1} + F_{n+1} dt / 2) + s^T F_n dt / 2
+        Y_n + Z_n dW + (dW^T Gamma_n dW - tr Gamma_n dt) / 2 = Y_{n+1} + (f_n + f_{n+1}) dt / 2
+
+    in the mean of squares, over steps along dW and along -dW: sums over such a pair tell Z and Y, differences
+    Gamma (with F_{n+1} dt, to first order). Gamma_n is the matrix D_n Z_n = (grad_x z) s, in the coordinates of
+    the Brownian motions; the Hessian is s^{-T} (Gamma s^{-1} - grad_x s^T grad u), so s must have an inverse.
+    Its term in the second line is noise to Y, known and taken off. The gradients of f use Gamma in place of a
+    derivative of the network of Z; where the step ends in a kink, an exercise or the last date, only Gamma_n.
+
+    gamma="full": a network for all dim^2 entries; "diagonal": a matrix for each date, and a network for its
+    diagonal alone, which is right where entries off the diagonal do not depend on x (sums of functions of one
+    coordinate; nearly so for radial functions in high dimension).
+
+    Besides their networks Y and Z are affine and quadratic in each coordinate, Gamma a matrix: those parts are
+    solved for by least squares before and after the networks' descent. Early exercise as in `BackwardDP`.
+    The terminal and exercise values must be continuous. Today all three are learned at x0 alone.
+
+    Negyesi, Andersson, Oosterlee, IMA J. Numer. Anal. 44 (2024), here with the driver at both ends of a step.
+
+    Settings: see `AbstractBackward`.
+    """
+
+    gamma: str = word("gamma", ("full", "diagonal"), default="full")
+
+    def lacks(self, problem: Problem) -> str | None:
+        if problem.stopping_dates:
+            return (
+                "stopped paths, where the value jumps and has no Malliavin derivative: "
+                "BackwardDP and GradientRegression have them"
+            )
+        return None
+
+    def parameters(self, problem: Problem, contracts: int, key: PRNGKeyArray) -> _Parameters:
+        dim, dtype = problem.dim, problem.x0.dtype
+        of_z = contracts * dim
+        of_gamma = of_z * dim if self.gamma == "full" else of_z
+        networks = [
+            self.architecture(seed, dim, outputs, dim, dtype)
+            for seed, outputs in zip(
+                jax.random.split(key, 3), (contracts, of_z, of_gamma), strict=True
+            )
+        ]
+        shapes = (1 + 2 * dim, contracts), (1 + 2 * dim, of_z), (dim, of_z)
+        return _Parameters(*(jnp.zeros(shape, dtype) for shape in shapes), *networks)
+
+    def step(self, problem: Problem, date: Index, pool: Pool) -> "_Step":
+        return _Step(problem, date, pool.spread, pool.unit)
+
+    def approximation(
+        self, problem: Problem, state: Progress, outputs: _Parameters
+    ) -> "ThreeByDates":
+        return ThreeByDates(problem, self.by_date(outputs), state.pool.spread, state.pool.unit)
+
+
+class _Step(AbstractStep):
+    """Parameters are read path by path."""
+
+    def lesson(self, x, weight, pairs: Pairs, later: "_Step", parameters: _Parameters) -> _Lesson:
+        problem, after = self.problem, self.date + 1
+        smooth = 1.0 - self._kink
+
+        def at_end(x: State):
+            y, z = worth(problem, after, x, partial(later.y_and_z, parameters))
+            turned = lambda v: smooth * later.turned(parameters, x, v)  # noqa: E731
+            gain, slope = _driver_and_gradient(problem, after, x, y, z, turned)
+            gradient = problem.gradient_of(problem.times[after], x, z)
+            return y + 0.5 * gain, gradient, slope
+
+        def from_start(start: State, dw: State, gradient: Array, slope: Array):
+            _, back = jax.vjp(lambda x: problem.advance(self.time, x, dw), start)
+            at_start = lambda p: problem.z_of(self.time, start, jax.vmap(back)(p)[0])  # noqa: E731
+            return at_start(gradient), at_start(slope)
+
+        y, gradient, slope = over_pairs(at_end)(pairs.after)
+        pulled = jax.vmap(jax.vmap(jax.vmap(from_start, (None, 0, 0, 0))), (None, 0, 0, 0))
+        both = jnp.stack([pairs.increments, -pairs.increments])
+        z, gain = pulled(x, both, gradient, slope)
+        z_unit = self._z_unit[None, :, None]
+        even = jnp.mean(z + 0.5 * gain, axis=(0, 2)) / z_unit
+        odd = 0.5 * jnp.subtract(*(z + gain)) / z_unit[None]
+        return _Lesson(
+            x, weight, pairs.increments, jnp.mean(y, axis=(0, 2)) / self.unit[None], even, odd
+        )
+
+    def y_and_z(self, parameters: _Parameters, x: State):
+        """Flat: [contracts] and [contracts, dim]."""
+        y = parameters.value(self.seen(x)) * self.unit
+        return y, parameters.slopes(self.seen(x)) * self._z_unit[:, None]
+
+    def turned(self, parameters: _Parameters, x: State, v: State) -> Float[Array, "contracts dim"]:
+        """(grad_x z) v, by Gamma s^{-1}."""
+        s = self.problem.diffusion(self.time, x)
+        v = jnp.linalg.solve(s, v) if jnp.ndim(s) == 2 else v / s
+        return parameters.turned(self.seen(x), v) * self._gamma_unit[:, None]
+
+    def hessian(self, parameters: _Parameters, x: State) -> Float[Array, "contracts dim dim"]:
+        """s^{-T} (Gamma s^{-1} - grad_x s^T p), p the gradient."""
+        z_of, gradient_of = self.problem.z_of, self.problem.gradient_of
+        every = jnp.eye(self.problem.dim, dtype=x.dtype)
+        columns = jax.vmap(lambda v: self.turned(parameters, x, v), out_axes=-1)(every)
+        p = gradient_of(self.time, x, self.y_and_z(parameters, x)[1])
+        rest = columns - jax.jacfwd(lambda x: z_of(self.time, x, p))(x)
+        found = gradient_of(self.time, x, jnp.swapaxes(rest, 1, 2))
+        return 0.5 * (found + jnp.swapaxes(found, 1, 2))
+
+    def loss(self, parameters: _Parameters, lesson: _Lesson) -> Float[Array, ""]:
+        missed = jax.vmap(self._missed, (None, 0))(parameters, lesson)
+        weight = lesson.weight / jnp.maximum(jnp.sum(lesson.weight), 1.0)
+        squares = (jnp.mean(part**2, axis=range(1, part.ndim)) for part in missed)
+        return jnp.sum(weight * sum(squares))
+
+    def solved(self, parameters: _Parameters, lesson: _Lesson) -> _Parameters:
+        """The linear parts that miss the least, given the networks: f_n follows them in a few rounds."""
+        dim = self.problem.dim
+        seen = jax.vmap(self.seen)(lesson.x)
+        features = quadratic(seen).at[:, 1 + dim :].multiply(self.curved)
+        dw = (lesson.increments / jnp.sqrt(self.problem.dt)).reshape(-1, dim)
+        every_pair = jnp.repeat(lesson.weight, lesson.increments.shape[1])
+
+        def better(_, parameters: _Parameters):
+            y, z, turn = jax.vmap(self._missed, (None, 0))(parameters, lesson)
+            z, turn = z.reshape(z.shape[0], -1), turn.reshape(dw.shape[0], -1)
+            change = least_squares(features, jnp.concatenate([y, z], axis=1), lesson.weight)
+            return parameters._replace(
+                y=parameters.y + change[:, : y.shape[1]],
+                z=parameters.z + change[:, y.shape[1] :],
+                gamma=parameters.gamma + least_squares(dw, turn, every_pair),
+            )
+
+        return jax.lax.fori_loop(0, _ROUNDS, better, parameters)
+
+    def _missed(self, parameters: _Parameters, lesson: _Lesson):
+        """Of one path, in units of each: Y [contracts], Z [contracts, dim], Gamma [pairs, contracts, dim]."""
+        problem, x, dw = self.problem, lesson.x, lesson.increments
+        seen, known = self.seen(x), jax.lax.stop_gradient(parameters)
+        y, z = self.y_and_z(known, x)
+        share = 1.0 + self._kink
+        turned = lambda v: share * self.turned(known, x, v)  # noqa: E731
+        gain, slope = _driver_and_gradient(problem, self.date, x, y, z, turned)
+        curves = jax.vmap(lambda v: known.turned(seen, v) @ v)(dw)
+        curve = 0.5 * (jnp.mean(curves, axis=0) - problem.dt * known.trace(seen))
+        y = lesson.y + 0.5 * gain / self.unit - curve / problem.maturity - parameters.value(seen)
+        gain = 0.5 * problem.z_of(self.time, x, slope) / self._z_unit[:, None]
+        z = lesson.z + gain - parameters.slopes(seen)
+        small = jnp.sqrt(problem.dt / problem.maturity)
+        along = jax.vmap(partial(parameters.turned, seen))(dw) / jnp.sqrt(problem.maturity)
+        return y, z, (lesson.turn - along) / small
+
+    @property
+    def _kink(self) -> Float[Array, ""]:
+        """1 where u may have a kink at the step's end, so that its Hessian there is not to be used."""
+        kinks = self.problem.is_exercise_date | (
+            np.arange(self.problem.num_steps + 1) == self.problem.num_steps
+        )
+        return jnp.asarray(kinks)[self.date + 1].astype(self.unit.dtype)
+
+    @property
+    def _z_unit(self) -> Float[Array, " contracts"]:
+        return self.unit / jnp.sqrt(self.problem.maturity)
+
+    @property
+    def _gamma_unit(self) -> Float[Array, " contracts"]:
+        return self.unit / self.problem.maturity
+
+
+def _driver_and_gradient(
+    problem: Problem, date: Index, x: State, y: Array, z: Array, turned: Callable[[State], Array]
+) -> tuple[Float[Array, " contracts"], Float[Array, "contracts dim"]]:
+    """f dt, and its gradient in x with y and z functions of it; turned: how z changes along a vector."""
+    t = problem.times[date]
+    gradient = problem.gradient_of(t, x, z)
+
+    def moved(v: State):
+        return driver(problem, t, x + v, y + gradient @ v, z + turned(v)) * problem.dt
+
+    gain, back = jax.vjp(moved, jnp.zeros_like(x))
+    return gain, jax.vmap(back)(jnp.eye(gain.size, dtype=x.dtype))[0]
+
+
+class ThreeByDates(AbstractApproximation):
+    """u, its gradient and its Hessian from the parameters of each date; of date 0, learned at x0 alone."""
+
+    problem: Problem
+    parameters: _Parameters
+    spread: Spread
+    unit: Float[Array, " contracts"]
+
+    def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
+        step, parameters = self._at(date)
+        return step.y_and_z(parameters, x)[0].reshape(self.problem.contracts)
+
+    def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
+        """From Z."""
+        step, parameters = self._at(date)
+        found = self.problem.gradient_of(step.time, x, step.y_and_z(parameters, x)[1])
+        return found.reshape(*self.problem.contracts, self.problem.dim)
+
+    def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
+        """From Gamma."""
+        step, parameters = self._at(date)
+        found = step.hessian(parameters, x)
+        return found.reshape(*self.problem.contracts, *found.shape[1:])
+
+    def _at(self, date: Date) -> tuple[_Step, _Parameters]:
+        date = jnp.asarray(date)
+        parameters = jax.tree.map(lambda rows: rows[date], self.parameters)
+        return _Step(self.problem, date, self.spread, self.unit), parameters

@@ -1,0 +1,133 @@
+"""Problems with known solutions for the backward schemes, in single precision as users have them."""
+
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.stats import norm
+
+from pricing import BlackScholes, European, greeks
+from pricing.fbsde import Problem, Solution, problems
+
+RATE, VOL, SPOT = 0.05, 0.2, 100.0
+
+
+class Known(NamedTuple):
+    """A problem, and u, its gradient and its Hessian at x0."""
+
+    problem: Problem
+    value: np.ndarray
+    delta: np.ndarray
+    gamma: np.ndarray
+
+
+def single(problem: Problem) -> Problem:
+    """In float32."""
+    return jax.tree.map(
+        lambda leaf: leaf.astype(jnp.float32) if eqx.is_array(leaf) else leaf, problem
+    )
+
+
+def asset(terminal, num_steps: int, maturity: float = 1.0, **kwargs) -> Problem:
+    """Contracts on one lognormal asset, with its exact step and the driver -r y."""
+    problem = Problem(
+        1,
+        maturity,
+        jnp.full(1, SPOT),
+        lambda t, x: RATE * x,
+        lambda t, x: VOL * x,
+        lambda t, x, y, z: -RATE * y,
+        terminal,
+        num_steps,
+        step=lambda t, dt, x, dw: x * jnp.exp((RATE - 0.5 * VOL**2) * dt + VOL * dw),
+        **kwargs,
+    )
+    return single(problem)
+
+
+def calls(*strikes: float, num_steps: int = 10) -> Known:
+    """Calls on one asset by Black-Scholes: a number for one strike, a vector for many."""
+    strike = np.asarray(strikes, np.float32) if len(strikes) > 1 else np.float32(strikes[0])
+    found = greeks(
+        European(jnp.asarray(strikes, float), 1.0, "call"), BlackScholes(SPOT, RATE, VOL)
+    )
+    shaped = lambda x, *axes: np.reshape(np.asarray(x), (*strike.shape, *axes))  # noqa: E731
+    return Known(
+        asset(lambda x: jnp.maximum(jnp.squeeze(x) - strike, 0.0), num_steps),
+        shaped(found.value),
+        shaped(found.delta, 1),
+        shaped(found.gamma, 1, 1),
+    )
+
+
+def put(num_steps: int, exercise_dates: int) -> Problem:
+    """Exercised on so many equal dates of a year."""
+    pays = lambda x: jnp.maximum(SPOT - x[0], 0.0)  # noqa: E731
+    times = [(i + 1) / exercise_dates for i in range(exercise_dates)]
+    return asset(pays, num_steps, exercise_times=times, exercise_value=lambda t, x: pays(x))
+
+
+def gate(rebate: float | None, num_steps: int = 8) -> tuple[Problem, float]:
+    """A Brownian motion pays itself at 1 if it is above 0 at 1/2, or else the rebate there; and its value."""
+    problem = Problem(
+        1,
+        1.0,
+        jnp.zeros(1),
+        lambda t, x: jnp.zeros_like(x),
+        lambda t, x: 1.0,
+        lambda t, x, y, z: jnp.zeros_like(y),
+        lambda x: x[0],
+        num_steps,
+        stopping_times=[0.5],
+        is_alive=lambda t, x: x[0] > 0.0,
+        stopped_value=None if rebate is None else lambda t, x: jnp.full_like(x[0], rebate),
+    )
+    above = math.sqrt(0.5) * float(norm.pdf(0.0))
+    return single(problem), above + 0.5 * (rebate or 0.0)
+
+
+def riccati(dim: int, num_steps: int) -> Known:
+    problem = single(problems.hjb_riccati(dim, num_steps))
+    return Known(problem, 0.5 * dim * math.log(5.0), np.zeros(dim), 0.4 * np.eye(dim))
+
+
+def two_rates_call() -> Known:
+    """[C] See `different_rates_call`."""
+    problem = single(problems.different_rates_call())
+    return Known(problem, 7.15589606, np.array([0.61135129]), np.array([[0.02710337]]))
+
+
+def bounded(dim: int, num_steps: int) -> Known:
+    level, slope = math.exp(0.5) * math.cos(dim), -math.exp(0.5) * math.sin(dim)
+    problem = single(problems.bounded_example(dim, num_steps))
+    return Known(problem, level, np.full(dim, slope), np.full((dim, dim), -level))
+
+
+def in_100_dimensions(name: str) -> Known:
+    """Allen-Cahn, HJB [C] and Black-Scholes-Barenblatt (closed form), in 20 steps."""
+    problem, one = single(getattr(problems, name)(100, 20)), np.eye(100)
+    x0, growth = np.asarray(problem.x0), math.exp(0.21)
+    return {
+        "allen_cahn": Known(problem, 0.0527813, np.zeros(100), -1.61812e-3 * one),
+        "hjb": Known(problem, 4.59016172, np.zeros(100), 9.948198e-3 * one),
+        "black_scholes_barenblatt": Known(
+            problem, growth * np.sum(x0**2), 2.0 * growth * x0, 2.0 * growth * one
+        ),
+    }[name]
+
+
+def today(solution: Solution, x0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Value, Delta and Gamma at x0."""
+    t = jnp.zeros((), jnp.float32)
+    return tuple(
+        np.asarray(found(t, x0)) for found in (solution.value, solution.delta, solution.gamma)
+    )
+
+
+def apart(found, known) -> float:
+    """The distance, as a share of what is known, or itself if that is zero."""
+    size = np.linalg.norm(known)
+    return float(np.linalg.norm(np.asarray(found) - known) / (size if size > 0.0 else 1.0))
