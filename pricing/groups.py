@@ -126,7 +126,7 @@ def _joined(batches: Sequence[AbstractProduct]) -> AbstractProduct:
 def _tile_size(method: AbstractMethod, budget: int, share: int, mesh: Mesh | None) -> int:
     """Trades a tile: for each device what runs best, within the share of all.
 
-    So a device's program is the same on any number of devices, as long as the share allows, and so are its bits.
+    So a device's program, and its bits, are the same on any number of devices as long as the share allows.
     """
     devices = 1 if mesh is None else mesh.shape.get("trades", 1)
     if budget < method.trade_bytes * devices:

@@ -96,7 +96,7 @@ class Ordered(AbstractBasis):
 
 
 class Payoffs(AbstractBasis):
-    """What exercise pays, if that is more than nothing, and what is paid at the end: in units of its deviation."""
+    """What exercise pays, if that is positive, and what is paid at the end: in units of its deviation."""
 
     def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         paid = jax.vmap(problem.terminal, -1, -1)(states[-1])
@@ -108,7 +108,7 @@ class Payoffs(AbstractBasis):
         found = [jax.vmap(problem.terminal, -1, -1)(x)]
         if problem.exercise_value is not None:
             paid = jax.vmap(lambda x: problem.exercise_value(t, x), -1, -1)(x)
-            found.append(paid * (paid > 0.0))
+            found.append(jnp.where(paid > 0.0, paid, 0.0))
         return jnp.concatenate([(f / frame[..., None]).reshape(-1, x.shape[-1]) for f in found])
 
 

@@ -96,7 +96,7 @@ def _samples(solution: Solution, key: PRNGKeyArray, num_inner: int) -> tuple[Sam
     rates = jax.vmap(lambda t, x: _rate(problem, t, x))(problem.times, states)
     growth = 0.5 * problem.dt * (rates[1:] + rates[:-1])
     discounts = jnp.exp(-jnp.cumsum(jnp.concatenate([jnp.zeros_like(growth[:1]), growth]), axis=0))
-    paid = discounts[-1] * jax.vmap(problem.terminal, -1, -1)(states[-1])
+    paid = _discounted(discounts[-1], jax.vmap(problem.terminal, -1, -1)(states[-1]))
     lower = _earned(solution, states, increments, discounts, paid)
     return lower, _best(solution, inner, states, discounts, paid, num_inner)
 
@@ -110,8 +110,8 @@ def _earned(solution: Solution, states, increments, discounts, paid: Samples) ->
         date, is_open, x, dw, discount = of_step
         now, against = _exercise(solution, date, x)
         takes = is_open & held.is_held & (now > against) & (now > 0.0)
-        earned = jnp.where(takes, discount * now - held.moved, held.earned)
-        moved = held.moved + discount * _moves(solution, date, x, dw)
+        earned = jnp.where(takes, _discounted(discount, now) - held.moved, held.earned)
+        moved = held.moved + _discounted(discount, _moves(solution, date, x, dw))
         return _Held(moved, earned, held.is_held & ~takes), None
 
     xs = (
@@ -135,11 +135,11 @@ def _best(solution: Solution, key, states, discounts, paid: Samples, num_inner: 
         martingale, best = both
         first, last, key, can = of_period
         now, _ = _exercise(solution, first, states[first])
-        now = discounts[first] * now - martingale
+        now = _discounted(discounts[first], now) - martingale
         best = jnp.where(can & (now > best), now, best)
         mean = _mean_ahead(solution, key, first, last, states[first], num_inner)
-        ahead = discounts[last] * _worth(solution, last, states[last])
-        return (martingale + ahead - discounts[first] * mean, best), None
+        ahead = _discounted(discounts[last], _worth(solution, last, states[last]))
+        return (martingale + ahead - _discounted(discounts[first], mean), best), None
 
     keys = jax.random.split(key, len(dates) - 1)
     xs = jnp.asarray(dates[:-1]), jnp.asarray(dates[1:]), keys, jnp.asarray(is_open[dates[:-1]])
@@ -157,12 +157,12 @@ def _mean_ahead(solution: Solution, key, first, last, x, num_inner: int) -> Samp
     noise = normals(key, (count, dim, num_inner // 2, paths), x.dtype)
     noise = jnp.concatenate([noise, -noise], axis=2).reshape(count, dim, -1)
     x = jnp.broadcast_to(x[:, None], (dim, num_inner, paths)).reshape(dim, -1)
-    span = problem.dt if problem.step is None else (last - first) * problem.dt
+    span = problem.dt if problem.step is None else (last - first).astype(x.dtype) * problem.dt
 
     def onward(state, of_step):
         step, noise = of_step
         x, log_discount = state
-        t = problem.times[first] + step * span
+        t = problem.times[first] + step.astype(span.dtype) * span
         move = lambda x, w: problem.advance(t, x, jnp.sqrt(span) * w, span)  # noqa: E731
         after = jax.vmap(move, -1, -1)(x, noise)
         growth = 0.5 * span * (_rate(problem, t, x) + _rate(problem, t + span, after))
@@ -171,7 +171,7 @@ def _mean_ahead(solution: Solution, key, first, last, x, num_inner: int) -> Samp
 
     start = x, jnp.zeros(x.shape[1], x.dtype)
     (x, log_discount), _ = jax.lax.scan(onward, start, (jnp.arange(count), noise))
-    worth = jnp.exp(log_discount) * _worth(solution, last, x)
+    worth = _discounted(jnp.exp(log_discount), _worth(solution, last, x))
     return jnp.mean(worth.reshape(*worth.shape[:-1], num_inner, paths), axis=-2)
 
 
@@ -210,6 +210,11 @@ def _moves(solution: Solution, date, x, dw) -> Samples:
 
     _, moves = expanded(problem, value, problem.times[date], x, dw)
     return moves.reshape(*problem.contracts, x.shape[-1])
+
+
+def _discounted(discount: Float[Array, " paths"], values: Samples) -> Samples:
+    """The values of every contract, in money of today."""
+    return values * discount.reshape((1,) * (values.ndim - 1) + discount.shape)
 
 
 def _rate(problem: Problem, t, x) -> Float[Array, " paths"]:

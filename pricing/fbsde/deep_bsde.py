@@ -23,7 +23,7 @@ from .solver import AbstractSolver
 class _Parameters(NamedTuple):
     """In units of the terminal value: today's Y, and Z = level + slope x + network(x), x standardized.
 
-    Level and slope are of each date and coordinate: what is nearly linear in x need not be learned by a network.
+    Level and slope are of each date and coordinate: what is nearly linear in x is no network's task.
     """
 
     y0: Float[Array, "*contracts"]
@@ -56,8 +56,8 @@ class DeepBSDE(AbstractSolver):
 
         Y_{n+1} = Y_n - F_n dt + Z_n dW_n.
 
-    driver_rule "trapezoid": F_n is the mean of f at both ends of the step (at its end with Y_n - f dt + Z dW and
-    the next Z), which leaves an error of second order in dt; "left": of the step's start, as in the paper. X
+    driver_rule "trapezoid": F_n is the mean of f at both ends of the step (at its end with Y_n - f dt + Z dW
+    and the next Z), which leaves an error of second order in dt; "left": f at its start, as in the paper. X
     does not depend on Y and Z, so one network that is told the time evaluates all dates in one product.
 
     E, Han, Jentzen, Comm. Math. Stat. 5 (2017); Han, Jentzen, E, PNAS 115 (2018). No early exercise.

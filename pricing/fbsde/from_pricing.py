@@ -172,10 +172,9 @@ def intrinsic(claim: European | Basket, x: State) -> Float[Array, "*contracts"]:
         "max": lambda weights: jnp.max(x),
         "min": lambda weights: jnp.min(x),
     }
-    if isinstance(claim, Basket):
-        level = averages[claim.average](claim.weights_of(x.size))
-    else:
-        level = x[0]
+    if not isinstance(claim, Basket):
+        return claim.side * (x[0] - claim.strike)
+    level = averages[claim.average](claim.weights_of(x.size))
     return claim.side * (level - claim.strike)
 
 

@@ -54,8 +54,8 @@ class GradientRegression(AbstractSolver):
     term is the Ito-Taylor expansion's (Kloeden, Platen (1992), section 5.5).
 
     bases: functions of the state (`bases.py`); their union is phi. rule: those that decide on exercise; their
-    combination is fitted to what is earned less the noise, at dates of exercise; (): phi decides. scatter: share of the maturity by which the
-    starts of paths are spread, so that Delta and Gamma of today are fitted, too.
+    combination is fitted to what is earned less the noise, at dates of exercise; (): phi decides. scatter: share
+    of the maturity by which the starts of paths are spread, so that Delta and Gamma of today are fitted, too.
     """
 
     num_paths: int = eqx.field(static=True, default=16384)
@@ -113,7 +113,7 @@ class GradientRegression(AbstractSolver):
 
         value = coefficients @ functions
         paid = earned - coefficients @ moves
-        missed = jnp.mean(state.alive[date] * (paid - value) ** 2)
+        missed = jnp.mean(state.alive[date][None] * (paid - value) ** 2)
         rule, held = self._rule(problem, state, date, paid, value)
         taken, now = self._taken(problem, date, x, held)
         paid, value = jnp.where(taken, now, paid), jnp.where(taken, now, value)
@@ -160,9 +160,9 @@ class GradientRegression(AbstractSolver):
         return _driver(problem, t, x, value, z)
 
     def _rule(self, problem: Problem, state: _State, date, paid: Values, value: Values):
-        """Coefficients of the continuation value that decides, and that value; zeros where none decides."""
+        """Coefficients of the continuation value that decides, and that value; zeros on dates without exercise."""
         if not self.rule:
-            return jnp.zeros((len(paid), 0), paid.dtype), value
+            return None, value
         frames = jax.tree.map(lambda leaf: leaf[date], state.rule_frames)
         t, x = problem.times[date], state.states[date]
         of_state = lambda x: joined(self.rule, problem, frames, t, x)  # noqa: E731
@@ -192,10 +192,10 @@ class GradientRegression(AbstractSolver):
         if problem.is_alive is None:
             return value
         if problem.stopped_value is None:
-            return jnp.where(alive > 0.0, value, 0.0)
+            return jnp.where(alive[None] > 0.0, value, 0.0)
         t = problem.times[date]
         paid = _flat(jax.vmap(lambda x: problem.stopped_value(t, x), -1, -1)(x))
-        return jnp.where(alive > 0.0, value, paid)
+        return jnp.where(alive[None] > 0.0, value, paid)
 
 
 class _Regression(NamedTuple):
@@ -208,11 +208,11 @@ class _Regression(NamedTuple):
     @classmethod
     def of(cls, columns: Functions, weights: Float[Array, " paths"]) -> "_Regression":
         weights = weights / jnp.maximum(jnp.sum(weights), 1.0)
-        return cls(columns, weights, _inverse((columns * weights) @ columns.T))
+        return cls(columns, weights, _inverse((columns * weights[None]) @ columns.T))
 
     def coefficients(self, target: Values) -> Float[Array, "contracts functions"]:
         """A fit to the target, and one to what that leaves: it takes the ridge's bias away."""
-        fitted = lambda target: ((target * self.weights) @ self.columns.T) @ self.inverse  # noqa: E731
+        fitted = lambda target: ((target * self.weights[None]) @ self.columns.T) @ self.inverse  # noqa: E731
         first = fitted(target)
         return first + fitted(target - first @ self.columns)
 
@@ -224,7 +224,7 @@ def _inverse(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     spanned = values > _ROUNDING * jnp.finfo(gram.dtype).eps * values[-1]
     parts = jnp.where(spanned, 1.0 / jnp.where(spanned, values, 1.0), 0.0)
     rows = vectors * scale[:, None]
-    return (rows * parts) @ rows.T
+    return (rows * parts[None]) @ rows.T
 
 
 class Combination(AbstractApproximation):

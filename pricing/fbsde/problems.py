@@ -1,6 +1,6 @@
-"""Published problems by name: with what is known of them in `tests/references.py`.
+"""Published problems by name; `catalogue.py` has what is known of them.
 
-Each is a function of its dimension that returns a `Problem`; drivers are f in -dY = f dt - Z dW, Z = s^T grad u.
+Each is a function of its dimension that returns a `Problem`; f is the driver of -dY = f dt - Z dW.
 """
 
 import math
@@ -92,7 +92,7 @@ def different_rates(dim: int = 100, num_steps: int = 20) -> Problem:
 
 
 def different_rates_call(num_steps: int = 20) -> Problem:
-    """A call on one asset under the two rates: it borrows all the time, so Black-Scholes at .06 is its price."""
+    """A call on one asset under the two rates: it always borrows, so Black-Scholes at .06 is its price."""
     terminal = lambda x: jnp.maximum(x[0] - 100.0, 0.0)  # noqa: E731
     return _assets(1, 0.5, 0.06, _two_rates, terminal, num_steps)
 
@@ -242,7 +242,7 @@ def gaussian_swaption(num_steps: int = 72) -> Problem:
         lambda t, x, y, z: -(level + x[0]) * y,
         lambda x: jnp.maximum(swap(float(years - 1), x), 0.0),
         num_steps,
-        exercise_times=range(1, years),
+        exercise_times=np.arange(1.0, years),
         exercise_value=swap,
     )
 

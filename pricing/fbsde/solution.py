@@ -16,7 +16,9 @@ class RESULTS(eqx.Enumeration):
     """How a training ended."""
 
     successful = ""
-    non_finite = "Lower the learning rate, or look for infinite values of the problem's functions on paths far out."
+    non_finite = (
+        "Lower the learning rate, or look for infinite values of the problem's functions far out."
+    )
 
 
 class Solution(eqx.Module):
@@ -48,7 +50,7 @@ class Solution(eqx.Module):
     def _between(self, t, x: State, at_date, at_end) -> Array:
         """Linear in time between the dates around t; the last of them is the end."""
         last = self.problem.num_steps
-        steps = as_real(t) / self.problem.dt
+        steps = as_real(t).astype(self.problem.x0.dtype) / self.problem.dt
         nearest = jnp.rint(steps)
         steps = jnp.where(
             jnp.abs(steps - nearest) < 1e-4, nearest, steps
@@ -64,5 +66,6 @@ class Solution(eqx.Module):
             )
 
         first = at(before)
-        blend = lambda: first + share.astype(first.dtype) * (at(before + 1) - first)  # noqa: E731
+        after = before + (share > 0.0).astype(before.dtype)  # the same date, where both branches run (under vmap)
+        blend = lambda: first + share.astype(first.dtype) * (at(after) - first)  # noqa: E731
         return jax.lax.cond(share > 0.0, blend, lambda: first)

@@ -100,6 +100,6 @@ def _event_writer(folder: Path):
         from tensorboardX import SummaryWriter
     except ImportError as error:
         raise ImportError(
-            f"metrics={folder} is a folder, for TensorBoard: pip install 'jaxtape[fbsde]', or name a file .jsonl"
+            f"metrics={folder} is a folder, for TensorBoard: pip install 'jaxtape[fbsde]', or name a .jsonl"
         ) from error
     return SummaryWriter(str(folder))

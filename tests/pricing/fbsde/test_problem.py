@@ -13,28 +13,28 @@ from pricing.fbsde.paths import simulate, survival
 
 def brownian(**options) -> Problem:
     """Of two coordinates that move differently, and pays their sum."""
-    given = dict(
-        dim=2,
-        maturity=1.0,
-        x0=0.0,
-        drift=lambda t, x: jnp.zeros_like(x),
-        diffusion=lambda t, x: jnp.array([1.0, 2.0]),
-        driver=lambda t, x, y, z: 0.0 * y,
-        terminal=jnp.sum,
-        num_steps=4,
-    )
+    given = {
+        "dim": 2,
+        "maturity": 1.0,
+        "x0": 0.0,
+        "drift": lambda t, x: jnp.zeros_like(x),
+        "diffusion": lambda t, x: jnp.array([1.0, 2.0]),
+        "driver": lambda t, x, y, z: 0.0 * y,
+        "terminal": jnp.sum,
+        "num_steps": 4,
+    }
     return Problem(**(given | options))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(num_steps=0), "both must be at least 1"),
-        (dict(scheme="heun"), "give 'euler' or 'milstein'"),
-        (dict(exercise_times=[0.3], exercise_value=lambda t, x: x[0]), "choose num_steps"),
-        (dict(exercise_times=[0.5]), "exercise_times is given without exercise_value"),
-        (dict(is_alive=lambda t, x: x[0] > 0.0), "is_alive is given without stopping_times"),
-        (dict(maturity=-1.0), "maturity must be"),
+        ({"num_steps": 0}, "both must be at least 1"),
+        ({"scheme": "heun"}, "give 'euler' or 'milstein'"),
+        ({"exercise_times": [0.3], "exercise_value": lambda t, x: x[0]}, "choose num_steps"),
+        ({"exercise_times": [0.5]}, "exercise_times is given without exercise_value"),
+        ({"is_alive": lambda t, x: x[0] > 0.0}, "is_alive is given without stopping_times"),
+        ({"maturity": -1.0}, "maturity must be"),
     ],
 )
 def test_what_cannot_be_is_refused(options, message):
@@ -57,14 +57,14 @@ def test_z_and_gradient_are_each_others_inverse():
 
 def test_milsteins_step_is_closer_to_the_exact_one_than_eulers():
     """Strong errors of a lognormal path, of order 1 and 1/2 in the step."""
-    model = dict(
-        dim=1,
-        x0=1.0,
-        drift=lambda t, x: 0.05 * x,
-        diffusion=lambda t, x: 0.4 * x,
-        terminal=lambda x: x[0],
-        num_steps=64,
-    )
+    model = {
+        "dim": 1,
+        "x0": 1.0,
+        "drift": lambda t, x: 0.05 * x,
+        "diffusion": lambda t, x: 0.4 * x,
+        "terminal": lambda x: x[0],
+        "num_steps": 64,
+    }
     exact = lambda t, dt, x, dw: x * jnp.exp((0.05 - 0.08) * dt + 0.4 * dw)  # noqa: E731
     key = jax.random.key(0)
     ends = {

@@ -1,0 +1,193 @@
+"""Gradient-enhanced regression: values, Delta and Gamma beside closed forms and published values; bounds."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pricing import Basket, Bermudan, BlackScholes, ClosedForm, European, Quadrature, greeks
+from pricing.fbsde import (
+    GradientRegression,
+    Hermite,
+    Ordered,
+    Payoffs,
+    bounds,
+    problem_of,
+    problems,
+    solve,
+)
+from pricing.fbsde.catalogue import CATALOGUE
+
+BLACK_SCHOLES = BlackScholes(100.0, 0.05, 0.2)
+SMOOTH = (Hermite(8), Payoffs())
+
+
+def solved(problem, *bases, num_paths=16384, seed=0, **options):
+    solver = GradientRegression(num_paths, bases or SMOOTH, **options)
+    return solve(problem, solver, key=jax.random.key(seed))
+
+
+@pytest.mark.parametrize(
+    ("product", "method"),
+    [
+        (European(100.0, 1.0, "call"), ClosedForm()),
+        (Bermudan(European(100.0, 1.0, "put"), [0.25, 0.5, 0.75, 1.0]), Quadrature()),
+    ],
+    ids=["European", "Bermudan"],
+)
+def test_figures_are_those_of_pricing(product, method):
+    found = solved(problem_of(product, BLACK_SCHOLES, 16), num_paths=65536)
+    known = greeks(product, BLACK_SCHOLES, method)
+    x0 = jnp.array([100.0])
+    np.testing.assert_allclose(found.value(0.0, x0), known.value, rtol=3e-3)
+    np.testing.assert_allclose(found.delta(0.0, x0)[0], known.delta, rtol=6e-3)
+    np.testing.assert_allclose(found.gamma(0.0, x0)[0, 0], known.gamma, rtol=4e-2)
+
+
+def test_figures_hold_away_from_the_start():
+    """In the middle of the time, at several spots."""
+    found = solved(problem_of(European(100.0, 1.0, "call"), BLACK_SCHOLES, 16), num_paths=65536)
+    later = European(100.0, 0.5, "call")
+    for spot in (90.0, 100.0, 110.0):
+        known = greeks(later, BlackScholes(spot, 0.05, 0.2), ClosedForm())
+        x = jnp.array([spot])
+        np.testing.assert_allclose(found.value(0.5, x), known.value, atol=0.08)
+        np.testing.assert_allclose(found.delta(0.5, x)[0], known.delta, atol=0.015)
+        np.testing.assert_allclose(found.gamma(0.5, x)[0, 0], known.gamma, rtol=0.12)
+
+
+def test_between_dates_figures_are_linear_in_time():
+    found = solved(problem_of(European(100.0, 1.0, "call"), BLACK_SCHOLES, 4), num_paths=4096)
+    x = jnp.array([105.0])
+    for figure in (found.value, found.delta, found.gamma):
+        between = 0.25 * figure(0.25, x) + 0.75 * figure(0.5, x)
+        np.testing.assert_allclose(figure(0.4375, x), between, rtol=1e-9)
+    np.testing.assert_allclose(found.value(1.0, x), 5.0)
+
+
+def test_borrowing_at_another_rate():
+    """The driver is nonlinear in y and z; the answer is Black-Scholes at the higher rate."""
+    problem = problems.different_rates_call()
+    found = solved(problem, num_paths=65536)
+    np.testing.assert_allclose(found.value(0.0, problem.x0), 7.15589606, rtol=2e-3)
+    np.testing.assert_allclose(found.delta(0.0, problem.x0)[0], 0.61135129, rtol=6e-3)
+    np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], 0.02710337, rtol=4e-2)
+
+
+@pytest.mark.parametrize(
+    ("barrier", "value", "delta", "gamma"),
+    [(90.0, 6.098196, 0.632810, 0.020572), (95.0, 4.906789, 0.797814, 0.000681)],
+)
+def test_paths_that_are_knocked_out(barrier, value, delta, gamma):
+    problem = problems.down_and_out_call(barrier)
+    found = solved(problem, Hermite(10), Payoffs(), num_paths=65536)
+    np.testing.assert_allclose(found.value(0.0, problem.x0), value, rtol=3e-3)
+    np.testing.assert_allclose(found.delta(0.0, problem.x0)[0], delta, rtol=1e-2)
+    np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], gamma, atol=2e-3)
+
+
+def test_a_swaption_under_a_gaussian_rate():
+    problem = problems.gaussian_swaption(36)
+    found = solved(problem, num_paths=65536)
+    np.testing.assert_allclose(found.value(0.0, problem.x0), 0.0488693, rtol=2e-3)
+    np.testing.assert_allclose(found.delta(0.0, problem.x0)[0], 2.56580, rtol=6e-3)
+    np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], 121.08, rtol=4e-2)
+
+
+def test_the_best_of_two_and_its_bounds():
+    problem = problems.max_call(2, num_steps=18)
+    rule = Hermite(4), Ordered(2, 4), Payoffs()
+    found = solved(problem, Hermite(6), Payoffs(), num_paths=32768, rule=rule)
+    np.testing.assert_allclose(found.value(0.0, problem.x0), 13.90178, rtol=3e-3)
+    np.testing.assert_allclose(found.delta(0.0, problem.x0), 0.334414, rtol=2e-2)
+    between = bounds(found, jax.random.key(1), 1024, 64)
+    assert between.lower < 13.90178 + 3.0 * between.lower_error
+    assert between.upper > 13.90178 - 3.0 * between.upper_error
+    assert between.lower > 13.90178 * 0.995 - 3.0 * between.lower_error
+    assert between.upper < 13.90178 * 1.005 + 3.0 * between.upper_error
+
+
+def book(count: int):
+    """Bermudan puts on baskets of ten assets: their strikes and weights differ."""
+    dice = np.random.default_rng(5)
+    weights, strikes = dice.dirichlet(np.ones(10), count), dice.uniform(85.0, 115.0, count)
+    dates = np.broadcast_to(np.arange(1, 5) / 4.0, (count, 4))
+    puts = Bermudan(Basket(strikes, np.ones(count), "put", weights=weights), dates)
+    correlation = 0.3 + 0.7 * np.eye(10)
+    vols = np.linspace(0.15, 0.35, 10)
+    return puts, BlackScholes(10 * [100.0], 0.05, vols, np.zeros(10), correlation=correlation)
+
+
+def test_contracts_of_a_book_are_what_they_are_alone():
+    puts, model = book(5)
+    bases = (Hermite(2, 4, logs=True),)
+    whole = solved(problem_of(puts, model, 4), *bases, num_paths=4096)
+    x0 = model.spot
+    assert whole.gamma(0.0, x0).shape == (5, 10, 10)
+    one = jax.tree.map(lambda leaf: leaf[3], puts.broadcast())
+    alone = solved(problem_of(one, model, 4), *bases, num_paths=4096)
+    np.testing.assert_allclose(whole.value(0.0, x0)[3], alone.value(0.0, x0), rtol=1e-7)
+    np.testing.assert_allclose(whole.delta(0.0, x0)[3], alone.delta(0.0, x0), rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(whole.gamma(0.0, x0)[3], alone.gamma(0.0, x0), rtol=1e-4, atol=1e-7)
+
+
+def test_bounds_of_other_drivers_are_refused():
+    problem = problems.different_rates_call(4)
+    exercised = eqx.tree_at(
+        lambda p: p.exercise_value, problem, lambda t, x: x[0] - 100.0, is_leaf=lambda x: x is None
+    )
+    found = solved(exercised, Hermite(2), num_paths=4096)
+    with pytest.raises(ValueError, match="a driver that discounts"):
+        bounds(found, jax.random.key(0), 256)
+    plain = solved(problem, Hermite(2), num_paths=4096)
+    with pytest.raises(ValueError, match="bounds are of early exercise"):
+        bounds(plain, jax.random.key(0), 256)
+    with pytest.raises(ValueError, match="give a multiple of 256"):
+        bounds(exercised and found, jax.random.key(0), 100)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"order": 3}, "order=3"), ({"num_paths": 5000}, "no multiple of block=4096")],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        GradientRegression(**options)
+
+
+TOLERANCES = {
+    "different-rates-call": (5e-4, 3e-3, 1e-2, None),
+    "max-call-2": (1e-3, 5e-3, 3e-2, 3e-2),
+    "geometric-call-7": (2e-3, 5e-3, 3e-2, 3e-2),
+    "geometric-call-20": (2e-3, 5e-3, 3e-2, 3e-2),
+    "gaussian-swaption": (2e-3, 5e-3, 3e-2, None),
+    "reaction-diffusion": (1e-2, None, None, None),
+    "max-call-5": (3e-3, None, None, None),
+    "max-call-10": (3e-3, None, None, None),
+    "max-call-20": (3e-3, None, None, None),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TOLERANCES)
+def test_published_values_of_five_seeds(name):
+    entry, (value, delta, gamma, cross) = CATALOGUE[name], TOLERANCES[name]
+    problem = entry.problem()
+    problem = jax.tree.map(
+        lambda x: x.astype(jnp.float32) if eqx.is_inexact_array(x) else x, problem
+    )
+    found = []
+    for seed in range(5):
+        solution = solve(problem, entry.solver, key=jax.random.key(seed))
+        hessian = solution.gamma(0.0, problem.x0)
+        trace, dim = jnp.trace(hessian), problem.dim
+        rest = (jnp.sum(hessian) - trace) / max(1, dim * (dim - 1))
+        first = jnp.mean(solution.delta(0.0, problem.x0))
+        found.append([solution.value(0.0, problem.x0), first, trace / dim, rest])
+    known = entry.value, entry.delta, entry.gamma, entry.cross_gamma
+    for mean, truth, rtol in zip(
+        np.mean(found, axis=0), known, (value, delta, gamma, cross), strict=True
+    ):
+        if rtol is not None:
+            np.testing.assert_allclose(mean, truth, rtol=rtol)
