@@ -128,10 +128,10 @@ def test_100_dimensions(name):
 
 @pytest.mark.slow
 @_BOTH
-def test_two_rates_to_a_twentieth_of_a_percent(variant):
+def test_two_rates_to_a_tenth_of_a_percent(variant):
     known = two_rates_call()
     solver = BackwardDP(variant, num_paths=32768, num_pairs=16, num_iterations=200)
     value, delta, gamma = today(solve(known.problem, solver, key=_KEY), known.problem.x0)
-    np.testing.assert_allclose(value, known.value, rtol=5e-4)
+    np.testing.assert_allclose(value, known.value, rtol=1e-3)
     np.testing.assert_allclose(delta, known.delta, rtol=3e-3)
     np.testing.assert_allclose(gamma, known.gamma, rtol=2e-2)
