@@ -54,8 +54,8 @@ class GradientRegression(AbstractSolver):
     term is the Ito-Taylor expansion's (Kloeden, Platen (1992), section 5.5).
 
     bases: functions of the state (`bases.py`); their union is phi. rule: those that decide on exercise; their
-    combination is fitted to what is earned less the noise, at dates of exercise; (): phi decides. scatter: share
-    of the maturity by which the starts of paths are spread, so that Delta and Gamma of today are fitted, too.
+    combination is fitted to what is earned less the noise, at dates of exercise; (): phi decides. scatter: the
+    share of the maturity by which starts of paths are spread, so that Delta and Gamma of today are fitted, too.
     """
 
     num_paths: int = eqx.field(static=True, default=16384)
@@ -160,7 +160,7 @@ class GradientRegression(AbstractSolver):
         return _driver(problem, t, x, value, z)
 
     def _rule(self, problem: Problem, state: _State, date, paid: Values, value: Values):
-        """Coefficients of the continuation value that decides, and that value; zeros on dates without exercise."""
+        """Coefficients of the value that decides, and that value; zeros on dates without exercise."""
         if not self.rule:
             return None, value
         frames = jax.tree.map(lambda leaf: leaf[date], state.rule_frames)

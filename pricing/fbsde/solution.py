@@ -66,6 +66,6 @@ class Solution(eqx.Module):
             )
 
         first = at(before)
-        after = before + (share > 0.0).astype(before.dtype)  # the same date, where both branches run (under vmap)
+        after = before + (share > 0.0).astype(before.dtype)  # a date, if vmap runs both branches
         blend = lambda: first + share.astype(first.dtype) * (at(after) - first)  # noqa: E731
         return jax.lax.cond(share > 0.0, blend, lambda: first)

@@ -81,7 +81,7 @@ def test_borrowing_at_another_rate():
 )
 def test_paths_that_are_knocked_out(barrier, value, delta, gamma):
     problem = problems.down_and_out_call(barrier)
-    found = solved(problem, Hermite(10), Payoffs(), num_paths=65536)
+    found = solved(problem, Hermite(10), Payoffs(), num_paths=65536, scatter=0.01)
     np.testing.assert_allclose(found.value(0.0, problem.x0), value, rtol=3e-3)
     np.testing.assert_allclose(found.delta(0.0, problem.x0)[0], delta, rtol=1e-2)
     np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], gamma, atol=2e-3)
