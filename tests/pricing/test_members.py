@@ -53,12 +53,14 @@ def _one_of_a_kind():
 
 
 KINDS = _one_of_a_kind()
-every_kind = pytest.mark.parametrize("triple", KINDS, ids=" / ".join)
+# In the scope of the module, so that the tests of one triple follow one another and share its programs.
+every_kind = pytest.mark.parametrize("triple", KINDS, ids=" / ".join, scope="module")
 # the kinds at every run; their words and numbers where there is time
 every_triple = pytest.mark.parametrize(
     "triple",
     [pytest.param(t, marks=[] if t in KINDS else pytest.mark.slow) for t in triples],
     ids=" / ".join,
+    scope="module",
 )
 gradient = eqx.filter_jit(eqx.filter_grad(lambda pair, method, key: value(*pair, method, key)))
 
@@ -140,24 +142,25 @@ def value_at(triple):
 
 
 def value_error_and_slope(triple):
-    """The value, its standard error and its derivative to the underlying, as a function of a shift of that."""
-    product, model, method, key = build(*triple)
+    """The value, its standard error and its derivative to the underlying."""
+    return _value_error_and_slope(*build(*triple))
 
+
+@eqx.filter_jit
+def _value_error_and_slope(product, model, method, key):
     def at(shift):
         found = price(product, model.shifted(underlying=shift), method, key=key)
         return found.value, found.std_error
 
-    def both(shift):
-        (value, error), (slope, _) = jax.jvp(at, (shift,), (jnp.ones_like(shift),))
-        return value, error, slope
-
-    return jax.jit(both)
+    zero = jnp.asarray(0.0)
+    (value, error), (slope, _) = jax.jvp(at, (zero,), (jnp.ones_like(zero),))
+    return value, error, slope
 
 
 @every_kind
 def test_forward_and_reverse_mode_agree_with_each_other_and_with_plain_calls(triple):
     product, model, method, key = build(*triple)
-    found, _, slope = value_error_and_slope(triple)(jnp.asarray(0.0))
+    found, _, slope = value_error_and_slope(triple)
     tol = {"rtol": 1e-12, "atol": 1e-12} if found.dtype == np.float64 else {"rtol": 1e-5}
     np.testing.assert_allclose(found, value(product, model, method, key), **tol)
     _, bar = gradient((product, model), method, key)
@@ -210,9 +213,9 @@ def test_a_batch_is_its_contracts_and_is_traced_once(triple, monkeypatch):
 @every_kind
 def test_single_precision_gives_single_precision(triple):
     """To 1e-4; the random numbers of the two precisions are others, which allows six standard errors."""
-    value_64, error_64, delta_64 = value_error_and_slope(triple)(jnp.asarray(0.0))
+    value_64, error_64, delta_64 = value_error_and_slope(triple)
     with jax.enable_x64(False):
-        found = value_error_and_slope(triple)(jnp.asarray(0.0))
+        found = value_error_and_slope(triple)
     assert {x.dtype for x in found} == {np.dtype(np.float32)}
     error = float(np.hypot(error_64, found[1]))
     np.testing.assert_allclose(found[0], value_64, rtol=1e-4, atol=6.0 * error)
