@@ -12,7 +12,7 @@ from calibration import ImpliedVolError, fit
 from calibration.problem import Problem
 from calibration.transforms import parameters_of
 from calibration.underlyings import market_model
-from pricing import Book, Heston, VolSurface, price, risk
+from pricing import Book, Heston, price, risk
 from pricing.contracts import products_of
 from tests.helpers import dax, dax_book, dax_heston, double
 
@@ -142,8 +142,9 @@ def test_a_fit_that_does_not_end_at_a_minimum_says_so():
 def test_a_stationary_point_that_is_no_minimum_is_refused():
     """Flat quotes of a flat Heston: neither speed nor vol of vol moves a residual."""
     flat = Heston(100.0, 0.0, 0.04, 1.0, 0.04, 1e-9, 0.0)
-    surface = VolSurface(np.array([0.5, 1.0]), np.array([90.0, 100.0, 110.0]), np.full((2, 3), 0.2))
-    equity = dataclasses.replace(dax().equities["DAX"], spot=jnp.asarray(100.0), surface=surface)
+    quoted = dax().equities["DAX"]
+    surface = eqx.tree_at(lambda s: s.vols, quoted.surface, jnp.full_like(quoted.surface.vols, 0.2))
+    equity = dataclasses.replace(quoted, surface=surface)
     market = dataclasses.replace(dax(), equities={"DAX": equity})
     with pytest.raises(RuntimeError, match="no minimum"):
         fit(flat)(market)

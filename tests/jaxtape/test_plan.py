@@ -163,14 +163,15 @@ LARGE = (
 )  # these shapes, under these schedules alone
 
 
-@pytest.mark.parametrize(
-    ("shape", "schedule"),
-    [
-        (shape, schedule)
-        for shape, schedule in itertools.product(SHAPES, SCHEDULES)
-        if shape not in LARGE[0] or schedule in LARGE[1]
-    ],
-)
+def _every_other():
+    """Every shape and every schedule with every other of its kind; the rest where there is time."""
+    pairs = itertools.product(enumerate(SHAPES), enumerate(SCHEDULES))
+    for (i, shape), (j, schedule) in pairs:
+        if shape not in LARGE[0] or schedule in LARGE[1]:
+            yield pytest.param(shape, schedule, marks=[pytest.mark.slow] if (i + j) % 2 else [])
+
+
+@pytest.mark.parametrize(("shape", "schedule"), list(_every_other()))
 def test_bytes_are_those_of_the_compiler(shape, schedule):
     tape, x = SHAPES[shape]()
     tape = tape.with_schedule(SCHEDULES[schedule])

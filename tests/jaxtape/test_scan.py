@@ -26,28 +26,33 @@ each_schedule = pytest.mark.parametrize("schedule", all_schedules, ids=str)
 some_schedules = pytest.mark.parametrize("schedule", [jt.StoreAll(), jt.Revolve(3)], ids=str)
 
 
-def lax_mixed_loss(monkeypatch, reverse):
+def lax_mixed_loss(reverse):
     """The same loss with `lax.scan` itself."""
 
     def scan(*args, schedule, **kwargs):
         del schedule
         return lax.scan(*args, **kwargs)
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jt, "scan", scan)
         return mixed_loss(None, reverse)
 
 
+def value_and_gradients(loss):
+    return jax.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))(*mixed_arguments())
+
+
+@functools.cache
+def lax_value_and_gradients(reverse):
+    return value_and_gradients(lax_mixed_loss(reverse))
+
+
 @each_schedule
 @pytest.mark.parametrize("reverse", [False, True])
-def test_value_and_gradients(monkeypatch, schedule, reverse):
+def test_value_and_gradients(schedule, reverse):
     """To the value closed over, the first state, xs; through the last state and ys."""
-    arguments = mixed_arguments()
-
-    def run(loss):
-        return jax.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))(*arguments)
-
-    assert_close(run(mixed_loss(schedule, reverse)), run(lax_mixed_loss(monkeypatch, reverse)))
+    found = value_and_gradients(mixed_loss(schedule, reverse))
+    assert_close(found, lax_value_and_gradients(reverse))
 
 
 def loss_of(schedule):
@@ -112,11 +117,17 @@ TRANSFORMATIONS = {
 )
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
 def test_transformation(name, schedule):
-    transform, arguments = TRANSFORMATIONS[name], mixed_arguments(n=7, width=3)
-    actual, desired = (
-        jax.jit(functools.partial(transform, loss_of(one)))(arguments) for one in (schedule, None)
-    )
-    assert_close(actual, desired)
+    assert_close(transformed(name, schedule), transformed_without_schedule(name))
+
+
+def transformed(name, schedule):
+    arguments = mixed_arguments(n=7, width=3)
+    return jax.jit(functools.partial(TRANSFORMATIONS[name], loss_of(schedule)))(arguments)
+
+
+@functools.cache
+def transformed_without_schedule(name):
+    return transformed(name, None)
 
 
 def test_without_jit():
