@@ -1,7 +1,6 @@
 """Every method on every product and model that it applies to: what all of them promise."""
 
 import itertools
-import operator
 
 import equinox as eqx
 import jax
@@ -103,10 +102,12 @@ def test_the_value_is_a_finite_scalar_of_the_working_precision(triple):
 
 
 @double
+@pytest.mark.parametrize("numbers", ["together", pytest.param("alone", marks=pytest.mark.slow)])
 @every_triple
-def test_the_gradient_is_that_of_central_differences(triple):
-    """A jump near by spoils a wide step and rounding a narrow one; a wrong gradient agrees with none.
+def test_the_gradient_is_that_of_central_differences(triple, numbers):
+    """The numbers of an array move together, each by a weight of its own; or one alone where there is time.
 
+    A jump near by spoils a wide step and rounding a narrow one; a wrong gradient agrees with none.
     Floor: 100 ulp of the value over the narrowest.
     """
     product, model, method, key = build(*triple)
@@ -119,20 +120,27 @@ def test_the_gradient_is_that_of_central_differences(triple):
     floor = 100.0 * np.spacing(max(10.0, float(value(*pair, method, key)))) / 1e-6
     still = jax.tree.map(jnp.zeros_like, eqx.filter(pair, eqx.is_inexact_array))
     for i, leaf in enumerate(float_leaves(pair)):
-        for j in np.ndindex(leaf.shape):
-            at = operator.itemgetter(i)
-            one = eqx.tree_at(
-                lambda tree, at=at: at(jax.tree.leaves(tree)),
-                still,
-                jnp.zeros_like(leaf).at[j].set(1.0),
+        for weights in _weights(leaf.shape, numbers):
+            direction = weights * np.maximum(1.0, np.abs(leaf))
+            slope = np.vdot(exact[i], direction)
+            along = eqx.tree_at(
+                lambda tree, i=i: jax.tree.leaves(tree)[i], still, jnp.asarray(direction)
             )
-            bumped = lambda step, one=one: value(*moved(pair, one, step), method, key)  # noqa: E731
-            size = max(1.0, abs(float(leaf[j])))
+            bumped = lambda step, along=along: value(*moved(pair, along, step), method, key)  # noqa: E731
             for step in (1e-6, 1e-5, 1e-4):
-                quotient = first_difference(bumped, step * size)
-                if np.isclose(exact[i][j], quotient, rtol=1e-6, atol=floor):
+                quotient = first_difference(bumped, step)
+                if np.isclose(slope, quotient, rtol=1e-6, atol=floor):
                     break
-            np.testing.assert_allclose(exact[i][j], quotient, rtol=1e-6, atol=floor)
+            np.testing.assert_allclose(slope, quotient, rtol=1e-6, atol=floor)
+
+
+def _weights(shape, numbers):
+    """How far the numbers of an array move: all of them at once, or each in its turn."""
+    size = int(np.prod(shape))
+    if numbers == "alone":
+        return np.eye(size).reshape(size, *shape)
+    dice = np.random.default_rng(size)
+    return [dice.uniform(0.5, 1.5, shape) * dice.choice([-1.0, 1.0], shape)] if size else []
 
 
 def value_at(triple):
