@@ -1,6 +1,7 @@
 """`jt.scan` under every transformation, beside `lax.scan`."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -112,10 +113,16 @@ TRANSFORMATIONS = {
 }
 
 
-@pytest.mark.parametrize(
-    "schedule", [jt.Revolve(3), jt.MultiStage(device=1, host=2), jt.Fit(bytes=2**13)], ids=str
-)
-@pytest.mark.parametrize("name", TRANSFORMATIONS)
+def _transformed():
+    """Slots on the host, whose sweeps are those of Revolve, at every run with every third transformation."""
+    schedules = jt.Revolve(3), jt.MultiStage(device=1, host=2), jt.Fit(bytes=2**13)
+    for (i, name), schedule in itertools.product(enumerate(TRANSFORMATIONS), schedules):
+        rare = i % 3 and isinstance(schedule, jt.MultiStage)
+        marks = [pytest.mark.slow] if rare else []
+        yield pytest.param(name, schedule, marks=marks, id=f"{name}-{schedule}")
+
+
+@pytest.mark.parametrize(("name", "schedule"), list(_transformed()))
 def test_transformation(name, schedule):
     assert_close(transformed(name, schedule), transformed_without_schedule(name))
 
