@@ -20,12 +20,12 @@ run: $(VENV)/.ready-run  ## calibrate, value the sample book, and write the repo
 	$(BIN)/jaxtape risk --trades $(SAMPLES)/dax_book.csv --market $(SAMPLES)/dax_2002-07-05.json --out $(OUT)
 
 test: $(VENV)/.ready-test$(TORCH)  ## the tests, without the heavy cases
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 	$(BIN)/lint-imports
 	$(BIN)/ruff check .
 
 test-all: $(VENV)/.ready-test$(TORCH)  ## every test, its programs compiled as users have them
-	JAXTAPE_TEST_COMPILER=optimizing $(BIN)/python -m pytest -n $(WORKERS)
+	JAXTAPE_TEST_COMPILER=optimizing $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 lint: $(VENV)/.ready-test $(VENV)/.ready-lint  ## style, layers and types
 	$(BIN)/ruff check .

@@ -4,6 +4,8 @@ JAXTAPE_TEST_PRECISION=single: in float32. JAXTAPE_TEST_COMPILER=optimizing: pro
 them; without it in a third of the time, and most of the time of the tests is that of the compiler.
 """
 
+import gc
+import itertools
 import os
 from pathlib import Path
 
@@ -20,6 +22,7 @@ if os.environ.get("JAXTAPE_TEST_COMPILER", "quick") == "quick":
     *_, _known = WITHOUT_FUSION_EMITTERS
     add_flag(*WITHOUT_FUSION_EMITTERS)
     add_flag("--xla_backend_optimization_level", "0", _known)
+    add_flag("--xla_cpu_parallel_codegen_split_count", "1", _known)
 
 _CACHE = Path(__file__).parent.parent / ".jax_cache"
 
@@ -30,22 +33,21 @@ jax.config.update("jax_compilation_cache_dir", str(_CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
+# Tracing makes millions of small objects and hardly a cycle: looked through as often as Python does by itself,
+# they take a tenth of the time.
+gc.set_threshold(50_000, 20, 20)
+
 _MAPS = Path("/proc/self/maps")
 _MANY = (
-    16_000  # of the 65,530 memory maps that Linux allows a process; past them a compiler crashes
+    24_000  # of the 65,530 memory maps that Linux allows a process; past them a compiler crashes
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _programs_of_one_module():
-    """Compiled programs stay for the tests of one module."""
-    yield
-    jax.clear_caches()
+_finished = itertools.count(1)
 
 
 @pytest.fixture(autouse=True)
 def _room_for_programs():
-    """A compiled program holds some tens of memory maps: a module of hundreds starts afresh now and then."""
+    """Compiled programs stay for the tests that follow; each holds some tens of memory maps."""
     yield
-    if _MAPS.exists() and _MAPS.read_bytes().count(b"\n") > _MANY:
+    counted = next(_finished) % 8 == 0 and _MAPS.exists()
+    if counted and _MAPS.read_bytes().count(b"\n") > _MANY:
         jax.clear_caches()

@@ -1,6 +1,7 @@
 """`jt.scan` under every transformation, beside `lax.scan`."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -26,28 +27,33 @@ each_schedule = pytest.mark.parametrize("schedule", all_schedules, ids=str)
 some_schedules = pytest.mark.parametrize("schedule", [jt.StoreAll(), jt.Revolve(3)], ids=str)
 
 
-def lax_mixed_loss(monkeypatch, reverse):
+def lax_mixed_loss(reverse):
     """The same loss with `lax.scan` itself."""
 
     def scan(*args, schedule, **kwargs):
         del schedule
         return lax.scan(*args, **kwargs)
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jt, "scan", scan)
         return mixed_loss(None, reverse)
 
 
+def value_and_gradients(loss):
+    return jax.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))(*mixed_arguments())
+
+
+@functools.cache
+def lax_value_and_gradients(reverse):
+    return value_and_gradients(lax_mixed_loss(reverse))
+
+
 @each_schedule
 @pytest.mark.parametrize("reverse", [False, True])
-def test_value_and_gradients(monkeypatch, schedule, reverse):
+def test_value_and_gradients(schedule, reverse):
     """To the value closed over, the first state, xs; through the last state and ys."""
-    arguments = mixed_arguments()
-
-    def run(loss):
-        return jax.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))(*arguments)
-
-    assert_close(run(mixed_loss(schedule, reverse)), run(lax_mixed_loss(monkeypatch, reverse)))
+    found = value_and_gradients(mixed_loss(schedule, reverse))
+    assert_close(found, lax_value_and_gradients(reverse))
 
 
 def loss_of(schedule):
@@ -107,16 +113,28 @@ TRANSFORMATIONS = {
 }
 
 
-@pytest.mark.parametrize(
-    "schedule", [jt.Revolve(3), jt.MultiStage(device=1, host=2), jt.Fit(bytes=2**13)], ids=str
-)
-@pytest.mark.parametrize("name", TRANSFORMATIONS)
+def _transformed():
+    """Slots on the host, whose sweeps are those of Revolve, at every run with every third transformation."""
+    schedules = jt.Revolve(3), jt.MultiStage(device=1, host=2), jt.Fit(bytes=2**13)
+    for (i, name), schedule in itertools.product(enumerate(TRANSFORMATIONS), schedules):
+        rare = i % 3 and isinstance(schedule, jt.MultiStage)
+        marks = [pytest.mark.slow] if rare else []
+        yield pytest.param(name, schedule, marks=marks, id=f"{name}-{schedule}")
+
+
+@pytest.mark.parametrize(("name", "schedule"), list(_transformed()))
 def test_transformation(name, schedule):
-    transform, arguments = TRANSFORMATIONS[name], mixed_arguments(n=7, width=3)
-    actual, desired = (
-        jax.jit(functools.partial(transform, loss_of(one)))(arguments) for one in (schedule, None)
-    )
-    assert_close(actual, desired)
+    assert_close(transformed(name, schedule), transformed_without_schedule(name))
+
+
+def transformed(name, schedule):
+    arguments = mixed_arguments(n=7, width=3)
+    return jax.jit(functools.partial(TRANSFORMATIONS[name], loss_of(schedule)))(arguments)
+
+
+@functools.cache
+def transformed_without_schedule(name):
+    return transformed(name, None)
 
 
 def test_without_jit():

@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +27,8 @@ from pricing import (
 from pricing.estimators.bumps import Bumps
 from tests.helpers import double, first_difference
 
-PATHS, BLOCK = 100_000, 5_000
+PATHS, BLOCK = 25_000, 5_000
+ROOT = np.sqrt(PATHS / 100_000)  # what errors are said of 100,000 paths
 DATES = 0.2 * np.arange(1, 51) / 50
 HESTON = (0.04, 1.5, 0.04, 0.5, -0.7)
 CALL = European(100.0, 1.0)
@@ -52,15 +54,15 @@ def mean_and_error(samples):
 
 def ladder(product, model, method, seed=1):
     """Means and standard errors of value, Delta and Gamma."""
+    return mean_and_error(_ladder(product, model, method, jax.random.key(seed)))
 
-    @jax.jit
-    def samples(key):
-        value = lambda s: method.samples(product, model.shifted(underlying=s), key)  # noqa: E731
-        along = lambda f: lambda s: jax.jvp(f, (s,), (jnp.ones_like(s),))  # noqa: E731
-        (values, delta), (_, gamma) = along(along(value))(jnp.zeros(()))
-        return jnp.stack([values, delta, gamma])
 
-    return mean_and_error(samples(jax.random.key(seed)))
+@eqx.filter_jit
+def _ladder(product, model, method, key):
+    value = lambda s: method.samples(product, model.shifted(underlying=s), key)  # noqa: E731
+    along = lambda f: lambda s: jax.jvp(f, (s,), (jnp.ones_like(s),))  # noqa: E731
+    (values, delta), (_, gamma) = along(along(value))(jnp.zeros(()))
+    return jnp.stack([values, delta, gamma])
 
 
 def down_and_out(barrier, spot=100.0, rate=0.1, vol=0.3, strike=100.0):
@@ -91,7 +93,7 @@ def exact(product, model):
     return found.value, found.delta, found.gamma
 
 
-# name: product, model, with the control, the answer, the largest relative error of Gamma
+# name: product, model, with the control, the answer, the largest relative error of Gamma at 100,000 paths
 CASES = {
     "call": (CALL, equity, True, None, 0.003),
     "digital": (Digital(100.0, 1.0), equity, True, None, 0.008),
@@ -109,12 +111,13 @@ CASES = {
 def test_value_delta_and_gamma_are_unbiased_and_gamma_is_sharp(name):
     product, model, control, barrier, most = CASES[name]
     answer = exact(product, model()) if barrier is None else down_and_out(barrier)
+    product = product if barrier is None else product.canonical  # of one program
     steps = 64 if "digital under" in name else 32
     method = MonteCarlo(PATHS, steps, BLOCK, control=control)
     means, errors = ladder(product, model(), method)
     assert np.all(errors > 0.0)
     np.testing.assert_array_less(np.abs(means - np.asarray(answer)), 3.0 * errors)
-    assert errors[2] < most * abs(answer[2])
+    assert ROOT * errors[2] < most * abs(answer[2])
 
 
 def test_the_reference_of_the_barriers_is_the_published_one():
@@ -134,7 +137,7 @@ MONITORED = {
 
 @pytest.mark.parametrize("name", MONITORED)
 def test_a_fit_of_the_value_takes_the_noise_away_from_every_barrier_on_dates(name):
-    product, model = MONITORED[name], BlackScholes(100.0, 0.05, 0.3, 0.01)
+    product, model = MONITORED[name].canonical, BlackScholes(100.0, 0.05, 0.3, 0.01)
     found = greeks(product, model, Quadrature())
     answer = np.asarray([found.value, found.delta, found.gamma])
     plain = ladder(product, model, MonteCarlo(16_384, 1, control=False))
@@ -154,12 +157,12 @@ def test_every_derivative_of_a_controlled_sample_is_that_of_its_differences():
         model = BlackScholes(100.0 + 10.0 * shift, 0.05 - 0.1 * shift, 0.3 + 0.1 * shift)
         return method.samples(product, model, key)
 
-    slope = lambda f: lambda s: jax.jvp(f, (s,), (jnp.ones_like(s),))[1]  # noqa: E731
+    slope = lambda f: jax.jit(lambda s: jax.jvp(f, (s,), (jnp.ones_like(s),))[1])  # noqa: E731
     zero = jnp.zeros(())
-    once = first_difference(samples, 1e-3)
-    np.testing.assert_allclose(slope(samples)(zero), once, rtol=1e-7, atol=1e-8)
-    twice = first_difference(slope(samples), 1e-3)
-    np.testing.assert_allclose(slope(slope(samples))(zero), twice, rtol=1e-7, atol=1e-7)
+    once, sloping = first_difference(samples, 1e-3), slope(samples)
+    np.testing.assert_allclose(sloping(zero), once, rtol=1e-7, atol=1e-8)
+    twice = first_difference(sloping, 1e-3)
+    np.testing.assert_allclose(slope(sloping)(zero), twice, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize("control", [False, True])
@@ -167,7 +170,8 @@ def test_every_derivative_of_a_controlled_sample_is_that_of_its_differences():
 def test_a_spot_far_beyond_the_barrier_has_no_nan(kind, level, control):
     """It is out at the first date: the rebate is all that is left, in every derivative."""
     product = Barrier(100.0, 1.0, level, kind, rebate=1.0, dates=np.arange(1, 13) / 12.0)
-    means, errors = ladder(product, equity(), MonteCarlo(512, 1, block=512, control=control))
+    method = MonteCarlo(512, 1, block=512, control=control)
+    means, errors = ladder(product.canonical, equity(), method)
     np.testing.assert_allclose(means, [np.exp(-0.05 / 12.0), 0.0, 0.0], atol=1e-12)
     np.testing.assert_allclose(errors, 0.0, atol=1e-12)
 
@@ -214,7 +218,7 @@ def test_the_usual_estimators_are_noisier_by_far():
     ):
         mean, error = mean_and_error(estimator(call, naive_paths(), 100.0))
         assert abs(mean - gamma) < 3.0 * error
-        assert error > least * gamma, "the library's: .0023 of it"
+        assert ROOT * error > least * gamma, "the library's: .0023 of it"
 
 
 # --- derivatives to the parameters of Heston ---------------------------------------------------------------
@@ -228,17 +232,18 @@ def slopes(samples, at):
 
 @pytest.mark.parametrize("control", [False, True])
 def test_parameter_greeks_of_heston_are_unbiased(control):
-    """32 steps leave no bias to be seen at 65,536 paths. To the correlation it is about 0: error .02."""
+    """32 steps leave no bias to be seen at 16,384 paths. To the correlation it is about 0: error .04."""
     at, key = jnp.asarray(HESTON), jax.random.key(7)
-    answer = jax.grad(lambda x: price(CALL, stochastic(x), Fourier(), throw=False).value)(at)
-    method = MonteCarlo(65_536, 32, control=control)
+    value = lambda x: price(CALL, stochastic(x), Fourier(), throw=False).value  # noqa: E731
+    answer = jax.jit(jax.grad(value))(at)
+    method = MonteCarlo(16_384, 32, control=control)
     means, errors = slopes(lambda x: method.samples(CALL, stochastic(x), key), at)
     np.testing.assert_array_less(np.abs(means - answer), 3.0 * errors)
     if control:
-        np.testing.assert_array_less(errors[:4], 0.01 * np.abs(answer[:4]))
-        assert errors[4] < 0.02
+        np.testing.assert_array_less(errors[:4], 0.02 * np.abs(answer[:4]))
+        assert errors[4] < 0.04
     else:
-        np.testing.assert_array_less(errors, [0.25, 0.01, 0.4, 0.06, 0.06])
+        np.testing.assert_array_less(errors, [0.5, 0.02, 0.8, 0.12, 0.12])
 
 
 def test_along_paths_of_eulers_scheme_the_derivative_to_the_first_variance_is_noise():

@@ -41,12 +41,21 @@ _EVERY_KIND = Barrier(
 )
 
 
+@eqx.filter_jit
+def value_delta_and_gamma(product, model, method):
+    at = lambda spot: method.samples(product, model.shifted(underlying=spot), None)  # noqa: E731
+    along = lambda f: lambda spot: jax.jvp(f, (spot,), (jnp.ones_like(spot),))  # noqa: E731
+    (value, delta), (_, gamma) = along(along(at))(jnp.zeros(()))
+    return value, delta, gamma
+
+
 @double
 def test_up_and_out_reference():
-    found = greeks(_UP_AND_OUT, _MODEL, FiniteDifference(240, 80, 128))
-    np.testing.assert_allclose(found.value, 9.1530, rtol=5e-4)
-    np.testing.assert_allclose(found.delta, 0.52119, atol=3e-3)
-    np.testing.assert_allclose(found.gamma, -0.03750, atol=4e-4)
+    grid = FiniteDifference(240, 80, 128)
+    value, delta, gamma = value_delta_and_gamma(_UP_AND_OUT, _MODEL, grid)
+    np.testing.assert_allclose(value, 9.1530, rtol=5e-4)
+    np.testing.assert_allclose(delta, 0.52119, atol=3e-3)
+    np.testing.assert_allclose(gamma, -0.03750, atol=4e-4)
 
 
 @double
@@ -105,7 +114,7 @@ def test_derivatives_are_those_of_the_discrete_value():
 def test_agrees_with_monte_carlo():
     barrier = Barrier(100.0, 0.5, 90.0, "down-and-out", "call", 1.0)
     exact = greeks(barrier, _MODEL)
-    found = greeks(barrier, _MODEL, MonteCarlo(2**16, 64), key=jax.random.key(3))
+    found = greeks(barrier, _MODEL, MonteCarlo(2**14, 64), key=jax.random.key(3))
     for name in ("value", "delta", "rho"):
         error = getattr(found.std_errors, name)
         assert abs(getattr(found, name) - getattr(exact, name)) < 3.5 * error, name
@@ -113,14 +122,14 @@ def test_agrees_with_monte_carlo():
 
 @double
 def test_rates_are_those_of_the_curve_day_by_day():
-    """Negative for three months, then steep: flat to expiry, the value would be 14 standard errors away."""
+    """Negative for three months, then steep: flat to expiry, the value would be 7 standard errors away."""
     curve = ZeroCurve([0.0, 0.25, 0.5], [-0.1, -0.1, 0.05])
     steep = eqx.tree_at(lambda model: model.rate, _MODEL, curve)
     barrier = Barrier(100.0, 0.5, 90.0, "down-and-out", "call", 1.0)
     found, flat = price(barrier, steep).value, price(barrier, _MODEL).value
-    peer = price(barrier, steep, MonteCarlo(2**17, 64), key=jax.random.key(3))
+    peer = price(barrier, steep, MonteCarlo(2**15, 64), key=jax.random.key(3))
     assert abs(found - peer.value) < 3.0 * peer.std_error
-    assert abs(flat - peer.value) > 10.0 * peer.std_error
+    assert abs(flat - peer.value) > 5.0 * peer.std_error
 
 
 @double
@@ -195,9 +204,7 @@ def test_early_exercise_tends_to_black_scholes_as_the_variance_stops_moving(prod
 @double
 def test_delta_and_gamma_of_an_american_put_tend_to_those_of_black_scholes():
     put, grid = American(105.0, 0.8), FiniteDifference(240, 24, 80)
-    at = lambda spot: grid.samples(put, _STILL.shifted(underlying=spot), None)  # noqa: E731
-    first = lambda spot: jax.jvp(at, (spot,), (jnp.ones(()),))  # noqa: E731
-    (_, delta), (_, gamma) = jax.jit(lambda x: jax.jvp(first, (x,), (jnp.ones(()),)))(jnp.zeros(()))
+    _, delta, gamma = value_delta_and_gamma(put, _STILL, grid)
     exact = greeks(put, _FLAT)
     np.testing.assert_allclose(delta, exact.delta, atol=2e-4)
     np.testing.assert_allclose(gamma, exact.gamma, atol=2e-4)
