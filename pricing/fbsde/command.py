@@ -61,7 +61,7 @@ def solve(
     Exit status: 0; 2 if a name is not known.
     """
     configure(precision)
-    console = Console(width=110)
+    console = Console(width=140)
     names = list(CATALOGUE) if names == ["all"] else names
     unknown = [name for name in names if name not in CATALOGUE]
     if unknown:
@@ -129,7 +129,7 @@ def _figures(problem: Problem, entry: Entry, solution: Solution, seed: int) -> d
 def _table(rows: list[Row], seeds: int) -> Table:
     table = Table(title=f"mean and spread of {seeds} seeds")
     for heading in ("problem", "solver", "figure"):
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=True)
     for heading in ("known", "mean", "spread", "error", "seconds", "compiling"):
         table.add_column(heading, justify="right")
     for row in rows:

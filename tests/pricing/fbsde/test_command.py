@@ -9,8 +9,14 @@ from pricing.fbsde.catalogue import CATALOGUE
 
 
 def run(*arguments: str, cache) -> subprocess.CompletedProcess:
-    environment = os.environ | {"JAXTAPE_CACHE": str(cache), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "jaxtape.command_line", "solve", *arguments]
+    environment = os.environ | {"JAXTAPE_CACHE": str(cache)}
+    command = [
+        sys.executable,
+        "-c",
+        "from jaxtape.command_line import main; main()",
+        "solve",
+        *arguments,
+    ]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
