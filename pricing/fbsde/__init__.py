@@ -6,6 +6,9 @@ from .bases import Payoffs as Payoffs
 from .bounds import Bounds as Bounds
 from .bounds import bounds as bounds
 from .deep_bsde import DeepBSDE as DeepBSDE
+from .files import export as export
+from .files import load as load
+from .files import save as save
 from .from_pricing import problem_of as problem_of
 from .gradient_regression import GradientRegression as GradientRegression
 from .networks import Architecture as Architecture

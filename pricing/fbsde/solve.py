@@ -63,7 +63,7 @@ def solve(
                 _refuse_non_finite(problem, solver, training.losses[..., :done, :])
             if store is not None:
                 store.keep(training)
-    return _over_keys(_concluded, key)(problem, solver, training)
+    return _over_keys(concluded, key)(problem, solver, training)
 
 
 def _over_keys(function, key: Keys):
@@ -73,12 +73,13 @@ def _over_keys(function, key: Keys):
     axes = {
         begun: (None, None, 0),
         continued: (None, None, 0, 0, None, None),
-        _concluded: (None, None, 0),
+        concluded: (None, None, 0),
     }
     return eqx.filter_vmap(function, in_axes=axes[function])
 
 
-def _concluded(problem: Problem, solver: AbstractSolver, training: Training) -> Solution:
+def concluded(problem: Problem, solver: AbstractSolver, training: Training) -> Solution:
+    """What a training found."""
     found = solver.approximation(problem, training.state, training.outputs)
     finite = jnp.all(jnp.isfinite(training.losses))
     result = RESULTS.where(finite, RESULTS.successful, RESULTS.non_finite)

@@ -1,0 +1,42 @@
+"""Solutions on disk: loaded and exported ones say what the first one said."""
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pricing.fbsde import GradientRegression, Hermite, export, load, problems, save, solve
+
+PROBLEM = problems.different_rates_call(4)
+SOLVER = GradientRegression(4096, (Hermite(3),))
+
+
+@pytest.fixture(scope="module")
+def solution():
+    return solve(PROBLEM, SOLVER, key=jax.random.key(0))
+
+
+def test_what_is_loaded_is_what_was_saved(solution, tmp_path):
+    save(solution, tmp_path / "call.eqx")
+    found = load(tmp_path / "call.eqx", PROBLEM, SOLVER)
+    x = jnp.array([104.0])
+    for figure in ("value", "delta", "gamma"):
+        again, first = (getattr(s, figure)(0.25, x) for s in (found, solution))
+        np.testing.assert_array_equal(again, first)
+    np.testing.assert_array_equal(found.stats["losses"], solution.stats["losses"])
+
+
+def test_another_solver_is_told(solution, tmp_path):
+    save(solution, tmp_path / "call.eqx")
+    with pytest.raises(ValueError, match="holds another solution"):
+        load(tmp_path / "call.eqx", PROBLEM, GradientRegression(4096, (Hermite(4),)))
+
+
+def test_an_exported_program_needs_nothing_else(solution):
+    t, x = jnp.asarray(0.25), jnp.array([97.0])
+    for figure in ("value", "gamma"):
+        program = jax.export.deserialize(bytearray(export(solution, figure)))
+        np.testing.assert_allclose(program.call(t, x), getattr(solution, figure)(t, x), rtol=1e-12)
+    with pytest.raises(ValueError, match="figure='vega'"):
+        export(solution, "vega")
