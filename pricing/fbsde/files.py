@@ -36,7 +36,8 @@ def load(path: Path, problem: Problem, solver: AbstractSolver) -> Solution:
 def export(solution: Solution, figure: str = "value") -> bytes:
     """A program (t, x) -> value, delta or gamma; `jax.export.deserialize(...).call(t, x)` runs it.
 
-    t and x are of the precision of the problem's x0. For CPUs, GPUs and TPUs.
+    t and x are of the precision of the problem's x0. For CPUs, GPUs and TPUs. Raises ImportError without
+    flatbuffers (`pip install 'jaxtape[fbsde]'`).
     """
     figures = {"value": solution.value, "delta": solution.delta, "gamma": solution.gamma}
     if figure not in figures:
