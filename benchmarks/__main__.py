@@ -15,6 +15,7 @@ QUICK = {
     "large_book": ("--trades", "200", "--repeat", "1"),
     "early_exercise": ("--paths", "8192", "--repeat", "1"),
     "bermudan": ("--repeat", "2", "--bumps", "2"),
+    "deep_bsde": ("--iterations", "200", "--seeds", "1"),
     "quantlib_peer": ("--quick",),
 }
 
