@@ -63,7 +63,7 @@ def driver(y: torch.Tensor) -> torch.Tensor:
     return y - y**3
 
 
-def loss_of(net: Net, mean: float, unit: float) -> torch.Tensor:
+def loss_of(net: Net, mean: torch.Tensor, unit: torch.Tensor) -> torch.Tensor:
     """The mean of (Y_T - g)^2 on a fresh batch, in units of g's deviation."""
     dw = math.sqrt(DT) * torch.randn(STEPS, BATCH, DIM)
     states = torch.cat([torch.zeros(1, BATCH, DIM), DIFFUSION * dw.cumsum(0)])
@@ -82,7 +82,7 @@ def by_torch(seed: int, iterations: int, compiled) -> tuple[float, float]:
     """Today's value, and seconds."""
     torch.manual_seed(seed)
     paid = terminal(DIFFUSION * math.sqrt(MATURITY) * torch.randn(PILOT, DIM))
-    mean, unit = float(paid.mean()), float(paid.std())
+    mean, unit = paid.mean(), paid.std()  # tensors: new numbers compile nothing
     net = Net()
     optimizer = torch.optim.Adam(net.parameters(), lr=RATE, fused=True)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations, 0.01 * RATE)
@@ -93,7 +93,7 @@ def by_torch(seed: int, iterations: int, compiled) -> tuple[float, float]:
         optimizer.step()
         cosine.step()
     seconds = time.perf_counter() - start
-    return mean + (unit + abs(mean)) * float(net.y0), seconds
+    return float((mean + (unit + abs(mean)) * net.y0).detach()), seconds
 
 
 def by_jaxtape(seed: int, iterations: int) -> tuple[float, float]:
