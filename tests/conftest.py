@@ -22,7 +22,6 @@ if os.environ.get("JAXTAPE_TEST_COMPILER", "quick") == "quick":
     *_, _known = WITHOUT_FUSION_EMITTERS
     add_flag(*WITHOUT_FUSION_EMITTERS)
     add_flag("--xla_backend_optimization_level", "0", _known)
-    add_flag("--xla_cpu_parallel_codegen_split_count", "1", _known)
 
 _CACHE = Path(__file__).parent.parent / ".jax_cache"
 
@@ -35,11 +34,11 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 # Tracing makes millions of small objects and hardly a cycle: looked through as often as Python does by itself,
 # they take a tenth of the time.
-gc.set_threshold(50_000, 20, 20)
+gc.set_threshold(20_000, 10, 10)
 
 _MAPS = Path("/proc/self/maps")
 _MANY = (
-    24_000  # of the 65,530 memory maps that Linux allows a process; past them a compiler crashes
+    16_000  # of the 65,530 memory maps that Linux allows a process; past them a compiler crashes
 )
 _finished = itertools.count(1)
 

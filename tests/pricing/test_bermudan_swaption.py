@@ -269,6 +269,7 @@ def test_time_passes():
 
     rolled = contract([2.5, 3.5, 4.5, 5.5])
     flows = flows_of(rolled)
+    value_of(recording.replace(0, 4, flows_of(contract([2.4, 3.4, 4.4, 5.4]))))
     found, runs, traces = counting(lambda: value_of(recording.replace(0, 4, flows)))
     assert (runs, traces) == (4, 0)
     np.testing.assert_allclose(found, by_quadrature(rolled), rtol=1e-12)
