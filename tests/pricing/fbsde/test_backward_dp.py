@@ -69,7 +69,11 @@ def test_early_exercise_agrees_with_quadrature(variant):
         Bermudan(European(SPOT, 1.0, "put"), dates), BlackScholes(SPOT, RATE, VOL), Quadrature()
     )
     problem = put(num_steps=10, exercise_dates=5)
-    solution = solve(problem, BackwardDP(variant, num_pairs=8, **_SMALL), key=_KEY)
+    paths = {
+        **_SMALL,
+        "num_paths": 16384,
+    }  # a maximum of what is fitted is biased high: .3 % with 4,096
+    solution = solve(problem, BackwardDP(variant, num_pairs=8, **paths), key=_KEY)
     value, delta, _ = today(solution, problem.x0)
     np.testing.assert_allclose(value, known.value, rtol=5e-3)
     np.testing.assert_allclose(delta[0], known.delta, rtol=2e-2)

@@ -53,7 +53,7 @@ def test_the_gradient_is_that_of_the_closed_form():
     growth = np.exp(0.21)
     np.testing.assert_allclose(solution.value(0.0, problem.x0), 2.5 * growth, rtol=5e-3)
     delta = 2.0 * growth * np.asarray(problem.x0)
-    missed = np.linalg.norm(solution.delta(0.0, problem.x0) - delta)
+    missed = np.linalg.norm(np.asarray(solution.delta(0.0, problem.x0)) - delta)
     assert missed < 0.05 * np.linalg.norm(delta)
 
 
