@@ -139,8 +139,9 @@ def main() -> None:
         table.add_row(row["way"], *numbers, f"{row['error']:+.3%}")
     Console().print(table)
     if options.out is not None:
-        head = environment() | {"command": "python -m benchmarks.deep_bsde", **vars(options)}
-        head["out"] = None
+        sizes = {"iterations": options.iterations, "seeds": options.seeds}
+        head = environment() | {"command": "python -m benchmarks.deep_bsde", **sizes}
+        head["backend"] = f"{jax.default_backend()}, float32"
         options.out.write_text(json.dumps(head | {"rows": rows}, indent=1) + "\n")
 
 
