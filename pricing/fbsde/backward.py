@@ -116,12 +116,6 @@ def _with_gradient(function: Callable, t: Real, x: State) -> tuple[Array, Array]
     return function(t, x), jax.jacrev(function, argnums=1)(t, x)
 
 
-def driver(problem: Problem, t: Real, x: State, y: Array, z: Array) -> Float[Array, " contracts"]:
-    """f of flat values."""
-    shape = problem.contracts
-    return problem.driver(t, x, y.reshape(shape), z.reshape(*shape, problem.dim)).reshape(-1)
-
-
 # --- Linear parts, and changes of their coordinates ----------------------------------------------------
 
 

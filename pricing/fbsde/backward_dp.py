@@ -17,7 +17,6 @@ from .backward import (
     Pairs,
     Pool,
     Progress,
-    driver,
     least_squares,
     over_pairs,
     quadratic,
@@ -148,7 +147,7 @@ class _Step(AbstractStep):
 
         def at_end(x: State):
             y, z = worth(problem, after, x, continuation)
-            return y + 0.5 * driver(problem, problem.times[after], x, y, z) * problem.dt
+            return y + 0.5 * problem.flat_driver(problem.times[after], x, y, z) * problem.dt
 
         found = over_pairs(at_end)(pairs.after)
         even = jnp.mean(found, axis=(0, 2)) / self.unit[None]
@@ -219,7 +218,7 @@ class _Step(AbstractStep):
 
         def gain(x: State):
             y, z = self.y_and_z(parameters, x)
-            return 0.5 * driver(self.problem, self.time, x, y, z) * self.problem.dt / self.unit
+            return 0.5 * self.problem.flat_driver(self.time, x, y, z) * self.problem.dt / self.unit
 
         along = lambda v: jax.jvp(gain, (x,), (v,))  # noqa: E731
         return jax.vmap(along, out_axes=(None, 0))(turned)

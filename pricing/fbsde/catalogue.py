@@ -90,4 +90,6 @@ CATALOGUE: dict[str, Entry] = {
         *(4.906789, 0.797814, 0.000681),
     ),
 }
-"""Values: REFERENCES of the tests (`tests/references.py`) give their sources."""
+"""Values. Default risk and different rates: E, Han, Jentzen (2017). Best of five, ten and twenty assets: point
+estimates in the literature after Andersen, Broadie (2004). Burgers, reaction-diffusion, Barenblatt and the call
+at two rates: closed forms. The others: grids and quadratures of this project."""

@@ -1,5 +1,6 @@
 """Gradient-enhanced regression: one linear least squares problem a date, for all contracts at once."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -284,9 +285,4 @@ def _driver(
     problem: Problem, t, x: States, value: Values, z: Float[Array, "contracts dim paths"]
 ) -> Values:
     """f at every path, of every contract."""
-    shape = problem.contracts
-
-    def at(x, y, z):
-        return problem.driver(t, x, y.reshape(shape), z.reshape(*shape, problem.dim)).reshape(-1)
-
-    return jax.vmap(at, -1, -1)(x, value, z)
+    return jax.vmap(partial(problem.flat_driver, t), -1, -1)(x, value, z)

@@ -19,7 +19,6 @@ from .backward import (
     Pairs,
     Pool,
     Progress,
-    driver,
     least_squares,
     over_pairs,
     quadratic,
@@ -276,7 +275,7 @@ def _driver_and_gradient(
     gradient = problem.gradient_of(t, x, z)
 
     def moved(v: State):
-        return driver(problem, t, x + v, y + gradient @ v, z + turned(v)) * problem.dt
+        return problem.flat_driver(t, x + v, y + gradient @ v, z + turned(v)) * problem.dt
 
     gain, back = jax.vjp(moved, jnp.zeros_like(x))
     return gain, jax.vmap(back)(jnp.eye(gain.size, dtype=x.dtype))[0]

@@ -142,6 +142,11 @@ class Problem(eqx.Module):
             return jnp.linalg.solve(s.T, z.reshape(-1, self.dim).T).T.reshape(z.shape)
         return z / jnp.broadcast_to(s, (*(1,) * (z.ndim - 1), self.dim))
 
+    def flat_driver(self, t: Real, x: State, y: Array, z: Array) -> Float[Array, " contracts"]:
+        """f of y [contracts] and z [contracts, dim], [1] and [1, dim] for one contract."""
+        shape = self.contracts
+        return self.driver(t, x, y.reshape(shape), z.reshape(*shape, self.dim)).reshape(-1)
+
     def terminal_gradient(self, x: State) -> Float[Array, "*contracts dim"]:
         return jax.jacrev(self.terminal)(x)
 

@@ -265,9 +265,9 @@ def test_a_budget_inside_shard_map():
 
 
 def test_slots_shared_over_segments_are_nearly_the_best():
-    """Within 5 % of dynamic programming over thirty sets of segments; mostly equal to it."""
+    """Within 5 % of dynamic programming over sixty sets of segments; mostly equal to it."""
     draw, best_found = random.Random(0), 0
-    for _ in range(30):
+    for _ in range(60):
         lengths = [draw.randint(1, 200) for _ in range(draw.randint(2, 5))]
         budget = draw.randint(len(lengths), 60)
         given = shared_slots([(n, 1) for n in lengths], budget)
@@ -276,7 +276,7 @@ def test_slots_shared_over_segments_are_nearly_the_best():
         best = fewest_steps(lengths, budget)
         assert best <= steps <= 1.05 * best
         best_found += steps == best
-    assert best_found >= 27
+    assert best_found >= 54
 
 
 def fewest_steps(lengths, budget):

@@ -26,7 +26,7 @@ pytestmark = double
 
 CORRELATION = [[1.0, 0.6], [0.6, 1.0]]
 KEY = jax.random.key(5)
-METHODS = (ClosedForm(), MonteCarlo(2048, 4))
+METHODS = (ClosedForm(), MonteCarlo(8192, 4))
 HEADER = "id,type,underlying,quantity,option,strike,expiry,kind,weights"
 BOOK = f"""{HEADER}
 K1,basket,DAX|SX5E,2,call,3800,2003-03-18,arithmetic,0.5|0.5

@@ -27,8 +27,7 @@ from pricing import (
 from pricing.estimators.bumps import Bumps
 from tests.helpers import double, first_difference
 
-PATHS, BLOCK = 25_000, 5_000
-ROOT = np.sqrt(PATHS / 100_000)  # what errors are said of 100,000 paths
+PATHS, BLOCK = 100_000, 5_000
 DATES = 0.2 * np.arange(1, 51) / 50
 HESTON = (0.04, 1.5, 0.04, 0.5, -0.7)
 CALL = European(100.0, 1.0)
@@ -117,7 +116,7 @@ def test_value_delta_and_gamma_are_unbiased_and_gamma_is_sharp(name):
     means, errors = ladder(product, model(), method)
     assert np.all(errors > 0.0)
     np.testing.assert_array_less(np.abs(means - np.asarray(answer)), 3.0 * errors)
-    assert ROOT * errors[2] < most * abs(answer[2])
+    assert errors[2] < most * abs(answer[2])
 
 
 def test_the_reference_of_the_barriers_is_the_published_one():
@@ -218,7 +217,7 @@ def test_the_usual_estimators_are_noisier_by_far():
     ):
         mean, error = mean_and_error(estimator(call, naive_paths(), 100.0))
         assert abs(mean - gamma) < 3.0 * error
-        assert ROOT * error > least * gamma, "the library's: .0023 of it"
+        assert error > least * gamma, "the library's: .0023 of it"
 
 
 # --- derivatives to the parameters of Heston ---------------------------------------------------------------
@@ -232,18 +231,18 @@ def slopes(samples, at):
 
 @pytest.mark.parametrize("control", [False, True])
 def test_parameter_greeks_of_heston_are_unbiased(control):
-    """32 steps leave no bias to be seen at 16,384 paths. To the correlation it is about 0: error .04."""
+    """32 steps leave no bias to be seen at 65,536 paths. To the correlation it is about 0: error .02."""
     at, key = jnp.asarray(HESTON), jax.random.key(7)
     value = lambda x: price(CALL, stochastic(x), Fourier(), throw=False).value  # noqa: E731
     answer = jax.jit(jax.grad(value))(at)
-    method = MonteCarlo(16_384, 32, control=control)
+    method = MonteCarlo(65_536, 32, control=control)
     means, errors = slopes(lambda x: method.samples(CALL, stochastic(x), key), at)
     np.testing.assert_array_less(np.abs(means - answer), 3.0 * errors)
     if control:
-        np.testing.assert_array_less(errors[:4], 0.02 * np.abs(answer[:4]))
-        assert errors[4] < 0.04
+        np.testing.assert_array_less(errors[:4], 0.01 * np.abs(answer[:4]))
+        assert errors[4] < 0.02
     else:
-        np.testing.assert_array_less(errors, [0.5, 0.02, 0.8, 0.12, 0.12])
+        np.testing.assert_array_less(errors, [0.25, 0.01, 0.4, 0.06, 0.06])
 
 
 def test_along_paths_of_eulers_scheme_the_derivative_to_the_first_variance_is_noise():

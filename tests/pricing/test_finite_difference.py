@@ -114,7 +114,7 @@ def test_derivatives_are_those_of_the_discrete_value():
 def test_agrees_with_monte_carlo():
     barrier = Barrier(100.0, 0.5, 90.0, "down-and-out", "call", 1.0)
     exact = greeks(barrier, _MODEL)
-    found = greeks(barrier, _MODEL, MonteCarlo(2**14, 64), key=jax.random.key(3))
+    found = greeks(barrier, _MODEL, MonteCarlo(2**16, 64), key=jax.random.key(3))
     for name in ("value", "delta", "rho"):
         error = getattr(found.std_errors, name)
         assert abs(getattr(found, name) - getattr(exact, name)) < 3.5 * error, name
@@ -122,14 +122,14 @@ def test_agrees_with_monte_carlo():
 
 @double
 def test_rates_are_those_of_the_curve_day_by_day():
-    """Negative for three months, then steep: flat to expiry, the value would be 7 standard errors away."""
+    """Negative for three months, then steep: flat to expiry, the value would be 14 standard errors away."""
     curve = ZeroCurve([0.0, 0.25, 0.5], [-0.1, -0.1, 0.05])
     steep = eqx.tree_at(lambda model: model.rate, _MODEL, curve)
     barrier = Barrier(100.0, 0.5, 90.0, "down-and-out", "call", 1.0)
     found, flat = price(barrier, steep).value, price(barrier, _MODEL).value
-    peer = price(barrier, steep, MonteCarlo(2**15, 64), key=jax.random.key(3))
+    peer = price(barrier, steep, MonteCarlo(2**17, 64), key=jax.random.key(3))
     assert abs(found - peer.value) < 3.0 * peer.std_error
-    assert abs(flat - peer.value) > 5.0 * peer.std_error
+    assert abs(flat - peer.value) > 10.0 * peer.std_error
 
 
 @double

@@ -102,7 +102,7 @@ def test_gamma_is_that_of_differences():
 def test_monte_carlo_gives_what_finite_differences_give():
     product, key = European(105.0, 0.8), jax.random.key(3)
     exact = greeks(product, smiling(), FiniteDifference())
-    found = greeks(product, smiling(), MonteCarlo(2**13, 32), key=key)
+    found = greeks(product, smiling(), MonteCarlo(2**15, 32), key=key)
     assert found.gamma is found.vanna is found.volga is None
     for name in ("value", "delta", "vega", "rho", "theta"):
         error = getattr(found.std_errors, name)

@@ -61,27 +61,6 @@ every_triple = pytest.mark.parametrize(
     ids=" / ".join,
     scope="module",
 )
-
-
-def _one_of_a_pair():
-    """Of those kinds, the ones with a product or a model that their method did not have before."""
-    met = set()
-    for triple in KINDS:
-        product, model, method = (r[name]() for r, name in zip(registries, triple, strict=True))
-        pairs = {(type(other), type(method)) for other in (product.form, model)}
-        if pairs - met:
-            yield triple
-        met |= pairs
-
-
-PAIRS = list(_one_of_a_pair())
-# every product and every model with every method at every run; their combinations where there is time
-every_pair = pytest.mark.parametrize(
-    "triple",
-    [pytest.param(t, marks=[] if t in PAIRS else pytest.mark.slow) for t in KINDS],
-    ids=" / ".join,
-    scope="module",
-)
 gradient = eqx.filter_jit(eqx.filter_grad(lambda pair, method, key: value(*pair, method, key)))
 
 
@@ -239,7 +218,7 @@ def test_a_batch_is_its_contracts_and_is_traced_once(triple, monkeypatch):
 
 
 @double
-@every_pair
+@every_kind
 def test_single_precision_gives_single_precision(triple):
     """To 1e-4; the random numbers of the two precisions are others, which allows six standard errors."""
     value_64, error_64, delta_64 = value_error_and_slope(triple)
