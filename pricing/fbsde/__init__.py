@@ -1,8 +1,8 @@
 from . import problems as problems
 from .backward_dp import BackwardDP as BackwardDP
 from .bases import Hermite as Hermite
-from .bases import Ordered as Ordered
 from .bases import Payoffs as Payoffs
+from .bases import SmoothMaximum as SmoothMaximum
 from .bounds import Bounds as Bounds
 from .bounds import bounds as bounds
 from .deep_bsde import DeepBSDE as DeepBSDE

@@ -25,7 +25,3 @@ class AbstractApproximation(eqx.Module):
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
         """Of the value; by default the derivative of the gradient."""
         return jax.jacfwd(self.gradient, argnums=1)(date, x)
-
-    def continuation(self, date: Date, x: State) -> Float[Array, "*contracts"]:
-        """What exercise is held against, at a date of exercise; by default the value."""
-        return self.value(date, x)

@@ -10,22 +10,29 @@ from jaxtyping import Array, Float, PyTree
 
 from ..regression.polynomials import Indices, heat_polynomials, identity, multi_indices
 from ..regression.solve import whitening
+from .expansion import Features, Functions, States
 from .problem import Problem, Real
-
-States = Float[Array, "dim paths"]
-Functions = Float[Array, "functions paths"]
 
 
 class AbstractBasis(eqx.Module):
-    """Functions of the state of one date, as its frame sees it."""
+    """Functions of a few features of the state, at one date, as its frame sees them."""
 
     @abc.abstractmethod
     def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         """What the functions of every date need to be of order one: arrays with an axis of dates in front."""
 
     @abc.abstractmethod
-    def functions(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Functions:
-        """All functions at all states of a date."""
+    def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
+        """What the functions see of the states of a date."""
+
+    @abc.abstractmethod
+    def outer(self, frame: PyTree[Array], features: Features) -> Functions:
+        """All functions of the features: smooth."""
+
+    @property
+    @abc.abstractmethod
+    def is_linear(self) -> bool:
+        """Whether they are affine in the features."""
 
 
 class Whitened(NamedTuple):
@@ -62,37 +69,64 @@ class Hermite(AbstractBasis):
         std = _deviation(states)
         return std, Whitened.of(_mean_first(states / std[..., None]))
 
-    def functions(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Functions:
-        del t
+    def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
+        del problem, frame, t
+        return jnp.log(x) if self.logs else x
+
+    def outer(self, frame: PyTree[Array], features: Features) -> Functions:
         std, whitened = frame
-        x = jnp.log(x) if self.logs else x
-        seen = whitened.seen(_mean_first((x / std[:, None])[None])[0])
-        return heat_polynomials(seen, identity(problem.dim), self._indices(problem.dim))
+        seen = whitened.seen(_mean_first((features / std[:, None])[None])[0])
+        dim = len(features)
+        return heat_polynomials(seen, identity(dim), self._indices(dim))
+
+    @property
+    def is_linear(self) -> bool:
+        return max(self.degree, self.mean_degree) < 2
 
     def _indices(self, dim: int) -> Indices:
         above = range(self.degree + 1, self.mean_degree + 1)
         return (*multi_indices(dim, self.degree), *((k, *(0,) * (dim - 1)) for k in above))
 
 
-class Ordered(AbstractBasis):
-    """Hermite polynomials, up to a total degree, of the `count` largest coordinates in their order."""
+class SmoothMaximum(AbstractBasis):
+    """Hermite polynomials, up to a total degree, of smooth maxima of the coordinates z = ln x, standardized:
 
-    count: int = eqx.field(static=True, default=2)
+        L_b = ln(sum_i exp(b z_i)) / b, for each b of `sharpness`; b < 0 is a smooth minimum.
+
+    They are symmetric, as many in two dimensions as in a hundred, and smooth, unlike the maximum itself: what
+    a step leaves of them is small. For positive states.
+    """
+
+    sharpness: tuple[float, ...] = eqx.field(static=True, default=(1.0, 2.0, 4.0))
     degree: int = eqx.field(static=True, default=3)
 
     def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
-        return Whitened.of(jax.vmap(lambda x: self._largest(problem, x))(states))
+        del problem
+        logs = jnp.log(states)
+        center, std = jnp.mean(logs, axis=-1), _deviation(logs)
+        maxima = jax.vmap(self._maxima)(logs, center, std)
+        return center, std, Whitened.of(maxima)
 
-    def functions(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Functions:
-        del t
-        seen = frame.seen(self._largest(problem, x))
-        linear = [index for index in multi_indices(len(seen), self.degree) if sum(index) > 0]
-        found = heat_polynomials(seen, identity(len(seen)), ((0,) * len(seen), *linear))
-        return found[1:]  # a constant is in the other basis
+    def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
+        del problem, t
+        center, std, _ = frame
+        return self._maxima(jnp.log(x), center, std)
 
-    def _largest(self, problem: Problem, x: States) -> Float[Array, "count paths"]:
-        count = min(self.count, problem.dim)
-        return jnp.sort(x, axis=0)[::-1][:count]
+    def outer(self, frame: PyTree[Array], features: Features) -> Functions:
+        *_, whitened = frame
+        seen = whitened.seen(features)
+        indices = multi_indices(len(seen), self.degree)
+        return heat_polynomials(seen, identity(len(seen)), indices)[
+            1:
+        ]  # a constant is in `Hermite`
+
+    @property
+    def is_linear(self) -> bool:
+        return self.degree < 2
+
+    def _maxima(self, logs: States, center, std) -> Float[Array, "sharpness paths"]:
+        z = (logs - center[:, None]) / std[:, None]
+        return jnp.stack([jax.nn.logsumexp(b * z, axis=0) / b for b in self.sharpness])
 
 
 class Payoffs(AbstractBasis):
@@ -104,12 +138,20 @@ class Payoffs(AbstractBasis):
         unit = jnp.where(unit > 0.0, unit, 1.0)
         return jnp.broadcast_to(unit, (len(states), *unit.shape))
 
-    def functions(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Functions:
+    def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
         found = [jax.vmap(problem.terminal, -1, -1)(x)]
         if problem.exercise_value is not None:
             paid = jax.vmap(lambda x: problem.exercise_value(t, x), -1, -1)(x)
             found.append(jnp.where(paid > 0.0, paid, 0.0))
         return jnp.concatenate([(f / frame[..., None]).reshape(-1, x.shape[-1]) for f in found])
+
+    def outer(self, frame: PyTree[Array], features: Features) -> Functions:
+        del frame
+        return features
+
+    @property
+    def is_linear(self) -> bool:
+        return True
 
 
 def _deviation(states: Float[Array, "dates dim paths"]) -> Float[Array, "dates dim"]:
@@ -124,5 +166,9 @@ def _mean_first(x: Float[Array, "dates dim paths"]) -> Float[Array, "dates dim p
 
 def joined(bases: tuple[AbstractBasis, ...], problem, frames, t, x: States) -> Functions:
     """The functions of all bases."""
-    found = [b.functions(problem, f, t, x) for b, f in zip(bases, frames, strict=True)]
-    return jnp.concatenate(found)
+    return jnp.concatenate(
+        [
+            basis.outer(frame, basis.features(problem, frame, t, x))
+            for basis, frame in zip(bases, frames, strict=True)
+        ]
+    )

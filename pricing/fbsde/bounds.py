@@ -197,7 +197,7 @@ def _exercise(solution: Solution, date, x) -> tuple[Samples, Samples]:
     problem, found = solution.problem, solution.approximation
     t = problem.times[date]
     now = jax.vmap(lambda x: problem.exercise_value(t, x), -1, -1)(x)
-    return now, jax.vmap(lambda x: found.continuation(date, x), -1, -1)(x)
+    return now, jax.vmap(lambda x: found.value(date, x), -1, -1)(x)
 
 
 def _moves(solution: Solution, date, x, dw) -> Samples:

@@ -10,8 +10,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .approximation import AbstractApproximation, Date
-from .bases import AbstractBasis, Functions, Hermite, Payoffs, States, joined
-from .expansion import expanded
+from .bases import AbstractBasis, Hermite, Payoffs, joined
+from .expansion import Functions, States, expanded
 from .paths import simulate, survival
 from .problem import Problem, State
 from .solver import AbstractSolver
@@ -35,7 +35,6 @@ class _State(NamedTuple):
     increments: Float[Array, "steps dim paths"]
     alive: Float[Array, "dates paths"]
     frames: PyTree[Array]
-    rule_frames: PyTree[Array]
 
 
 class GradientRegression(AbstractSolver):
@@ -54,14 +53,14 @@ class GradientRegression(AbstractSolver):
     Gradient-enhanced least squares Monte Carlo: Yang, Wang, Li, arXiv:2305.06555 (2023). The second-order
     term is the Ito-Taylor expansion's (Kloeden, Platen (1992), section 5.5).
 
-    bases: functions of the state (`bases.py`); their union is phi. rule: those that decide on exercise; their
-    combination is fitted to what is earned less the noise, at dates of exercise; (): phi decides. scatter: the
-    share of the maturity by which starts of paths are spread, so that Delta and Gamma of today are fitted, too.
+    bases: functions of the state (`bases.py`); their union is phi. scatter: the share of the maturity by which
+    starts of paths are spread, so that Delta and Gamma of today are fitted about x0. 0: all start at x0, and
+    they are what explains the first step; right where x0 is no point among the others (the smallest of a
+    hundred equal coordinates is far from that of scattered ones).
     """
 
     num_paths: int = eqx.field(static=True, default=16384)
     bases: tuple[AbstractBasis, ...] = (Hermite(2, 5), Payoffs())
-    rule: tuple[AbstractBasis, ...] = ()
     order: int = eqx.field(static=True, default=2)
     scatter: float = eqx.field(static=True, default=0.05)
     block: int = eqx.field(static=True, default=4096)
@@ -86,10 +85,10 @@ class GradientRegression(AbstractSolver):
     def start(self, problem: Problem, key: PRNGKeyArray) -> _State:
         paths = simulate(problem, key, self.num_paths, scatter=self.scatter, mesh=self.mesh)
         states, increments = (jnp.swapaxes(x, 1, 2) for x in paths)
-        frames, rule_frames = (
-            tuple(basis.frames(problem, states) for basis in bases)
-            for bases in (self.bases, self.rule)
-        )
+        seen = (
+            states if self.scatter > 0.0 else states.at[0].set(states[1])
+        )  # x0 alone has no scale
+        frames = tuple(basis.frames(problem, seen) for basis in self.bases)
         alive = survival(problem, paths.states).astype(states.dtype)
         paid = _flat(jax.vmap(problem.terminal, -1, -1)(states[-1]))
         paid = self._stopped(problem, problem.num_steps, states[-1], alive[-1], paid)
@@ -97,7 +96,7 @@ class GradientRegression(AbstractSolver):
             lambda x: problem.z_of(problem.times[-1], x, problem.terminal_gradient(x)), -1, -1
         )(states[-1])
         driver = _driver(problem, problem.times[-1], states[-1], paid, _flat(z, 2))
-        return _State(paid, paid, driver, states, increments, alive, frames, rule_frames)
+        return _State(paid, paid, driver, states, increments, alive, frames)
 
     def stage(self, problem: Problem, state: _State, index: Array, key: PRNGKeyArray):
         del key
@@ -115,39 +114,33 @@ class GradientRegression(AbstractSolver):
         value = coefficients @ functions
         paid = earned - coefficients @ moves
         missed = jnp.mean(state.alive[date][None] * (paid - value) ** 2)
-        rule, held = self._rule(problem, state, date, paid, value)
-        taken, now = self._taken(problem, date, x, held)
+        taken, now = self._taken(problem, date, x, value)
         paid, value = jnp.where(taken, now, paid), jnp.where(taken, now, value)
         paid, value = (self._stopped(problem, date, x, state.alive[date], v) for v in (paid, value))
         driver = self._driver_at(problem, frames, t, x, coefficients, value)
         state = state._replace(paid=paid, value=value, driver=driver)
-        return state, (coefficients, rule), missed[None]
+        return state, coefficients, missed[None]
 
-    def approximation(self, problem: Problem, state: _State, outputs: Any) -> AbstractApproximation:
-        coefficients, rule = outputs
-        value = Combination(problem, self.bases, state.frames, coefficients)
-        if not self.rule:
-            return value
-        return Ruled(value, Combination(problem, self.rule, state.rule_frames, rule))
+    def approximation(self, problem: Problem, state: _State, outputs: Any) -> "Combination":
+        return Combination(problem, self.bases, state.frames, outputs)
 
     def _functions(
         self, problem: Problem, frames, t, x: States, dw: States
     ) -> tuple[Functions, Functions]:
         """The functions and their moves, a block of paths at a time."""
 
-        functions = lambda x: joined(self.bases, problem, frames, t, x)  # noqa: E731
+        def of_basis(basis: AbstractBasis, frame, x: States, dw: States):
+            features = partial(basis.features, problem, frame, t)
+            outer = partial(basis.outer, frame)
+            return expanded(problem, features, t, x, dw, self.order, outer, basis.is_linear)
 
-        def both(x, dw):
-            return expanded(problem, functions, t, x, dw, order=self.order)
+        def of_block(block):
+            found = [of_basis(b, f, *block) for b, f in zip(self.bases, frames, strict=True)]
+            return jax.tree.map(lambda *parts: jnp.concatenate(parts), *found)
 
-        return self._by_block(both, x, dw)
-
-    def _by_block(self, function, *arrays: States):
-        """A function of many paths, a block of them at a time."""
         blocks = lambda a: jnp.moveaxis(a.reshape(len(a), -1, self.block), 1, 0)  # noqa: E731
-        found = jax.lax.map(lambda block: function(*block), tuple(map(blocks, arrays)))
         together = lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)  # noqa: E731
-        return jax.tree.map(together, found)
+        return jax.tree.map(together, jax.lax.map(of_block, (blocks(x), blocks(dw))))
 
     def _driver_at(
         self, problem: Problem, frames, t, x: States, coefficients, value: Values
@@ -157,27 +150,9 @@ class GradientRegression(AbstractSolver):
         def value_at(x: State):
             return coefficients @ joined(self.bases, problem, frames, t, x[:, None])[:, 0]
 
-        z = jax.vmap(lambda x: problem.z_of(t, x, jax.jacfwd(value_at)(x)), -1, -1)(x)
+        slopes = jax.jacrev if len(coefficients) < problem.dim else jax.jacfwd
+        z = jax.vmap(lambda x: problem.z_of(t, x, slopes(value_at)(x)), -1, -1)(x)
         return _driver(problem, t, x, value, z)
-
-    def _rule(self, problem: Problem, state: _State, date, paid: Values, value: Values):
-        """Coefficients of the value that decides, and that value; zeros on dates without exercise."""
-        if not self.rule:
-            return None, value
-        frames = jax.tree.map(lambda leaf: leaf[date], state.rule_frames)
-        t, x = problem.times[date], state.states[date]
-        of_state = lambda x: joined(self.rule, problem, frames, t, x)  # noqa: E731
-        count = jax.eval_shape(of_state, x).shape[0]
-
-        def fitted():
-            columns = self._by_block(of_state, x)
-            found = _Regression.of(columns, state.alive[date]).coefficients(paid)
-            return found, found @ columns
-
-        def none():
-            return jnp.zeros((len(paid), count), paid.dtype), value
-
-        return jax.lax.cond(jnp.asarray(problem.is_exercise_date)[date], fitted, none)
 
     def _taken(self, problem: Problem, date, x: States, held: Values):
         """Where the holder takes what exercise pays, and what that is."""
@@ -254,25 +229,6 @@ class Combination(AbstractApproximation):
     def _functions(self, date: Date, x: State) -> Float[Array, " functions"]:
         frames = jax.tree.map(lambda leaf: leaf[date], self.frames)
         return joined(self.bases, self.problem, frames, self.problem.times[date], x[:, None])[:, 0]
-
-
-class Ruled(AbstractApproximation):
-    """Values and derivatives of one combination, decisions of another."""
-
-    found: Combination
-    rule: Combination
-
-    def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
-        return self.found.value(date, x)
-
-    def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
-        return self.found.gradient(date, x)
-
-    def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
-        return self.found.hessian(date, x)
-
-    def continuation(self, date: Date, x: State) -> Float[Array, "*contracts"]:
-        return self.rule.value(date, x)
 
 
 def _flat(values: Array, rank: int = 1) -> Array:

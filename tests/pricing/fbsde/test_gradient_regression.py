@@ -10,8 +10,8 @@ from pricing import Basket, Bermudan, BlackScholes, ClosedForm, European, Quadra
 from pricing.fbsde import (
     GradientRegression,
     Hermite,
-    Ordered,
     Payoffs,
+    SmoothMaximum,
     bounds,
     problem_of,
     problems,
@@ -97,8 +97,8 @@ def test_a_swaption_under_a_gaussian_rate():
 
 def test_the_best_of_two_and_its_bounds():
     problem = problems.max_call(2, num_steps=18)
-    rule = Hermite(4), Ordered(2, 4), Payoffs()
-    found = solved(problem, Hermite(6), Payoffs(), num_paths=32768, rule=rule)
+    bases = Hermite(4), SmoothMaximum(), Payoffs()
+    found = solved(problem, *bases, num_paths=32768)
     np.testing.assert_allclose(found.value(0.0, problem.x0), 13.90178, rtol=3e-3)
     np.testing.assert_allclose(found.delta(0.0, problem.x0), 0.334414, rtol=2e-2)
     between = bounds(found, jax.random.key(1), 1024, 64)

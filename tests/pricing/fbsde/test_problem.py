@@ -102,6 +102,25 @@ def test_moves_have_mean_zero_and_explain_the_change():
     np.testing.assert_array_less(second_finer, 0.18 * second)
 
 
+@pytest.mark.parametrize("dim", [2, 4])
+def test_moves_of_composed_functions_are_those_of_the_whole(dim):
+    """By the features' covariance (three of four coordinates), and by columns of s (three of two)."""
+    problem = brownian(dim=dim, diffusion=lambda t, x: 0.3 * x, x0=jnp.ones(dim), num_steps=1)
+    features = lambda x: jnp.stack([jnp.sum(x, 0), jnp.sum(x**2, 0), x[0] * x[1]])  # noqa: E731
+    outer = lambda f: jnp.stack([f[0] * f[2], jnp.sin(f[1]), f[0] * f[1] * f[2]])  # noqa: E731
+    dice = np.random.default_rng(0)
+    x, dw = jnp.asarray(dice.uniform(0.5, 1.5, (dim, 64))), jnp.asarray(dice.normal(size=(dim, 64)))
+    at = problem, features, problem.times[0], x, dw, 2
+    whole = expanded(problem, lambda x: outer(features(x)), problem.times[0], x, dw)
+    for found, known in zip(expanded(*at, outer, is_linear=False), whole, strict=True):
+        np.testing.assert_allclose(found, known, rtol=1e-10, atol=1e-10)
+    flat = jnp.asarray(dice.normal(size=(5, 3)))
+    linear = expanded(*at, lambda f: flat @ f, is_linear=True)
+    alone = expanded(problem, lambda x: flat @ features(x), problem.times[0], x, dw)
+    for found, known in zip(linear, alone, strict=True):
+        np.testing.assert_allclose(found, known, rtol=1e-10, atol=1e-10)
+
+
 def test_paths_stop_where_they_are_not_alive():
     problem = brownian(stopping_times=[0.5, 1.0], is_alive=lambda t, x: x[0] > -0.5, num_steps=4)
     states = simulate(problem, jax.random.key(2), 256).states
