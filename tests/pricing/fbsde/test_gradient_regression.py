@@ -19,6 +19,8 @@ from pricing.fbsde import (
 )
 from pricing.fbsde.catalogue import CATALOGUE
 
+from .backward_problems import apart
+
 BLACK_SCHOLES = BlackScholes(100.0, 0.05, 0.2)
 SMOOTH = (Hermite(8), Payoffs())
 
@@ -108,6 +110,28 @@ def test_the_best_of_two_and_its_bounds():
     assert between.upper < 13.90178 * 1.005 + 3.0 * between.upper_error
 
 
+def best_call(spot):
+    """On the best of independent assets, K = 120, T = 1: the integral of P(max > k) over k above K."""
+    nodes, weights = np.polynomial.legendre.leggauss(80)
+    mean, first, last = jnp.log(spot) + 0.05 - 0.02, np.log(120.0), np.log(100.0) + 8.0 * 0.2
+    logs = first + 0.5 * (last - first) * (1.0 + nodes)
+    below = jnp.prod(jax.scipy.special.ndtr((logs[:, None] - mean[None]) / 0.2), axis=1)
+    return np.exp(-0.05) * 0.5 * (last - first) * jnp.sum(weights * np.exp(logs) * (1.0 - below))
+
+
+@pytest.mark.parametrize("scatter", [0.05, 0.0])
+def test_smooth_maxima_span_the_best_of_ten(scatter):
+    """Starts that are spread tell Gamma; where all are x0, value and Delta are told at least."""
+    spot = jnp.full(10, 100.0)
+    problem = problem_of(Basket(120.0, 1.0, kind="max"), BlackScholes(spot, 0.05, 10 * [0.2]), 12)
+    bases = Hermite(1), SmoothMaximum(), Payoffs()
+    found = solved(problem, *bases, num_paths=16384, scatter=scatter)
+    np.testing.assert_allclose(found.value(0.0, spot), best_call(spot), rtol=5e-3)
+    assert apart(found.delta(0.0, spot), jax.grad(best_call)(spot)) < 0.02
+    if scatter > 0.0:
+        assert apart(found.gamma(0.0, spot), jax.hessian(best_call)(spot)) < 0.1
+
+
 def book(count: int):
     """Bermudan puts on baskets of ten assets: their strikes and weights differ."""
     dice = np.random.default_rng(5)
@@ -163,6 +187,8 @@ TOLERANCES = {
     "geometric-call-20": (2e-3, 5e-3, 3e-2, 3e-2),
     "gaussian-swaption": (2e-3, 5e-3, 3e-2, None),
     "reaction-diffusion": (1e-2, None, None, None),
+    "default-risk": (5e-3, None, None, None),
+    "different-rates": (5e-3, None, None, None),
     "max-call-5": (3e-3, None, None, None),
     "max-call-10": (3e-3, None, None, None),
     "max-call-20": (3e-3, None, None, None),
