@@ -58,6 +58,7 @@ _CURVED = OneStepMalliavin(gamma="diagonal", num_paths=32768)
 _NETWORKS = BackwardDP(
     num_iterations=200,
     first_stages=10,
+    num_paths=65536,
     architecture=Architecture(width=40, activation=jax.nn.tanh),
 )
 _MAX_RULE = (Hermite(2), Ordered(3, 4), Payoffs())
