@@ -1,30 +1,66 @@
 """Published problems, what is known of them, and a solver that suits each."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+
+import jax
+import numpy as np
 
 from . import problems
+from .backward_dp import BackwardDP
 from .bases import Hermite, Payoffs, SmoothMaximum
 from .deep_bsde import DeepBSDE
 from .gradient_regression import GradientRegression
+from .networks import Architecture
+from .one_step_malliavin import OneStepMalliavin
 from .problem import Problem
 from .solver import AbstractSolver
 
 
 @dataclass(frozen=True)
 class Entry:
-    """At t = 0, x0: the value; the means of the gradient's entries, of the Hessian's diagonal, and of the rest.
+    """A problem, a solver that suits it, and what is known at t = 0, x0; None: not known, or zero.
 
-    interval: published bounds of the value, where it is known no better.
+    delta: each entry of the gradient, or the gradient as a function of x0; gamma, cross_gamma: each entry on
+    and off the Hessian's diagonal. bounded: whether bounds of early exercise are asked for, too.
     """
 
     problem: Callable[[], Problem]
     solver: AbstractSolver
     value: float
-    delta: float | None = None
+    delta: float | Callable[[np.ndarray], np.ndarray] | None = None
     gamma: float | None = None
-    cross_gamma: float | None = None
+    cross_gamma: float = 0.0
     bounded: bool = False
+
+    def figures(self, problem: Problem) -> dict[str, np.ndarray]:
+        """All that is known, by name: the value, the gradient, the Hessian, what it has off its diagonal."""
+        known, x0 = {"value": np.asarray(self.value)}, np.asarray(problem.x0, float)
+        if self.delta is not None:
+            delta = self.delta(x0) if callable(self.delta) else self.delta
+            known["delta"] = np.broadcast_to(delta, x0.shape)
+        if self.gamma is not None:
+            one = np.eye(problem.dim)
+            known["gamma"] = self.gamma * one + self.cross_gamma * (1.0 - one)
+        if self.cross_gamma:
+            known["cross gamma"] = off_diagonal(known["gamma"])
+        return known
+
+
+def off_diagonal(matrix: np.ndarray) -> np.ndarray:
+    return matrix[~np.eye(len(matrix), dtype=bool)]
+
+
+_GROWTH = math.exp(0.21)  # of Black, Scholes and Barenblatt's u, exp(.21) |x|^2
+_CURVED = OneStepMalliavin(gamma="diagonal", num_paths=32768)
+_NETWORKS = BackwardDP(
+    num_iterations=200,
+    first_stages=10,
+    num_paths=65536,
+    architecture=Architecture(width=40, activation=jax.nn.tanh),
+)
 
 
 def _regression(*bases, num_paths: int = 65536, **options) -> GradientRegression:
@@ -35,6 +71,12 @@ def _of_extremes(*sharpness: float) -> GradientRegression:
     """For a payoff of the largest or smallest of a hundred assets that start equal."""
     bases = Hermite(1), SmoothMaximum(sharpness), Payoffs()
     return _regression(*bases, num_paths=8192, scatter=0.0)
+
+
+def _bounded(dim: int, solver: AbstractSolver) -> Entry:
+    """exp(1 / 2) cos(sum x) at x = 1."""
+    value, slope = (math.exp(0.5) * f(dim) for f in (math.cos, math.sin))
+    return Entry(lambda: problems.bounded_example(dim), solver, value, -slope, -value, -value)
 
 
 def _max_call(dim: int, solver: AbstractSolver, *known: float) -> Entry:
@@ -51,6 +93,20 @@ CATALOGUE: dict[str, Entry] = {
         problems.reaction_diffusion, _regression(Hermite(1, 8), num_paths=16384, order=1), 1.6
     ),
     "black-scholes-barenblatt": Entry(problems.black_scholes_barenblatt, DeepBSDE(1500), 77.1049),
+    "allen-cahn-gamma": Entry(problems.allen_cahn, _CURVED, 0.0527813, None, -1.61812e-3),
+    "hjb-gamma": Entry(problems.hjb, _CURVED, 4.59016172, None, 9.948198e-3),
+    "hjb-riccati-gamma": Entry(problems.hjb_riccati, _CURVED, 50.0 * math.log(5.0), None, 0.4),
+    "black-scholes-barenblatt-gamma": Entry(
+        partial(problems.black_scholes_barenblatt, num_steps=20),
+        _CURVED,
+        62.5 * _GROWTH,
+        lambda x: 2.0 * _GROWTH * x,
+        2.0 * _GROWTH,
+    ),
+    "bounded-5": _bounded(5, _regression(Hermite(1, 8), num_paths=16384)),
+    "bounded-10": _bounded(10, _regression(Hermite(1, 8), num_paths=16384)),
+    "bounded-5-networks": _bounded(5, _NETWORKS),
+    "bounded-10-networks": _bounded(10, _NETWORKS),
     "different-rates-call": Entry(
         problems.different_rates_call,
         _regression(Hermite(8), Payoffs(), num_paths=262144),
@@ -95,5 +151,6 @@ CATALOGUE: dict[str, Entry] = {
 }
 """Values. Default risk: E, Han, Jentzen (2017). Different rates: three ways that agree
 (`benchmarks/two_rates.py`); the published 21.299 is .6 % higher. Best of five, ten and twenty assets: point
-estimates in the literature after Andersen, Broadie (2004). Burgers, reaction-diffusion, Barenblatt and the call
-at two rates: closed forms. The others: grids and quadratures of this project."""
+estimates in the literature after Andersen, Broadie (2004). Burgers, reaction-diffusion, Barenblatt, Riccati,
+the bounded example and the call at two rates: closed forms. The others: this project's grids and quadratures.
+"""

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import typer
 from rich.console import Console
@@ -16,7 +15,7 @@ from rich.table import Table
 from jaxtape.command_line import Precision, configure
 
 from .bounds import bounds
-from .catalogue import CATALOGUE, Entry
+from .catalogue import CATALOGUE, Entry, off_diagonal
 from .problem import Problem
 from .solution import Solution
 from .solve import solve as solved
@@ -26,9 +25,11 @@ _NAMES = ", ".join(CATALOGUE)
 
 @dataclass
 class Row:
-    """Of one problem: each figure's mean over seeds, its spread, and its error, relative to what is known.
+    """A figure of one problem: of a gradient the mean of its entries, of a Hessian that of its diagonal.
 
-    seconds: of one solve, its program compiled before; compile_seconds: what the first took more.
+    known; mean and spread over seeds; error: of that mean, relative; apart: |found - known| / |known|, of the
+    whole figure in the norm of all entries, as a mean over seeds. seconds: of one solve, its program compiled
+    before; compile_seconds: what the first took more.
     """
 
     problem: str
@@ -38,6 +39,7 @@ class Row:
     mean: float
     spread: float
     error: float
+    apart: float
     seconds: float
     compile_seconds: float
 
@@ -61,7 +63,7 @@ def solve(
     Exit status: 0; 2 if a name is not known.
     """
     configure(precision)
-    console = Console(width=140)
+    console = Console(width=150)
     names = list(CATALOGUE) if names == ["all"] else names
     unknown = [name for name in names if name not in CATALOGUE]
     if unknown:
@@ -95,45 +97,56 @@ def _rows(name: str, entry: Entry, seeds: int, progress: bool, places: dict) -> 
         found.append(_figures(problem, entry, solution, seed))
     usual = min(seconds)
     times = usual, max(0.0, seconds[0] - usual)
-    known = {"value": entry.value, "delta": entry.delta, "gamma": entry.gamma}
-    known |= {"cross gamma": entry.cross_gamma, "lower": entry.value, "upper": entry.value}
-    rows = []
-    for figure in found[0]:
-        samples, truth = np.array([f[figure] for f in found]), float(known[figure])
-        mean = float(samples.mean())
-        error = mean / truth - 1.0
-        spread = float(samples.std(ddof=1)) if seeds > 1 else float("nan")
-        rows.append(
-            Row(name, type(entry.solver).__name__, figure, truth, mean, spread, error, *times)
-        )
-    return rows
+    known = entry.figures(problem)
+    known |= {"lower": known["value"], "upper": known["value"]}
+    solver = type(entry.solver).__name__
+    return [
+        Row(name, solver, figure, *_compared([f[figure] for f in found], known[figure]), *times)
+        for figure in found[0]
+    ]
 
 
-def _figures(problem: Problem, entry: Entry, solution: Solution, seed: int) -> dict[str, float]:
+def _compared(found: list[np.ndarray], known: np.ndarray) -> tuple[float, ...]:
+    """Known, mean, spread, error and apart of a `Row`."""
+    truth, means = _summary(known), np.array([_summary(figure) for figure in found])
+    mean = float(means.mean())
+    spread = float(means.std(ddof=1)) if len(found) > 1 else float("nan")
+    size = np.linalg.norm(known)
+    apart = float(np.mean([np.linalg.norm(figure - known) / size for figure in found]))
+    return truth, mean, spread, mean / truth - 1.0, apart
+
+
+def _summary(figure: np.ndarray) -> float:
+    return float(np.mean(np.diagonal(figure) if figure.ndim == 2 else figure))
+
+
+def _figures(
+    problem: Problem, entry: Entry, solution: Solution, seed: int
+) -> dict[str, np.ndarray]:
     """What the solution says of all that is known."""
-    x0, dim = problem.x0, problem.dim
+    x0, known = problem.x0, entry.figures(problem)
     figures = {"value": solution.value(0.0, x0)}
-    if entry.delta is not None:
-        figures["delta"] = jnp.mean(solution.delta(0.0, x0))
-    if entry.gamma is not None:
-        gamma = solution.gamma(0.0, x0)
-        figures["gamma"] = jnp.trace(gamma) / dim
-        if entry.cross_gamma is not None:
-            figures["cross gamma"] = (jnp.sum(gamma) - jnp.trace(gamma)) / (dim * (dim - 1))
+    if "delta" in known:
+        figures["delta"] = solution.delta(0.0, x0)
+    if "gamma" in known:
+        figures["gamma"] = solution.gamma(0.0, x0)
+    if "cross gamma" in known:
+        figures["cross gamma"] = off_diagonal(np.asarray(figures["gamma"]))
     if entry.bounded:
         between = bounds(solution, jax.random.key(10_000 + seed))
         figures |= {"lower": between.lower, "upper": between.upper}
-    return {name: float(figure) for name, figure in figures.items()}
+    return {name: np.asarray(figure) for name, figure in figures.items()}
 
 
 def _table(rows: list[Row], seeds: int) -> Table:
     table = Table(title=f"mean and spread of {seeds} seeds")
     for heading in ("problem", "solver", "figure"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("known", "mean", "spread", "error", "seconds", "compiling"):
+    for heading in ("known", "mean", "spread", "error", "apart", "seconds", "compiling"):
         table.add_column(heading, justify="right")
     for row in rows:
         numbers = (f"{x:.6g}" for x in (row.known, row.mean, row.spread))
+        errors = f"{row.error:+.3%}", f"{row.apart:.3%}"
         times = f"{row.seconds:.1f}", f"{row.compile_seconds:.1f}"
-        table.add_row(row.problem, row.solver, row.figure, *numbers, f"{row.error:+.3%}", *times)
+        table.add_row(row.problem, row.solver, row.figure, *numbers, *errors, *times)
     return table

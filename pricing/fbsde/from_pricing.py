@@ -1,4 +1,4 @@
-"""A `Problem` from products and a model of `pricing`: the state is the spots, the driver discounts."""
+"""A `Problem` from products and a model of `pricing`: the state is the model's, the driver discounts."""
 
 from collections.abc import Callable
 
@@ -8,15 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..models import AbstractModel, BlackScholes
+from ..fields import as_real
+from ..models import AbstractModel, BlackScholes, Heston, HullWhite
 from ..products import (
     AbstractProduct,
     American,
     Barrier,
     Basket,
     Bermudan,
+    BermudanSwaption,
     European,
+    Swaption,
 )
+from .laws import AbstractLaw, Lognormal, ShortRate, SpotAndVariance
 from .problem import Problem, Real, State
 
 _KNOCKS_OUT = 2  # codes of kinds below are knock-outs
@@ -25,61 +29,86 @@ _KNOCKS_OUT = 2  # codes of kinds below are knock-outs
 def problem_of(product: AbstractProduct, model: AbstractModel, num_steps: int) -> Problem:
     """The backward equation of a contract, or of a batch of one kind with the same dates.
 
-    European, basket, Bermudan and American options, knock-outs on dates, under Black-Scholes with any
-    number of assets. Spots move by their exact law; an American option may be exercised on the grid's dates.
-    A batch of products (leaves with an axis in front) is a vector of contracts.
+    European, Bermudan and American options and knock-outs on dates, under Black-Scholes, x the spot,
+    or Heston, x = (spot, variance); baskets and Bermudan options on them, under Black-Scholes with several
+    assets; European and Bermudan swaptions under Hull-White, x the short rate less today's forward rate. States
+    move by their exact law, Heston's by Andersen's QE-M scheme. An American option may be exercised on the
+    grid's dates. A batch of products (leaves with an axis in front) is a vector of contracts.
 
     Raises TypeError for another model or product, ValueError where dates are not on the grid of num_steps.
     """
-    if not isinstance(model, BlackScholes):
-        raise TypeError(
-            f"{type(model).__name__} has no problem yet: give BlackScholes, or write a Problem."
-        )
-    model = model.read_at(_one(product).vol_at)
-    claim, rights = _parts(product, num_steps)
-    maturity = float(_same("expiry", claim.expiry))
-    dim = max(1, model.spot.size)
+    law = _law(product, model)
+    terminal, maturity, rights = _parts(product, law, num_steps)
     return Problem(
-        dim,
+        law.x0.size,
         maturity,
-        jnp.reshape(model.spot, (dim,)),
-        _Drift(model),
-        _Diffusion(model),
-        _Discounting(model),
-        _Payoff(claim),
+        law.x0,
+        law.drift,
+        law.diffusion,
+        law.driver,
+        terminal,
         num_steps,
-        step=_Step(model),
+        step=law.step,
         **rights,
     )
 
 
-def _parts(product: AbstractProduct, num_steps: int) -> tuple[AbstractProduct, dict]:
-    """What is paid at the end, and what may happen before."""
+def _law(product: AbstractProduct, model: AbstractModel) -> AbstractLaw:
+    """How the state moves that the product is a function of."""
+    if isinstance(product, (Swaption, BermudanSwaption)):
+        if isinstance(model, HullWhite):
+            return ShortRate(model.anchored(jnp.zeros_like(model.horizon)))
+    elif isinstance(model, BlackScholes):
+        return Lognormal(model.read_at(_one(product).vol_at))
+    elif isinstance(model, Heston) and model.spot.ndim == 0 and not product.multi_asset:
+        return SpotAndVariance(model)
+    raise TypeError(
+        f"{type(product).__name__} under {type(model).__name__} has no problem yet: give options under "
+        "BlackScholes or, of one asset, Heston, and swaptions under HullWhite, or write a Problem."
+    )
+
+
+def _parts(
+    product: AbstractProduct, law: AbstractLaw, num_steps: int
+) -> tuple[Callable, float, dict]:
+    """What is paid at the end, when that is, and what may happen before."""
+    if isinstance(product, (Swaption, BermudanSwaption)):
+        dates = _same("exercise dates", product.entry_dates, axes=1)
+        return _exercised(_Swap(product.broadcast(), law), dates)
     if isinstance(product, Bermudan):
-        claim = product.payoff_product
         dates = _same("dates", product.dates, axes=1)
-        return claim, {"exercise_times": dates, "exercise_value": _Intrinsic(claim)}
+        return _exercised(_Intrinsic(product.payoff_product), dates)
     if isinstance(product, American):
         claim = European(product.strike, product.expiry, product.option)
         dates = np.linspace(0.0, _same("expiry", product.expiry), num_steps + 1)
-        return claim, {"exercise_times": dates, "exercise_value": _Intrinsic(claim)}
-    if isinstance(product, Barrier) and product.dates is not None:
-        if np.any(np.asarray(product.kind) >= _KNOCKS_OUT):
-            raise TypeError("a knock-in is the vanilla option less its knock-out: give these")
-        if product.batch_shape:
-            raise TypeError("paths stop for all contracts alike: give one barrier option at a time")
-        alive, paid = _Alive(product), _Rebate(product)
-        return product.vanilla, {
-            "stopping_times": np.asarray(product.dates),
-            "is_alive": alive,
-            "stopped_value": paid,
-        }
+        return _exercised(_Intrinsic(claim), dates)
     if isinstance(product, (European, Basket)):
-        return product, {}
+        return _exercised(_Intrinsic(product), _same("expiry", product.expiry)[None])
+    if isinstance(product, Barrier) and product.dates is not None:
+        terminal, maturity, _ = _parts(product.vanilla, law, num_steps)
+        return terminal, maturity, _stopped(product)
     raise TypeError(
         f"{type(product).__name__} has no problem yet: give a European, basket, Bermudan or American "
-        "option or a barrier on dates, or write a Problem."
+        "option, a barrier on dates or a swaption, or write a Problem."
     )
+
+
+def _exercised(pays: Callable, dates: np.ndarray) -> tuple[Callable, float, dict]:
+    """Parts of a contract that pays at one of the dates, if that is positive."""
+    rights = {"exercise_times": dates, "exercise_value": pays} if len(dates) > 1 else {}
+    return _IfPositive(pays, dates[-1]), float(dates[-1]), rights
+
+
+def _stopped(product: Barrier) -> dict:
+    if np.any(np.asarray(product.kind) >= _KNOCKS_OUT):
+        raise TypeError("a knock-in is the vanilla option less its knock-out: give these")
+    if product.batch_shape:
+        raise TypeError("paths stop for all contracts alike: give one barrier option at a time")
+    return {
+        "stopping_times": np.asarray(product.dates),
+        "is_alive": _Alive(product),
+        "stopped_value": _Rebate(product),
+    }
 
 
 def _same(name: str, values: Array, axes: int = 0):
@@ -99,59 +128,12 @@ def _one(product: AbstractProduct) -> AbstractProduct:
     return jax.tree.map(lambda leaf: leaf[(0,) * len(batch)], full) if batch else product
 
 
-class _Of(eqx.Module):
-    """A function of the model's numbers, which are leaves: new ones compile nothing."""
-
-    model: BlackScholes
-
-    def vol(self, t: Real) -> Float[Array, " dim"]:
-        """Of each spot, at t."""
-        rate = jax.jvp(self.model.state_variance, (t,), (jnp.ones_like(t),))[1]
-        return jnp.sqrt(rate).reshape(-1)
-
-    def mixed(self, moves: State) -> State:
-        """Independent moves as the spots' correlation makes of them."""
-        if self.model.correlation is None:
-            return moves
-        return jnp.linalg.cholesky(self.model.correlation) @ moves
-
-
-class _Drift(_Of):
-    def __call__(self, t: Real, x: State) -> State:
-        log_forward = lambda t: jnp.log(self.model.forward(t)).reshape(-1)  # noqa: E731
-        return jax.jvp(log_forward, (t,), (jnp.ones_like(t),))[1] * x
-
-
-class _Diffusion(_Of):
-    def __call__(self, t: Real, x: State) -> Array:
-        scale = self.vol(t) * x
-        if self.model.correlation is None:
-            return scale
-        return scale[:, None] * jnp.linalg.cholesky(self.model.correlation)
-
-
-class _Step(_Of):
-    def __call__(self, t: Real, dt: Real, x: State, dw: State) -> State:
-        """The lognormal law over a step."""
-        growth = (self.model.forward(t + dt) / self.model.forward(t)).reshape(-1)
-        variance = (self.model.state_variance(t + dt) - self.model.state_variance(t)).reshape(-1)
-        return x * growth * jnp.exp(jnp.sqrt(variance / dt) * self.mixed(dw) - 0.5 * variance)
-
-
-class _Discounting(_Of):
-    def __call__(self, t: Real, x: State, y: Array, z: Array) -> Array:
-        del x, z
-        log_discount = lambda t: jnp.log(self.model.discount(t))  # noqa: E731
-        return jax.jvp(log_discount, (t,), (jnp.ones_like(t),))[1] * y
-
-
-class _Payoff(eqx.Module):
-    """What a claim pays at its expiry, of every contract of a batch."""
-
-    claim: AbstractProduct
+class _IfPositive(eqx.Module):
+    pays: Callable
+    when: Real = eqx.field(converter=as_real)
 
     def __call__(self, x: State) -> Float[Array, "*contracts"]:
-        return jnp.maximum(intrinsic(self.claim, x), 0.0)
+        return jnp.maximum(self.pays(self.when, x), 0.0)
 
 
 class _Intrinsic(eqx.Module):
@@ -176,6 +158,22 @@ def intrinsic(claim: European | Basket, x: State) -> Float[Array, "*contracts"]:
         return claim.side * (x[0] - claim.strike)
     level = averages[claim.average](claim.weights_of(x.size))
     return claim.side * (level - claim.strike)
+
+
+class _Swap(eqx.Module):
+    """What a swap is worth when it is entered."""
+
+    product: Swaption | BermudanSwaption
+    law: ShortRate
+
+    def __call__(self, t: Real, x: State) -> Float[Array, "*contracts"]:
+        def worth(product):
+            at_once, payments = product.payments(t)
+            return at_once + payments @ self.law.bonds(t, product.payment_dates, x)
+
+        for _ in self.product.batch_shape:
+            worth = jax.vmap(worth)
+        return worth(self.product)
 
 
 class _Alive(eqx.Module):

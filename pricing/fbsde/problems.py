@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..models import BlackScholes
-from ..products import Barrier, Basket, Bermudan
+from ..models import BlackScholes, HullWhite
+from ..products import Barrier, Basket, Bermudan, BermudanSwaption
 from .from_pricing import problem_of
 from .problem import Problem
 
@@ -214,37 +214,14 @@ def down_and_out_call(barrier: float = 90.0, num_steps: int = 50) -> Problem:
 
 
 def gaussian_swaption(num_steps: int = 72) -> Problem:
-    """A Bermudan payer swaption under a Gaussian short rate r = .03 + X, dX = (y(t) - a X) dt + sigma dW.
+    """A Bermudan payer swaption under Hull and White's short rate, r = .03 + x.
 
-    Ten annual payments of .0304545, exercisable after 1, ..., 9 years; a = .03, sigma = .01,
-    y = sigma^2 (1 - exp(-2 a t)) / 2a. Andersen, Piterbarg (2010), section 10.1.
+    Ten annual payments of .0304545, exercisable after 1, ..., 9 years; a = .03, sigma = .01. Andersen,
+    Piterbarg (2010), section 10.1.
     """
-    level, speed, vol, strike, years = 0.03, 0.03, 0.01, 0.0304545, 10
-
-    def variance(t):
-        return vol**2 * -jnp.expm1(-2.0 * speed * t) / (2.0 * speed)
-
-    def bond(t, maturity, x):
-        slope = -jnp.expm1(-speed * (maturity - t)) / speed
-        return jnp.exp(-level * (maturity - t) - slope * x - 0.5 * slope**2 * variance(t))
-
-    def swap(t, x):
-        payments = jnp.arange(1.0, years + 1.0, dtype=x.dtype)
-        bonds = jnp.where(payments > t + 0.5, bond(t, payments, x[0]), 0.0)
-        return 1.0 - bonds[-1] - strike * jnp.sum(bonds)
-
-    return Problem(
-        1,
-        float(years - 1),
-        jnp.zeros(1),
-        lambda t, x: variance(t) - speed * x,
-        lambda t, x: vol,
-        lambda t, x, y, z: -(level + x[0]) * y,
-        lambda x: jnp.maximum(swap(float(years - 1), x), 0.0),
-        num_steps,
-        exercise_times=np.arange(1.0, years),
-        exercise_value=swap,
-    )
+    years = np.arange(1.0, 11.0)
+    swaption = BermudanSwaption(0.0304545, years[:-1], years, np.ones(10))
+    return problem_of(swaption, HullWhite(0.03, 0.03, 0.01), num_steps)
 
 
 def _two_rates(t, x, y, z):

@@ -11,6 +11,7 @@ from jax.scipy.stats import norm
 
 from pricing import BlackScholes, European, greeks
 from pricing.fbsde import Problem, Solution, problems
+from pricing.fbsde.catalogue import CATALOGUE
 
 RATE, VOL, SPOT = 0.05, 0.2, 100.0
 
@@ -94,29 +95,13 @@ def riccati(dim: int, num_steps: int) -> Known:
     return Known(problem, 0.5 * dim * math.log(5.0), np.zeros(dim), 0.4 * np.eye(dim))
 
 
-def two_rates_call() -> Known:
-    """[C] See `different_rates_call`."""
-    problem = single(problems.different_rates_call())
-    return Known(problem, 7.15589606, np.array([0.61135129]), np.array([[0.02710337]]))
-
-
-def bounded(dim: int, num_steps: int) -> Known:
-    level, slope = math.exp(0.5) * math.cos(dim), -math.exp(0.5) * math.sin(dim)
-    problem = single(problems.bounded_example(dim, num_steps))
-    return Known(problem, level, np.full(dim, slope), np.full((dim, dim), -level))
-
-
-def in_100_dimensions(name: str) -> Known:
-    """Allen-Cahn, HJB [C] and Black-Scholes-Barenblatt (closed form), in 20 steps."""
-    problem, one = single(getattr(problems, name)(100, 20)), np.eye(100)
-    x0, growth = np.asarray(problem.x0), math.exp(0.21)
-    return {
-        "allen_cahn": Known(problem, 0.0527813, np.zeros(100), -1.61812e-3 * one),
-        "hjb": Known(problem, 4.59016172, np.zeros(100), 9.948198e-3 * one),
-        "black_scholes_barenblatt": Known(
-            problem, growth * np.sum(x0**2), 2.0 * growth * x0, 2.0 * growth * one
-        ),
-    }[name]
+def listed(name: str) -> Known:
+    """A problem of the catalogue, and what is known of it."""
+    entry = CATALOGUE[name]
+    problem = entry.problem()
+    figures = entry.figures(problem)
+    delta = figures.get("delta", np.zeros(problem.dim))
+    return Known(single(problem), figures["value"], delta, figures["gamma"])
 
 
 def today(solution: Solution, x0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

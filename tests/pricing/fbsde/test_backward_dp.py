@@ -14,14 +14,12 @@ from .backward_problems import (
     SPOT,
     VOL,
     apart,
-    bounded,
     calls,
     gate,
-    in_100_dimensions,
+    listed,
     put,
     riccati,
     today,
-    two_rates_call,
 )
 
 _KEY = jax.random.key(7)
@@ -107,7 +105,7 @@ def test_stages_are_dates_latest_first():
 @pytest.mark.parametrize("dim", [5, 10])
 def test_published_bounded_example(dim):
     """Five seeds: Huré, Pham, Warin (2020), section 5.1."""
-    known = bounded(dim, 120)
+    known = listed(f"bounded-{dim}")
     solver = BackwardDP(
         num_iterations=200,
         first_stages=10,
@@ -120,9 +118,9 @@ def test_published_bounded_example(dim):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["allen_cahn", "hjb", "black_scholes_barenblatt"])
+@pytest.mark.parametrize("name", ["allen-cahn", "hjb", "black-scholes-barenblatt"])
 def test_100_dimensions(name):
-    known = in_100_dimensions(name)
+    known = listed(f"{name}-gamma")
     solution = solve(known.problem, BackwardDP(2), key=_KEY)
     value, delta, gamma = today(solution, known.problem.x0)
     np.testing.assert_allclose(value, known.value, rtol=2e-3)
@@ -133,7 +131,7 @@ def test_100_dimensions(name):
 @pytest.mark.slow
 @_BOTH
 def test_two_rates_to_a_tenth_of_a_percent(variant):
-    known = two_rates_call()
+    known = listed("different-rates-call")
     solver = BackwardDP(variant, num_paths=32768, num_pairs=16, num_iterations=200)
     value, delta, gamma = today(solve(known.problem, solver, key=_KEY), known.problem.x0)
     np.testing.assert_allclose(value, known.value, rtol=1e-3)

@@ -5,6 +5,11 @@ import os
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
 from pricing.fbsde.catalogue import CATALOGUE
 
 
@@ -37,7 +42,30 @@ def test_figures_stand_beside_what_is_known(tmp_path):
     known = CATALOGUE["down-and-out-90"]
     assert rows["value"]["known"] == known.value
     assert abs(rows["value"]["mean"] / known.value - 1.0) < 3e-3
+    assert rows["value"]["apart"] < 3e-3
     assert rows["value"]["spread"] > 0.0
     assert "down-and-out-90" in done.stdout
     lines = (news / "down-and-out-90" / "1" / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == 50
+
+
+@pytest.mark.parametrize(
+    ("name", "solution"),
+    [
+        ("bounded-5", lambda x: jnp.exp(0.5) * jnp.cos(jnp.sum(x))),
+        ("bounded-10-networks", lambda x: jnp.exp(0.5) * jnp.cos(jnp.sum(x))),
+        ("hjb-riccati-gamma", lambda x: 0.2 * jnp.sum(x**2) + 50.0 * jnp.log(5.0)),
+        ("black-scholes-barenblatt-gamma", lambda x: jnp.exp(0.21) * jnp.sum(x**2)),
+    ],
+)
+def test_figures_of_the_catalogue_are_those_of_closed_forms(name, solution):
+    entry = CATALOGUE[name]
+    problem = entry.problem()
+    figures, x0 = entry.figures(problem), problem.x0
+    hessian = jax.hessian(solution)(x0)
+    np.testing.assert_allclose(figures["value"], solution(x0), rtol=1e-6)
+    np.testing.assert_allclose(figures.get("delta", 0.0 * x0), jax.grad(solution)(x0), rtol=1e-6)
+    np.testing.assert_allclose(figures["gamma"], hessian, rtol=1e-6, atol=1e-12)
+    if "cross gamma" in figures:
+        assert figures["cross gamma"].shape == (problem.dim * (problem.dim - 1),)
+        np.testing.assert_allclose(figures["cross gamma"], hessian[0, 1], rtol=1e-6)

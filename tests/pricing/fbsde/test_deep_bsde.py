@@ -9,6 +9,7 @@ import pytest
 
 from jaxtape import Revolve
 from pricing.fbsde import DeepBSDE, Problem, problems, solve
+from pricing.fbsde.catalogue import CATALOGUE
 
 
 def single(problem: Problem) -> Problem:
@@ -17,33 +18,35 @@ def single(problem: Problem) -> Problem:
 
 
 @pytest.mark.parametrize(
-    ("make", "value", "tolerance"),
-    [(problems.allen_cahn, 0.0527813, 2e-3), (problems.hjb, 4.59016172, 1e-3)],
+    ("name", "tolerance"),
+    [("allen-cahn", 2e-3), ("hjb", 1e-3)],
 )
-def test_published_values_in_a_hundred_dimensions(make, value, tolerance):
-    problem = single(make())
+def test_published_values_in_a_hundred_dimensions(name, tolerance):
+    entry = CATALOGUE[name]
+    problem = single(entry.problem())
     solution = solve(problem, DeepBSDE(400), key=jax.random.key(0))
-    np.testing.assert_allclose(solution.value(0.0, problem.x0), value, rtol=tolerance)
+    np.testing.assert_allclose(solution.value(0.0, problem.x0), entry.value, rtol=tolerance)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("make", "iterations", "value", "tolerance"),
+    ("name", "tolerance"),
     [
-        (problems.allen_cahn, 1500, 0.0527813, 1e-3),
-        (problems.hjb, 1500, 4.59016172, 5e-4),
-        (problems.default_risk, 4000, 57.300, 5e-3),
-        (problems.burgers, 3000, 0.5, 1e-2),
-        (problems.black_scholes_barenblatt, 1500, 77.1049, 2e-3),
+        ("allen-cahn", 1e-3),
+        ("hjb", 5e-4),
+        ("default-risk", 5e-3),
+        ("burgers", 1e-2),
+        ("black-scholes-barenblatt", 2e-3),
     ],
 )
-def test_published_values_of_five_seeds(make, iterations, value, tolerance):
-    problem = single(make())
+def test_published_values_of_five_seeds(name, tolerance):
+    entry = CATALOGUE[name]
+    problem = single(entry.problem())
     found = [
-        solve(problem, DeepBSDE(iterations), key=jax.random.key(seed)).value(0.0, problem.x0)
+        solve(problem, entry.solver, key=jax.random.key(seed)).value(0.0, problem.x0)
         for seed in range(5)
     ]
-    np.testing.assert_allclose(np.mean(found), value, rtol=tolerance)
+    np.testing.assert_allclose(np.mean(found), entry.value, rtol=tolerance)
 
 
 def test_the_gradient_is_that_of_the_closed_form():

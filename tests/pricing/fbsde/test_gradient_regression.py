@@ -70,44 +70,42 @@ def test_between_dates_figures_are_linear_in_time():
 
 def test_borrowing_at_another_rate():
     """The driver is nonlinear in y and z; the answer is Black-Scholes at the higher rate."""
-    problem = problems.different_rates_call()
+    problem, known = problems.different_rates_call(), CATALOGUE["different-rates-call"]
     found = solved(problem, num_paths=65536)
-    np.testing.assert_allclose(found.value(0.0, problem.x0), 7.15589606, rtol=2e-3)
-    np.testing.assert_allclose(found.delta(0.0, problem.x0)[0], 0.61135129, rtol=6e-3)
-    np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], 0.02710337, rtol=4e-2)
+    np.testing.assert_allclose(found.value(0.0, problem.x0), known.value, rtol=2e-3)
+    np.testing.assert_allclose(found.delta(0.0, problem.x0)[0], known.delta, rtol=6e-3)
+    np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], known.gamma, rtol=4e-2)
 
 
-@pytest.mark.parametrize(
-    ("barrier", "value", "delta", "gamma"),
-    [(90.0, 6.098196, 0.632810, 0.020572), (95.0, 4.906789, 0.797814, 0.000681)],
-)
-def test_paths_that_are_knocked_out(barrier, value, delta, gamma):
-    problem = problems.down_and_out_call(barrier)
+@pytest.mark.parametrize("barrier", [90, 95])
+def test_paths_that_are_knocked_out(barrier):
+    known = CATALOGUE[f"down-and-out-{barrier}"]
+    problem = known.problem()
     found = solved(problem, Hermite(10), Payoffs(), num_paths=65536, scatter=0.01)
-    np.testing.assert_allclose(found.value(0.0, problem.x0), value, rtol=3e-3)
-    np.testing.assert_allclose(found.delta(0.0, problem.x0)[0], delta, rtol=1e-2)
-    np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], gamma, atol=2e-3)
+    np.testing.assert_allclose(found.value(0.0, problem.x0), known.value, rtol=3e-3)
+    np.testing.assert_allclose(found.delta(0.0, problem.x0)[0], known.delta, rtol=1e-2)
+    np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], known.gamma, atol=2e-3)
 
 
 def test_a_swaption_under_a_gaussian_rate():
-    problem = problems.gaussian_swaption(36)
+    problem, known = problems.gaussian_swaption(36), CATALOGUE["gaussian-swaption"]
     found = solved(problem, num_paths=65536)
-    np.testing.assert_allclose(found.value(0.0, problem.x0), 0.0488693, rtol=2e-3)
-    np.testing.assert_allclose(found.delta(0.0, problem.x0)[0], 2.56580, rtol=6e-3)
-    np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], 121.08, rtol=4e-2)
+    np.testing.assert_allclose(found.value(0.0, problem.x0), known.value, rtol=2e-3)
+    np.testing.assert_allclose(found.delta(0.0, problem.x0)[0], known.delta, rtol=6e-3)
+    np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], known.gamma, rtol=4e-2)
 
 
 def test_the_best_of_two_and_its_bounds():
-    problem = problems.max_call(2, num_steps=18)
+    problem, known = problems.max_call(2, num_steps=18), CATALOGUE["max-call-2"]
     bases = Hermite(4), SmoothMaximum(), Payoffs()
     found = solved(problem, *bases, num_paths=32768)
-    np.testing.assert_allclose(found.value(0.0, problem.x0), 13.90178, rtol=3e-3)
-    np.testing.assert_allclose(found.delta(0.0, problem.x0), 0.334414, rtol=2e-2)
+    np.testing.assert_allclose(found.value(0.0, problem.x0), known.value, rtol=3e-3)
+    np.testing.assert_allclose(found.delta(0.0, problem.x0), known.delta, rtol=2e-2)
     between = bounds(found, jax.random.key(1), 1024, 64)
-    assert between.lower < 13.90178 + 3.0 * between.lower_error
-    assert between.upper > 13.90178 - 3.0 * between.upper_error
-    assert between.lower > 13.90178 * 0.995 - 3.0 * between.lower_error
-    assert between.upper < 13.90178 * 1.005 + 3.0 * between.upper_error
+    assert between.lower < known.value + 3.0 * between.lower_error
+    assert between.upper > known.value - 3.0 * between.upper_error
+    assert between.lower > known.value * 0.995 - 3.0 * between.lower_error
+    assert between.upper < known.value * 1.005 + 3.0 * between.upper_error
 
 
 def best_call(spot):
@@ -186,6 +184,8 @@ TOLERANCES = {
     "geometric-call-7": (2e-3, 5e-3, 3e-2, 3e-2),
     "geometric-call-20": (2e-3, 5e-3, 3e-2, 3e-2),
     "gaussian-swaption": (2e-3, 5e-3, 3e-2, None),
+    "bounded-5": (5e-3, 3e-2, 3e-2, 3e-2),
+    "bounded-10": (5e-3, 3e-2, 3e-2, 3e-2),
     "reaction-diffusion": (1e-2, None, None, None),
     "default-risk": (5e-3, None, None, None),
     "different-rates": (5e-3, None, None, None),

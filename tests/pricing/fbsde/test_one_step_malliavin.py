@@ -13,15 +13,13 @@ from .backward_problems import (
     SPOT,
     VOL,
     apart,
-    bounded,
     calls,
     gate,
-    in_100_dimensions,
+    listed,
     put,
     riccati,
     single,
     today,
-    two_rates_call,
 )
 
 _KEY = jax.random.key(11)
@@ -106,7 +104,7 @@ def test_what_it_cannot_do_is_named():
 
 @pytest.mark.slow
 def test_bounded_example():
-    known = bounded(5, 120)
+    known = listed("bounded-5")
     solver = OneStepMalliavin(num_iterations=200, first_stages=10)
     value, delta, gamma = today(solve(known.problem, solver, key=_KEY), known.problem.x0)
     np.testing.assert_allclose(value, known.value, rtol=5e-3)
@@ -115,9 +113,9 @@ def test_bounded_example():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["allen_cahn", "hjb", "black_scholes_barenblatt"])
+@pytest.mark.parametrize("name", ["allen-cahn", "hjb", "black-scholes-barenblatt"])
 def test_100_dimensions(name):
-    known = in_100_dimensions(name)
+    known = listed(f"{name}-gamma")
     solution = solve(known.problem, OneStepMalliavin(gamma="diagonal", num_paths=32768), key=_KEY)
     value, delta, gamma = today(solution, known.problem.x0)
     np.testing.assert_allclose(value, known.value, rtol=2e-3)
@@ -127,7 +125,7 @@ def test_100_dimensions(name):
 
 @pytest.mark.slow
 def test_two_rates_to_a_twentieth_of_a_percent():
-    known = two_rates_call()
+    known = listed("different-rates-call")
     solver = OneStepMalliavin(num_paths=32768, num_pairs=16, num_iterations=200)
     value, delta, gamma = today(solve(known.problem, solver, key=_KEY), known.problem.x0)
     np.testing.assert_allclose(value, known.value, rtol=5e-4)

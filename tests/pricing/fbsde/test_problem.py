@@ -1,14 +1,32 @@
 """Problems: their steps, what is refused, and those made from products and models."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pricing import American, Asian, Barrier, Basket, Bermudan, BlackScholes, European, Heston
+from pricing import (
+    American,
+    Asian,
+    Barrier,
+    Basket,
+    Bermudan,
+    BermudanSwaption,
+    BlackScholes,
+    European,
+    Heston,
+    HullWhite,
+    Swaption,
+)
 from pricing.fbsde import Problem, problem_of, problems
 from pricing.fbsde.expansion import expanded
 from pricing.fbsde.paths import simulate, survival
+
+HESTON = Heston(100.0, 0.02, 0.04, 1.5, 0.04, 0.5, -0.7)
+HULL_WHITE = HullWhite(0.03, 0.05, 0.01)
+SWAPTION = Swaption(0.02, 1.0, [2.0, 3.0], [1.0, 1.0])
 
 
 def brownian(**options) -> Problem:
@@ -155,6 +173,44 @@ def test_a_problem_from_a_model_has_its_law_and_its_payoff():
     np.testing.assert_allclose(drift, [0.04 * 100.0, 0.05 * 80.0], rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("product", "model"),
+    [
+        (European(100.0, 1.0), BlackScholes(100.0, 0.05, 0.2, 0.02)),
+        (European(100.0, 1.0), HESTON),
+        (SWAPTION, HULL_WHITE),
+    ],
+    ids=["Black-Scholes", "Heston", "Hull-White"],
+)
+def test_short_steps_move_as_drift_and_diffusion_say(product, model):
+    """The mean of a step, and its slope in the noise, over the corners of a cube: exact up to order dt."""
+    problem, t, dt = problem_of(product, model, 4), jnp.asarray(0.4), jnp.asarray(1e-5)
+    x = problem.x0 * 1.1 + 0.01
+    dw = jnp.sqrt(dt) * jnp.array(list(itertools.product((-1.0, 1.0), repeat=problem.dim)))
+    moved = jax.vmap(lambda dw: problem.advance(t, x, dw, dt))(dw) - x[None]
+    slopes = moved.T @ dw / (dt * len(dw))
+    s = jnp.broadcast_to(problem.diffusion(t, x), (problem.dim, problem.dim))
+    np.testing.assert_allclose(jnp.mean(moved, axis=0) / dt, problem.drift(t, x), rtol=1e-3)
+    np.testing.assert_allclose(slopes, s, rtol=1e-3, atol=1e-3)
+
+
+def test_a_swaption_pays_what_its_swap_is_worth():
+    """On today's curve at date 0; a batch of contracts is its contracts."""
+    problem = problem_of(SWAPTION, HULL_WHITE, 4)
+    assert problem.exercise_dates == ()
+    law = problem.drift.__self__
+    years = jnp.array([1.0, 5.0])
+    bonds = law.bonds(jnp.asarray(0.0), years, problem.x0)
+    np.testing.assert_allclose(bonds, jnp.exp(-0.03 * years), rtol=1e-12)
+    rates = Swaption([0.02, 0.03], [1.0, 1.0], 2 * [[2.0, 3.0]], 2 * [[1.0, 1.0]], 2 * ["payer"])
+    both = problem_of(rates, HULL_WHITE, 4).terminal(jnp.array([0.01]))
+    assert both.shape == (2,)
+    np.testing.assert_allclose(both[0], problem.terminal(jnp.array([0.01])), rtol=1e-12)
+    dates = [1.0, 2.0]
+    right = problem_of(BermudanSwaption(0.02, dates, [2.0, 3.0], [1.0, 1.0]), HULL_WHITE, 4)
+    assert right.exercise_dates == (2, 4)
+
+
 def test_rights_and_barriers_of_products_are_on_the_grid():
     model = BlackScholes(100.0, 0.05, 0.2)
     put = problem_of(American(100.0, 1.0, "put"), model, 5)
@@ -171,11 +227,9 @@ def test_rights_and_barriers_of_products_are_on_the_grid():
 @pytest.mark.parametrize(
     ("product", "model", "message"),
     [
-        (
-            European(100.0, 1.0),
-            Heston(100.0, 0.02, 0.04, 1.5, 0.04, 0.5, -0.7),
-            "Heston has no problem",
-        ),
+        (Basket(100.0, 1.0), HESTON, "Basket under Heston has no problem"),
+        (SWAPTION, BlackScholes(100.0, 0.02, 0.2), "Swaption under BlackScholes has no problem"),
+        (European(100.0, 1.0), HULL_WHITE, "European under HullWhite has no problem"),
         (Asian(100.0, [0.5, 1.0]), BlackScholes(100.0, 0.02, 0.2), "Asian has no problem"),
         (
             Barrier(100.0, 1.0, 90.0, "down-and-in", dates=[1.0]),
