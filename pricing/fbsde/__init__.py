@@ -11,6 +11,9 @@ from .files import load as load
 from .files import save as save
 from .from_pricing import problem_of as problem_of
 from .gradient_regression import GradientRegression as GradientRegression
+from .hedging import Hedging as Hedging
+from .hedging import ProfitAndLoss as ProfitAndLoss
+from .hedging import hedging as hedging
 from .networks import Architecture as Architecture
 from .one_step_malliavin import OneStepMalliavin as OneStepMalliavin
 from .problem import Problem as Problem

@@ -201,3 +201,9 @@ class Along(AbstractApproximation):
         states = jnp.broadcast_to(x, (self.problem.num_steps + 1, 1, self.problem.dim))
         z = _z_along(self.problem, self.parameters, self.scale, states)[date, 0]
         return self.problem.gradient_of(self.problem.times[date], x, z)
+
+    def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
+        raise TypeError(
+            "DeepBSDE learns no Gamma: OneStepMalliavin and GradientRegression have it, and "
+            "hedging(..., gamma=False) hedges Delta alone."
+        )
