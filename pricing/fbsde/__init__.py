@@ -17,5 +17,6 @@ from .hedging import hedging as hedging
 from .networks import Architecture as Architecture
 from .one_step_malliavin import OneStepMalliavin as OneStepMalliavin
 from .problem import Problem as Problem
+from .solution import Portfolio as Portfolio
 from .solution import Solution as Solution
 from .solve import solve as solve

@@ -26,6 +26,13 @@ class AbstractApproximation(eqx.Module):
         """Of the value; by default the derivative of the gradient."""
         return jax.jacfwd(self.gradient, argnums=1)(date, x)
 
+    @abc.abstractmethod
+    def total(self, quantities: Float[Array, " contracts"]) -> "AbstractApproximation":
+        """Of one contract, the sum of quantity times contract, these in their flat order.
+
+        The quantities are multiplied into what the outputs are linear in: nothing is of all contracts any more.
+        """
+
     def continuation(self, date: Date, x: State) -> Float[Array, "*contracts"]:
         """What exercise is held against, at a date of exercise; by default the value."""
         return self.value(date, x)

@@ -237,7 +237,11 @@ class Combination(AbstractApproximation):
     coefficients: Float[Array, "steps contracts functions"]
 
     def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
-        return (self._of_date(date) @ self._functions(date, x)).reshape(self.problem.contracts)
+        return self.combined(date, x).reshape(self.problem.contracts)
+
+    def combined(self, date: Date, x: State) -> Float[Array, " contracts"]:
+        """The value, flat."""
+        return self._of_date(date) @ self._functions(date, x)
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
         slopes = jax.jacfwd(self._functions, argnums=1)(date, x)
@@ -248,12 +252,28 @@ class Combination(AbstractApproximation):
         shape = *self.problem.contracts, self.problem.dim, self.problem.dim
         return jnp.tensordot(self._of_date(date), curves, 1).reshape(shape)
 
+    def total(self, quantities: Float[Array, " contracts"]) -> "Combined":
+        coefficients = jnp.einsum("scf,c->sf", self.coefficients, quantities)[:, None]
+        return Combined(Combination(self.problem, self.bases, self.frames, coefficients))
+
     def _of_date(self, date: Date) -> Float[Array, "contracts functions"]:
         return self.coefficients[self.problem.num_steps - 1 - date]
 
     def _functions(self, date: Date, x: State) -> Float[Array, " functions"]:
         frames = jax.tree.map(lambda leaf: leaf[date], self.frames)
         return joined(self.bases, self.problem, frames, self.problem.times[date], x[:, None])[:, 0]
+
+
+class Combined(AbstractApproximation):
+    """A single combination: its gradient is one reverse sweep, its Hessian one for each coordinate."""
+
+    row: Combination
+
+    def value(self, date: Date, x: State) -> Float[Array, ""]:
+        return self.row.combined(date, x)[0]
+
+    def total(self, quantities: Float[Array, " contracts"]) -> "Combined":
+        return Combined(self.row.total(quantities).row)
 
 
 class Ruled(AbstractApproximation):
@@ -270,6 +290,9 @@ class Ruled(AbstractApproximation):
 
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
         return self.found.hessian(date, x)
+
+    def total(self, quantities: Float[Array, " contracts"]) -> Combined:
+        return self.found.total(quantities)
 
     def continuation(self, date: Date, x: State) -> Float[Array, "*contracts"]:
         return self.rule.value(date, x)
