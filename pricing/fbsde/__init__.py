@@ -6,6 +6,7 @@ from .bases import Payoffs as Payoffs
 from .bounds import Bounds as Bounds
 from .bounds import bounds as bounds
 from .deep_bsde import DeepBSDE as DeepBSDE
+from .features import with_features as with_features
 from .files import export as export
 from .files import load as load
 from .files import save as save

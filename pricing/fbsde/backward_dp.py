@@ -26,6 +26,7 @@ from .backward import (
 from .networks import Network
 from .paths import Spread
 from .problem import Problem, State
+from .solver import ONE_START
 
 _ROUNDS = 3  # each leaves of what f_n was wrong by a share of order dt
 
@@ -118,8 +119,7 @@ class BackwardDP(AbstractBackward):
             )
 
     def lacks(self, problem: Problem) -> str | None:
-        del problem
-        return None
+        return None if problem.start is None else ONE_START
 
     def parameters(self, problem: Problem, contracts: int, key: PRNGKeyArray) -> _Parameters:
         dim, dtype = problem.dim, problem.x0.dtype

@@ -17,7 +17,7 @@ from .descent import Descent, adam
 from .networks import Architecture, Network, summed
 from .paths import Paths, Spread, simulate
 from .problem import Problem, State
-from .solver import AbstractSolver
+from .solver import ONE_START, AbstractSolver
 
 
 class _Parameters(NamedTuple):
@@ -82,7 +82,7 @@ class DeepBSDE(AbstractSolver):
             return "early exercise: BackwardDP, OneStepMalliavin and GradientRegression have it"
         if problem.stopping_dates:
             return "stopped paths: BackwardDP and GradientRegression have them"
-        return None
+        return None if problem.start is None else ONE_START
 
     def num_stages(self, problem: Problem) -> int:
         del problem

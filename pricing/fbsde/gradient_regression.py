@@ -84,7 +84,9 @@ class GradientRegression(AbstractSolver):
         return f"date {problem.num_steps - 1 - stage}"
 
     def start(self, problem: Problem, key: PRNGKeyArray) -> _State:
-        paths = simulate(problem, key, self.num_paths, scatter=self.scatter, mesh=self.mesh)
+        paths = simulate(
+            problem, key, self.num_paths, at_x0=False, scatter=self.scatter, mesh=self.mesh
+        )
         states, increments = (jnp.swapaxes(x, 1, 2) for x in paths)
         frames, rule_frames = (
             tuple(basis.frames(problem, states) for basis in bases)

@@ -29,6 +29,7 @@ from .backward import (
 from .networks import Network
 from .paths import Spread
 from .problem import Problem, State
+from .solver import ONE_START
 
 _ROUNDS = 3  # each leaves of what f_n was wrong by a share of order dt
 
@@ -134,7 +135,7 @@ class OneStepMalliavin(AbstractBackward):
                 "stopped paths, where the value jumps and has no Malliavin derivative: "
                 "BackwardDP and GradientRegression have them"
             )
-        return None
+        return None if problem.start is None else ONE_START
 
     def parameters(self, problem: Problem, contracts: int, key: PRNGKeyArray) -> _Parameters:
         dim, dtype = problem.dim, problem.x0.dtype
