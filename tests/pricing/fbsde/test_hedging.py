@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.scipy.stats import norm
+from jaxtyping import Array
 
 from pricing import Bermudan, BlackScholes, European
 from pricing.fbsde import (
@@ -34,12 +35,17 @@ class BlackScholesCall(AbstractApproximation):
 
     problem: Problem
     vol: float = VOL
+    quantity: float | Array = 1.0
 
     def value(self, date, x):
         left = self.problem.maturity - self.problem.times[date]
         std = self.vol * jnp.sqrt(left)
         up = (jnp.log(x[0] / STRIKE) + RATE * left) / std + 0.5 * std
-        return x[0] * norm.cdf(up) - STRIKE * jnp.exp(-RATE * left) * norm.cdf(up - std)
+        call = x[0] * norm.cdf(up) - STRIKE * jnp.exp(-RATE * left) * norm.cdf(up - std)
+        return self.quantity * call
+
+    def total(self, quantities):
+        return BlackScholesCall(self.problem, self.vol, self.quantity * quantities[0])
 
 
 def hedged(num_steps: int, vol: float = VOL, num_paths: int = 8192, **options):

@@ -1,5 +1,6 @@
 """Many contracts at once: each is what it is alone, and together they are the sum of all."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +15,7 @@ from pricing.fbsde import (
     OneStepMalliavin,
     Payoffs,
     Problem,
+    Solution,
     problem_of,
     solve,
 )
@@ -40,6 +42,12 @@ def book(count: int, dim: int) -> Bermudan:
 
 def contract(puts: Bermudan, index: int) -> Bermudan:
     return jax.tree.map(lambda leaf: leaf[index], puts.broadcast())
+
+
+@eqx.filter_jit
+def today(solution: Solution):
+    x0 = solution.problem.x0
+    return solution.value(0.0, x0), solution.delta(0.0, x0), solution.gamma(0.0, x0)
 
 
 def brownian(contracts: int) -> Problem:
@@ -119,15 +127,27 @@ def test_quantities_are_one_for_each_contract():
         solution.portfolio([1.0, 2.0])
 
 
+@pytest.mark.slow
+def test_two_thousand_contracts_on_ten_assets_from_other_paths_than_alone():
+    """The noise of two sets of paths, of a contract with the most of it: see the docs' table."""
+    puts, market = book(2000, 10), model(10)
+    solver = GradientRegression(16384, REGRESSION.bases)
+    whole = solve(problem_of(puts, market, 4), solver, key=jax.random.key(1))
+    found = today(whole)
+    for index in range(0, 2000, 400):
+        problem = problem_of(contract(puts, index), market, 4)
+        alone = solve(problem, solver, key=jax.random.key(2 + index))
+        for known, of_book in zip(today(alone), found, strict=True):
+            assert np.linalg.norm(of_book[index] - known) < 1e-2 * np.linalg.norm(known)
+
+
 def test_contracts_of_a_book_are_what_they_are_alone():
     puts, market = book(50, 3), model(3)
     whole = solve(problem_of(puts, market, 4), REGRESSION, key=jax.random.key(1))
-    x0 = market.spot
-    found = whole.value(0.0, x0), whole.delta(0.0, x0), whole.gamma(0.0, x0)
+    found = today(whole)
     assert found[2].shape == (50, 3, 3)
     for index in (3, 27, 49):
         problem = problem_of(contract(puts, index), market, 4)
         alone = solve(problem, REGRESSION, key=jax.random.key(1))
-        own = alone.value(0.0, x0), alone.delta(0.0, x0), alone.gamma(0.0, x0)
-        for known, of_book in zip(own, found, strict=True):
+        for known, of_book in zip(today(alone), found, strict=True):
             np.testing.assert_allclose(of_book[index], known, rtol=1e-2, atol=1e-7)
