@@ -25,3 +25,10 @@ class AbstractApproximation(eqx.Module):
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
         """Of the value; by default the derivative of the gradient."""
         return jax.jacfwd(self.gradient, argnums=1)(date, x)
+
+    @abc.abstractmethod
+    def total(self, quantities: Float[Array, " contracts"]) -> "AbstractApproximation":
+        """Of one contract, the sum of quantity times contract, these in their flat order.
+
+        The quantities are multiplied into what the outputs are linear in: nothing is of all contracts any more.
+        """

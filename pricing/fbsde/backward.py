@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ..sampling import normals
 from .descent import Descent, adam
-from .networks import Architecture, Network
+from .networks import Architecture, Network, summed
 from .paths import Spread, shared, simulate, survival
 from .problem import Problem, Real, State
 from .solver import AbstractSolver
@@ -123,6 +123,17 @@ def quadratic(seen: Float[Array, "*batch dim"]) -> Float[Array, "*batch terms"]:
     """1, x and (x^2 - 1) / 2 of every coordinate."""
     one = jnp.ones_like(seen[..., :1])
     return jnp.concatenate([one, seen, 0.5 * (seen**2 - 1.0)], axis=-1)
+
+
+def total(parameters: PyTree, quantities: Float[Array, " contracts"]) -> PyTree:
+    """The parameters of the sum of quantity times contract: all outputs are linear in the last of them."""
+    return jax.tree.map(
+        lambda part: (
+            part.total(quantities) if isinstance(part, Network) else summed(part, quantities)
+        ),
+        parameters,
+        is_leaf=lambda part: isinstance(part, Network),
+    )
 
 
 class Move(NamedTuple):

@@ -20,11 +20,13 @@ from .backward import (
     least_squares,
     over_pairs,
     quadratic,
+    total,
     worth,
 )
 from .networks import Network
 from .paths import Spread
 from .problem import Problem, State
+from .solver import ONE_START
 
 _ROUNDS = 3  # each leaves of what f_n was wrong by a share of order dt
 
@@ -117,8 +119,7 @@ class BackwardDP(AbstractBackward):
             )
 
     def lacks(self, problem: Problem) -> str | None:
-        del problem
-        return None
+        return None if problem.start is None else ONE_START
 
     def parameters(self, problem: Problem, contracts: int, key: PRNGKeyArray) -> _Parameters:
         dim, dtype = problem.dim, problem.x0.dtype
@@ -134,7 +135,8 @@ class BackwardDP(AbstractBackward):
         return _Step(problem, date, pool.spread, pool.unit)
 
     def approximation(self, problem: Problem, state: Progress, outputs: _Parameters) -> "ByDates":
-        return ByDates(problem, self.by_date(outputs), state.pool.spread, state.pool.unit)
+        pool = state.pool
+        return ByDates(problem, self.by_date(outputs), pool.spread, pool.unit, problem.contracts)
 
 
 class _Step(AbstractStep):
@@ -241,14 +243,15 @@ class ByDates(AbstractApproximation):
     parameters: _Parameters
     spread: Spread
     unit: Float[Array, " contracts"]
+    contracts: tuple[int, ...] = eqx.field(static=True)
 
     def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
         step, parameters = self._at(date)
-        return step.y_and_z(parameters, x)[0].reshape(self.problem.contracts)
+        return step.y_and_z(parameters, x)[0].reshape(self.contracts)
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
         step, parameters = self._at(date)
-        shape = *self.problem.contracts, self.problem.dim
+        shape = *self.contracts, self.problem.dim
         return step.gradient(parameters, x).reshape(shape)
 
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
@@ -262,6 +265,10 @@ class ByDates(AbstractApproximation):
             return second(date, x)
         today = lambda: 2.0 * second(1, x) - second(2, x)  # noqa: E731
         return jax.lax.cond(jnp.asarray(date) == 0, today, lambda: second(date, x))
+
+    def total(self, quantities: Float[Array, " contracts"]) -> "ByDates":
+        parameters = total(self.parameters, quantities * self.unit)
+        return ByDates(self.problem, parameters, self.spread, jnp.ones_like(self.unit[:1]), ())
 
     def _at(self, date: Date) -> tuple[_Step, _Parameters]:
         date = jnp.asarray(date)

@@ -14,10 +14,10 @@ from jaxtape import AbstractSchedule, StoreAll, scan
 from ..fields import word
 from .approximation import AbstractApproximation, Date
 from .descent import Descent, adam
-from .networks import Architecture, Network
+from .networks import Architecture, Network, summed
 from .paths import Paths, Spread, simulate
 from .problem import Problem, State
-from .solver import AbstractSolver
+from .solver import ONE_START, AbstractSolver
 
 
 class _Parameters(NamedTuple):
@@ -82,7 +82,7 @@ class DeepBSDE(AbstractSolver):
             return "early exercise: BackwardDP, OneStepMalliavin and GradientRegression have it"
         if problem.stopping_dates:
             return "stopped paths: BackwardDP and GradientRegression have them"
-        return None
+        return None if problem.start is None else ONE_START
 
     def num_stages(self, problem: Problem) -> int:
         del problem
@@ -201,3 +201,19 @@ class Along(AbstractApproximation):
         states = jnp.broadcast_to(x, (self.problem.num_steps + 1, 1, self.problem.dim))
         z = _z_along(self.problem, self.parameters, self.scale, states)[date, 0]
         return self.problem.gradient_of(self.problem.times[date], x, z)
+
+    def total(self, quantities: Float[Array, " contracts"]) -> "Along":
+        parameters, scale = self.parameters, self.scale
+        weights = quantities * scale.unit.reshape(-1)
+        rows = lambda z: z.reshape(len(z), -1)  # noqa: E731
+        level, slope = (summed(rows(z), weights) for z in (parameters.level, parameters.slope))
+        today = quantities @ scale.today(parameters.y0).reshape(-1)
+        zero, one = jnp.zeros_like(today), jnp.ones_like(today)
+        found = _Parameters(zero, level, slope, parameters.network.total(weights))
+        return Along(self.problem, found, _Scale(scale.spread, today, one))
+
+    def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
+        raise TypeError(
+            "DeepBSDE learns no Gamma: OneStepMalliavin and GradientRegression have it, and "
+            "hedging(..., gamma=False) hedges Delta alone."
+        )

@@ -83,11 +83,12 @@ class GradientRegression(AbstractSolver):
         return f"date {problem.num_steps - 1 - stage}"
 
     def start(self, problem: Problem, key: PRNGKeyArray) -> _State:
-        paths = simulate(problem, key, self.num_paths, scatter=self.scatter, mesh=self.mesh)
+        paths = simulate(
+            problem, key, self.num_paths, at_x0=False, scatter=self.scatter, mesh=self.mesh
+        )
         states, increments = (jnp.swapaxes(x, 1, 2) for x in paths)
-        seen = (
-            states if self.scatter > 0.0 else states.at[0].set(states[1])
-        )  # x0 alone has no scale
+        # x0 alone has no scale: it is seen as the date after it
+        seen = states if self.scatter > 0.0 else states.at[0].set(states[1])
         frames = tuple(basis.frames(problem, seen) for basis in self.bases)
         alive = survival(problem, paths.states).astype(states.dtype)
         paid = _flat(jax.vmap(problem.terminal, -1, -1)(states[-1]))
@@ -212,7 +213,11 @@ class Combination(AbstractApproximation):
     coefficients: Float[Array, "steps contracts functions"]
 
     def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
-        return (self._of_date(date) @ self._functions(date, x)).reshape(self.problem.contracts)
+        return self.combined(date, x).reshape(self.problem.contracts)
+
+    def combined(self, date: Date, x: State) -> Float[Array, " contracts"]:
+        """The value, flat."""
+        return self._of_date(date) @ self._functions(date, x)
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
         slopes = jax.jacfwd(self._functions, argnums=1)(date, x)
@@ -223,12 +228,28 @@ class Combination(AbstractApproximation):
         shape = *self.problem.contracts, self.problem.dim, self.problem.dim
         return jnp.tensordot(self._of_date(date), curves, 1).reshape(shape)
 
+    def total(self, quantities: Float[Array, " contracts"]) -> "Combined":
+        coefficients = jnp.einsum("scf,c->sf", self.coefficients, quantities)[:, None]
+        return Combined(Combination(self.problem, self.bases, self.frames, coefficients))
+
     def _of_date(self, date: Date) -> Float[Array, "contracts functions"]:
         return self.coefficients[self.problem.num_steps - 1 - date]
 
     def _functions(self, date: Date, x: State) -> Float[Array, " functions"]:
         frames = jax.tree.map(lambda leaf: leaf[date], self.frames)
         return joined(self.bases, self.problem, frames, self.problem.times[date], x[:, None])[:, 0]
+
+
+class Combined(AbstractApproximation):
+    """A single combination: its gradient is one reverse sweep, its Hessian one for each coordinate."""
+
+    row: Combination
+
+    def value(self, date: Date, x: State) -> Float[Array, ""]:
+        return self.row.combined(date, x)[0]
+
+    def total(self, quantities: Float[Array, " contracts"]) -> "Combined":
+        return Combined(self.row.total(quantities).row)
 
 
 def _flat(values: Array, rank: int = 1) -> Array:

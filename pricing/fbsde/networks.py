@@ -26,6 +26,19 @@ class Network(eqx.Module):
         weight, bias = last
         return x @ weight + bias.reshape((1,) * (x.ndim - 1) + bias.shape)
 
+    def total(self, quantities: Float[Array, " contracts"]) -> "Network":
+        """The sum of quantity times outputs; these are of many contracts, contract by contract."""
+        last = lambda n: (n.weights[-1], n.biases[-1])  # noqa: E731
+        return eqx.tree_at(last, self, tuple(summed(leaf, quantities) for leaf in last(self)))
+
+
+def summed(
+    rows: Float[Array, "*batch outputs"], quantities: Float[Array, " contracts"]
+) -> Float[Array, "*batch outputs_of_one"]:
+    """The sum over contracts of an axis that has the outputs of one after those of another."""
+    of_each = rows.reshape(*rows.shape[:-1], quantities.size, -1)
+    return jnp.einsum("...ck,c->...k", of_each, quantities)
+
 
 class Architecture(eqx.Module):
     """How the networks of a solver are made: `depth` hidden layers of `width` (None: the dimension + 10)."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,11 +23,13 @@ from .backward import (
     least_squares,
     over_pairs,
     quadratic,
+    total,
     worth,
 )
 from .networks import Network
 from .paths import Spread
 from .problem import Problem, State
+from .solver import ONE_START
 
 _ROUNDS = 3  # each leaves of what f_n was wrong by a share of order dt
 
@@ -132,7 +135,7 @@ class OneStepMalliavin(AbstractBackward):
                 "stopped paths, where the value jumps and has no Malliavin derivative: "
                 "BackwardDP and GradientRegression have them"
             )
-        return None
+        return None if problem.start is None else ONE_START
 
     def parameters(self, problem: Problem, contracts: int, key: PRNGKeyArray) -> _Parameters:
         dim, dtype = problem.dim, problem.x0.dtype
@@ -153,7 +156,10 @@ class OneStepMalliavin(AbstractBackward):
     def approximation(
         self, problem: Problem, state: Progress, outputs: _Parameters
     ) -> "ThreeByDates":
-        return ThreeByDates(problem, self.by_date(outputs), state.pool.spread, state.pool.unit)
+        pool = state.pool
+        return ThreeByDates(
+            problem, self.by_date(outputs), pool.spread, pool.unit, problem.contracts
+        )
 
 
 class _Step(AbstractStep):
@@ -288,22 +294,27 @@ class ThreeByDates(AbstractApproximation):
     parameters: _Parameters
     spread: Spread
     unit: Float[Array, " contracts"]
+    contracts: tuple[int, ...] = eqx.field(static=True)
 
     def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
         step, parameters = self._at(date)
-        return step.y_and_z(parameters, x)[0].reshape(self.problem.contracts)
+        return step.y_and_z(parameters, x)[0].reshape(self.contracts)
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
         """From Z."""
         step, parameters = self._at(date)
         found = self.problem.gradient_of(step.time, x, step.y_and_z(parameters, x)[1])
-        return found.reshape(*self.problem.contracts, self.problem.dim)
+        return found.reshape(*self.contracts, self.problem.dim)
 
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
         """From Gamma."""
         step, parameters = self._at(date)
         found = step.hessian(parameters, x)
-        return found.reshape(*self.problem.contracts, *found.shape[1:])
+        return found.reshape(*self.contracts, *found.shape[1:])
+
+    def total(self, quantities: Float[Array, " contracts"]) -> "ThreeByDates":
+        parameters = total(self.parameters, quantities * self.unit)
+        return ThreeByDates(self.problem, parameters, self.spread, jnp.ones_like(self.unit[:1]), ())
 
     def _at(self, date: Date) -> tuple[_Step, _Parameters]:
         date = jnp.asarray(date)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxtape import AbstractSchedule, scan
 
-from ..sampling import normals
+from ..sampling import normals, uniforms
 from .problem import Problem
 
 
@@ -25,18 +25,25 @@ def simulate(
     key: PRNGKeyArray,
     num_paths: int,
     *,
+    at_x0: bool = True,
     scatter: float = 0.0,
     mesh: Mesh | None = None,
     schedule: AbstractSchedule | None = None,
 ) -> Paths:
-    """Independent paths from x0. mesh: devices that share them (axis "paths"); what is drawn is the same.
+    """Independent paths. mesh: devices that share them (axis "paths"); what is drawn is the same.
 
-    scatter: paths start where the equation, as it is today, would take x0 in this share of the maturity.
+    at_x0: or else paths begin where the problem's `start` has them. scatter: they start where the equation, as
+    it is today, would take them from there in this share of the maturity.
     """
     shape = problem.num_steps + 1, num_paths, problem.dim
     noise = shared(normals(key, shape, problem.x0.dtype), mesh, axis=1)
     increments = jnp.sqrt(problem.dt) * noise[1:]
     start = jnp.broadcast_to(problem.x0, shape[1:])
+    if problem.start is not None and not at_x0:
+        rest = uniforms(
+            key, (1, *shape[1:]), problem.x0.dtype, first_row=shape[0]
+        )  # after the noise
+        start = shared(jax.vmap(problem.start)(rest[0]), mesh)
     if scatter > 0.0:
         before = scatter * problem.maturity
         today = lambda x, dw: problem.advance(problem.times[0], x, dw, before)  # noqa: E731

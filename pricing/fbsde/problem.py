@@ -33,6 +33,9 @@ class Problem(eqx.Module):
     step(t, dt, x, dw): the next state, where it is known exactly; otherwise Euler's step, or Milstein's for a
     diagonal s whose entries depend on their own coordinate (`scheme="milstein"`).
 
+    start(u): where a path of a training begins, from dim uniforms on (0, 1), so that u is learned there, too;
+    None: at x0. Figures, bounds and hedges are of x0.
+
     Raises ValueError for times off the grid, for an exercise or a stop without its times, or the reverse.
     """
 
@@ -50,6 +53,7 @@ class Problem(eqx.Module):
     is_alive: Callable | None
     stopped_value: Callable | None
     step: Callable | None
+    start: Callable | None
     scheme: str = eqx.field(static=True)
 
     def __init__(
@@ -69,6 +73,7 @@ class Problem(eqx.Module):
         is_alive: Callable | None = None,
         stopped_value: Callable | None = None,
         step: Callable | None = None,
+        start: Callable | None = None,
         scheme: str = "euler",
     ):
         if num_steps < 1 or dim < 1:
@@ -83,6 +88,7 @@ class Problem(eqx.Module):
         self.stopping_dates = _on_grid("stopping_times", stopping_times, maturity, num_steps)
         self.exercise_value, self.is_alive = exercise_value, is_alive
         self.stopped_value, self.step, self.scheme = stopped_value, step, scheme
+        self.start = start
         _both("exercise_times", self.exercise_dates, "exercise_value", exercise_value)
         _both("stopping_times", self.stopping_dates, "is_alive", is_alive)
 

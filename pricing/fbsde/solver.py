@@ -10,6 +10,10 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from .approximation import AbstractApproximation
 from .problem import Problem
 
+ONE_START = (
+    "paths that start elsewhere than at x0 (features of contracts): GradientRegression has them"
+)
+
 
 class AbstractSolver(eqx.Module):
     """A training is `num_stages` stages, one after the other in one program; a checkpoint is between two.

@@ -1,0 +1,97 @@
+"""Features of contracts as inputs: one training for all strikes, or vols, or rates, of a range."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..fields import Number, as_real
+from .problem import Problem, State
+
+Features = Float[Array, " features"]
+
+
+def with_features(make: Callable[[Features], Problem], low: Number, high: Number) -> Problem:
+    """All problems make(features), low <= features <= high, as one: u(t, (x, features)).
+
+    The features are coordinates of the state that stay as they are: paths of a training start with features
+    that are uniform between the bounds, x0 has their middle, and derivatives to them (of a strike, a vol) are
+    the last entries of Delta and Gamma. A figure outside of the bounds is an extrapolation.
+
+    make is called with arrays that are not known before run time: of what it returns, dim, maturity,
+    num_steps and dates may not depend on them; functions and x0 may. Nothing moves a feature, so a solver must
+    not divide by the diffusion: GradientRegression does not, the others refuse.
+
+    Raises ValueError for bounds that are no two vectors, each entry of the first below that of the second.
+    """
+    low, high = (jnp.atleast_1d(as_real(bound)) for bound in (low, high))
+    if low.shape != high.shape or low.ndim != 1 or not bool(jnp.all(low < high)):
+        raise ValueError(f"low={low}, high={high}: give two vectors, the first below the second.")
+    middle = 0.5 * (low + high)
+    one = make(middle)
+    dim, count = one.dim, low.size
+
+    def made(features: Features) -> Problem:
+        with jax.ensure_compile_time_eval():  # what does not depend on features is known
+            return make(features)
+
+    def parts(state: State) -> tuple[Problem, Array]:
+        return made(state[dim:]), state[:dim]
+
+    def on_grid(dates: tuple[int, ...]):
+        return np.asarray(dates) * float(one.maturity) / one.num_steps if dates else None
+
+    def of_state(name: str) -> Callable | None:
+        """A function of time and state."""
+
+        def function(t, state: State):
+            problem, x = parts(state)
+            return getattr(problem, name)(t, x)
+
+        return None if getattr(one, name) is None else function
+
+    def drift(t, state: State):
+        return jnp.pad(of_state("drift")(t, state), (0, count))
+
+    def diffusion(t, state: State):
+        s = of_state("diffusion")(t, state)
+        if jnp.ndim(s) < 2:
+            s = jnp.broadcast_to(jnp.asarray(s, state.dtype), (dim,))
+        return jnp.pad(s, (0, count))
+
+    def driver(t, state: State, y, z):
+        problem, x = parts(state)
+        return problem.driver(t, x, y, z[..., :dim])
+
+    def terminal(state: State):
+        problem, x = parts(state)
+        return problem.terminal(x)
+
+    def step(t, dt, state: State, dw: State):
+        problem, x = parts(state)
+        return jnp.concatenate([problem.step(t, dt, x, dw[:dim]), state[dim:]])
+
+    def start(u: State) -> State:
+        features = low + u[dim:] * (high - low)
+        return jnp.concatenate([made(features).x0, features])
+
+    return Problem(
+        dim + count,
+        one.maturity,
+        jnp.concatenate([one.x0, middle]),
+        drift,
+        diffusion,
+        driver,
+        terminal,
+        one.num_steps,
+        on_grid(one.exercise_dates),
+        of_state("exercise_value"),
+        stopping_times=on_grid(one.stopping_dates),
+        is_alive=of_state("is_alive"),
+        stopped_value=of_state("stopped_value"),
+        step=None if one.step is None else step,
+        scheme=one.scheme,
+        start=start,
+    )
