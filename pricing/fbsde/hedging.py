@@ -171,7 +171,7 @@ def _due(solution: Solution, date: Array, x: State):
     if problem.exercise_value is not None:
         paid = problem.exercise_value(problem.times[date], x)
         is_open = jnp.asarray(problem.is_exercise_date)[date]
-        ends = is_open & (paid > found.continuation(date, x)) & (paid > 0.0)
+        ends = is_open & (paid > found.value(date, x)) & (paid > 0.0)
     return _stopped(problem, date, x, ends, paid)
 
 
