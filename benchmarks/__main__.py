@@ -16,6 +16,7 @@ QUICK = {
     "early_exercise": ("--paths", "8192", "--repeat", "1"),
     "bermudan": ("--repeat", "2", "--bumps", "2"),
     "deep_bsde": ("--iterations", "200", "--seeds", "1"),
+    "one_step_malliavin": ("--dim", "10", "--iterations", "20", "--seeds", "1"),
     "quantlib_peer": ("--quick",),
 }
 
