@@ -237,15 +237,16 @@ class _Step(AbstractStep):
         """Of one path, in units of each: Y [contracts], Z [contracts, dim], Gamma [pairs, contracts, dim]."""
         problem, x, dw = self.problem, lesson.x, lesson.increments
         seen, known = self.seen(x), jax.lax.stop_gradient(parameters)
-        y, z = self.y_and_z(known, x)
+        value, slopes = parameters.value(seen), parameters.slopes(seen)
+        y, z = jax.lax.stop_gradient((value * self.unit, slopes * self._z_unit[:, None]))
         share = 1.0 + self._kink
         turned = lambda v: share * self.turned(known, x, v)  # noqa: E731
         gain, slope = _driver_and_gradient(problem, self.date, x, y, z, turned)
         curves = jax.vmap(lambda v: known.turned(seen, v) @ v)(dw)
         curve = 0.5 * (jnp.mean(curves, axis=0) - problem.dt * known.trace(seen))
-        y = lesson.y + 0.5 * gain / self.unit - curve / problem.maturity - parameters.value(seen)
+        y = lesson.y + 0.5 * gain / self.unit - curve / problem.maturity - value
         gain = 0.5 * problem.z_of(self.time, x, slope) / self._z_unit[:, None]
-        z = lesson.z + gain - parameters.slopes(seen)
+        z = lesson.z + gain - slopes
         small = jnp.sqrt(problem.dt / problem.maturity)
         along = jax.vmap(partial(parameters.turned, seen))(dw) / jnp.sqrt(problem.maturity)
         return y, z, (lesson.turn - along) / small
