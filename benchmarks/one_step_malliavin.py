@@ -203,34 +203,40 @@ def at_maturity(x: Tensor) -> tuple[Tensor, ...]:
     return torch.log(0.5 * square) - 0.25 * DT * (z**2).sum(1), z, torch.zeros_like(x)
 
 
+def missed_turn(linear: Linear, diagonal: Tensor, lesson: Lesson) -> Tensor:
+    """Of Gamma."""
+    turn = lesson.dw @ linear.gamma + diagonal * lesson.dw
+    return (lesson.turn - turn / math.sqrt(MATURITY)) / math.sqrt(DT / MATURITY)
+
+
 def missed(
     linear: Linear, outputs: list[Tensor], lesson: Lesson, share: Tensor, units: Units
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Of Y, Z and Gamma. share: 2 where f at the end of the step has no Gamma, else 1."""
-    seen, dw = lesson.seen, lesson.dw
-    y, z = y_and_z(linear, outputs, seen)
-    turn = dw @ linear.gamma + outputs[2] * dw
-    diagonal = share * units.gamma * outputs[2].detach()
-    gain, slope = driver(units.z * z.detach(), share * units.gamma * linear.gamma, diagonal)
-    trace = linear.gamma.trace() + outputs[2].detach().sum(1)
-    curve = 0.5 * ((turn.detach() * dw).sum(1) - DT * trace)
+) -> tuple[Tensor, Tensor]:
+    """Of Y and Z. share: 2 where f at the end of the step has no Gamma, else 1."""
+    dw, diagonal = lesson.dw, outputs[2].detach()
+    y, z = y_and_z(linear, outputs, lesson.seen)
+    gamma = share * units.gamma
+    gain, slope = driver(units.z * z.detach(), gamma * linear.gamma, gamma * diagonal)
+    square = ((dw @ linear.gamma + diagonal * dw) * dw).sum(1)
+    curve = 0.5 * (square - DT * (linear.gamma.trace() + diagonal.sum(1)))
     return (
         lesson.y + 0.5 * gain / units.y - curve / MATURITY - y,
         lesson.z + 0.5 * slope / units.z - z,
-        (lesson.turn - turn / math.sqrt(MATURITY)) / math.sqrt(DT / MATURITY),
     )
 
 
 def loss_of(model: Model, linear: Linear, lesson: Lesson, share: Tensor, units: Units) -> Tensor:
-    return sum(
-        (part**2).mean() for part in missed(linear, model(lesson.seen), lesson, share, units)
-    )
+    outputs = model(lesson.seen)
+    turn = missed_turn(linear, outputs[2], lesson)
+    y, z = missed(linear, outputs, lesson, share, units)
+    return (y**2).mean() + (z**2).mean() + (turn**2).mean()
 
 
 class Ways(NamedTuple):
     """What may be compiled."""
 
     at_end: Callable = at_end
+    missed_turn: Callable = missed_turn
     missed: Callable = missed
     loss: Callable = loss_of
 
@@ -298,18 +304,17 @@ class Scheme:
 
     @torch.no_grad()
     def refine(self, lesson: Lesson, share: Tensor, solvers) -> None:
-        """The linear parts that miss the least, given the networks: f follows them in a few rounds."""
+        """The linear parts that miss the least, given the networks: f follows Y and Z in a few rounds."""
         outputs = self.model(lesson.seen)
         solve_y_and_z, solve_gamma = solvers
+        y, z, gamma = self.model.linear
+        turn = self.ways.missed_turn(self.model.linear, outputs[2], lesson)
+        linear = Linear(y, z, gamma + solve_gamma(turn))
         for _ in range(ROUNDS):
-            linear = self.model.linear
-            y, z, turn = self.ways.missed(linear, outputs, lesson, share, self.units)
+            y, z = self.ways.missed(linear, outputs, lesson, share, self.units)
             change = solve_y_and_z(torch.cat([y[:, None], z], dim=1))
-            self.model.linear = Linear(
-                linear.y + change[:, :1],
-                linear.z + change[:, 1:],
-                linear.gamma + solve_gamma(turn),
-            )
+            linear = linear._replace(y=linear.y + change[:, :1], z=linear.z + change[:, 1:])
+        self.model.linear = linear
 
     def descend(self, lesson: Lesson, share: Tensor, rate: float) -> None:
         optimizer = torch.optim.Adam(self.model.parameters(), lr=rate, fused=True)

@@ -214,24 +214,27 @@ class _Step(AbstractStep):
         return jnp.sum(weight * sum(squares))
 
     def solved(self, parameters: _Parameters, lesson: _Lesson) -> _Parameters:
-        """The linear parts that miss the least, given the networks: f_n follows them in a few rounds."""
+        """The linear parts that miss the least, given the networks: Gamma's, and then those of Y and Z, which
+        f_n follows in a few rounds."""
         dim = self.problem.dim
         seen = jax.vmap(self.seen)(lesson.x)
         features = quadratic(seen).at[:, 1 + dim :].multiply(self.curved)
         dw = (lesson.increments / jnp.sqrt(self.problem.dt)).reshape(-1, dim)
         every_pair = jnp.repeat(lesson.weight, lesson.increments.shape[1])
 
+        missed = lambda parameters: jax.vmap(self._missed, (None, 0))(parameters, lesson)  # noqa: E731
+
         def better(_, parameters: _Parameters):
-            y, z, turn = jax.vmap(self._missed, (None, 0))(parameters, lesson)
-            z, turn = z.reshape(z.shape[0], -1), turn.reshape(dw.shape[0], -1)
-            change = least_squares(features, jnp.concatenate([y, z], axis=1), lesson.weight)
+            y, z, _ = missed(parameters)
+            targets = jnp.concatenate([y, z.reshape(z.shape[0], -1)], axis=1)
+            change = least_squares(features, targets, lesson.weight)
             return parameters._replace(
-                y=parameters.y + change[:, : y.shape[1]],
-                z=parameters.z + change[:, y.shape[1] :],
-                gamma=parameters.gamma + least_squares(dw, turn, every_pair),
+                y=parameters.y + change[:, : y.shape[1]], z=parameters.z + change[:, y.shape[1] :]
             )
 
-        return jax.lax.fori_loop(0, _ROUNDS, better, parameters)
+        turn = missed(parameters)[2].reshape(dw.shape[0], -1)
+        gamma = parameters.gamma + least_squares(dw, turn, every_pair)
+        return jax.lax.fori_loop(0, _ROUNDS, better, parameters._replace(gamma=gamma))
 
     def _missed(self, parameters: _Parameters, lesson: _Lesson):
         """Of one path, in units of each: Y [contracts], Z [contracts, dim], Gamma [pairs, contracts, dim]."""
