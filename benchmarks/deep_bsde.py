@@ -134,9 +134,10 @@ def main() -> None:
         for way, loss in losses.items()
     }
     rows = take_turns(trainings, options.seeds)
-    sizes = {"command": "python -m benchmarks.deep_bsde", "iterations": iterations}
+    sizes = {"iterations": iterations, "seeds": options.seeds}
+    head = {"command": "python -m benchmarks.deep_bsde"} | sizes
     title = f"Allen-Cahn, {DIM} dimensions, {iterations} iterations"
-    tell(rows, iterations, title, options.out, **sizes, seeds=options.seeds)
+    tell(rows, iterations, title, options.out, head)
 
 
 if __name__ == "__main__":

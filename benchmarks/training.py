@@ -48,8 +48,8 @@ def arguments(description: str, iterations: int) -> argparse.ArgumentParser:
     return parser
 
 
-def tell(rows: list[Row], iterations: int, title: str, out: Path | None, **sizes: Any) -> None:
-    """The first row is ours. iterations: of one training, all its dates together."""
+def tell(rows: list[Row], total: int, title: str, out: Path | None, head: dict[str, Any]) -> None:
+    """The first row is ours. total: iterations of one training; head: what else is kept of the run."""
     ours = rows[0].time.best
     table = Table(title=title)
     headings = "way", "seconds", "ms an iteration", "times ours", "to compile"
@@ -58,16 +58,16 @@ def tell(rows: list[Row], iterations: int, title: str, out: Path | None, **sizes
     for row in rows:
         best = row.time.best
         told = [f"{mean:+.3%} ± {error:.3%}" for mean, error in row.errors.values()]
-        numbers = f"{best:.1f}", f"{1e3 * best / iterations:.2f}", f"{best / ours:.2f}"
+        numbers = f"{best:.1f}", f"{1e3 * best / total:.2f}", f"{best / ours:.2f}"
         table.add_row(row.way, *numbers, f"{row.time.compile:.1f} s", *told)
     Console().print(table)
     if out is not None:
-        head = environment() | {"backend": f"{jax.default_backend()}, float32"} | sizes
+        head = environment() | {"backend": f"{jax.default_backend()}, float32"} | head
         kept = [
             {
                 "way": row.way,
                 "seconds": row.time.best,
-                "ms": 1e3 * row.time.best / iterations,
+                "ms": 1e3 * row.time.best / total,
                 "ratio": row.time.best / ours,
                 "compile": row.time.compile,
                 "errors": row.errors,
