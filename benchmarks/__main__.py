@@ -17,6 +17,8 @@ QUICK = {
     "bermudan": ("--repeat", "2", "--bumps", "2"),
     "deep_bsde": ("--iterations", "200", "--seeds", "1"),
     "portfolio_fbsde": ("--contracts", "50", "--paths", "4096", "--repeat", "1"),
+    "one_step_malliavin": ("--dim", "10", "--iterations", "20", "--seeds", "1"),
+    "two_rates": ("--seeds", "1"),
     "quantlib_peer": ("--quick",),
 }
 

@@ -1,27 +1,26 @@
-"""Deep BSDE beside a plain PyTorch version: the same networks, iterations, batches and driver rule.
+"""Deep BSDE beside PyTorch: the same networks, iterations, batches and driver rule.
 
 Run `python -m benchmarks.deep_bsde [--iterations 1500] [--seeds 3] [--out FILE]`. Allen-Cahn in a hundred
-dimensions. PyTorch: Adam by its own fused step, a loop over dates in Python, eager and by `torch.compile` of
-the loss; on all cores. Times are of a whole training, compile times apart; programs take turns, the best of the
-seeds is told; errors are of the mean over seeds.
+dimensions. PyTorch: Adam by its own fused step; random numbers are drawn eagerly, the loss is eager or by
+`torch.compile`. "plain": a loop over dates that asks the network at each, as it is usually written; "batched":
+our form, all dates in one product, for X does not depend on Y and Z. On all cores. Times are of a whole
+training, compile times apart; programs take turns, the best of the seeds is told; errors are of the mean over
+seeds, and over the run that compiles.
 """
 
-import argparse
 import itertools
-import json
 import math
-import time
-from pathlib import Path
+import os
+from collections.abc import Callable
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or PyTorch's threads spin when idle
 
 import jax
-import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from pricing.fbsde import DeepBSDE, problems, solve
 
-from .timing import environment
+from .training import Errors, arguments, take_turns, tell
 
 DIM, STEPS, MATURITY, BATCH, WIDTH = 100, 20, 0.3, 64, 110
 ANSWER = 0.0527813
@@ -46,13 +45,20 @@ class Net(torch.nn.Module):
             torch.nn.init.zeros_(layer.bias)
         torch.nn.init.zeros_(layers[-1].weight)
         self.hidden, self.last = torch.nn.ModuleList(layers[:-1]), layers[-1]
+        dates = torch.arange(STEPS)[:, None, None]
+        self.register_buffer("told", dates / STEPS)
+        self.register_buffer("std", DIFFUSION * torch.sqrt(DT * dates.clamp(min=1)))
 
-    def forward(self, seen: torch.Tensor) -> torch.Tensor:
-        told = (torch.arange(STEPS) / STEPS)[:, None, None].expand(STEPS, seen.shape[1], 1)
-        x = torch.cat([seen, told], dim=-1)
+    def forward(self, states: torch.Tensor, dates: int | slice) -> torch.Tensor:
+        """Z at one date, [batch, dim], or at many, [dates, batch, dim]."""
+        seen = states / self.std[dates]
+        x = torch.cat([seen, self.told[dates].expand(*seen.shape[:-1], 1)], dim=-1)
         for layer in self.hidden:
             x = torch.relu(layer(x))
-        return self.level + self.slope * seen + self.last(x)
+        return self.level[dates] + self.slope[dates] * seen + self.last(x)
+
+    def today(self, mean: torch.Tensor, unit: torch.Tensor) -> torch.Tensor:
+        return mean + (unit + abs(mean)) * self.y0
 
 
 def terminal(x: torch.Tensor) -> torch.Tensor:
@@ -63,86 +69,75 @@ def driver(y: torch.Tensor) -> torch.Tensor:
     return y - y**3
 
 
-def loss_of(net: Net, mean: torch.Tensor, unit: torch.Tensor) -> torch.Tensor:
-    """The mean of (Y_T - g)^2 on a fresh batch, in units of g's deviation."""
-    dw = math.sqrt(DT) * torch.randn(STEPS, BATCH, DIM)
-    states = torch.cat([torch.zeros(1, BATCH, DIM), DIFFUSION * dw.cumsum(0)])
-    std = DIFFUSION * torch.sqrt(DT * torch.arange(STEPS).clamp(min=1))
-    z = unit / math.sqrt(MATURITY) * net(states[:-1] / std[:, None, None])
-    gains = (z * dw).sum(-1)
-    y = (mean + (unit + abs(mean)) * net.y0).expand(BATCH)
+def moved(y: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
+    """Y a step later; gain: Z dW."""
+    slope = driver(y)
+    slope = 0.5 * (slope + driver(y - slope * DT + gain))
+    return y - slope * DT + gain
+
+
+def plain_loss(net: Net, mean: torch.Tensor, unit: torch.Tensor, dw: torch.Tensor) -> torch.Tensor:
+    """The mean of (Y_T - g)^2 on a batch, in units of g's deviation; dw: [steps, batch, dim]."""
+    x = torch.zeros(BATCH, DIM)
+    y = net.today(mean, unit).expand(BATCH)
     for n in range(STEPS):
-        slope = driver(y)
-        slope = 0.5 * (slope + driver(y - slope * DT + gains[n]))
-        y = y - slope * DT + gains[n]
+        z = unit / math.sqrt(MATURITY) * net(x, n)
+        y = moved(y, (z * dw[n]).sum(-1))
+        x = x + DIFFUSION * dw[n]
+    return (((y - terminal(x)) / unit) ** 2).mean()
+
+
+def batched_loss(
+    net: Net, mean: torch.Tensor, unit: torch.Tensor, dw: torch.Tensor
+) -> torch.Tensor:
+    """The same: the network is asked once for all dates."""
+    states = torch.cat([torch.zeros(1, BATCH, DIM), DIFFUSION * dw.cumsum(0)])
+    z = unit / math.sqrt(MATURITY) * net(states[:-1], slice(None))
+    gains = (z * dw).sum(-1)
+    y = net.today(mean, unit).expand(BATCH)
+    for n in range(STEPS):
+        y = moved(y, gains[n])
     return (((y - terminal(states[-1])) / unit) ** 2).mean()
 
 
-def by_torch(seed: int, iterations: int, compiled) -> tuple[float, float]:
-    """Today's value, and seconds."""
+def by_torch(seed: int, iterations: int, loss: Callable[..., torch.Tensor]) -> Errors:
     torch.manual_seed(seed)
     paid = terminal(DIFFUSION * math.sqrt(MATURITY) * torch.randn(PILOT, DIM))
     mean, unit = paid.mean(), paid.std()  # tensors: new numbers compile nothing
     net = Net()
     optimizer = torch.optim.Adam(net.parameters(), lr=RATE, fused=True)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations, 0.01 * RATE)
-    start = time.perf_counter()
     for _ in range(iterations):
         optimizer.zero_grad()
-        compiled(net, mean, unit).backward()
+        loss(net, mean, unit, math.sqrt(DT) * torch.randn(STEPS, BATCH, DIM)).backward()
         optimizer.step()
         cosine.step()
-    seconds = time.perf_counter() - start
-    return float((mean + (unit + abs(mean)) * net.y0).detach()), seconds
+    return {"value": float(net.today(mean, unit).detach()) / ANSWER - 1.0}
 
 
-def by_jaxtape(seed: int, iterations: int) -> tuple[float, float]:
-    start = time.perf_counter()
+def by_jaxtape(seed: int, iterations: int) -> Errors:
     solution = solve(PROBLEM, DeepBSDE(iterations, BATCH, RATE), key=jax.random.key(seed))
-    value = float(solution.value(0.0, PROBLEM.x0))
-    return value, time.perf_counter() - start
+    return {"value": float(solution.value(0.0, PROBLEM.x0)) / ANSWER - 1.0}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--iterations", type=int, default=1500)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    compiled = torch.compile(loss_of)
-    ways = {
-        "jaxtape": by_jaxtape,
-        "PyTorch eager": lambda seed, count: by_torch(seed, count, loss_of),
-        "PyTorch compiled": lambda seed, count: by_torch(seed, count, compiled),
+    options = arguments(__doc__, iterations=1500).parse_args()
+    iterations = options.iterations
+    losses = {
+        "PyTorch plain eager": plain_loss,
+        "PyTorch plain compiled": torch.compile(plain_loss),
+        "PyTorch batched eager": batched_loss,
+        "PyTorch batched compiled": torch.compile(batched_loss),
     }
-    found: dict[str, list] = {name: [] for name in ways}
-    for way in ways.values():
-        way(0, 100 if way is not ways["jaxtape"] else options.iterations)  # compiles
-    for seed in range(options.seeds):
-        for name, way in ways.items():
-            found[name].append(way(seed, options.iterations))
-    rows = []
-    ours = min(seconds for _, seconds in found["jaxtape"])
-    for name, runs in found.items():
-        values, seconds = np.array(runs).T
-        best = float(seconds.min())
-        error = float(values.mean()) / ANSWER - 1.0
-        step = 1e3 * best / options.iterations
-        rows.append(
-            {"way": name, "seconds": best, "ms": step, "ratio": best / ours, "error": error}
-        )
-    table = Table(title=f"Allen-Cahn, {DIM} dimensions, {options.iterations} iterations")
-    for heading in ("way", "seconds", "ms an iteration", "times ours", "error"):
-        table.add_column(heading, justify="left" if heading == "way" else "right")
-    for row in rows:
-        numbers = f"{row['seconds']:.1f}", f"{row['ms']:.2f}", f"{row['ratio']:.2f}"
-        table.add_row(row["way"], *numbers, f"{row['error']:+.3%}")
-    Console().print(table)
-    if options.out is not None:
-        sizes = {"iterations": options.iterations, "seeds": options.seeds}
-        head = environment() | {"command": "python -m benchmarks.deep_bsde", **sizes}
-        head["backend"] = f"{jax.default_backend()}, float32"
-        options.out.write_text(json.dumps(head | {"rows": rows}, indent=1) + "\n")
+    trainings = {"jaxtape": lambda seed: by_jaxtape(seed, iterations)} | {
+        way: lambda seed, loss=loss: by_torch(seed, iterations, loss)
+        for way, loss in losses.items()
+    }
+    rows = take_turns(trainings, options.seeds)
+    sizes = {"iterations": iterations, "seeds": options.seeds}
+    head = {"command": "python -m benchmarks.deep_bsde"} | sizes
+    title = f"Allen-Cahn, {DIM} dimensions, {iterations} iterations"
+    tell(rows, iterations, title, options.out, head)
 
 
 if __name__ == "__main__":

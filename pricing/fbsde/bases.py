@@ -97,7 +97,7 @@ class SmoothMaximum(AbstractBasis):
     a step leaves of them is small. For positive states.
     """
 
-    sharpness: tuple[float, ...] = eqx.field(static=True, default=(1.0, 2.0, 4.0))
+    sharpness: tuple[float, ...] = eqx.field(static=True, default=(0.5, 1.0, 2.0))
     degree: int = eqx.field(static=True, default=3)
 
     def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:

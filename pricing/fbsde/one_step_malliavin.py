@@ -220,38 +220,42 @@ class _Step(AbstractStep):
         return jnp.sum(weight * sum(squares))
 
     def solved(self, parameters: _Parameters, lesson: _Lesson) -> _Parameters:
-        """The linear parts that miss the least, given the networks: f_n follows them in a few rounds."""
+        """The linear parts that miss the least, given the networks: Gamma's, and then those of Y and Z, which
+        f_n follows in a few rounds."""
         dim = self.problem.dim
         seen = jax.vmap(self.seen)(lesson.x)
         features = quadratic(seen).at[:, 1 + dim :].multiply(self.curved)
         dw = (lesson.increments / jnp.sqrt(self.problem.dt)).reshape(-1, dim)
         every_pair = jnp.repeat(lesson.weight, lesson.increments.shape[1])
 
+        missed = lambda parameters: jax.vmap(self._missed, (None, 0))(parameters, lesson)  # noqa: E731
+
         def better(_, parameters: _Parameters):
-            y, z, turn = jax.vmap(self._missed, (None, 0))(parameters, lesson)
-            z, turn = z.reshape(z.shape[0], -1), turn.reshape(dw.shape[0], -1)
-            change = least_squares(features, jnp.concatenate([y, z], axis=1), lesson.weight)
+            y, z, _ = missed(parameters)
+            targets = jnp.concatenate([y, z.reshape(z.shape[0], -1)], axis=1)
+            change = least_squares(features, targets, lesson.weight)
             return parameters._replace(
-                y=parameters.y + change[:, : y.shape[1]],
-                z=parameters.z + change[:, y.shape[1] :],
-                gamma=parameters.gamma + least_squares(dw, turn, every_pair),
+                y=parameters.y + change[:, : y.shape[1]], z=parameters.z + change[:, y.shape[1] :]
             )
 
-        return jax.lax.fori_loop(0, _ROUNDS, better, parameters)
+        turn = missed(parameters)[2].reshape(dw.shape[0], -1)
+        gamma = parameters.gamma + least_squares(dw, turn, every_pair)
+        return jax.lax.fori_loop(0, _ROUNDS, better, parameters._replace(gamma=gamma))
 
     def _missed(self, parameters: _Parameters, lesson: _Lesson):
         """Of one path, in units of each: Y [contracts], Z [contracts, dim], Gamma [pairs, contracts, dim]."""
         problem, x, dw = self.problem, lesson.x, lesson.increments
         seen, known = self.seen(x), jax.lax.stop_gradient(parameters)
-        y, z = self.y_and_z(known, x)
+        value, slopes = parameters.value(seen), parameters.slopes(seen)
+        y, z = jax.lax.stop_gradient((value * self.unit, slopes * self._z_unit[:, None]))
         share = 1.0 + self._kink
         turned = lambda v: share * self.turned(known, x, v)  # noqa: E731
         gain, slope = _driver_and_gradient(problem, self.date, x, y, z, turned)
         curves = jax.vmap(lambda v: known.turned(seen, v) @ v)(dw)
         curve = 0.5 * (jnp.mean(curves, axis=0) - problem.dt * known.trace(seen))
-        y = lesson.y + 0.5 * gain / self.unit - curve / problem.maturity - parameters.value(seen)
+        y = lesson.y + 0.5 * gain / self.unit - curve / problem.maturity - value
         gain = 0.5 * problem.z_of(self.time, x, slope) / self._z_unit[:, None]
-        z = lesson.z + gain - parameters.slopes(seen)
+        z = lesson.z + gain - slopes
         small = jnp.sqrt(problem.dt / problem.maturity)
         along = jax.vmap(partial(parameters.turned, seen))(dw) / jnp.sqrt(problem.maturity)
         return y, z, (lesson.turn - along) / small

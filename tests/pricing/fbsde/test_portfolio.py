@@ -69,13 +69,12 @@ def brownian(contracts: int) -> Problem:
     "solver",
     [
         GradientRegression(4096, (Hermite(4), Payoffs())),
-        GradientRegression(4096, (Hermite(4),), rule=(Hermite(2),)),
         BackwardDP(1, **TINY),
         BackwardDP(2, **TINY),
         OneStepMalliavin(**TINY),
         OneStepMalliavin(gamma="diagonal", **TINY),
     ],
-    ids=["regression", "ruled", "DBDP1", "DBDP2", "OSM", "OSM-diagonal"],
+    ids=["regression", "DBDP1", "DBDP2", "OSM", "OSM-diagonal"],
 )
 def test_a_portfolio_is_the_sum_of_its_contracts(solver):
     problem, quantities = brownian(3), np.array([2.0, -1.0, 0.5])
