@@ -169,17 +169,15 @@ class Move(NamedTuple):
 
 
 def least_squares(
-    features: Float[Array, "rows terms"],
-    targets: Float[Array, "rows outputs"],
-    weights: Float[Array, " rows"],
-) -> Float[Array, "terms outputs"]:
-    """Coefficients with the least weighted squares; where features do not tell them, near 0."""
+    features: Float[Array, "rows terms"], weights: Float[Array, " rows"]
+) -> Callable[[Float[Array, "rows outputs"]], Float[Array, "terms outputs"]]:
+    """From targets to coefficients with the least weighted squares; where features tell nothing, near 0."""
     weighted = features * weights[:, None]
-    gram, right = weighted.T @ features, weighted.T @ targets
+    gram = weighted.T @ features
     limits = jnp.finfo(gram.dtype)
     ridge = 16.0 * limits.eps * jnp.max(jnp.diagonal(gram)) + limits.tiny  # no path may be alive
-    gram = gram + ridge * jnp.eye(gram.shape[0], dtype=gram.dtype)
-    return jax.scipy.linalg.solve(gram, right, assume_a="pos")
+    factor = jax.scipy.linalg.cho_factor(gram + ridge * jnp.eye(gram.shape[0], dtype=gram.dtype))
+    return lambda targets: jax.scipy.linalg.cho_solve(factor, weighted.T @ targets)
 
 
 # --- Stages: dates, latest first, the first of them for longer -----------------------------------------

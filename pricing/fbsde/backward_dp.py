@@ -190,14 +190,17 @@ class _Step(AbstractStep):
             each = jnp.concatenate([one, slope, self.curved * curve], axis=1)[:, None]
             in_z = (each * jnp.tile(dw, 3)).reshape(weights.size, -1)
 
+        fitted_y = least_squares(in_y, weights if parameters.z is None else lesson.weight)
+        fitted_z = None if parameters.z is None else least_squares(in_z, weights)
+
         def better(_, parameters: _Parameters):
             even, odd = jax.vmap(self._missed, (None, 0))(parameters, lesson)
             odd = odd.reshape(-1, odd.shape[-1])
-            if parameters.z is None:
-                change = least_squares(in_y, jnp.concatenate([even, odd]), weights)
+            if fitted_z is None:
+                change = fitted_y(jnp.concatenate([even, odd]))
                 return parameters._replace(y=parameters.y + change)
-            y = parameters.y + least_squares(in_y, even, lesson.weight)
-            return parameters._replace(y=y, z=parameters.z + least_squares(in_z, odd, weights))
+            y, z = parameters.y + fitted_y(even), parameters.z + fitted_z(odd)
+            return parameters._replace(y=y, z=z)
 
         return jax.lax.fori_loop(0, _ROUNDS, better, parameters)
 

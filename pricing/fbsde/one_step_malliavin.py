@@ -229,18 +229,17 @@ class _Step(AbstractStep):
         every_pair = jnp.repeat(lesson.weight, lesson.increments.shape[1])
 
         missed = lambda parameters: jax.vmap(self._missed, (None, 0))(parameters, lesson)  # noqa: E731
-
-        def better(_, parameters: _Parameters):
-            y, z, _ = missed(parameters)
-            targets = jnp.concatenate([y, z.reshape(z.shape[0], -1)], axis=1)
-            change = least_squares(features, targets, lesson.weight)
-            return parameters._replace(
-                y=parameters.y + change[:, : y.shape[1]], z=parameters.z + change[:, y.shape[1] :]
-            )
-
         turn = missed(parameters)[2].reshape(dw.shape[0], -1)
-        gamma = parameters.gamma + least_squares(dw, turn, every_pair)
-        return jax.lax.fori_loop(0, _ROUNDS, better, parameters._replace(gamma=gamma))
+        gamma = parameters.gamma + least_squares(dw, every_pair)(turn)
+        fitted = least_squares(features, lesson.weight)
+
+        def better(_, linear):
+            y, z, _ = missed(parameters._replace(y=linear[0], z=linear[1], gamma=gamma))
+            change = fitted(jnp.concatenate([y, z.reshape(z.shape[0], -1)], axis=1))
+            return linear[0] + change[:, : y.shape[1]], linear[1] + change[:, y.shape[1] :]
+
+        y, z = jax.lax.fori_loop(0, _ROUNDS, better, (parameters.y, parameters.z))
+        return parameters._replace(y=y, z=z, gamma=gamma)
 
     def _missed(self, parameters: _Parameters, lesson: _Lesson):
         """Of one path, in units of each: Y [contracts], Z [contracts, dim], Gamma [pairs, contracts, dim]."""
