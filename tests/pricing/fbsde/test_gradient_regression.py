@@ -123,7 +123,7 @@ def test_smooth_maxima_span_the_best_of_ten(scatter):
     spot = jnp.full(10, 100.0)
     problem = problem_of(Basket(120.0, 1.0, kind="max"), BlackScholes(spot, 0.05, 10 * [0.2]), 12)
     bases = Hermite(1), SmoothMaximum(), Payoffs()
-    found = solved(problem, *bases, num_paths=32768, scatter=scatter)
+    found = solved(problem, *bases, num_paths=65536, scatter=scatter)
     np.testing.assert_allclose(found.value(0.0, spot), best_call(spot), rtol=5e-3)
     assert apart(found.delta(0.0, spot), jax.grad(best_call)(spot)) < 0.02
     if scatter > 0.0:
