@@ -116,9 +116,8 @@ class SmoothMaximum(AbstractBasis):
         *_, whitened = frame
         seen = whitened.seen(features)
         indices = multi_indices(len(seen), self.degree)
-        return heat_polynomials(seen, identity(len(seen)), indices)[
-            1:
-        ]  # a constant is in `Hermite`
+        found = heat_polynomials(seen, identity(len(seen)), indices)
+        return found[1:]  # a constant is in `Hermite`
 
     @property
     def is_linear(self) -> bool:
