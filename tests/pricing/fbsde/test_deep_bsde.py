@@ -34,7 +34,6 @@ def test_published_values_in_a_hundred_dimensions(name, tolerance):
     [
         ("allen-cahn", 1e-3),
         ("hjb", 5e-4),
-        ("default-risk", 5e-3),
         ("burgers", 1e-2),
         ("black-scholes-barenblatt", 2e-3),
     ],
