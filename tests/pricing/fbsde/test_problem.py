@@ -139,6 +139,17 @@ def test_moves_of_composed_functions_are_those_of_the_whole(dim):
         np.testing.assert_allclose(found, known, rtol=1e-10, atol=1e-10)
 
 
+def test_a_published_problem_is_one_problem():
+    """Its functions are what a compiled solve is known by."""
+    assert problems.hjb(4) is problems.hjb(4)
+    assert problems.hjb(4) is not problems.hjb(5)
+    assert problems.hjb(4).x0.dtype == jnp.float64
+    with jax.enable_x64(False):
+        assert problems.hjb(4).x0.dtype == jnp.float32
+    traced = jax.jit(lambda scale: scale * problems.hjb(6).x0)(2.0)
+    assert isinstance(problems.hjb(6).x0 + traced, jax.Array)  # nothing of a trace is kept
+
+
 def test_paths_stop_where_they_are_not_alive():
     problem = brownian(stopping_times=[0.5, 1.0], is_alive=lambda t, x: x[0] > -0.5, num_steps=4)
     states = simulate(problem, jax.random.key(2), 256).states
