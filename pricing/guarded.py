@@ -6,7 +6,9 @@ is therefore next to zero: with a 1 there, a variance of 1e-19 has been seen to 
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array
+
+from .fields import Number
 
 
 def safe_sqrt(x: Array) -> Array:
@@ -20,7 +22,7 @@ def divisor(x: Array) -> Array:
     return jnp.where(x > 0.0, x, jnp.finfo(x.dtype).eps)
 
 
-def larger(x: ArrayLike, y: ArrayLike) -> Array:
+def larger(x: Number, y: Number) -> Array:
     """max(x, y); at a tie, all of the derivative is that of x.
 
     The derivative of `jnp.maximum` asks which argument equals the result: neither may, if XLA computes them
@@ -29,11 +31,11 @@ def larger(x: ArrayLike, y: ArrayLike) -> Array:
     return jnp.where((y > x) | (y != y), y, x)
 
 
-def smaller(x: ArrayLike, y: ArrayLike) -> Array:
+def smaller(x: Number, y: Number) -> Array:
     """min(x, y), as `larger`."""
     return jnp.where((y < x) | (y != y), y, x)
 
 
-def clipped(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+def clipped(x: Number, low: Number, high: Number) -> Array:
     """min(max(x, low), high), as `larger`."""
     return smaller(larger(x, low), high)

@@ -55,6 +55,7 @@ class _Parameters(NamedTuple):
 
     def slopes(self, seen: State) -> Float[Array, "contracts dim"]:
         """Z, where it has its own network."""
+        assert self.z is not None and self.z_network is not None
         dim = seen.shape[0]
         terms = self.z.T.reshape(-1, 3, dim)
         linear = jnp.sum(terms * jnp.stack(_each(seen))[None], axis=1)
@@ -63,7 +64,7 @@ class _Parameters(NamedTuple):
     def moved(self, move: Move) -> "_Parameters":
         """The same functions of x, in the standardized x of another date."""
         y, y_network = move.quadratic(self.y), move.network(self.y_network)
-        if self.z is None:
+        if self.z is None or self.z_network is None:
             return _Parameters(y, None, y_network, None)
         dim = move.scale.shape[0]
         z = jnp.concatenate(move.apart(self.z[:dim], self.z[dim:]))
@@ -196,7 +197,7 @@ class _Step(AbstractStep):
         def better(_, parameters: _Parameters):
             even, odd = jax.vmap(self._missed, (None, 0))(parameters, lesson)
             odd = odd.reshape(-1, odd.shape[-1])
-            if fitted_z is None:
+            if fitted_z is None or parameters.z is None:
                 change = fitted_y(jnp.concatenate([even, odd]))
                 return parameters._replace(y=parameters.y + change)
             y, z = parameters.y + fitted_y(even), parameters.z + fitted_z(odd)

@@ -140,7 +140,7 @@ class Payoffs(AbstractBasis):
     def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
         found = [jax.vmap(problem.terminal, -1, -1)(x)]
         if problem.exercise_value is not None:
-            paid = jax.vmap(lambda x: problem.exercise_value(t, x), -1, -1)(x)
+            paid = jax.vmap(problem.exercise_value, (None, -1), -1)(t, x)
             found.append(jnp.where(paid > 0.0, paid, 0.0))
         return jnp.concatenate([(f / frame[..., None]).reshape(-1, x.shape[-1]) for f in found])
 

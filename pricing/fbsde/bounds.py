@@ -177,7 +177,7 @@ def _mean_ahead(solution: Solution, key, first, last, x, num_inner: int) -> Samp
 
 def _periods(problem: Problem) -> np.ndarray:
     """Today, the dates of exercise, and the end."""
-    return np.unique([0, *np.flatnonzero(problem.is_exercise_date), problem.num_steps])
+    return np.unique([0, *problem.exercise_dates, problem.num_steps])
 
 
 def _worth(solution: Solution, date, x) -> Samples:
@@ -196,7 +196,8 @@ def _exercise(solution: Solution, date, x) -> tuple[Samples, Samples]:
     """What exercise pays, and what it is held against."""
     problem, found = solution.problem, solution.approximation
     t = problem.times[date]
-    now = jax.vmap(lambda x: problem.exercise_value(t, x), -1, -1)(x)
+    assert problem.exercise_value is not None  # `bounds` has asked
+    now = jax.vmap(problem.exercise_value, (None, -1), -1)(t, x)
     return now, jax.vmap(lambda x: found.value(date, x), -1, -1)(x)
 
 

@@ -64,7 +64,7 @@ _NETWORKS = BackwardDP(
 
 
 def _regression(*bases, num_paths: int = 65536, **options) -> GradientRegression:
-    return GradientRegression(num_paths, bases, **options)
+    return GradientRegression(num_paths=num_paths, bases=bases, **options)
 
 
 def _of_extremes(*sharpness: float) -> GradientRegression:
@@ -84,15 +84,17 @@ def _max_call(dim: int, solver: AbstractSolver, *known: float) -> Entry:
 
 
 CATALOGUE: dict[str, Entry] = {
-    "allen-cahn": Entry(problems.allen_cahn, DeepBSDE(1500), 0.0527813),
-    "hjb": Entry(problems.hjb, DeepBSDE(1500), 4.59016172),
+    "allen-cahn": Entry(problems.allen_cahn, DeepBSDE(num_iterations=1500), 0.0527813),
+    "hjb": Entry(problems.hjb, DeepBSDE(num_iterations=1500), 4.59016172),
     "default-risk": Entry(problems.default_risk, _of_extremes(-1.0, -2.0, -4.0), 57.300),
     "different-rates": Entry(problems.different_rates, _of_extremes(1.0, 2.0, 4.0), 21.174),
-    "burgers": Entry(problems.burgers, DeepBSDE(3000), 0.5),
+    "burgers": Entry(problems.burgers, DeepBSDE(num_iterations=3000), 0.5),
     "reaction-diffusion": Entry(
         problems.reaction_diffusion, _regression(Hermite(1, 8), num_paths=16384, order=1), 1.6
     ),
-    "black-scholes-barenblatt": Entry(problems.black_scholes_barenblatt, DeepBSDE(1500), 77.1049),
+    "black-scholes-barenblatt": Entry(
+        problems.black_scholes_barenblatt, DeepBSDE(num_iterations=1500), 77.1049
+    ),
     "allen-cahn-gamma": Entry(problems.allen_cahn, _CURVED, 0.0527813, None, -1.61812e-3),
     "hjb-gamma": Entry(problems.hjb, _CURVED, 4.59016172, None, 9.948198e-3),
     "hjb-riccati-gamma": Entry(problems.hjb_riccati, _CURVED, 50.0 * math.log(5.0), None, 0.4),

@@ -71,26 +71,39 @@ def solve(
         raise typer.Exit(2)
     rows: list[Row] = []
     for name in names:
-        places = {
-            "checkpoint": None if checkpoint is None else checkpoint / name,
-            "metrics": None if metrics is None else metrics / name,
-        }
-        rows += _rows(name, CATALOGUE[name], seeds, progress, places)
+        places = _within(checkpoint, name), _within(metrics, name)
+        rows += _rows(name, CATALOGUE[name], seeds, progress, *places)
     console.print(_table(rows, seeds))
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
 
 
-def _rows(name: str, entry: Entry, seeds: int, progress: bool, places: dict) -> list[Row]:
+def _within(folder: Path | None, name: str) -> Path | None:
+    return None if folder is None else folder / name
+
+
+def _rows(
+    name: str,
+    entry: Entry,
+    seeds: int,
+    progress: bool,
+    checkpoint: Path | None,
+    metrics: Path | None,
+) -> list[Row]:
     """Every known figure of one problem."""
     problem = entry.problem()
     found, seconds = [], []
     for seed in range(seeds):
-        here = {k: None if place is None else place / str(seed) for k, place in places.items()}
         start = time.perf_counter()
         solution = solved(
-            problem, entry.solver, key=jax.random.key(seed), progress=progress, throw=False, **here
+            problem,
+            entry.solver,
+            key=jax.random.key(seed),
+            progress=progress,
+            metrics=_within(metrics, str(seed)),
+            checkpoint=_within(checkpoint, str(seed)),
+            throw=False,
         )
         jax.block_until_ready(solution.stats["losses"])
         seconds.append(time.perf_counter() - start)
@@ -106,7 +119,9 @@ def _rows(name: str, entry: Entry, seeds: int, progress: bool, places: dict) -> 
     ]
 
 
-def _compared(found: list[np.ndarray], known: np.ndarray) -> tuple[float, ...]:
+def _compared(
+    found: list[np.ndarray], known: np.ndarray
+) -> tuple[float, float, float, float, float]:
     """Known, mean, spread, error and apart of a `Row`."""
     truth, means = _summary(known), np.array([_summary(figure) for figure in found])
     mean = float(means.mean())
@@ -125,7 +140,7 @@ def _figures(
 ) -> dict[str, np.ndarray]:
     """What the solution says of all that is known."""
     x0, known = problem.x0, entry.figures(problem)
-    figures = {"value": solution.value(0.0, x0)}
+    figures: dict[str, jax.Array | np.ndarray] = {"value": solution.value(0.0, x0)}
     if "delta" in known:
         figures["delta"] = solution.delta(0.0, x0)
     if "gamma" in known:

@@ -76,4 +76,5 @@ def _along_twice(outer: Callable, now: Features, v: Features, w: Features) -> Fu
 def _contracted(outer: Callable, now: Features, matrix: Array) -> Functions:
     """The sum of outer''_ij matrix_ij: [features, features, paths]."""
     axes = jnp.broadcast_to(jnp.eye(len(now), dtype=now.dtype)[..., None], matrix.shape)
-    return sum(_along_twice(outer, now, axis, row) for axis, row in zip(axes, matrix, strict=True))
+    parts = (_along_twice(outer, now, axis, row) for axis, row in zip(axes, matrix, strict=True))
+    return jnp.asarray(sum(parts))

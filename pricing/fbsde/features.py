@@ -43,14 +43,17 @@ def with_features(make: Callable[[Features], Problem], low: Number, high: Number
     def on_grid(dates: tuple[int, ...]):
         return np.asarray(dates) * float(one.maturity) / one.num_steps if dates else None
 
-    def of_state(name: str) -> Callable | None:
+    def of_state(name: str) -> Callable:
         """A function of time and state."""
 
         def function(t, state: State):
             problem, x = parts(state)
             return getattr(problem, name)(t, x)
 
-        return None if getattr(one, name) is None else function
+        return function
+
+    def if_given(name: str) -> Callable | None:
+        return None if getattr(one, name) is None else of_state(name)
 
     def drift(t, state: State):
         return jnp.pad(of_state("drift")(t, state), (0, count))
@@ -71,7 +74,7 @@ def with_features(make: Callable[[Features], Problem], low: Number, high: Number
 
     def step(t, dt, state: State, dw: State):
         problem, x = parts(state)
-        return jnp.concatenate([problem.step(t, dt, x, dw[:dim]), state[dim:]])
+        return jnp.concatenate([problem.advance(t, x, dw[:dim], dt), state[dim:]])
 
     def start(u: State) -> State:
         features = low + u[dim:] * (high - low)
@@ -87,10 +90,10 @@ def with_features(make: Callable[[Features], Problem], low: Number, high: Number
         terminal,
         one.num_steps,
         on_grid(one.exercise_dates),
-        of_state("exercise_value"),
+        if_given("exercise_value"),
         stopping_times=on_grid(one.stopping_dates),
-        is_alive=of_state("is_alive"),
-        stopped_value=of_state("stopped_value"),
+        is_alive=if_given("is_alive"),
+        stopped_value=if_given("stopped_value"),
         step=None if one.step is None else step,
         scheme=one.scheme,
         start=start,

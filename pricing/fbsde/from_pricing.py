@@ -74,7 +74,9 @@ def _parts(
     """What is paid at the end, when that is, and what may happen before."""
     if isinstance(product, (Swaption, BermudanSwaption)):
         dates = _same("exercise dates", product.entry_dates, axes=1)
-        return _exercised(_Swap(product.broadcast(), law), dates)
+        full = product.broadcast()
+        assert isinstance(full, Swaption | BermudanSwaption) and isinstance(law, ShortRate)
+        return _exercised(_Swap(full, law), dates)
     if isinstance(product, Bermudan):
         dates = _same("dates", product.dates, axes=1)
         return _exercised(_Intrinsic(product.payoff_product), dates)
@@ -139,7 +141,7 @@ class _IfPositive(eqx.Module):
 class _Intrinsic(eqx.Module):
     """What exercise pays, below zero where it does not pay."""
 
-    claim: AbstractProduct
+    claim: European | Basket
 
     def __call__(self, t: Real, x: State) -> Float[Array, "*contracts"]:
         del t

@@ -160,7 +160,7 @@ class GradientRegression(AbstractSolver):
         if problem.exercise_value is None:
             return jnp.zeros(held.shape, bool), held
         t = problem.times[date]
-        now = _flat(jax.vmap(lambda x: problem.exercise_value(t, x), -1, -1)(x))
+        now = _flat(jax.vmap(problem.exercise_value, (None, -1), -1)(t, x))
         is_open = jnp.asarray(problem.is_exercise_date)[date]
         return is_open & (now > held) & (now > 0.0), now
 
@@ -171,7 +171,7 @@ class GradientRegression(AbstractSolver):
         if problem.stopped_value is None:
             return jnp.where(alive[None] > 0.0, value, 0.0)
         t = problem.times[date]
-        paid = _flat(jax.vmap(lambda x: problem.stopped_value(t, x), -1, -1)(x))
+        paid = _flat(jax.vmap(problem.stopped_value, (None, -1), -1)(t, x))
         return jnp.where(alive[None] > 0.0, value, paid)
 
 

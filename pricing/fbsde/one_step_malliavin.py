@@ -148,7 +148,8 @@ class OneStepMalliavin(AbstractBackward):
             )
         ]
         shapes = (1 + 2 * dim, contracts), (1 + 2 * dim, of_z), (dim, of_z)
-        return _Parameters(*(jnp.zeros(shape, dtype) for shape in shapes), *networks)
+        y, z, gamma = (jnp.zeros(shape, dtype) for shape in shapes)
+        return _Parameters(y, z, gamma, *networks)
 
     def step(self, problem: Problem, date: Index, pool: Pool) -> "_Step":
         return _Step(problem, date, pool.spread, pool.unit)

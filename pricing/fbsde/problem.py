@@ -1,6 +1,7 @@
 """A forward-backward stochastic differential equation, and what is asked of it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY
 
 import equinox as eqx
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..fields import as_real, positive
+from ..fields import Number, as_real, positive
 
 _NEAR = 1e-3  # of a step: dates may be single numbers
 
@@ -41,6 +42,7 @@ class Problem(eqx.Module):
 
     dim: int = eqx.field(static=True)
     maturity: Real = positive("maturity")
+    _: KW_ONLY  # after a field with a converter; `__init__` has the order of arguments
     x0: State
     drift: Callable
     diffusion: Callable
@@ -59,8 +61,8 @@ class Problem(eqx.Module):
     def __init__(
         self,
         dim: int,
-        maturity: float | Real,
-        x0,
+        maturity: Number,
+        x0: Number,
         drift: Callable,
         diffusion: Callable,
         driver: Callable,

@@ -89,8 +89,9 @@ def metrics_file(path: Path | None) -> Iterator[News | None]:
             row = {name: value.tolist() for name, value in metrics.items()}
             lines.write(f"{json.dumps({'stage': stage, **row})}\n")
             lines.flush()
-            for name, value in metrics.items() if board else ():
-                board.add_scalar(name, float(np.mean(value)), stage)
+            if board is not None:
+                for name, value in metrics.items():
+                    board.add_scalar(name, float(np.mean(value)), stage)
 
         yield news
 

@@ -15,6 +15,7 @@ from ..once import differentiable_once
 from ..products import AbstractProduct
 from ..regression import (
     USUAL_INNER_PATHS,
+    Exercisable,
     InnerPoints,
     Rule,
     Samples,
@@ -156,6 +157,8 @@ class LeastSquares(AbstractMethod):
     @eqx.filter_jit
     def _rule(self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray) -> Rule:
         product, model = jax.lax.stop_gradient((product, model))
-        chain = chain_of(product.canonical, model, self.num_steps)
+        canonical = product.canonical
+        assert isinstance(canonical, Exercisable)  # `lacking` has asked
+        chain = chain_of(canonical, model, self.num_steps)
         degree = usual_degree(chain) if self.degree is None else self.degree
         return fit(chain, jax.random.fold_in(key, 0), self.num_fit_paths, degree)

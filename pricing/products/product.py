@@ -50,7 +50,9 @@ class AbstractProduct(eqx.Module):
     def batch_shape(self) -> tuple[int, ...]:
         """() for one contract."""
         leaves, cores = jax.tree.leaves(self), core_dims(self)
-        shapes = (x.shape[: x.ndim - core] for x, core in zip(leaves, cores, strict=True))
+        shapes: list[tuple[int, ...]] = [
+            x.shape[: x.ndim - core] for x, core in zip(leaves, cores, strict=True)
+        ]
         return jnp.broadcast_shapes(*shapes)
 
     def broadcast(self) -> "AbstractProduct":
@@ -223,8 +225,8 @@ class Monitored(AbstractProduct):
     upper: Float[Array, "*batch dates"] = above_zero("upper", core=1)
     paid_below: Float[Array, "*batch dates"] = real("paid_below", core=1)
     paid_above: Float[Array, "*batch dates"] = real("paid_above", core=1)
-    alive: Payoff
-    always: Payoff
+    alive: Payoff  # pyright: ignore[reportGeneralTypeIssues]
+    always: Payoff  # pyright: ignore[reportGeneralTypeIssues]
 
     @property
     def vol_at(self) -> tuple[Real, Real]:

@@ -1,6 +1,7 @@
 from .backward import Rule as Rule
 from .backward import fit as fit
 from .build import USUAL_INNER_PATHS as USUAL_INNER_PATHS
+from .build import Exercisable as Exercisable
 from .build import chain_of as chain_of
 from .build import lacking as lacking
 from .build import usual_degree as usual_degree
