@@ -24,14 +24,14 @@ def remembered(make: Callable[..., Problem]) -> Callable[..., Problem]:
     """One problem, with one set of functions, for the same arguments: to solve it again compiles nothing."""
 
     @functools.cache
-    def kept(is_double: bool, *args, **kwargs) -> Problem:
-        del is_double  # the type of x0
+    def kept(dtype: jnp.dtype, *args, **kwargs) -> Problem:
+        del dtype  # of x0
         with jax.ensure_compile_time_eval():
             return make(*args, **kwargs)
 
     @functools.wraps(make)
     def named(*args, **kwargs) -> Problem:
-        return kept(jax.config.jax_enable_x64, *args, **kwargs)
+        return kept(jnp.result_type(float), *args, **kwargs)
 
     return named
 
