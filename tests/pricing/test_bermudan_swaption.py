@@ -250,12 +250,12 @@ def test_rolling_the_window_of_dates_compiles_nothing():
     """Latest date first: `append` adds an earlier date than all others, `drop` forgets the latest."""
     dates = [1.0, 2.0, 3.0, 4.0]
     tape = tape_of(contract(dates))
-    step = tape.segments[0].step
+    step, before = tape.segments[0].step, counts["programs"]
     for date in (0.8, 0.6, 0.45):
         dates = [date, *dates[:-1]]
         tape = tape.append(step, flows_of(contract([date]))).drop(1)
         np.testing.assert_allclose(induced(tape), by_quadrature(contract(dates)), rtol=1e-12)
-        assert counts["programs"] <= 1, date
+        assert counts["programs"] - before <= 1, date
 
 
 def test_time_passes():
