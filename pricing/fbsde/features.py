@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,70 +32,79 @@ def with_features(make: Callable[[Features], Problem], low: Number, high: Number
         raise ValueError(f"low={low}, high={high}: give two vectors, the first below the second.")
     middle = 0.5 * (low + high)
     one = make(middle)
-    dim, count = one.dim, low.size
-
-    def made(features: Features) -> Problem:
-        with jax.ensure_compile_time_eval():  # what does not depend on features is known
-            return make(features)
-
-    def parts(state: State) -> tuple[Problem, Array]:
-        return made(state[dim:]), state[:dim]
+    extended = _Extended(make, low, high, one.dim)
 
     def on_grid(dates: tuple[int, ...]):
         return np.asarray(dates) * float(one.maturity) / one.num_steps if dates else None
 
-    def of_state(name: str) -> Callable:
-        """A function of time and state."""
-
-        def function(t, state: State):
-            problem, x = parts(state)
-            return getattr(problem, name)(t, x)
-
-        return function
-
     def if_given(name: str) -> Callable | None:
-        return None if getattr(one, name) is None else of_state(name)
-
-    def drift(t, state: State):
-        return jnp.pad(of_state("drift")(t, state), (0, count))
-
-    def diffusion(t, state: State):
-        s = of_state("diffusion")(t, state)
-        if jnp.ndim(s) < 2:
-            s = jnp.broadcast_to(jnp.asarray(s, state.dtype), (dim,))
-        return jnp.pad(s, (0, count))
-
-    def driver(t, state: State, y, z):
-        problem, x = parts(state)
-        return problem.driver(t, x, y, z[..., :dim])
-
-    def terminal(state: State):
-        problem, x = parts(state)
-        return problem.terminal(x)
-
-    def step(t, dt, state: State, dw: State):
-        problem, x = parts(state)
-        return jnp.concatenate([problem.advance(t, x, dw[:dim], dt), state[dim:]])
-
-    def start(u: State) -> State:
-        features = low + u[dim:] * (high - low)
-        return jnp.concatenate([made(features).x0, features])
+        return None if getattr(one, name) is None else extended.of_state(name)
 
     return Problem(
-        dim + count,
+        one.dim + low.size,
         one.maturity,
         jnp.concatenate([one.x0, middle]),
-        drift,
-        diffusion,
-        driver,
-        terminal,
+        extended.drift,
+        extended.diffusion,
+        extended.driver,
+        extended.terminal,
         one.num_steps,
         on_grid(one.exercise_dates),
         if_given("exercise_value"),
         stopping_times=on_grid(one.stopping_dates),
         is_alive=if_given("is_alive"),
         stopped_value=if_given("stopped_value"),
-        step=None if one.step is None else step,
+        step=None if one.step is None else extended.step,
         scheme=one.scheme,
-        start=start,
+        start=extended.start,
     )
+
+
+class _Extended(eqx.Module):
+    """The functions of all problems make(features), of states (x, features)."""
+
+    make: Callable = eqx.field(static=True)
+    low: Features
+    high: Features
+    dim: int = eqx.field(static=True)
+
+    def drift(self, t, state: State):
+        return jnp.pad(self.of_state("drift")(t, state), (0, self.low.size))
+
+    def diffusion(self, t, state: State):
+        s = self.of_state("diffusion")(t, state)
+        if jnp.ndim(s) < 2:
+            s = jnp.broadcast_to(jnp.asarray(s, state.dtype), (self.dim,))
+        return jnp.pad(s, (0, self.low.size))
+
+    def driver(self, t, state: State, y, z):
+        problem, x = self._parts(state)
+        return problem.driver(t, x, y, z[..., : self.dim])
+
+    def terminal(self, state: State):
+        problem, x = self._parts(state)
+        return problem.terminal(x)
+
+    def step(self, t, dt, state: State, dw: State):
+        problem, x = self._parts(state)
+        return jnp.concatenate([problem.advance(t, x, dw[: self.dim], dt), state[self.dim :]])
+
+    def start(self, u: State) -> State:
+        features = self.low + u[self.dim :] * (self.high - self.low)
+        return jnp.concatenate([self._made(features).x0, features])
+
+    def of_state(self, name: str) -> Callable:
+        """A function of time and state, of the problem that the state's features make."""
+
+        def function(t, state: State):
+            problem, x = self._parts(state)
+            return getattr(problem, name)(t, x)
+
+        return function
+
+    def _parts(self, state: State) -> tuple[Problem, Array]:
+        return self._made(state[self.dim :]), state[: self.dim]
+
+    def _made(self, features: Features) -> Problem:
+        with jax.ensure_compile_time_eval():  # what does not depend on features is known
+            return self.make(features)
