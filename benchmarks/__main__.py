@@ -19,6 +19,7 @@ QUICK = {
     "portfolio_fbsde": ("--contracts", "50", "--paths", "4096", "--repeat", "1"),
     "one_step_malliavin": ("--dim", "10", "--iterations", "20", "--seeds", "1"),
     "two_rates": ("--seeds", "1"),
+    "exercise_rule": ("--blocks", "4"),
     "quantlib_peer": ("--quick",),
 }
 
