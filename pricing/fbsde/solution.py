@@ -1,5 +1,6 @@
 """What a training found: value, Delta and Gamma on the state space."""
 
+import abc
 from typing import Any
 
 import equinox as eqx
@@ -21,8 +22,41 @@ class RESULTS(eqx.Enumeration):
     )
 
 
-class Solution(eqx.Module):
-    """u, its gradient and Hessian at any time and state, held by what may not happen today.
+class _Known(eqx.Module):
+    """A function of time and state, known on the dates of the problem's grid, with its derivatives.
+
+    All raise ValueError for a state of another shape than [dim].
+    """
+
+    problem: eqx.AbstractVar[Problem]
+    approximation: eqx.AbstractVar[AbstractApproximation]
+
+    @abc.abstractmethod
+    def _paid(self, x: State) -> Array:
+        """At the end."""
+
+    def value(self, t: Number, x: Number) -> Float[Array, "*contracts"]:
+        """u(t, x)."""
+        return self._derivative(0, t, x)
+
+    def delta(self, t: Number, x: Number) -> Float[Array, "*contracts dim"]:
+        """The gradient of u in x."""
+        return self._derivative(1, t, x)
+
+    def gamma(self, t: Number, x: Number) -> Float[Array, "*contracts dim dim"]:
+        """The Hessian of u in x."""
+        return self._derivative(2, t, x)
+
+    def _derivative(self, order: int, t: Number, x: Number) -> Array:
+        dim, dtype = self.problem.dim, self.problem.x0.dtype
+        t, x = as_real(t).astype(dtype), as_real(x).astype(dtype)
+        if x.shape != (dim,):
+            raise ValueError(f"x of shape {x.shape}: give one state, [{dim}]; jax.vmap takes many.")
+        return _between(self, order, t, x)
+
+
+class Solution(_Known):
+    """u, its gradient and Hessian at any time and state, of every contract, held by what may not happen today.
 
     On a date of the grid: the continuation value, before exercise or a stop; between two dates: linear in
     time. stats: "losses", of every iteration [stages, iterations].
@@ -32,21 +66,6 @@ class Solution(eqx.Module):
     approximation: AbstractApproximation
     result: RESULTS
     stats: dict[str, Any]
-
-    def value(self, t: float | Array, x: State) -> Float[Array, "*contracts"]:
-        """u(t, x), of every contract."""
-        problem = self.problem
-        return _between(problem, t, x, self.approximation.value, problem.terminal)
-
-    def delta(self, t: float | Array, x: State) -> Float[Array, "*contracts dim"]:
-        """The gradient of u in x."""
-        problem = self.problem
-        return _between(problem, t, x, self.approximation.gradient, problem.terminal_gradient)
-
-    def gamma(self, t: float | Array, x: State) -> Float[Array, "*contracts dim dim"]:
-        """The Hessian of u in x."""
-        at_end = jax.jacfwd(self.problem.terminal_gradient)
-        return _between(self.problem, t, x, self.approximation.hessian, at_end)
 
     def portfolio(self, quantities: Number) -> "Portfolio":
         """So many of each contract, together; raises ValueError for quantities of another shape."""
@@ -60,8 +79,11 @@ class Solution(eqx.Module):
         total = self.approximation.total(quantities.reshape(-1))
         return Portfolio(self.problem, total, quantities)
 
+    def _paid(self, x: State) -> Float[Array, "*contracts"]:
+        return self.problem.terminal(x)
 
-class Portfolio(eqx.Module):
+
+class Portfolio(_Known):
     """The sum of quantity times contract, and its derivatives, as a `Solution` has those of each contract.
 
     The quantities are in the coefficients already: Delta is one reverse sweep and Gamma one for each
@@ -72,24 +94,19 @@ class Portfolio(eqx.Module):
     approximation: AbstractApproximation
     quantities: Float[Array, "*contracts"]
 
-    def value(self, t: float | Array, x: State) -> Float[Array, ""]:
-        return _between(self.problem, t, x, self.approximation.value, self._paid)
-
-    def delta(self, t: float | Array, x: State) -> Float[Array, " dim"]:
-        return _between(self.problem, t, x, self.approximation.gradient, jax.grad(self._paid))
-
-    def gamma(self, t: float | Array, x: State) -> Float[Array, "dim dim"]:
-        at_end = jax.jacfwd(jax.grad(self._paid))
-        return _between(self.problem, t, x, self.approximation.hessian, at_end)
-
     def _paid(self, x: State) -> Float[Array, ""]:
         return jnp.sum(self.quantities * self.problem.terminal(x))
 
 
-def _between(problem: Problem, t: float | Array, x: State, at_date, at_end) -> Array:
-    """Linear in time between the dates around t; the last of them is the end."""
+@eqx.filter_jit
+def _between(known: _Known, order: int, t: Array, x: State) -> Array:
+    """A derivative of that order, linear in time between the dates around t, of which the last is the end."""
+    problem, found = known.problem, known.approximation
+    slope = jax.jacrev(known._paid)
+    at_end = (known._paid, slope, jax.jacfwd(slope))[order]
+    at_date = (found.value, found.gradient, found.hessian)[order]
     last = problem.num_steps
-    steps = as_real(t).astype(problem.x0.dtype) / problem.dt
+    steps = t / problem.dt
     nearest = jnp.rint(steps)
     steps = jnp.where(jnp.abs(steps - nearest) < 1e-4, nearest, steps)  # t is a date, but rounded
     before = jnp.clip(jnp.floor(steps), 0, last - 1).astype(jnp.int32)

@@ -14,6 +14,7 @@ from pricing.fbsde.solution import RESULTS
 from pricing.fbsde.store import Store
 
 SOLVER = DeepBSDE(60, iterations_a_stage=10)
+FLAT = lambda t, x: jnp.zeros_like(x), lambda t, x: 1.0, lambda t, x, y, z: y
 REGRESSION = GradientRegression(4096, (Hermite(4), Payoffs()))
 
 
@@ -52,17 +53,26 @@ def test_another_run_does_not_go_on_from_it(tmp_path):
         solve(problem, SOLVER, key=jax.random.key(1), checkpoint=tmp_path)
 
 
+def test_a_solution_is_compiled_once_for_all_dates_and_states():
+    traces = []
+
+    def terminal(x):
+        traces.append(x)
+        return x[0]
+
+    problem = Problem(1, 1.0, 0.0, *FLAT, terminal, 4)
+    solution = solve(problem, GradientRegression(4096, (Hermite(1),)), key=jax.random.key(0))
+    solution.gamma(0.0, [0.0])
+    seen = len(traces)
+    for t, x in ((0.25, 0.1), (0.6, -2.0), (1.0, 3.0)):
+        np.testing.assert_allclose(solution.gamma(t, [x]), 0.0, atol=1e-12)
+    assert len(traces) == seen
+    with pytest.raises(ValueError, match=r"x of shape \(2,\): give one state, \[1\]"):
+        solution.delta(0.0, [1.0, 2.0])
+
+
 def exploding() -> Problem:
-    return Problem(
-        1,
-        1.0,
-        0.0,
-        lambda t, x: jnp.zeros_like(x),
-        lambda t, x: 1.0,
-        lambda t, x, y, z: y,
-        lambda x: jnp.where(x[0] > 2.5, jnp.inf, x[0]),
-        4,
-    )
+    return Problem(1, 1.0, 0.0, *FLAT, lambda x: jnp.where(x[0] > 2.5, jnp.inf, x[0]), 4)
 
 
 def test_a_loss_that_is_not_finite_stops_and_writes_nothing_over(tmp_path):
