@@ -176,8 +176,11 @@ def least_squares(
     gram = weighted.T @ features
     limits = jnp.finfo(gram.dtype)
     ridge = 16.0 * limits.eps * jnp.max(jnp.diagonal(gram)) + limits.tiny  # no path may be alive
-    factor = jax.scipy.linalg.cho_factor(gram + ridge * jnp.eye(gram.shape[0], dtype=gram.dtype))
-    return lambda targets: jax.scipy.linalg.cho_solve(factor, weighted.T @ targets)
+    one = jnp.eye(gram.shape[0], dtype=gram.dtype)
+    half = jax.lax.linalg.triangular_solve(
+        jax.lax.linalg.cholesky(gram + ridge * one), one, left_side=True, lower=True
+    )  # of the inverse: a product, not two solves, for every target
+    return lambda targets: half.T @ (half @ (weighted.T @ targets))
 
 
 # --- Stages: dates, latest first, the first of them for longer -----------------------------------------

@@ -34,6 +34,14 @@ from .solver import ONE_START
 _ROUNDS = 3  # each leaves of what f_n was wrong by a share of order dt
 
 
+class _Learned(NamedTuple):
+    """What the networks say of one state: their shares of Y, Z and Gamma, a matrix or its diagonal."""
+
+    value: Float[Array, " contracts"]
+    slopes: Float[Array, "contracts dim"]
+    gamma: Float[Array, "contracts dim"] | Float[Array, "contracts dim dim"]
+
+
 class _Parameters(NamedTuple):
     """Of one date, in units of the terminal value and in standardized x.
 
@@ -55,31 +63,30 @@ class _Parameters(NamedTuple):
         names = "y_network", "z_network", "gamma_network"
         return self._replace(**dict(zip(names, networks, strict=True)))
 
-    def value(self, seen: State) -> Float[Array, " contracts"]:
-        return quadratic(seen) @ self.y + self.y_network(seen)
+    def learned(self, seen: State) -> _Learned:
+        gamma, (dim, of_z) = self.gamma_network(seen), self.gamma.shape
+        shape = (-1, dim) if gamma.size == of_z else (-1, dim, dim)
+        slopes = self.z_network(seen).reshape(-1, dim)
+        return _Learned(self.y_network(seen), slopes, gamma.reshape(shape))
 
-    def slopes(self, seen: State) -> Float[Array, "contracts dim"]:
+    def value(self, seen: State, learned: _Learned) -> Float[Array, " contracts"]:
+        """Y."""
+        return quadratic(seen) @ self.y + learned.value
+
+    def slopes(self, seen: State, learned: _Learned) -> Float[Array, "contracts dim"]:
         """Z."""
-        z = quadratic(seen) @ self.z + self.z_network(seen)
-        return z.reshape(-1, seen.shape[0])
+        return (quadratic(seen) @ self.z).reshape(-1, seen.shape[0]) + learned.slopes
 
-    def turned(self, seen: State, v: State) -> Float[Array, "contracts dim"]:
+    def turned(self, learned: _Learned, v: State) -> Float[Array, "contracts dim"]:
         """Gamma v."""
-        level = (v @ self.gamma).reshape(-1, v.shape[0])
-        own = self._own_gamma(seen)
+        level, own = (v @ self.gamma).reshape(-1, v.shape[0]), learned.gamma
         return level + (own @ v if own.ndim == 3 else own * v[None])
 
-    def trace(self, seen: State) -> Float[Array, " contracts"]:
+    def trace(self, learned: _Learned) -> Float[Array, " contracts"]:
         """Of Gamma."""
-        dim = seen.shape[0]
+        dim, own = self.gamma.shape[0], learned.gamma
         level = jnp.trace(self.gamma.reshape(dim, -1, dim), axis1=0, axis2=2)
-        own = self._own_gamma(seen)
         return level + (jnp.trace(own, axis1=1, axis2=2) if own.ndim == 3 else jnp.sum(own, axis=1))
-
-    def _own_gamma(self, seen: State) -> Array:
-        """[contracts, dim, dim], or the diagonal."""
-        outputs, (dim, of_z) = self.gamma_network(seen), self.gamma.shape
-        return outputs.reshape(-1, dim) if outputs.size == of_z else outputs.reshape(-1, dim, dim)
 
     def moved(self, move: Move) -> "_Parameters":
         """The same functions of x, in the standardized x of another date."""
@@ -171,8 +178,9 @@ class _Step(AbstractStep):
         smooth = 1.0 - self._kink
 
         def at_end(x: State):
-            y, z = worth(problem, after, x, partial(later.y_and_z, parameters))
-            turned = lambda v: smooth * later.turned(parameters, x, v)  # noqa: E731
+            learned = parameters.learned(later.seen(x))
+            y, z = worth(problem, after, x, partial(later.y_and_z, parameters, learned))
+            turned = lambda v: smooth * later.turned(parameters, learned, x, v)  # noqa: E731
             gain, slope = _driver_and_gradient(problem, after, x, y, z, turned)
             gradient = problem.gradient_of(problem.times[after], x, z)
             return y + 0.5 * gain, gradient, slope
@@ -193,29 +201,34 @@ class _Step(AbstractStep):
             x, weight, pairs.increments, jnp.mean(y, axis=(0, 2)) / self.unit[None], even, odd
         )
 
-    def y_and_z(self, parameters: _Parameters, x: State):
+    def y_and_z(self, parameters: _Parameters, learned: _Learned, x: State):
         """Flat: [contracts] and [contracts, dim]."""
-        y = parameters.value(self.seen(x)) * self.unit
-        return y, parameters.slopes(self.seen(x)) * self._z_unit[:, None]
+        seen = self.seen(x)
+        y = parameters.value(seen, learned) * self.unit
+        return y, parameters.slopes(seen, learned) * self._z_unit[:, None]
 
-    def turned(self, parameters: _Parameters, x: State, v: State) -> Float[Array, "contracts dim"]:
+    def turned(
+        self, parameters: _Parameters, learned: _Learned, x: State, v: State
+    ) -> Float[Array, "contracts dim"]:
         """(grad_x z) v, by Gamma s^{-1}."""
         s = self.problem.diffusion(self.time, x)
         v = jnp.linalg.solve(s, v) if jnp.ndim(s) == 2 else v / s
-        return parameters.turned(self.seen(x), v) * self._gamma_unit[:, None]
+        return parameters.turned(learned, v) * self._gamma_unit[:, None]
 
     def hessian(self, parameters: _Parameters, x: State) -> Float[Array, "contracts dim dim"]:
         """s^{-T} (Gamma s^{-1} - grad_x s^T p), p the gradient."""
         z_of, gradient_of = self.problem.z_of, self.problem.gradient_of
         every = jnp.eye(self.problem.dim, dtype=x.dtype)
-        columns = jax.vmap(lambda v: self.turned(parameters, x, v), out_axes=-1)(every)
-        p = gradient_of(self.time, x, self.y_and_z(parameters, x)[1])
+        learned = parameters.learned(self.seen(x))
+        columns = jax.vmap(lambda v: self.turned(parameters, learned, x, v), out_axes=-1)(every)
+        p = gradient_of(self.time, x, self.y_and_z(parameters, learned, x)[1])
         rest = columns - jax.jacfwd(lambda x: z_of(self.time, x, p))(x)
         found = gradient_of(self.time, x, jnp.swapaxes(rest, 1, 2))
         return 0.5 * (found + jnp.swapaxes(found, 1, 2))
 
     def loss(self, parameters: _Parameters, lesson: _Lesson) -> Float[Array, ""]:
-        missed = jax.vmap(self._missed, (None, 0))(parameters, lesson)
+        learned = jax.vmap(lambda x: parameters.learned(self.seen(x)))(lesson.x)
+        missed = jax.vmap(self._missed, (None, 0, 0))(parameters, learned, lesson)
         weight = lesson.weight / jnp.maximum(jnp.sum(lesson.weight), 1.0)
         squares = (jnp.mean(part**2, axis=range(1, part.ndim)) for part in missed)
         return jnp.sum(weight * sum(squares))
@@ -229,35 +242,35 @@ class _Step(AbstractStep):
         dw = (lesson.increments / jnp.sqrt(self.problem.dt)).reshape(-1, dim)
         every_pair = jnp.repeat(lesson.weight, lesson.increments.shape[1])
 
-        missed = lambda parameters: jax.vmap(self._missed, (None, 0))(parameters, lesson)  # noqa: E731
+        learned = jax.vmap(parameters.learned)(seen)
+        missed = lambda linear: jax.vmap(self._missed, (None, 0, 0))(linear, learned, lesson)  # noqa: E731
         turn = missed(parameters)[2].reshape(dw.shape[0], -1)
         gamma = parameters.gamma + least_squares(dw, every_pair)(turn)
         fitted = least_squares(features, lesson.weight)
 
         def better(_, linear):
             y, z, _ = missed(parameters._replace(y=linear[0], z=linear[1], gamma=gamma))
-            change = fitted(jnp.concatenate([y, z.reshape(z.shape[0], -1)], axis=1))
-            return linear[0] + change[:, : y.shape[1]], linear[1] + change[:, y.shape[1] :]
+            return linear[0] + fitted(y), linear[1] + fitted(z.reshape(z.shape[0], -1))
 
         y, z = jax.lax.fori_loop(0, _ROUNDS, better, (parameters.y, parameters.z))
         return parameters._replace(y=y, z=z, gamma=gamma)
 
-    def _missed(self, parameters: _Parameters, lesson: _Lesson):
+    def _missed(self, parameters: _Parameters, learned: _Learned, lesson: _Lesson):
         """Of one path, in units of each: Y [contracts], Z [contracts, dim], Gamma [pairs, contracts, dim]."""
         problem, x, dw = self.problem, lesson.x, lesson.increments
-        seen, known = self.seen(x), jax.lax.stop_gradient(parameters)
-        value, slopes = parameters.value(seen), parameters.slopes(seen)
+        seen, known = self.seen(x), jax.lax.stop_gradient(learned)
+        value, slopes = parameters.value(seen, learned), parameters.slopes(seen, learned)
         y, z = jax.lax.stop_gradient((value * self.unit, slopes * self._z_unit[:, None]))
         share = 1.0 + self._kink
-        turned = lambda v: share * self.turned(known, x, v)  # noqa: E731
+        turned = lambda v: share * self.turned(parameters, known, x, v)  # noqa: E731
         gain, slope = _driver_and_gradient(problem, self.date, x, y, z, turned)
-        curves = jax.vmap(lambda v: known.turned(seen, v) @ v)(dw)
-        curve = 0.5 * (jnp.mean(curves, axis=0) - problem.dt * known.trace(seen))
+        curves = jax.vmap(lambda v: parameters.turned(known, v) @ v)(dw)
+        curve = 0.5 * (jnp.mean(curves, axis=0) - problem.dt * parameters.trace(known))
         y = lesson.y + 0.5 * gain / self.unit - curve / problem.maturity - value
         gain = 0.5 * problem.z_of(self.time, x, slope) / self._z_unit[:, None]
         z = lesson.z + gain - slopes
         small = jnp.sqrt(problem.dt / problem.maturity)
-        along = jax.vmap(partial(parameters.turned, seen))(dw) / jnp.sqrt(problem.maturity)
+        along = jax.vmap(partial(parameters.turned, learned))(dw) / jnp.sqrt(problem.maturity)
         return y, z, (lesson.turn - along) / small
 
     @property
@@ -302,12 +315,14 @@ class ThreeByDates(AbstractApproximation):
 
     def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
         step, parameters = self._at(date)
-        return step.y_and_z(parameters, x)[0].reshape(self.contracts)
+        y, _ = step.y_and_z(parameters, parameters.learned(step.seen(x)), x)
+        return y.reshape(self.contracts)
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
         """From Z."""
         step, parameters = self._at(date)
-        found = self.problem.gradient_of(step.time, x, step.y_and_z(parameters, x)[1])
+        _, z = step.y_and_z(parameters, parameters.learned(step.seen(x)), x)
+        found = self.problem.gradient_of(step.time, x, z)
         return found.reshape(*self.contracts, self.problem.dim)
 
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
