@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pricing import Basket, Bermudan, BlackScholes
-from pricing.fbsde import GradientRegression, Hermite, Solution, problem_of, solve
+from pricing.fbsde import GradientRegression, Hermite, Mean, Solution, problem_of, solve
 
 from .timing import environment, interleaved
 
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     count = options.contracts
-    solver = GradientRegression(options.paths, (Hermite(2, 4, logs=True),))
+    solver = GradientRegression(options.paths, (Hermite(2, logs=True), Mean(4, above=2, logs=True)))
     puts = book(count)
     chosen = np.unique(np.linspace(0, count - 1, COMPARED).astype(int))
 

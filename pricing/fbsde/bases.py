@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..regression.polynomials import Indices, heat_polynomials, identity, multi_indices
+from ..regression.polynomials import heat_polynomials, identity, multi_indices
 from ..regression.solve import whitening
 from .expansion import Features, Functions, States
 from .problem import Problem, Real
@@ -53,21 +53,19 @@ class Whitened(NamedTuple):
 
 
 class Hermite(AbstractBasis):
-    """Hermite polynomials up to a total degree; along the mean of the coordinates up to `mean_degree`.
+    """Hermite polynomials of the coordinates, up to a total degree.
 
-    The mean is of the coordinates as multiples of their deviations. logs: the coordinates are the states'
-    logarithms (lognormal assets). The first function is constant.
+    logs: the coordinates are the states' logarithms (lognormal assets). The first function is constant.
     """
 
     degree: int = eqx.field(static=True, default=2)
-    mean_degree: int = eqx.field(static=True, default=0)
     logs: bool = eqx.field(static=True, default=False)
 
     def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         del problem
         states = jnp.log(states) if self.logs else states
         std = _deviation(states)
-        return std, Whitened.of(_mean_first(states / std[..., None]))
+        return std, Whitened.of(states / std[..., None])
 
     def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
         del problem, frame, t
@@ -75,17 +73,43 @@ class Hermite(AbstractBasis):
 
     def outer(self, frame: PyTree[Array], features: Features) -> Functions:
         std, whitened = frame
-        seen = whitened.seen(_mean_first((features / std[:, None])[None])[0])
-        dim = len(features)
-        return heat_polynomials(seen, identity(dim), self._indices(dim))
+        return _polynomials(whitened.seen(features / std[:, None]), self.degree)
 
     @property
     def is_linear(self) -> bool:
-        return max(self.degree, self.mean_degree) < 2
+        return self.degree < 2
 
-    def _indices(self, dim: int) -> Indices:
-        above = range(self.degree + 1, self.mean_degree + 1)
-        return (*multi_indices(dim, self.degree), *((k, *(0,) * (dim - 1)) for k in above))
+
+class Mean(AbstractBasis):
+    """Hermite polynomials of the mean of the coordinates, of the degrees above `above` up to `degree`.
+
+    The mean is of the coordinates as multiples of their deviations. above: what `Hermite` beside it has.
+    logs: the coordinates are the states' logarithms.
+    """
+
+    degree: int = eqx.field(static=True, default=8)
+    above: int = eqx.field(static=True, default=1)
+    logs: bool = eqx.field(static=True, default=False)
+
+    def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
+        del problem
+        states = jnp.log(states) if self.logs else states
+        std = _deviation(states)
+        return std, Whitened.of(jnp.mean(states / std[..., None], axis=1, keepdims=True))
+
+    def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
+        del problem, t
+        std, _ = frame
+        coordinates = jnp.log(x) if self.logs else x
+        return jnp.mean(coordinates / std[:, None], axis=0, keepdims=True)
+
+    def outer(self, frame: PyTree[Array], features: Features) -> Functions:
+        _, whitened = frame
+        return _polynomials(whitened.seen(features), self.degree)[self.above + 1 :]
+
+    @property
+    def is_linear(self) -> bool:
+        return self.degree < 2
 
 
 class SmoothMaximum(AbstractBasis):
@@ -114,10 +138,7 @@ class SmoothMaximum(AbstractBasis):
 
     def outer(self, frame: PyTree[Array], features: Features) -> Functions:
         *_, whitened = frame
-        seen = whitened.seen(features)
-        indices = multi_indices(len(seen), self.degree)
-        found = heat_polynomials(seen, identity(len(seen)), indices)
-        return found[1:]  # a constant is in `Hermite`
+        return _polynomials(whitened.seen(features), self.degree)[1:]  # a constant is in `Hermite`
 
     @property
     def is_linear(self) -> bool:
@@ -158,9 +179,10 @@ def _deviation(states: Float[Array, "dates dim paths"]) -> Float[Array, "dates d
     return jnp.where(std > 0.0, std, 1.0)
 
 
-def _mean_first(x: Float[Array, "dates dim paths"]) -> Float[Array, "dates dim paths"]:
-    """The mean of the coordinates, then all but the last of them."""
-    return jnp.concatenate([jnp.mean(x, axis=1, keepdims=True), x[:, :-1]], axis=1)
+def _polynomials(seen: Float[Array, "coordinates paths"], degree: int) -> Functions:
+    """All Hermite polynomials up to a total degree, the constant first."""
+    coordinates = len(seen)
+    return heat_polynomials(seen, identity(coordinates), multi_indices(coordinates, degree))
 
 
 def joined(bases: tuple[AbstractBasis, ...], problem, frames, t, x: States) -> Functions:

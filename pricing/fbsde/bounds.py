@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..sampling import normals
-from .expansion import expanded
+from .expansion import Composed, expanded
 from .paths import simulate
 from .problem import Problem
 from .solution import Solution
@@ -209,7 +209,7 @@ def _moves(solution: Solution, date, x, dw) -> Samples:
         flat = jax.vmap(lambda x: found.value(date, x), -1, -1)(x)
         return flat.reshape(-1, x.shape[-1])
 
-    _, moves = expanded(problem, value, problem.times[date], x, dw)
+    _, moves = expanded(problem, [Composed(value)], problem.times[date], x, dw)
     return moves.reshape(*problem.contracts, x.shape[-1])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import problems
 from .backward_dp import BackwardDP
-from .bases import Hermite, Payoffs, SmoothMaximum
+from .bases import Hermite, Mean, Payoffs, SmoothMaximum
 from .deep_bsde import DeepBSDE
 from .gradient_regression import GradientRegression
 from .networks import Architecture
@@ -73,6 +73,9 @@ def _of_extremes(*sharpness: float) -> GradientRegression:
     return _regression(*bases, num_paths=8192, scatter=0.0)
 
 
+_GEOMETRIC = _regression(Hermite(1, logs=True), Mean(12, logs=True), scatter=0.8)
+
+
 def _bounded(dim: int, solver: AbstractSolver) -> Entry:
     """exp(1 / 2) cos(sum x) at x = 1."""
     value, slope = (math.exp(0.5) * f(dim) for f in (math.cos, math.sin))
@@ -90,7 +93,7 @@ CATALOGUE: dict[str, Entry] = {
     "different-rates": Entry(problems.different_rates, _of_extremes(1.0, 2.0, 4.0), 21.174),
     "burgers": Entry(problems.burgers, DeepBSDE(num_iterations=3000), 0.5),
     "reaction-diffusion": Entry(
-        problems.reaction_diffusion, _regression(Hermite(1, 8), num_paths=16384, order=1), 1.6
+        problems.reaction_diffusion, _regression(Hermite(1), Mean(8), num_paths=16384, order=1), 1.6
     ),
     "black-scholes-barenblatt": Entry(
         problems.black_scholes_barenblatt, DeepBSDE(num_iterations=1500), 77.1049
@@ -105,8 +108,8 @@ CATALOGUE: dict[str, Entry] = {
         lambda x: 2.0 * _GROWTH * x,
         2.0 * _GROWTH,
     ),
-    "bounded-5": _bounded(5, _regression(Hermite(1, 8), num_paths=16384)),
-    "bounded-10": _bounded(10, _regression(Hermite(1, 8), num_paths=16384)),
+    "bounded-5": _bounded(5, _regression(Hermite(1), Mean(8), scatter=0.2)),
+    "bounded-10": _bounded(10, _regression(Hermite(1), Mean(8), scatter=0.2)),
     "bounded-5-networks": _bounded(5, _NETWORKS),
     "bounded-10-networks": _bounded(10, _NETWORKS),
     "different-rates-call": Entry(
@@ -126,12 +129,12 @@ CATALOGUE: dict[str, Entry] = {
     "max-call-20": _max_call(20, _regression(Hermite(1), SmoothMaximum(), Payoffs()), 51.668),
     "geometric-call-7": Entry(
         lambda: problems.geometric_call(7),
-        _regression(Hermite(1, 8, logs=True)),
+        _GEOMETRIC,
         *(10.24629, 0.0721295, -3.367e-4, 3.846e-4),
     ),
     "geometric-call-20": Entry(
         lambda: problems.geometric_call(20),
-        _regression(Hermite(1, 8, logs=True)),
+        _GEOMETRIC,
         *(10.01952, 0.0251181, -2.034e-4, 4.777e-5),
     ),
     "gaussian-swaption": Entry(

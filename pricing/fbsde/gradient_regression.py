@@ -10,13 +10,14 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .approximation import AbstractApproximation, Date
-from .bases import AbstractBasis, Hermite, Payoffs, joined
-from .expansion import Functions, States, expanded
+from .bases import AbstractBasis, Hermite, Mean, Payoffs, joined
+from .expansion import Composed, Functions, States, expanded
 from .paths import simulate, survival
 from .problem import Problem, State
 from .solver import AbstractSolver
 
 _ROUNDING = 64.0  # multiples of a rounding error, below which a direction is one of rounding
+_INFLUENCE = 0.1  # of a path on the fit at its own place, at most
 
 Values = Float[Array, "contracts paths"]
 
@@ -60,7 +61,7 @@ class GradientRegression(AbstractSolver):
     """
 
     num_paths: int = eqx.field(static=True, default=16384)
-    bases: tuple[AbstractBasis, ...] = (Hermite(2, 5), Payoffs())
+    bases: tuple[AbstractBasis, ...] = (Hermite(2), Mean(5, above=2), Payoffs())
     order: int = eqx.field(static=True, default=2)
     scatter: float = eqx.field(static=True, default=0.05)
     block: int = eqx.field(static=True, default=4096)
@@ -109,6 +110,7 @@ class GradientRegression(AbstractSolver):
 
         guess = fit.coefficients(state.paid + problem.dt * state.driver)
         slope = self._driver_at(problem, frames, t, x, guess, guess @ functions)
+        slope = fit.within(slope)
         earned = state.paid + 0.5 * problem.dt * (state.driver + slope)
         coefficients = fit.coefficients(earned)
 
@@ -118,7 +120,7 @@ class GradientRegression(AbstractSolver):
         taken, now = self._taken(problem, date, x, value)
         paid, value = jnp.where(taken, now, paid), jnp.where(taken, now, value)
         paid, value = (self._stopped(problem, date, x, state.alive[date], v) for v in (paid, value))
-        driver = self._driver_at(problem, frames, t, x, coefficients, value)
+        driver = fit.within(self._driver_at(problem, frames, t, x, coefficients, value))
         state = state._replace(paid=paid, value=value, driver=driver)
         return state, coefficients, missed[None]
 
@@ -130,14 +132,18 @@ class GradientRegression(AbstractSolver):
     ) -> tuple[Functions, Functions]:
         """The functions and their moves, a block of paths at a time."""
 
-        def of_basis(basis: AbstractBasis, frame, x: States, dw: States):
-            features = partial(basis.features, problem, frame, t)
-            outer = partial(basis.outer, frame)
-            return expanded(problem, features, t, x, dw, self.order, outer, basis.is_linear)
+        composed = [
+            Composed(
+                partial(basis.features, problem, frame, t),
+                partial(basis.outer, frame),
+                basis.is_linear,
+            )
+            for basis, frame in zip(self.bases, frames, strict=True)
+        ]
 
-        def of_block(block):
-            found = [of_basis(b, f, *block) for b, f in zip(self.bases, frames, strict=True)]
-            return jax.tree.map(lambda *parts: jnp.concatenate(parts), *found)
+        def of_block(block: tuple[States, States]):
+            x, dw = block
+            return expanded(problem, composed, t, x, dw, self.order)
 
         blocks = lambda a: jnp.moveaxis(a.reshape(len(a), -1, self.block), 1, 0)  # noqa: E731
         together = lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)  # noqa: E731
@@ -186,6 +192,17 @@ class _Regression(NamedTuple):
     def of(cls, columns: Functions, weights: Float[Array, " paths"]) -> "_Regression":
         weights = weights / jnp.maximum(jnp.sum(weights), 1.0)
         return cls(columns, weights, _inverse((columns * weights[None]) @ columns.T))
+
+    def within(self, driver: Values) -> Values:
+        """f, on paths that tell the fit at their own place what to be, between its ends on the others.
+
+        Far out f is of a fit that nothing holds but f itself: without ends it would feed itself.
+        """
+        influence = self.weights * jnp.sum(self.columns * (self.inverse @ self.columns), axis=0)
+        held = ((influence < _INFLUENCE) & (self.weights > 0.0))[None]
+        low = jnp.min(driver, axis=1, keepdims=True, where=held, initial=jnp.inf)
+        high = jnp.max(driver, axis=1, keepdims=True, where=held, initial=-jnp.inf)
+        return jnp.where(held | (low > high), driver, jnp.clip(driver, low, high))
 
     def coefficients(self, target: Values) -> Float[Array, "contracts functions"]:
         """A fit to the target, and one to what that leaves: it takes the ridge's bias away."""

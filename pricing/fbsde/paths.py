@@ -33,21 +33,24 @@ def simulate(
     """Independent paths. mesh: devices that share them (axis "paths"); what is drawn is the same.
 
     at_x0: or else paths begin where the problem's `start` has them. scatter: they start where the equation, as
-    it is today, would take them from there in this share of the maturity.
+    it is today, would take them from there in this share of the maturity; from x0, every coordinate as if on a
+    path of its own, so that no two are correlated and a regression tells one's slope from another's.
     """
     shape = problem.num_steps + 1, num_paths, problem.dim
     noise = shared(normals(key, shape, problem.x0.dtype), mesh, axis=1)
     increments = jnp.sqrt(problem.dt) * noise[1:]
     start = jnp.broadcast_to(problem.x0, shape[1:])
-    if problem.start is not None and not at_x0:
+    own_start = None if at_x0 else problem.start
+    if own_start is not None:
         rest = uniforms(
             key, (1, *shape[1:]), problem.x0.dtype, first_row=shape[0]
         )  # after the noise
-        start = shared(jax.vmap(problem.start)(rest[0]), mesh)
+        start = shared(jax.vmap(own_start)(rest[0]), mesh)
     if scatter > 0.0:
         before = scatter * problem.maturity
         today = lambda x, dw: problem.advance(problem.times[0], x, dw, before)  # noqa: E731
         start = jax.vmap(today)(start, jnp.sqrt(before) * noise[0])
+        start = _shifted(start) if own_start is None else start
 
     def onward(x, of_step):
         t, dw = of_step
@@ -56,6 +59,12 @@ def simulate(
 
     _, later = scan(onward, start, (problem.times[:-1], increments), schedule=schedule)
     return Paths(jnp.concatenate([start[None], later]), increments)
+
+
+def _shifted(states: Float[Array, "paths dim"]) -> Float[Array, "paths dim"]:
+    """Coordinate i of a path is that of another path, i / dim of all of them away."""
+    paths, dim = states.shape
+    return jnp.stack([jnp.roll(states[:, i], i * paths // dim) for i in range(dim)], axis=1)
 
 
 def shared(array: Array, mesh: Mesh | None, axis: int = 0) -> Array:

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..fields import Number, as_real, positive
 
@@ -135,6 +135,13 @@ class Problem(eqx.Module):
         """s dw."""
         s = self.diffusion(t, x)
         return s @ dw if jnp.ndim(s) == 2 else s * dw
+
+    def column(self, t: Real, x: State, axis: Int[Array, ""]) -> State:
+        """The column of s that a Brownian motion moves x along."""
+        s = jnp.asarray(self.diffusion(t, x), x.dtype)
+        if jnp.ndim(s) == 2:
+            return s[:, axis]
+        return jnp.where(jnp.arange(self.dim) == axis, s, jnp.zeros_like(s))
 
     def z_of(self, t: Real, x: State, gradient: Float[Array, "*contracts dim"]):
         """s^T gradient, of every contract."""

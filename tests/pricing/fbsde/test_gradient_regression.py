@@ -10,7 +10,9 @@ from pricing import Basket, Bermudan, BlackScholes, ClosedForm, European, Quadra
 from pricing.fbsde import (
     GradientRegression,
     Hermite,
+    Mean,
     Payoffs,
+    Problem,
     SmoothMaximum,
     bounds,
     problem_of,
@@ -143,7 +145,7 @@ def book(count: int):
 
 def test_contracts_of_a_book_are_what_they_are_alone():
     puts, model = book(5)
-    bases = (Hermite(2, 4, logs=True),)
+    bases = (Hermite(2, logs=True), Mean(4, above=2, logs=True))
     whole = solved(problem_of(puts, model, 4), *bases, num_paths=4096)
     x0 = model.spot
     assert whole.gamma(0.0, x0).shape == (5, 10, 10)
@@ -178,42 +180,50 @@ def test_bad_options_are_refused(options, message):
         GradientRegression(**options)
 
 
+# of the value, the gradient and the Hessian: their whole distance from what is known, as a share of it
 TOLERANCES = {
-    "different-rates-call": (5e-4, 3e-3, 1e-2, None),
-    "max-call-2": (1e-3, 5e-3, 3e-2, 3e-2),
-    "geometric-call-7": (2e-3, 5e-3, 3e-2, 3e-2),
-    "geometric-call-20": (2e-3, 5e-3, 3e-2, 3e-2),
-    "gaussian-swaption": (2e-3, 5e-3, 3e-2, None),
-    "bounded-5": (5e-3, 3e-2, 3e-2, 3e-2),
-    "bounded-10": (5e-3, 3e-2, 3e-2, 3e-2),
-    "reaction-diffusion": (1e-2, None, None, None),
-    "default-risk": (5e-3, None, None, None),
-    "different-rates": (5e-3, None, None, None),
-    "max-call-5": (3e-3, None, None, None),
-    "max-call-10": (3e-3, None, None, None),
-    "max-call-20": (3e-3, None, None, None),
+    "different-rates-call": (5e-4, 3e-3, 1e-2),
+    "max-call-2": (1e-3, 5e-3, 3e-2),
+    "geometric-call-7": (2e-3, 5e-3, 3e-2),
+    "geometric-call-20": (2e-3, 5e-3, 3e-2),
+    "gaussian-swaption": (2e-3, 5e-3, 3e-2),
+    "bounded-5": (5e-3, 3e-2, 3e-2),
+    "bounded-10": (5e-3, 3e-2, 3e-2),
+    "reaction-diffusion": (1e-2, None, None),
+    "default-risk": (5e-3, None, None),
+    "different-rates": (5e-3, None, None),
+    "max-call-5": (3e-3, None, None),
+    "max-call-10": (3e-3, None, None),
+    "max-call-20": (3e-3, None, None),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TOLERANCES)
 def test_published_values_of_five_seeds(name):
-    entry, (value, delta, gamma, cross) = CATALOGUE[name], TOLERANCES[name]
-    problem = entry.problem()
-    problem = jax.tree.map(
-        lambda x: x.astype(jnp.float32) if eqx.is_inexact_array(x) else x, problem
-    )
-    found = []
+    """Means over seeds: of the value, and of how far the gradient and the Hessian of a seed are."""
+    entry, tolerances = CATALOGUE[name], TOLERANCES[name]
+    problem = of_float32(entry.problem())
+    known, found = entry.figures(problem), []
     for seed in range(5):
         solution = solve(problem, entry.solver, key=jax.random.key(seed))
-        hessian = solution.gamma(0.0, problem.x0)
-        trace, dim = jnp.trace(hessian), problem.dim
-        rest = (jnp.sum(hessian) - trace) / max(1, dim * (dim - 1))
-        first = jnp.mean(solution.delta(0.0, problem.x0))
-        found.append([solution.value(0.0, problem.x0), first, trace / dim, rest])
-    known = entry.value, entry.delta, entry.gamma, entry.cross_gamma
-    for mean, truth, rtol in zip(
-        np.mean(found, axis=0), known, (value, delta, gamma, cross), strict=True
-    ):
-        if rtol is not None:
-            np.testing.assert_allclose(mean, truth, rtol=rtol)
+        row = [float(solution.value(0.0, problem.x0)) / entry.value - 1.0]
+        for figure in ("delta", "gamma"):
+            here = getattr(solution, figure)(0.0, problem.x0)
+            row.append(apart(here, known[figure]) if figure in known else 0.0)
+        found.append(row)
+    for mean, rtol in zip(np.mean(found, axis=0), tolerances, strict=True):
+        assert rtol is None or abs(mean) < rtol
+
+
+def test_a_path_far_out_does_not_feed_itself():
+    """A quadratic f of a fit that one path alone decides: without ends, some of these seeds are not finite."""
+    problem = of_float32(problems.bounded_example(5))
+    solver = GradientRegression(16384, (Hermite(1), Mean(8)), scatter=0.2)
+    for seed in range(3):
+        solution = solve(problem, solver, key=jax.random.key(seed))
+        np.testing.assert_allclose(solution.value(0.0, problem.x0), 0.46768, rtol=5e-3)
+
+
+def of_float32(problem: Problem) -> Problem:
+    return jax.tree.map(lambda x: x.astype(jnp.float32) if eqx.is_inexact_array(x) else x, problem)

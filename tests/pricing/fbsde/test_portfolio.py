@@ -12,6 +12,7 @@ from pricing.fbsde import (
     DeepBSDE,
     GradientRegression,
     Hermite,
+    Mean,
     OneStepMalliavin,
     Payoffs,
     Problem,
@@ -23,7 +24,7 @@ from pricing.fbsde.solve import concluded
 from pricing.fbsde.training import begun
 
 TINY = {"num_iterations": 2, "num_paths": 256, "batch_size": 64}
-REGRESSION = GradientRegression(4096, (Hermite(2, 4, logs=True),))
+REGRESSION = GradientRegression(4096, (Hermite(2, logs=True), Mean(4, above=2, logs=True)))
 
 
 def model(dim: int) -> BlackScholes:

@@ -21,7 +21,7 @@ from pricing import (
     Swaption,
 )
 from pricing.fbsde import Problem, problem_of, problems
-from pricing.fbsde.expansion import expanded
+from pricing.fbsde.expansion import Composed, expanded
 from pricing.fbsde.paths import simulate, survival
 
 HESTON = Heston(100.0, 0.02, 0.04, 1.5, 0.04, 0.5, -0.7)
@@ -109,7 +109,7 @@ def test_moves_have_mean_zero_and_explain_the_change():
         after = x + jnp.array([[1.0], [2.0]]) * dw
         rows = []
         for order in (1, 2):
-            value, moves = expanded(problem, function, problem.times[0], x, dw, order)
+            value, moves = expanded(problem, [Composed(function)], problem.times[0], x, dw, order)
             error = 4.0 * jnp.std(moves, axis=-1) / 8192**0.5
             assert np.all(np.abs(jnp.mean(moves, axis=-1)) < error)
             rows.append(jnp.std(function(after) - value - moves, axis=-1))
@@ -128,15 +128,26 @@ def test_moves_of_composed_functions_are_those_of_the_whole(dim):
     outer = lambda f: jnp.stack([f[0] * f[2], jnp.sin(f[1]), f[0] * f[1] * f[2]])  # noqa: E731
     dice = np.random.default_rng(0)
     x, dw = jnp.asarray(dice.uniform(0.5, 1.5, (dim, 64))), jnp.asarray(dice.normal(size=(dim, 64)))
-    at = problem, features, problem.times[0], x, dw, 2
-    whole = expanded(problem, lambda x: outer(features(x)), problem.times[0], x, dw)
-    for found, known in zip(expanded(*at, outer, is_linear=False), whole, strict=True):
+    at = problem.times[0], x, dw
+    whole = expanded(problem, [Composed(lambda x: outer(features(x)))], *at)
+    both = expanded(problem, [Composed(features, outer, is_linear=False)], *at)
+    for found, known in zip(both, whole, strict=True):
         np.testing.assert_allclose(found, known, rtol=1e-10, atol=1e-10)
     flat = jnp.asarray(dice.normal(size=(5, 3)))
-    linear = expanded(*at, lambda f: flat @ f, is_linear=True)
-    alone = expanded(problem, lambda x: flat @ features(x), problem.times[0], x, dw)
+    linear = expanded(problem, [Composed(features, lambda f: flat @ f)], *at)
+    alone = expanded(problem, [Composed(lambda x: flat @ features(x))], *at)
     for found, known in zip(linear, alone, strict=True):
         np.testing.assert_allclose(found, known, rtol=1e-10, atol=1e-10)
+
+
+def test_scattered_coordinates_are_those_of_paths_apart():
+    """Each is spread as the equation spreads it; no two are correlated, though their noise is."""
+    s = jnp.array([[1.0, 0.0], [1.8, 0.6]])
+    problem = brownian(diffusion=lambda t, x: s)
+    starts = simulate(problem, jax.random.key(0), 40_000, scatter=0.25).states[0]
+    covariance = np.cov(starts.T)
+    np.testing.assert_allclose(np.diag(covariance), 0.25 * np.array([1.0, 3.6]), rtol=0.03)
+    assert abs(covariance[0, 1]) < 4.0 * 0.25 * 3.6**0.5 / 40_000**0.5
 
 
 def test_a_published_problem_is_one_problem():
