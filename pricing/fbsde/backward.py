@@ -200,8 +200,13 @@ class AbstractStep(eqx.Module):
     ) -> PyTree[Array]:
         """What is to be learned, path by path; later, parameters: of the networks a step later."""
 
+    def task(self, parameters: PyTree, lesson: PyTree) -> PyTree[Array]:
+        """What batches are drawn of: the lesson, and what of it does not change while the networks learn."""
+        del parameters
+        return lesson
+
     @abc.abstractmethod
-    def loss(self, parameters: PyTree, lesson: PyTree) -> Float[Array, ""]:
+    def loss(self, parameters: PyTree, task: PyTree) -> Float[Array, ""]:
         """Of a batch."""
 
     @abc.abstractmethod
@@ -293,10 +298,11 @@ class AbstractBackward(AbstractSolver):
         lesson = step.lesson(x, weight, pairs, step.at(before), state.parameters)
         start = state.parameters.moved(Move.between(pool.spread, before, date))
         start = step.solved(start, lesson)
+        task = step.task(start, lesson)
 
         def loss(networks, key: PRNGKeyArray):
             rows = jax.random.randint(key, (self.batch_size,), 0, self.num_paths)
-            batch = jax.tree.map(lambda leaf: shared(leaf[rows], self.mesh), lesson)
+            batch = jax.tree.map(lambda leaf: shared(leaf[rows], self.mesh), task)
             return step.loss(start.with_networks(networks), batch)
 
         optimizer = self._optimizer(index, problem.x0.dtype)

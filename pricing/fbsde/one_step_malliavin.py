@@ -28,7 +28,7 @@ from .backward import (
 )
 from .networks import Network
 from .paths import Spread
-from .problem import Problem, State
+from .problem import Problem, Real, State
 from .solver import ONE_START
 
 _ROUNDS = 3  # each leaves of what f_n was wrong by a share of order dt
@@ -40,6 +40,23 @@ class _Learned(NamedTuple):
     value: Float[Array, " contracts"]
     slopes: Float[Array, "contracts dim"]
     gamma: Float[Array, "contracts dim"] | Float[Array, "contracts dim dim"]
+
+    def turned(self, v: State) -> Float[Array, "contracts dim"]:
+        """Gamma v."""
+        return self.gamma @ v if self.gamma.ndim == 3 else self.gamma * v[None]
+
+    def trace(self) -> Float[Array, " contracts"]:
+        gamma = self.gamma
+        return jnp.trace(gamma, axis1=1, axis2=2) if gamma.ndim == 3 else jnp.sum(gamma, axis=1)
+
+
+class _Linear(NamedTuple):
+    """What the linear parts say on a path: of Y, Z, Gamma dW and (dW^T Gamma dW - tr Gamma dt) / 2."""
+
+    value: Float[Array, " contracts"]
+    slopes: Float[Array, "contracts dim"]
+    turns: Float[Array, "pairs contracts dim"]
+    curve: Float[Array, " contracts"]
 
 
 class _Parameters(NamedTuple):
@@ -69,24 +86,22 @@ class _Parameters(NamedTuple):
         slopes = self.z_network(seen).reshape(-1, dim)
         return _Learned(self.y_network(seen), slopes, gamma.reshape(shape))
 
-    def value(self, seen: State, learned: _Learned) -> Float[Array, " contracts"]:
-        """Y."""
-        return quadratic(seen) @ self.y + learned.value
+    def value(self, seen: State) -> Float[Array, " contracts"]:
+        """Y's linear part."""
+        return quadratic(seen) @ self.y
 
-    def slopes(self, seen: State, learned: _Learned) -> Float[Array, "contracts dim"]:
-        """Z."""
-        return (quadratic(seen) @ self.z).reshape(-1, seen.shape[0]) + learned.slopes
+    def slopes(self, seen: State) -> Float[Array, "contracts dim"]:
+        """Z's."""
+        return (quadratic(seen) @ self.z).reshape(-1, seen.shape[0])
 
-    def turned(self, learned: _Learned, v: State) -> Float[Array, "contracts dim"]:
-        """Gamma v."""
-        level, own = (v @ self.gamma).reshape(-1, v.shape[0]), learned.gamma
-        return level + (own @ v if own.ndim == 3 else own * v[None])
+    def turned(self, v: State) -> Float[Array, "contracts dim"]:
+        """Gamma's, of v."""
+        return (v @ self.gamma).reshape(-1, v.shape[0])
 
-    def trace(self, learned: _Learned) -> Float[Array, " contracts"]:
-        """Of Gamma."""
-        dim, own = self.gamma.shape[0], learned.gamma
-        level = jnp.trace(self.gamma.reshape(dim, -1, dim), axis1=0, axis2=2)
-        return level + (jnp.trace(own, axis1=1, axis2=2) if own.ndim == 3 else jnp.sum(own, axis=1))
+    def linear(self, seen: State, dw: Float[Array, "pairs dim"], dt: Real) -> _Linear:
+        dim, turns = seen.shape[0], jax.vmap(self.turned)(dw)
+        trace = jnp.trace(self.gamma.reshape(dim, -1, dim), axis1=0, axis2=2)
+        return _Linear(self.value(seen), self.slopes(seen), turns, _curve(turns, dw, trace, dt))
 
     def moved(self, move: Move) -> "_Parameters":
         """The same functions of x, in the standardized x of another date."""
@@ -104,6 +119,13 @@ class _Lesson(NamedTuple):
     y: Float[Array, "paths contracts"]
     z: Float[Array, "paths contracts dim"]
     turn: Float[Array, "paths pairs contracts dim"]  # of Z, along the increments
+
+
+class _Task(NamedTuple):
+    """A lesson, and what the linear parts say of it while the networks learn."""
+
+    lesson: _Lesson
+    linear: _Linear
 
 
 class OneStepMalliavin(AbstractBackward):
@@ -204,8 +226,8 @@ class _Step(AbstractStep):
     def y_and_z(self, parameters: _Parameters, learned: _Learned, x: State):
         """Flat: [contracts] and [contracts, dim]."""
         seen = self.seen(x)
-        y = parameters.value(seen, learned) * self.unit
-        return y, parameters.slopes(seen, learned) * self._z_unit[:, None]
+        y = (parameters.value(seen) + learned.value) * self.unit
+        return y, (parameters.slopes(seen) + learned.slopes) * self._z_unit[:, None]
 
     def turned(
         self, parameters: _Parameters, learned: _Learned, x: State, v: State
@@ -213,7 +235,7 @@ class _Step(AbstractStep):
         """(grad_x z) v, by Gamma s^{-1}."""
         s = self.problem.diffusion(self.time, x)
         v = jnp.linalg.solve(s, v) if jnp.ndim(s) == 2 else v / s
-        return parameters.turned(learned, v) * self._gamma_unit[:, None]
+        return (parameters.turned(v) + learned.turned(v)) * self._gamma_unit[:, None]
 
     def hessian(self, parameters: _Parameters, x: State) -> Float[Array, "contracts dim dim"]:
         """s^{-T} (Gamma s^{-1} - grad_x s^T p), p the gradient."""
@@ -226,9 +248,13 @@ class _Step(AbstractStep):
         found = gradient_of(self.time, x, jnp.swapaxes(rest, 1, 2))
         return 0.5 * (found + jnp.swapaxes(found, 1, 2))
 
-    def loss(self, parameters: _Parameters, lesson: _Lesson) -> Float[Array, ""]:
+    def task(self, parameters: _Parameters, lesson: _Lesson) -> _Task:
+        return _Task(lesson, self._linear(parameters, lesson))
+
+    def loss(self, parameters: _Parameters, task: _Task) -> Float[Array, ""]:
+        lesson, linear = task
         learned = jax.vmap(lambda x: parameters.learned(self.seen(x)))(lesson.x)
-        missed = jax.vmap(self._missed, (None, 0, 0))(parameters, learned, lesson)
+        missed = self._all_missed(parameters, linear, learned, lesson)
         weight = lesson.weight / jnp.maximum(jnp.sum(lesson.weight), 1.0)
         squares = (jnp.mean(part**2, axis=range(1, part.ndim)) for part in missed)
         return jnp.sum(weight * sum(squares))
@@ -243,34 +269,45 @@ class _Step(AbstractStep):
         every_pair = jnp.repeat(lesson.weight, lesson.increments.shape[1])
 
         learned = jax.vmap(parameters.learned)(seen)
-        missed = lambda linear: jax.vmap(self._missed, (None, 0, 0))(linear, learned, lesson)  # noqa: E731
-        turn = missed(parameters)[2].reshape(dw.shape[0], -1)
-        gamma = parameters.gamma + least_squares(dw, every_pair)(turn)
-        fitted = least_squares(features, lesson.weight)
+        linear = self._linear(parameters, lesson)
+        *_, turn = self._all_missed(parameters, linear, learned, lesson)
+        change = least_squares(dw, every_pair)(turn.reshape(dw.shape[0], -1))
+        parameters = parameters._replace(gamma=parameters.gamma + change)
+        linear, fitted = self._linear(parameters, lesson), least_squares(features, lesson.weight)
 
-        def better(_, linear):
-            y, z, _ = missed(parameters._replace(y=linear[0], z=linear[1], gamma=gamma))
-            return linear[0] + fitted(y), linear[1] + fitted(z.reshape(z.shape[0], -1))
+        def better(_, parameters: _Parameters):
+            here = linear._replace(
+                value=jax.vmap(parameters.value)(seen), slopes=jax.vmap(parameters.slopes)(seen)
+            )
+            y, z, _ = self._all_missed(parameters, here, learned, lesson)
+            y, z = parameters.y + fitted(y), parameters.z + fitted(z.reshape(z.shape[0], -1))
+            return parameters._replace(y=y, z=z)
 
-        y, z = jax.lax.fori_loop(0, _ROUNDS, better, (parameters.y, parameters.z))
-        return parameters._replace(y=y, z=z, gamma=gamma)
+        return jax.lax.fori_loop(0, _ROUNDS, better, parameters)
 
-    def _missed(self, parameters: _Parameters, learned: _Learned, lesson: _Lesson):
+    def _linear(self, parameters: _Parameters, lesson: _Lesson) -> _Linear:
+        """Of every path."""
+        of_one = lambda x, dw: parameters.linear(self.seen(x), dw, self.problem.dt)  # noqa: E731
+        return jax.vmap(of_one)(lesson.x, lesson.increments)
+
+    def _all_missed(self, parameters: _Parameters, *by_path):
+        return jax.vmap(partial(self._missed, parameters))(*by_path)
+
+    def _missed(self, parameters: _Parameters, linear: _Linear, learned: _Learned, lesson: _Lesson):
         """Of one path, in units of each: Y [contracts], Z [contracts, dim], Gamma [pairs, contracts, dim]."""
         problem, x, dw = self.problem, lesson.x, lesson.increments
-        seen, known = self.seen(x), jax.lax.stop_gradient(learned)
-        value, slopes = parameters.value(seen, learned), parameters.slopes(seen, learned)
+        known = jax.lax.stop_gradient(learned)
+        value, slopes = linear.value + learned.value, linear.slopes + learned.slopes
         y, z = jax.lax.stop_gradient((value * self.unit, slopes * self._z_unit[:, None]))
         share = 1.0 + self._kink
         turned = lambda v: share * self.turned(parameters, known, x, v)  # noqa: E731
         gain, slope = _driver_and_gradient(problem, self.date, x, y, z, turned)
-        curves = jax.vmap(lambda v: parameters.turned(known, v) @ v)(dw)
-        curve = 0.5 * (jnp.mean(curves, axis=0) - problem.dt * parameters.trace(known))
+        curve = linear.curve + _curve(jax.vmap(known.turned)(dw), dw, known.trace(), problem.dt)
         y = lesson.y + 0.5 * gain / self.unit - curve / problem.maturity - value
         gain = 0.5 * problem.z_of(self.time, x, slope) / self._z_unit[:, None]
         z = lesson.z + gain - slopes
         small = jnp.sqrt(problem.dt / problem.maturity)
-        along = jax.vmap(partial(parameters.turned, learned))(dw) / jnp.sqrt(problem.maturity)
+        along = (linear.turns + jax.vmap(learned.turned)(dw)) / jnp.sqrt(problem.maturity)
         return y, z, (lesson.turn - along) / small
 
     @property
@@ -288,6 +325,16 @@ class _Step(AbstractStep):
     @property
     def _gamma_unit(self) -> Float[Array, " contracts"]:
         return self.unit / self.problem.maturity
+
+
+def _curve(
+    turns: Float[Array, "pairs contracts dim"],
+    dw: Float[Array, "pairs dim"],
+    trace: Float[Array, " contracts"],
+    dt: Real,
+) -> Float[Array, " contracts"]:
+    """(dW^T Gamma dW - tr Gamma dt) / 2, in the mean over pairs."""
+    return 0.5 * (jnp.mean(jnp.sum(turns * dw[:, None], axis=2), axis=0) - dt * trace)
 
 
 def _driver_and_gradient(
