@@ -86,22 +86,22 @@ class _Parameters(NamedTuple):
         slopes = self.z_network(seen).reshape(-1, dim)
         return _Learned(self.y_network(seen), slopes, gamma.reshape(shape))
 
-    def value(self, seen: State) -> Float[Array, " contracts"]:
-        """Y's linear part."""
-        return quadratic(seen) @ self.y
-
-    def slopes(self, seen: State) -> Float[Array, "contracts dim"]:
-        """Z's."""
-        return (quadratic(seen) @ self.z).reshape(-1, seen.shape[0])
+    def level(
+        self, terms: Float[Array, "*batch terms"]
+    ) -> tuple[Float[Array, "*batch contracts"], Float[Array, "*batch contracts dim"]]:
+        """The linear parts of Y and Z, from `quadratic`: one product."""
+        both = terms @ jnp.concatenate([self.y, self.z], axis=1)
+        value, slopes = jnp.split(both, [self.y.shape[1]], axis=-1)
+        return value, slopes.reshape(*value.shape, -1)
 
     def turned(self, v: State) -> Float[Array, "contracts dim"]:
-        """Gamma's, of v."""
+        """The linear part of Gamma v."""
         return (v @ self.gamma).reshape(-1, v.shape[0])
 
     def linear(self, seen: State, dw: Float[Array, "pairs dim"], dt: Real) -> _Linear:
         dim, turns = seen.shape[0], jax.vmap(self.turned)(dw)
         trace = jnp.trace(self.gamma.reshape(dim, -1, dim), axis1=0, axis2=2)
-        return _Linear(self.value(seen), self.slopes(seen), turns, _curve(turns, dw, trace, dt))
+        return _Linear(*self.level(quadratic(seen)), turns, _curve(turns, dw, trace, dt))
 
     def moved(self, move: Move) -> "_Parameters":
         """The same functions of x, in the standardized x of another date."""
@@ -225,9 +225,9 @@ class _Step(AbstractStep):
 
     def y_and_z(self, parameters: _Parameters, learned: _Learned, x: State):
         """Flat: [contracts] and [contracts, dim]."""
-        seen = self.seen(x)
-        y = (parameters.value(seen) + learned.value) * self.unit
-        return y, (parameters.slopes(seen) + learned.slopes) * self._z_unit[:, None]
+        value, slopes = parameters.level(quadratic(self.seen(x)))
+        y = (value + learned.value) * self.unit
+        return y, (slopes + learned.slopes) * self._z_unit[:, None]
 
     def turned(
         self, parameters: _Parameters, learned: _Learned, x: State, v: State
@@ -264,7 +264,8 @@ class _Step(AbstractStep):
         f_n follows in a few rounds."""
         dim = self.problem.dim
         seen = jax.vmap(self.seen)(lesson.x)
-        features = quadratic(seen).at[:, 1 + dim :].multiply(self.curved)
+        terms = quadratic(seen)
+        features = terms.at[:, 1 + dim :].multiply(self.curved)
         dw = (lesson.increments / jnp.sqrt(self.problem.dt)).reshape(-1, dim)
         every_pair = jnp.repeat(lesson.weight, lesson.increments.shape[1])
 
@@ -276,12 +277,12 @@ class _Step(AbstractStep):
         linear, fitted = self._linear(parameters, lesson), least_squares(features, lesson.weight)
 
         def better(_, parameters: _Parameters):
-            here = linear._replace(
-                value=jax.vmap(parameters.value)(seen), slopes=jax.vmap(parameters.slopes)(seen)
-            )
+            value, slopes = parameters.level(terms)
+            here = linear._replace(value=value, slopes=slopes)
             y, z, _ = self._all_missed(parameters, here, learned, lesson)
-            y, z = parameters.y + fitted(y), parameters.z + fitted(z.reshape(z.shape[0], -1))
-            return parameters._replace(y=y, z=z)
+            change = fitted(jnp.concatenate([y, z.reshape(len(z), -1)], axis=1))  # one product
+            y, z = jnp.split(change, [parameters.y.shape[1]], axis=1)
+            return parameters._replace(y=parameters.y + y, z=parameters.z + z)
 
         return jax.lax.fori_loop(0, _ROUNDS, better, parameters)
 
