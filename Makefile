@@ -31,6 +31,7 @@ lint: $(VENV)/.ready-test $(VENV)/.ready-lint  ## style, layers and types
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/pyright
+	! git grep -nE '^(<<<<<<<|>>>>>>>) '
 
 bench: $(VENV)/.ready-bench  ## every benchmark, beside its peers
 	$(BIN)/python -m benchmarks
