@@ -1,6 +1,7 @@
 from . import problems as problems
 from .backward_dp import BackwardDP as BackwardDP
 from .bases import Hermite as Hermite
+from .bases import Hidden as Hidden
 from .bases import Mean as Mean
 from .bases import Payoffs as Payoffs
 from .bases import SmoothMaximum as SmoothMaximum

@@ -6,10 +6,11 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..regression.polynomials import heat_polynomials, identity, multi_indices
 from ..regression.solve import whitening
+from .descent import Descent, adam
 from .expansion import Features, Functions, States
 from .problem import Problem, Real
 
@@ -33,6 +34,34 @@ class AbstractBasis(eqx.Module):
     @abc.abstractmethod
     def is_linear(self) -> bool:
         """Whether they are affine in the features."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether the functions of a date come of `learned`."""
+        return False
+
+    def following(self, frame: PyTree[Array], later: PyTree[Array]) -> PyTree[Array]:
+        """The frame of a date before descent; later: what was learned at the date after."""
+        del later
+        return frame
+
+    def learned(self, frame: PyTree[Array], lesson: "Lesson", key: PRNGKeyArray) -> PyTree[Array]:
+        """The frame of a date after descent."""
+        del lesson, key
+        return frame
+
+
+class Lesson(NamedTuple):
+    """What functions of a date are to learn: `rest` is of their combination by `coefficients`, with its moves.
+
+    In units of the rest's deviation.
+    """
+
+    x: States
+    noise: States  # s dW
+    weights: Float[Array, " paths"]
+    coefficients: Float[Array, "contracts functions"]
+    rest: Float[Array, "contracts paths"]
 
 
 class Whitened(NamedTuple):
@@ -147,6 +176,78 @@ class SmoothMaximum(AbstractBasis):
     def _maxima(self, logs: States, center, std) -> Float[Array, "sharpness paths"]:
         z = (logs - center[:, None]) / std[:, None]
         return jnp.stack([jax.nn.logsumexp(b * z, axis=0) / b for b in self.sharpness])
+
+
+class Hidden(AbstractBasis):
+    """The hidden layer of a network, tanh(W u + b), u the whitened state: it learns what other functions leave.
+
+    W and b descend at every date, from those of the date after, by Adam on batches of paths, for all contracts
+    at once. The weights of its outputs are the regression's, which has the layer among its functions.
+    num_iterations 0: W and b stay as they were drawn. logs: u is of the states' logarithms.
+    """
+
+    width: int = eqx.field(static=True, default=32)
+    num_iterations: int = eqx.field(static=True, default=100)
+    batch_size: int = eqx.field(static=True, default=1024)
+    learning_rate: float = eqx.field(static=True, default=1e-2)
+    logs: bool = eqx.field(static=True, default=False)
+    seed: int = eqx.field(static=True, default=0)
+
+    def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
+        dates, dim, dtype = len(states), problem.dim, states.dtype
+        whitened = Whitened.of(jnp.log(states) if self.logs else states)
+        weights, biases = jax.random.split(jax.random.key(self.seed))
+        layer = Layer(
+            jax.random.normal(weights, (self.width, dim), dtype) / dim**0.5,
+            jax.random.normal(biases, (self.width,), dtype),
+        )
+        return whitened, jax.tree.map(lambda a: jnp.broadcast_to(a, (dates, *a.shape)), layer)
+
+    def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
+        del problem, t
+        whitened, layer = frame
+        return layer.weight @ whitened.seen(jnp.log(x) if self.logs else x) + layer.bias[:, None]
+
+    def outer(self, frame: PyTree[Array], features: Features) -> Functions:
+        del frame
+        return jnp.tanh(features)
+
+    @property
+    def is_linear(self) -> bool:
+        return False
+
+    @property
+    def learns(self) -> bool:
+        return self.num_iterations > 0
+
+    def following(self, frame: PyTree[Array], later: PyTree[Array]) -> PyTree[Array]:
+        whitened, _ = frame
+        _, layer = later
+        return whitened, layer
+
+    def learned(self, frame: PyTree[Array], lesson: Lesson, key: PRNGKeyArray) -> PyTree[Array]:
+        whitened, layer = frame
+        seen = lambda x: whitened.seen(jnp.log(x) if self.logs else x)  # noqa: E731
+        u, du = jax.jvp(seen, (lesson.x,), (lesson.noise,))
+
+        def loss(parameters: tuple[Layer, Array], key: PRNGKeyArray) -> Float[Array, ""]:
+            layer, outputs = parameters
+            paths = jax.random.randint(key, (self.batch_size,), 0, u.shape[1])
+            inner = layer.weight @ u[:, paths] + layer.bias[:, None]
+            now, moves = jax.jvp(jnp.tanh, (inner,), (layer.weight @ du[:, paths],))
+            missed = lesson.rest[:, paths] - outputs @ (now + moves)
+            return jnp.mean(lesson.weights[paths][None] * missed**2)
+
+        optimizer = adam(self.learning_rate, self.num_iterations)
+        descent = Descent.start(optimizer, (layer, lesson.coefficients))
+        descent, _ = descent.advanced(optimizer, loss, key, self.num_iterations)
+        layer, _ = descent.parameters
+        return whitened, layer
+
+
+class Layer(NamedTuple):
+    weight: Float[Array, "*dates width dim"]
+    bias: Float[Array, "*dates width"]
 
 
 class Payoffs(AbstractBasis):

@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .approximation import AbstractApproximation, Date
-from .bases import AbstractBasis, Hermite, Mean, Payoffs, joined
+from .bases import AbstractBasis, Hermite, Lesson, Mean, Payoffs, joined
 from .expansion import Composed, Functions, States, expanded
 from .paths import simulate, survival
 from .problem import Problem, State
@@ -101,9 +101,9 @@ class GradientRegression(AbstractSolver):
         return _State(paid, paid, driver, states, increments, alive, frames)
 
     def stage(self, problem: Problem, state: _State, index: Array, key: PRNGKeyArray):
-        del key
         date = problem.num_steps - 1 - index
         t, x = problem.times[date], state.states[date]
+        state = self._learned(problem, state, date, key)
         frames = jax.tree.map(lambda leaf: leaf[date], state.frames)
         functions, moves = self._functions(problem, frames, t, x, state.increments[date])
         fit = _Regression.of(functions + moves, state.alive[date])
@@ -126,6 +126,40 @@ class GradientRegression(AbstractSolver):
 
     def approximation(self, problem: Problem, state: _State, outputs: Any) -> "Combination":
         return Combination(problem, self.bases, state.frames, outputs)
+
+    def _learned(self, problem: Problem, state: _State, date, key: PRNGKeyArray) -> _State:
+        """Frames of the date after their descent, from those of the date after it."""
+        if not any(basis.learns for basis in self.bases):
+            return state
+        before = jnp.minimum(date + 1, problem.num_steps - 1)
+        t, x, dw = problem.times[date], state.states[date], state.increments[date]
+        here, after = (
+            jax.tree.map(lambda leaf, row=row: leaf[row], state.frames) for row in (date, before)
+        )
+        frames = tuple(
+            basis.following(*both) for basis, *both in zip(self.bases, here, after, strict=True)
+        )
+        functions, moves = self._functions(problem, frames, t, x, dw)
+        columns, target = functions + moves, state.paid + problem.dt * state.driver
+        fit = _Regression.of(columns, state.alive[date])
+        coefficients = fit.coefficients(target)
+        rest = target - coefficients @ columns
+        unit = jnp.sqrt(jnp.mean(rest**2, axis=1, keepdims=True))
+        unit = jnp.where(unit > 0.0, unit, 1.0)
+        noise = jax.vmap(partial(problem.diffused, t), -1, -1)(x, dw)
+
+        found, first = [], 0
+        for basis, frame in zip(self.bases, frames, strict=True):
+            features = basis.features(problem, frame, t, x[:, :1])
+            last = first + len(basis.outer(frame, features))
+            own = coefficients[:, first:last]
+            lesson = Lesson(
+                x, noise, state.alive[date], own / unit, (rest + own @ columns[first:last]) / unit
+            )
+            found.append(basis.learned(frame, lesson, jax.random.fold_in(key, first)))
+            first = last
+        kept = jax.tree.map(lambda rows, row: rows.at[date].set(row), state.frames, tuple(found))
+        return state._replace(frames=kept)
 
     def _functions(
         self, problem: Problem, frames, t, x: States, dw: States

@@ -10,6 +10,7 @@ from pricing import Basket, Bermudan, BlackScholes, ClosedForm, European, Quadra
 from pricing.fbsde import (
     GradientRegression,
     Hermite,
+    Hidden,
     Mean,
     Payoffs,
     Problem,
@@ -214,6 +215,23 @@ def test_published_values_of_five_seeds(name):
         found.append(row)
     for mean, rtol in zip(np.mean(found, axis=0), tolerances, strict=True):
         assert rtol is None or abs(mean) < rtol
+
+
+def test_a_hidden_layer_learns_what_other_functions_leave():
+    """A wave along one direction of five, beside affine functions: as drawn, and learned at every date."""
+    problem = of_float32(problems.bounded_example(5, num_steps=12))
+    exact = GradientRegression(16384, (Hermite(1), Mean(8)), scatter=0.2)
+    key = jax.random.key(1)
+    known = solve(problem, exact, key=key)
+    drawn, learned = (
+        solve(problem, eqx.tree_at(lambda s: s.bases, exact, (Hermite(1), hidden)), key=key)
+        for hidden in (Hidden(16, num_iterations=0), Hidden(16))
+    )
+    left = [float(jnp.mean(found.stats["losses"])) for found in (known, learned, drawn)]
+    assert left[0] < left[1] < 0.2 * left[2]
+    for figure, rtol in (("value", 5e-3), ("delta", 2e-2), ("gamma", 2e-1)):
+        found, here = (getattr(one, figure)(0.0, problem.x0) for one in (learned, known))
+        assert apart(found, here) < rtol
 
 
 def test_a_path_far_out_does_not_feed_itself():
