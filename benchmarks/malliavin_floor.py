@@ -2,14 +2,13 @@
 
 Run `python -m benchmarks.malliavin_floor [--dim 100] [--iterations 100]`. The products that
 `one_step_malliavin` needs, as many and as large, each kind in a loop of its own: no activations, sums, gathers,
-factorizations, no optimizer. No program of these products is faster, and none is faster than another by more.
+factorizations, no optimizer. No program that leaves these products to the same library is faster.
 """
 
 import argparse
 import os
-import time
 from collections import Counter
-from functools import partial
+from collections.abc import Callable
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or PyTorch's threads spin when idle
 
@@ -19,9 +18,10 @@ import torch
 from rich.console import Console
 
 from .one_step_malliavin import BATCH, FIRST_STAGES, PATHS, ROUNDS, STEPS
+from .timing import interleaved
 
 Product = tuple[int, int, int]  # [m, k] times [k, n]
-SECONDS = 1.0  # of measuring a kind
+OPERATIONS, REPEAT = 2e10, 8  # of a run, and runs
 
 
 def networks(rows: int, dim: int) -> Counter[Product]:
@@ -70,39 +70,36 @@ def of_a_date(dim: int, iterations: int) -> Counter[Product]:
     return times(both_ends, 2) + grams + times(squares, 2) + times(a_step, iterations)
 
 
-def by_jax(product: Product) -> float:
-    """Seconds of one."""
+def by_jax(product: Product, count: int) -> Callable[[], jax.Array]:
     m, k, n = product
-    count = max(1, int(2e10 / (2 * m * k * n)))
-
-    @partial(jax.jit, donate_argnums=0)
-    def many(a, b):
-        onward = lambda a, _: (a.at[0, 0].set((a @ b)[0, 0]), None)  # noqa: E731, the next needs this one
-        return jax.lax.scan(onward, a, None, length=count)[0]
-
     one, other = jnp.zeros((m, k), jnp.float32), jnp.ones((k, n), jnp.float32)
-    return best(lambda: many(one.copy(), other).block_until_ready()) / count
+
+    @jax.jit
+    def many(one, other):
+        onward = lambda a, _: (a.at[0, 0].set((a @ other)[0, 0]), None)  # noqa: E731, the next needs this one
+        return jax.lax.scan(onward, one, None, length=count)[0]
+
+    return lambda: many(one, other)
 
 
-def by_torch(product: Product) -> float:
+def by_torch(product: Product, count: int) -> Callable[[], None]:
     m, k, n = product
-    count = max(1, int(2e10 / (2 * m * k * n)))
-    one, other, out = torch.ones(m, k), torch.ones(k, n), torch.empty(m, n)
+    one, other, out = torch.zeros(m, k), torch.ones(k, n), torch.empty(m, n)
 
     def many():
         for _ in range(count):
             torch.mm(one, other, out=out)
 
-    return best(many) / count
+    return many
 
 
-def best(way) -> float:
-    found, start = [], time.perf_counter()
-    while len(found) < 3 or time.perf_counter() - start < SECONDS:
-        before = time.perf_counter()
-        way()
-        found.append(time.perf_counter() - before)
-    return min(found)
+def seconds_of(product: Product) -> dict[str, float]:
+    """Of one, by each library; they take turns."""
+    m, k, n = product
+    count = max(1, int(OPERATIONS / (2 * m * k * n)))
+    ways = {"JAX": by_jax(product, count), "PyTorch": by_torch(product, count)}
+    _, times = interleaved(ways, REPEAT)
+    return {name: time.best / count for name, time in times.items()}
 
 
 def main() -> None:
@@ -115,8 +112,9 @@ def main() -> None:
     work = sum(2 * m * k * n * count for (m, k, n), count in counted.items())
     console = Console()
     console.print(f"{1e-9 * work:.1f} GFlop a date, {dates} dates")
-    for name, way in {"JAX": by_jax, "PyTorch": by_torch}.items():
-        seconds = sum(way(product) * count for product, count in counted.items())
+    measured = {product: seconds_of(product) for product in counted}
+    for name in ("JAX", "PyTorch"):
+        seconds = sum(measured[product][name] * count for product, count in counted.items())
         a_step = 1e3 * seconds / options.iterations
         rate = f"{1e-9 * work / seconds:.0f} GFlop/s"
         console.print(

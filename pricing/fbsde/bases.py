@@ -92,13 +92,13 @@ class Hermite(AbstractBasis):
 
     def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         del problem
-        states = jnp.log(states) if self.logs else states
-        std = _deviation(states)
-        return std, Whitened.of(states / std[..., None])
+        seen = _coordinates(states, self.logs)
+        std = _deviation(seen)
+        return std, Whitened.of(seen / std[..., None])
 
     def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
         del problem, frame, t
-        return jnp.log(x) if self.logs else x
+        return _coordinates(x, self.logs)
 
     def outer(self, frame: PyTree[Array], features: Features) -> Functions:
         std, whitened = frame
@@ -120,17 +120,22 @@ class Mean(AbstractBasis):
     above: int = eqx.field(static=True, default=1)
     logs: bool = eqx.field(static=True, default=False)
 
+    def __check_init__(self):
+        if not 0 <= self.above < self.degree:
+            raise ValueError(
+                f"degree={self.degree}, above={self.above}: give 0 or more for above, and a degree above it."
+            )
+
     def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         del problem
-        states = jnp.log(states) if self.logs else states
-        std = _deviation(states)
-        return std, Whitened.of(jnp.mean(states / std[..., None], axis=1, keepdims=True))
+        seen = _coordinates(states, self.logs)
+        std = _deviation(seen)
+        return std, Whitened.of(jnp.mean(seen / std[..., None], axis=1, keepdims=True))
 
     def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
         del problem, t
         std, _ = frame
-        coordinates = jnp.log(x) if self.logs else x
-        return jnp.mean(coordinates / std[:, None], axis=0, keepdims=True)
+        return jnp.mean(_coordinates(x, self.logs) / std[:, None], axis=0, keepdims=True)
 
     def outer(self, frame: PyTree[Array], features: Features) -> Functions:
         _, whitened = frame
@@ -193,9 +198,14 @@ class Hidden(AbstractBasis):
     logs: bool = eqx.field(static=True, default=False)
     seed: int = eqx.field(static=True, default=0)
 
+    def __check_init__(self):
+        for name, least in {"width": 1, "num_iterations": 0, "batch_size": 1}.items():
+            if (number := getattr(self, name)) < least:
+                raise ValueError(f"{name}={number}: give {least} or more.")
+
     def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         dates, dim, dtype = len(states), problem.dim, states.dtype
-        whitened = Whitened.of(jnp.log(states) if self.logs else states)
+        whitened = Whitened.of(_coordinates(states, self.logs))
         weights, biases = jax.random.split(jax.random.key(self.seed))
         layer = Layer(
             jax.random.normal(weights, (self.width, dim), dtype) / dim**0.5,
@@ -206,7 +216,7 @@ class Hidden(AbstractBasis):
     def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
         del problem, t
         whitened, layer = frame
-        return layer.weight @ whitened.seen(jnp.log(x) if self.logs else x) + layer.bias[:, None]
+        return layer.weight @ whitened.seen(_coordinates(x, self.logs)) + layer.bias[:, None]
 
     def outer(self, frame: PyTree[Array], features: Features) -> Functions:
         del frame
@@ -227,7 +237,7 @@ class Hidden(AbstractBasis):
 
     def learned(self, frame: PyTree[Array], lesson: Lesson, key: PRNGKeyArray) -> PyTree[Array]:
         whitened, layer = frame
-        seen = lambda x: whitened.seen(jnp.log(x) if self.logs else x)  # noqa: E731
+        seen = lambda x: whitened.seen(_coordinates(x, self.logs))  # noqa: E731
         u, du = jax.jvp(seen, (lesson.x,), (lesson.noise,))
 
         def loss(parameters: tuple[Layer, Array], key: PRNGKeyArray) -> Float[Array, ""]:
@@ -278,6 +288,12 @@ class Payoffs(AbstractBasis):
 def _deviation(states: Float[Array, "dates dim paths"]) -> Float[Array, "dates dim"]:
     std = jnp.std(states, axis=-1)
     return jnp.where(std > 0.0, std, 1.0)
+
+
+def _coordinates(
+    x: Float[Array, "*dates dim paths"], logs: bool
+) -> Float[Array, "*dates dim paths"]:
+    return jnp.log(x) if logs else x
 
 
 def _polynomials(seen: Float[Array, "coordinates paths"], degree: int) -> Functions:

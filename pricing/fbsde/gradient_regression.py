@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from .approximation import AbstractApproximation, Date
 from .bases import AbstractBasis, Hermite, Lesson, Mean, Payoffs, joined
@@ -57,7 +57,8 @@ class GradientRegression(AbstractSolver):
     bases: functions of the state (`bases.py`); their union is phi. scatter: the share of the maturity by which
     starts of paths are spread, so that Delta and Gamma of today are fitted about x0. 0: all start at x0, and
     they are what explains the first step; right where x0 is no point among the others (the smallest of a
-    hundred equal coordinates is far from that of scattered ones).
+    hundred equal coordinates is far from that of scattered ones), or where coordinates are bound to each other
+    (a spot and its running maximum): they are scattered apart, unless the problem has a `start`.
     """
 
     num_paths: int = eqx.field(static=True, default=16384)
@@ -221,19 +222,21 @@ class _Regression(NamedTuple):
     columns: Functions
     weights: Float[Array, " paths"]
     inverse: Float[Array, "functions functions"]
+    held: Bool[Array, " paths"]  # by others: no path that tells the fit at its own place what to be
 
     @classmethod
     def of(cls, columns: Functions, weights: Float[Array, " paths"]) -> "_Regression":
         weights = weights / jnp.maximum(jnp.sum(weights), 1.0)
-        return cls(columns, weights, _inverse((columns * weights[None]) @ columns.T))
+        inverse = _inverse((columns * weights[None]) @ columns.T)
+        influence = weights * jnp.sum(columns * (inverse @ columns), axis=0)
+        return cls(columns, weights, inverse, (influence < _INFLUENCE) & (weights > 0.0))
 
     def within(self, driver: Values) -> Values:
-        """f, on paths that tell the fit at their own place what to be, between its ends on the others.
+        """f, on paths that are not held, between its ends on those that are.
 
         Far out f is of a fit that nothing holds but f itself: without ends it would feed itself.
         """
-        influence = self.weights * jnp.sum(self.columns * (self.inverse @ self.columns), axis=0)
-        held = ((influence < _INFLUENCE) & (self.weights > 0.0))[None]
+        held = self.held[None]
         low = jnp.min(driver, axis=1, keepdims=True, where=held, initial=jnp.inf)
         high = jnp.max(driver, axis=1, keepdims=True, where=held, initial=-jnp.inf)
         return jnp.where(held | (low > high), driver, jnp.clip(driver, low, high))

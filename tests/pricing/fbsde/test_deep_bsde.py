@@ -1,6 +1,5 @@
 """Deep BSDE: published problems in a hundred dimensions, and what it does not do."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,10 +10,7 @@ from jaxtape import Revolve
 from pricing.fbsde import DeepBSDE, Problem, problems, solve
 from pricing.fbsde.catalogue import CATALOGUE
 
-
-def single(problem: Problem) -> Problem:
-    """The problem in float32, as trainings are."""
-    return jax.tree.map(lambda x: x.astype(jnp.float32) if eqx.is_inexact_array(x) else x, problem)
+from .backward_problems import single
 
 
 @pytest.mark.parametrize(
