@@ -21,7 +21,7 @@ from .one_step_malliavin import BATCH, FIRST_STAGES, PATHS, ROUNDS, STEPS
 from .timing import interleaved
 
 Product = tuple[int, int, int]  # [m, k] times [k, n]
-OPERATIONS, REPEAT = 2e10, 8  # of a run, and runs
+OPERATIONS, REPEAT = 2e9, 8  # of a run, and runs
 
 
 def networks(rows: int, dim: int) -> Counter[Product]:
