@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import torch
 from rich.console import Console
 
-from .one_step_malliavin import BATCH, FIRST_STAGES, PATHS, ROUNDS, STEPS
+from .malliavin_torch import BATCH, FIRST_STAGES, PATHS, ROUNDS, STEPS
 from .timing import interleaved
 
 Product = tuple[int, int, int]  # [m, k] times [k, n]

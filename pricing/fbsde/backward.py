@@ -169,18 +169,29 @@ class Move(NamedTuple):
 
 
 def least_squares(
-    features: Float[Array, "rows terms"], weights: Float[Array, " rows"]
+    features: Float[Array, "rows terms"],
+    weights: Float[Array, " rows"] | None = None,
+    used: Float[Array, " terms"] | None = None,
 ) -> Callable[[Float[Array, "rows outputs"]], Float[Array, "terms outputs"]]:
-    """From targets to coefficients with the least weighted squares; where features tell nothing, near 0."""
-    weighted = features * weights[:, None]
+    """From targets to coefficients with the least weighted squares; where features tell nothing, near 0.
+
+    used: 1, or 0 for features that are not to tell anything.
+    """
+    weighted = features if weights is None else features * weights[:, None]
     gram = weighted.T @ features
+    if used is not None:
+        gram = gram * jnp.outer(used, used)
     limits = jnp.finfo(gram.dtype)
     ridge = 16.0 * limits.eps * jnp.max(jnp.diagonal(gram)) + limits.tiny  # no path may be alive
     one = jnp.eye(gram.shape[0], dtype=gram.dtype)
     half = jax.lax.linalg.triangular_solve(
         jax.lax.linalg.cholesky(gram + ridge * one), one, left_side=True, lower=True
     )  # of the inverse: a product, not two solves, for every target
+    half = half if used is None else half * used[None]
     return lambda targets: half.T @ (half @ (weighted.T @ targets))
+
+
+_kept = jax.lax.optimization_barrier  # computed once, not again in every loop that reads it
 
 
 # --- Stages: dates, latest first, the first of them for longer -----------------------------------------
@@ -210,8 +221,8 @@ class AbstractStep(eqx.Module):
         """Of a batch."""
 
     @abc.abstractmethod
-    def solved(self, parameters: PyTree, lesson: PyTree) -> PyTree:
-        """With the linear parts that miss the least, given the networks."""
+    def linear_solver(self, like: PyTree, lesson: PyTree) -> Callable[[PyTree], PyTree]:
+        """From parameters such as these to those whose linear parts miss the least, given the networks."""
 
     def at(self, date: Index) -> "AbstractStep":
         return type(self)(self.problem, date, self.spread, self.unit)
@@ -227,10 +238,11 @@ class AbstractStep(eqx.Module):
     def time(self) -> Real:
         return self.problem.times[self.date]
 
-    @property
-    def curved(self) -> Float[Array, ""]:
-        """1; of a single state, today, 0: a curve cannot be told from the level there."""
-        return (self.date > 0).astype(self.unit.dtype)
+    def used(self, *terms: int) -> Float[Array, " terms"]:
+        """Numbers of features: 1, for the last of them, curves, 0 today: one state tells its level alone."""
+        flat = jnp.ones(sum(terms[:-1]), self.unit.dtype)
+        curved = (self.date > 0).astype(flat.dtype)
+        return jnp.concatenate([flat, jnp.full(terms[-1], curved)])
 
 
 class Progress(NamedTuple):
@@ -293,11 +305,12 @@ class AbstractBackward(AbstractSolver):
         before = jnp.minimum(date + 1, problem.num_steps - 1)
         drawn, batches = jax.random.split(key)
         x, weight = pool.at(date, self.mesh)
-        pairs = Pairs.draw(problem, drawn, date, x, self.num_pairs)
+        pairs = _kept(Pairs.draw(problem, drawn, date, x, self.num_pairs))
         step = self.step(problem, date, pool)
-        lesson = step.lesson(x, weight, pairs, step.at(before), state.parameters)
+        lesson = _kept(step.lesson(x, weight, pairs, step.at(before), state.parameters))
         start = state.parameters.moved(Move.between(pool.spread, before, date))
-        start = step.solved(start, lesson)
+        solved = step.linear_solver(start, lesson)
+        start = solved(start)
         task = step.task(start, lesson)
 
         def loss(networks, key: PRNGKeyArray):
@@ -310,7 +323,7 @@ class AbstractBackward(AbstractSolver):
         descent, losses = descent.advanced(optimizer, loss, batches, self.num_iterations)
         kept = lambda new, old: jnp.where(date > 0, new, old)  # noqa: E731, today there is one state only
         networks = jax.tree.map(kept, descent.parameters, start.networks)
-        parameters = step.solved(start.with_networks(networks), lesson)
+        parameters = solved(start.with_networks(networks))
         return Progress(pool, parameters), parameters, losses
 
     def by_date(self, outputs: PyTree[Array]) -> PyTree[Array]:

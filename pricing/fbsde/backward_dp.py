@@ -1,5 +1,6 @@
 """Deep backward dynamic programming: one regression a date, latest first, on networks."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -177,33 +178,34 @@ class _Step(AbstractStep):
         squares = jnp.mean(even**2, axis=1) + jnp.mean(odd**2, axis=(1, 2))
         return jnp.sum(weight * squares)
 
-    def solved(self, parameters: _Parameters, lesson: _Lesson) -> _Parameters:
-        """The linear parts that miss the least, given the networks: f_n follows them in a few rounds."""
+    def linear_solver(
+        self, like: _Parameters, lesson: _Lesson
+    ) -> Callable[[_Parameters], _Parameters]:
+        """f_n follows the linear parts in a few rounds."""
         seen = jax.vmap(self.seen)(lesson.x)
-        in_y = quadratic(seen).at[:, 1 + self.problem.dim :].multiply(self.curved)
+        dim, in_y = seen.shape[1], quadratic(seen)
         weights = jnp.repeat(lesson.weight, lesson.odd.shape[1])
-        if parameters.z is None:
+        if like.z is None:
             in_z = jax.vmap(self._turned)(lesson.x, lesson.increments).reshape(weights.size, -1)
             in_y, weights = jnp.concatenate([in_y, in_z]), jnp.concatenate([lesson.weight, weights])
+            fitted = least_squares(in_y, weights, self.used(1 + dim, dim))
         else:
             dw = lesson.increments / jnp.sqrt(self.problem.dt)
-            one, slope, curve = _each(seen)
-            each = jnp.concatenate([one, slope, self.curved * curve], axis=1)[:, None]
+            each = jnp.concatenate(_each(seen), axis=1)[:, None]
             in_z = (each * jnp.tile(dw, 3)).reshape(weights.size, -1)
-
-        fitted_y = least_squares(in_y, weights if parameters.z is None else lesson.weight)
-        fitted_z = None if parameters.z is None else least_squares(in_z, weights)
+            fitted = least_squares(in_y, lesson.weight, self.used(1 + dim, dim))
+            fitted_z = least_squares(in_z, weights, self.used(dim, dim, dim))
 
         def better(_, parameters: _Parameters):
             even, odd = jax.vmap(self._missed, (None, 0))(parameters, lesson)
             odd = odd.reshape(-1, odd.shape[-1])
-            if fitted_z is None or parameters.z is None:
-                change = fitted_y(jnp.concatenate([even, odd]))
+            if parameters.z is None:
+                change = fitted(jnp.concatenate([even, odd]))
                 return parameters._replace(y=parameters.y + change)
-            y, z = parameters.y + fitted_y(even), parameters.z + fitted_z(odd)
+            y, z = parameters.y + fitted(even), parameters.z + fitted_z(odd)
             return parameters._replace(y=y, z=z)
 
-        return jax.lax.fori_loop(0, _ROUNDS, better, parameters)
+        return lambda parameters: jax.lax.fori_loop(0, _ROUNDS, better, parameters)
 
     def _missed(self, parameters: _Parameters, lesson: _Lesson):
         """Of one path: the mean [contracts], and the slope [pairs, contracts] in units of Z."""

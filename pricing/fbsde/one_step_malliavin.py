@@ -114,7 +114,6 @@ class _Lesson(NamedTuple):
     """What the networks of a date are to learn, in units of the terminal value, path by path."""
 
     x: Float[Array, "paths dim"]
-    weight: Float[Array, " paths"]
     increments: Float[Array, "paths pairs dim"]
     y: Float[Array, "paths contracts"]
     z: Float[Array, "paths contracts dim"]
@@ -196,6 +195,7 @@ class _Step(AbstractStep):
     """Parameters are read path by path."""
 
     def lesson(self, x, weight, pairs: Pairs, later: "_Step", parameters: _Parameters) -> _Lesson:
+        del weight  # no path is stopped
         problem, after = self.problem, self.date + 1
         smooth = 1.0 - self._kink
 
@@ -219,9 +219,8 @@ class _Step(AbstractStep):
         z_unit = self._z_unit[None, :, None]
         even = jnp.mean(z + 0.5 * gain, axis=(0, 2)) / z_unit
         odd = 0.5 * jnp.subtract(*(z + gain)) / z_unit[None]
-        return _Lesson(
-            x, weight, pairs.increments, jnp.mean(y, axis=(0, 2)) / self.unit[None], even, odd
-        )
+        y = jnp.mean(y, axis=(0, 2)) / self.unit[None]
+        return _Lesson(x, pairs.increments, y, even, odd)
 
     def y_and_z(self, parameters: _Parameters, learned: _Learned, x: State):
         """Flat: [contracts] and [contracts, dim]."""
@@ -255,36 +254,39 @@ class _Step(AbstractStep):
         lesson, linear = task
         learned = jax.vmap(lambda x: parameters.learned(self.seen(x)))(lesson.x)
         missed = self._all_missed(parameters, linear, learned, lesson)
-        weight = lesson.weight / jnp.maximum(jnp.sum(lesson.weight), 1.0)
-        squares = (jnp.mean(part**2, axis=range(1, part.ndim)) for part in missed)
-        return jnp.sum(weight * sum(squares))
+        y, z, turn = (jnp.mean(part**2) for part in missed)
+        return y + z + turn
 
-    def solved(self, parameters: _Parameters, lesson: _Lesson) -> _Parameters:
-        """The linear parts that miss the least, given the networks: Gamma's, and then those of Y and Z, which
-        f_n follows in a few rounds."""
-        dim = self.problem.dim
+    def linear_solver(
+        self, like: _Parameters, lesson: _Lesson
+    ) -> Callable[[_Parameters], _Parameters]:
+        """Gamma's part, and then those of Y and Z, which f_n follows in a few rounds."""
+        dim = like.gamma.shape[0]
         seen = jax.vmap(self.seen)(lesson.x)
         terms = quadratic(seen)
-        features = terms.at[:, 1 + dim :].multiply(self.curved)
         dw = (lesson.increments / jnp.sqrt(self.problem.dt)).reshape(-1, dim)
-        every_pair = jnp.repeat(lesson.weight, lesson.increments.shape[1])
+        fitted = least_squares(terms, used=self.used(1 + dim, dim))
+        fitted_turn = least_squares(dw)
 
-        learned = jax.vmap(parameters.learned)(seen)
-        linear = self._linear(parameters, lesson)
-        *_, turn = self._all_missed(parameters, linear, learned, lesson)
-        change = least_squares(dw, every_pair)(turn.reshape(dw.shape[0], -1))
-        parameters = parameters._replace(gamma=parameters.gamma + change)
-        linear, fitted = self._linear(parameters, lesson), least_squares(features, lesson.weight)
+        def solved(parameters: _Parameters) -> _Parameters:
+            learned = jax.vmap(parameters.learned)(seen)
+            linear = self._linear(parameters, lesson)
+            *_, turn = self._all_missed(parameters, linear, learned, lesson)
+            change = fitted_turn(turn.reshape(dw.shape[0], -1))
+            parameters = parameters._replace(gamma=parameters.gamma + change)
+            linear = self._linear(parameters, lesson)
 
-        def better(_, parameters: _Parameters):
-            value, slopes = parameters.level(terms)
-            here = linear._replace(value=value, slopes=slopes)
-            y, z, _ = self._all_missed(parameters, here, learned, lesson)
-            change = fitted(jnp.concatenate([y, z.reshape(len(z), -1)], axis=1))  # one product
-            y, z = jnp.split(change, [parameters.y.shape[1]], axis=1)
-            return parameters._replace(y=parameters.y + y, z=parameters.z + z)
+            def better(_, parameters: _Parameters):
+                value, slopes = parameters.level(terms)
+                here = linear._replace(value=value, slopes=slopes)
+                y, z, _ = self._all_missed(parameters, here, learned, lesson)
+                change = fitted(jnp.concatenate([y, z.reshape(len(z), -1)], axis=1))  # one product
+                y, z = jnp.split(change, [parameters.y.shape[1]], axis=1)
+                return parameters._replace(y=parameters.y + y, z=parameters.z + z)
 
-        return jax.lax.fori_loop(0, _ROUNDS, better, parameters)
+            return jax.lax.fori_loop(0, _ROUNDS, better, parameters)
+
+        return solved
 
     def _linear(self, parameters: _Parameters, lesson: _Lesson) -> _Linear:
         """Of every path."""
