@@ -1,6 +1,6 @@
-"""What the rule of a call on the best of twenty assets earns by plain simulation: a lower bound.
+"""What the rule of a call on the best of many assets earns by plain simulation: a lower bound.
 
-Run `python -m benchmarks.exercise_rule [--blocks 150]`. The rule is that of the catalogue's `max-call-20`:
+Run `python -m benchmarks.exercise_rule [--assets 20] [--blocks 150]`. The rule is that of the catalogue:
 exercise where that pays more than the regression says holding is worth. Fresh paths from one date of exercise
 to the next, 8,192 a block; no martingale is taken off, unlike in `bounds`.
 """
@@ -40,9 +40,10 @@ def earned(problem: Problem, solution: Solution, key) -> jax.Array:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--assets", type=int, default=20, choices=(5, 10, 20))
     parser.add_argument("--blocks", type=int, default=150)
-    blocks = parser.parse_args().blocks
-    entry = CATALOGUE["max-call-20"]
+    options = parser.parse_args()
+    entry, blocks = CATALOGUE[f"max-call-{options.assets}"], options.blocks
     problem = entry.problem()
     solution = solve(problem, entry.solver, key=jax.random.key(0))
     keys = jax.random.split(jax.random.key(5), blocks)

@@ -17,6 +17,12 @@ DT = MATURITY / STEPS
 DIFFUSION = math.sqrt(2.0)
 
 
+class Size(NamedTuple):
+    dim: int
+    width: int  # of hidden layers
+    iterations: int  # of a date
+
+
 class Units(NamedTuple):
     """Deviations of g, of Z and of Gamma."""
 
@@ -46,9 +52,11 @@ class Linear(NamedTuple):
 class Model(torch.nn.Module):
     """A date: networks of Y, of Z and of Gamma's diagonal, beside their linear parts."""
 
-    def __init__(self, dim: int):
+    def __init__(self, dim: int, width: int):
         super().__init__()
-        self.networks = torch.nn.ModuleList(perceptron(dim, outputs) for outputs in (1, dim, dim))
+        self.networks = torch.nn.ModuleList(
+            perceptron(dim, width, outputs) for outputs in (1, dim, dim)
+        )
         terms = 1 + 2 * dim
         shapes = (terms, 1), (terms, dim), (dim, dim)
         self.linear = Linear(*map(torch.zeros, shapes))
@@ -68,8 +76,8 @@ class Model(torch.nn.Module):
         )
 
 
-def perceptron(inputs: int, outputs: int) -> torch.nn.Sequential:
-    sizes = [inputs, inputs + 10, inputs + 10, outputs]
+def perceptron(inputs: int, width: int, outputs: int) -> torch.nn.Sequential:
+    sizes = [inputs, width, width, outputs]
     layers = [torch.nn.Linear(m, n) for m, n in itertools.pairwise(sizes)]
     for layer in layers:
         torch.nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
@@ -218,15 +226,15 @@ def _of(slope_of: Slope) -> tuple[Callable, ...]:
 class Scheme:
     """The regressions of one seed, backward in time. keep: a date whose model is kept, beside today's."""
 
-    def __init__(self, dim: int, iterations: int, ways: Ways, keep: int):
-        self.iterations, self.ways, self.keep = iterations, ways, keep
+    def __init__(self, size: Size, ways: Ways, keep: int):
+        dim, self.iterations, self.ways, self.keep = size.dim, size.iterations, ways, keep
         noise = math.sqrt(DT) * DIFFUSION * torch.randn(STEPS, PATHS, dim)
         self.states = torch.cat([torch.zeros(1, PATHS, dim), noise.cumsum(0)])
         self.mean, self.std = self.states.mean(1), self.states.std(1, correction=0)
         self.std[0] = self.std[1]
         unit = torch.log(0.5 * (1.0 + (self.states[-1] ** 2).sum(1))).std(correction=0)
         self.units = Units(unit, unit / math.sqrt(MATURITY), unit / MATURITY)
-        self.model = Model(dim)
+        self.model = Model(dim, size.width)
 
     def solved(self) -> dict[int, Model]:
         """The models that are kept, by date."""
@@ -272,10 +280,10 @@ class Scheme:
     @torch.no_grad()
     def solvers(self, date: int, lesson: Lesson) -> list[Callable[[Tensor], Tensor]]:
         terms = quadratic(lesson.seen)
-        if date == 0:  # a curve cannot be told from the level of one state
-            terms[:, 1 + lesson.seen.shape[1] :] = 0.0
-        fit = self.ways.fit
-        return [fit(terms), fit(lesson.dw / math.sqrt(DT))]
+        told = terms if date > 0 else terms[:, :1]  # one state tells its level alone
+        fitted, rest = self.ways.fit(told), terms.shape[1] - told.shape[1]
+        padded = lambda targets: torch.nn.functional.pad(fitted(targets), (0, 0, 0, rest))  # noqa: E731
+        return [padded, self.ways.fit(lesson.dw / math.sqrt(DT))]
 
     @torch.no_grad()
     def refine(self, lesson: Lesson, share: Tensor, solvers) -> None:

@@ -1,13 +1,14 @@
 """The one step Malliavin scheme beside PyTorch: the same networks, paths, batches, iterations and warm starts.
 
-Run `python -m benchmarks.one_step_malliavin [--dim 100] [--iterations 100] [--seeds 3] [--out FILE]`. Hamilton-
-Jacobi-Bellman, E, Han, Jentzen (2017), section 4.3; Gamma's network is of its diagonal. PyTorch in two
-versions, each eager and by `torch.compile` of the loss, of what all paths miss and of what they are worth a
-step later. "plain": as it is first written, with derivatives of the driver by autograd, `torch.optim.Adam` and
-`torch.linalg.lstsq`. "tuned": derivatives by hand, Adam by its fused step, a Gram matrix that is factored once
-a date. No descent on today's one state, whose networks ours trains and leaves. On all cores. Times are of a
-whole training, compile times apart; programs take turns, the best of the seeds is told. Errors: of the value
-today; of Delta and Gamma, root mean squares over states at half the maturity.
+Run `python -m benchmarks.one_step_malliavin [--dim 100] [--width N] [--iterations 100] [--seeds 3] [--out F]`.
+Hamilton-Jacobi-Bellman, E, Han, Jentzen (2017), section 4.3; Gamma's network is of its diagonal; hidden layers
+are dim + 10 wide, or N. PyTorch in two versions, each eager and by `torch.compile` of the loss, of what all
+paths miss and of what they are worth a step later. "plain": as it is first written, with derivatives of the
+driver by autograd, `torch.optim.Adam` and `torch.linalg.lstsq`. "tuned": derivatives by hand, Adam by its fused
+step, a Gram matrix that is factored once a date. No descent on today's one state, whose networks ours trains
+and leaves. On all cores. Times are of a whole training, compile times apart; programs take turns, the best of
+the seeds is told. Errors: of the value today; of Delta and Gamma, root mean squares over states at half the
+maturity.
 """
 
 import math
@@ -22,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from pricing.fbsde import OneStepMalliavin, Problem, Solution, problems, solve
+from pricing.fbsde import Architecture, OneStepMalliavin, Problem, Solution, problems, solve
 
 from .malliavin_torch import (
     BATCH,
@@ -35,6 +36,7 @@ from .malliavin_torch import (
     RATE,
     STEPS,
     Scheme,
+    Size,
     Ways,
     y_and_z,
 )
@@ -102,9 +104,9 @@ class Test(NamedTuple):
 # --- The trainings -------------------------------------------------------------------------------------
 
 
-def by_torch(seed: int, test: Test, iterations: int, ways: Ways) -> Errors:
+def by_torch(seed: int, test: Test, size: Size, ways: Ways) -> Errors:
     torch.manual_seed(seed)
-    scheme = Scheme(test.states.shape[1], iterations, ways, keep=TEST_DATE)
+    scheme = Scheme(size, ways, keep=TEST_DATE)
     models = scheme.solved()
     with torch.no_grad():
         today = scheme.seen(0, scheme.states[0, :1])
@@ -127,10 +129,11 @@ def figures(solution: Solution, x0: jax.Array, states: jax.Array) -> tuple[jax.A
     return solution.value(0.0, x0), *there
 
 
-def by_jaxtape(seed: int, test: Test, iterations: int, problem: Problem) -> Errors:
+def by_jaxtape(seed: int, test: Test, size: Size, problem: Problem) -> Errors:
     solver = OneStepMalliavin(
         gamma="diagonal",
-        num_iterations=iterations,
+        num_iterations=size.iterations,
+        architecture=Architecture(size.width, activation=jax.nn.tanh),
         first_stages=FIRST_STAGES,
         batch_size=BATCH,
         num_paths=PATHS,
@@ -145,26 +148,23 @@ def by_jaxtape(seed: int, test: Test, iterations: int, problem: Problem) -> Erro
 def main() -> None:
     parser = arguments(__doc__, iterations=100)
     parser.add_argument("--dim", type=int, default=100)
+    parser.add_argument("--width", type=int, help="of hidden layers; dim + 10 if left out")
     options = parser.parse_args()
-    iterations, test, problem = options.iterations, Test.of(options.dim), problems.hjb(options.dim)
+    size = Size(options.dim, options.width or options.dim + 10, options.iterations)
+    test, problem = Test.of(size.dim), problems.hjb(size.dim)
     versions = {"plain": Ways.plain(), "tuned": Ways.tuned()}
     ways = {f"{name}, eager": version for name, version in versions.items()} | {
         f"{name}, compiled": version.compiled() for name, version in versions.items()
     }
-    trainings = {"jaxtape": lambda seed: by_jaxtape(seed, test, iterations, problem)} | {
-        f"PyTorch {name}": lambda seed, ways=ways: by_torch(seed, test, iterations, ways)
+    trainings = {"jaxtape": lambda seed: by_jaxtape(seed, test, size, problem)} | {
+        f"PyTorch {name}": lambda seed, ways=ways: by_torch(seed, test, size, ways)
         for name, ways in ways.items()
     }
     rows = take_turns(trainings, options.seeds)
-    total = iterations * (STEPS - 1 + FIRST_STAGES)
-    head = {
-        "command": "python -m benchmarks.one_step_malliavin",
-        "dim": options.dim,
-        "iterations": iterations,
-        "seeds": options.seeds,
-    }
-    title = f"Hamilton-Jacobi-Bellman, {options.dim} dimensions, {iterations} iterations a date"
-    tell(rows, total, title, options.out, head)
+    total = size.iterations * (STEPS - 1 + FIRST_STAGES)
+    head = {"command": "python -m benchmarks.one_step_malliavin", "seeds": options.seeds}
+    title = f"Hamilton-Jacobi-Bellman, {size.dim} dimensions, {size.iterations} iterations a date"
+    tell(rows, total, title, options.out, head | size._asdict())
 
 
 if __name__ == "__main__":
