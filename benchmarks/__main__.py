@@ -18,6 +18,7 @@ QUICK = {
     "deep_bsde": ("--iterations", "200", "--seeds", "1"),
     "portfolio_fbsde": ("--contracts", "50", "--paths", "4096", "--repeat", "1"),
     "one_step_malliavin": ("--dim", "10", "--iterations", "20", "--seeds", "1"),
+    "malliavin_networks": ("--dim", "4", "--iterations", "20", "--seeds", "2"),
     "malliavin_floor": ("--dim", "10", "--iterations", "20"),
     "two_rates": ("--seeds", "1"),
     "exercise_rule": ("--blocks", "4"),

@@ -144,7 +144,7 @@ class OneStepMalliavin(AbstractBackward):
 
     gamma="full": a network for all dim^2 entries; "diagonal": a matrix for each date, and a network for its
     diagonal alone, which is right where entries off the diagonal do not depend on x (sums of functions of one
-    coordinate; nearly so for radial functions in high dimension).
+    coordinate). What it misses of a radial function is told in `docs/fbsde.md`, and what narrow layers miss.
 
     Besides their networks Y and Z are affine and quadratic in each coordinate, Gamma a matrix: those parts are
     solved for by least squares before and after the networks' descent. Early exercise as in `BackwardDP`.
