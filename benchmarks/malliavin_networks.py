@@ -6,15 +6,13 @@ as in `one_step_malliavin`; errors as there, the mean over seeds and its standar
 
 import argparse
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pricing.fbsde import Architecture, OneStepMalliavin, problems, solve
+from pricing.fbsde import problems
 
-from .one_step_malliavin import Test, figures
+from .one_step_malliavin import Size, Test, by_jaxtape
+from .training import over_seeds
 
 
 def main() -> None:
@@ -23,20 +21,13 @@ def main() -> None:
         parser.add_argument(name, type=int, default=default)
     options = parser.parse_args()
     test, problem = Test.of(options.dim), problems.hjb(options.dim)
-    table = Table("gamma", "width", "value", "delta", "gamma's error")
+    table = Table("gamma", "width", "value: error", "delta: error", "gamma: error")
     for gamma in ("diagonal", "full"):
         for width in (options.dim + 10, 128):
-            network = Architecture(width, activation=jax.nn.tanh)
-            solver = OneStepMalliavin(
-                gamma=gamma, num_iterations=options.iterations, architecture=network
-            )
-            errors = []
-            for seed in range(options.seeds):
-                solution = solve(problem, solver, key=jax.random.key(seed))
-                found = figures(solution, problem.x0, jnp.asarray(test.states))
-                errors.append(list(test.errors(*map(np.asarray, found)).values()))
-            mean, error = np.mean(errors, 0), np.std(errors, 0, ddof=1) * options.seeds**-0.5
-            told = [f"{m:+.2%} ± {e:.2%}" for m, e in zip(mean, error, strict=True)]
+            size = Size(options.dim, width, options.iterations)
+            seeds = range(options.seeds)
+            errors = over_seeds([by_jaxtape(seed, test, size, problem, gamma) for seed in seeds])
+            told = [f"{mean:+.2%} ± {error:.2%}" for mean, error in errors.values()]
             table.add_row(gamma, str(width), *told)
     Console().print(table)
 

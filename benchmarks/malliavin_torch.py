@@ -109,9 +109,8 @@ def driver(z: Tensor) -> Tensor:
     return -0.5 * DT * (z**2).sum(1)
 
 
-Slope = Callable[
-    [Tensor, Tensor, Tensor], tuple[Tensor, Tensor]
-]  # of z and Gamma, as matrix and diagonal
+# Of z and Gamma, as matrix and diagonal.
+Slope = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def slope_by_hand(z: Tensor, matrix: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor]:
@@ -204,15 +203,15 @@ class Ways(NamedTuple):
     missed: Callable
     loss: Callable
     fit: Fit
-    fused: bool | None  # Adam's step; None: as PyTorch chooses
+    adam: Callable[..., torch.optim.Optimizer]
 
     @classmethod
     def plain(cls) -> "Ways":
-        return cls(*_of(slope_by_autograd), solved_anew, None)
+        return cls(*_of(slope_by_autograd), solved_anew, torch.optim.Adam)
 
     @classmethod
     def tuned(cls) -> "Ways":
-        return cls(*_of(slope_by_hand), factored_once, True)
+        return cls(*_of(slope_by_hand), factored_once, partial(torch.optim.Adam, fused=True))
 
     def compiled(self) -> "Ways":
         return Ways(*map(torch.compile, self[:4]), *self[4:])
@@ -300,7 +299,7 @@ class Scheme:
         self.model.linear = linear
 
     def descend(self, lesson: Lesson, share: Tensor, rate: float) -> None:
-        optimizer = torch.optim.Adam(self.model.parameters(), lr=rate, fused=self.ways.fused)
+        optimizer = self.ways.adam(self.model.parameters(), lr=rate)
         cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.iterations, 0.01 * rate)
         for _ in range(self.iterations):
             rows = torch.randint(PATHS, (BATCH,))

@@ -129,9 +129,11 @@ def figures(solution: Solution, x0: jax.Array, states: jax.Array) -> tuple[jax.A
     return solution.value(0.0, x0), *there
 
 
-def by_jaxtape(seed: int, test: Test, size: Size, problem: Problem) -> Errors:
+def by_jaxtape(
+    seed: int, test: Test, size: Size, problem: Problem, gamma: str = "diagonal"
+) -> Errors:
     solver = OneStepMalliavin(
-        gamma="diagonal",
+        gamma=gamma,
         num_iterations=size.iterations,
         architecture=Architecture(size.width, activation=jax.nn.tanh),
         first_stages=FIRST_STAGES,

@@ -37,7 +37,7 @@ def take_turns(trainings: dict[str, Training], seeds: int) -> list[Row]:
 
     with fresh_cache():  # what another process compiled counts for nothing
         _, times = interleaved({way: next_of(way) for way in trainings}, seeds)
-    return [Row(way, times[way], _over_seeds(found)) for way, found in errors.items()]
+    return [Row(way, times[way], over_seeds(found)) for way, found in errors.items()]
 
 
 def arguments(description: str, iterations: int) -> argparse.ArgumentParser:
@@ -77,7 +77,8 @@ def tell(rows: list[Row], total: int, title: str, out: Path | None, head: dict[s
         out.write_text(json.dumps(head | {"rows": kept}, indent=1) + "\n")
 
 
-def _over_seeds(found: list[Errors]) -> dict[str, tuple[float, float]]:
+def over_seeds(found: list[Errors]) -> dict[str, tuple[float, float]]:
+    """Of each figure the mean, and its standard error."""
     columns = {figure: np.array([errors[figure] for errors in found]) for figure in found[0]}
     share = len(found) ** -0.5
     return {
