@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
+from threadpoolctl import threadpool_limits
 
 from .problem import Problem
 from .solution import RESULTS, Solution
@@ -50,6 +51,7 @@ def solve(
         training = store.latest(training)
 
     with (
+        _lone_blas(),
         progress_bar(type(solver).__name__, count, progress) as bar,
         metrics_file(metrics) as file,
         listening(bar, file) as watch,
@@ -64,6 +66,16 @@ def solve(
             if store is not None:
                 store.keep(training)
     return _over_keys(concluded, key)(problem, solver, training)
+
+
+def _lone_blas() -> threadpool_limits:
+    """BLAS on one thread: those of OpenBLAS, once called, keep their cores from XLA's for .1 s.
+
+    Programs on CPU call SciPy's for factors and triangular solves; their products are XLA's own.
+    """
+    import scipy.linalg.cython_lapack  # noqa: F401, jaxlib loads it too, but when it compiles
+
+    return threadpool_limits(1, user_api="blas")
 
 
 def _over_keys(function, key: Keys):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from pricing.fbsde import DeepBSDE, GradientRegression, Hermite, Payoffs, Problem, problems, solve
 from pricing.fbsde.solution import RESULTS
@@ -51,6 +52,28 @@ def test_another_run_does_not_go_on_from_it(tmp_path):
     solve(problem, SOLVER, key=jax.random.key(0), checkpoint=tmp_path)
     with pytest.raises(ValueError, match=r"holds another run \(other: key\)"):
         solve(problem, SOLVER, key=jax.random.key(1), checkpoint=tmp_path)
+
+
+def test_blas_has_one_thread_meanwhile(tmp_path, monkeypatch):
+    """All of it, SciPy's too, which jaxlib loads when it compiles a factor; then as many as before."""
+
+    def threads() -> dict[str, int]:
+        pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+        return {pool["filepath"]: pool["num_threads"] for pool in pools}
+
+    keep, meanwhile = Store.keep, []
+
+    def recorded(self, training):
+        meanwhile.append(threads())
+        keep(self, training)
+
+    monkeypatch.setattr(Store, "keep", recorded)
+    with threadpool_limits(2, user_api="blas"):
+        solve(problems.allen_cahn(3), SOLVER, key=jax.random.key(0), checkpoint=tmp_path)
+        assert set(threads().values()) == {2}
+    assert all(set(seen.values()) == {1} for seen in meanwhile)
+    jnp.linalg.cholesky(jnp.eye(3))
+    assert set(threads()) == set(meanwhile[0])
 
 
 def test_a_solution_is_compiled_once_for_all_dates_and_states():
