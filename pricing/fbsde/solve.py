@@ -34,7 +34,7 @@ def solve(
     key: one, or many (seeds: [n]), which are solved side by side; then every array of the solution has an axis
     for them in front. metrics: a file .jsonl, or a folder that TensorBoard reads, for the numbers of each stage
     as it ends. checkpoint: a folder from which a killed run goes on to the same bits, kept `every` so many
-    stages.
+    stages. Meanwhile BLAS has one thread, in the whole process.
 
     Raises TypeError for a problem that the solver does not solve; RuntimeError, if `throw`, where the loss is
     not finite, with stage, iteration and remedy (the checkpoint stays that of the stage before).
@@ -69,7 +69,7 @@ def solve(
 
 
 def _lone_blas() -> threadpool_limits:
-    """BLAS on one thread: those of OpenBLAS, once called, keep their cores from XLA's for .1 s.
+    """BLAS on one thread: after a call those of OpenBLAS spin for a while, on the cores that XLA's want.
 
     Programs on CPU call SciPy's for factors and triangular solves; their products are XLA's own.
     """
