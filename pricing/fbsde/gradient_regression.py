@@ -17,6 +17,7 @@ from .problem import Problem, State
 from .solver import AbstractSolver
 
 _ROUNDING = 64.0  # multiples of a rounding error, below which a direction is one of rounding
+_DIVERGED = 2.0  # variances of the target: a fit of it misses one at most
 _INFLUENCE = 0.1  # of a path on the fit at its own place, at most
 
 Values = Float[Array, "contracts paths"]
@@ -109,7 +110,8 @@ class GradientRegression(AbstractSolver):
         functions, moves = self._functions(problem, frames, t, x, state.increments[date])
         fit = _Regression.of(functions + moves, state.alive[date])
 
-        guess = fit.coefficients(state.paid + problem.dt * state.driver)
+        target = state.paid + problem.dt * state.driver
+        guess = fit.coefficients(target)
         slope = self._driver_at(problem, frames, t, x, guess, guess @ functions)
         slope = fit.within(slope)
         earned = state.paid + 0.5 * problem.dt * (state.driver + slope)
@@ -117,13 +119,13 @@ class GradientRegression(AbstractSolver):
 
         value = coefficients @ functions
         paid = earned - coefficients @ moves
-        missed = jnp.mean(state.alive[date][None] * (paid - value) ** 2)
+        loss = fit.loss(target, paid - value)
         taken, now = self._taken(problem, date, x, value)
         paid, value = jnp.where(taken, now, paid), jnp.where(taken, now, value)
         paid, value = (self._stopped(problem, date, x, state.alive[date], v) for v in (paid, value))
         driver = fit.within(self._driver_at(problem, frames, t, x, coefficients, value))
         state = state._replace(paid=paid, value=value, driver=driver)
-        return state, coefficients, missed[None]
+        return state, coefficients, loss[None]
 
     def approximation(self, problem: Problem, state: _State, outputs: Any) -> "Combination":
         return Combination(problem, self.bases, state.frames, outputs)
@@ -240,6 +242,17 @@ class _Regression(NamedTuple):
         low = jnp.min(driver, axis=1, keepdims=True, where=held, initial=jnp.inf)
         high = jnp.max(driver, axis=1, keepdims=True, where=held, initial=-jnp.inf)
         return jnp.where(held | (low > high), driver, jnp.clip(driver, low, high))
+
+    def loss(self, target: Values, missed: Values) -> Float[Array, ""]:
+        """The mean square of what is missed; infinite where that is far more than all that the target varies.
+
+        Then f at this date, which is of the fit, is larger than all that it should follow from.
+        """
+        squares = missed**2 @ self.weights
+        mean = target @ self.weights
+        rounding = _ROUNDING * jnp.finfo(target.dtype).eps * mean
+        variance = (target - mean[:, None]) ** 2 @ self.weights + rounding**2
+        return jnp.where(jnp.any(squares > _DIVERGED * variance), jnp.inf, jnp.mean(squares))
 
     def coefficients(self, target: Values) -> Float[Array, "contracts functions"]:
         """A fit to the target, and one to what that leaves: it takes the ridge's bias away."""

@@ -18,7 +18,8 @@ class RESULTS(eqx.Enumeration):
 
     successful = ""
     non_finite = (
-        "Lower the learning rate, or look for infinite values of the problem's functions far out."
+        "Lower the learning rate; of a regression, take functions of lower degree, order=1, a wider scatter "
+        "or more paths; or look for infinite values of the problem's functions far out."
     )
 
 

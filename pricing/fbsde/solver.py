@@ -39,7 +39,10 @@ class AbstractSolver(eqx.Module):
     def stage(
         self, problem: Problem, state: PyTree[Array], index: Array, key: PRNGKeyArray
     ) -> tuple[PyTree[Array], PyTree[Array], Float[Array, " iterations"]]:
-        """The state after stage `index`, what it hands out, and the loss of each of its iterations."""
+        """The state after stage `index`, what it hands out, and the loss of each of its iterations.
+
+        A loss is infinite where what was found is known to be worthless, be it finite.
+        """
 
     @abc.abstractmethod
     def approximation(

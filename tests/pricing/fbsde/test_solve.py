@@ -110,6 +110,19 @@ def test_a_loss_that_is_not_finite_stops_and_writes_nothing_over(tmp_path):
     assert "Lower the learning rate" in RESULTS[found.result]
 
 
+def test_a_regression_that_feeds_itself_is_refused_while_it_is_finite():
+    """u_t + u_xx / 2 + 3 u_x^2 = 0 by polynomials: far out f of a fit is more than all that it follows from."""
+    driver = lambda t, x, y, z: 3.0 * jnp.sum(z**2)  # noqa: E731
+    problem = Problem(1, 1.0, 0.0, *FLAT[:2], driver, lambda x: jnp.sin(3.0 * x[0]), 20)
+    solver, key = GradientRegression(4096, (Hermite(6),)), jax.random.key(0)
+    with pytest.raises(RuntimeError, match="functions of lower degree"):
+        solve(problem, solver, key=key)
+    found = solve(problem, solver, key=key, throw=False)
+    first = np.argmin(np.isfinite(found.stats["losses"][:, 0]))
+    assert np.all(np.isfinite(found.approximation.coefficients[: first + 1]))
+    assert "functions of lower degree" in RESULTS[found.result]
+
+
 def test_a_date_is_named():
     with pytest.raises(RuntimeError, match="date 3"):
         solve(exploding(), GradientRegression(4096, (Hermite(2),)), key=jax.random.key(0))
