@@ -91,7 +91,9 @@ CATALOGUE: dict[str, Entry] = {
     "hjb": Entry(problems.hjb, DeepBSDE(num_iterations=1500), 4.59016172),
     "default-risk": Entry(problems.default_risk, _of_extremes(-1.0, -2.0, -4.0), 57.300),
     "different-rates": Entry(problems.different_rates, _of_extremes(1.0, 2.0, 4.0), 21.174),
-    "burgers": Entry(problems.burgers, DeepBSDE(num_iterations=3000), 0.5),
+    "burgers": Entry(
+        problems.burgers, _regression(Hermite(1), Mean(4), Payoffs(), scatter=0.2), 0.5, 0.005
+    ),
     "reaction-diffusion": Entry(
         problems.reaction_diffusion, _regression(Hermite(1), Mean(8), num_paths=16384, order=1), 1.6
     ),

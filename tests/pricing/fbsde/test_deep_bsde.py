@@ -30,7 +30,6 @@ def test_published_values_in_a_hundred_dimensions(name, tolerance):
     [
         ("allen-cahn", 1e-3),
         ("hjb", 5e-4),
-        ("burgers", 1e-2),
         ("black-scholes-barenblatt", 2e-3),
     ],
 )

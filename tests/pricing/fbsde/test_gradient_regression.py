@@ -203,6 +203,7 @@ TOLERANCES = {
     "bounded-5": (5e-3, 3e-2, 3e-2, 3e-2),
     "bounded-10": (5e-3, 3e-2, 3e-2, 3e-2),
     "reaction-diffusion": (1e-2, None, None, None),
+    "burgers": (1e-2, 3e-2, None, None),
     "default-risk": (5e-3, None, None, None),
     "different-rates": (5e-3, None, None, None),
     "max-call-5": (3e-3, None, None, None),
