@@ -250,8 +250,8 @@ class _Regression(NamedTuple):
         """
         squares = missed**2 @ self.weights
         mean = target @ self.weights
-        rounding = _ROUNDING * jnp.finfo(target.dtype).eps * mean
-        variance = (target - mean[:, None]) ** 2 @ self.weights + rounding**2
+        rounding = jnp.finfo(target.dtype).eps * mean**2  # half of the digits
+        variance = (target - mean[:, None]) ** 2 @ self.weights + rounding
         return jnp.where(jnp.any(squares > _DIVERGED * variance), jnp.inf, jnp.mean(squares))
 
     def coefficients(self, target: Values) -> Float[Array, "contracts functions"]:

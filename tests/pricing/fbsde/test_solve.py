@@ -10,9 +10,20 @@ import pytest
 from jax.sharding import Mesh
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from pricing.fbsde import DeepBSDE, GradientRegression, Hermite, Payoffs, Problem, problems, solve
+from pricing.fbsde import (
+    DeepBSDE,
+    GradientRegression,
+    Hermite,
+    Mean,
+    Payoffs,
+    Problem,
+    problems,
+    solve,
+)
 from pricing.fbsde.solution import RESULTS
 from pricing.fbsde.store import Store
+
+from .backward_problems import single
 
 SOLVER = DeepBSDE(60, iterations_a_stage=10)
 FLAT = lambda t, x: jnp.zeros_like(x), lambda t, x: 1.0, lambda t, x, y, z: y
@@ -121,6 +132,16 @@ def test_a_regression_that_feeds_itself_is_refused_while_it_is_finite():
     first = np.argmin(np.isfinite(found.stats["losses"][:, 0]))
     assert np.all(np.isfinite(found.approximation.coefficients[: first + 1]))
     assert "functions of lower degree" in RESULTS[found.result]
+
+
+def test_a_bond_is_not_refused():
+    """Nothing varies but rounding, which functions of high degree make much of."""
+    stock = lambda t, x: 0.03 * x, lambda t, x: 0.2 * x  # noqa: E731
+    discounted = lambda t, x, y, z: -0.03 * y  # noqa: E731
+    problem = single(Problem(1, 1.0, 100.0, *stock, discounted, lambda x: 1.0 + 0.0 * x[0], 12))
+    solver = GradientRegression(8192, (Hermite(1), Mean(12), Payoffs()), scatter=0.0)
+    solution = solve(problem, solver, key=jax.random.key(0))
+    np.testing.assert_allclose(solution.value(0.0, problem.x0), np.exp(-0.03), rtol=1e-5)
 
 
 def test_a_date_is_named():
