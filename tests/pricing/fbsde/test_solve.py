@@ -136,7 +136,7 @@ def test_a_regression_that_feeds_itself_is_refused_while_it_is_finite():
 
 def test_a_bond_is_not_refused():
     """Nothing varies but rounding, which functions of high degree make much of."""
-    stock = lambda t, x: 0.03 * x, lambda t, x: 0.2 * x  # noqa: E731
+    stock = lambda t, x: 0.03 * x, lambda t, x: 0.2 * x
     discounted = lambda t, x, y, z: -0.03 * y  # noqa: E731
     problem = single(Problem(1, 1.0, 100.0, *stock, discounted, lambda x: 1.0 + 0.0 * x[0], 12))
     solver = GradientRegression(8192, (Hermite(1), Mean(12), Payoffs()), scatter=0.0)
