@@ -91,7 +91,7 @@ CATALOGUE: dict[str, Entry] = {
     "hjb": Entry(problems.hjb, DeepBSDE(num_iterations=1500), 4.59016172),
     "default-risk": Entry(problems.default_risk, _of_extremes(-1.0, -2.0, -4.0), 57.300),
     "different-rates": Entry(problems.different_rates, _of_extremes(1.0, 2.0, 4.0), 21.174),
-    "burgers": Entry(
+    "burgers": Entry(  # polynomials of higher degree feed themselves, far out
         problems.burgers, _regression(Hermite(1), Mean(4), Payoffs(), scatter=0.2), 0.5, 0.005
     ),
     "reaction-diffusion": Entry(
