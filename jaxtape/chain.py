@@ -9,7 +9,9 @@ import jax
 import jax.core
 import jax.numpy as jnp
 from jax import lax
+from jax.interpreters.partial_eval import dce_jaxpr
 
+from .masks import Mask
 from .rows import Room, Rows, rows_of_table
 from .table import Blocks, Budget, Table
 
@@ -59,6 +61,17 @@ class Chain:
         """The values of the jaxpr's constants, and of the shared values among its arguments."""
         n = len(self.jaxpr.constvars)
         return (consts[:n], consts[n:]) if self.captured is None else (self.captured.values, consts)
+
+    def inputs_of_outputs(self) -> list[Mask]:
+        """For each leaf of the next state and of y: which leaves of consts, state and x it depends on."""
+        closed = self.jaxpr.constvars
+        whole = self.jaxpr.replace(
+            constvars=[],
+            invars=[*closed, *self.jaxpr.invars],
+            debug_info=self.jaxpr.debug_info.with_unknown_names(),
+        )
+        first = 0 if self.captured is None else len(closed)
+        return [mask[first:] for mask in inputs_of_outputs(whole)]
 
     def goes_on(self, consts: tuple, state: tuple):
         """Whether a chain with a condition takes another step."""
@@ -127,6 +140,12 @@ class Condition:
         """Whether it is true of these values."""
         inputs = *consts[: self.num_consts], *state[: self.num_state]
         return jax.core.eval_jaxpr(self.jaxpr, self.captured.values, *inputs)[0]
+
+
+def inputs_of_outputs(jaxpr) -> list[Mask]:
+    """Which inputs each output of a jaxpr depends on."""
+    n = len(jaxpr.outvars)
+    return [tuple(dce_jaxpr(jaxpr, [i == j for i in range(n)])[1]) for j in range(n)]
 
 
 def check_varying(arrays: Arrays) -> None:

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.export
 from jax.extend.core import Var, jaxprs_in_params
 
 from .chain import Arrays, Chain
 from .masks import Active, Mask, inexact, leaf_bytes, merge, pick
 from .needed import needed_state, pullback_of_node
 from .pullback import spreading
-from .slots import rounded
+from .slots import host_is_apart, stored
 from .sweep import first_sweep, reverse_sweep
 from .table import Budget, revolve_table
 
@@ -34,7 +35,15 @@ def peak_bytes(kept: list[int], footprints: list[Footprint]) -> int:
 
 
 def reversible(chain: Chain, active: Active, needed: Mask, arrays: Arrays) -> Chain:
-    """The chain as it is reversed, now that its states are known: a table in the place of a budget."""
+    """The chain as it is reversed, now that its states are known: a table in the place of a budget.
+
+    Raises:
+        ValueError: If a budget is too small, or is given where a shape is symbolic (`jax.export`), or if
+            states lie in the host's memory and the step has ordered side effects.
+    """
+    if _is_symbolic(arrays):
+        return _without_sizes(chain)
+    _check_effects(chain)
     chain = _spread(chain, active, needed, arrays)
     if not isinstance(chain.table, Budget):
         return chain
@@ -52,11 +61,6 @@ def footprint_of(chain: Chain, arrays: Arrays) -> Footprint:
     """Of the gradient with respect to everything."""
     active = everything_active(chain, arrays)
     return footprint(chain, active, needed_state(chain, active, arrays), arrays)
-
-
-def host_is_apart() -> bool:
-    """Whether the host's memory is another than the device's."""
-    return jax.default_backend() != "cpu"
 
 
 def footprint(chain: Chain, active: Active, needed: Mask, arrays: Arrays) -> Footprint:
@@ -131,8 +135,33 @@ def _spread(chain: Chain, active: Active, needed: Mask, arrays: Arrays) -> Chain
     return spreading(chain, active, arrays, kept_bytes)
 
 
+def _check_effects(chain: Chain) -> None:
+    ordered = [effect for effect in chain.jaxpr.effects if str(effect).startswith("Ordered")]
+    if ordered and chain.table.host_slots and host_is_apart():
+        raise ValueError(
+            f"The step has ordered side effects ({', '.join(map(str, ordered))}), which JAX does not compile "
+            "beside states in the host's memory: give ordered=False, or Revolve(slots) for MultiStage."
+        )
+
+
+def _is_symbolic(arrays: Arrays) -> bool:
+    """Whether a size is known only when an exported program runs."""
+    sizes = [size for leaf in jax.tree.leaves(tuple(arrays)) for size in jax.typeof(leaf).shape]
+    return any(map(jax.export.is_symbolic_dim, sizes))
+
+
+def _without_sizes(chain: Chain) -> Chain:
+    """The chain as it is reversed where bytes cannot be compared: no shared value is spread."""
+    if isinstance(chain.table, Budget):
+        raise ValueError(
+            f"A budget of {chain.table.bytes:,} bytes needs concrete shapes, and the shape of an array is "
+            "symbolic: give a number of slots, such as Revolve(slots=12), or export a program for each size."
+        )
+    return chain
+
+
 def _slot_bytes(chain: Chain, needed: Mask, arrays: Arrays) -> int:
-    slot = lambda leaves: tuple(rounded(x, chain.table.checkpoint_dtype) for x in leaves)  # noqa: E731
+    slot = lambda leaves: tuple(stored(x, chain.table.checkpoint_dtype) for x in leaves)  # noqa: E731
     return leaf_bytes(jax.eval_shape(slot, _shapes(pick(needed, arrays.init))))
 
 

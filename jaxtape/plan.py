@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 from . import picture
 from .binomial import check_count
-from .footprint import Footprint, host_is_apart, peak_bytes
+from .footprint import Footprint, peak_bytes
 from .schedule import AbstractSchedule, Fit, Revolve
 from .segment import Segment, operation_name
 from .sharing import footprints, shared_slots, with_slots
+from .slots import host_is_apart
 from .table import Table
 
 if TYPE_CHECKING:

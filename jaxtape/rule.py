@@ -1,26 +1,36 @@
-"""How JAX differentiates a chain: the sweeps as rules of a primitive.
+"""How JAX differentiates a chain: the sweeps as rules of primitives.
 
 `jax.custom_vjp` refuses forward mode, so a chain is a primitive of its own, `Sweep`. The batched
 chain is the chain of the batched step, the dual chain is the chain of the dual step, and both keep
 the table. `Tangent`, the derivative as a linear map, has a transpose of its own, so that the
 schedule also holds where JAX takes forward mode first and transposes it (`jax.checkpoint`).
-"""
 
-import dataclasses
-import functools
-from collections.abc import Callable
-from operator import or_
-from typing import Any
+The two sweeps of a gradient, `FirstSweep` and `ReverseSweep`, are primitives too, so that reverse mode can be
+taken once more: a reverse sweep is linear in the cotangents that it pulls back, so its own pullback pushes
+tangents forward, and reverse over reverse is reverse over forward, of the dual chain under the same schedule.
+"""
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.hijax import VJPHiPrimitive, Zero, instantiate_zeros
 
-from .chain import Arrays, Chain, Condition
+from .batching import any_batched, batch_chain, batched_outputs, with_axis
+from .chain import Arrays, Chain
 from .footprint import reversible
 from .masks import Active, Mask, inexact, merge, pick
 from .needed import needed_state
-from .rows import Rows
+from .primitive import (
+    LoopPrimitive,
+    Primitive,
+    Static,
+    Zero,
+    avals,
+    instantiated,
+    is_zero,
+    leaves_or_zeros,
+    merge_leaves,
+    out_avals,
+    zero_cotangents,
+)
 from .sweeps import Sweeps
 
 
@@ -29,14 +39,14 @@ def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
     return Sweep(chain, arrays)(*arrays)
 
 
-class Sweep(VJPHiPrimitive):
+class Sweep(Primitive):
     """`(consts, init, xs) -> (state, ys)` of a chain."""
 
     chain: Chain
 
     def __init__(self, chain: Chain, arrays: Arrays):
-        self.in_avals = _avals(tuple(arrays))
-        self.out_aval = _out_avals(Sweeps.of(chain).run, *arrays)
+        self.in_avals = avals(tuple(arrays))
+        self.out_aval = out_avals(Sweeps.of(chain).run, *arrays)
         self.params = {"chain": chain}
         self.effects = chain.jaxpr.effects
         super().__init__()
@@ -45,22 +55,20 @@ class Sweep(VJPHiPrimitive):
         return Sweeps.of(self.chain).run(*arrays)
 
     def vjp_fwd(self, nonzeros, /, *arrays):
-        arrays = Arrays(*arrays)
-        active = self._active(nonzeros)
-        needed = needed_state(self.chain, active, arrays)
-        chain = reversible(self.chain, active, needed, arrays)
-        state, ys, kept = Sweeps.of(chain).first(chain, needed, arrays)
-        return (state, ys), (arrays, kept, _Static((chain, active, needed)))
+        arrays, active = _as_arrays(arrays), self._active(nonzeros)
+        first = FirstSweep.of(self.chain, active, arrays)
+        state, ys, kept = first(arrays)
+        return (state, ys), (arrays, kept, Static((first, active)))
 
     def vjp_bwd_retval(self, saved, bars, /):
         arrays, kept, static = saved
-        chain, active, needed = static.value
+        first, active = static.value
         state_bar, ys_bar = bars
-        in_use = tuple(not _is_zero(bar) for bar in ys_bar)
+        in_use = tuple(not is_zero(bar) for bar in ys_bar)
         active = active._replace(ys=tuple(a and b for a, b in zip(active.ys, in_use, strict=True)))
-        bars = _instantiate((pick(active.state, state_bar), pick(active.ys, ys_bar)))
-        out = Sweeps.of(chain).reverse(chain, active, needed, arrays, kept, *bars)
-        return tuple(map(merge, active.inputs, out, _zero_cotangents(self.in_avals)))
+        bars = instantiated((pick(active.state, state_bar), pick(active.ys, ys_bar)))
+        out = ReverseSweep(first, active, arrays, kept, bars)(arrays, kept, bars)
+        return tuple(map(merge, active.inputs, out, zero_cotangents(self.in_avals)))
 
     def jvp(self, arrays, tangents):
         return self(*arrays), self._tangent(arrays, tangents)
@@ -70,20 +78,20 @@ class Sweep(VJPHiPrimitive):
         return self(*arrays), arrays
 
     def linearized(self, arrays, *tangents):
-        return _instantiate(self._tangent(arrays, tangents))
+        return instantiated(self._tangent(arrays, tangents))
 
     def _tangent(self, arrays, tangents):
-        active = self._active([[not _is_zero(t) for t in part] for part in tangents])
-        dots = _instantiate(tuple(map(pick, active.inputs, tangents)))
+        active = self._active([[not is_zero(t) for t in part] for part in tangents])
+        dots = instantiated(tuple(map(pick, active.inputs, tangents)))
         out = Tangent(self.chain, active, arrays, dots)(arrays, dots)
         zeros = jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), self.out_aval)
         return tuple(map(merge, (active.state, active.ys), out, zeros))
 
     def batch(self, axis, arrays, dims):
-        if not _any_batched(dims):
-            return self(*arrays), _out_dims(self, None, None)
-        chain, arrays = _batch(self.chain, axis, arrays, dims)
-        return Sweep(chain, arrays)(*arrays), _out_dims(self, 0, 1)
+        if not any_batched(dims):
+            return self(*arrays), _out_dims(*self.out_aval, None, None)
+        chain, arrays, batched = batch_chain(self.chain, axis, arrays, dims)
+        return Sweep(chain, arrays)(*arrays), _out_dims(batched.state, batched.ys, 0, 1)
 
     def _active(self, nonzeros) -> Active:
         """Every inexact leaf of the state and of ys; of the inputs only those perturbed."""
@@ -91,7 +99,7 @@ class Sweep(VJPHiPrimitive):
         return Active(tuple(consts), inexact(state), tuple(xs), inexact(ys))
 
 
-class Tangent(VJPHiPrimitive):
+class Tangent(Primitive):
     """`(arrays, dots) -> (state_dot, ys_dot)` of a chain, linear in `dots`; active leaves only."""
 
     chain: Chain
@@ -99,8 +107,8 @@ class Tangent(VJPHiPrimitive):
 
     def __init__(self, chain: Chain, active: Active, arrays: tuple, dots: tuple):
         self.chain, self.active = chain, active
-        self.in_avals = _avals((arrays, dots))
-        self.out_aval = _out_avals(self.expand, arrays, dots)
+        self.in_avals = avals((arrays, dots))
+        self.out_aval = out_avals(self.expand, arrays, dots)
         self.params = {"chain": chain, "active": active}
         self.effects = chain.jaxpr.effects
         super().__init__()
@@ -110,13 +118,11 @@ class Tangent(VJPHiPrimitive):
         return self._dots(Sweeps.of(dual).run(*arrays))
 
     def transpose(self, bars, arrays, accumulators):
-        arrays = Arrays(*arrays)
-        needed = needed_state(self.chain, self.active, arrays)
-        chain = reversible(self.chain, self.active, needed, arrays)
-        sweeps = Sweeps.of(chain)
-        *_, kept = sweeps.first(chain, needed, arrays)
-        bars = _instantiate(bars)
-        out = sweeps.reverse(chain, self.active, needed, arrays, kept, *bars)
+        arrays = _as_arrays(arrays)
+        first = FirstSweep.of(self.chain, self.active, arrays)
+        *_, kept = first(arrays)
+        bars = instantiated(bars)
+        out = ReverseSweep(first, self.active, arrays, kept, bars)(arrays, kept, bars)
         for accumulator, bar in zip(
             jax.tree.leaves(accumulators), jax.tree.leaves(tuple(out)), strict=True
         ):
@@ -124,8 +130,8 @@ class Tangent(VJPHiPrimitive):
                 accumulator.accum(bar)
 
     def jvp(self, primals, tangents):
-        tangents = jax.tree.leaves(tangents, is_leaf=_is_zero)
-        moving = tuple(not _is_zero(t) for t in tangents)
+        tangents = leaves_or_zeros(tangents)
+        moving = tuple(not is_zero(t) for t in tangents)
         swept, picked = self._moving(moving, primals)
         return jax.jvp(swept, picked, pick(moving, tangents))
 
@@ -133,31 +139,33 @@ class Tangent(VJPHiPrimitive):
         moving = tuple(jax.tree.leaves(nonzeros))
         swept, picked = self._moving(moving, primals)
         out, pullback = jax.vjp(swept, *picked)
-        return out, (pullback, _Static(moving))
+        return out, (pullback, Static(moving))
 
     def vjp_bwd_retval(self, saved, bars, /):
         pullback, moving = saved
-        leaves, tree = jax.tree.flatten(_zero_cotangents(self.in_avals), is_leaf=_is_zero)
-        return jax.tree.unflatten(tree, merge(moving.value, pullback(_instantiate(bars)), leaves))
+        bars = pullback(instantiated(bars))
+        return merge_leaves(moving.value, bars, zero_cotangents(self.in_avals))
 
     def batch(self, axis, args, dims):
-        if not _any_batched(dims):
-            return self(*args), _out_dims(self, None, None)
+        if not any_batched(dims):
+            return self(*args), _out_dims(*self.out_aval, None, None)
         (arrays, dots), (dims, dots_dims) = args, dims
-        chain, arrays = _batch(self.chain, axis, arrays, dims, self.active)
-        everything = [(True,) * len(part) for part in dots]
-        dots = _move(dots, dots_dims, everything, axis.size)
-        return Tangent(chain, self.active, arrays, dots)(arrays, dots), _out_dims(self, 0, 1)
+        chain, arrays, _ = batch_chain(self.chain, axis, arrays, dims, self.active)
+        dots = tuple(
+            tuple(with_axis(*leaf, to, axis.size) for leaf in zip(*part, strict=True))
+            for *part, to in zip(dots, dots_dims, (0, 0, 1), strict=True)
+        )
+        out = Tangent(chain, self.active, arrays, dots)(arrays, dots)
+        return out, _out_dims(*self.out_aval, 0, 1)
 
     def _moving(self, moving: Mask, primals):
         """The dual chain, under its schedule, as a function of the moving leaves alone."""
-        leaves, tree = jax.tree.flatten(primals)
 
         def swept(*picked):
-            arrays, dots = jax.tree.unflatten(tree, merge(moving, picked, leaves))
+            arrays, dots = merge_leaves(moving, picked, primals)
             return self._dots(run(*self._dual(arrays, dots)))
 
-        return swept, pick(moving, leaves)
+        return swept, pick(moving, jax.tree.leaves(primals))
 
     def _dual(self, arrays: tuple, dots: tuple) -> tuple[Chain, Arrays]:
         """The chain whose state carries its own tangent, and whose ys are tangents alone."""
@@ -183,111 +191,114 @@ class Tangent(VJPHiPrimitive):
         return state[self.chain.num_state :], ys
 
 
-def _batch(chain: Chain, axis, arrays: tuple, dims: tuple, force: Active | None = None):
-    """The chain of the batched step: consts and state batched along axis 0, `xs` along axis 1.
+class FirstSweep(LoopPrimitive):
+    """`arrays -> (state, ys, kept)`: a chain is run, and the states are kept that its reverse sweep wants.
 
-    A shared or per-node leaf that is not batched stays so, unless `force` selects it.
+    Its cotangents are the chain's own: what is kept is for a `ReverseSweep`, which says itself how its outputs
+    depend on the arrays.
     """
-    batched = [tuple(d is not None for d in part) for part in dims]
-    if force is not None:
-        batched = [tuple(map(or_, *pair)) for pair in zip(batched, force.inputs, strict=True)]
-    batched[1] = (True,) * len(batched[1])
-    moved = map(merge, batched, _move(arrays, dims, batched, axis.size), arrays)
-    arrays = Arrays(*moved)
-    if chain.is_edited and any(batched[0][: len(Rows._fields)]):
-        raise ValueError(
-            "A batch of edited tapes must share their edits: batch their params alone, with "
-            "jax.vmap(..., in_axes=...) None for `rows`."
+
+    chain: Chain
+    swept: Chain
+    needed: Mask
+
+    def __init__(self, chain: Chain, swept: Chain, needed: Mask, arrays: Arrays):
+        self.swept, self.needed = swept, needed
+        self.in_avals = (avals(arrays),)
+        self.out_aval = out_avals(self.expand, arrays)
+        self.params = {"chain": chain, "swept": swept, "needed": needed}
+        self.effects = chain.jaxpr.effects
+        super().__init__()
+
+    @classmethod
+    def of(cls, chain: Chain, active: Active, arrays: Arrays) -> "FirstSweep":
+        """Prepare a chain for its reversal: find what its pullback reads, and the table for a budget."""
+        needed = needed_state(chain, active, arrays)
+        return cls(chain, reversible(chain, active, needed, arrays), needed, arrays)
+
+    def expand(self, arrays):
+        return Sweeps.of(self.swept).first(self.swept, self.needed, arrays)
+
+    def pullback(self, args, bars):
+        (arrays,), (*bars, _) = args, bars
+        varied = self.varied
+
+        def outputs(*picked):
+            out = run(self.chain, merge_leaves(varied, picked, arrays))
+            return tuple(pick(inexact(part), part) for part in out)
+
+        _, pullback = jax.vjp(outputs, *pick(varied, jax.tree.leaves(arrays)))
+        masks = map(inexact, self.out_aval[:2])
+        return pullback(instantiated(tuple(map(pick, masks, bars))))
+
+    def out_dims(self, dims):
+        state, ys, apart = batched_outputs(self.chain, dims[0])
+        state_dims, ys_dims = _out_dims(state, ys, 0, 0)
+        *_, kept = self.out_aval
+        of_leaves = pick(self.needed, state_dims)
+        if self.chain.condition is None:
+            return state_dims, ys_dims, kept.each(of_leaves)
+        slots, _ = kept  # and how many steps were taken
+        return state_dims, ys_dims, (slots.each(of_leaves), 0 if apart else None)
+
+
+class ReverseSweep(LoopPrimitive):
+    """`(arrays, kept, bars) -> (consts_bar, init_bar, xs_bar)` of a chain; active leaves only."""
+
+    first: FirstSweep
+    active: Active
+
+    def __init__(self, first: FirstSweep, active: Active, arrays: Arrays, kept, bars: tuple):
+        self.first, self.active = first, active
+        self.in_avals = avals((arrays, kept, bars))
+        self.out_aval = out_avals(self.expand, arrays, kept, bars)
+        self.params = {"first": first, "active": active}
+        self.effects = first.effects
+        super().__init__()
+
+    @property
+    def varied(self) -> Mask:
+        arrays, kept, bars = (jax.tree.leaves(part) for part in self.in_avals)
+        return inexact(arrays) + (False,) * len(kept) + (True,) * len(bars)
+
+    def expand(self, arrays, kept, bars):
+        swept, needed = self.first.swept, self.first.needed
+        return Sweeps.of(swept).reverse(swept, self.active, needed, arrays, kept, *bars)
+
+    def pullback(self, args, bars):
+        """`<w, J' v>` is `<v, J w>`: the cotangent of v is J w, and that of the arrays is that of J w."""
+        arrays, _, pulled = args
+        active, dots = self._tangents(bars)
+        varied = inexact(jax.tree.leaves(arrays))
+
+        def pushed(*picked):
+            moved = merge_leaves(varied, picked, arrays)
+            return Tangent(self.first.chain, active, moved, dots)(moved, dots)
+
+        pulled_bar, pullback = jax.vjp(pushed, *pick(varied, jax.tree.leaves(arrays)))
+        return *pullback(pulled), *jax.tree.leaves(pulled_bar)
+
+    def _tangents(self, bars) -> tuple[Active, tuple]:
+        """The cotangents of the outputs as tangents of the arrays, without those that are 0."""
+        in_use = [tuple(not is_zero(bar) for bar in part) for part in bars]
+        in_use[1] = (True,) * len(in_use[1])
+        consts, _, xs = (
+            merge(m, used, m) for m, used in zip(self.active.inputs, in_use, strict=True)
         )
-    axes = tuple(tuple(0 if b else None for b in part) for part in batched)
-    over_batch = functools.partial(
-        jax.vmap,
-        axis_size=axis.size,
-        axis_name=axis.name,
-        spmd_axis_name=axis.spmd_name or axis.explicit_mesh_axis,
-    )
-    if chain.condition is None:
-        return chain.derive(over_batch(chain.step, in_axes=axes), arrays), arrays
-    goes_on = over_batch(chain.goes_on, in_axes=axes[:2])
-    any_goes_on = lambda consts, state: jnp.any(goes_on(consts, state))  # noqa: E731
-    step = over_batch(chain.step, in_axes=axes)
+        dots = instantiated(tuple(map(pick, in_use, bars)))
+        return self.active._replace(consts=consts, xs=xs), dots
 
-    def guarded(consts, state, x):
-        """Members that have stopped stand still, and step from where one that goes on is: their own
-        state may be where the step has no derivative."""
-        live = goes_on(consts, state)
-        of_live = lambda leaf: jnp.where(_along(live, leaf), leaf, leaf[jnp.argmax(live)])  # noqa: E731
-        lent = tuple(of_live(c) if b else c for c, b in zip(consts, batched[0], strict=True))
-        moved, y = step(lent, tuple(map(of_live, state)), x)
-        still = zip(moved, state, strict=True)
-        return tuple(jnp.where(_along(live, new), new, old) for new, old in still), y
-
-    chain = dataclasses.replace(
-        chain.derive(guarded, arrays),
-        condition=Condition.of(any_goes_on, arrays.consts, arrays.init),
-    )
-    return chain, arrays
+    def out_dims(self, dims):
+        del dims
+        return jax.tree.map(lambda _: 0, self.out_aval)
 
 
-def _along(live, leaf):
-    """A flag for each of a batch, for `jnp.where` with a leaf whose first axis is the batch."""
-    return live.reshape(live.shape + (1,) * (leaf.ndim - 1))
+def _as_arrays(parts: tuple) -> Arrays:
+    """The arrays of a chain; JAX hands rules the scalars of Python as they are."""
+    return Arrays(*jax.tree.map(jnp.asarray, parts))
 
 
-def _move(parts: tuple, dims: tuple, masks: list, size: int) -> tuple:
-    """The selected leaves of consts, init and xs, each with its batch axis where a chain wants it.
-
-    A leaf without a batch axis is given one.
-    """
-
-    def move(leaf, dim, to):
-        if dim is not None:
-            return jnp.moveaxis(leaf, dim, to)
-        leaf = jnp.expand_dims(leaf, to)
-        return jnp.broadcast_to(leaf, (*leaf.shape[:to], size, *leaf.shape[to + 1 :]))
-
-    return tuple(
-        tuple(move(leaf, dim, to) for leaf, dim in zip(pick(m, part), pick(m, d), strict=True))
-        for part, d, m, to in zip(parts, dims, masks, (0, 0, 1), strict=True)
-    )
-
-
-def _any_batched(dims) -> bool:
-    return any(dim is not None for dim in jax.tree.leaves(dims, is_leaf=lambda dim: dim is None))
-
-
-def _out_dims(primitive: VJPHiPrimitive, state_dim: int | None, ys_dim: int | None) -> tuple:
-    """Where the batch axis of the outputs is."""
-    state, ys = primitive.out_aval
-    return (state_dim,) * len(state), (ys_dim,) * len(ys)
-
-
-def _avals(tree):
-    return jax.tree.map(jax.typeof, tree)
-
-
-def _out_avals(f: Callable, *args):
-    """The types that `f(*args)` returns, as primitives want them."""
-    jaxpr, out = jax.make_jaxpr(f, return_shape=True)(*args)
-    return jax.tree.unflatten(jax.tree.structure(out), jaxpr.out_avals)
-
-
-def _is_zero(leaf) -> bool:
-    return isinstance(leaf, Zero)
-
-
-def _instantiate(tree):
-    """Symbolic zeros made arrays."""
-    return jax.tree.map(instantiate_zeros, tree, is_leaf=_is_zero)
-
-
-def _zero_cotangents(avals):
-    return jax.tree.map(lambda aval: Zero(aval.to_ct_aval()), avals)
-
-
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class _Static:
-    """A hashable value among the saved arrays."""
-
-    value: Any
+def _out_dims(state, ys, state_dim: int | None, ys_dim: int | None) -> tuple:
+    """Where the batch axis of the leaves of the state and of ys is: None at a leaf that is the flag False."""
+    at = lambda dim: lambda leaf: None if leaf is False else dim  # noqa: E731
+    return tuple(map(at(state_dim), state)), tuple(map(at(ys_dim), ys))

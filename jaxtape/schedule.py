@@ -182,7 +182,9 @@ class MultiStage(_Slots):
 
     The fewest steps for that many states, with the fewest transfers: a slot of the outermost level is
     written once and read a few times, one of the innermost at every turn. The first state lies in the
-    host's memory too. Where host and device are one (a CPU), it is `Revolve`.
+    host's memory too. Where host and device are one (a CPU), it is `Revolve`. Elsewhere JAX sets two
+    limits: a step may have no ordered side effects, and no gradient goes through a `lax.cond` whose
+    predicate is batched by `jax.vmap`, for that selects between the kept states of both branches.
 
     Source: Stumm & Walther, *MultiStage approaches for optimal offline checkpointing*, SIAM J. Sci.
     Comput. 31(3), 2009.

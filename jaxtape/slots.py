@@ -18,17 +18,25 @@ class Slots(NamedTuple):
     @classmethod
     def empty(cls, table, leaves: tuple) -> "Slots":
         """As many slots as a table has, at its precision; each holds a first state's `leaves`."""
-        leaves = tuple(rounded(leaf, table.checkpoint_dtype) for leaf in leaves)
+        leaves = tuple(stored(leaf, table.checkpoint_dtype) for leaf in leaves)
+        on_host = table.host_slots if host_is_apart() else 0
 
         def stacked(count: int) -> tuple:
             return tuple(jnp.broadcast_to(leaf, (count, *leaf.shape)) for leaf in leaves)
 
-        host = _moved(stacked(table.host_slots), _HOST) if table.host_slots else ()
-        return cls(host, stacked(table.slots - table.host_slots))
+        return cls(
+            _moved(stacked(on_host), _HOST) if on_host else (), stacked(table.slots - on_host)
+        )
+
+    def each(self, values: tuple) -> "Slots":
+        """A value for each stack, from one for each leaf."""
+        return Slots(values if self.host else (), values)
 
     def put(self, leaves: tuple, slot) -> "Slots":
         """With other leaves in a slot."""
-        leaves = tuple(map(_as, leaves, self.device))
+        leaves = tuple(
+            stored(leaf, stack.dtype) for leaf, stack in zip(leaves, self.device, strict=True)
+        )
         if not self.host:
             return Slots((), put(self.device, leaves, slot))
         on_host, there, here = self._split(slot)
@@ -50,7 +58,7 @@ class Slots(NamedTuple):
             on_host, there, here = self._split(slot)
             fetched = lambda: tuple(_host_get(0)(stack, there) for stack in self.host)  # noqa: E731
             leaves = _if(on_host, lambda _: _moved(fetched(), _DEVICE), get(self.device, here))
-        return tuple(map(_as, leaves, like))
+        return tuple(map(_restored, leaves, like))
 
     def _split(self, slot):
         """Whether a slot is the host's (0 or 1), and which entry it is there and here."""
@@ -70,6 +78,11 @@ def put(stacked: tuple, leaves: tuple, i) -> tuple:
         lax.dynamic_update_index_in_dim(a, leaf, i, 0)
         for a, leaf in zip(stacked, leaves, strict=True)
     )
+
+
+def host_is_apart() -> bool:
+    """Whether the host's memory is another than the device's."""
+    return jax.default_backend() != "cpu"
 
 
 _HOST, _DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
@@ -131,12 +144,16 @@ def _if(flag, change, value):
     return lax.fori_loop(0, flag, lambda _, value: change(value), value)
 
 
-def rounded(leaf, dtype):
-    """A real floating-point leaf at the precision of the slots."""
+def stored(leaf, dtype):
+    """A leaf as slots hold it: real numbers at their precision (None: as they are), a key as its words."""
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.key_data(leaf)  # keys cannot be moved between memories
     lowers = dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)
     return leaf.astype(dtype) if lowers else leaf
 
 
-def _as(leaf, like):
-    """A leaf at the precision of another."""
+def _restored(leaf, like):
+    """A leaf of a slot as one of the state."""
+    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like))
     return leaf if leaf.dtype == like.dtype else leaf.astype(like.dtype)

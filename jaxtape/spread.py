@@ -103,7 +103,12 @@ def _evaluate(jaxpr, args: list[_Value], take: Callable, shared_only: bool) -> l
 
 
 def _bound(jaxpr, eqn, inputs: list[_Value]) -> list:
-    """The outputs of one equation of a jaxpr, as those of a jaxpr of its own."""
+    """The outputs of one equation of a jaxpr, as those of a jaxpr of its own.
+
+    An elementwise one may have inputs larger than the jaxpr says, and is bound as it is.
+    """
+    if eqn.primitive in _ELEMENTWISE:
+        return [eqn.primitive.bind(*(value.value for value in inputs), **eqn.params)]
     read = {
         v: value.value
         for v, value in zip(eqn.invars, inputs, strict=True)

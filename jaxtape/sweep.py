@@ -171,12 +171,13 @@ def run_live(chain: Chain, consts: tuple, init: tuple, xs: tuple) -> tuple[tuple
 
 
 def zeros_like(leaf):
-    """Zeros that do not read the leaf, varying over the same mesh axes."""
+    """Zeros that do not read the leaf, varying and sharded over the same mesh axes."""
     return _empty(1, jax.typeof(leaf))[0]
 
 
 def _empty(length: int, aval):
-    """A stack for one leaf of every node, varying over the same mesh axes as the leaf."""
-    stack = lax.full((length, *aval.shape), 0, aval.dtype)
+    """A stack for one leaf of every node, varying and sharded over the same mesh axes as the leaf."""
+    sharding = aval.sharding.update(spec=(None, *aval.sharding.spec))
+    stack = jnp.zeros((length, *aval.shape), aval.dtype, out_sharding=sharding)
     varying = tuple(aval.manual_axis_type.varying)
     return lax.pcast(stack, varying, to="varying") if varying else stack

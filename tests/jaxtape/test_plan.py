@@ -306,16 +306,6 @@ def test_the_slots_touched_least_are_the_host_s():
     assert touched[:3].sum() < 0.15 * touched.sum()
 
 
-def test_host_slots_are_placed_in_the_host_s_memory():
-    tape, x = heston_tape(40, 64).with_schedule(jt.MultiStage(2, 3)), heston_state(64)
-
-    def spaces(tape):
-        jaxpr = jax.make_jaxpr(value_and_bars)(tape, x)
-        return {name for name in ("<host>", "Space.Host") if name in str(jaxpr)}
-
-    assert spaces(tape) and not spaces(heston_tape(40, 64))
-
-
 def test_two_stages_hold_nothing_on_the_host_that_fits_on_the_device():
     assert jt.MultiStage(device=10, host=5).table(8).host_slots == 0
     assert jt.MultiStage(device=10, host=5).table(12).host_slots == 1

@@ -1,0 +1,227 @@
+"""Primitives of JAX with rules of their own, and what those rules are written with."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.hijax import Zero, instantiate_zeros
+
+try:
+    from jax.experimental.hijax import HiPrim as Primitive
+except ImportError:  # its name before JAX 0.11
+    from jax.experimental.hijax import VJPHiPrimitive as Primitive
+
+from .batching import any_batched, over_axis
+from .masks import Mask, inexact, merge, pick
+
+
+class LoopPrimitive(Primitive):
+    """A primitive whose reverse mode is its `pullback`; all other rules are JAX's own, of `expand`.
+
+    A function that JAX cannot reverse, such as a loop whose length is known only when it runs, is reversed by
+    what its author knows of it, and pushed forward and batched as if it stood there itself.
+    """
+
+    @property
+    def varied(self) -> Mask:
+        """Which leaves of the arguments have a cotangent."""
+        return inexact(self.in_avals_flat)
+
+    def pullback(self, args: tuple, bars) -> tuple:
+        """The cotangents of the varied leaves of `args`, from those of the outputs, `Zero` where they are 0."""
+        raise NotImplementedError
+
+    def out_dims(self, dims: tuple):
+        """The batch axis of each output, 0 or None, from those of the arguments."""
+        raise NotImplementedError
+
+    def vjp_fwd(self, nonzeros, /, *args):
+        del nonzeros
+        return self(*args), args
+
+    def vjp_bwd_retval(self, args, bars, /):
+        return merge_leaves(self.varied, self.pullback(args, bars), zero_cotangents(self.in_avals))
+
+    def jvp(self, primals, tangents):
+        """The outputs and their tangents, with respect to the perturbed leaves alone."""
+        dots = leaves_or_zeros(tangents)
+        moving = tuple(not is_zero(dot) for dot in dots)
+        leaves = pick(moving, jax.tree.leaves(primals))
+        outputs = lambda *moved: self.expand(*merge_leaves(moving, moved, primals))  # noqa: E731
+        out, out_dots = jax.jvp(outputs, leaves, pick(moving, dots))
+        flat = jax.tree.leaves(out_dots)
+        vary = inexact(flat)
+        return out, merge_leaves(vary, _ForwardOnly(pick(vary, flat))(*pick(vary, flat)), out_dots)
+
+    def lin(self, nonzeros, *args):
+        del nonzeros
+        return self(*args), args
+
+    def linearized(self, args, *tangents):
+        return self.jvp(args, tangents)[1]
+
+    def batch(self, axis, args, dims):
+        if not any_batched(dims):
+            return self(*args), jax.tree.map(lambda _: None, self.out_aval)
+        out_dims = self.out_dims(dims)
+        return _Batch(self, axis, args, dims, out_dims)(*args), out_dims
+
+
+class _Batch(LoopPrimitive):
+    """A batch of such a primitive."""
+
+    one: LoopPrimitive
+    axis: Any
+    dims: tuple
+    dims_out: Any
+
+    def __init__(self, one: LoopPrimitive, axis, args: tuple, dims: tuple, dims_out):
+        params = {"one": one, "axis": axis, "dims": dims, "dims_out": dims_out}
+        self.__dict__.update(params)
+        self.in_avals = avals(args)
+        self.out_aval = out_avals(self.expand, *args)
+        self.params = params
+        self.effects = one.effects
+        super().__init__()
+
+    @property
+    def varied(self) -> Mask:
+        return self.one.varied
+
+    def expand(self, *args):
+        return over_axis(self.axis)(self.one.expand, self.dims, self.dims_out)(*args)
+
+    def pullback(self, args, bars):
+        """That of each member; the cotangents of what members share are added up.
+
+        An output that they share is pulled back by the first of them alone.
+        """
+
+        def by_the_first(dim, bar):
+            if dim is not None or bar.dtype == jax.dtypes.float0:
+                return bar
+            return jnp.zeros((size, *bar.shape), bar.dtype).at[0].set(bar)
+
+        size = self.axis.size
+        bars = jax.tree.map(by_the_first, self.dims_out, instantiated(bars), is_leaf=_is_none)
+        one = lambda args, bars: instantiated(self.one.pullback(args, bars))  # noqa: E731
+        own = jax.tree.map(lambda bar: None if bar.dtype == jax.dtypes.float0 else 0, bars)
+        found = over_axis(self.axis)(one, (self.dims, own))(args, bars)
+        dims = pick(self.varied, leaves_or_nones(self.dims))
+        return tuple(
+            bar.sum(0) if dim is None else jnp.moveaxis(bar, 0, dim)
+            for bar, dim in zip(found, dims, strict=True)
+        )
+
+    def out_dims(self, dims: tuple):
+        """Those of one member, whose own batch axis stands before."""
+        inner = jax.tree.map(_without, dims, self.dims, is_leaf=_is_none)
+        return jax.tree.map(_behind, self.one.out_dims(inner), self.dims_out, is_leaf=_is_none)
+
+
+class _ForwardOnly(Primitive):
+    """The identity on tangents of a `LoopPrimitive`, which says by name that they cannot be transposed."""
+
+    def __init__(self, dots: tuple):
+        self.in_avals = self.out_aval = avals(dots)
+        self.params = {}
+        super().__init__()
+
+    def expand(self, *dots):
+        return dots
+
+    def jvp(self, dots, dots_of_dots):
+        return self(*dots), self(*instantiated(dots_of_dots))
+
+    def lin(self, nonzeros, *dots):
+        del nonzeros
+        return self(*dots), ()
+
+    def linearized(self, _, *dots):
+        return self(*instantiated(dots))
+
+    def vjp_fwd(self, nonzeros, /, *dots):
+        raise NotImplementedError(_ORDERS)
+
+    def transpose(self, bars, *accumulators):
+        raise NotImplementedError(_ORDERS)
+
+    def batch(self, axis, dots, dims):
+        front = [
+            jnp.moveaxis(dot, dim, 0) if dim else dot for dot, dim in zip(dots, dims, strict=True)
+        ]
+        del axis
+        return _ForwardOnly(tuple(front))(*front), tuple(None if dim is None else 0 for dim in dims)
+
+
+_ORDERS = (
+    "Reverse mode goes neither through forward mode of the gradient of a chain with a schedule, nor through "
+    "jax.checkpoint around such a gradient. Take forward mode last (jax.jvp of jax.grad of jax.grad), leave "
+    "out the jax.checkpoint, which a schedule makes needless, or give the chain schedule=StoreAll()."
+)
+
+
+def _without(dim: int | None, removed: int | None) -> int | None:
+    """An axis of an array once another is removed."""
+    return dim if dim is None or removed is None else dim - (removed < dim)
+
+
+def _behind(dim: int | None, first: int | None) -> int | None:
+    """A leading axis once another may stand before it."""
+    return dim if dim is None or first is None else dim + 1
+
+
+def _is_none(leaf) -> bool:
+    return leaf is None
+
+
+def avals(tree):
+    """The types of arrays."""
+    return jax.tree.map(jax.typeof, tree)
+
+
+def out_avals(f: Callable, *args):
+    """The types that `f(*args)` returns, as primitives want them."""
+    jaxpr, out = jax.make_jaxpr(f, return_shape=True)(*args)
+    return jax.tree.unflatten(jax.tree.structure(out), jaxpr.out_avals)
+
+
+def is_zero(leaf) -> bool:
+    """Whether a tangent or cotangent is known to be 0."""
+    return isinstance(leaf, Zero)
+
+
+def instantiated(tree):
+    """Symbolic zeros made arrays."""
+    return jax.tree.map(instantiate_zeros, tree, is_leaf=is_zero)
+
+
+def zero_cotangents(types):
+    """Symbolic zeros for arguments of these types."""
+    return jax.tree.map(lambda aval: Zero(aval.to_ct_aval()), types)
+
+
+def leaves_or_zeros(tree) -> list:
+    """The leaves of a tree of tangents or cotangents."""
+    return jax.tree.leaves(tree, is_leaf=is_zero)
+
+
+def leaves_or_nones(tree) -> list:
+    """The leaves of a tree of batch axes."""
+    return jax.tree.leaves(tree, is_leaf=_is_none)
+
+
+def merge_leaves(mask: Mask, picked, tree):
+    """A tree with the selected leaves replaced."""
+    leaves, structure = jax.tree.flatten(tree, is_leaf=is_zero)
+    return jax.tree.unflatten(structure, merge(mask, picked, leaves))
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Static:
+    """A hashable value among saved arrays."""
+
+    value: Any
