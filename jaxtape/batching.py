@@ -20,7 +20,7 @@ def batch_chain(
     That axis is the first of shared values and of the state, and the second of `xs` and ys. Leaves that do not
     depend on the batch have none, unless `force` selects them.
     """
-    batched = _batched_leaves(chain, dims, force)
+    batched = _batched_leaves(chain, axis, dims, force)
     masks = batched.inputs
     arrays = Arrays(*map(merge, masks, _move(arrays, dims, masks, axis.size), arrays))
     if chain.is_edited and any(masks[0][: len(Rows._fields)]):
@@ -54,21 +54,28 @@ def over_axis(axis):
     )
 
 
-def any_batched(dims) -> bool:
-    """Whether some leaf has a batch axis."""
-    return any(dim is not None for dim in jax.tree.leaves(dims, is_leaf=lambda dim: dim is None))
+def is_batched(chain: Chain, axis, dims) -> bool:
+    """Whether some leaf has a batch axis, or the step names it."""
+    dims = jax.tree.leaves(dims, is_leaf=lambda dim: dim is None)
+    return any(dim is not None for dim in dims) or _names(chain, axis)
 
 
-def batched_outputs(chain: Chain, dims: tuple) -> tuple[Mask, Mask, bool]:
+def _names(chain: Chain, axis) -> bool:
+    """Whether the step names the batch's axis, as collectives do."""
+    names = {getattr(effect, "name", None) for effect in chain.jaxpr.effects}
+    return isinstance(axis.name, str) and axis.name in names
+
+
+def batched_outputs(chain: Chain, axis, dims: tuple) -> tuple[Mask, Mask, bool]:
     """Which leaves of the state and of y depend on the batch, and whether the number of steps does."""
-    batched = _batched_leaves(chain, dims)
+    batched = _batched_leaves(chain, axis, dims)
     return batched.state, batched.ys, _ends_apart(chain, batched)
 
 
-def _batched_leaves(chain: Chain, dims: tuple, force: Active | None = None) -> Active:
+def _batched_leaves(chain: Chain, axis, dims: tuple, force: Active | None = None) -> Active:
     """The leaves with a batch axis and those that depend on one, a fixpoint on the jaxpr of the step.
 
-    A step with effects may depend on the batch by what no argument shows (the index along a named axis), and
+    A step that names the batch's axis (`jax.lax.axis_index`) may depend on it though no argument does, and
     chains that end apart hold every leaf apart: then all of the state and of y is batched.
     """
     consts, state, xs = (tuple(d is not None for d in part) for part in dims)
@@ -80,7 +87,7 @@ def _batched_leaves(chain: Chain, dims: tuple, force: Active | None = None) -> A
     reads = chain.inputs_of_outputs()
     while True:
         batched = Active(consts, state, xs, ys)
-        together = not chain.jaxpr.effects and not _ends_apart(chain, batched)
+        together = not _names(chain, axis) and not _ends_apart(chain, batched)
         inputs = consts + state + xs
         found = [not together or any(pick(mask, inputs)) for mask in reads]
         found = tuple(map(or_, found, state + ys))

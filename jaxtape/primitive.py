@@ -13,7 +13,7 @@ try:
 except ImportError:  # its name before JAX 0.11
     from jax.experimental.hijax import VJPHiPrimitive as Primitive
 
-from .batching import any_batched, over_axis
+from .batching import over_axis
 from .masks import Mask, inexact, merge, pick
 
 
@@ -33,7 +33,7 @@ class LoopPrimitive(Primitive):
         """The cotangents of the varied leaves of `args`, from those of the outputs, `Zero` where they are 0."""
         raise NotImplementedError
 
-    def out_dims(self, dims: tuple):
+    def out_dims(self, axis, dims: tuple):
         """The batch axis of each output, 0 or None, from those of the arguments."""
         raise NotImplementedError
 
@@ -63,9 +63,7 @@ class LoopPrimitive(Primitive):
         return self.jvp(args, tangents)[1]
 
     def batch(self, axis, args, dims):
-        if not any_batched(dims):
-            return self(*args), jax.tree.map(lambda _: None, self.out_aval)
-        out_dims = self.out_dims(dims)
+        out_dims = self.out_dims(axis, dims)
         return _Batch(self, axis, args, dims, out_dims)(*args), out_dims
 
 
@@ -115,10 +113,12 @@ class _Batch(LoopPrimitive):
             for bar, dim in zip(found, dims, strict=True)
         )
 
-    def out_dims(self, dims: tuple):
+    def out_dims(self, axis, dims: tuple):
         """Those of one member, whose own batch axis stands before."""
         inner = jax.tree.map(_without, dims, self.dims, is_leaf=_is_none)
-        return jax.tree.map(_behind, self.one.out_dims(inner), self.dims_out, is_leaf=_is_none)
+        return jax.tree.map(
+            _behind, self.one.out_dims(axis, inner), self.dims_out, is_leaf=_is_none
+        )
 
 
 class _ForwardOnly(Primitive):

@@ -13,7 +13,7 @@ tangents forward, and reverse over reverse is reverse over forward, of the dual 
 import jax
 import jax.numpy as jnp
 
-from .batching import any_batched, batch_chain, batched_outputs, with_axis
+from .batching import batch_chain, batched_outputs, is_batched, with_axis
 from .chain import Arrays, Chain
 from .footprint import reversible
 from .masks import Active, Mask, inexact, merge, pick
@@ -88,7 +88,7 @@ class Sweep(Primitive):
         return tuple(map(merge, (active.state, active.ys), out, zeros))
 
     def batch(self, axis, arrays, dims):
-        if not any_batched(dims):
+        if not is_batched(self.chain, axis, dims):
             return self(*arrays), _out_dims(*self.out_aval, None, None)
         chain, arrays, batched = batch_chain(self.chain, axis, arrays, dims)
         return Sweep(chain, arrays)(*arrays), _out_dims(batched.state, batched.ys, 0, 1)
@@ -147,7 +147,7 @@ class Tangent(Primitive):
         return merge_leaves(moving.value, bars, zero_cotangents(self.in_avals))
 
     def batch(self, axis, args, dims):
-        if not any_batched(dims):
+        if not is_batched(self.chain, axis, dims):
             return self(*args), _out_dims(*self.out_aval, None, None)
         (arrays, dots), (dims, dots_dims) = args, dims
         chain, arrays, _ = batch_chain(self.chain, axis, arrays, dims, self.active)
@@ -231,8 +231,8 @@ class FirstSweep(LoopPrimitive):
         masks = map(inexact, self.out_aval[:2])
         return pullback(instantiated(tuple(map(pick, masks, bars))))
 
-    def out_dims(self, dims):
-        state, ys, apart = batched_outputs(self.chain, dims[0])
+    def out_dims(self, axis, dims):
+        state, ys, apart = batched_outputs(self.chain, axis, dims[0])
         state_dims, ys_dims = _out_dims(state, ys, 0, 0)
         *_, kept = self.out_aval
         of_leaves = pick(self.needed, state_dims)
@@ -288,9 +288,9 @@ class ReverseSweep(LoopPrimitive):
         dots = instantiated(tuple(map(pick, in_use, bars)))
         return self.active._replace(consts=consts, xs=xs), dots
 
-    def out_dims(self, dims):
-        del dims
-        return jax.tree.map(lambda _: 0, self.out_aval)
+    def out_dims(self, axis, dims):
+        batched = is_batched(self.first.chain, axis, dims)
+        return jax.tree.map(lambda _: 0 if batched else None, self.out_aval)
 
 
 def _as_arrays(parts: tuple) -> Arrays:
