@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .methods import AbstractMethod
 from .models import AbstractModel
-from .price import applicable, mean_and_error, over_batch
+from .price import all_finite, applicable, mean_and_error, over_batch
 from .products import AbstractProduct
 from .results import RESULTS
 
@@ -60,7 +60,7 @@ def greeks(
     """
     method = applicable(product, model, method, key)
     means, errors = _greeks(product, model, method, key)
-    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(means)]))
+    finite = all_finite(means)
     result = RESULTS.where(finite, RESULTS.successful, RESULTS.non_finite)
     if throw:
         means = result.error_if(means, ~finite)

@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
@@ -40,7 +40,7 @@ def price(
     """
     method = applicable(product, model, method, key)
     value, std_error = _value(product, model, method, key)
-    finite = jnp.all(jnp.isfinite(value) & jnp.isfinite(std_error))
+    finite = all_finite((value, std_error))
     result = RESULTS.where(finite, RESULTS.successful, RESULTS.non_finite)
     if throw:
         value = result.error_if(value, ~finite)
@@ -53,6 +53,16 @@ def _value(product, model, method, key) -> tuple[Array, Array]:
         return mean_and_error(method.samples(product, model, key), method)
 
     return over_batch(of_one, product)
+
+
+@jax.jit
+def all_finite(figures: PyTree) -> Bool[Array, ""]:
+    """Whether every number is.
+
+    One program rather than an operation a figure, and not the program that computes them: XLA would
+    compute the figures once more in the loops of the tests.
+    """
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(figures)]))
 
 
 def over_batch(function: Callable[[AbstractProduct], PyTree], product: AbstractProduct) -> PyTree:
