@@ -3,7 +3,9 @@
 import dataclasses
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import mpmath as mp
 import numpy as np
 import pytest
 
@@ -140,3 +142,92 @@ def test_extreme_numbers_stay_between_nothing_and_the_vanilla(side, level, expir
     assert np.all(np.isfinite(out))
     assert np.all(out >= -1e-12 * SPOT)
     assert np.all(out <= whole + 1e-12 * SPOT)
+
+
+def haug(kind, call, spot, rate, q, vol, t, strike, level, rebate):
+    """Haug's table of Reiner and Rubinstein's formulas, kind by kind, in the letters of the book."""
+    phi, eta = (1 if call else -1), (1 if kind.startswith("down") else -1)
+    std, mu = vol * mp.sqrt(t), (rate - q) / vol**2 - mp.mpf(1) / 2
+    lam, discount = mp.sqrt(mu**2 + 2 * rate / vol**2), mp.exp(-rate * t)
+    asset, cash, power = spot * mp.exp(-q * t), strike * discount, level / spot
+    x1, x2, y1, y2 = (
+        mp.log(each) / std + (1 + mu) * std
+        for each in (spot / strike, spot / level, level**2 / (spot * strike), level / spot)
+    )
+    z = mp.log(level / spot) / std + lam * std
+    n = mp.ncdf
+    a, b = (phi * (asset * n(phi * x) - cash * n(phi * (x - std))) for x in (x1, x2))
+    c, d = (
+        phi
+        * (
+            asset * power ** (2 * mu + 2) * n(eta * y)
+            - cash * power ** (2 * mu) * n(eta * (y - std))
+        )
+        for y in (y1, y2)
+    )
+    e = discount * (n(eta * (x2 - std)) - power ** (2 * mu) * n(eta * (y2 - std)))
+    f = power ** (mu + lam) * n(eta * z) + power ** (mu - lam) * n(eta * (z - 2 * lam * std))
+    above = strike > level
+    knock_in = {
+        ("down", True): c if above else a - b + d,
+        ("up", True): a if above else b - c + d,
+        ("down", False): b - c + d if above else a,
+        ("up", False): a - b + d if above else c,
+    }[kind.split("-")[0], call]
+    return knock_in + rebate * e if kind.endswith("in") else a - knock_in + rebate * f
+
+
+KINDS = ["down-and-out", "down-and-in", "up-and-out", "up-and-in"] * 2
+LEVELS, CALLS = [90.0, 90.0, 110.0, 110.0] * 2, [True] * 4 + [False] * 4
+WORDS = ["call" if call else "put" for call in CALLS]
+AT = SPOT, 0.25, 0.05, 0.75  # where derivatives are taken: spot, vol, rate, expiry
+
+
+def published(strike, order):
+    """Derivatives of the published formulas, kind by kind, by mpmath's differences at forty digits."""
+    with mp.workdps(40):
+        at, fixed = [mp.mpf(x) for x in AT], [mp.mpf(x) for x in (strike, 0.02)]
+
+        def of_kind(kind, call, level):
+            def formula(spot, vol, rate, t):
+                return haug(kind, call, spot, rate, fixed[1], vol, t, fixed[0], mp.mpf(level), 3)
+
+            return float(mp.diff(formula, tuple(at), order))
+
+        return np.asarray(list(map(of_kind, KINDS, CALLS, LEVELS)))
+
+
+@pytest.mark.parametrize("strike", [80.0, 120.0])
+def test_all_eight_kinds_and_their_greeks_are_the_published_formulas(strike):
+    found = greeks(Barrier(strike, AT[3], LEVELS, KINDS, WORDS, 3.0), MODEL)
+    orders = {"value": (0, 0, 0, 0), "delta": (1, 0, 0, 0), "gamma": (2, 0, 0, 0)}
+    orders |= {"vega": (0, 1, 0, 0), "volga": (0, 2, 0, 0), "vanna": (1, 1, 0, 0)}
+    orders |= {"rho": (0, 0, 1, 0), "theta": (0, 0, 0, 1)}
+    for name, order in orders.items():
+        exact = published(strike, order) * (-1.0 if name == "theta" else 1.0)
+        np.testing.assert_allclose(
+            getattr(found, name), exact, rtol=1e-11, atol=1e-12, err_msg=name
+        )
+
+
+def test_the_third_derivative_through_price():
+    """Speed, the slope of Gamma."""
+    product = Barrier(95.0, AT[3], LEVELS, KINDS, WORDS, 3.0)
+
+    def at(spot):
+        return price(product, dataclasses.replace(MODEL, spot=spot), throw=False).value
+
+    third = jax.jit(jax.jacfwd(jax.jacfwd(jax.jacrev(at))))(jnp.asarray(SPOT))
+    np.testing.assert_allclose(third, published(95.0, (3, 0, 0, 0)), rtol=1e-10)
+
+
+@pytest.mark.parametrize("rate", [-0.2, 0.2])
+def test_no_gradient_is_lost_in_what_a_contract_does_not_use(rate):
+    """The unused powers of (barrier / spot) overflow here, and nothing times infinity is no number."""
+    both = [barriers(side, "out", level, 3.0) for side, level in (("down", 90.0), ("up", 110.0))]
+    total = lambda model: sum(price(each, model, throw=False).value.sum() for each in both)  # noqa: E731
+    gradient = eqx.filter_jit(eqx.filter_vmap(jax.grad(total)))
+    spots = jnp.asarray([1e-2, 90.5, 109.5, 200.0])
+    models = eqx.filter_vmap(lambda spot: BlackScholes(spot, rate, 1e-3))(spots)
+    for leaf in jax.tree.leaves(gradient(models)):
+        assert np.all(np.isfinite(leaf))
