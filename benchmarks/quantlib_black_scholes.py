@@ -4,25 +4,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pricing import Barrier, BlackScholes, ClosedForm, European, greeks
+from pricing import Barrier, BlackScholes, ClosedForm, European, greeks, price
 
-from .quantlib_objects import MEASURES, Flat
+from .quantlib_objects import Flat
 from .timing import Row, differences, interleaved
 
 SPOT, RATE, DIVIDEND, VOL = 100.0, 0.05, 0.02, 0.25
 SEED = 7
 
 
-def closed_form(product, model, wanted=MEASURES):
-    """Value, Delta, Gamma and vega of every contract of a batch, and nothing else; or the value alone."""
+def closed_form(product, model):
+    """Value, Delta, Gamma and vega of every contract of a batch, and nothing else."""
     method, zero, one = ClosedForm(), jnp.zeros(()), jnp.ones(())
 
     def of_one(product):
         def at(spot, vol):
             return method.samples(product, model.shifted(underlying=spot, vol=vol), None)
 
-        if wanted == ("value",):
-            return {"value": at(zero, zero)}
         in_spot = lambda spot: jax.jvp(lambda s: at(s, zero), (spot,), (one,))  # noqa: E731
         (value, delta), (_, gamma) = jax.jvp(in_spot, (zero,), (one,))
         _, vega = jax.jvp(lambda vol: at(zero, vol), (zero,), (one,))
@@ -46,36 +44,41 @@ def black_scholes_rows(count: int, repeat: int) -> list[Row]:
     four = jax.jit(closed_form)
     rows = []
 
-    def compare(title, build_ours, build_theirs, run_theirs, how, aim):
+    market = Flat(SPOT, RATE, DIVIDEND, VOL)
+
+    def compare(title, build_ours, build_theirs, run_theirs, how, aims):
         ours, theirs = build_ours(), build_theirs()
         results, times = interleaved(
             {
                 "four": lambda: four(ours, model),
-                "QuantLib": lambda: run_theirs(theirs),
                 "greeks": lambda: greeks(ours, model),
+                "QuantLib": lambda: run_theirs(theirs),
+                "price": lambda: price(ours, model),
+                "QuantLib, values": lambda: market.values(theirs),
                 "four, built": lambda: four(build_ours(), model),
                 "QuantLib, built": lambda: run_theirs(build_theirs()),
             },
             repeat,
         )
 
-        def row(task, ours, mine, peer, aim=None):
-            figures = results[mine] if mine != "greeks" else vars(results[mine])
-            gaps = None if "built" in mine else differences(figures, results["QuantLib"])
+        def row(task, ours, mine, peer, how=how, aim=None):
+            found = {"four": lambda: results["four"], "greeks": lambda: vars(results["greeks"])}
+            gaps = differences(found[mine](), results[peer]) if mine in found else None
             rows.append(Row(task, ours, how, times[mine], times[peer], aim, gaps))
 
-        row(title, "value, delta, gamma, vega", "four", "QuantLib", aim)
-        row(title, "greeks(): theta, rho, vanna, volga too", "greeks", "QuantLib")
+        engine, four_aim, all_aim = how.partition(",")[0], *aims
+        row(title, "price(): values", "price", "QuantLib, values", f"{engine}, one price")
+        row(title, "value, delta, gamma, vega", "four", "QuantLib", aim=four_aim)
+        row(title, "greeks(): theta, rho, vanna, volga too", "greeks", "QuantLib", aim=all_aim)
         row(f"{title}, built anew", "the same four", "four, built", "QuantLib, built")
 
-    market = Flat(SPOT, RATE, DIVIDEND, VOL)
     compare(
         f"{count:,} Europeans",
         lambda: European(strikes, years, options),
         lambda: market.europeans(*vanilla),
         market.analytic,
         "AnalyticEuropeanEngine, its Greeks",
-        10.0,
+        (10.0, None),
     )
     compare(
         f"{count:,} barriers",
@@ -83,6 +86,6 @@ def black_scholes_rows(count: int, repeat: int) -> list[Row]:
         lambda: market.barriers(*exotic),
         market.bumped,
         "AnalyticBarrierEngine, 5 prices",
-        5.0,
+        (None, 15.0),
     )
     return rows

@@ -70,10 +70,16 @@ class Flat:
         rows = [(o.NPV(), o.delta(), o.gamma(), o.vega()) for o in options]
         return dict(zip(MEASURES, np.array(rows).T, strict=True))
 
+    def values(self, options: Sequence[ql.Instrument]) -> Figures:
+        """One price a contract, after such a move."""
+        self.spot.setValue(self.base + next(self._nudges))
+        return {"value": _prices(options)}
+
     def bumped(self, options: Sequence[ql.Instrument]) -> Figures:
         """Five prices a contract: spot -/+ 0.01 %, vol -/+ 1e-4, base."""
-        portfolio, vol = [[(option, 1.0)] for option in options], self.vol.value()
-        return _by_bumps(portfolio, self.spot, lambda shift: self.vol.setValue(vol + shift))
+        vol = self.vol.value()
+        move_vol = lambda shift: self.vol.setValue(vol + shift)  # noqa: E731
+        return _by_bumps(lambda: _prices(options), self.spot, move_vol)
 
     def _on(self, day: int) -> ql.EuropeanExercise:
         return ql.EuropeanExercise(self.asof + int(day))
@@ -151,7 +157,7 @@ class HestonMarket:
         def move(shift: float) -> None:
             self.set(self.parameters + shift * direction)
 
-        return _by_bumps(portfolio, self.spot, move)
+        return _by_bumps(lambda: _values(portfolio), self.spot, move)
 
     def by_grid(self, portfolio: Portfolio, direction: np.ndarray, bump: float = 1e-4) -> Figures:
         """Two prices a contract: Delta and Gamma from the grid, vega by a one-sided bump."""
@@ -193,23 +199,27 @@ class HestonMarket:
 
 
 def _by_bumps(
-    portfolio: Portfolio, spot: ql.SimpleQuote, move_vol: Callable[[float], None]
+    values: Callable[[], np.ndarray], spot: ql.SimpleQuote, move_vol: Callable[[float], None]
 ) -> Figures:
     base, vol_bump = spot.value(), 1e-4
     bump = 1e-4 * base
 
     def at(level: float) -> np.ndarray:
         spot.setValue(level)
-        return _values(portfolio)
+        return values()
 
     down, up, value = at(base - bump), at(base + bump), at(base)
     move_vol(-vol_bump)
-    lower = _values(portfolio)
+    lower = values()
     move_vol(vol_bump)
-    vega = (_values(portfolio) - lower) / (2.0 * vol_bump)
+    vega = (values() - lower) / (2.0 * vol_bump)
     move_vol(0.0)
     delta, gamma = (up - down) / (2.0 * bump), (up - 2.0 * value + down) / bump**2
     return {"value": value, "delta": delta, "gamma": gamma, "vega": vega}
+
+
+def _prices(options: Sequence[ql.Instrument]) -> np.ndarray:
+    return np.array([option.NPV() for option in options])
 
 
 def _values(portfolio: Portfolio) -> np.ndarray:
