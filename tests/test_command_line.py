@@ -1,6 +1,7 @@
 """The command: exit statuses, files, messages, and figures equal to those of the library."""
 
 import csv
+import errno
 import json
 import os
 import pathlib
@@ -18,6 +19,8 @@ from calibration import RESULTS, Calibration
 from calibration.commands import risk as risk_command
 from calibration.commands.console import bytes_of
 from jaxtape.command_line import app
+from jaxtape.file_set import strangers
+from pricing import report
 from pricing.book import Book
 from pricing.market import Market
 from pricing.models import Heston
@@ -87,7 +90,11 @@ def test_it_writes_every_file_and_says_where(valued):
     folder, outcome = valued
     assert outcome.exit_code == 0, outcome.output
     names = {path.name for path in (folder / "out").iterdir()}
-    assert names == {"npv.csv", "sensitivity.csv", "calibration.json", "report.html"}
+    tables = {"npv.csv", "sensitivity.csv", "calibration.json", "report.html"}
+    assert names == {*tables, "run.json"}
+    run = json.loads((folder / "out" / "run.json").read_text())
+    assert run["complete"] and run["command"].startswith("jaxtape ")
+    assert run["files"].keys() == tables and not strangers(folder / "out")
     assert str(folder / "out" / "report.html") in outcome.stdout
     assert "read 6 trades and 247 quotes" in outcome.stderr
 
@@ -259,6 +266,44 @@ def test_calibrate_writes_parameters_residuals_and_a_report(tmp_path, small_mark
     squares = sum((100 * residual) ** 2 for residual in found["residuals"].values())
     np.testing.assert_allclose(found["sum_squared_vol_points"], squares, rtol=1e-6)
     assert "Heston on DAX" in (tmp_path / "report.html").read_text()
+
+
+def test_a_report_that_cannot_be_written_leaves_the_last_run_whole(
+    tmp_path, small_market, monkeypatch
+):
+    inputs = ("--market", small_market, "--underlying", "EUR", "--out", tmp_path)
+    assert run("calibrate", *inputs).exit_code == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(path, *_):
+        path.write_text("<!doctype html>")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(report, "write_fit_report", full)
+    outcome = run("calibrate", *inputs, "--starts", 2)
+    assert outcome.exit_code == 2
+    assert f"jaxtape: {tmp_path}: cannot be written: No space left" in outcome.stderr
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_rename_that_fails_says_which_files_are_of_an_earlier_run(
+    tmp_path, small_market, monkeypatch
+):
+    inputs = ("--market", small_market, "--underlying", "EUR", "--out", tmp_path)
+    assert run("calibrate", *inputs).exit_code == 0
+    replace = pathlib.Path.replace
+
+    def refused(path, target):
+        if path.name == "report.html":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return replace(path, target)
+
+    monkeypatch.setattr(pathlib.Path, "replace", refused)
+    outcome = run("calibrate", *inputs)
+    assert outcome.exit_code == 2
+    place, mixed = tmp_path / "report.html", "report.html is not of the last run"
+    assert f"{place}: cannot be written: Permission denied" in outcome.stderr
+    assert mixed in outcome.stderr and strangers(tmp_path) == ["report.html"]
 
 
 def test_a_calibration_that_stops_early_exits_with_1(tmp_path, small_market):

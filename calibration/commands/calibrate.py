@@ -15,7 +15,7 @@ from pricing.ingestion.fields import closest
 from pricing.market import Market
 
 from ..calibrate import Calibration
-from .console import SOME_FAILED, Output, Stages, fail
+from .console import SOME_FAILED, Output, Stages, fail, write_errors
 from .fitting import (
     as_json,
     calibrated,
@@ -55,8 +55,8 @@ def calibrate(
 ) -> None:
     """Fit a model to implied vols, of options or of swaptions, and say how well its parameters are known.
 
-    Writes calibration.json, report.html and, if anything was wrong, errors.txt. Exit status: 0; 1 if the
-    fit did not converge or some input was bad; 2 if nothing could be done.
+    Writes calibration.json, report.html, run.json and, if anything was wrong, errors.txt. Exit status: 0;
+    1 if the fit did not converge or some input was bad; 2 if nothing could be done.
     """
     configure(precision)
     output, stages = Output(out), Stages()
@@ -72,13 +72,14 @@ def calibrate(
         )
         found = f"{name_of(calibration.model)} to {underlying}"
         said.append(f"calibrated {found}: {summary_of(calibration)}")
-    with stages.stage("write") as said:
-        _write(output, quotes, underlying, calibration, stages)
-        said.append(f"wrote {out}")
     errors = [str(error) for error in quotes.errors]
     if has_failed(calibration):
         errors.append(f"{market}: {underlying!r}: {message_of(calibration)}")
-    output.write_errors(errors)
+    output.tell(errors)
+    with stages.stage("write") as said, output.written() as aside:
+        write_errors(aside, errors)
+        _write(aside, quotes, underlying, calibration, stages)
+        said.append(f"wrote {out}")
     _summarize(calibration, output.folder)
     if errors:
         raise typer.Exit(SOME_FAILED)
@@ -111,15 +112,14 @@ def _models(market: Market) -> dict[str, Model]:
 
 
 def _write(
-    output: Output, market: Market, name: str, calibration: Calibration, stages: Stages
+    aside: Path, market: Market, name: str, calibration: Calibration, stages: Stages
 ) -> None:
     """The numbers and the report."""
     from pricing.report import write_fit_report  # matplotlib: not before it is needed
 
     fits, seconds = [surface_fit(market, name, calibration)], stages.seconds
-    numbers = as_json(market, name, calibration)
-    output.write("calibration.json", lambda path: write_json(path, numbers))
-    output.write("report.html", lambda path: write_fit_report(path, market, fits, seconds))
+    write_json(aside / "calibration.json", as_json(market, name, calibration))
+    write_fit_report(aside / "report.html", market, fits, seconds)
 
 
 def _summarize(calibration: Calibration, folder: Path) -> None:

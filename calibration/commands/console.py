@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from jaxtape.file_set import FileSet, strangers
+
 SOME_FAILED, UNUSABLE = 1, 2
+_ERRORS = "errors.txt"
 _MAX_SHOWN = 50
 _UNITS = {"": 1, "b": 1, **{p + "b": 1000 ** (i + 1) for i, p in enumerate("kmgt")}}
 _UNITS |= {p + "ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
@@ -70,41 +74,44 @@ class Stages:
 
 
 class Output:
-    """The folder that a command writes to. Exits with status 2 where it cannot be written."""
+    """The folder that a command writes a set of files to. Exits with status 2 where it cannot be written."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         with self._reported():
-            folder.mkdir(parents=True, exist_ok=True)
-            probe = folder / ".jaxtape"
-            probe.touch()
-            probe.unlink()
+            self._files = FileSet(folder, shlex.join(["jaxtape", *sys.argv[1:]]), (_ERRORS,))
 
-    def write(self, name: str, write: Callable[[Path], object]) -> Path:
-        """The path of the file `name`, once `write` has written it."""
-        path = self.folder / name
-        with self._reported():
-            write(path)
-        return path
+    @contextlib.contextmanager
+    def written(self) -> Iterator[Path]:
+        """A folder to write files to; they take the places of the last run's together when the block ends."""
+        with self._reported(), self._files.written() as aside:
+            yield aside
 
-    def write_errors(self, errors: Sequence[str]) -> None:
-        """All errors in errors.txt, the first ones on stderr too; no such file if there are none."""
-        if not errors:
-            self.write("errors.txt", lambda path: path.unlink(missing_ok=True))
-            return
-        text = "".join(f"{error}\n" for error in errors)
-        path = self.write("errors.txt", lambda path: path.write_text(text, encoding="utf-8"))
+    def tell(self, errors: Sequence[str]) -> None:
+        """The first errors on stderr; `write_errors` writes all of them to a file."""
         for error in errors[:_MAX_SHOWN]:
             print(error, file=sys.stderr)
         if len(errors) > _MAX_SHOWN:
-            print(f"... and {len(errors) - _MAX_SHOWN:,} more, all in {path}", file=sys.stderr)
+            more = f"... and {len(errors) - _MAX_SHOWN:,} more, all in {self.folder / _ERRORS}"
+            print(more, file=sys.stderr)
 
     @contextlib.contextmanager
     def _reported(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            reason = error.strerror or str(error)
-            fail(
-                f"{error.filename or self.folder}: cannot be written: {reason}; give another --out"
-            )
+            place, reason = error.filename or self.folder, error.strerror or str(error)
+            mixed = "".join(f", {name} is not of the last run" for name in self._strangers())
+            fail(f"{place}: cannot be written: {reason}; give another --out{mixed}")
+
+    def _strangers(self) -> list[str]:
+        with contextlib.suppress(OSError, ValueError):
+            return strangers(self.folder)
+        return []
+
+
+def write_errors(aside: Path, errors: Sequence[str]) -> None:
+    """All errors in errors.txt; no such file if there are none."""
+    if errors:
+        text = "".join(f"{error}\n" for error in errors)
+        (aside / _ERRORS).write_text(text, encoding="utf-8")

@@ -25,7 +25,7 @@ from pricing.risk import risk as value_book
 from pricing.surface_models import black_scholes
 
 from ..calibrate import Calibration
-from .console import SOME_FAILED, Output, Stages, bytes_of, fail
+from .console import SOME_FAILED, Output, Stages, bytes_of, fail, write_errors
 from .fitting import (
     as_json,
     both,
@@ -77,7 +77,8 @@ def risk(
 ) -> None:
     """Value a book and its risk to every quote, and write a report.
 
-    Writes npv.csv, sensitivity.csv, calibration.json, report.html and, if anything was wrong, errors.txt.
+    Writes npv.csv, sensitivity.csv, calibration.json, report.html, run.json and, if anything was wrong,
+    errors.txt.
     Exit status: 0; 1 if some trade or some input failed (the others are there); 2 if nothing could be done.
     """
     configure(precision)
@@ -94,9 +95,10 @@ def risk(
         result = _valued(book, served, fit, settings)
         said.append(f"valued {len(result.trades) - len(result.failed):,} trades")
     errors = _errors(result, book)
-    output.write_errors(errors)
-    with stages.stage("write") as said:
-        _write(output, result, book, quotes, calibrations, model, stages)
+    output.tell(errors)
+    with stages.stage("write") as said, output.written() as aside:
+        write_errors(aside, errors)
+        _write(aside, result, book, quotes, calibrations, model, stages)
         said.append(f"wrote {out}")
     _summarize(result, quotes, output.folder)
     if errors:
@@ -163,7 +165,7 @@ def _valued(book: Book, market: Market, fit: Fit, settings: dict[str, Any]) -> R
 
 
 def _write(
-    output: Output,
+    aside: Path,
     result: RiskResult,
     book: Book,
     market: Market,
@@ -182,12 +184,10 @@ def _write(
     numbers = {name: as_json(market, name, found) for name, found in calibrations.items()}
     parts = {f"value the book: {part}": length for part, length in result.stats.items()}
     seconds = {**stages.seconds, **parts}
-    output.write("npv.csv", lambda path: write_positions(path, positions))
-    output.write("sensitivity.csv", lambda path: write_quote_risks(path, risks))
-    output.write("calibration.json", lambda path: write_json(path, numbers))
-    output.write(
-        "report.html", lambda path: write_report(path, result, book, market, fits, seconds)
-    )
+    write_positions(aside / "npv.csv", positions)
+    write_quote_risks(aside / "sensitivity.csv", risks)
+    write_json(aside / "calibration.json", numbers)
+    write_report(aside / "report.html", result, book, market, fits, seconds)
 
 
 def _errors(result: RiskResult, book: Book) -> list[str]:

@@ -1,7 +1,11 @@
 """`jaxtape solve`: published problems by name, beside what is known of them."""
 
+import contextlib
+import errno
 import json
+import os
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jaxtape.command_line import Precision, configure
+from jaxtape.file_set import FileSet
 
 from .bounds import bounds
 from .catalogue import CATALOGUE, Entry, off_diagonal
@@ -60,7 +65,7 @@ def solve(
 ) -> None:
     """Solve published backward equations, and set what was found beside what is known of them.
 
-    Exit status: 0; 2 if a name is not known.
+    Exit status: 0; 2 if a name is not known or --out cannot be written.
     """
     configure(precision)
     console = Console(width=150)
@@ -69,14 +74,35 @@ def solve(
     if unknown:
         console.print(f"{', '.join(unknown)}: no such problem. There are: {_NAMES}.", style="red")
         raise typer.Exit(2)
+    files = None if out is None else _output(out, console)
     rows: list[Row] = []
     for name in names:
         places = _within(checkpoint, name), _within(metrics, name)
         rows += _rows(name, CATALOGUE[name], seeds, progress, *places)
     console.print(_table(rows, seeds))
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+    if out is not None and files is not None:
+        text = json.dumps([asdict(row) for row in rows], indent=1)
+        with _told(out, console), files.written() as aside:
+            (aside / out.name).write_text(f"{text}\n", encoding="utf-8")
+
+
+def _output(path: Path, console: Console) -> FileSet:
+    """Where the table goes, before anything is solved for it."""
+    with _told(path, console):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        return FileSet(path.parent)
+
+
+@contextlib.contextmanager
+def _told(path: Path, console: Console) -> Iterator[None]:
+    """Exits with status 2 where the table cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        console.print(f"{path}: cannot be written: {reason}; give another --out", style="red")
+        raise typer.Exit(2) from None
 
 
 def _within(folder: Path | None, name: str) -> Path | None:

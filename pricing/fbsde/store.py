@@ -8,6 +8,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
+from jaxtape.file_set import FileSet
+
 from .problem import Problem
 from .solver import AbstractSolver
 from .training import Training
@@ -50,7 +52,9 @@ class Store:
     def _belongs_to(self, run: dict) -> None:
         label = self._folder / "run.json"
         if not label.exists():
-            label.write_text(json.dumps(run, indent=1), encoding="utf-8")
+            with FileSet(self._folder).written() as aside:
+                text = json.dumps(run, indent=1)
+                (aside / label.name).write_text(text, encoding="utf-8")
             return
         found = json.loads(label.read_text(encoding="utf-8"))
         wrong = [name for name in run if run[name] != found.get(name)]

@@ -32,6 +32,14 @@ def test_a_name_that_is_not_known_is_told(tmp_path):
     assert "allen-cahn" in done.stdout
 
 
+def test_a_table_that_cannot_be_written_is_told_before_anything_is_solved(tmp_path):
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path, tmp_path / "file" / "table.json"):
+        done = run("down-and-out-90", "--out", str(out), cache=tmp_path / "cache")
+        assert done.returncode == 2 and "Traceback" not in done.stderr
+        assert "cannot be written" in done.stdout and "mean and spread" not in done.stdout
+
+
 def test_figures_stand_beside_what_is_known(tmp_path):
     out, news = tmp_path / "table.json", tmp_path / "news"
     options = ("--seeds", "2", "--no-progress", "--out", str(out), "--metrics", str(news))
@@ -45,6 +53,8 @@ def test_figures_stand_beside_what_is_known(tmp_path):
     assert rows["value"]["apart"] < 3e-3
     assert rows["value"]["spread"] > 0.0
     assert "down-and-out-90" in done.stdout
+    assert {path.name for path in tmp_path.iterdir()} >= {"table.json", "news"}
+    assert not (tmp_path / "run.json").exists()
     lines = (news / "down-and-out-90" / "1" / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == 50
 

@@ -1,0 +1,215 @@
+"""Files that take the places of the last run's together: failures at every step, kills, other runs."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from jaxtape import file_set
+from jaxtape.file_set import FileSet, strangers
+
+NAMES = ("a.csv", "b.json", "c.html")
+OPTIONAL = "errors.txt"
+RENAMES = len(NAMES) + 2  # and those of the label
+
+
+def write(folder, run, *, names=NAMES):
+    with FileSet(folder, f"jaxtape {run}", (OPTIONAL,)).written() as aside:
+        for name in names:
+            (aside / name).write_text(f"{name} of {run}")
+
+
+def contents(folder):
+    """The text of each file but the label, hidden ones included."""
+    return {path.name: path.read_text() for path in folder.iterdir() if path.name != "run.json"}
+
+
+def label(folder):
+    return json.loads((folder / "run.json").read_text())
+
+
+def told_apart(folder):
+    """Whether the label says which of the files are of the run that it names."""
+    run = label(folder)["command"].removeprefix("jaxtape ")
+    old = [name for name in NAMES if contents(folder).get(name) != f"{name} of {run}"]
+    return strangers(folder) == old and label(folder)["complete"] == (not old)
+
+
+@pytest.fixture
+def old(tmp_path):
+    """A folder with the files of a run, one of them optional, and one of the user's own."""
+    folder = tmp_path / "new" / "out"
+    write(folder, "old", names=(*NAMES, OPTIONAL))
+    (folder / "mine.txt").write_text("mine")
+    return folder
+
+
+def failing(at, error):
+    """A function that raises at its call number `at`, and otherwise does what `inner` does."""
+    calls = []
+
+    def wrap(inner):
+        def outer(*arguments, **settings):
+            calls.append(arguments)
+            if len(calls) - 1 == at:
+                raise error
+            return inner(*arguments, **settings)
+
+        return outer
+
+    return wrap
+
+
+def test_a_run_replaces_the_files_of_the_last_and_says_what_it_was(old):
+    assert set(label(old)["files"]) == {*NAMES, OPTIONAL}
+    write(old, "new --out 'x y'")
+    assert contents(old) == {name: f"{name} of new --out 'x y'" for name in NAMES} | {
+        "mine.txt": "mine"
+    }
+    assert label(old)["command"] == "jaxtape new --out 'x y'" and label(old)["complete"]
+    assert set(label(old)["files"]) == set(NAMES) and not strangers(old)
+    (old / NAMES[1]).write_text("b.json of mew --out 'x y'")
+    (old / NAMES[2]).unlink()
+    assert strangers(old) == [*NAMES[1:]]
+
+
+def test_files_without_a_command_have_no_label(tmp_path):
+    with FileSet(tmp_path).written() as aside:
+        (aside / "table.json").write_text("[]")
+    assert contents(tmp_path) == {"table.json": "[]"} and not (tmp_path / "run.json").exists()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
+@pytest.mark.parametrize("at", range(len(NAMES) + 2))
+def test_a_write_that_fails_leaves_the_last_run_whole(old, monkeypatch, at, error):
+    """At each file, and at each of both labels."""
+    before, run = contents(old), label(old)
+    monkeypatch.setattr(Path, "write_text", failing(at, error)(Path.write_text))
+    with pytest.raises(type(error)):
+        write(old, "new")
+    assert contents(old) == before and label(old) == run and not strangers(old)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), KeyboardInterrupt()])
+@pytest.mark.parametrize("at", range(len(NAMES) + 2))
+def test_a_disk_that_does_not_keep_a_file_leaves_the_last_run_whole(old, monkeypatch, at, error):
+    before, run = contents(old), label(old)
+    monkeypatch.setattr(os, "fsync", failing(at, error)(os.fsync))
+    with pytest.raises(type(error)):
+        write(old, "new")
+    assert contents(old) == before and label(old) == run and not strangers(old)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EACCES, "open elsewhere"), KeyboardInterrupt()])
+@pytest.mark.parametrize("at", range(RENAMES))
+def test_a_rename_that_fails_leaves_files_that_are_told_apart(old, monkeypatch, at, error):
+    before = contents(old)
+    monkeypatch.setattr(Path, "replace", failing(at, error)(Path.replace))
+    with pytest.raises(type(error)):
+        write(old, "new")
+    monkeypatch.undo()
+    assert not list(old.glob(".*"))
+    if at == 0:
+        assert contents(old) == before and label(old)["complete"]
+    elif at == RENAMES - 1:  # the files are there, and the label does not know it yet
+        assert not strangers(old) and not label(old)["complete"]
+    else:
+        assert strangers(old) == [*NAMES[at - 1 :]] and told_apart(old)
+    write(old, "newer")
+    assert told_apart(old) and label(old)["complete"]
+
+
+KILLED = """
+import importlib.util, os, signal, sys
+from pathlib import Path
+
+spec = importlib.util.spec_from_file_location("file_set", sys.argv[1])
+file_set = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(file_set)
+replace, calls = Path.replace, []
+
+def killed(path, target):
+    if len(calls) == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    calls.append(path)
+    return replace(path, target)
+
+for at, folder in enumerate(sys.argv[2:]):
+    if (child := os.fork()) == 0:
+        Path.replace = killed
+        with file_set.FileSet(Path(folder), "jaxtape new", ("errors.txt",)).written() as aside:
+            for name in ("a.csv", "b.json", "c.html"):
+                (aside / name).write_text(f"{name} of new")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system that forks")
+def test_a_process_killed_at_any_rename_leaves_files_that_are_told_apart(tmp_path):
+    folders = [tmp_path / str(at) for at in range(RENAMES)]
+    for folder in folders:
+        write(folder, "old")
+    command = [sys.executable, "-c", KILLED, file_set.__file__, *folders]
+    subprocess.run(command, check=True)
+    for at, folder in enumerate(folders):
+        (left,) = folder.glob(".jaxtape-*")
+        assert label(folder)["complete"] == (at == 0)
+        assert strangers(folder) == [*NAMES[max(at - 1, 0) :] * (at > 0)]
+        assert {name: (folder / name).read_text() for name in NAMES} == {
+            name: f"{name} of {'new' if place < at - 1 else 'old'}"
+            for place, name in enumerate(NAMES)
+        }
+        write(folder, "newer")
+        assert not left.exists() and told_apart(folder) and label(folder)["complete"]
+
+
+def test_a_folder_in_the_place_of_a_file_is_found_before_a_file_is_renamed(tmp_path):
+    write(tmp_path, "old", names=NAMES[:2])
+    (tmp_path / NAMES[2]).mkdir()
+    with pytest.raises(IsADirectoryError) as raised:
+        write(tmp_path, "new")
+    assert raised.value.filename == str(tmp_path / NAMES[2])
+    assert not strangers(tmp_path) and label(tmp_path)["command"] == "jaxtape old"
+
+
+def test_a_place_that_is_no_folder_or_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "out"):
+        with pytest.raises((FileExistsError, NotADirectoryError)):
+            FileSet(folder)
+    refused = PermissionError(errno.EACCES, "read-only", str(tmp_path))
+    monkeypatch.setattr(tempfile, "mkdtemp", failing(0, refused)(tempfile.mkdtemp))
+    with pytest.raises(PermissionError):
+        FileSet(tmp_path)
+    assert contents(tmp_path) == {"file": ""}
+
+
+@pytest.mark.skipif(file_set.fcntl is None, reason="a system with locks")
+def test_runs_into_one_folder_come_one_after_the_other(tmp_path):
+    """The one that waits neither mixes its files with the other's nor clears them away."""
+    write(tmp_path, "old")
+    waits = (
+        "import sys; from pathlib import Path; from jaxtape.file_set import FileSet\n"
+        "files = FileSet(Path(sys.argv[1]), 'jaxtape second')\n"
+        "print('here', flush=True)\n"
+        "with files.written() as aside:\n"
+        f"    [(aside / name).write_text(f'{{name}} of second') for name in {NAMES}]\n"
+    )
+    with FileSet(tmp_path, "jaxtape first").written() as aside:
+        second = subprocess.Popen(
+            [sys.executable, "-c", waits, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        )
+        assert second.stdout.readline() == "here\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            second.wait(0.5)
+        for name in NAMES:
+            (aside / name).write_text(f"{name} of first")
+    second.communicate(timeout=60)
+    assert second.returncode == 0
+    assert label(tmp_path)["command"] == "jaxtape second" and told_apart(tmp_path)
