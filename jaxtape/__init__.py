@@ -19,6 +19,6 @@ from .schedule import Revolve as Revolve
 from .schedule import StoreAll as StoreAll
 from .second_order import hvp as hvp
 from .tape import Tape as Tape
-from .ynn import without_ynn_fusions
+from .xla_flags import without_ynn_fusions
 
 without_ynn_fusions()

@@ -1,6 +1,14 @@
-"""Flags of XLA for this process and those it starts, to be set before JAX starts its backends."""
+"""Flags of XLA for this process and those it starts, to be set before JAX starts its backends.
+
+Since jaxlib 0.10.1 XLA hands sums of products on CPUs to YNNPACK, in fusions that race: results differ from
+run to run, or the process hangs or dies (jax-ml/jax issues 39257 and 40412). An empty flag turns them off.
+
+`JAXTAPE_XLA_FLAGS=0` leaves XLA_FLAGS as it is.
+"""
 
 import os
+import warnings
+from pathlib import Path
 
 from jaxlib.version import __version_info__ as jaxlib_version
 
@@ -9,15 +17,78 @@ Version = tuple[int, ...]
 WITHOUT_FUSION_EMITTERS = ("--xla_cpu_use_fusion_emitters", "false", ((0, 10, 0), (0, 11)))
 """What `add_flag` takes: programs for CPUs compile in three quarters of the time."""
 
+WITHOUT_YNN_FUSIONS = ("--xla_cpu_experimental_ynn_fusion_type", "", ((0, 10, 1), (0, 12)))
+"""What `add_flag` takes: keeps XLA for CPUs from fusions that give wrong numbers."""
+
+_SWITCH, _ON = "JAXTAPE_XLA_FLAGS", {"": True, "1": True, "0": False}
+
 
 def add_flag(name: str, value: str, known: tuple[Version, Version]) -> bool:
-    """Add `name=value` to XLA_FLAGS; whether it was added.
+    """Adds `name=value` to XLA_FLAGS, where it `is_missing` and XLA_FLAGS does not name a file.
+
+    Returns:
+        Whether it was added.
+    """
+    given = os.environ.get("XLA_FLAGS", "")
+    if not is_missing(name, known) or _file_of(given):
+        return False
+    os.environ["XLA_FLAGS"] = f"{given} {name}={value}".strip()
+    return True
+
+
+def is_missing(name: str, known: tuple[Version, Version]) -> bool:
+    """Says whether a flag is to be added.
 
     It is not where XLA_FLAGS has the flag already, nor for a jaxlib outside of known[0] <= version < known[1],
-    the versions that know it: others would refuse to start.
+    the versions that know it (others would refuse to start), nor where the user wants none.
+
+    Raises:
+        ValueError: JAXTAPE_XLA_FLAGS is neither 0 nor 1.
     """
-    flags, (first, end) = os.environ.get("XLA_FLAGS", ""), known
-    if not first <= jaxlib_version < end or name in flags:
-        return False
-    os.environ["XLA_FLAGS"] = f"{flags} {name}={value}".strip()
-    return True
+    first, end = known
+    return _is_wanted() and first <= jaxlib_version < end and name not in _given()
+
+
+def without_ynn_fusions() -> None:
+    """Sets the flag that turns them off, unless the user has given it; warns where it cannot be heeded."""
+    name, value, known = WITHOUT_YNN_FUSIONS
+    if not is_missing(name, known):
+        return
+    if file := _file_of(os.environ.get("XLA_FLAGS", "")):
+        cause, remedy = f"XLA_FLAGS names the file {file}", f"add {name}={value} to it"
+    elif add_flag(name, value, known) and _has_started():
+        cause = "JAX was in use before jaxtape was imported"
+        remedy = f"import jaxtape first, or set XLA_FLAGS={name}={value}"
+    else:
+        return
+    warnings.warn(
+        f"{cause}, so that XLA for CPUs may use fusions that give wrong numbers: {remedy} "
+        f"({_SWITCH}=0 if you want it as it is)",
+        stacklevel=3,
+    )
+
+
+def _is_wanted() -> bool:
+    switch = os.environ.get(_SWITCH, "")
+    if switch not in _ON:
+        raise ValueError(f"{_SWITCH}={switch!r}: give 0 to leave XLA_FLAGS as it is, or 1")
+    return _ON[switch]
+
+
+def _given() -> set[str]:
+    """The names of the flags in XLA_FLAGS, or in the file that it names."""
+    text = os.environ.get("XLA_FLAGS", "")
+    if file := _file_of(text):
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    return {flag.partition("=")[0] for flag in text.split()}
+
+
+def _file_of(flags: str) -> Path | None:
+    """The file of flags that XLA would read: any text that does not begin with a dash names one."""
+    return Path(flags) if flags and not flags.lstrip().startswith("-") else None
+
+
+def _has_started() -> bool:
+    from jax._src.xla_bridge import backends_are_initialized  # there is no public question
+
+    return backends_are_initialized()
