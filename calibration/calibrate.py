@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 from rich.progress import Progress
 
@@ -59,8 +60,17 @@ def calibrate(
     the best end wins; rtol: stop once a step would lower the loss by less than this fraction of it;
     progress: a live bar.
 
-    Raises RuntimeError with the message of `result` if the best start did not converge and `throw`.
+    A batch of quotes or of models is mapped over, by `jax.vmap`, with neither `progress` nor `throw`.
+
+    Raises RuntimeError with the message of `result` if the best start did not converge and `throw`; ValueError
+    for a batch that is not mapped over.
     """
+    is_traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((quotes, model)))
+    if is_traced and (progress or throw):
+        raise ValueError(
+            "calibrate within jax.vmap or jax.jit can neither show a bar nor raise what it finds: give "
+            "progress=False and throw=False, and look at the result"
+        )
     parameters = parameters_of(model, transform)
     problem = Problem(quotes, model, objective or objective_of(quotes), parameters)
     optimizer = optimizer or levenberg_marquardt()

@@ -1,5 +1,6 @@
 """A calibration as numbers: residuals of a vector on the real line, and the steps that make them small."""
 
+from dataclasses import fields
 from typing import Any
 
 import equinox as eqx
@@ -27,13 +28,22 @@ class Problem(eqx.Module):
     objective: AbstractObjective
     parameters: Parameters
 
+    def __check_init__(self):
+        _check_single(self.quotes, self.template, self.parameters)
+
     def model(self, free: Vector) -> AbstractModel:
         """The model at a point of the free space."""
         return self.parameters.model(self.template, free)
 
     def residual(self, free: Vector) -> Float[Array, " residuals"]:
         """Model less market."""
-        return self.objective.residuals(self.model(free), self.quotes).ravel()
+        errors = self.objective.residuals(self.model(free), self.quotes)
+        if errors.shape != self.quotes.vols.shape:
+            raise ValueError(
+                f"{type(self.objective).__name__} has residuals of shape {errors.shape} for quotes of shape "
+                f"{self.quotes.vols.shape}: give one for each quote. {_ONE}"
+            )
+        return errors.ravel()
 
     def loss(self, free: Vector) -> Float[Array, ""]:
         """Half the sum of squared residuals."""
@@ -46,6 +56,34 @@ class Problem(eqx.Module):
         basis = jnp.eye(free.size, dtype=free.dtype)
         push = lambda direction: jax.jvp(self.residual, (free,), (direction,))  # noqa: E731
         return jax.vmap(push, out_axes=(None, 1))(basis)
+
+
+_ONE = (
+    "A calibration is of one model to one set of quotes; for a batch, map over it: jax.vmap(lambda quotes: "
+    "calibrate(quotes, model, progress=False, throw=False))(batch), or jax.vmap(fit(model))(markets)"
+)
+
+
+def _check_single(quotes: Quotes, model: AbstractModel, parameters: Parameters) -> None:
+    """Raises ValueError for a batch of quotes or of models.
+
+    Broadcasting would fit one set of parameters to all of them, without a word.
+    """
+    if quotes.vols.ndim > 2:
+        raise ValueError(f"{type(quotes).__name__} has vols of shape {quotes.vols.shape}. {_ONE}")
+    kind = type(model).__name__
+    cores = {
+        field.name: field.metadata["core"] for field in fields(model) if "core" in field.metadata
+    }
+    for name, core in {**cores, **dict.fromkeys(parameters.names, 0)}.items():
+        number = getattr(model, name)
+        if eqx.is_array(number) and number.ndim > core:
+            raise ValueError(f"{kind} has a {name} of shape {number.shape}. {_ONE}")
+    for part in (quotes, *vars(model).values()):  # a curve, which may be a batch by itself
+        try:
+            getattr(part, "__check_init__", lambda: None)()
+        except ValueError as error:
+            raise ValueError(f"{error}. {_ONE}") from None
 
 
 class Search(eqx.Module):

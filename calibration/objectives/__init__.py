@@ -15,5 +15,14 @@ DEFAULTS: dict[type, AbstractObjective] = {
 
 
 def objective_of(quotes: Any) -> AbstractObjective:
-    """What is made small unless the user says otherwise: by the kind of the quotes."""
+    """Gives what is made small unless the user says otherwise, by the kind of the quotes.
+
+    Raises:
+        TypeError: There is nothing to be made small for this kind.
+    """
+    if type(quotes) not in DEFAULTS:
+        known = " or ".join(kind.__name__ for kind in DEFAULTS)
+        raise TypeError(
+            f"quotes are a {type(quotes).__name__}: give a {known}, one at a time, or an objective for it"
+        )
     return DEFAULTS[type(quotes)]

@@ -30,7 +30,7 @@ def flat_or_curve(name: str, ability: type | tuple[type, ...] = Discounts) -> An
     def convert(value: Number):
         return value if isinstance(value, ability) else constant(value)
 
-    return eqx.field(converter=convert)
+    return eqx.field(converter=convert, metadata={"core": 0})
 
 
 class AbstractModel(eqx.Module):
