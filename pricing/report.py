@@ -12,7 +12,7 @@ from .book import Book
 from .market import Market
 from .reporting import figures, ladders, tables
 from .reporting.fits import SurfaceFit, pillar_dates
-from .reporting.formats import day, number, plain, significant
+from .reporting.formats import day, decimals_for, number, plain, significant
 from .reporting.positions import Position, positions_of
 from .reporting.quotes import QuoteRisk, quote_risks
 from .risk import RiskResult
@@ -97,14 +97,16 @@ def _write(path: Path, market: Market, fits, seconds, context: dict[str, Any]) -
     path.write_text(page, encoding="utf-8")
 
 
-def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str]]:
-    """(label, number) of each total at the head of the page."""
+def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str, str]]:
+    """(label, number, unit) of each total at the head of the page."""
     sums = {figure: tables.total(positions, figure) for figure in tables.figures_of(positions)}
-    decimals = 0 if abs(sums["value"]) >= 1000 else 2
-    return [
-        (f"{tables.LABELS[figure]}, {currency}", number(figure_sum, decimals))
-        for figure, figure_sum in sums.items()
-    ]
+    tiles = []
+    for figure, figure_sum in sums.items():
+        shown = tables.FIGURES[figure]
+        unit = f"{currency} per {shown.shift}" if shown.shift else currency
+        decimals = min(4, decimals_for([figure_sum]))
+        tiles.append((shown.label, number(figure_sum, decimals), unit))
+    return tiles
 
 
 def _fit_view(fit: SurfaceFit) -> dict[str, Any]:

@@ -12,16 +12,38 @@ from .positions import SCALED, SCALED_IN_RATES, Position
 from .quotes import QuoteRisk
 from .terms import terms
 
-LABELS = {
-    "value": "Value",
-    "delta_1pct": "Delta, 1 %",
-    "gamma_1pct": "Gamma, 1 %",
-    "vega_1volpt": "Vega, 1 vol point",
-    "theta_1day": "Theta, 1 day",
-    "rho_1bp": "Rho, 1 bp",
-    "delta_1bp": "Delta, 1 bp",
-    "gamma_1bp": "Gamma, 1 bp",
+
+@dataclass(frozen=True)
+class Shown:
+    """How a figure is called: its name, of which trades it is (of all if empty), and the shift it is for."""
+
+    name: str
+    of: str = ""
+    shift: str = ""
+
+    @property
+    def label(self) -> str:
+        """Delta, equities."""
+        return f"{self.name}, {self.of}" if self.of else self.name
+
+    @property
+    def header(self) -> str:
+        """Delta, 1 % of spot; a column breaks it after the comma only."""
+        return f"{self.name}, {self.shift.replace(' ', _KEEP)}" if self.shift else self.name
+
+
+_KEEP = "\N{NO-BREAK SPACE}"
+FIGURES = {
+    "value": Shown("Value"),
+    "delta_1pct": Shown("Delta", "equities", "1 % of spot"),
+    "gamma_1pct": Shown("Gamma", "equities", "1 % of spot"),
+    "vega_1volpt": Shown("Vega", shift="1 vol point"),
+    "theta_1day": Shown("Theta", shift="1 day"),
+    "rho_1bp": Shown("Rho", shift="1 bp of rates"),
+    "delta_1bp": Shown("Delta", "rates", "1 bp of rates"),
+    "gamma_1bp": Shown("Gamma", "rates", "1 bp of rates"),
 }
+_OF_SPOT = ("delta_1pct", "gamma_1pct")
 
 
 @dataclass(frozen=True)
@@ -78,9 +100,10 @@ def heat(rows: Iterable[str], columns: Iterable[str], values: np.ndarray, sums: 
 
 
 def figures_of(positions: Iterable[Position]) -> tuple[str, ...]:
-    """The figures to show: those of rates only if a trade has them."""
-    in_rates = any(SCALED_IN_RATES.keys() & position.figures.keys() for position in positions)
-    return ("value", *SCALED, *(SCALED_IN_RATES if in_rates else ()))
+    """The figures to show: those of equities, and those of rates, only if a trade on them was valued."""
+    in_rates = {position.trade.in_rates for position in positions if position.figures}
+    figures = SCALED if in_rates != {True} else [name for name in SCALED if name not in _OF_SPOT]
+    return ("value", *figures, *(SCALED_IN_RATES if True in in_rates else ()))
 
 
 def products(positions: Sequence[Position]) -> Table:
@@ -94,7 +117,7 @@ def products(positions: Sequence[Position]) -> Table:
         (kind, number(len(members)), number(sum(not p.figures for p in members)), *figures)
         for (kind, members), figures in zip(groups, zip(*columns, strict=True), strict=True)
     ]
-    headers = ("Product", "Trades", "Failed", *(LABELS[figure] for figure in shown))
+    headers = ("Product", "Trades", "Failed", *(FIGURES[figure].header for figure in shown))
     return Table(headers, tuple(rows), has_total=True)
 
 
@@ -109,7 +132,13 @@ def largest(positions: Iterable[Position], count: int) -> Table:
     columns = [_column([p.figures.get(figure, nan) for p in shown]) for figure in figures]
     words = [(p.id, p.type, terms(p.trade), plain(p.trade.quantity)) for p in shown]
     rows = tuple((*head, *row) for head, row in zip(words, zip(*columns, strict=True), strict=True))
-    headers = ("Trade", "Product", "Terms", "Quantity", *(LABELS[figure] for figure in figures))
+    headers = (
+        "Trade",
+        "Product",
+        "Terms",
+        "Quantity",
+        *(FIGURES[figure].header for figure in figures),
+    )
     return Table(headers, rows, words=3, left_out=len(valued) - len(shown))
 
 

@@ -161,6 +161,58 @@ def test_tables(result, book, market):
     assert tables.failed(positions, 9).rows == (("5", "X1", "european", "'zero' is not a number"),)
 
 
+SWAPS = """id,type,underlying,side,fixed_rate,notional,start,maturity,option,strike,expiry
+S1,swap,EUR,payer,0.045,1000,2002-10-05,2005-10-05,,,
+S2,swap,EUR,payer,0.045,1000,2002-10-05,2005-10-05,,,
+E1,european,A/B,,,,,,call,210,2002-10-18
+X1,european,A/B,,,,,,call,zero,2002-10-18
+"""
+EVERY = ["Value: EUR", "Vega: EUR per 1 vol point", "Theta: EUR per 1 day"]
+EVERY.append("Rho: EUR per 1 bp of rates")
+OF_SPOT = [f"{name}, equities: EUR per 1 % of spot" for name in ("Delta", "Gamma")]
+OF_RATES = [f"{name}, rates: EUR per 1 bp of rates" for name in ("Delta", "Gamma")]
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (["E1"], EVERY[:1] + OF_SPOT + EVERY[1:]),
+        (["S1", "S2"], EVERY + OF_RATES),
+        (["E1", "S1"], EVERY[:1] + OF_SPOT + EVERY[1:] + OF_RATES),
+        (["X1"], EVERY[:1] + OF_SPOT + EVERY[1:]),
+    ],
+    ids=["equities", "rates", "both", "none valued"],
+)
+def test_key_figures_say_of_what_they_are_and_fill_their_grid(tmp_path, market, ids, expected):
+    """Rows of as many columns as the page has, or of two where it is narrow."""
+    head, *rows = SWAPS.splitlines()
+    book = Book.from_text("\n".join([head, *(row for row in rows if row[:2] in ids)]))
+    trades = tuple(
+        TradeRisk(
+            row.id, row.type, 1.0, *((FIGURES, "ClosedForm", "ok") if row.trade else (None, "", ""))
+        )
+        for row in book.rows
+    )
+    write_report(tmp_path / "page.html", RiskResult(trades, 1.0, {}, {}, ()), book, market, [], {})
+    page = (tmp_path / "page.html").read_text()
+    tiles = re.findall(r"<dt>(.+?)</dt><dd>.+?</dd><dd class=\"unit\">(.+?)</dd>", page)
+    assert [": ".join(tile) for tile in tiles] == expected
+    (columns,) = map(int, re.findall(r"--columns: (\d+)", page))
+    assert len(tiles) % columns == len(tiles) % 2 == 0 and 3 <= columns <= 4
+    headers = page.split("<tbody>")[0].replace("\N{NO-BREAK SPACE}", " ")
+    assert ("Delta, 1 % of spot</th>" in headers) == (OF_SPOT[0] in expected)
+    assert ("Delta, 1 bp of rates</th>" in headers) == (OF_RATES[0] in expected)
+    anchors = set(re.findall(r'href="#(\w+)"', page.split("<svg")[0]))
+    assert anchors <= set(re.findall(r'id="(\w+)"', page))
+
+
+def test_a_key_figure_has_the_decimals_that_it_needs(tmp_path, result, book, market):
+    write_report(tmp_path / "page.html", result, book, market, [], {})
+    page = (tmp_path / "page.html").read_text()
+    found = dict(re.findall(r"<dt>(.+?)</dt><dd>(.+?)</dd>", page))
+    assert (found["Value"], found["Delta, equities"]) == ("150.0", "12.00")
+
+
 HEADER = (
     "id,type,underlying,option,strike,expiry,exercise_dates,averaging_dates,monitoring_dates,"
     "lower,upper,barrier,coupons,protection,initial_spot,kind,weights"
