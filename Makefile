@@ -7,8 +7,10 @@ WORKERS ?= 2
 TORCH ?=
 OUT ?= out/risk
 SAMPLES := pricing/samples
+# as root: CHROMIUM="chromium --no-sandbox"
+CHROMIUM ?= chromium
 
-.PHONY: run test test-all lint bench docs clean
+.PHONY: run picture test test-all lint bench docs clean
 
 $(VENV)/.ready-%: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -18,6 +20,10 @@ $(VENV)/.ready-%: pyproject.toml
 
 run: $(VENV)/.ready-run  ## calibrate, value the sample book, and write the report to $(OUT)
 	$(BIN)/jaxtape risk --trades $(SAMPLES)/dax_book.csv --market $(SAMPLES)/dax_2002-07-05.json --out $(OUT)
+
+picture:  ## the README's picture, of the report that `make run` wrote (chromium, the font Inter)
+	$(CHROMIUM) --headless --hide-scrollbars --window-size=1200,1900 \
+		--screenshot=$(CURDIR)/docs/images/report.png file://$(abspath $(OUT))/report.html
 
 test: $(VENV)/.ready-test$(TORCH)  ## the tests, without the heavy cases
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"

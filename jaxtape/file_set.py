@@ -137,9 +137,13 @@ def strangers(folder: Path) -> list[str]:
 
     Raises:
         OSError: The folder has no label.
+        ValueError: The label is not the JSON that a run writes.
     """
-    label: dict[str, Any] = json.loads((Path(folder) / LABEL).read_text(encoding="utf-8"))
-    places = {Path(folder) / name: facts for name, facts in label["files"].items()}
+    label: Any = json.loads((Path(folder) / LABEL).read_text(encoding="utf-8"))
+    files = label.get("files") if isinstance(label, dict) else None
+    if not isinstance(files, dict):
+        raise ValueError(f"{Path(folder) / LABEL} is not the label of a run: it names no files")
+    places = {Path(folder) / name: facts for name, facts in files.items()}
     return [
         place.name
         for place, facts in places.items()

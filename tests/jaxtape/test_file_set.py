@@ -78,6 +78,15 @@ def test_a_run_replaces_the_files_of_the_last_and_says_what_it_was(old):
     assert strangers(old) == [*NAMES[1:]]
 
 
+@pytest.mark.parametrize("text", ["[]", '{"solver": "DeepBSDE"}', "{"])
+def test_a_label_of_something_else_is_told(old, text):
+    (old / "run.json").write_text(text)
+    with pytest.raises(ValueError, match=r"is not the label of a run|property name"):
+        strangers(old)
+    write(old, "new")
+    assert not strangers(old)
+
+
 def test_files_without_a_command_have_no_label(tmp_path):
     with FileSet(tmp_path).written() as aside:
         (aside / "table.json").write_text("[]")
