@@ -22,7 +22,7 @@ run: $(VENV)/.ready-run  ## calibrate, value the sample book, and write the repo
 	$(BIN)/jaxtape risk --trades $(SAMPLES)/dax_book.csv --market $(SAMPLES)/dax_2002-07-05.json --out $(OUT)
 
 picture:  ## the README's picture, of the report that `make run` wrote (chromium, the font Inter)
-	$(CHROMIUM) --headless --hide-scrollbars --window-size=1200,1900 \
+	$(CHROMIUM) --headless --hide-scrollbars --window-size=1200,1750 \
 		--screenshot=$(CURDIR)/docs/images/report.png file://$(abspath $(OUT))/report.html
 
 test: $(VENV)/.ready-test$(TORCH)  ## the tests, without the heavy cases
