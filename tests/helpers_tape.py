@@ -83,6 +83,17 @@ def mixed_loss(schedule, reverse=False):
     return loss
 
 
+def loss_of(schedule):
+    """The mixed loss alone."""
+    return lambda *arguments: mixed_loss(schedule)(*arguments)[0]
+
+
+def along(loss, a):
+    """A loss of `a` alone."""
+    _, init, xs = mixed_arguments()
+    return loss(a, init, xs)
+
+
 def mixed_arguments(n=23, width=4):
     """Arguments for `mixed_loss`."""
     xs = 0.5 * jax.random.normal(jax.random.key(0), (n, width))

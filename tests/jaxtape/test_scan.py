@@ -4,7 +4,6 @@ import functools
 import itertools
 
 import jax
-import jax.experimental
 import jax.export
 import jax.numpy as jnp
 import numpy as np
@@ -12,17 +11,17 @@ import pytest
 from jax import lax
 
 import jaxtape as jt
-import jaxtape.footprint
 import jaxtape.loops
 import jaxtape.reverse_only
-import jaxtape.slots
 
 from ..helpers_tape import (
     all_schedules,
+    along,
     assert_close,
     heston,
     heston_call,
     heston_noise,
+    loss_of,
     mixed_arguments,
     mixed_loss,
 )
@@ -58,16 +57,6 @@ def test_value_and_gradients(schedule, reverse):
     """To the value closed over, the first state, xs; through the last state and ys."""
     found = value_and_gradients(mixed_loss(schedule, reverse))
     assert_close(found, lax_value_and_gradients(reverse))
-
-
-def loss_of(schedule):
-    return lambda *arguments: mixed_loss(schedule)(*arguments)[0]
-
-
-def along(loss, a):
-    """A loss of `a` alone."""
-    _, init, xs = mixed_arguments()
-    return loss(a, init, xs)
 
 
 TRANSFORMATIONS = {
@@ -168,105 +157,6 @@ def test_reverse_only(monkeypatch):
     assert_close(actual, desired)
     with pytest.raises(TypeError, match="can't apply forward-mode"):
         jax.jvp(loss_of(jt.Revolve(3)), arguments, arguments)
-
-
-def gradient_norm(loss, *arguments):
-    """A scalar that depends on the gradient in all arguments."""
-    leaves = jax.tree.leaves(jax.grad(loss, tuple(range(len(arguments))))(*arguments))
-    return sum(jnp.sum(jnp.sin(leaf)) for leaf in leaves)
-
-
-def members(loss, args):
-    """Members that share the first state and xs."""
-    return jax.vmap(lambda scale: jax.grad(functools.partial(along, loss))(scale * args[0]))
-
-
-REVERSE_TWICE = {
-    "grad of grad": lambda loss, args: jax.grad(
-        lambda *arguments: gradient_norm(loss, *arguments), (0, 1, 2)
-    )(*args),
-    "jacrev of jacrev": lambda loss, args: jax.jacrev(jax.jacrev(loss, (0, 1)), (0, 1))(*args),
-    "vmap of grad of grad": lambda loss, args: jax.vmap(
-        jax.grad(jax.grad(functools.partial(along, loss)))
-    )(args[0] * jnp.arange(1.0, 4.0)),
-    "grad of vmap of grad": lambda loss, args: jax.grad(
-        lambda a: jnp.sum(jnp.sin(members(loss, (a, *args[1:]))(jnp.arange(1.0, 4.0))))
-    )(args[0]),
-    "grad of vmap of pullback": lambda loss, args: jax.grad(
-        lambda a: jnp.sum(
-            jnp.sin(
-                jax.vmap(jax.vjp(lambda xs: loss(a, args[1], xs), args[2] * a)[1])(jnp.arange(3.0))[
-                    0
-                ]
-            )
-        )
-    )(args[0]),
-    "grad of vmap of vjp": lambda loss, args: jax.grad(
-        lambda a: jnp.sum(
-            jax.vmap(
-                lambda v: jnp.sin(v * jax.value_and_grad(functools.partial(along, loss))(a)[1])
-            )(jnp.arange(3.0))
-        )
-    )(args[0]),
-    "forward over it": lambda loss, args: jax.jvp(
-        jax.grad(jax.grad(functools.partial(along, loss))), args[:1], (1.0,)
-    ),
-    "in cond and scan": lambda loss, args: jax.grad(
-        lambda a: lax.scan(
-            lambda c, _: (
-                lax.cond(
-                    c > 0,
-                    lambda c: c + 1e-3 * jax.grad(functools.partial(along, loss))(c),
-                    jnp.sin,
-                    c,
-                ),
-                None,
-            ),
-            a,
-            None,
-            2,
-        )[0]
-    )(args[0]),
-}
-
-
-@pytest.mark.parametrize("name", REVERSE_TWICE)
-@pytest.mark.parametrize("schedule", [jt.Revolve(2), jt.Fit(bytes=2**13)], ids=str)
-def test_reverse_over_reverse(name, schedule):
-    assert_close(reversed_twice(name, schedule), reversed_twice(name, None), rtol=1e-11)
-
-
-def reversed_twice(name, schedule):
-    arguments = mixed_arguments(n=5, width=2)
-    return jax.jit(functools.partial(REVERSE_TWICE[name], loss_of(schedule)))(arguments)
-
-
-def test_reverse_over_reverse_of_a_long_chain_keeps_to_its_schedule():
-    """A gradient of a gradient in a fifth of the memory of `lax.scan`'s."""
-    noise = heston_noise(120, 512)
-
-    def norm(schedule):
-        scan = functools.partial(jt.scan, schedule=schedule)
-        return jax.jit(
-            jax.grad(
-                lambda p: gradient_norm(functools.partial(heston_call, scan, dt=1 / 120), p, noise)
-            )
-        )
-
-    spent, found = (
-        norm(schedule).lower(heston).compile().memory_analysis().temp_size_in_bytes
-        for schedule in (None, jt.Revolve(8))
-    )
-    assert found < spent / 5
-    assert_close(norm(jt.Revolve(8))(heston), norm(None)(heston), rtol=1e-9, atol=1e-11)
-
-
-def test_reverse_over_forward_over_reverse_is_refused():
-    arguments = mixed_arguments(n=5, width=2)
-    gradient = jax.grad(functools.partial(along, loss_of(jt.Revolve(2))))
-    for refused in (lambda a: jax.jvp(gradient, (a,), (1.0,))[1], jax.checkpoint(gradient)):
-        with pytest.raises(NotImplementedError, match=r"forward mode last.*StoreAll"):
-            jax.grad(refused)(arguments[0])
 
 
 @some_schedules
@@ -517,53 +407,3 @@ def test_export_with_a_symbolic_batch():
     assert_close(exported.call(*arguments), gradient(None)(*arguments))
     with pytest.raises(ValueError, match=r"2,048 bytes needs concrete shapes.*Revolve\(slots=12\)"):
         jax.export.export(gradient(jt.Fit(bytes=2**11)))(*types)
-
-
-class TestHostMemory:
-    """Slots in the host's memory, as on an accelerator: on a CPU they are moved there when a test says so."""
-
-    schedule = jt.MultiStage(device=1, host=2)
-
-    @pytest.fixture(autouse=True)
-    def _apart(self, monkeypatch):
-        for module in (jaxtape.slots, jaxtape.footprint):
-            monkeypatch.setattr(module, "host_is_apart", lambda: True)
-
-    def test_slots_are_placed_there(self):
-        jaxpr = str(jax.make_jaxpr(jax.grad(loss_of(self.schedule)))(*mixed_arguments(n=9)))
-        assert any(name in jaxpr for name in ("<host>", "Space.Host"))
-
-    @pytest.mark.parametrize(
-        "name", ["vmap of grad", "hessian", "checkpoint", "scan", "cond", "scan in scan"]
-    )
-    def test_transformation(self, name):
-        """The state has a key."""
-        assert_close(transformed(name, self.schedule), transformed_without_schedule(name))
-
-    def test_ordered_effects_are_refused(self):
-        def step(c, x):
-            jax.experimental.io_callback(lambda: None, None, ordered=True)
-            return jnp.sin(c) * x, None
-
-        gradient = jax.grad(lambda a: jt.scan(step, a, jnp.ones(9), schedule=self.schedule)[0])
-        with pytest.raises(ValueError, match=r"OrderedIO.*ordered=False.*Revolve"):
-            gradient(0.7)
-
-
-@pytest.mark.parametrize("name", ["vmap of grad", "cond", "scan", "checkpoint"])
-def test_two_stages_under_the_checks_of_jax(name):
-    """Where host and device are one, two stages have nothing that JAX's checks or a select refuse."""
-    with jax.enable_checks(True):
-        found = transformed(name, jt.MultiStage(device=1, host=2))
-    assert_close(found, transformed_without_schedule(name))
-
-
-def test_two_stages_in_a_batched_cond():
-    def branch(x, schedule):
-        step = lambda c, z: (jnp.sin(c) * z, c)  # noqa: E731
-        run = lambda x: jt.scan(step, x, jnp.ones(9), schedule=schedule)[0]  # noqa: E731
-        return lax.cond(x > 0.5, run, lambda x: x, x)
-
-    gradient = jax.vmap(jax.grad(branch), (0, None))
-    x = jnp.linspace(0.1, 0.9, 4)
-    assert_close(gradient(x, jt.MultiStage(device=1, host=2)), gradient(x, None))

@@ -1,0 +1,68 @@
+"""Slots in the host's memory: moved there as on an accelerator, and left where they are on a CPU."""
+
+import jax
+import jax.experimental
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+import jaxtape as jt
+import jaxtape.footprint
+import jaxtape.slots
+
+from ..helpers_tape import assert_close, loss_of, mixed_arguments
+from .test_scan import transformed, transformed_without_schedule
+
+STAGES = jt.MultiStage(device=1, host=2)
+
+
+class TestApart:
+    """Where host and device are two, as on an accelerator; the state of these chains has a key."""
+
+    @pytest.fixture(autouse=True)
+    def _apart(self, monkeypatch):
+        for module in (jaxtape.slots, jaxtape.footprint):
+            monkeypatch.setattr(module, "host_is_apart", lambda: True)
+
+    def test_slots_are_placed_there(self):
+        jaxpr = str(jax.make_jaxpr(jax.grad(loss_of(STAGES)))(*mixed_arguments(n=9)))
+        assert any(name in jaxpr for name in ("<host>", "Space.Host"))
+
+    @pytest.mark.parametrize(
+        "name", ["vmap of grad", "hessian", "checkpoint", "scan", "cond", "scan in scan"]
+    )
+    def test_transformation(self, name):
+        assert_close(transformed(name, STAGES), transformed_without_schedule(name))
+
+    def test_ordered_effects_are_refused(self):
+        def step(c, x):
+            jax.experimental.io_callback(lambda: None, None, ordered=True)
+            return jnp.sin(c) * x, None
+
+        gradient = jax.grad(lambda a: jt.scan(step, a, jnp.ones(9), schedule=STAGES)[0])
+        with pytest.raises(ValueError, match=r"OrderedIO.*ordered=False.*Revolve"):
+            gradient(0.7)
+
+
+@pytest.mark.parametrize("name", ["vmap of grad", "cond", "scan", "checkpoint"])
+def test_under_the_checks_of_jax(name):
+    """Where host and device are one, two stages have nothing that JAX's checks or a select refuse."""
+    with jax.enable_checks(True):
+        found = transformed(name, STAGES)
+    assert_close(found, transformed_without_schedule(name))
+
+
+def test_in_a_batched_cond():
+    def branch(x, schedule):
+        step = lambda c, z: (jnp.sin(c) * z, c)  # noqa: E731
+        run = lambda x: jt.scan(step, x, jnp.ones(9), schedule=schedule)[0]  # noqa: E731
+        return lax.cond(x > 0.5, run, lambda x: x, x)
+
+    gradient = jax.vmap(jax.grad(branch), (0, None))
+    x = jnp.linspace(0.1, 0.9, 4)
+    assert_close(gradient(x, STAGES), gradient(x, None))
+
+
+def test_nothing_is_moved_where_they_are_one():
+    jaxpr = str(jax.make_jaxpr(jax.grad(loss_of(STAGES)))(*mixed_arguments(n=9)))
+    assert not any(name in jaxpr for name in ("<host>", "Space.Host"))
