@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from pricing.ingestion.characters import escaped
 
 SOME_FAILED, UNUSABLE = 1, 2
 _MAX_SHOWN = 50
@@ -18,9 +20,21 @@ _UNITS = {"": 1, "b": 1, **{p + "b": 1000 ** (i + 1) for i, p in enumerate("kmgt
 _UNITS |= {p + "ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
 
 
+def plain_console(*, stderr: bool = False) -> Console:
+    """Where a command speaks: every text stands as it is, `[red]` and `:smile:` too."""
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def summarize(table: RenderableType, report: Path) -> None:
+    """The outcome on stdout, and where to read more."""
+    console = plain_console()
+    console.print(table)
+    console.print(f"Report: {escaped(str(report))}", soft_wrap=True)
+
+
 def fail(message: str) -> NoReturn:
     """Say in one line why nothing can be done, and exit with status 2."""
-    print(f"jaxtape: {' '.join(message.split())}", file=sys.stderr)
+    print(f"jaxtape: {escaped(' '.join(message.split()))}", file=sys.stderr)
     raise typer.Exit(UNUSABLE)
 
 
@@ -41,7 +55,7 @@ class Stages:
 
     def __init__(self):
         self.seconds: dict[str, float] = {}
-        self._console = Console(stderr=True, highlight=False)
+        self._console = plain_console(stderr=True)
 
     @property
     def is_live(self) -> bool:
@@ -56,7 +70,8 @@ class Stages:
         yield said
         self.seconds[name] = time.perf_counter() - start
         for words in said:
-            self._console.print(f"{words} ({self.seconds[name]:.1f} s)", soft_wrap=True)
+            line = f"{escaped(words)} ({self.seconds[name]:.1f} s)"
+            self._console.print(line, soft_wrap=True)
 
     @contextlib.contextmanager
     def bar(self, name: str) -> Iterator[Callable[[int, int], None]]:
@@ -92,12 +107,14 @@ class Output:
         if not errors:
             self.write("errors.txt", lambda path: path.unlink(missing_ok=True))
             return
+        errors = [escaped(error) for error in errors]
         text = "".join(f"{error}\n" for error in errors)
         path = self.write("errors.txt", lambda path: path.write_text(text, encoding="utf-8"))
         for error in errors[:_MAX_SHOWN]:
             print(error, file=sys.stderr)
         if len(errors) > _MAX_SHOWN:
-            print(f"... and {len(errors) - _MAX_SHOWN:,} more, all in {path}", file=sys.stderr)
+            more = f"... and {len(errors) - _MAX_SHOWN:,} more, all in {escaped(str(path))}"
+            print(more, file=sys.stderr)
 
     @contextlib.contextmanager
     def _reported(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 import html
 import io
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ THEME = {
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "jaxtape",
+    "text.parse_math": False,  # a name with dollars is a name
+    "text.usetex": False,
     "font.size": 8.0,
     "text.color": THEME["ink"],
     "axes.edgecolor": THEME["line"],
@@ -48,6 +51,7 @@ _SETTINGS: dict[Any, Any] = {
     "xtick.major.size": 3.0,
 }
 _WIDTH = 11.0  # inches
+_TAG = re.compile("<[^>]*>")
 _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 
@@ -119,12 +123,18 @@ def _plain() -> FuncFormatter:
     return FuncFormatter(lambda value, _: plain(value))
 
 
+def _themed(tag: str) -> str:
+    """A tag with the page's colors; what stands between tags are names and numbers."""
+    for role, color in THEME.items():
+        tag = tag.replace(color, f"var(--{role})")
+    return tag
+
+
 def _svg(figure: Figure, title: str) -> str:
     """The figure as an `<svg>` element that names itself and takes its colours from the page."""
     page = io.StringIO()
     figure.savefig(page, format="svg", metadata=_NO_METADATA)
     text = page.getvalue()
     text = text[text.index("<svg") :]
-    for role, color in THEME.items():
-        text = text.replace(color, f"var(--{role})")
+    text = _TAG.sub(lambda tag: _themed(tag[0]), text)
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1)
