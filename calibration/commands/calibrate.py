@@ -24,6 +24,7 @@ from .fitting import (
     parameter_table,
     summary_of,
     surface_fit,
+    too_few,
     write_json,
 )
 
@@ -108,6 +109,8 @@ def _read(market: Path, underlying: str, model: Model | None) -> Market:
         fail(f"{market}: there are no vols of {underlying!r}; {hint}the underlyings are {known}")
     if model not in (None, models[underlying]):
         fail(f"--model {model}: {underlying} has vols for {models[underlying]} alone; leave it out")
+    if error := too_few(quotes, underlying, str(market)):
+        fail(str(error))
     return quotes
 
 

@@ -29,12 +29,13 @@ from .fitting import (
     as_json,
     both,
     calibrated,
+    failure,
     fit_each,
-    has_failed,
     name_of,
     only,
     summary_of,
     surface_fit,
+    too_few,
     without,
     write_json,
 )
@@ -152,14 +153,16 @@ def _calibrate(book: Book, market: Market, model: Model, file: str, stages: Stag
     curves = [name for name in _underlyings(book, in_rates=True) if name in quoted]
     served, calibrations = only(market, equities), {}
     for name in (*(equities if model is Model.heston else ()), *curves):
-        with stages.stage(f"calibrate {name}") as said:
-            calibration = calibrated(market, name, progress=stages.is_live)
-            found = f"{name_of(calibration.model)} to {name}"
-            said.append(f"calibrated {found}: {summary_of(calibration)}")
-        if has_failed(calibration):
-            served = without(served, name, calibration, file)
-        else:
-            calibrations[name] = calibration
+        if not (error := too_few(market, name, file)):
+            with stages.stage(f"calibrate {name}") as said:
+                calibration = calibrated(market, name, progress=stages.is_live)
+                found = f"{name_of(calibration.model)} to {name}"
+                said.append(f"calibrated {found}: {summary_of(calibration)}")
+                error = failure(market, name, calibration, file)
+                calibrations[name] = calibration
+        if error:
+            served = without(served, name, error)
+            calibrations.pop(name, None)
     return served, calibrations
 
 

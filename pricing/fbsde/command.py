@@ -14,6 +14,7 @@ from rich.table import Table
 
 from jaxtape.command_line import Precision, configure, path_of
 
+from ..ingestion.characters import escaped
 from .bounds import bounds
 from .catalogue import CATALOGUE, Entry, off_diagonal
 from .problem import Problem
@@ -78,7 +79,7 @@ def solve(
     unknown = [name for name in names if name not in CATALOGUE]
     if unknown:
         console.print(
-            f"{', '.join(map(repr, unknown))}: no such problem. There are: {_NAMES}.", style="red"
+            f"{escaped(', '.join(unknown))}: no such problem. There are: {_NAMES}.", style="red"
         )
         raise typer.Exit(2)
     rows: list[Row] = []

@@ -223,6 +223,9 @@ class _Reader:
         curves, currency = self.contents.curves, self.contents.currency
         if record is not None and record.curve is not None and record.curve not in curves:
             problems = (self._absent("curves", record.curve, curves, "curve"),)
+        if record is not None and (record.curve or currency) in self.contents.equities:
+            message = f"{show(record.curve or currency)} is the name of an equity too"
+            problems = (Problem(("curve",), "", message, "give the equity another name"),)
         self.report(problems, "swaption_vols")
         if record is None or problems:
             return
