@@ -80,7 +80,11 @@ def _jaxtape(
 
 def path_of(text: str) -> Path:
     """The path that an option gives; an empty one would be the current folder."""
-    if not text.strip() or "\0" in text:
+    try:
+        is_path = bool(text.strip()) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
         raise typer.BadParameter(f"{text!r} is no path: give one, such as out/risk")
     return Path(text)
 

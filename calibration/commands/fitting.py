@@ -97,7 +97,7 @@ def too_few(market: Market, name: str, file: str) -> InputError | None:
 def failure(market: Market, name: str, calibration: Calibration, file: str) -> InputError | None:
     """Why a calibration cannot be what a book is valued under, if it cannot.
 
-    Parameters that the quotes do not tell apart have no derivative to them; a search may end there all the same.
+    Parameters that the quotes do not tell apart have no derivative; a search may end there all the same.
     """
     if has_failed(calibration):
         why = message_of(calibration)
@@ -107,7 +107,7 @@ def failure(market: Market, name: str, calibration: Calibration, file: str) -> I
         if all(jnp.isfinite(getattr(fitted, parameter)) for parameter in names):
             return None
         why = RESULTS[RESULTS.not_a_minimum]
-    why = f"{name_of(calibration.model)} could not be calibrated: {why}"
+    why = f"{name_of(calibration.model)} could not be calibrated: {why}".rstrip(".")
     return _error(calibration.model, name, "", why, "check the quotes", file)
 
 

@@ -24,6 +24,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORE
 LARGEST = 1e15
 """The largest size of a number: its square, and its product with a quantity, are still numbers."""
 _MAX_NAME = 1000
+_MAX_DECIMAL = 10.0  # what may be larger is no rate or vol
 _MAX_HINT, _MAX_KNOWN = 100, 2000
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
@@ -65,9 +66,8 @@ def number(
                 f"{shown} is not {wanted.get(bounds[0], f'a number {bounds[0]}')}", remedy
             )
         if value > most:
-            raise problem(
-                f"{shown} is larger than {most:g}", f"{remedy}, as a decimal: 1 % is 0.01"
-            )
+            hint = ", as a decimal: 1 % is 0.01" if most <= _MAX_DECIMAL else ""
+            raise problem(f"{shown} is larger than {most:g}", f"{remedy}{hint}")
         if abs(value) > LARGEST:
             raise problem(f"{shown} is beyond {LARGEST:g} in size", f"{remedy}, in larger units")
         return value
