@@ -48,7 +48,7 @@ def show(value: object, width: int = 40) -> str:
     if isinstance(value, str):
         text = repr(value[:width]) if len(value) > width else repr(value)
     else:  # in pieces: neither a long list nor a deep one is written out to be cut
-        text = "".join(itertools.islice(_ENCODER.iterencode(value), width))
+        text = "".join(itertools.islice(_ENCODER.iterencode(value), width + 1))
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

@@ -150,11 +150,14 @@ MARKETS: dict[str, bytes] = {
     "a name with a colon": _named("XETR:DAX"),
     "one implied vol": _market(
         equities={
-            "DAX": {**_SPOT, "spot": 4468.0, "implied_vols": {
-                "days": [90], "strikes": [4500], "vols_by_expiry": [[0.3]]}}
+            "DAX": {
+                **_SPOT,
+                "spot": 4468.0,
+                "implied_vols": {"days": [90], "strikes": [4500], "vols_by_expiry": [[0.3]]},
+            }
         },
         correlations=None,
-    ),  # fmt: skip
+    ),
     "one swaption vol": _market(swaption_vols=_vols([1], [5], [[0.1]])),
     "a tenor below the period of payments": _market(swaption_vols=_vols([1], [0.3], [[0.1]])),
     "a curve with the name of an equity": _market(
@@ -162,11 +165,12 @@ MARKETS: dict[str, bytes] = {
         swaption_vols={**_vols([1, 2], [5], [[0.1], [0.1]]), "curve": "DAX"},
     ),
     "a key of many characters": _market(curves={"E" * 2000: {"zero_rate": 9.0}}),
-    "many unknown names": json.dumps({"asof": "2002-07-05", **dict.fromkeys(map(str, range(3000)))})
-    .encode(),
+    "many unknown names": json.dumps(
+        {"asof": "2002-07-05", **dict.fromkeys(map(str, range(3000)))}
+    ).encode(),
     "deep nesting": b'{"asof": "2002-07-05", "curves": ' + b"[" * 900 + b"]" * 900 + b"}",
     "a NUL byte": _market().replace(b"EUR", b"E\0R"),
-}  # fmt: skip
+}
 
 _HEADER = ",".join(COLUMNS).encode()
 _JSON = json.dumps(BOOK[:2]).encode()

@@ -43,6 +43,7 @@ def black_scholes(folder, market, book, **named):
     return run(folder, market, book, "--model", "black-scholes", **named)
 
 
+@pytest.mark.slow
 def test_names_are_names_wherever_they_stand(tmp_path):
     """A curve, an equity, a currency and an id each of one name that acts elsewhere."""
     vols = {"days": [165], "strikes": [4500], "vols_by_expiry": [[0.3]]}
