@@ -21,8 +21,8 @@ from .characters import acting
 from .errors import show
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-LARGEST = 1e15
-"""The largest size of a number: its square, and its product with a quantity, are still numbers."""
+LARGEST, LEAST_POSITIVE = 1e15, 1e-15
+"""Between these, squares, quotients and products with a quantity neither overflow nor vanish."""
 _MAX_NAME = 1000
 _MAX_DECIMAL = 10.0  # what may be larger is no rate or vol
 _MAX_HINT, _MAX_KNOWN = 100, 2000
@@ -70,6 +70,8 @@ def number(
             raise problem(f"{shown} is larger than {most:g}", f"{remedy}{hint}")
         if abs(value) > LARGEST:
             raise problem(f"{shown} is beyond {LARGEST:g} in size", f"{remedy}, in larger units")
+        if above == 0.0 and value < LEAST_POSITIVE:
+            raise problem(f"{shown} is below {LEAST_POSITIVE:g}", f"{remedy}, in smaller units")
         return value
 
     return BeforeValidator(validate)

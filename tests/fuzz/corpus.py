@@ -213,6 +213,7 @@ BOOKS: dict[str, tuple[str, bytes]] = {
     "an endless id": ("t.csv", csv_of([{**BOOK[0], "id": "x" * 100_000}, BOOK[1]])),
     "a quantity that is too large": ("t.csv", csv_of([{**BOOK[0], "quantity": "1e300"}, BOOK[1]])),
     "a barrier at the least number": ("t.csv", csv_of([{**BOOK[2], "barrier": "5e-324"}])),
+    "the least barrier of a note": ("t.csv", csv_of([{**BOOK[7], "barrier": "5e-324"}, BOOK[0]])),
     "the header alone": ("t.csv", _HEADER),
     "an empty list": ("t.json", b"[]"),
 }

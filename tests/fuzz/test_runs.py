@@ -141,7 +141,7 @@ def test_a_bad_row_keeps_its_place_and_the_others_their_values(tmp_path, case):
 @pytest.mark.slow
 def test_the_largest_numbers_that_are_read_leave_the_others_their_values(tmp_path):
     extremes = [
-        {"strike": 1e15}, {"strike": 5e-324}, {"quantity": -1e15}, {"expiry": "2199-12-31"},
+        {"strike": 1e15}, {"strike": 1e-15}, {"quantity": -1e15}, {"expiry": "2199-12-31"},
         {"expiry": "2002-07-06", "strike": 1e-9},
     ]  # fmt: skip
     trades = [BOOK[0], *({**BOOK[0], "id": f"X{i}", **x} for i, x in enumerate(extremes))]

@@ -105,6 +105,13 @@ def test_a_number_too_large_is_named(number):
     assert {(error.line, error.field) for error in errors} == {(2, "rebate"), (2, "quantity")}
 
 
+@pytest.mark.parametrize("number", ["5e-324", "1e-16"])
+def test_a_number_that_is_zero_but_for_its_exponent_is_named(number):
+    (error,) = Book.from_text(HEADER + GOOD.replace("4500", number)).errors
+    assert (error.field, error.message) == ("strike", f"{number} is below 1e-15")
+    assert error.remedy == "give a strike > 0, in smaller units"
+
+
 @pytest.mark.parametrize("day", ["0001-01-01", "1899-12-31", "2200-01-01", "9999-12-31"])
 def test_days_beyond_the_calendar_are_named(day):
     with pytest.raises(UnreadableFile, match=f"{day} is not between 1900-01-01 and 2199-12-31"):
