@@ -4,6 +4,7 @@ A distribution adds a subcommand by naming a function with annotated options in 
 `jaxtape.commands`. Only the subcommand that is asked for is imported.
 """
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from typer.core import TyperGroup
 from .xla_flags import WITHOUT_FUSION_EMITTERS, add_flag
 
 GROUP = "jaxtape.commands"
+MAX_SEED, MAX_COUNT = 2**63 - 1, 2**31 - 1  # what arrays of integers hold
 
 
 class Precision(StrEnum):
@@ -76,6 +78,17 @@ def _jaxtape(
     """Adjoint Greeks, calibration and deep FBSDE solvers in JAX, at any memory budget."""
 
 
+def path_of(text: str) -> Path:
+    """The path that an option gives; an empty one would be the current folder."""
+    try:
+        is_path = bool(text.strip()) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        raise typer.BadParameter(f"{text!r} is no path: give one, such as out/risk")
+    return Path(text)
+
+
 def configure(precision: Precision) -> None:
     """Settings of JAX for a command: precision, and a compilation cache that outlives the process.
 
@@ -105,4 +118,6 @@ def configure(precision: Precision) -> None:
 
 def main() -> None:
     """The entry point of the command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # like stderr: no name stops a command
+        sys.stdout.reconfigure(errors="backslashreplace")
     app(prog_name="jaxtape")

@@ -4,7 +4,8 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 
-from pricing.ingestion.errors import InputError, show
+from pricing.ingestion.characters import escaped
+from pricing.ingestion.errors import InputError, listed, show
 from pricing.ingestion.fields import closest
 from pricing.ingestion.files import read_text
 from pricing.ingestion.tables import RawRow, Table, read_table
@@ -13,10 +14,15 @@ from pricing.ingestion.validation import Problem, validate
 from pricing.market import Market
 from pricing.market.correlations import least_eigenvalue, missing_pairs
 
+_WIDTH = 1000  # characters of a name, at most
+
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the file: its trade, or None and the errors that say why."""
+    """One row of the file: its trade, or None and the errors that say why.
+
+    `id`, `type`: as they stand in the file, but for characters that act instead of showing.
+    """
 
     line: int
     id: str
@@ -53,7 +59,6 @@ class Book:
         for raw in table.rows:
             absent = missing.get(_kind(raw), ())
             rows.append(_row(raw, absent, first_line, file))
-            first_line.setdefault(rows[-1].id, raw.line)
         of_header = tuple(error for errors in missing.values() for error in errors)
         of_rows = tuple(error for row in rows for error in row.errors if error not in of_header)
         return cls(file, tuple(rows), (*of_header, *of_rows))
@@ -77,9 +82,15 @@ class Book:
         return checked.trades, checked.errors[len(self.errors) :]
 
 
+def _text(raw: RawRow, name: str) -> str:
+    """A value as a text; one that is neither a text nor a number as it stands in its file."""
+    value = raw.values.get(name, "")
+    return value.strip() if isinstance(value, str) else show(value)
+
+
 def _kind(raw: RawRow) -> str:
     """The kind of trade a row says it is, or an empty text."""
-    return re.sub(r"[\s-]+", "_", str(raw.values.get("type", "")).strip().lower())
+    return re.sub(r"[\s-]+", "_", _text(raw, "type").lower())
 
 
 def _missing_columns(table: Table, file: str) -> dict[str, tuple[InputError, ...]]:
@@ -90,7 +101,7 @@ def _missing_columns(table: Table, file: str) -> dict[str, tuple[InputError, ...
     missing = {}
     for kind in dict.fromkeys(map(_kind, table.rows)):
         needed = _required(TRADE_TYPES[kind]) if kind in TRADE_TYPES else ("type",)
-        whom = f"{kind} trades need it" if kind else "every trade needs it"
+        whom = f"{kind} trades need it" if kind in TRADE_TYPES else "every trade needs it"
         message = f"the header has no such column, and {whom}"
         missing[kind] = tuple(
             InputError(
@@ -111,19 +122,22 @@ def _required(kind: type[Trade]) -> tuple[str, ...]:
 
 def _row(raw: RawRow, absent: tuple[InputError, ...], first_line: dict[str, int], file: str) -> Row:
     """A row with its trade or its errors; `absent` are the errors of columns its kind lacks."""
-    name, kind = str(raw.values.get("id", "")).strip(), _kind(raw)
+    name, kind = _text(raw, "id"), _kind(raw)
     trade, problems = None, ()
     if raw.problem:
         problems = (raw.problem,)
     elif not absent:
         trade, problems = _trade(raw, kind)
     if name in first_line:
-        message = f"{name!r} is also the id of line {first_line[name]}"
+        message = f"{show(name)} is also the id of line {first_line[name]}"
         remedy = "give every trade an id of its own"
         problems = (*problems, Problem(("id",), show(name), message, remedy))
     errors = (*absent, *(_error(found, raw, file) for found in problems))
     trade = None if errors else trade
-    return Row(raw.line, name or f"line {raw.line}", kind, trade, errors, raw)
+    if name:
+        first_line.setdefault(name, raw.line)
+    shown = escaped(name[:_WIDTH]) or f"line {raw.line}"
+    return Row(raw.line, shown, escaped(kind[:_WIDTH]), trade, errors, raw)
 
 
 def _trade(raw: RawRow, kind: str) -> tuple[Trade | None, tuple[Problem, ...]]:
@@ -159,7 +173,7 @@ def _says_nothing(name: str, value: object) -> bool:
     neutral = NEUTRAL.get(name)
     try:
         return neutral is not None and type(neutral)(value) == neutral
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
 
 
@@ -209,7 +223,7 @@ def _unknown(name: str, section: str, market: Market) -> list[Problem]:
     else:
         what = "a curve" if section == "curves" else "an underlying"
         message = f"{name!r} is not {what} of the market"
-        remedy = f"{closest(name, known)}the {what.split()[1]}s are {', '.join(known) or 'none'}"
+        remedy = f"{closest(name, known)}the {what.split()[1]}s are {listed(known)}"
     return [Problem(("underlying",), show(name), message, remedy)]
 
 
@@ -221,7 +235,7 @@ def _no_basket(trade: Trade, market: Market) -> list[Problem]:
         message = "the equities differ in curve or currency"
         remedy = "give equities that are discounted on one curve, in one currency"
     elif lacking := missing_pairs(names, market.correlations):
-        message = f"the market has no correlation of {', '.join(lacking)}"
+        message = f"the market has no correlation of {listed(lacking)}"
         remedy = "give it under correlations in the market"
     elif (least := least_eigenvalue(names, market.correlations)) <= 0.0:
         message = f"the matrix of correlations has the eigenvalue {least:g}, not above 0"

@@ -6,6 +6,7 @@ Calendars are those of the package `holidays` (exchanges and settlement systems,
 import datetime as dt
 import functools
 import itertools
+from calendar import isleap
 from typing import NamedTuple
 
 import holidays
@@ -13,6 +14,8 @@ import numpy as np
 
 ROLLS = ("following", "modifiedfollowing", "preceding", "modifiedpreceding")
 DAY_COUNTS = ("ACT/365", "ACT/360", "30E/360", "ACT/ACT")
+FIRST_DAY, LAST_DAY = dt.date(1900, 1, 1), dt.date(2199, 12, 31)
+"""Between these every date stands, so that a roll, or a hundred years more, is still in the calendar."""
 
 
 class Leg(NamedTuple):
@@ -63,6 +66,7 @@ def schedule(
     if end <= start:
         raise ValueError(f"end {end} must be after start {start}")
     _check_roll(roll)
+    _check_days(start, end)
     plain, count = [end], 1
     while (date := _months_before(end, count * months)) > start:
         plain.append(date)
@@ -85,7 +89,9 @@ def advance(
 
     calendar, roll: as in `schedule`; roll None: a day off stays one, and so `business_days` is 0.
     """
+    _check_days(date)
     there = _months_before(date, -months)
+    _check_days(there)
     if roll is None:
         return there
     _check_roll(roll)
@@ -114,10 +120,17 @@ def _check_roll(roll: str) -> None:
         raise ValueError(f"roll {roll!r} is unknown: use one of {', '.join(ROLLS)}")
 
 
+def _check_days(*days: object) -> None:
+    """Raise ValueError for what is no day of our calendar; out of Python's, NumPy gives an integer."""
+    for day in days:
+        if not isinstance(day, dt.date) or not FIRST_DAY <= day <= LAST_DAY:
+            span = f"{FIRST_DAY} to {LAST_DAY}"
+            raise ValueError(f"{day} is not a day from {span}: give one, and fewer months from it")
+
+
 def _years_passed(date: dt.date) -> float:
-    first = dt.date(date.year, 1, 1)
-    length = (dt.date(date.year + 1, 1, 1) - first).days
-    return date.year + (date - first).days / length
+    length = 365 + isleap(date.year)
+    return date.year + (date - dt.date(date.year, 1, 1)).days / length
 
 
 def _months_before(date: dt.date, months: int) -> dt.date:

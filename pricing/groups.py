@@ -95,7 +95,7 @@ def group_trades(
         members = tuple(trade for trades, _ in parts for trade in trades)
         model = models.get(underlying)
         if model is None:
-            reason = f"there is no model of {underlying}: the market lacks what it is fitted to"
+            reason = f"there is no model of {underlying}: {_lack(market)}"
             unpriced |= {trade.id: reason for trade in members}
             continue
         try:
@@ -108,6 +108,12 @@ def group_trades(
         tile = _tile_size(method, budget, share, mesh)
         groups.append(Group(underlying, members, products, method, tile, mesh))
     return groups, unpriced
+
+
+def _lack(market: Market) -> str:
+    """Why a curve has no model: what was wrong with the swaption vols, if anything."""
+    of_vols = (error for error in market.errors if error.field.split(".")[0] == "swaption_vols")
+    return str(next(of_vols, "the market lacks what it is fitted to"))
 
 
 def _program(products: AbstractProduct) -> tuple[Hashable, ...]:

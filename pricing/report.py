@@ -9,6 +9,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .book import Book
+from .ingestion.characters import escaped
 from .market import Market
 from .reporting import figures, ladders, tables
 from .reporting.fits import SurfaceFit, pillar_dates
@@ -42,7 +43,7 @@ def write_report(
     failed = len(positions) - len(valued)
     context = {
         "heading": f"Risk of {number(len(positions))} trades on {', '.join(names) or 'nothing'}",
-        "sources": (*dict.fromkeys(fit.model for fit in fits), Path(book.file).name),
+        "sources": (*dict.fromkeys(fit.model for fit in fits), escaped(Path(book.file).name)),
         "currency": currency,
         "is_mixed": "/" in currency,
         "tiles": _tiles(positions, currency),

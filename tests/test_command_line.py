@@ -12,12 +12,13 @@ import sys
 import jax
 import numpy as np
 import pytest
-from typer import BadParameter
+from rich.table import Table
+from typer import BadParameter, Exit
 from typer.testing import CliRunner
 
 from calibration import RESULTS, Calibration
 from calibration.commands import risk as risk_command
-from calibration.commands.console import bytes_of
+from calibration.commands.console import Stages, bytes_of, fail, summarize
 from jaxtape.command_line import app
 from jaxtape.file_set import strangers
 from pricing import report
@@ -207,12 +208,40 @@ def test_an_underlying_that_cannot_be_fitted_sets_its_trades_aside(tmp_path, mon
         (("--precision", "half"), "half"),
         (("--paths", "0"), "--paths"),
         (("--seed", "-1"), "--seed"),
+        (("--seed", str(2**63)), "9223372036854775807"),
+        (("--paths", str(2**31)), "2147483647"),
     ],
 )
 def test_unusable_options_exit_with_2(tmp_path, options, message):
     outcome = run_risk(tmp_path, GOOD, *options)
     assert outcome.exit_code == 2
     assert message in outcome.stderr and "Traceback" not in outcome.output
+
+
+@pytest.mark.parametrize("option", ["--trades", "--market", "--out"])
+@pytest.mark.parametrize("path", ["", " ", "a\0b", "\ud800"])
+def test_what_is_no_path_exits_with_2_and_writes_nothing(tmp_path, monkeypatch, option, path):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    outcome = run_risk(tmp_path, GOOD, option, path)
+    assert outcome.exit_code == 2
+    assert "is no path: give" in outcome.stderr
+    assert not list((tmp_path / "here").iterdir())
+
+
+def test_what_is_said_stands_as_it_is(capsys):
+    """No word of a name is markup, and none a terminal's command."""
+    with Stages().stage("read") as said:
+        said.append("calibrated [/red] :smile: \x1b[31m")
+    table = Table("a")
+    table.add_row("[/red] :smile:")
+    summarize(table, pathlib.Path("out/[red]\x1b[0m/report.html"))
+    with pytest.raises(Exit):
+        fail("a\x1b[31m [/red]\nb")
+    said = capsys.readouterr()
+    assert r"calibrated [/red] :smile: \x1b[31m (" in said.err
+    assert r"jaxtape: a\x1b[31m [/red] b" in said.err
+    assert "[/red] :smile:" in said.out and r"Report: out/[red]\x1b[0m/report.html" in said.out
 
 
 def test_inputs_that_cannot_be_read_exit_with_2(tmp_path):

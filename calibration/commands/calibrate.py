@@ -6,16 +6,15 @@ from typing import Annotated
 
 import jax
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from jaxtape.command_line import Precision, configure
-from pricing.ingestion.errors import UnreadableFile
+from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure, path_of
+from pricing.ingestion.errors import UnreadableFile, listed
 from pricing.ingestion.fields import closest
 from pricing.market import Market
 
 from ..calibrate import Calibration
-from .console import SOME_FAILED, Output, Stages, fail, write_errors
+from .console import SOME_FAILED, Output, Stages, fail, summarize, write_errors
 from .fitting import (
     as_json,
     calibrated,
@@ -25,6 +24,7 @@ from .fitting import (
     parameter_table,
     summary_of,
     surface_fit,
+    too_few,
     write_json,
 )
 
@@ -37,20 +37,30 @@ class Model(StrEnum):
 
 
 def calibrate(
-    market: Annotated[Path, typer.Option(help="The market: JSON.")],
+    market: Annotated[Path, typer.Option(parser=path_of, metavar="PATH", help="The market: JSON.")],
     underlying: Annotated[
         str, typer.Option(help="An equity of the market, or the curve of its swaption vols.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for calibration.json and the report.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            parser=path_of, metavar="PATH", help="Folder for calibration.json and the report."
+        ),
+    ],
     model: Annotated[
         Model | None,
         typer.Option(help="The model.", show_default="heston; of a curve, hull-white"),
     ] = None,
     starts: Annotated[
-        int, typer.Option(min=1, help="Starting points: the standard one, then random ones.")
+        int,
+        typer.Option(
+            min=1, max=10_000, help="Starting points: the standard one, then random ones."
+        ),
     ] = 1,
-    max_steps: Annotated[int, typer.Option(min=1, help="Steps of a start at most.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random starts.")] = 0,
+    max_steps: Annotated[
+        int, typer.Option(min=1, max=MAX_COUNT, help="Steps of a start at most.")
+    ] = 100,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the random starts.")] = 0,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
 ) -> None:
     """Fit a model to implied vols, of options or of swaptions, and say how well its parameters are known.
@@ -96,10 +106,12 @@ def _read(market: Path, underlying: str, model: Model | None) -> Market:
         for error in quotes.errors:
             if f"{error.field}.".startswith(path):
                 fail(str(error))
-        known, hint = ", ".join(models) or "none", closest(underlying, models)
+        known, hint = listed(models), closest(underlying, models)
         fail(f"{market}: there are no vols of {underlying!r}; {hint}the underlyings are {known}")
     if model not in (None, models[underlying]):
         fail(f"--model {model}: {underlying} has vols for {models[underlying]} alone; leave it out")
+    if error := too_few(quotes, underlying, str(market)):
+        fail(str(error))
     return quotes
 
 
@@ -130,6 +142,4 @@ def _summarize(calibration: Calibration, folder: Path) -> None:
     table.add_column("Std. error", justify="right")
     for name, (value, error) in parameter_table(calibration).items():
         table.add_row(name, f"{value:.6f}", f"{error:.2g}")
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(f"Report: {folder / 'report.html'}", soft_wrap=True)
+    summarize(table, folder / "report.html")

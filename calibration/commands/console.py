@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from jaxtape.file_set import FileSet, strangers
+from pricing.ingestion.characters import escaped
 
 SOME_FAILED, UNUSABLE = 1, 2
 _ERRORS = "errors.txt"
@@ -22,9 +23,21 @@ _UNITS = {"": 1, "b": 1, **{p + "b": 1000 ** (i + 1) for i, p in enumerate("kmgt
 _UNITS |= {p + "ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
 
 
+def plain_console(*, stderr: bool = False) -> Console:
+    """Where a command speaks: every text stands as it is, `[red]` and `:smile:` too."""
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def summarize(table: RenderableType, report: Path) -> None:
+    """The outcome on stdout, and where to read more."""
+    console = plain_console()
+    console.print(table)
+    console.print(f"Report: {escaped(str(report))}", soft_wrap=True)
+
+
 def fail(message: str) -> NoReturn:
     """Say in one line why nothing can be done, and exit with status 2."""
-    print(f"jaxtape: {' '.join(message.split())}", file=sys.stderr)
+    print(f"jaxtape: {escaped(' '.join(message.split()))}", file=sys.stderr)
     raise typer.Exit(UNUSABLE)
 
 
@@ -45,7 +58,7 @@ class Stages:
 
     def __init__(self):
         self.seconds: dict[str, float] = {}
-        self._console = Console(stderr=True, highlight=False)
+        self._console = plain_console(stderr=True)
 
     @property
     def is_live(self) -> bool:
@@ -60,7 +73,8 @@ class Stages:
         yield said
         self.seconds[name] = time.perf_counter() - start
         for words in said:
-            self._console.print(f"{words} ({self.seconds[name]:.1f} s)", soft_wrap=True)
+            line = f"{escaped(words)} ({self.seconds[name]:.1f} s)"
+            self._console.print(line, soft_wrap=True)
 
     @contextlib.contextmanager
     def bar(self, name: str) -> Iterator[Callable[[int, int], None]]:
@@ -90,9 +104,10 @@ class Output:
     def tell(self, errors: Sequence[str]) -> None:
         """The first errors on stderr; `write_errors` writes all of them to a file."""
         for error in errors[:_MAX_SHOWN]:
-            print(error, file=sys.stderr)
+            print(escaped(error), file=sys.stderr)
         if len(errors) > _MAX_SHOWN:
-            more = f"... and {len(errors) - _MAX_SHOWN:,} more, all in {self.folder / _ERRORS}"
+            path = escaped(str(self.folder / _ERRORS))
+            more = f"... and {len(errors) - _MAX_SHOWN:,} more, all in {path}"
             print(more, file=sys.stderr)
 
     @contextlib.contextmanager
@@ -113,5 +128,5 @@ class Output:
 def write_errors(aside: Path, errors: Sequence[str]) -> None:
     """All errors in errors.txt; no such file if there are none."""
     if errors:
-        text = "".join(f"{error}\n" for error in errors)
+        text = "".join(f"{escaped(error)}\n" for error in errors)
         (aside / _ERRORS).write_text(text, encoding="utf-8")

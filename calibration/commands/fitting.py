@@ -82,17 +82,51 @@ def only(market: Market, names: tuple[str, ...]) -> Market:
     return replace(market, equities=kept)
 
 
-def without(market: Market, name: str, calibration: Calibration, file: str) -> Market:
-    """The market without the quotes to which a model could not be calibrated, and the error that says so."""
-    why = f"{name_of(calibration.model)} could not be calibrated: {message_of(calibration)}"
-    if isinstance(calibration.model, AbstractRateModel):
-        field, remedy = "swaption_vols", "check the quotes, or leave out the trades on the curve"
-        rest = replace(market, swaption_vols=None)
+def too_few(market: Market, name: str, file: str) -> InputError | None:
+    """Why there is nothing to calibrate: fewer quotes than free parameters leave some of them unknown."""
+    start = standard_start(market, name)
+    count, free = quotes_of(start, market)[name].vols.size, len(parameters_of(start).names)
+    if count >= free:
+        return None
+    why = (
+        f"the {free} free parameters of {name_of(start)} need as many quotes, and there are {count}"
+    )
+    return _error(start, name, str(count), why, f"give at least {free}", file)
+
+
+def failure(market: Market, name: str, calibration: Calibration, file: str) -> InputError | None:
+    """Why a calibration cannot be what a book is valued under, if it cannot.
+
+    Parameters that the quotes do not tell apart have no derivative; a search may end there all the same.
+    """
+    if has_failed(calibration):
+        why = message_of(calibration)
     else:
-        field = f"equities.{name}.implied_vols"
-        remedy = "check the quotes, or take --model black-scholes"
+        fitted = fit(calibration.model, throw=False)(only(market, (name,)))[name]
+        names = parameters_of(fitted).names
+        if all(jnp.isfinite(getattr(fitted, parameter)) for parameter in names):
+            return None
+        why = RESULTS[RESULTS.not_a_minimum]
+    why = f"{name_of(calibration.model)} could not be calibrated: {why}".rstrip(".")
+    return _error(calibration.model, name, "", why, "check the quotes", file)
+
+
+def _error(
+    model: AbstractModel, name: str, value: str, why: str, remedy: str, file: str
+) -> InputError:
+    if isinstance(model, AbstractRateModel):
+        field, other = "swaption_vols", "leave out the trades on the curve"
+    else:
+        field, other = f"equities.{name}.implied_vols", "take --model black-scholes"
+    return InputError(file, None, None, field, value, why, f"{remedy}, or {other}")
+
+
+def without(market: Market, name: str, error: InputError) -> Market:
+    """The market without the quotes to which no model could be calibrated, and the error that says so."""
+    if name in market.equities:
         rest = only(market, tuple(set(market.equities) - {name}))
-    error = InputError(file, None, None, field, "", why, remedy)
+    else:
+        rest = replace(market, swaption_vols=None)
     return replace(rest, errors=(*market.errors, error))
 
 

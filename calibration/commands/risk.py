@@ -10,10 +10,9 @@ import jax
 import numpy as np
 import typer
 from jax.sharding import Mesh
-from rich.console import Console
 from rich.table import Table
 
-from jaxtape.command_line import Precision, configure
+from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure, path_of
 from pricing.book import Book
 from pricing.groups import BudgetTooSmall
 from pricing.ingestion.errors import UnreadableFile
@@ -25,17 +24,18 @@ from pricing.risk import risk as value_book
 from pricing.surface_models import black_scholes
 
 from ..calibrate import Calibration
-from .console import SOME_FAILED, Output, Stages, bytes_of, fail, write_errors
+from .console import SOME_FAILED, Output, Stages, bytes_of, fail, summarize, write_errors
 from .fitting import (
     as_json,
     both,
     calibrated,
+    failure,
     fit_each,
-    has_failed,
     name_of,
     only,
     summary_of,
     surface_fit,
+    too_few,
     without,
     write_json,
 )
@@ -52,17 +52,26 @@ class Model(StrEnum):
 
 
 def risk(
-    trades: Annotated[Path, typer.Option(help="The book: CSV or JSON.")],
-    market: Annotated[Path, typer.Option(help="The market: JSON.")],
-    out: Annotated[Path, typer.Option(help="Folder for the tables and the report.")],
+    trades: Annotated[
+        Path, typer.Option(parser=path_of, metavar="PATH", help="The book: CSV or JSON.")
+    ],
+    market: Annotated[Path, typer.Option(parser=path_of, metavar="PATH", help="The market: JSON.")],
+    out: Annotated[
+        Path,
+        typer.Option(parser=path_of, metavar="PATH", help="Folder for the tables and the report."),
+    ],
     model: Annotated[
         Model,
         typer.Option(
             help="Of equities: Heston is calibrated; Black-Scholes reads the surface. Of rates: Hull-White."
         ),
     ] = Model.heston,
-    paths: Annotated[int, typer.Option(min=1, help="Paths of Monte Carlo methods.")] = _PATHS,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of Monte Carlo methods.")] = 0,
+    paths: Annotated[
+        int, typer.Option(min=1, max=MAX_COUNT, help="Paths of Monte Carlo methods.")
+    ] = _PATHS,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="Seed of Monte Carlo methods.")
+    ] = 0,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
     devices: Annotated[int, typer.Option(min=1, help="Devices that share the trades.")] = 1,
     budget: Annotated[
@@ -146,14 +155,16 @@ def _calibrate(book: Book, market: Market, model: Model, file: str, stages: Stag
     curves = [name for name in _underlyings(book, in_rates=True) if name in quoted]
     served, calibrations = only(market, equities), {}
     for name in (*(equities if model is Model.heston else ()), *curves):
-        with stages.stage(f"calibrate {name}") as said:
-            calibration = calibrated(market, name, progress=stages.is_live)
-            found = f"{name_of(calibration.model)} to {name}"
-            said.append(f"calibrated {found}: {summary_of(calibration)}")
-        if has_failed(calibration):
-            served = without(served, name, calibration, file)
-        else:
-            calibrations[name] = calibration
+        if not (error := too_few(market, name, file)):
+            with stages.stage(f"calibrate {name}") as said:
+                calibration = calibrated(market, name, progress=stages.is_live)
+                found = f"{name_of(calibration.model)} to {name}"
+                said.append(f"calibrated {found}: {summary_of(calibration)}")
+                error = failure(market, name, calibration, file)
+                calibrations[name] = calibration
+        if error:
+            served = without(served, name, error)
+            calibrations.pop(name, None)
     return served, calibrations
 
 
@@ -214,6 +225,4 @@ def _summarize(result: RiskResult, market: Market, folder: Path) -> None:
         quote_risks(result.sensitivities, market), key=lambda risk: -abs(risk.scaled)
     )[:_TOP]:
         table.add_row(risk.quote_id, f"{risk.scaled:,.2f}", risk.unit)
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(f"Report: {folder / 'report.html'}", soft_wrap=True)
+    summarize(table, folder / "report.html")

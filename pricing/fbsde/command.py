@@ -16,9 +16,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from jaxtape.command_line import Precision, configure
+from jaxtape.command_line import Precision, configure, path_of
 from jaxtape.file_set import FileSet
 
+from ..ingestion.characters import escaped
 from .bounds import bounds
 from .catalogue import CATALOGUE, Entry, off_diagonal
 from .problem import Problem
@@ -52,14 +53,24 @@ class Row:
 def solve(
     names: Annotated[list[str], typer.Argument(help=f"Problems: {_NAMES}; or all.")],
     seeds: Annotated[int, typer.Option(min=1, help="Solves of each problem.")] = 5,
-    out: Annotated[Path | None, typer.Option(help="A JSON file for the table.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(parser=path_of, metavar="PATH", help="A JSON file for the table."),
+    ] = None,
     progress: Annotated[bool, typer.Option(help="A bar for each solve.")] = True,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="A folder that a killed run goes on from.")
+        Path | None,
+        typer.Option(
+            parser=path_of, metavar="PATH", help="A folder that a killed run goes on from."
+        ),
     ] = None,
     metrics: Annotated[
         Path | None,
-        typer.Option(help="A folder for the losses: JSON lines and TensorBoard events."),
+        typer.Option(
+            parser=path_of,
+            metavar="PATH",
+            help="A folder for the losses: JSON lines and TensorBoard events.",
+        ),
     ] = None,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.single,
 ) -> None:
@@ -68,11 +79,13 @@ def solve(
     Exit status: 0; 2 if a name is not known or --out cannot be written.
     """
     configure(precision)
-    console = Console(width=150)
+    console = Console(width=150, markup=False, emoji=False)
     names = list(CATALOGUE) if names == ["all"] else names
     unknown = [name for name in names if name not in CATALOGUE]
     if unknown:
-        console.print(f"{', '.join(unknown)}: no such problem. There are: {_NAMES}.", style="red")
+        console.print(
+            f"{escaped(', '.join(unknown))}: no such problem. There are: {_NAMES}.", style="red"
+        )
         raise typer.Exit(2)
     files = None if out is None else _output(out, console)
     rows: list[Row] = []

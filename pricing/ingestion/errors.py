@@ -1,7 +1,14 @@
 """Errors of input as values: what is wrong, where, and what to do about it."""
 
+import itertools
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from .characters import escaped
+
+_MAX_FIELD = 200
+_ENCODER = json.JSONEncoder(default=str)
 
 
 @dataclass(frozen=True)
@@ -24,8 +31,8 @@ class InputError:
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         kind = "field" if self.file.lower().endswith(".json") else "column"
-        field = f"{kind} {self.field!r}: " if self.field else ""
-        return f"{place}: {field}{self.message}; {self.remedy}"
+        field = f"{kind} {show(self.field, _MAX_FIELD)}: " if self.field else ""
+        return escaped(f"{place}: {field}{self.message}; {self.remedy}")
 
 
 class UnreadableFile(Exception):
@@ -38,5 +45,15 @@ class UnreadableFile(Exception):
 
 def show(value: object, width: int = 40) -> str:
     """A value as it stands in its file, shortened to `width` characters, on one line."""
-    text = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
+    if isinstance(value, str):
+        text = repr(value[:width]) if len(value) > width else repr(value)
+    else:  # in pieces: neither a long list nor a deep one is written out to be cut
+        text = "".join(itertools.islice(_ENCODER.iterencode(value), width + 1))
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def listed(names: Iterable[object], most: int = 20) -> str:
+    """Some names with commas between, or "none"; of many the first ones and how many more there are."""
+    names = list(map(str, names))
+    more = [f"and {len(names) - most:,} more"] if len(names) > most else []
+    return ", ".join([*names[:most], *more]) or "none"

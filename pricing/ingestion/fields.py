@@ -15,9 +15,17 @@ from datetime import date
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
+from pricing.dates import FIRST_DAY, LAST_DAY
+
+from .characters import acting
 from .errors import show
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+LARGEST, LEAST_POSITIVE = 1e15, 1e-15
+"""Between these, squares, quotients and products with a quantity neither overflow nor vanish."""
+_MAX_NAME = 1000
+_MAX_DECIMAL = 10.0  # what may be larger is no rate or vol
+_MAX_HINT, _MAX_KNOWN = 100, 2000
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
@@ -29,7 +37,9 @@ def problem(message: str, remedy: str, *path: str | int) -> PydanticCustomError:
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """A hint at the known word that is closest to an unknown one, or an empty text."""
-    folded = {name.casefold(): name for name in known}
+    if len(word) > _MAX_HINT:  # the search takes time of the square of the length
+        return ""
+    folded = {name.casefold(): name for name in itertools.islice(known, _MAX_KNOWN)}
     match = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=cutoff)
     return f"did you mean {folded[match[0]]!r}? " if match else ""
 
@@ -37,7 +47,7 @@ def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 def number(
     what: str, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf
 ) -> BeforeValidator:
-    """A finite number; `what` names it in remedies ("strike": "give a strike > 0")."""
+    """A finite number, up to `LARGEST` in size; `what` names it in remedies ("strike": "give a strike > 0")."""
     bounds = [
         *([f"> {above:g}"] if above > -math.inf else []),
         *([f">= {least:g}"] if least > -math.inf else []),
@@ -56,9 +66,12 @@ def number(
                 f"{shown} is not {wanted.get(bounds[0], f'a number {bounds[0]}')}", remedy
             )
         if value > most:
-            raise problem(
-                f"{shown} is larger than {most:g}", f"{remedy}, as a decimal: 1 % is 0.01"
-            )
+            hint = ", as a decimal: 1 % is 0.01" if most <= _MAX_DECIMAL else ""
+            raise problem(f"{shown} is larger than {most:g}", f"{remedy}{hint}")
+        if abs(value) > LARGEST:
+            raise problem(f"{shown} is beyond {LARGEST:g} in size", f"{remedy}, in larger units")
+        if above == 0.0 and value < LEAST_POSITIVE:
+            raise problem(f"{shown} is below {LEAST_POSITIVE:g}", f"{remedy}, in smaller units")
         return value
 
     return BeforeValidator(validate)
@@ -92,17 +105,30 @@ def _iso_date(value: object) -> date:
     if not isinstance(value, str) or not _DATE.fullmatch(value):
         raise problem(f"{show(value)} is not a date of the form YYYY-MM-DD", remedy)
     try:
-        return date.fromisoformat(value)
+        day = date.fromisoformat(value)
     except ValueError:
         raise problem(f"{show(value)} is not a day of the calendar", remedy) from None
+    if not FIRST_DAY <= day <= LAST_DAY:
+        raise problem(
+            f"{day} is not between {FIRST_DAY} and {LAST_DAY}", "give a date of these years"
+        )
+    return day
 
 
-def _name(value: object) -> str:
+def name_of(value: object) -> str:
+    """A name: a text, blanks around it dropped, whose characters do nothing but show."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not value.strip():
         raise problem(f"{show(value)} is not a name", "give a text that is not empty")
-    return value.strip()
+    value = value.strip()
+    if found := acting(value):
+        remedy = "give a name without control characters, line breaks or halves of surrogate pairs"
+        raise problem(f"{show(value)} holds the character {found}", remedy)
+    if len(value) > _MAX_NAME:
+        message = f"{show(value)} has {len(value):,} characters"
+        raise problem(message, f"give a name of at most {_MAX_NAME:,}")
+    return value
 
 
 def _listed(value: object, what: str) -> list:
@@ -139,7 +165,7 @@ def numbers(what: str, **bounds: float) -> BeforeValidator:
 days = BeforeValidator(_days)
 iso_date = BeforeValidator(_iso_date)
 iso_dates = BeforeValidator(_iso_dates)
-name = BeforeValidator(_name)
+name = BeforeValidator(name_of)
 
 
 def choice(*options: str) -> BeforeValidator:

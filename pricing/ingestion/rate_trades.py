@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from pricing.dates import DAY_COUNTS, advance, schedule, year_fraction
 
-from .errors import show
+from .errors import listed, show
 from .fields import choice, number, problem
 from .trade import IsoDate, IsoDates, Name, Notional, Trade, last_of
 
@@ -141,6 +141,6 @@ class BermudanSwaptionTrade(RateTrade):
         odd = [day for day in self.exercise_days if day not in begins]
         if odd:
             message = f"no period of the swap to {self.maturity} begins on {odd[0]}"
-            remedy = f"give dates among {', '.join(map(str, begins))}, or another frequency"
+            remedy = f"give dates among {listed(begins)}, or another frequency"
             raise problem(message, remedy, "exercise_dates")
         return self

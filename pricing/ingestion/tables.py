@@ -2,16 +2,18 @@
 
 import csv
 import functools
-import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .errors import show
 from .fields import closest
-from .files import Locator, Place, parse_json, unreadable
+from .files import parse_json, unreadable
+from .locator import Locator, Place
 from .trades import COLUMNS
 from .validation import Problem
+
+_NO_NUL = "save the file as UTF-8 text, without such characters"
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ def _read_csv(text: str, file: str) -> Table:
 def _header(number: int, line: str, file: str) -> tuple[str, ...]:
     """The names of the columns, in lower case."""
     place = (number, None)
+    if "\0" in line:
+        raise unreadable(file, "the header holds the character U+0000", _NO_NUL, place=place)
     try:
         names = [name.lower() for name in _cells(line)]
     except csv.Error as error:
@@ -92,6 +96,8 @@ def _csv_row(number: int, line: str, header: tuple[str, ...]) -> RawRow:
         return number, header.index(column) + 1 if column in header else None
 
     problem = None
+    if "\0" in line:
+        problem = Problem((), show(line), "the row holds the character U+0000", _NO_NUL)
     try:
         cells = _cells(line)
     except csv.Error as error:
@@ -114,38 +120,29 @@ def _read_json(text: str, file: str) -> Table:
         message = f"a book is not {show(elements)}"
         raise unreadable(file, message, "give a list of objects, one for each trade")
 
-    def row(index: int, line: int, element: object) -> RawRow:
-        def place(column: str) -> Place:
-            return locator.place((index, column))
+    def row(index: int, element: object) -> RawRow:
+        written: dict[str, str] = {}
 
+        def place(column: str) -> Place:
+            return locator.place((index, written.get(column, column)))
+
+        line = locator.place((index,))[0] or 1
         if not isinstance(element, dict):
             remedy = 'give an object such as {"id": "E1", "type": "european", ...}'
             problem = Problem((), show(element), f"{show(element)} is not an object", remedy)
             return RawRow(line, {}, place, False, problem)
-        given = {name.strip().lower(): value for name, value in element.items()}
-        given = {k: v for k, v in given.items() if v is not None and v != "" and _is_ours(k)}
-        return RawRow(line, given, place, False)
+        given, problem = {}, None
+        for key, value in element.items():
+            name = key.strip().lower()
+            if value is None or value == "" or not _is_ours(name):
+                continue
+            if name in given:
+                message = f"the key {show(key)} says the same as {show(written[name])}"
+                problem = Problem((name,), show(value), message, "keep one of them")
+            given[name], written[name] = value, key
+        return RawRow(line, given, place, False, problem)
 
-    numbered = zip(_element_lines(text), elements, strict=True)
-    return Table(tuple(row(i, line, value) for i, (line, value) in enumerate(numbered)))
-
-
-def _element_lines(text: str) -> Iterator[int]:
-    """The line on which each element of a valid top-level JSON list begins."""
-    decoder, counted, line = json.JSONDecoder(), 0, 1
-    start = _next(text, text.index("[") + 1)
-    while text[start] != "]":
-        line += text.count("\n", counted, start)
-        yield line
-        counted = start
-        start = _next(text, decoder.raw_decode(text, start)[1])
-
-
-def _next(text: str, start: int) -> int:
-    """The first position from `start` on that is neither white space nor a comma."""
-    while text[start] in " \t\r\n,":
-        start += 1
-    return start
+    return Table(tuple(row(index, element) for index, element in enumerate(elements)))
 
 
 @functools.cache

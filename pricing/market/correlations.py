@@ -1,6 +1,6 @@
 """Correlations of equities: pairs of names, and the matrix they make."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,15 +9,14 @@ from jaxtyping import Array, Float
 SEPARATOR = "|"
 
 
-def quoted(one: str, other: str, pairs: Iterable[str]) -> str | None:
+def quoted(one: str, other: str, pairs: Collection[str]) -> str | None:
     """The name of the pair that two equities make, in either order, if it is among `pairs`."""
     either = (SEPARATOR.join((one, other)), SEPARATOR.join((other, one)))
-    return next((pair for pair in pairs if pair in either), None)
+    return next((pair for pair in either if pair in pairs), None)
 
 
-def missing_pairs(names: Sequence[str], pairs: Iterable[str]) -> list[str]:
+def missing_pairs(names: Sequence[str], pairs: Collection[str]) -> list[str]:
     """The pairs of some equities that have no quote."""
-    pairs = list(pairs)
     return [
         SEPARATOR.join((one, other))
         for index, one in enumerate(names)

@@ -1,5 +1,6 @@
 """The market: curves, equities and swaption vols of one day, every number a differentiable leaf."""
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -92,8 +93,8 @@ class Market(eqx.Module):
                 "the values are no tree like this market: give, for example, a gradient"
             )
         leaves = jax.device_get(jax.tree.leaves(values))
-        numbers = np.concatenate([np.ravel(leaf) for leaf in leaves])
-        ids = np.concatenate([ids.ravel() for ids in jax.tree.leaves(self.quote_ids())])
+        numbers = itertools.chain.from_iterable(np.ravel(leaf) for leaf in leaves)
+        ids = itertools.chain.from_iterable(map(np.ravel, jax.tree.leaves(self.quote_ids())))
         return {quote: float(x) for quote, x in zip(ids, numbers, strict=True) if quote}
 
     def flat_quotes(self) -> list[tuple[str, float]]:

@@ -7,9 +7,11 @@ from datetime import date
 from jaxtyping import Array
 from pydantic import BaseModel, ConfigDict
 
-from pricing.ingestion.errors import InputError, show
+from pricing.dates import FIRST_DAY, LAST_DAY
+from pricing.ingestion.errors import InputError, listed, show
 from pricing.ingestion.fields import closest
-from pricing.ingestion.files import Locator, parse_json, unreadable
+from pricing.ingestion.files import parse_json, unreadable
+from pricing.ingestion.locator import Locator
 from pricing.ingestion.validation import Problem, validate
 
 from .correlations import SEPARATOR, least_eigenvalue, missing_pairs, quoted
@@ -21,6 +23,7 @@ from .records import (
     CurveRecord,
     EquityRecord,
     IsoDate,
+    Name,
     SwaptionVolsRecord,
 )
 from .surface import SwaptionVols, VolSurface
@@ -38,13 +41,17 @@ class _Header(BaseModel):
     asof: IsoDate
 
 
+class _Named(BaseModel):
+    name: Name
+
+
 @dataclass
 class Contents:
     """What a market file holds. `labels` gives each array of quotes, by its path in the market,
     the ids of its numbers in row-major order."""
 
     asof: date
-    currency: str
+    currency: str = ""
     curves: dict[str, ZeroCurve] = field(default_factory=dict)
     equities: dict[str, Equity] = field(default_factory=dict)
     swaption_vols: SwaptionVols | None = None
@@ -61,11 +68,10 @@ def read_contents(text: str, file: str) -> Contents:
         raise unreadable(file, message, "give an object with asof, curves and equities")
     header, problems = validate(_Header, document)
     if header is None:
-        remedy = "give asof, the valuation date, as YYYY-MM-DD"
-        place = locator.place(("asof",))
-        raise unreadable(file, problems[0].message, remedy, place=place, field="asof")
-    currency = document.get("currency")
-    contents = Contents(header.asof, currency if isinstance(currency, str) else "")
+        remedy = f"give asof, the valuation date, as YYYY-MM-DD, from {FIRST_DAY} to {LAST_DAY}"
+        place, value = locator.place(("asof",)), problems[0].value
+        raise unreadable(file, problems[0].message, remedy, place=place, field="asof", value=value)
+    contents = Contents(header.asof)
     reader = _Reader(contents, document, file, locator)
     reader.read_names()
     for name, value in reader.section("curves"):
@@ -109,12 +115,20 @@ class _Reader:
             message = f"{show(currency)} is not a currency"
             remedy = 'give an ISO code in quotes, such as "EUR"'
             self.report((Problem(("currency",), show(currency), message, remedy),))
+        elif not currency or self._is_name("currency", value=currency):
+            self.contents.currency = currency.strip()
+
+    def _is_name(self, *path: str, value: str) -> bool:
+        """Whether a text may name something; if not, it is recorded why."""
+        _, problems = validate(_Named, {"name": value})
+        self.report(tuple(replace(problem, path=()) for problem in problems), *path)
+        return not problems
 
     def section(self, key: str) -> list[tuple[str, object]]:
-        """The named objects under a key of the top level."""
+        """The named objects under a key of the top level, those left out whose names cannot be names."""
         section = self.document.get(key, {})
         if isinstance(section, dict):
-            return list(section.items())
+            return [item for item in section.items() if self._is_name(key, item[0], value=item[0])]
         message = f"{show(section)} is not an object"
         self.report((Problem((key,), show(section), message, f"give {key} by name, in braces"),))
         return []
@@ -186,7 +200,7 @@ class _Reader:
         if not pairs or missing_pairs(names, pairs):
             return
         if (least := least_eigenvalue(names, pairs)) <= 0.0:
-            message = f"the matrix of {', '.join(names)} has the eigenvalue {least:g}, not above 0"
+            message = f"the matrix of {listed(names)} has the eigenvalue {least:g}, not above 0"
             remedy = "correct the numbers: no equities have such correlations"
             self.report((Problem(("correlations",), "", message, remedy),))
             pairs.clear()
@@ -201,7 +215,7 @@ class _Reader:
             )
         else:
             message = f"there is no {one} {name!r} in this file"
-            remedy = f"{closest(name, known)}the {section} are {', '.join(known) or 'none'}"
+            remedy = f"{closest(name, known)}the {section} are {listed(known)}"
         return Problem(path, show(name), message, remedy)
 
     def read_swaption_vols(self, value: object):
@@ -209,6 +223,9 @@ class _Reader:
         curves, currency = self.contents.curves, self.contents.currency
         if record is not None and record.curve is not None and record.curve not in curves:
             problems = (self._absent("curves", record.curve, curves, "curve"),)
+        if record is not None and (record.curve or currency) in self.contents.equities:
+            message = f"{show(record.curve or currency)} is the name of an equity too"
+            problems = (Problem(("curve",), "", message, "give the equity another name"),)
         self.report(problems, "swaption_vols")
         if record is None or problems:
             return

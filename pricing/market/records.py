@@ -13,6 +13,8 @@ Rate = Annotated[float, number("rate", least=-1.0, most=1.0)]
 Strike = Annotated[float, number("strike", above=0.0)]
 Vol = Annotated[float, number("vol", above=0.0, most=10.0)]
 Years = Annotated[float, number("number of years", above=0.0, most=100.0)]
+Tenor = Annotated[float, number("number of years", above=0.0, most=60.0)]
+"""Of swaps: what a calibration has room for, at a payment a year."""
 Days = Annotated[int, days]
 IsoDate = Annotated[date, iso_date]
 Name = Annotated[str, name]
@@ -101,7 +103,7 @@ class SwaptionVolsRecord(_Record):
     type: Annotated[str, choice("lognormal", "normal")] = "lognormal"
     curve: Name | None = None
     expiries_years: list[Years] = Field(description="expiries_years, a list of years to exercise")
-    tenors_years: list[Years] = Field(description="tenors_years, a list of years of the swap")
+    tenors_years: list[Tenor] = Field(description="tenors_years, a list of years of the swap")
     vols_by_expiry: list[list[Vol]] = Field(description="vols_by_expiry, one list for each expiry")
 
     @model_validator(mode="after")

@@ -2,6 +2,8 @@
 
 import html
 import io
+import re
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +28,8 @@ THEME = {
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "jaxtape",
+    "text.parse_math": False,  # a name with dollars is a name
+    "text.usetex": False,
     "font.size": 8.0,
     "text.color": THEME["ink"],
     "axes.edgecolor": THEME["line"],
@@ -48,6 +52,8 @@ _SETTINGS: dict[Any, Any] = {
     "xtick.major.size": 3.0,
 }
 _WIDTH = 11.0  # inches
+_TITLE = 80  # characters at most: half the width
+_TAG = re.compile("<[^>]*>")
 _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 
@@ -87,7 +93,7 @@ def ladders(titled: Sequence[tuple[str, Ladder]], spot: float | None = None) -> 
             _bars(panel, ladder)
             if ladder.edges is not None and spot is not None:
                 _spot_line(panel, spot)
-            panel.set_title(title)
+            panel.set_title(title if len(title) <= _TITLE else f"{title[: _TITLE - 1]}…")
         return _svg(figure, "; ".join(title for title, _ in titled))
 
 
@@ -119,12 +125,20 @@ def _plain() -> FuncFormatter:
     return FuncFormatter(lambda value, _: plain(value))
 
 
+def _themed(tag: str) -> str:
+    """A tag with the page's colors; what stands between tags are names and numbers."""
+    for role, color in THEME.items():
+        tag = tag.replace(color, f"var(--{role})")
+    return tag
+
+
 def _svg(figure: Figure, title: str) -> str:
     """The figure as an `<svg>` element that names itself and takes its colours from the page."""
     page = io.StringIO()
-    figure.savefig(page, format="svg", metadata=_NO_METADATA)
+    with warnings.catch_warnings():  # the page's reader has fonts of his own
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(page, format="svg", metadata=_NO_METADATA)
     text = page.getvalue()
     text = text[text.index("<svg") :]
-    for role, color in THEME.items():
-        text = text.replace(color, f"var(--{role})")
+    text = _TAG.sub(lambda tag: _themed(tag[0]), text)
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1)

@@ -1,8 +1,18 @@
-"""How the report writes numbers and dates."""
+"""How the report and its tables write numbers, dates and names."""
 
 import math
 from collections.abc import Iterable
 from datetime import date
+
+_ACTING = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+    "'",
+)  # how a formula begins, in one spreadsheet or another
 
 
 def number(value: float | int, decimals: int = 0) -> str:
@@ -33,6 +43,14 @@ def significant(value: float | int, digits: int = 4) -> str:
 def plain(value: float | int) -> str:
     """With the decimals that it needs, eight at most: 4,400 or 0.25."""
     return number(value, 8).rstrip("0").rstrip(".")
+
+
+def cell(text: str) -> str:
+    """A text as a cell of CSV: an apostrophe keeps spreadsheets from taking it for a formula.
+
+    Another stands before a text that begins with one: whoever takes the first away has the text again.
+    """
+    return f"'{text}" if text.startswith(_ACTING) else text
 
 
 def day(value: date) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from ..book import Book
 from ..market import Market
 from ..risk import MEASURES, RiskResult
+from .formats import cell
 
 SCALED = {
     "delta_1pct": ("delta", lambda spot: 0.01 * spot),
@@ -38,6 +39,8 @@ COLUMNS = (
     "currency",
 )
 """Of every table of positions; after them, `delta:NAME` and `gamma:NAME:NAME` of the assets of baskets."""
+
+_WORDS = ("id", "type", "method", "status", "currency")
 
 
 @dataclass(frozen=True)
@@ -127,8 +130,8 @@ def _in_proportion(figures: dict[str, float], spots: dict[str, float]) -> dict[s
     together = {}
     for measure, order in (("delta", 1), ("gamma", 2)):
         parts = {
-            key: prod(spots[name] / first for name in key.split(":")[1:])
-            for key in (":".join((measure, *of)) for of in product(names, repeat=order))
+            ":".join((measure, *of)): prod(spots[name] / first for name in of)
+            for of in product(names, repeat=order)
         }
         if figures.keys() >= parts.keys():
             together[measure] = sum(figures[key] * ratio for key, ratio in parts.items())
@@ -143,5 +146,5 @@ def write_positions(path: Path, positions: Sequence[Position]) -> None:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         for position in positions:
-            head = {name: getattr(position, name) for name in ("id", "type", "method", "status")}
-            writer.writerow({**head, **position.figures, "currency": position.currency})
+            words = {name: cell(getattr(position, name)) for name in _WORDS}
+            writer.writerow({**words, **position.figures})

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..market import Market
+from .formats import cell
 
 _SHIFTS = {
     "EQUITY_OPTION/RATE_LNVOL": (0.01, "1 vol point"),
@@ -74,4 +75,6 @@ def write_quote_risks(path: Path, risks: Iterable[QuoteRisk]) -> None:
         columns = [column.name for column in fields(QuoteRisk)]
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(asdict(risk) for risk in risks)
+        for risk in risks:
+            words = {"quote_id": cell(risk.quote_id), "unit": cell(risk.unit)}
+            writer.writerow({**asdict(risk), **words})

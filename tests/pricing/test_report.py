@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from datetime import date
 from math import inf, nan
 
@@ -20,8 +21,9 @@ from pricing.reporting import (
     quote_risks,
     tables,
 )
-from pricing.reporting.formats import decimals_for, number, plain, significant
+from pricing.reporting.formats import cell, decimals_for, number, plain, significant
 from pricing.reporting.positions import write_positions
+from pricing.reporting.quotes import write_quote_risks
 from pricing.risk import MEASURES, RiskResult, TradeRisk
 
 MARKET = """{
@@ -305,6 +307,40 @@ def test_pictures_are_svg_in_the_colors_of_the_page(fit):
         assert not any(color in picture for color in figures.THEME.values())
         assert "<metadata>" not in picture
     assert picture == figures.ladders([("Delta & <Gamma>", ladder)])
+
+
+@pytest.mark.parametrize(
+    "name", [r"$\frac$", "$x$", "#1c2430", "中文", "[/red]", "a & <b>", "n" * 999]
+)
+def test_a_name_in_a_picture_is_that_name(name):
+    ladder = ladders.Ladder(np.array([3.0, -1.0]), labels=("to 1", "later"))
+    root = ET.fromstring(figures.ladders([(f"{name} zero rates", ladder)]))
+    assert root.get("aria-label") == f"{name} zero rates"
+    texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert (f"{name} zero rates" if len(name) < 80 else "n" * 79 + "…") in texts
+
+
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\r", "'"])
+def test_a_cell_is_no_formula_and_can_be_had_back(sign):
+    assert cell(f"{sign}1+1") == f"'{sign}1+1"
+    assert cell(f"a{sign}") == f"a{sign}"
+    assert cell("") == ""
+
+
+def test_tables_of_csv_hold_names_as_texts(tmp_path, market, result):
+    """A failed row, whose id no check has passed, among them; numbers below 0 stay numbers."""
+    book = Book.from_text(BOOK.replace("X1,", "=X1,").replace("E1,", "-E1,"))
+    trades = (replace(result.trades[0], id="-E1"), *result.trades[1:3])
+    trades = (*trades, replace(result.trades[3], id=book.rows[3].id))
+    positions = positions_of(replace(result, trades=trades), book, market)
+    write_positions(tmp_path / "npv.csv", positions)
+    lines = (tmp_path / "npv.csv").read_text().splitlines()
+    assert lines[1].startswith("'-E1,european,125.0,") and lines[4].startswith("'=X1,european,")
+    assert lines[2].startswith("<b>,digital,-25.0,")
+    other = Market.from_text(MARKET.replace('"currency": "EUR"', '"currency": "@EUR"'))
+    write_quote_risks(tmp_path / "s.csv", quote_risks({}, other))
+    rows = (tmp_path / "s.csv").read_text().splitlines()
+    assert any(row.endswith(",'@EUR per 1 bp") for row in rows)
 
 
 def test_the_page_is_self_contained_and_escapes_what_users_wrote(

@@ -1,0 +1,71 @@
+"""Where the values of a JSON text stand."""
+
+import bisect
+import functools
+import json
+import re
+from collections.abc import Iterator
+
+Place = tuple[int | None, int | None]
+_BETWEEN = re.compile(r"[ \t\r\n,:]*")
+_SKIM = json.JSONDecoder(parse_int=len, parse_float=len)  # digits need no value here
+
+
+class Locator:
+    """Finds the place of a value in a valid JSON text; only the containers on the way to it are looked at."""
+
+    def __init__(self, text: str):
+        self._text = text
+        self._children = functools.cache(lambda start: {k: at for k, _, at in self._members(start)})
+
+    def place(self, path: tuple[str | int, ...]) -> Place:
+        """Line and column, from 1, of the value at `path`, or of its nearest ancestor present."""
+        start = self._next(0)
+        for part in path:
+            try:
+                start = self._children(start)[part]
+            except (KeyError, RecursionError):  # nested almost too deeply to be read
+                break
+        return self._line_and_column(start)
+
+    def second(self) -> tuple[str, Place]:
+        """A key that stands twice in one object, and where it stands again; there must be one."""
+        waiting = [self._next(0)]
+        while waiting:
+            keys: set[str | int] = set()
+            for key, start, value in self._members(waiting.pop()):
+                if key in keys:
+                    return str(key), self._line_and_column(start)
+                keys.add(key)
+                waiting.append(value)
+        raise ValueError("no key stands twice")
+
+    def _members(self, start: int) -> Iterator[tuple[str | int, int, int]]:
+        """Of the object or list at `start`: each key or index, where it begins, and where its value does."""
+        text, opening, index = self._text, self._text[start], 0
+        if opening not in "{[":
+            return
+        at = self._next(start + 1)
+        while text[at] not in "}]":
+            key, value = index, at
+            if opening == "{":
+                key, end = _SKIM.raw_decode(text, at)
+                value = self._next(end)
+            yield key, at, value
+            at = self._next(_SKIM.raw_decode(text, value)[1])
+            index += 1
+
+    def _next(self, start: int) -> int:
+        """The first position from `start` on that is neither blank nor a separator."""
+        found = _BETWEEN.match(self._text, start)
+        assert found is not None  # it may be empty
+        return found.end()
+
+    @functools.cached_property
+    def _line_ends(self) -> list[int]:
+        return [found.start() for found in re.finditer("\n", self._text)]
+
+    def _line_and_column(self, start: int) -> Place:
+        line = bisect.bisect_left(self._line_ends, start)
+        before = self._line_ends[line - 1] if line else -1
+        return line + 1, start - before
