@@ -15,7 +15,7 @@ from jaxtape.command_line import app
 
 from .corpus import BOOK, BOOKS, COLUMNS, MARKET, MARKETS, csv_of
 
-FILES = {"npv.csv", "sensitivity.csv", "calibration.json", "report.html"}
+FILES = {"npv.csv", "sensitivity.csv", "calibration.json", "report.html", "run.json"}
 PAYLOADS = (r"$\frac$", "[/red]", "=1+1", "</svg><script>alert(1)</script>", "XETR:DAX", ":smile:")
 
 
