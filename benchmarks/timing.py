@@ -74,7 +74,7 @@ def interleaved(
 
 
 class Timed:
-    """A function, what it last returned, and the seconds of its runs: wall, and the processor's, of all cores."""
+    """A function, what it last returned, and seconds of its runs: wall, and the processor's, of all cores."""
 
     threads: int | None = None  # of PyTorch; JAX takes every core
 
