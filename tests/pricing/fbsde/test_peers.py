@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-torch = pytest.importorskip(
-    "torch", reason="PyTorch is not installed: pip install 'jaxtape[torch]'"
-)
-
-from benchmarks import deep_bsde_torch, one_step_malliavin  # noqa: E402
+from benchmarks import one_step_malliavin
 
 
 def test_a_loop_over_dates_and_one_product_have_the_same_loss():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[torch]'")
+    from benchmarks import deep_bsde_torch
+
     torch.manual_seed(0)
     net = deep_bsde_torch.Net()
     for parameter in net.parameters():
