@@ -1,12 +1,13 @@
 """The sensitivities of a Bermudan swaption to 200 zero rates: one reverse sweep, or 201 prices.
 
-Run `python -m benchmarks.bermudan [--repeat 10] [--bumps 10] [--out FILE]`. The contract's times are whole
-years of 365 days, so that QuantLib's lattices see the dates that we see. Every bump is 1 bp up, of one
+Run `python -m benchmarks.bermudan [--repeat 10] [--bumps 10] [--engines 4] [--out FILE]`. The contract's times
+are whole years of 365 days, so that QuantLib's lattices see the dates that we see. Every bump is 1 bp up, of one
 pillar. QuantLib is timed on the first `--bumps` of them and that is scaled to 200; its sensitivities are of
 all. The answers: the value of the quadrature to ten digits, and our sweep, which the tests hold against
 difference quotients (`tests/pricing/test_bermudan_swaption.py`).
 """
 
+import itertools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from .bermudan_contract import (
     STRIKE,
     VOL,
 )
-from .command import Run, parser_of, table_of
+from .command import Run, parser_of, table_of, whole
 from .timing import interleaved
 
 VALUE = 12.9258599208
@@ -121,12 +122,14 @@ def measure(repeat: int, bumps: int, others: dict[str, Any]) -> list[Row]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    run = Run("bermudan", parser_of(__doc__, repeat=10, bumps=10), argv)
+    parser = parser_of(__doc__, repeat=10, bumps=10)
+    parser.add_argument("--engines", type=whole, default=4, help="how many of QuantLib's")
+    run = Run("bermudan", parser, argv)
     others = {}
     if run.has("QuantLib"):
         from .bermudan_quantlib import peers
 
-        others = peers()
+        others = dict(itertools.islice(peers().items(), run.options.engines))
     rows = measure(run.options.repeat, run.options.bumps, others)
     columns = ("price, ms", "all, ms", "in prices", "error of value", "of sensitivities")
     table = table_of("value and 200 sensitivities of a Bermudan swaption", "way", *columns)

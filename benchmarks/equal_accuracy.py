@@ -1,8 +1,8 @@
 """Greeks to the same standard error: the seconds they take here, and by plain Monte Carlo in eager PyTorch.
 
-Run `python -m benchmarks.equal_accuracy [--target 0.001] [--batch 262144] [--repeat 5] [--out FILE]`.
-Two jobs for each contract: value, Delta and vega; and those with Gamma. A job is done when the relative standard error of each
-of its figures is at most the target.
+Run `python -m benchmarks.equal_accuracy [--target 0.001] [--batch 262144] [--repeat 5]
+[--kinds European Asian barrier] [--out FILE]`. Two jobs for each contract: value, Delta and vega; and those with
+Gamma. A job is done when the relative standard error of each of its figures is at most the target.
 
 PyTorch: pseudo-random paths in float32, exact in law at all dates, in batches of `--batch`, on one thread or on
 all cores, whichever is quicker. Of a continuous payoff Delta and vega are one backward sweep, Gamma the central
@@ -33,6 +33,7 @@ from .command import Run, parser_of, table_of
 from .timing import Timed, take_turns
 
 FIRST = ("value", "delta", "vega")
+KINDS = ["European", "Asian", "barrier"]
 JOBS = {"value, Delta, vega": FIRST, "and Gamma": (*FIRST, "gamma")}
 SPOT, STRIKE, LEVEL = 100.0, 100.0, 90.0
 BUMPS = {"spot": 1.0, "vol": 0.01}
@@ -201,11 +202,13 @@ def row_of(contract: Contract, job: str, options: argparse.Namespace, rivals: Ca
 def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__, batch=2**18, repeat=5)
     parser.add_argument("--target", type=float, default=0.001, help="relative standard error")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of contracts")
     run = Run("equal_accuracy", parser, argv)
     options, rivals = run.options, lambda *job: []
     if run.has("torch"):
         from .equal_accuracy_torch import theirs as rivals
-    rows = [row_of(contract, job, options, rivals) for contract in contracts() for job in JOBS]
+    chosen = [contract for contract in contracts() if contract.kind in options.kinds]
+    rows = [row_of(contract, job, options, rivals) for contract in chosen for job in JOBS]
     columns = ("paths", "ms", "PyTorch's paths", "its ms", "times", "off")
     title = f"relative standard errors of at most {options.target:g}"
     table = table_of(title, "contract", "figures", *columns, left=2)
