@@ -1,9 +1,9 @@
 """The sensitivities of a Bermudan swaption to 200 zero rates: one reverse sweep, or 201 prices.
 
 Run `python -m benchmarks.bermudan [--repeat 10] [--bumps 10] [--engines 4] [--out FILE]`. The contract's times
-are whole years of 365 days, so that QuantLib's lattices see the dates that we see. Every bump is 1 bp up, of one
-pillar. QuantLib is timed on the first `--bumps` of them and that is scaled to 200; its sensitivities are of
-all. The answers: the value of the quadrature to ten digits, and our sweep, which the tests hold against
+are whole years of 365 days, so that QuantLib's lattices see the dates that we see. Every bump is 1 bp up, of
+one pillar. QuantLib is timed on the first `--bumps` of them and that is scaled to 200; its sensitivities are
+of all. The answers: the value of the quadrature to ten digits, and our sweep, which the tests hold against
 difference quotients (`tests/pricing/test_bermudan_swaption.py`).
 """
 

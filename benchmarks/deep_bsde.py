@@ -3,9 +3,9 @@
 Run `python -m benchmarks.deep_bsde [--iterations 1500] [--seeds 3] [--eager] [--out FILE]`. Allen-Cahn in a
 hundred dimensions. PyTorch: Adam by its own fused step; random numbers are drawn eagerly, the loss is eager or
 by `torch.compile`. "plain": a loop over dates that asks the network at each, as it is usually written;
-"batched": our form, all dates in one product, for X does not depend on Y and Z. On all cores. Times are of a whole
-training, compile times apart; programs take turns, the best of the seeds is told; errors are of the mean over
-seeds, and over the run that compiles.
+"batched": our form, all dates in one product, for X does not depend on Y and Z. On all cores. Times are of a
+whole training, compile times apart; programs take turns, the best of the seeds is told; errors are of the mean
+over seeds, and over the run that compiles.
 """
 
 import sys

@@ -1,9 +1,9 @@
 """Lower and upper bounds of rights to exercise early, beside what they are worth.
 
 Run `python -m benchmarks.early_exercise [--paths 32768] [--repeat 3] [--only WORD] [--out FILE]`. Puts of
-Longstaff and Schwartz (2001), Table 1, with 50 dates a year; best-of calls of Andersen and Broadie (2004), Table 2, of two
-assets (answer from a grid) and of five (a point estimate); the idealised Bermudan swaption (quadrature). The
-seconds are of both bounds, the fit included, once they are compiled.
+Longstaff and Schwartz (2001), Table 1, with 50 dates a year; best-of calls of Andersen and Broadie (2004),
+Table 2, of two assets (answer from a grid) and of five (a point estimate); the idealised Bermudan swaption
+(quadrature). The seconds are of both bounds, the fit included, once they are compiled.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Greeks to the same standard error: the seconds they take here, and by plain Monte Carlo in eager PyTorch.
 
-Run `python -m benchmarks.equal_accuracy [--target 0.001] [--batch 262144] [--repeat 5]
-[--kinds European Asian barrier] [--out FILE]`. Two jobs for each contract: value, Delta and vega; and those with
-Gamma. A job is done when the relative standard error of each of its figures is at most the target.
+Run `python -m benchmarks.equal_accuracy [--target 0.001] [--batch 262144] [--repeat 5] [--kinds European Asian
+barrier] [--out FILE]`. Two jobs for each contract: value, Delta and vega; and those with Gamma. A job is done
+when the relative standard error of each of its figures is at most the target.
 
 PyTorch: pseudo-random paths in float32, exact in law at all dates, in batches of `--batch`, on one thread or on
 all cores, whichever is quicker. Of a continuous payoff Delta and vega are one backward sweep, Gamma the central

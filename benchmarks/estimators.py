@@ -1,8 +1,9 @@
 """Monte Carlo Greeks beside what they should be, and beside the estimators that are usually written.
 
-Run `python -m benchmarks.estimators [--paths 100000] [--slope-paths 65536] [--repeat 3] [--contracts 5]
-[--out FILE]`: values and Gammas at equal numbers of paths, then the derivatives of a Heston call to its
-parameters, at `slope-paths` of them. Answers are closed forms, Fourier integrals, and for barriers on dates the quadrature. Seconds are of one value and Gamma.
+Run `python -m benchmarks.estimators [--paths 100000] [--slope-paths 65536] [--repeat 3] [--contracts 5] [--out
+FILE]`: values and Gammas at equal numbers of paths, then the derivatives of a Heston call to its parameters,
+at `slope-paths` of them. Answers are closed forms, Fourier integrals, and for barriers on dates the
+quadrature. Seconds are of one value and Gamma.
 """
 
 import functools
