@@ -1,10 +1,10 @@
 """Books, barriers and a calibration beside QuantLib: differences, times and ratios.
 
 Run `python -m benchmarks.quantlib_peer [--contracts 10000] [--every 1] [--judged 8] [--coarser 1] [--repeat 3]
-[--out FILE]`. Contracts are those under Black-Scholes; under Heston every so manieth trade of the sample book
-counts. Some barriers are judged by fine grids, which may be made coarser by a factor. Light jobs run several
-times `repeat`. One process; the ways run in turn, warmed up. QuantLib runs on one core; JAX takes every core
-it is given (`taskset -c 0` gives it one).
+[--parts black-scholes heston] [--out FILE]`. Contracts are those under Black-Scholes; under Heston
+every so manieth trade of the sample book counts. Some barriers are judged by fine grids, which may be made
+coarser by a factor. Light jobs run several times `repeat`. One process; the ways run in turn, warmed up.
+QuantLib runs on one core; JAX takes every core it is given (`taskset -c 0` gives it one).
 """
 
 import sys
@@ -20,6 +20,7 @@ from .command import Run, parser_of, table_of
 from .timing import Row
 
 MEASURES = ("value", "delta", "gamma", "vega")
+PARTS = ["black-scholes", "heston"]  # and the calibration, which is light
 SAMPLES = Path(__file__).parents[1] / "pricing" / "samples"
 
 
@@ -56,18 +57,24 @@ def measured(options) -> tuple[list[Row], dict[str, str]]:
         whole, equities={NAME: whole.equities[NAME]}, correlations={}, swaption_vols=None
     )
     book = Book.read(SAMPLES / "dax_book.csv")
-    rows = black_scholes_rows(options.contracts, 5 * options.repeat)
+    rows, facts = [], {}
+    if "black-scholes" in options.parts:
+        rows += black_scholes_rows(options.contracts, 5 * options.repeat)
     row, facts, model = calibration_row(market, 3 * options.repeat)
-    sides = Sides.of(market, model)
-    sizes = options.every, options.judged, options.coarser
-    heston, more = heston_rows(book, sides, options.repeat, *sizes)
-    facts |= more | sweep_facts(book, sides, 1 + options.repeat, options.every)
-    return [*rows, *heston, row], facts
+    if "heston" in options.parts:
+        sides = Sides.of(market, model)
+        sizes = options.every, options.judged, options.coarser
+        heston, more = heston_rows(book, sides, options.repeat, *sizes)
+        facts |= more | sweep_facts(book, sides, 1 + options.repeat, options.every)
+        rows += heston
+    return [*rows, row], facts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     sizes = {"contracts": 10_000, "every": 1, "judged": 8, "coarser": 1}
-    run = Run("quantlib_peer", parser_of(__doc__, **sizes, repeat=3), argv, width=160)
+    parser = parser_of(__doc__, **sizes, repeat=3)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    run = Run("quantlib_peer", parser, argv, width=160)
     rows, facts = measured(run.options) if run.has("QuantLib") else ([], {})
     if rows:
         run.console.print(times_table(rows), differences_table(rows))
