@@ -1,8 +1,8 @@
 """Every benchmark, each in a process of its own, and one table of how they ended.
 
-Run `python -m benchmarks [--quick] [--only NAME ...] [--out DIR]`. `--quick` shrinks the problems. `--out` keeps
-the table in that folder, as JSON and as text, named by date and machine. The exit status is not 0 if one of them
-failed.
+Run `python -m benchmarks [--quick] [--only NAME ...] [--out DIR]`. `--quick` shrinks the problems. `--out`
+keeps the table in that folder, as JSON and as text, named by date and machine. The exit status is not 0 if one
+of them failed.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from .command import table_of, write_json
+from .command import command_of, table_of, write_json
 from .timing import environment
 
 QUICK = {
@@ -75,7 +75,7 @@ def ended(name: str, options: Sequence[str], folder: Path) -> Ended:
 def summary(rows: Sequence[Ended]) -> Table:
     table = table_of("benchmarks", "benchmark", "status", "headline", "left out", "seconds", left=4)
     for row in rows:
-        left_out = "; ".join(text.partition(",")[0] for text in row.left_out)
+        left_out = "; ".join(text.partition(":")[0] for text in row.left_out)
         table.add_row(row.benchmark, row.status, row.headline, left_out, f"{row.seconds:.0f}")
     return table
 
@@ -107,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
-    command = "python -m benchmarks" + " --quick" * options.quick
+    command = command_of("benchmarks", argv)
     head = environment() | {"backend": jax.default_backend(), "command": command}
     with tempfile.TemporaryDirectory() as folder:
         rows = [

@@ -79,7 +79,7 @@ class Run:
         given = {key: value for key, value in options if not isinstance(value, Path | None)}
         self.head = environment() | {
             "backend": f"{jax.default_backend()}, {said or precision}",
-            "command": command_of(name, argv),
+            "command": command_of(f"benchmarks.{name}", argv),
             "options": given,
         }
         for key, text in self.head.items():
@@ -95,7 +95,7 @@ class Run:
         """Whether a peer takes part; it is said if it cannot."""
         if not (found := installed(peer)):
             remedy = f'pip install -e ".[{EXTRAS[peer]}]"'
-            self.leave_out(f"{PEERS[peer]}, which is not installed: {remedy}")
+            self.leave_out(f"{PEERS[peer]}: it is not installed; {remedy} brings it")
         return found
 
     def compiles(self) -> bool:
@@ -104,7 +104,7 @@ class Run:
             return False
         compilers = (os.environ.get("CXX", "c++"), "g++", "clang++")
         if getattr(self.options, "eager", False):
-            self.leave_out("torch.compile, by --eager")
+            self.leave_out("torch.compile: --eager was given")
         elif not any(map(shutil.which, compilers)):
             self.leave_out("torch.compile: there is no C++ compiler")
         else:
@@ -118,13 +118,13 @@ class Run:
             write_json(self.options.out, found)
 
 
-def command_of(name: str, argv: Sequence[str] | None) -> str:
+def command_of(module: str, argv: Sequence[str] | None) -> str:
     """As it was given, without `--out`, which says nothing of the run."""
     words = list(sys.argv[1:] if argv is None else argv)
     if "--out" in words:
         at = words.index("--out")
         del words[at : at + 2]
-    return shlex.join(["python", "-m", f"benchmarks.{name}", *words])
+    return shlex.join(["python", "-m", module, *words])
 
 
 def use_devices(count: int) -> None:

@@ -1,10 +1,10 @@
 """Ten thousand mixed contracts and every quote's sensitivity: how time grows, what memory it takes.
 
-Run `python -m benchmarks.large_book [--trades 10000] [--budget 1GiB] [--repeat 3] [--devices 8] [--kinds
-KIND ...] [--out FILE]`. A fifth of the contracts (Asian options, barriers and double knock-outs on dates,
+Run `python -m benchmarks.large_book [--trades 10000] [--budget 1GiB] [--repeat 3] [--devices 8] [--kinds KIND
+...] [--out FILE]`. A fifth of the contracts (Asian options, barriers and double knock-outs on dates,
 autocallables) are valued by Monte Carlo, the others by Fourier integrals and finite differences, under Heston,
-fitted to the DAX surface of the sample market, whose curve is given 200 pillars here. Each contract has value, Delta, Gamma, vega, theta and rho; the
-total has its derivative to every quote, through the fit.
+fitted to the DAX surface of the sample market, whose curve is given 200 pillars here. Each contract has value,
+Delta, Gamma, vega, theta and rho; the total has its derivative to every quote, through the fit.
 
 Books of a tenth and of all contracts are valued in turn, their programs compiled before; the ratio of the times
 is that of the best. Memory is what the process grows by at its peak, from just before the run (Linux). Then two
