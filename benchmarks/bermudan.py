@@ -7,6 +7,7 @@ of all. The answers: the value of the quadrature to ten digits, and our sweep, w
 difference quotients (`tests/pricing/test_bermudan_swaption.py`).
 """
 
+import argparse
 import itertools
 import sys
 from collections.abc import Callable, Sequence
@@ -121,10 +122,14 @@ def measure(repeat: int, bumps: int, others: dict[str, Any]) -> list[Row]:
     return rows
 
 
+def parser() -> argparse.ArgumentParser:
+    found = parser_of(__doc__, repeat=10, bumps=10)
+    found.add_argument("--engines", type=whole, default=4, help="how many of QuantLib's")
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, repeat=10, bumps=10)
-    parser.add_argument("--engines", type=whole, default=4, help="how many of QuantLib's")
-    run = Run("bermudan", parser, argv)
+    run = Run("bermudan", parser(), argv)
     others = {}
     if run.has("QuantLib"):
         from .bermudan_quantlib import peers

@@ -70,7 +70,7 @@ class Run:
         said: str | None = None,
         width: int = 140,
     ):
-        self.name, self.options = name, parser.parse_args(argv)
+        self.options, self.error = parser.parse_args(argv), parser.error
         self.console, self.left_out = Console(width=width, highlight=False, markup=False), []
         jax.config.update("jax_enable_x64", precision == "float64")
         if hasattr(self.options, "devices"):

@@ -8,6 +8,7 @@ whole training, compile times apart; programs take turns, the best of the seeds 
 over seeds, and over the run that compiles.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 
@@ -32,9 +33,12 @@ def off(value: float) -> Errors:
     return {"value": value / ANSWER - 1.0}
 
 
+def parser() -> argparse.ArgumentParser:
+    return with_eager(parser_of(__doc__, iterations=1500, seeds=3))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = with_eager(parser_of(__doc__, iterations=1500, seeds=3))
-    run = Run("deep_bsde", parser, argv, precision="float32")
+    run = Run("deep_bsde", parser(), argv, precision="float32")
     iterations, problem = run.options.iterations, problems.allen_cahn(DIM)
     trainings = {"jaxtape": lambda seed: off(by_jaxtape(problem, seed, iterations))}
     if run.has("torch"):

@@ -6,6 +6,7 @@ Table 2, of two assets (answer from a grid) and of five (a point estimate); the 
 (quadrature). The seconds are of both bounds, the fit included, once they are compiled.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -77,14 +78,18 @@ def measured(name, product, model, answer, paths: int, repeat: int) -> Row:
     return Row(name, answer, *map(float, figures), float(found.gap) / answer, seconds)
 
 
+def parser() -> argparse.ArgumentParser:
+    found = parser_of(__doc__, paths=32768, repeat=3)
+    found.add_argument("--only", default="", help="the contracts whose names hold this")
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, paths=32768, repeat=3)
-    parser.add_argument("--only", default="", help="the contracts whose names hold this")
-    run = Run("early_exercise", parser, argv)
+    run = Run("early_exercise", parser(), argv)
     options = run.options
     chosen = [case for case in cases() if options.only in case[0]]
     if not chosen:
-        parser.error(f"no contract's name holds {options.only!r}: {[name for name, *_ in cases()]}")
+        run.error(f"no contract's name holds {options.only!r}: {[name for name, *_ in cases()]}")
     rows = [measured(*case, options.paths, options.repeat) for case in chosen]
     headings = ("answer", "lower", "±", "upper", "±", "gap", "seconds")
     table = table_of(f"{options.paths:,} paths", "contract", *headings)

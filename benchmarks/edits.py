@@ -5,6 +5,7 @@ Run `python -m benchmarks.edits [--nodes 365] [--repeat 200] [--planned 1000000]
 NumPy's, cut in the middle.
 """
 
+import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -58,9 +59,12 @@ def edits_of(nodes: int, width: int) -> dict[str, Callable]:
     }
 
 
+def parser() -> argparse.ArgumentParser:
+    return parser_of(__doc__, nodes=365, repeat=200, planned=1_000_000)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, nodes=365, repeat=200, planned=1_000_000)
-    run = Run("edits", parser, argv, precision="float32")
+    run = Run("edits", parser(), argv, precision="float32")
     options = run.options
     rows = []
     for width in WIDTHS:

@@ -199,11 +199,15 @@ def row_of(contract: Contract, job: str, options: argparse.Namespace, rivals: Ca
     )
 
 
+def parser() -> argparse.ArgumentParser:
+    found = parser_of(__doc__, batch=2**18, repeat=5)
+    found.add_argument("--target", type=float, default=0.001, help="relative standard error")
+    found.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of contracts")
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, batch=2**18, repeat=5)
-    parser.add_argument("--target", type=float, default=0.001, help="relative standard error")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of contracts")
-    run = Run("equal_accuracy", parser, argv)
+    run = Run("equal_accuracy", parser(), argv)
     options, rivals = run.options, lambda *job: []
     if run.has("torch"):
         from .equal_accuracy_torch import theirs as rivals

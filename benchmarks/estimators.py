@@ -6,6 +6,7 @@ at `slope-paths` of them. Answers are closed forms, Fourier integrals, and for b
 quadrature. Seconds are of one value and Gamma.
 """
 
+import argparse
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -268,9 +269,12 @@ def parameter_table(rows: dict[str, dict[str, tuple[float, float]]], paths: int)
     return table
 
 
+def parser() -> argparse.ArgumentParser:
+    return parser_of(__doc__, paths=100_000, slope_paths=65536, repeat=3, contracts=5)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    counts = {"paths": 100_000, "slope_paths": 65536, "repeat": 3, "contracts": len(contracts())}
-    run = Run("estimators", parser_of(__doc__, **counts), argv, width=160)
+    run = Run("estimators", parser(), argv, width=160)
     options, rows, gains = run.options, [], []
     for contract in contracts()[: options.contracts]:
         found = gamma_rows(contract, options.paths, options.repeat)

@@ -6,6 +6,7 @@ exercise where that pays more than the regression says holding is worth. Fresh p
 to the next, 8,192 a block; no martingale is taken off, unlike in `bounds`.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,13 +44,17 @@ def earned(problem: Problem, solution: Solution, key) -> jax.Array:
     return paid
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, blocks=150)
-    parser.add_argument("--assets", type=int, default=20, choices=(2, 5, 10, 20))
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    found = parser_of(__doc__, blocks=150)
+    found.add_argument("--assets", type=int, default=20, choices=(2, 5, 10, 20))
+    found.add_argument(
         "--fit-paths", type=whole, help="of the regression; the catalogue's if left out"
     )
-    run = Run("exercise_rule", parser, argv, precision="float32")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("exercise_rule", parser(), argv, precision="float32")
     options, entry = run.options, CATALOGUE[f"max-call-{run.options.assets}"]
     problem, solver = entry.problem(), entry.solver
     if options.fit_paths:

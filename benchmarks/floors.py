@@ -17,6 +17,7 @@ gradient over those of the gradient.
 Black-Scholes. Nothing of the state is read, so nothing is kept: the floor is a + c.
 """
 
+import argparse
 import dataclasses
 import functools
 import sys
@@ -186,10 +187,14 @@ def missed(floors: list[Floor]) -> list[str]:
     return lines
 
 
+def parser() -> argparse.ArgumentParser:
+    found = parser_of(__doc__, steps=4096, paths=16384, repeat=5)
+    found.add_argument("--slots", type=whole, nargs="+", default=[8, 16, 64, 91])
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, steps=4096, paths=16384, repeat=5)
-    parser.add_argument("--slots", type=whole, nargs="+", default=[8, 16, 64, 91])
-    run, floors = Run("floors", parser, argv), []
+    run, floors = Run("floors", parser(), argv), []
     options = run.options
     for model, slots in ((HESTON, options.slots), (BLACK_SCHOLES, [8])):
         problems = [

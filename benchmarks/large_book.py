@@ -12,6 +12,7 @@ processes value a tenth of the book on one and on eight virtual devices, and the
 `--devices 1` they do not.
 """
 
+import argparse
 import csv
 import io
 import os
@@ -193,16 +194,20 @@ def measured(valuer: Valuer, few: int, many: int, repeat: int) -> dict[str, Any]
     }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, trades=10_000, repeat=3)
-    parser.add_argument("--budget", type=bytes_of, default=2**30, metavar="SIZE")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    found = parser_of(__doc__, trades=10_000, repeat=3)
+    found.add_argument("--budget", type=bytes_of, default=2**30, metavar="SIZE")
+    found.add_argument(
         "--kinds", nargs="+", choices=list(SHARES), default=list(SHARES), metavar="KIND"
     )
-    parser.add_argument("--devices", type=whole, default=8, dest="compared", help="beside one")
+    found.add_argument("--devices", type=whole, default=8, dest="compared", help="beside one")
     said = "value the book once, write all figures here"
-    parser.add_argument("--columns", type=Path, metavar="FILE", help=said)
-    run = Run("large_book", parser, argv, width=120)
+    found.add_argument("--columns", type=Path, metavar="FILE", help=said)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("large_book", parser(), argv, width=120)
     options, valuer = run.options, Valuer(run.options)
     if options.columns:
         np.savez(options.columns, **columns_of(valuer(options.trades)[0]))

@@ -6,6 +6,7 @@ Run `python -m benchmarks.malliavin_floor [--dim 100] [--iterations 100] [--path
 factorizations, no optimizer. No program that leaves these products to the same library is faster.
 """
 
+import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -103,10 +104,13 @@ def seconds_of(product: Product, libraries: Sequence[str], options) -> dict[str,
     return {name: time.best / count for name, time in times.items()}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def parser() -> argparse.ArgumentParser:
     sizes = {"dim": 100, "iterations": 100, "paths": PATHS, "batch": BATCH}
-    parser = parser_of(__doc__, **sizes, operations=2_000_000_000, repeat=8)
-    run = Run("malliavin_floor", parser, argv, precision="float32")
+    return parser_of(__doc__, **sizes, operations=2_000_000_000, repeat=8)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("malliavin_floor", parser(), argv, precision="float32")
     options, libraries = run.options, ["JAX"] + ["PyTorch"] * run.has("torch")
     counted = of_a_date(options.dim, options.iterations, options.paths, options.batch)
     dates = STEPS - 1 + FIRST_STAGES

@@ -5,6 +5,7 @@ Run `python -m benchmarks.malliavin_networks [--dim 10] [--iterations 400] [--pa
 `one_step_malliavin`; errors as there, the mean over seeds and its standard error.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 
@@ -18,13 +19,17 @@ from .training import over_seeds
 FORMS = ["diagonal", "full"]
 
 
+def parser() -> argparse.ArgumentParser:
+    found = parser_of(__doc__, dim=10, iterations=400, paths=PATHS, batch=BATCH, seeds=3)
+    found.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS, help="of Gamma")
+    found.add_argument("--widths", type=whole, nargs="+", help="of hidden layers")
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, dim=10, iterations=400, paths=PATHS, batch=BATCH, seeds=3)
-    parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS, help="of Gamma")
-    parser.add_argument("--widths", type=whole, nargs="+", help="of hidden layers")
-    run = Run("malliavin_networks", parser, argv, precision="float32")
+    run = Run("malliavin_networks", parser(), argv, precision="float32")
     if run.options.seeds < 2:
-        parser.error("a standard error needs two seeds at least: --seeds 2")
+        run.error("a standard error needs two seeds at least: --seeds 2")
     dim, training = run.options.dim, (run.options.iterations, run.options.paths, run.options.batch)
     test, problem, rows = Test.of(dim), problems.hjb(dim), []
     table = table_of("errors", "gamma", "width", "value", "delta", "gamma")

@@ -13,6 +13,7 @@ processor, all cores together, say what was computed. z-scores: how many standar
 is from 1.
 """
 
+import argparse
 import functools
 import os
 import sys
@@ -143,13 +144,16 @@ def rows_table(rows: list[dict], title: str) -> Table:
     return table
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def parser() -> argparse.ArgumentParser:
     devices = len(os.sched_getaffinity(0))
-    parser = parser_of(__doc__, rows=256, columns=131072, repeat=7, devices=devices)
-    run, rows = Run("noise", parser, argv, said="float32 and float64"), []
+    return parser_of(__doc__, rows=256, columns=131072, repeat=7, devices=devices)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run, rows = Run("noise", parser(), argv, said="float32 and float64"), []
     options = run.options
     if options.rows * options.columns % (BLOCK[0] * BLOCK[1] * options.devices):
-        parser.error(f"rows x columns must be whole blocks of {BLOCK} on each device")
+        run.error(f"rows x columns must be whole blocks of {BLOCK} on each device")
     for dtype in ("float32", "float64"):
         ways = [way for task in (kept, read) for way in jax_ways(options, task, dtype)]
         ways += torch_ways(options, dtype) if run.has("torch") else []

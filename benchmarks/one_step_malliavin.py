@@ -12,6 +12,7 @@ the seeds is told. Errors: of the value today; of Delta and Gamma, root mean squ
 maturity.
 """
 
+import argparse
 import math
 import sys
 from collections.abc import Sequence
@@ -128,11 +129,15 @@ def by_jaxtape(
     return test.errors(*map(np.asarray, found))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def parser() -> argparse.ArgumentParser:
     sizes = {"dim": 100, "iterations": 100, "paths": PATHS, "batch": BATCH, "seeds": 3}
-    parser = with_eager(parser_of(__doc__, **sizes))
-    parser.add_argument("--width", type=whole, help="of hidden layers; dim + 10 if left out")
-    run = Run("one_step_malliavin", parser, argv, precision="float32")
+    found = with_eager(parser_of(__doc__, **sizes))
+    found.add_argument("--width", type=whole, help="of hidden layers; dim + 10 if left out")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("one_step_malliavin", parser(), argv, precision="float32")
     dim, width, iterations = run.options.dim, run.options.width, run.options.iterations
     size = Size(dim, width or dim + 10, iterations, run.options.paths, run.options.batch)
     test, problem = Test.of(dim), problems.hjb(dim)

@@ -8,6 +8,7 @@ beside their own solves from the same paths, as shares of the value, of the norm
 the worst is told. From other paths they differ by the noise of both solves, whatever the number of contracts.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -124,9 +125,12 @@ def measured(count: int, paths: int, repeat: int) -> list[Figure]:
     ]
 
 
+def parser() -> argparse.ArgumentParser:
+    return parser_of(__doc__, contracts=2000, paths=16384, repeat=3)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, contracts=2000, paths=16384, repeat=3)
-    run = Run("portfolio_fbsde", parser, argv, precision="float32")
+    run = Run("portfolio_fbsde", parser(), argv, precision="float32")
     count, paths = run.options.contracts, run.options.paths
     rows = measured(count, paths, run.options.repeat)
     title = f"{count} Bermudan puts on {DIM} assets, {paths} paths"

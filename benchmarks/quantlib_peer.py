@@ -7,6 +7,7 @@ coarser by a factor. Light jobs run several times `repeat`. One process; the way
 QuantLib runs on one core; JAX takes every core it is given (`taskset -c 0` gives it one).
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -70,11 +71,15 @@ def measured(options) -> tuple[list[Row], dict[str, str]]:
     return [*rows, row], facts
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def parser() -> argparse.ArgumentParser:
     sizes = {"contracts": 10_000, "every": 1, "judged": 8, "coarser": 1}
-    parser = parser_of(__doc__, **sizes, repeat=3)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    run = Run("quantlib_peer", parser, argv, width=160)
+    found = parser_of(__doc__, **sizes, repeat=3)
+    found.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("quantlib_peer", parser(), argv, width=160)
     rows, facts = measured(run.options) if run.has("QuantLib") else ([], {})
     if rows:
         run.console.print(times_table(rows), differences_table(rows))

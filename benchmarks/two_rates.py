@@ -12,6 +12,7 @@ distribution of the maximum; its hedge holds H = sum_i x_i dv/dx_i.
 - `GradientRegression`, as in the catalogue.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -115,15 +116,19 @@ def mean_and_error(samples) -> tuple[float, float]:
     return float(samples.mean()), float(samples.std(ddof=1) / samples.size**0.5)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, seeds=3, assets=ASSETS, blocks=32, rule_blocks=4)
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    found = parser_of(__doc__, seeds=3, assets=ASSETS, blocks=32, rule_blocks=4)
+    found.add_argument(
         "--fit-paths", type=whole, help="of the regression; the catalogue's if left out"
     )
-    run = Run("two_rates", parser, argv, "float32", said="float32 and float64")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("two_rates", parser(), argv, "float32", said="float32 and float64")
     options, dim = run.options, run.options.assets
     if options.seeds < 2:
-        parser.error("a standard error needs two seeds at least: --seeds 2")
+        run.error("a standard error needs two seeds at least: --seeds 2")
     seeds = range(options.seeds)
     regressed = mean_and_error([by_regression(seed, dim, options.fit_paths) for seed in seeds])
     jax.config.update("jax_enable_x64", True)
