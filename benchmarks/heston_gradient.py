@@ -1,9 +1,9 @@
 """The gradient of a Heston call to all its parameters, noise drawn anew at every call, beside PyTorch.
 
-Run `python -m benchmarks.heston_gradient [--steps 256] [--paths 65536] [--tile 2048] [--segment 16]
-[--repeat 9] [--devices CORES] [--eager] [--out FILE]`. float32; full-truncation Euler in (log-spot, variance),
-two normals a step; the derivatives of the mean discounted payoff to spot, first variance, speed, level, vol of
-vol, correlation and rate. The step is one function for all.
+Run `python -m benchmarks.heston_gradient [--steps 256] [--paths 65536] [--tile 2048] [--torch-tile 4096]
+[--segment 16] [--repeat 9] [--devices CORES] [--eager] [--out FILE]`. float32; full-truncation Euler in
+(log-spot, variance), two normals a step; the derivatives of the mean discounted payoff to spot, first
+variance, speed, level, vol of vol, correlation and rate. The step is one function for all.
 
 jaxtape: tiles of paths, each tile's normals drawn once (`pricing.sampling`) and kept for its reverse sweep;
 `jaxtape.scan` keeps the variance at every `segment`th step and computes it again between; parameters are

@@ -201,8 +201,8 @@ def parser() -> argparse.ArgumentParser:
         "--kinds", nargs="+", choices=list(SHARES), default=list(SHARES), metavar="KIND"
     )
     found.add_argument("--devices", type=whole, default=8, dest="compared", help="beside one")
-    said = "value the book once, write all figures here"
-    found.add_argument("--columns", type=Path, metavar="FILE", help=said)
+    # for its own processes: value the book once, write all figures here
+    found.add_argument("--columns", type=Path, help=argparse.SUPPRESS)
     return found
 
 

@@ -1,5 +1,6 @@
 """Every benchmark runs to its end on a tiny problem, keeps its figures as JSON, and finds what is known."""
 
+import argparse
 import ast
 import importlib
 import json
@@ -368,8 +369,9 @@ def test_options_that_make_a_benchmark_quick_are_known_and_change_it(name):
     for arguments in (everything.QUICK[name], SMOKE[name][0]):
         assert parser.parse_args(shlex.split(arguments)) != usual
     named = set(re.findall(r"\[--([\w-]+)", module.__doc__.split("`.", 1)[0]))
-    options = {action.option_strings[-1].removeprefix("--") for action in parser._actions}
-    assert named == options - {"help", "columns"}  # a process writes those for another
+    shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]
+    options = {action.option_strings[-1].removeprefix("--") for action in shown}
+    assert named == options - {"help"}
 
 
 def test_a_number_of_nothing_is_refused(capsys):
