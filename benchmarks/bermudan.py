@@ -1,13 +1,14 @@
 """The sensitivities of a Bermudan swaption to 200 zero rates: one reverse sweep, or 201 prices.
 
-Run `python -m benchmarks.bermudan [--repeat 10] [--bumps 10] [--engines 4] [--out FILE]`. The contract's times
-are whole years of 365 days, so that QuantLib's lattices see the dates that we see. Every bump is 1 bp up, of
-one pillar. QuantLib is timed on the first `--bumps` of them and that is scaled to 200; its sensitivities are
-of all. The answers: the value of the quadrature to ten digits, and our sweep, which the tests hold against
-difference quotients (`tests/pricing/test_bermudan_swaption.py`).
+Run `python -m benchmarks.bermudan [--pillars 200] [--repeat 10] [--bumps 10] [--engines 4] [--out FILE]`. The
+contract's times are whole years of 365 days, so that QuantLib's lattices see the dates that we see. Every bump
+is 1 bp up, of one pillar. QuantLib is timed on the first `--bumps` of them and that is scaled to 200; its
+sensitivities are of all. The answers: the value of the quadrature to ten digits, and our sweep, which the
+tests hold against difference quotients (`tests/pricing/test_bermudan_swaption.py`).
 """
 
 import argparse
+import functools
 import itertools
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +23,6 @@ from pricing import BermudanSwaption, HullWhite, Quadrature, ZeroCurve, price
 
 from .bermudan_contract import (
     BUMP,
-    DAYS,
     EXERCISES,
     MEAN_REVERSION,
     NOTIONAL,
@@ -30,6 +30,7 @@ from .bermudan_contract import (
     RATE,
     STRIKE,
     VOL,
+    days_of,
 )
 from .command import Run, parser_of, table_of, whole
 from .timing import interleaved
@@ -41,30 +42,30 @@ AIM = 4.0  # prices that the sweep may take
 # --- ours ---------------------------------------------------------------------------------------------
 
 
-def value(zero_rates):
+def value(days: np.ndarray, zero_rates):
     """Today's value on a curve through `zero_rates` at the pillars."""
     years = [dates.astype(float) for dates in (EXERCISES, PAYMENTS)]
     swaption = BermudanSwaption(STRIKE, *years, np.ones(5), "payer", NOTIONAL)
-    model = HullWhite(ZeroCurve(DAYS / 365.0, zero_rates), MEAN_REVERSION, VOL)
+    model = HullWhite(ZeroCurve(days / 365.0, zero_rates), MEAN_REVERSION, VOL)
     return price(swaption, model, Quadrature()).value
 
 
-def swept_ways() -> dict[str, Callable]:
+def swept_ways(days: np.ndarray) -> dict[str, Callable]:
     """The value, and the value with its gradient."""
-    rates = jnp.full(DAYS.size, RATE)
-    price, sweep = jax.jit(value), jax.jit(jax.value_and_grad(value))
+    rates, at = jnp.full(days.size, RATE), functools.partial(value, days)
+    price, sweep = jax.jit(at), jax.jit(jax.value_and_grad(at))
     return {"price": lambda: price(rates), "sweep": lambda: sweep(rates)}
 
 
-def bumped_ways() -> dict[str, Callable]:
+def bumped_ways(days: np.ndarray) -> dict[str, Callable]:
     """Values of the curve as it is and of each bumped one, in two ways."""
-    rates = jnp.full(DAYS.size, RATE)
-    curves = jnp.concatenate([rates[None], rates[None] + BUMP * jnp.eye(DAYS.size)])
-    one, batch = jax.jit(value), jax.jit(jax.vmap(value))
-    each = list(curves)
+    rates, at = jnp.full(days.size, RATE), functools.partial(value, days)
+    curves = jnp.concatenate([rates[None], rates[None] + BUMP * jnp.eye(days.size)])
+    one, batch, each = jax.jit(at), jax.jit(jax.vmap(at)), list(curves)
+    name = f"{len(each)} prices"
     return {
-        "201 prices": lambda: jnp.stack([one(curve) for curve in each]),
-        "201 prices, one program": lambda: batch(curves),
+        name: lambda: jnp.stack([one(curve) for curve in each]),
+        f"{name}, one program": lambda: batch(curves),
     }
 
 
@@ -73,7 +74,7 @@ def bumped_ways() -> dict[str, Callable]:
 
 @dataclass(frozen=True)
 class Row:
-    """A way to the value and its 200 sensitivities. Seconds: best; errors: relative.
+    """A way to the value and its sensitivities. Seconds: best; errors: relative.
 
     sensitivity_error: the largest of a pillar, over the largest sensitivity.
     """
@@ -95,10 +96,11 @@ class Row:
         return self.way, *milliseconds, f"{self.ratio:,.1f}", f"{self.value_error:.1e}", error
 
 
-def measure(repeat: int, bumps: int, others: dict[str, Any]) -> list[Row]:
-    results, times = interleaved(swept_ways(), 20 * repeat)
+def measure(days: np.ndarray, repeat: int, bumps: int, others: dict[str, Any]) -> list[Row]:
+    results, times = interleaved(swept_ways(days), 20 * repeat)
     _, answer = results["sweep"]
-    ways = bumped_ways() | {name: peer.price for name, peer in others.items()}
+    ours = bumped_ways(days)
+    ways = ours | {name: peer.price for name, peer in others.items()}
     ways |= {f"{name}, bumps": lambda p=peer: p.prices(bumps) for name, peer in others.items()}
     bumped, more = interleaved(ways, repeat)
     results, times = results | bumped, times | more
@@ -110,34 +112,34 @@ def measure(repeat: int, bumps: int, others: dict[str, Any]) -> list[Row]:
         return Row(name, times[price_time].best, time, error, slope_error)
 
     rows = [row("ours, one reverse sweep", "price", times["sweep"].best, *results["sweep"])]
-    for name in ("201 prices", "201 prices, one program"):
+    for name in ours:
         prices = np.asarray(results[name])
         slopes = (prices[1:] - prices[0]) / BUMP
         rows.append(row(f"ours, {name}", "price", times[name].best, prices[0], slopes))
     for name, peer in others.items():
-        prices = peer.prices(DAYS.size)
+        prices = peer.prices(days.size)
         slopes = (prices[1:] - prices[0]) / BUMP
-        seconds = times[f"{name}, bumps"].best * (DAYS.size + 1) / (bumps + 1)
+        seconds = times[f"{name}, bumps"].best * (days.size + 1) / (bumps + 1)
         rows.append(row(f"QuantLib, {name}", name, seconds, prices[0], slopes))
     return rows
 
 
 def parser() -> argparse.ArgumentParser:
-    found = parser_of(__doc__, repeat=10, bumps=10)
+    found = parser_of(__doc__, pillars=200, repeat=10, bumps=10)
     found.add_argument("--engines", type=whole, default=4, help="how many of QuantLib's")
     return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     run = Run("bermudan", parser(), argv)
-    others = {}
+    days, others = days_of(run.options.pillars), {}
     if run.has("QuantLib"):
         from .bermudan_quantlib import peers
 
-        others = dict(itertools.islice(peers().items(), run.options.engines))
-    rows = measure(run.options.repeat, run.options.bumps, others)
+        others = dict(itertools.islice(peers(days).items(), run.options.engines))
+    rows = measure(days, run.options.repeat, min(run.options.bumps, days.size), others)
     columns = ("price, ms", "all, ms", "in prices", "error of value", "of sensitivities")
-    table = table_of("value and 200 sensitivities of a Bermudan swaption", "way", *columns)
+    table = table_of(f"value and {days.size} sensitivities of a Bermudan swaption", "way", *columns)
     for row in rows:
         table.add_row(*row.cells)
     run.console.print(table)

@@ -7,7 +7,6 @@ import QuantLib as ql
 
 from .bermudan_contract import (
     BUMP,
-    DAYS,
     EXERCISES,
     MEAN_REVERSION,
     NOTIONAL,
@@ -21,11 +20,11 @@ from .bermudan_contract import (
 class Peer:
     """QuantLib's Bermudan swaption under Hull and White, on a curve that is linked anew for each bump."""
 
-    def __init__(self, engine: Callable[[ql.HullWhite], ql.PricingEngine]):
-        self.today = ql.Date(15, 2, 2002)
+    def __init__(self, engine: Callable[[ql.HullWhite], ql.PricingEngine], days: np.ndarray):
+        self.today, self.days = ql.Date(15, 2, 2002), days
         ql.Settings.instance().evaluationDate = self.today
         self.curve = ql.RelinkableYieldTermStructureHandle()
-        self.link(np.full(DAYS.size, RATE))
+        self.link(np.full(self.days.size, RATE))
         self.swaption = self._contract()
         self.swaption.setPricingEngine(engine(ql.HullWhite(self.curve, MEAN_REVERSION, VOL)))
 
@@ -46,13 +45,13 @@ class Peer:
 
     def link(self, zero_rates: np.ndarray) -> None:
         """Flat before the first pillar, linear in the zero rate between two, as ours."""
-        dates = [self.today, *(self.today + int(days) for days in DAYS)]
+        dates = [self.today, *(self.today + int(days) for days in self.days)]
         rates = [zero_rates[0], *zero_rates.tolist()]
         self.curve.linkTo(ql.ZeroCurve(dates, rates, ql.Actual365Fixed(), ql.NullCalendar()))
 
     def price(self, bumped: int | None = None) -> float:
         """The value, with one pillar up."""
-        bump = np.zeros(DAYS.size)
+        bump = np.zeros(self.days.size)
         if bumped is not None:
             bump[bumped] = BUMP
         self.link(RATE + bump)
@@ -63,12 +62,12 @@ class Peer:
         return np.array([self.price(), *(self.price(k) for k in range(bumps))])
 
 
-def peers() -> dict[str, Peer]:
+def peers(days: np.ndarray) -> dict[str, Peer]:
     def tree(steps):
-        return Peer(lambda model: ql.TreeSwaptionEngine(model, steps))
+        return Peer(lambda model: ql.TreeSwaptionEngine(model, steps), days)
 
     def grid(times, rates):
-        return Peer(lambda model: ql.FdHullWhiteSwaptionEngine(model, times, rates))
+        return Peer(lambda model: ql.FdHullWhiteSwaptionEngine(model, times, rates), days)
 
     return {
         "TreeSwaptionEngine(50)": tree(50),
