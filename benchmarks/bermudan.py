@@ -50,23 +50,19 @@ def value(days: np.ndarray, zero_rates):
     return price(swaption, model, Quadrature()).value
 
 
-def swept_ways(days: np.ndarray) -> dict[str, Callable]:
-    """The value, and the value with its gradient."""
+def our_ways(days: np.ndarray) -> tuple[dict[str, Callable], dict[str, Callable]]:
+    """The price and the price with its gradient; prices of the curve as it is and of each bumped one."""
     rates, at = jnp.full(days.size, RATE), functools.partial(value, days)
-    price, sweep = jax.jit(at), jax.jit(jax.value_and_grad(at))
-    return {"price": lambda: price(rates), "sweep": lambda: sweep(rates)}
-
-
-def bumped_ways(days: np.ndarray) -> dict[str, Callable]:
-    """Values of the curve as it is and of each bumped one, in two ways."""
-    rates, at = jnp.full(days.size, RATE), functools.partial(value, days)
+    price, sweep, batch = jax.jit(at), jax.jit(jax.value_and_grad(at)), jax.jit(jax.vmap(at))
     curves = jnp.concatenate([rates[None], rates[None] + BUMP * jnp.eye(days.size)])
-    one, batch, each = jax.jit(at), jax.jit(jax.vmap(at)), list(curves)
+    each = list(curves)
     name = f"{len(each)} prices"
-    return {
-        name: lambda: jnp.stack([one(curve) for curve in each]),
+    swept = {"price": lambda: price(rates), "sweep": lambda: sweep(rates)}
+    bumped = {
+        name: lambda: jnp.stack([price(curve) for curve in each]),
         f"{name}, one program": lambda: batch(curves),
     }
+    return swept, bumped
 
 
 # --- the table ----------------------------------------------------------------------------------------
@@ -97,9 +93,9 @@ class Row:
 
 
 def measure(days: np.ndarray, repeat: int, bumps: int, others: dict[str, Any]) -> list[Row]:
-    results, times = interleaved(swept_ways(days), 20 * repeat)
+    swept, ours = our_ways(days)
+    results, times = interleaved(swept, 20 * repeat)
     _, answer = results["sweep"]
-    ours = bumped_ways(days)
     ways = ours | {name: peer.price for name, peer in others.items()}
     ways |= {f"{name}, bumps": lambda p=peer: p.prices(bumps) for name, peer in others.items()}
     bumped, more = interleaved(ways, repeat)

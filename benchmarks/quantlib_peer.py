@@ -48,16 +48,20 @@ def differences_table(rows: list[Row]) -> Table:
     return table
 
 
+def sample() -> tuple[Market, Book]:
+    """The sample book, and the sample market with the DAX alone."""
+    whole = Market.read(SAMPLES / "dax_2002-07-05.json")
+    dax = {"DAX": whole.equities["DAX"]}
+    market = replace(whole, equities=dax, correlations={}, swaption_vols=None)
+    return market, Book.read(SAMPLES / "dax_book.csv")
+
+
 def measured(options) -> tuple[list[Row], dict[str, str]]:
     """The rows of all tasks, and what is told beside them."""
     from .quantlib_black_scholes import black_scholes_rows
-    from .quantlib_heston import NAME, Sides, calibration_row, heston_rows, sweep_facts
+    from .quantlib_heston import Sides, calibration_row, heston_rows, sweep_facts
 
-    whole = Market.read(SAMPLES / "dax_2002-07-05.json")
-    market = replace(
-        whole, equities={NAME: whole.equities[NAME]}, correlations={}, swaption_vols=None
-    )
-    book = Book.read(SAMPLES / "dax_book.csv")
+    market, book = sample()
     rows, facts = [], {}
     if "black-scholes" in options.parts:
         rows += black_scholes_rows(options.contracts, 5 * options.repeat)

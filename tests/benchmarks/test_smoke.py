@@ -14,13 +14,14 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+import QuantLib as ql
 
 import benchmarks
 import jaxtape as jt
 from benchmarks import __main__ as everything
-from benchmarks import pareto_figure
+from benchmarks import pareto_figure, quantlib_heston, quantlib_peer
 from benchmarks.command import Run, installed, parser_of
-from tests.helpers import double
+from tests.helpers import dax_heston, double
 
 ROOT = Path(benchmarks.__file__).parent
 TOOLS = {"__main__", "pareto_figure"}  # they measure nothing
@@ -47,7 +48,7 @@ def run(tmp_path):
         found = json.loads(file.read_text(), parse_constant=pytest.fail)  # no NaN
         assert shlex.split(found["command"]) == ["python", "-m", f"benchmarks.{name}", *words]
         assert {"machine", "load", "versions", "backend", "options", "left_out"} <= set(found)
-        return found
+        return found | {"kept_in": file}
 
     yield ran
     for name, value in before.items():
@@ -67,6 +68,9 @@ def of_pareto(found):
     assert {point["system"] for point in case["points"]} == wanted
     assert all(0.0 <= point["error"] < 1e-9 for point in case["points"])
     assert len({tuple(np.round(point["gradient"], 6)) for point in case["points"]}) == 1
+    picture = found["kept_in"].with_suffix(".svg")
+    assert pareto_figure.main([str(found["kept_in"]), str(picture)]) == 0
+    assert picture.read_text(encoding="utf-8").startswith("<?xml")
 
 
 def of_floors(found):
@@ -245,7 +249,7 @@ SMOKE: dict[str, Smoke] = {
     "large_book": ("--trades 20 --kinds european --devices 1 --repeat 1", of_large_book),
     "early_exercise": ("--paths 1024 --repeat 1 --only 'put 36, 20%'", of_early_exercise),
     "bermudan": ("--pillars 10 --repeat 1 --bumps 1 --engines 1", of_bermudan),
-    "deep_bsde": ("--iterations 100 --seeds 1 --eager", of_deep_bsde),
+    "deep_bsde": ("--iterations 60 --seeds 1 --eager", of_deep_bsde),
     "portfolio_fbsde": ("--contracts 3 --paths 1024 --repeat 1", of_portfolio_fbsde),
     "one_step_malliavin": (
         "--dim 3 --iterations 2 --paths 512 --batch 64 --seeds 1 --eager",
@@ -276,6 +280,20 @@ def test_a_benchmark_runs_and_finds_what_is_known(name, run):
 
 
 @double
+def test_values_of_the_book_under_heston_are_those_of_quantlib():
+    """The smallest piece of what the slow test below runs."""
+    market, book = quantlib_peer.sample()
+    sides = quantlib_heston.Sides.of(market, dax_heston())
+    claims = quantlib_heston.only(book, "european", "digital", every=300)
+    assert len(claims.rows) == 7
+    engine = ql.AnalyticHestonEngine(sides.peer.model)
+    theirs = sides.peer.values(sides.peer.terminal(claims.trades, engine))["value"]
+    np.testing.assert_allclose(sides.values(claims), theirs, rtol=1e-5, atol=1e-6)
+    assert np.all(np.isfinite(sides.direction)) and sides.direction.any()
+
+
+@double
+@pytest.mark.slow  # the programs of two kinds of trade with all their Greeks
 def test_heston_beside_quantlib(run):
     arguments = "--parts heston --every 170 --judged 1 --coarser 10 --repeat 1"
     of_quantlib_heston(run("quantlib_peer", arguments))
@@ -297,7 +315,7 @@ def test_a_book_of_every_kind_is_the_same_on_two_devices(run):
     ("name", "peer"),
     [
         ("noise", "torch"),
-        ("deep_bsde", "torch"),
+        ("one_step_malliavin", "torch"),
         ("malliavin_floor", "torch"),
         ("bermudan", "QuantLib"),
         ("quantlib_peer", "QuantLib"),
@@ -397,13 +415,3 @@ def test_all_together_end_with_a_table_that_is_kept(tmp_path, monkeypatch, capsy
     for shown in (text, capsys.readouterr().out):
         assert re.search(r"edits +│ ok +│ a plan of 1,000 nodes", shown)
         assert re.search(r"noise +│ failed, exit status 2", shown)
-
-
-@double
-def test_kept_figures_of_the_chain_are_drawn_again(run, tmp_path):
-    run("pareto", SMOKE["pareto"][0])
-    picture = tmp_path / "picture.svg"
-    assert pareto_figure.main([str(tmp_path / "pareto.json"), str(picture)]) == 0
-    drawn = picture.read_text(encoding="utf-8")
-    assert drawn.startswith("<?xml")
-    assert pareto_figure.read(tmp_path / "pareto.json")[0].steps == 9
