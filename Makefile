@@ -39,7 +39,7 @@ lint: $(VENV)/.ready-test $(VENV)/.ready-lint  ## style, layers and types
 	$(BIN)/pyright
 	! git grep -nE '^(<<<<<<<|>>>>>>>) '
 
-bench: $(VENV)/.ready-bench  ## every benchmark, beside its peers
+bench: $(VENV)/.ready-bench$(TORCH)  ## every benchmark, beside its peers (TORCH=,torch: PyTorch too)
 	$(BIN)/python -m benchmarks
 
 docs: $(VENV)/.ready-docs

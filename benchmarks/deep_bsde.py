@@ -1,144 +1,57 @@
 """Deep BSDE beside PyTorch: the same networks, iterations, batches and driver rule.
 
-Run `python -m benchmarks.deep_bsde [--iterations 1500] [--seeds 3] [--out FILE]`. Allen-Cahn in a hundred
-dimensions. PyTorch: Adam by its own fused step; random numbers are drawn eagerly, the loss is eager or by
-`torch.compile`. "plain": a loop over dates that asks the network at each, as it is usually written; "batched":
-our form, all dates in one product, for X does not depend on Y and Z. On all cores. Times are of a whole
-training, compile times apart; programs take turns, the best of the seeds is told; errors are of the mean over
-seeds, and over the run that compiles.
+Run `python -m benchmarks.deep_bsde [--iterations 1500] [--seeds 3] [--eager] [--out FILE]`. Allen-Cahn in a
+hundred dimensions. PyTorch: Adam by its own fused step; random numbers are drawn eagerly, the loss is eager or
+by `torch.compile`. "plain": a loop over dates that asks the network at each, as it is usually written;
+"batched": our form, all dates in one product, for X does not depend on Y and Z. On all cores. Times are of a
+whole training, compile times apart; programs take turns, the best of the seeds is told; errors are of the mean
+over seeds, and over the run that compiles.
 """
 
-import itertools
-import math
-import os
-from collections.abc import Callable
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or PyTorch's threads spin when idle
+import argparse
+import sys
+from collections.abc import Sequence
 
 import jax
-import torch
 
-from pricing.fbsde import DeepBSDE, problems, solve
+from pricing.fbsde import DeepBSDE, Problem, problems, solve
 
-from .training import Errors, arguments, take_turns, tell
+from .command import Run, parser_of, with_eager
+from .training import Errors, take_turns, tell
 
-DIM, STEPS, MATURITY, BATCH, WIDTH = 100, 20, 0.3, 64, 110
+DIM, BATCH, RATE = 100, 64, 5e-3
 ANSWER = 0.0527813
-RATE, PILOT = 5e-3, 4096
-DT = MATURITY / STEPS
-DIFFUSION = math.sqrt(2.0)
-PROBLEM = problems.allen_cahn(DIM)
 
 
-class Net(torch.nn.Module):
-    """Today's value, an affine part of each date and coordinate, and a network that is told the time."""
-
-    def __init__(self):
-        super().__init__()
-        self.y0 = torch.nn.Parameter(torch.zeros(()))
-        self.level = torch.nn.Parameter(torch.zeros(STEPS, 1, DIM))
-        self.slope = torch.nn.Parameter(torch.zeros(STEPS, 1, DIM))
-        sizes = [DIM + 1, WIDTH, WIDTH, DIM]
-        layers = [torch.nn.Linear(m, n) for m, n in itertools.pairwise(sizes)]
-        for layer, inputs in zip(layers, sizes, strict=False):
-            torch.nn.init.normal_(layer.weight, std=inputs**-0.5)
-            torch.nn.init.zeros_(layer.bias)
-        torch.nn.init.zeros_(layers[-1].weight)
-        self.hidden, self.last = torch.nn.ModuleList(layers[:-1]), layers[-1]
-        dates = torch.arange(STEPS)[:, None, None]
-        self.register_buffer("told", dates / STEPS)
-        self.register_buffer("std", DIFFUSION * torch.sqrt(DT * dates.clamp(min=1)))
-
-    def forward(self, states: torch.Tensor, dates: int | slice) -> torch.Tensor:
-        """Z at one date, [batch, dim], or at many, [dates, batch, dim]."""
-        seen = states / self.std[dates]
-        x = torch.cat([seen, self.told[dates].expand(*seen.shape[:-1], 1)], dim=-1)
-        for layer in self.hidden:
-            x = torch.relu(layer(x))
-        return self.level[dates] + self.slope[dates] * seen + self.last(x)
-
-    def today(self, mean: torch.Tensor, unit: torch.Tensor) -> torch.Tensor:
-        return mean + (unit + abs(mean)) * self.y0
+def by_jaxtape(problem: Problem, seed: int, iterations: int) -> float:
+    """Today's value after a training."""
+    solution = solve(problem, DeepBSDE(iterations, BATCH, RATE), key=jax.random.key(seed))
+    return float(solution.value(0.0, problem.x0))
 
 
-def terminal(x: torch.Tensor) -> torch.Tensor:
-    return 0.5 / (1.0 + 0.2 * (x**2).sum(-1))
+def off(value: float) -> Errors:
+    return {"value": value / ANSWER - 1.0}
 
 
-def driver(y: torch.Tensor) -> torch.Tensor:
-    return y - y**3
+def parser() -> argparse.ArgumentParser:
+    return with_eager(parser_of(__doc__, iterations=1500, seeds=3))
 
 
-def moved(y: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
-    """Y a step later; gain: Z dW."""
-    slope = driver(y)
-    slope = 0.5 * (slope + driver(y - slope * DT + gain))
-    return y - slope * DT + gain
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("deep_bsde", parser(), argv, precision="float32")
+    iterations, problem = run.options.iterations, problems.allen_cahn(DIM)
+    trainings = {"jaxtape": lambda seed: off(by_jaxtape(problem, seed, iterations))}
+    if run.has("torch"):
+        from . import deep_bsde_torch
 
-
-def plain_loss(net: Net, mean: torch.Tensor, unit: torch.Tensor, dw: torch.Tensor) -> torch.Tensor:
-    """The mean of (Y_T - g)^2 on a batch, in units of g's deviation; dw: [steps, batch, dim]."""
-    x = torch.zeros(BATCH, DIM)
-    y = net.today(mean, unit).expand(BATCH)
-    for n in range(STEPS):
-        z = unit / math.sqrt(MATURITY) * net(x, n)
-        y = moved(y, (z * dw[n]).sum(-1))
-        x = x + DIFFUSION * dw[n]
-    return (((y - terminal(x)) / unit) ** 2).mean()
-
-
-def batched_loss(
-    net: Net, mean: torch.Tensor, unit: torch.Tensor, dw: torch.Tensor
-) -> torch.Tensor:
-    """The same: the network is asked once for all dates."""
-    states = torch.cat([torch.zeros(1, BATCH, DIM), DIFFUSION * dw.cumsum(0)])
-    z = unit / math.sqrt(MATURITY) * net(states[:-1], slice(None))
-    gains = (z * dw).sum(-1)
-    y = net.today(mean, unit).expand(BATCH)
-    for n in range(STEPS):
-        y = moved(y, gains[n])
-    return (((y - terminal(states[-1])) / unit) ** 2).mean()
-
-
-def by_torch(seed: int, iterations: int, loss: Callable[..., torch.Tensor]) -> Errors:
-    torch.manual_seed(seed)
-    paid = terminal(DIFFUSION * math.sqrt(MATURITY) * torch.randn(PILOT, DIM))
-    mean, unit = paid.mean(), paid.std()  # tensors: new numbers compile nothing
-    net = Net()
-    optimizer = torch.optim.Adam(net.parameters(), lr=RATE, fused=True)
-    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations, 0.01 * RATE)
-    for _ in range(iterations):
-        optimizer.zero_grad()
-        loss(net, mean, unit, math.sqrt(DT) * torch.randn(STEPS, BATCH, DIM)).backward()
-        optimizer.step()
-        cosine.step()
-    return {"value": float(net.today(mean, unit).detach()) / ANSWER - 1.0}
-
-
-def by_jaxtape(seed: int, iterations: int) -> Errors:
-    solution = solve(PROBLEM, DeepBSDE(iterations, BATCH, RATE), key=jax.random.key(seed))
-    return {"value": float(solution.value(0.0, PROBLEM.x0)) / ANSWER - 1.0}
-
-
-def main() -> None:
-    options = arguments(__doc__, iterations=1500).parse_args()
-    iterations = options.iterations
-    losses = {
-        "PyTorch plain eager": plain_loss,
-        "PyTorch plain compiled": torch.compile(plain_loss),
-        "PyTorch batched eager": batched_loss,
-        "PyTorch batched compiled": torch.compile(batched_loss),
-    }
-    trainings = {"jaxtape": lambda seed: by_jaxtape(seed, iterations)} | {
-        way: lambda seed, loss=loss: by_torch(seed, iterations, loss)
-        for way, loss in losses.items()
-    }
-    rows = take_turns(trainings, options.seeds)
-    sizes = {"iterations": iterations, "seeds": options.seeds}
-    head = {"command": "python -m benchmarks.deep_bsde"} | sizes
-    title = f"Allen-Cahn, {DIM} dimensions, {iterations} iterations"
-    tell(rows, iterations, title, options.out, head)
+        for way, loss in deep_bsde_torch.losses(run.compiles()).items():
+            trainings[way] = lambda seed, loss=loss: off(
+                deep_bsde_torch.trained(seed, iterations, loss)
+            )
+    rows = take_turns(trainings, run.options.seeds)
+    tell(run, rows, iterations, f"Allen-Cahn, {DIM} dimensions, {iterations} iterations")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

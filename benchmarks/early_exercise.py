@@ -1,20 +1,18 @@
 """Lower and upper bounds of rights to exercise early, beside what they are worth.
 
-Run `python -m benchmarks.early_exercise [--paths 32768] [--repeat 3] [--out FILE]`. Puts of Longstaff and
-Schwartz (2001), Table 1, with 50 dates a year; best-of calls of Andersen and Broadie (2004), Table 2, of two
-assets (answer from a grid) and of five (a point estimate); the idealised Bermudan swaption (quadrature). The
-seconds are of both bounds, the fit included, once they are compiled.
+Run `python -m benchmarks.early_exercise [--paths 32768] [--repeat 3] [--only WORD] [--out FILE]`. Puts of
+Longstaff and Schwartz (2001), Table 1, with 50 dates a year; best-of calls of Andersen and Broadie (2004),
+Table 2, of two assets (answer from a grid) and of five (a point estimate); the idealised Bermudan swaption
+(quadrature). The seconds are of both bounds, the fit included, once they are compiled.
 """
 
 import argparse
-import json
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import jax
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from pricing import (
     Basket,
@@ -27,7 +25,8 @@ from pricing import (
     bounds,
 )
 
-from .timing import environment, interleaved
+from .command import Run, parser_of, table_of
+from .timing import interleaved
 
 _PUTS = (
     (36.0, 0.2, 1, 4.4778),
@@ -79,25 +78,29 @@ def measured(name, product, model, answer, paths: int, repeat: int) -> Row:
     return Row(name, answer, *map(float, figures), float(found.gap) / answer, seconds)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--paths", type=int, default=32768)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    rows = [measured(*case, options.paths, options.repeat) for case in cases()]
-    table = Table(title=f"{options.paths:,} paths")
-    for heading in ("contract", "answer", "lower", "±", "upper", "±", "gap", "seconds"):
-        table.add_column(heading, justify="left" if heading == "contract" else "right")
+def parser() -> argparse.ArgumentParser:
+    found = parser_of(__doc__, paths=32768, repeat=3)
+    found.add_argument("--only", default="", help="the contracts whose names hold this")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("early_exercise", parser(), argv)
+    options = run.options
+    chosen = [case for case in cases() if options.only in case[0]]
+    if not chosen:
+        run.error(f"no contract's name holds {options.only!r}: {[name for name, *_ in cases()]}")
+    rows = [measured(*case, options.paths, options.repeat) for case in chosen]
+    headings = ("answer", "lower", "±", "upper", "±", "gap", "seconds")
+    table = table_of(f"{options.paths:,} paths", "contract", *headings)
     for row in rows:
         name, *numbers, gap, seconds = asdict(row).values()
         table.add_row(name, *(f"{x:.5f}" for x in numbers), f"{gap:.2%}", f"{seconds:.2f}")
-    Console().print(table)
-    if options.out is not None:
-        found = {**environment(), "paths": options.paths, "rows": [asdict(row) for row in rows]}
-        options.out.write_text(json.dumps(found, indent=2) + "\n")
+    run.console.print(table)
+    widest = max(row.gap for row in rows)
+    run.keep({"rows": [asdict(row) for row in rows]}, f"bounds at most {widest:.2%} apart")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,19 +1,23 @@
 """What an edit of a tape costs, beside the bytes of its params, and beside an array that is cut; and what a
 plan of a long tape does.
 
-Run `python -m benchmarks.edits [--nodes 365] [--repeat 200]`. The array is NumPy's, cut in the middle.
+Run `python -m benchmarks.edits [--nodes 365] [--repeat 200] [--planned 1000000] [--out FILE]`. The array is
+NumPy's, cut in the middle.
 """
 
 import argparse
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import jaxtape as jt
+
+from .command import Run, parser_of, table_of
+
+WIDTHS = (1, 100, 10_000, 100_000)  # of a node's params
 
 
 def scale(params, state):
@@ -41,34 +45,44 @@ def plan_seconds(nodes: int) -> float:
     return time.perf_counter() - start
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=365)
-    parser.add_argument("--repeat", type=int, default=200)
-    options = parser.parse_args()
-    n, middle = options.nodes, options.nodes // 2
-    table = Table(title=f"microseconds an edit, {n} nodes")
-    table.add_column("bytes of params")
-    names = ("erase", "drop", "truncate", "mark", "split", "cut an array")
-    for name in names:
-        table.add_column(name, justify="right")
-    for width in (1, 100, 10_000, 100_000):
-        payload = np.ones((n, width), np.float32)
-        tape = jt.Tape().with_schedule(jt.Revolve(12)).append(scale, jnp.asarray(payload)).mark(1)
-        edits = (
-            lambda tape=tape: tape.erase(middle, middle + 1),
-            lambda tape=tape: tape.drop(1),
-            lambda tape=tape: tape.truncate(middle),
-            lambda tape=tape: tape.mark(middle),
-            lambda tape=tape: tape.split(middle),
-            lambda payload=payload: np.delete(payload, middle, axis=0),
-        )
-        times = (microseconds(edit, 3 if width > 1000 else options.repeat) for edit in edits)
-        table.add_row(f"{payload.nbytes:,}", *(f"{t:,.0f}" for t in times))
-    console = Console(width=110)
-    console.print(table)
-    console.print(f"a plan of 1,000,000 nodes: {plan_seconds(1_000_000):.2f} s")
+def edits_of(nodes: int, width: int) -> dict[str, Callable]:
+    """Edits of a tape of so many nodes, and the cut of an array of the same bytes."""
+    middle, payload = nodes // 2, np.ones((nodes, width), np.float32)
+    tape = jt.Tape().with_schedule(jt.Revolve(12)).append(scale, jnp.asarray(payload)).mark(1)
+    return {
+        "erase": lambda: tape.erase(middle, middle + 1),
+        "drop": lambda: tape.drop(1),
+        "truncate": lambda: tape.truncate(middle),
+        "mark": lambda: tape.mark(middle),
+        "split": lambda: tape.split(middle),
+        "cut an array": lambda: np.delete(payload, middle, axis=0),
+    }
+
+
+def parser() -> argparse.ArgumentParser:
+    return parser_of(__doc__, nodes=365, repeat=200, planned=1_000_000)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("edits", parser(), argv, precision="float32")
+    options = run.options
+    rows = []
+    for width in WIDTHS:
+        repeat = min(3, options.repeat) if width > 1000 else options.repeat
+        edits = edits_of(options.nodes, width)
+        times = {name: microseconds(edit, repeat) for name, edit in edits.items()}
+        rows.append({"bytes": 4 * options.nodes * width, "microseconds": times})
+    title = f"microseconds an edit, {options.nodes} nodes"
+    table = table_of(title, "bytes of params", *rows[0]["microseconds"])
+    for row in rows:
+        table.add_row(f"{row['bytes']:,}", *(f"{t:,.0f}" for t in row["microseconds"].values()))
+    run.console.print(table)
+    seconds = plan_seconds(options.planned)
+    headline = f"a plan of {options.planned:,} nodes: {seconds:.2f} s"
+    run.console.print(headline)
+    run.keep({"rows": rows, "plan_seconds": seconds}, headline)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

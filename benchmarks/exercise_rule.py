@@ -1,11 +1,15 @@
 """What the rule of a call on the best of many assets earns by plain simulation: a lower bound.
 
-Run `python -m benchmarks.exercise_rule [--assets 20] [--blocks 150]`. The rule is that of the catalogue:
+Run `python -m benchmarks.exercise_rule [--assets 20] [--blocks 150] [--fit-paths N] [--out FILE]`. The rule
+is that of the catalogue:
 exercise where that pays more than the regression says holding is worth. Fresh paths from one date of exercise
 to the next, 8,192 a block; no martingale is taken off, unlike in `bounds`.
 """
 
 import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -14,6 +18,8 @@ import numpy as np
 
 from pricing.fbsde import Problem, Solution, solve
 from pricing.fbsde.catalogue import CATALOGUE
+
+from .command import Run, parser_of, whole
 
 PATHS, RATE = 8192, 0.05
 
@@ -38,21 +44,30 @@ def earned(problem: Problem, solution: Solution, key) -> jax.Array:
     return paid
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--assets", type=int, default=20, choices=(5, 10, 20))
-    parser.add_argument("--blocks", type=int, default=150)
-    options = parser.parse_args()
-    entry, blocks = CATALOGUE[f"max-call-{options.assets}"], options.blocks
-    problem = entry.problem()
-    solution = solve(problem, entry.solver, key=jax.random.key(0))
-    keys = jax.random.split(jax.random.key(5), blocks)
-    samples = np.concatenate([np.asarray(earned(problem, solution, key), float) for key in keys])
-    error = samples.std(ddof=1) / samples.size**0.5
-    print(
-        f"{samples.size} paths: {samples.mean():.3f}, standard error {error:.3f}; published {entry.value}"
+def parser() -> argparse.ArgumentParser:
+    found = parser_of(__doc__, blocks=150)
+    found.add_argument("--assets", type=int, default=20, choices=(2, 5, 10, 20))
+    found.add_argument(
+        "--fit-paths", type=whole, help="of the regression; the catalogue's if left out"
     )
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("exercise_rule", parser(), argv, precision="float32")
+    options, entry = run.options, CATALOGUE[f"max-call-{run.options.assets}"]
+    problem, solver = entry.problem(), entry.solver
+    if options.fit_paths:
+        solver = replace(solver, num_paths=options.fit_paths)
+    solution = solve(problem, solver, key=jax.random.key(0))
+    keys = jax.random.split(jax.random.key(5), options.blocks)
+    samples = np.concatenate([np.asarray(earned(problem, solution, key), float) for key in keys])
+    mean, error = float(samples.mean()), float(samples.std(ddof=1) / samples.size**0.5)
+    told = f"{mean:.3f}, standard error {error:.3f}; published {entry.value}"
+    run.console.print(f"{samples.size} paths: {told}")
+    run.keep({"mean": mean, "error": error, "published": entry.value}, told)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

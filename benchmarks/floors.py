@@ -1,6 +1,6 @@
 """How near a gradient by `jt.scan` is to the least that its schedule allows: the same steps in tight scans.
 
-Run `python -m benchmarks.floors [--steps 4096] [--paths 16384] [--slots 8 16 64 91] [--repeat 5] [--out DIR]`.
+Run `python -m benchmarks.floors [--steps 4096] [--paths 16384] [--slots 8 16 64 91] [--repeat 5] [--out FILE]`.
 float64, noise given and drawn in the step. All programs of a problem run in turn; times are the best.
 
 Heston. With a the time of n whole steps, b of n steps that carry only the leaves that a reverse sweep reads
@@ -20,19 +20,19 @@ Black-Scholes. Nothing of the state is read, so nothing is kept: the floor is a 
 import argparse
 import dataclasses
 import functools
-import json
-from pathlib import Path
+import sys
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from rich.console import Console
 from rich.table import Table
 
 import jaxtape as jt
 
+from .command import Run, parser_of, table_of, whole
 from .problems import BLACK_SCHOLES, HESTON, Problem
-from .timing import Compiled, environment, take_turns
+from .timing import Compiled, take_turns
 from .ways import by_tape, plain
 
 AIM, AIM_NOTHING_KEPT, AIM_SECOND_ORDER = 1.15, 1.3, 2.5
@@ -158,11 +158,9 @@ def floor_of(problem: Problem, slots: int, compiled: Compiled, second: int, time
     )
 
 
-def table_of(floors: list[Floor], state_bytes: int, title: str) -> Table:
-    table = Table(title=title)
+def floors_table(floors: list[Floor], state_bytes: int, title: str) -> Table:
     names = ("noise", "slots", "advances", "ms", "whole steps", "ratio", "needed leaves", "ratio")
-    for name in (*names, "aim", "states", "2nd order", "aim"):
-        table.add_column(name, justify="left" if name == "noise" else "right")
+    table = table_of(title, *names, "aim", "states", "2nd order", "aim")
     for floor in floors:
         table.add_row(
             *(floor.noise, str(floor.slots), f"{floor.advances:,}"),
@@ -189,36 +187,28 @@ def missed(floors: list[Floor]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--steps", type=int, default=4096)
-    parser.add_argument("--paths", type=int, default=16384)
-    parser.add_argument("--slots", type=int, nargs="+", default=[8, 16, 64, 91])
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="folder for floors.json")
-    options = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    console, floors = Console(width=120, highlight=False), []
-    given = {name: value for name, value in vars(options).items() if name != "out"}
-    head = environment() | {"command": "python -m benchmarks.floors", "options": given}
-    for name, text in head.items():
-        console.print(f"{name}: {text}", soft_wrap=True)
+def parser() -> argparse.ArgumentParser:
+    found = parser_of(__doc__, steps=4096, paths=16384, repeat=5)
+    found.add_argument("--slots", type=whole, nargs="+", default=[8, 16, 64, 91])
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run, floors = Run("floors", parser(), argv), []
+    options = run.options
     for model, slots in ((HESTON, options.slots), (BLACK_SCHOLES, [8])):
         problems = [
             Problem(model, options.steps, options.paths, noise) for noise in ("given", "drawn")
         ]
         rows = [floor for problem in problems for floor in measure(problem, slots, options.repeat)]
         title = f"{model.name}, {options.steps} steps, {options.paths} paths: ms beside two floors"
-        console.print(table_of(rows, problems[0].state_bytes, title))
+        run.console.print(floors_table(rows, problems[0].state_bytes, title))
         floors += rows
-    console.print(f"above its aim: {missed(floors) or 'nothing'}", soft_wrap=True)
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        figures = [{**dataclasses.asdict(floor), "ratio": floor.ratio} for floor in floors]
-        text = json.dumps(head | {"floors": figures}, indent=1)
-        (options.out / "floors.json").write_text(f"{text}\n", encoding="utf-8")
+    run.console.print(f"above its aim: {missed(floors) or 'nothing'}", soft_wrap=True)
+    figures = [{**dataclasses.asdict(floor), "ratio": floor.ratio} for floor in floors]
+    worst = max(floor.ratio for floor in floors)
+    run.keep({"floors": figures}, f"at most {worst:.2f} x its floor")
+    return 0
 
 
 def _pick(mask, leaves) -> tuple:
@@ -226,4 +216,4 @@ def _pick(mask, leaves) -> tuple:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

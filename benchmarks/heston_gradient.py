@@ -1,9 +1,9 @@
 """The gradient of a Heston call to all its parameters, noise drawn anew at every call, beside PyTorch.
 
-Run `python -m benchmarks.heston_gradient [--steps 256] [--paths 65536] [--tile 2048] [--segment 16]
-[--repeat 9] [--devices CORES] [--out DIR]`. float32; full-truncation Euler in (log-spot, variance), two normals
-a step; the derivatives of the mean discounted payoff to spot, first variance, speed, level, vol of vol,
-correlation and rate. The step is one function for all.
+Run `python -m benchmarks.heston_gradient [--steps 256] [--paths 65536] [--tile 2048] [--torch-tile 4096]
+[--segment 16] [--repeat 9] [--devices CORES] [--eager] [--out FILE]`. float32; full-truncation Euler in
+(log-spot, variance), two normals a step; the derivatives of the mean discounted payoff to spot, first
+variance, speed, level, vol of vol, correlation and rate. The step is one function for all.
 
 jaxtape: tiles of paths, each tile's normals drawn once (`pricing.sampling`) and kept for its reverse sweep;
 `jaxtape.scan` keeps the variance at every `segment`th step and computes it again between; parameters are
@@ -22,50 +22,27 @@ gradients are compared on the same normals.
 """
 
 import argparse
-import functools
-import json
 import os
-import time
-from collections.abc import Callable
-from pathlib import Path
+import sys
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
-from rich.console import Console
 from rich.table import Table
 
 import jaxtape as jt
 from pricing.sampling import normals
 
-from .timing import environment, take_turns
-from .torch_ways import has_compiler, peak_bytes
+from .command import Run, parser_of, table_of, with_eager
+from .heston_scheme import NAMES, PARAMETERS, payoff, step
+from .timing import Timed, take_turns
 
-NAMES = ("spot", "first variance", "speed", "level", "vol of vol", "correlation", "rate")
-PARAMETERS = (100.0, 0.04, 1.5, 0.05, 0.4, -0.7, 0.03)
-STRIKE = 100.0
 WIDE = {"xla_cpu_prefer_vector_width": 512}
 AIMS = {"PyTorch, eager": 2.0, "PyTorch, compiled": 1.1}
 MEMORY_AIM = 0.25
-
-
-def step(xp, p, dt: float, state, first, second):
-    """One step of the scheme, smoothed at zero variance; `xp` is `jax.numpy` or `torch`."""
-    _, _, speed, level, vol_of_vol, correlation, rate = p
-    x, v = state
-    v_plus = xp.clip(v, min=0.0)
-    root = xp.sqrt((v_plus + 1e-12) * dt)
-    other = correlation * first + xp.sqrt(1.0 - correlation * correlation) * second
-    x = x + (rate - 0.5 * v_plus) * dt + root * other
-    return x, v + speed * (level - v_plus) * dt + vol_of_vol * root * first
-
-
-def payoff(xp, p, log_spot):
-    """The discounted call of one year."""
-    return xp.exp(-p[6]) * xp.clip(p[0] * xp.exp(log_spot) - STRIKE, min=0.0)
 
 
 # --- jaxtape ------------------------------------------------------------------------------------------
@@ -118,138 +95,64 @@ def shared(options) -> Callable:
     return gradient
 
 
-# --- PyTorch ------------------------------------------------------------------------------------------
-
-
-def torch_steps(p, dt: float, state, block):
-    """A run of steps, written out: what is compiled."""
-    for first, second in block:
-        state = step(torch, p, dt, state, first, second)
-    return state
-
-
-compiled_steps = torch.compile(torch_steps, dynamic=False, fullgraph=True)
-
-
-def torch_gradient(run: Callable, segment: int, draw: Callable, paths: int, tiles: int = 1):
-    """The gradient of the mean payoff, in runs of `segment` steps over normals [steps, 2, paths] a tile."""
-    p = [torch.tensor(number, requires_grad=True) for number in PARAMETERS]
-    total = [torch.zeros(()) for _ in p]
-    for _ in range(tiles):
-        block = draw()
-        state = torch.zeros(block.shape[2]), p[1].expand(block.shape[2]).contiguous()
-        for start in range(0, len(block), segment):
-            state = run(p, 1.0 / len(block), state, block[start : start + segment])
-        part = torch.autograd.grad(payoff(torch, p, state[0]).sum() / paths, p)
-        total = [a + b for a, b in zip(total, part, strict=True)]
-    return tuple(map(float, total))
-
-
-def torch_ways(options) -> dict[str, Callable[[], tuple]]:
-    """PyTorch's ways; the compiled ones where there is a compiler."""
-    steps, paths, tiles = options.steps, options.paths, options.paths // options.torch_tile
-    whole = functools.partial(torch.randn, steps, 2, paths)
-    part = functools.partial(torch.randn, steps, 2, options.torch_tile)
-    gradient = functools.partial(torch_gradient, paths=paths)
-    ways = {"PyTorch, eager": functools.partial(gradient, torch_steps, steps, whole)}
-    if has_compiler():
-        compiled = functools.partial(gradient, compiled_steps, options.segment)
-        ways["PyTorch, compiled"] = functools.partial(compiled, whole)
-        ways["PyTorch, compiled, in tiles"] = functools.partial(compiled, part, tiles=tiles)
-    return ways
-
-
 # --- measurement --------------------------------------------------------------------------------------
 
 
-class Way:
-    """A way to compute the gradient, the bytes it takes, and its seconds: wall and processor."""
-
-    def __init__(self, name: str, function: Callable[[], tuple], peak: int, threads: int):
-        self.name, self.function, self.peak_bytes, self.threads = name, function, peak, threads
-        self.seconds, self.processor = [], []
-
-    def run(self) -> None:
-        torch.set_num_threads(self.threads)
-        start, used = time.perf_counter(), time.process_time()
-        self.out = tuple(map(float, self.function()))
-        self.processor.append(time.process_time() - used)
-        self.seconds.append(time.perf_counter() - start)
-
-
-def our_ways(options) -> list[Way]:
-    """Our gradient, with the compiler's own vectors and with wide ones."""
+def our_ways(options) -> dict[str, Timed]:
+    """Our gradient, with the compiler's own vectors and with wide ones; and the bytes each takes."""
     p = tuple(map(jnp.float32, PARAMETERS))
     lowered = jax.jit(shared(options)).lower(p, jax.random.key(0))
     keys = iter(jax.random.split(jax.random.key(1), 10_000))
-    ways = []
+    ways = {}
     for name, flags in (("jaxtape", {}), ("jaxtape, 512-bit vectors", WIDE)):
         compiled = lowered.compile(compiler_options=flags)
         size = compiled.memory_analysis()
         peak = size.temp_size_in_bytes + size.argument_size_in_bytes + size.output_size_in_bytes
-        run = lambda compiled=compiled: compiled(p, next(keys))  # noqa: E731
-        ways.append(Way(name, run, peak * options.devices, options.devices))
+        way = ways[name] = Timed(lambda compiled=compiled: compiled(p, next(keys)))
+        way.temp_bytes, way.threads = peak * options.devices, options.devices
     return ways
 
 
-def their_way(name: str, function: Callable[[], tuple], options) -> Way:
-    """PyTorch's, on as many threads as were quickest in a trial: one, or as many as there are cores."""
-    function()  # compiles
-    peak = peak_bytes(function)
-    trials = [Way(name, function, peak, threads) for threads in {1, options.devices}]
-    take_turns(trials, 3)
-    best = min(trials, key=lambda way: min(way.seconds))
-    return Way(name, function, peak, best.threads)
+def gradient_of(pairs, segment: int) -> np.ndarray:
+    """The mean gradient of ours on these normals."""
+    p = tuple(map(jnp.float32, PARAMETERS))
+    return np.array(jax.jit(tile_gradient, static_argnums=2)(p, pairs, segment)) / pairs.shape[1]
 
 
-def disagreement(options) -> float:
+def disagreement(options, compiles: bool) -> float:
     """The largest relative difference of the gradients on the same normals, PyTorch's ways from ours."""
+    from .heston_gradient_torch import gradients
+
     pairs = normals(jax.random.key(3), (options.steps, options.torch_tile), jnp.complex64)
-    block = torch.from_numpy(np.stack([pairs.real, pairs.imag], axis=1))
-    p, paths = tuple(map(jnp.float32, PARAMETERS)), options.torch_tile
-    ours = np.array(jax.jit(tile_gradient, static_argnums=2)(p, pairs, options.segment)) / paths
-    runs = [torch_steps, compiled_steps] if has_compiler() else [torch_steps]
-    gaps = [
-        np.abs(np.array(torch_gradient(run, options.segment, lambda: block, paths)) / ours - 1.0)
-        for run in runs
-    ]
-    return float(np.max(gaps))
+    ours = gradient_of(pairs, options.segment)
+    noise = np.stack([pairs.real, pairs.imag], axis=1)
+    theirs = gradients(noise, options.segment, compiles)
+    return float(max(np.max(np.abs(found / ours - 1.0)) for found in theirs))
 
 
-def rows_of(ways: list[Way]) -> list[dict]:
+def rows_of(ways: dict[str, Timed]) -> list[dict]:
     """Best times, bytes, and how much better ours are."""
-    ours = ways[0]
+    ours = next(iter(ways.values()))
     return [
         {
-            "way": way.name,
+            "way": name,
             "threads": way.threads,
             "seconds": min(way.seconds),
             "median_seconds": float(np.median(way.seconds)),
             "processor_seconds": min(way.processor),
-            "peak_bytes": way.peak_bytes,
+            "peak_bytes": way.temp_bytes,
             "speed_of_ours": min(way.seconds) / min(ours.seconds),
             "speed_of_ours_by_processor": min(way.processor) / min(ours.processor),
-            "memory_of_ours": ours.peak_bytes / way.peak_bytes,
-            "gradient": dict(zip(NAMES, way.out, strict=True)),
+            "memory_of_ours": ours.temp_bytes / way.temp_bytes,
+            "gradient": dict(zip(NAMES, map(float, way.out), strict=True)),
         }
-        for way in ways
+        for name, way in ways.items()
     ]
 
 
-def table_of(rows: list[dict], title: str) -> Table:
-    table = Table(title=title)
-    table.add_column("way")
-    for name in (
-        "threads",
-        "ms",
-        "median",
-        "processor",
-        "MB",
-        "ours is faster",
-        "by processor",
-        "memory",
-    ):
-        table.add_column(name, justify="right")
+def rows_table(rows: list[dict], title: str) -> Table:
+    columns = ("threads", "ms", "median", "processor", "MB")
+    table = table_of(title, "way", *columns, "ours is faster", "by processor", "memory")
     for row in rows:
         times = (row["seconds"], row["median_seconds"], row["processor_seconds"])
         table.add_row(
@@ -274,47 +177,34 @@ def missed(rows: list[dict]) -> list[str]:
     return lines
 
 
-def options_of() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--steps", type=int, default=256)
-    parser.add_argument("--paths", type=int, default=65536)
-    parser.add_argument("--tile", type=int, default=2048, help="paths of a tile of ours")
-    parser.add_argument("--torch-tile", type=int, default=4096, help="paths of a tile of PyTorch's")
-    parser.add_argument("--segment", type=int, default=16, help="steps between kept states")
-    parser.add_argument("--repeat", type=int, default=9)
-    parser.add_argument("--devices", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--out", type=Path, help="folder for heston_gradient.json")
-    return parser.parse_args()
+def parser() -> argparse.ArgumentParser:
+    devices = len(os.sched_getaffinity(0))
+    sizes = {"steps": 256, "paths": 65536, "tile": 2048, "torch_tile": 4096, "segment": 16}
+    return with_eager(parser_of(__doc__, **sizes, repeat=9, devices=devices))
 
 
-def main() -> None:
-    options = options_of()
-    jax.config.update("jax_num_cpu_devices", options.devices)
-    torch.set_num_threads(options.devices)
-    console = Console(width=120, highlight=False)
-    given = {name: value for name, value in vars(options).items() if name != "out"}
-    head = environment() | {"backend": "cpu, float32"}
-    head |= {"command": "python -m benchmarks.heston_gradient", "options": given}
-    for name, text in head.items():
-        console.print(f"{name}: {text}", soft_wrap=True)
-    gap = disagreement(options)
-    console.print(f"largest relative difference of gradients on the same normals: {gap:.1e}")
-    ways = our_ways(options)
-    ways += [their_way(name, function, options) for name, function in torch_ways(options).items()]
-    take_turns(ways, options.repeat)
-    for way in ways:
-        del way.processor[0]  # the warming run's
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("heston_gradient", parser(), argv, precision="float32")
+    options, figures, ways = run.options, {}, our_ways(run.options)
+    if run.has("torch"):
+        from .heston_gradient_torch import torch_ways
+
+        compiles = run.compiles()
+        gap = disagreement(options, compiles)
+        run.console.print(
+            f"largest relative difference of gradients on the same normals: {gap:.1e}"
+        )
+        figures["relative_difference_on_the_same_normals"] = gap
+        ways |= torch_ways(options, compiles)
+    take_turns(ways.values(), options.repeat)
     rows = rows_of(ways)
-    console.print(table_of(rows, f"Heston, {options.paths} paths x {options.steps} steps"))
-    console.print(f"below its aim: {missed(rows) or 'nothing'}", soft_wrap=True)
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        figures = {"relative_difference_on_the_same_normals": gap, "rows": rows}
-        text = json.dumps(head | figures, indent=1)
-        (options.out / "heston_gradient.json").write_text(f"{text}\n", encoding="utf-8")
+    run.console.print(rows_table(rows, f"Heston, {options.paths} paths x {options.steps} steps"))
+    run.console.print(f"below its aim: {missed(rows) or 'nothing'}", soft_wrap=True)
+    speeds = {row["way"]: row["speed_of_ours"] for row in rows}
+    eager = speeds.get("PyTorch, eager")
+    run.keep(figures | {"rows": rows}, f"{eager:.1f} x as fast as eager PyTorch" if eager else "")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

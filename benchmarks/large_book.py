@@ -1,25 +1,26 @@
 """Ten thousand mixed contracts and every quote's sensitivity: how time grows, what memory it takes.
 
-Run `python -m benchmarks.large_book [--trades 10000] [--budget 1GiB] [--repeat 3] [--out FILE]`. A fifth of the
-contracts (Asian options, barriers and double knock-outs on dates, autocallables) are valued by Monte Carlo, the
-others by Fourier integrals and finite differences, under Heston, fitted to the DAX surface of the sample
-market, whose curve is given 200 pillars here. Each contract has value, Delta, Gamma, vega, theta and rho; the
-total has its derivative to every quote, through the fit.
+Run `python -m benchmarks.large_book [--trades 10000] [--budget 1GiB] [--repeat 3] [--devices 8] [--kinds KIND
+...] [--out FILE]`. A fifth of the contracts (Asian options, barriers and double knock-outs on dates,
+autocallables) are valued by Monte Carlo, the others by Fourier integrals and finite differences, under Heston,
+fitted to the DAX surface of the sample market, whose curve is given 200 pillars here. Each contract has value,
+Delta, Gamma, vega, theta and rho; the total has its derivative to every quote, through the fit.
 
 Books of a tenth and of all contracts are valued in turn, their programs compiled before; the ratio of the times
 is that of the best. Memory is what the process grows by at its peak, from just before the run (Linux). Then two
-processes value a tenth of the book on one and on eight virtual devices, and their figures are compared.
+processes value a tenth of the book on one and on eight virtual devices, and their figures are compared; with
+`--devices 1` they do not.
 """
 
 import argparse
 import csv
 import io
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from rich.console import Console
 
 import pricing.samples
 from calibration.commands.console import bytes_of
@@ -37,11 +37,10 @@ from pricing.book import Book
 from pricing.market import Market, ZeroCurve
 from pricing.risk import RiskResult, risk
 
-from .timing import environment
+from .command import Run, parser_of, whole
 
 SAMPLES = Path(next(iter(pricing.samples.__path__)))
 PILLARS = 200
-DEVICES = 8
 SHARES = {
     "european": 0.62,
     "digital": 0.12,
@@ -77,7 +76,7 @@ def market() -> Market:
     )
 
 
-def book(count: int) -> Book:
+def book(count: int, chosen: Sequence[str]) -> Book:
     """Trades of the sample book, each kind over and over, their levels moved by up to 3 % of themselves."""
     kinds: dict[str, list[dict]] = {}
     for row in Book.read(SAMPLES / "dax_book.csv").rows:
@@ -89,8 +88,9 @@ def book(count: int) -> Book:
             kinds.setdefault(kind, []).append(cells)
     dice = np.random.default_rng(20021119)
     rows = []
-    for kind, share in SHARES.items():
-        for index in range(round(share * count)):
+    total = sum(SHARES[kind] for kind in chosen)
+    for kind in chosen:
+        for index in range(round(SHARES[kind] / total * count)):
             cells = dict(kinds[kind][index % len(kinds[kind])])
             scale = dice.uniform(0.97, 1.03)
             moved = {name: round(float(cells[name]) * scale, 2) for name in LEVELS if name in cells}
@@ -103,15 +103,22 @@ def book(count: int) -> Book:
 
 
 class Peak:
-    """Bytes that the process grows by, at its peak, while the block runs."""
+    """Bytes that the process grows by, at its peak, while the block runs; None where that is not told."""
+
+    bytes: int | None = None
 
     def __enter__(self) -> "Peak":
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here on
-        self._before = _status("VmRSS")
+        self._before = None
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here on
+            self._before = _status("VmRSS")
+        except OSError:
+            pass
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.bytes = _status("VmHWM") - self._before
+        if self._before is not None:
+            self.bytes = _status("VmHWM") - self._before
 
 
 def _status(name: str) -> int:
@@ -119,13 +126,23 @@ def _status(name: str) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
-def valued(count: int, budget: int, mesh: Mesh | None, fit: Any) -> tuple[RiskResult, float, int]:
-    """Figures, seconds and peak bytes."""
-    trades, quotes = book(count), market()
-    start = time.perf_counter()
-    with Peak() as peak:
-        result = risk(trades, quotes, fit, mesh=mesh, budget=budget)
-    return result, time.perf_counter() - start, peak.bytes
+class Valuer:
+    """Values books of any number of trades of these kinds, within a budget, on all devices."""
+
+    def __init__(self, options):
+        self.options, self.market = options, market()
+        fitted = calibrated(self.market, "DAX", progress=False)
+        self.fit = fit_each({"DAX": fitted})
+        devices = jax.devices()
+        self.mesh = Mesh(np.array(devices), ("trades",)) if len(devices) > 1 else None
+
+    def __call__(self, count: int) -> tuple[RiskResult, float, int | None]:
+        """Figures, seconds and peak bytes."""
+        trades = book(count, self.options.kinds)
+        start = time.perf_counter()
+        with Peak() as peak:
+            result = risk(trades, self.market, self.fit, mesh=self.mesh, budget=self.options.budget)
+        return result, time.perf_counter() - start, peak.bytes
 
 
 def columns_of(result: RiskResult) -> dict[str, np.ndarray]:
@@ -135,12 +152,13 @@ def columns_of(result: RiskResult) -> dict[str, np.ndarray]:
     return found | {"sensitivities": np.array(list(result.sensitivities.values()))}
 
 
-def on_devices(count: int, devices: int, budget: int) -> dict[str, np.ndarray]:
+def on_devices(count: int, devices: int, options) -> dict[str, np.ndarray]:
     """The columns found by a process with so many virtual devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "columns.npz"
-        arguments = ["--trades", str(count), "--budget", f"{budget}B", "--columns", str(file)]
+        arguments = ["--trades", str(count), "--budget", f"{options.budget}B"]
+        arguments += ["--columns", str(file), "--kinds", *options.kinds]
         command = [sys.executable, "-m", "benchmarks.large_book", *arguments]
         subprocess.run(command, check=True, env=os.environ | {"XLA_FLAGS": flags})
         with np.load(file) as found:
@@ -153,61 +171,62 @@ def gap_of(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.max(np.abs(one - other) / np.maximum(size, 1e-3 * size.max())))
 
 
-def options_of() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--trades", type=int, default=10_000)
-    parser.add_argument("--budget", type=bytes_of, default=2**30, metavar="SIZE")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="write the figures as JSON")
-    parser.add_argument("--columns", type=Path, help="value the book once, write all figures here")
-    return parser.parse_args()
-
-
-def main() -> None:
-    options = options_of()
-    jax.config.update("jax_enable_x64", True)
-    quotes = market()
-    fit = fit_each({"DAX": calibrated(quotes, "DAX", progress=False)})
-    devices = jax.devices()
-    mesh = Mesh(np.array(devices), ("trades",)) if len(devices) > 1 else None
-    if options.columns:
-        result, *_ = valued(options.trades, options.budget, mesh, fit)
-        np.savez(options.columns, **columns_of(result))
-        return
-
-    console = Console(width=120, highlight=False)
-    head = environment() | {"command": f"python -m benchmarks.large_book --trades {options.trades}"}
-    for name, text in head.items():
-        console.print(f"{name}: {text}", soft_wrap=True)
-    few, many = options.trades // 10, options.trades
-    valued(few, options.budget, mesh, fit)  # compiles
+def measured(valuer: Valuer, few: int, many: int, repeat: int) -> dict[str, Any]:
+    """Seconds and peaks of both books, and what was found of the larger one."""
+    valuer(few)  # compiles
     seconds: dict[int, list[float]] = {few: [], many: []}
-    peaks: dict[int, int] = {few: 0, many: 0}
-    for _ in range(options.repeat):
+    peaks: dict[int, list[int | None]] = {few: [], many: []}
+    for _ in range(repeat):
         for count in (few, many):
-            result, elapsed, peak = valued(count, options.budget, mesh, fit)
+            result, elapsed, peak = valuer(count)
             seconds[count].append(elapsed)
-            peaks[count] = max(peak, peaks[count])
-    one, eight = (on_devices(few, number, options.budget) for number in (1, DEVICES))
-    found = {
+            peaks[count].append(peak)
+    return {
         "trades": many,
         "by_monte_carlo": sum(trade.method == "MonteCarlo" for trade in result.trades),
         "failed": len(result.failed),
         "sensitivities": len(result.sensitivities),
         "seconds": {count: min(times) for count, times in seconds.items()},
         "ratio": min(seconds[many]) / min(seconds[few]),
-        "budget_bytes": options.budget,
-        "peak_bytes": peaks,
-        "gaps_of_1_and_8_devices": {name: gap_of(one[name], eight[name]) for name in one},
+        "budget_bytes": valuer.options.budget,
+        "peak_bytes": {n: None if None in sizes else max(sizes) for n, sizes in peaks.items()},
         "parts": result.stats,
     }
+
+
+def parser() -> argparse.ArgumentParser:
+    found = parser_of(__doc__, trades=10_000, repeat=3)
+    found.add_argument("--budget", type=bytes_of, default=2**30, metavar="SIZE")
+    found.add_argument(
+        "--kinds", nargs="+", choices=list(SHARES), default=list(SHARES), metavar="KIND"
+    )
+    found.add_argument("--devices", type=whole, default=8, dest="compared", help="beside one")
+    # for its own processes: value the book once, write all figures here
+    found.add_argument("--columns", type=Path, help=argparse.SUPPRESS)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("large_book", parser(), argv, width=120)
+    options, valuer = run.options, Valuer(run.options)
+    if options.columns:
+        np.savez(options.columns, **columns_of(valuer(options.trades)[0]))
+        return 0
+    few = max(1, options.trades // 10)
+    found = measured(valuer, few, options.trades, options.repeat)
+    if options.compared > 1:
+        one, several = (on_devices(few, number, options) for number in (1, options.compared))
+        gaps = {name: gap_of(one[name], several[name]) for name in one}
+        found[f"gaps_of_1_and_{options.compared}_devices"] = gaps
     for name, number in found.items():
-        console.print(f"{name}: {number}")
-    if options.out:
-        options.out.write_text(f"{json.dumps(head | found, indent=1)}\n", encoding="utf-8")
+        run.console.print(f"{name}: {number}")
+    seconds = found["seconds"][options.trades]
+    headline = (
+        f"{options.trades:,} trades in {seconds:.1f} s, {found['ratio']:.1f} x a tenth of them"
+    )
+    run.keep(found, headline)
+    return int(found["failed"] > 0)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

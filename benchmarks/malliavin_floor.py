@@ -1,27 +1,24 @@
 """The floor under the one step Malliavin scheme: the matrix products of a training, and nothing else.
 
-Run `python -m benchmarks.malliavin_floor [--dim 100] [--iterations 100]`. The products that
+Run `python -m benchmarks.malliavin_floor [--dim 100] [--iterations 100] [--paths 16384] [--batch 256]
+[--operations 2000000000] [--repeat 8] [--out FILE]`. The products that
 `one_step_malliavin` needs, as many and as large, each kind in a loop of its own: no activations, sums, gathers,
 factorizations, no optimizer. No program that leaves these products to the same library is faster.
 """
 
 import argparse
-import os
+import sys
 from collections import Counter
-from collections.abc import Callable
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or PyTorch's threads spin when idle
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
-import torch
-from rich.console import Console
 
-from .malliavin_torch import BATCH, FIRST_STAGES, PATHS, ROUNDS, STEPS
+from .command import Run, parser_of
+from .malliavin_sizes import BATCH, FIRST_STAGES, PATHS, ROUNDS, STEPS
 from .timing import interleaved
 
 Product = tuple[int, int, int]  # [m, k] times [k, n]
-OPERATIONS, REPEAT = 2e9, 8  # of a run, and runs
 
 
 def networks(rows: int, dim: int) -> Counter[Product]:
@@ -56,17 +53,17 @@ def backward(products: Counter[Product], dim: int) -> Counter[Product]:
     return found
 
 
-def of_a_date(dim: int, iterations: int) -> Counter[Product]:
+def of_a_date(dim: int, iterations: int, paths: int, batch: int) -> Counter[Product]:
     """The lesson; least squares before and after the descent, their Gram matrices once; the descent."""
     terms = 1 + 2 * dim
-    both_ends = networks(PATHS, dim) + linear(PATHS, dim) + turned(PATHS, dim)
-    grams = Counter([(terms, PATHS, terms), (dim, PATHS, dim)])
-    projected = Counter([(terms, PATHS, 1), (terms, PATHS, dim)])
-    a_round = linear(PATHS, dim) + turned(PATHS, dim) + projected
-    squares = networks(PATHS, dim) + times(turned(PATHS, dim), 2) + times(a_round, ROUNDS)
-    squares[dim, PATHS, dim] += 1
-    forward = networks(BATCH, dim)
-    a_step = forward + backward(forward, dim) + turned(BATCH, dim)
+    both_ends = networks(paths, dim) + linear(paths, dim) + turned(paths, dim)
+    grams = Counter([(terms, paths, terms), (dim, paths, dim)])
+    projected = Counter([(terms, paths, 1), (terms, paths, dim)])
+    a_round = linear(paths, dim) + turned(paths, dim) + projected
+    squares = networks(paths, dim) + times(turned(paths, dim), 2) + times(a_round, ROUNDS)
+    squares[dim, paths, dim] += 1
+    forward = networks(batch, dim)
+    a_step = forward + backward(forward, dim) + turned(batch, dim)
     return times(both_ends, 2) + grams + times(squares, 2) + times(a_step, iterations)
 
 
@@ -83,6 +80,8 @@ def by_jax(product: Product, count: int) -> Callable[[], jax.Array]:
 
 
 def by_torch(product: Product, count: int) -> Callable[[], None]:
+    import torch
+
     m, k, n = product
     one, other, out = torch.zeros(m, k), torch.ones(k, n), torch.empty(m, n)
 
@@ -93,34 +92,43 @@ def by_torch(product: Product, count: int) -> Callable[[], None]:
     return many
 
 
-def seconds_of(product: Product) -> dict[str, float]:
-    """Of one, by each library; they take turns."""
+LIBRARIES = {"JAX": by_jax, "PyTorch": by_torch}
+
+
+def seconds_of(product: Product, libraries: Sequence[str], options) -> dict[str, float]:
+    """Of one, by each library; they take turns, each run of about so many operations."""
     m, k, n = product
-    count = max(1, int(OPERATIONS / (2 * m * k * n)))
-    ways = {"JAX": by_jax(product, count), "PyTorch": by_torch(product, count)}
-    _, times = interleaved(ways, REPEAT)
+    count = max(1, options.operations // (2 * m * k * n))
+    ways = {name: LIBRARIES[name](product, count) for name in libraries}
+    _, times = interleaved(ways, options.repeat)
     return {name: time.best / count for name, time in times.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dim", type=int, default=100)
-    parser.add_argument("--iterations", type=int, default=100)
-    options = parser.parse_args()
-    counted = of_a_date(options.dim, options.iterations)
+def parser() -> argparse.ArgumentParser:
+    sizes = {"dim": 100, "iterations": 100, "paths": PATHS, "batch": BATCH}
+    return parser_of(__doc__, **sizes, operations=2_000_000_000, repeat=8)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("malliavin_floor", parser(), argv, precision="float32")
+    options, libraries = run.options, ["JAX"] + ["PyTorch"] * run.has("torch")
+    counted = of_a_date(options.dim, options.iterations, options.paths, options.batch)
     dates = STEPS - 1 + FIRST_STAGES
     work = sum(2 * m * k * n * count for (m, k, n), count in counted.items())
-    console = Console()
-    console.print(f"{1e-9 * work:.1f} GFlop a date, {dates} dates")
-    measured = {product: seconds_of(product) for product in counted}
-    for name in ("JAX", "PyTorch"):
+    run.console.print(f"{1e-9 * work:.1f} GFlop a date, {dates} dates")
+    measured = {product: seconds_of(product, libraries, options) for product in counted}
+    rows, lines = [], []
+    for name in libraries:
         seconds = sum(measured[product][name] * count for product, count in counted.items())
         a_step = 1e3 * seconds / options.iterations
+        rows.append({"library": name, "seconds": dates * seconds, "flops": work / seconds})
         rate = f"{1e-9 * work / seconds:.0f} GFlop/s"
-        console.print(
-            f"{name}: {dates * seconds:.1f} s a training, {a_step:.2f} ms an iteration, {rate}"
-        )
+        training = f"{dates * seconds:.1f} s a training, {a_step:.2f} ms an iteration"
+        lines.append(f"{name}: {training}, {rate}")
+    run.console.print("\n".join(lines))
+    run.keep({"flop_a_date": work, "dates": dates, "rows": rows}, lines[0])
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

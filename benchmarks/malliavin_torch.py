@@ -7,20 +7,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-STEPS, MATURITY = 20, 1.0
-PATHS, BATCH, FIRST_STAGES, ROUNDS = 16384, 256, 5, 3
-RATE, LATER_RATE = 1e-2, 3e-3
-DT = MATURITY / STEPS
-DIFFUSION = math.sqrt(2.0)
-
-
-class Size(NamedTuple):
-    dim: int
-    width: int  # of hidden layers
-    iterations: int  # of a date
+from .malliavin_sizes import (
+    DIFFUSION,
+    DT,
+    FIRST_STAGES,
+    LATER_RATE,
+    MATURITY,
+    RATE,
+    ROUNDS,
+    STEPS,
+    TEST_DATE,
+    Size,
+)
 
 
 class Units(NamedTuple):
@@ -226,9 +228,9 @@ class Scheme:
     """The regressions of one seed, backward in time. keep: a date whose model is kept, beside today's."""
 
     def __init__(self, size: Size, ways: Ways, keep: int):
-        dim, self.iterations, self.ways, self.keep = size.dim, size.iterations, ways, keep
-        noise = math.sqrt(DT) * DIFFUSION * torch.randn(STEPS, PATHS, dim)
-        self.states = torch.cat([torch.zeros(1, PATHS, dim), noise.cumsum(0)])
+        dim, self.size, self.ways, self.keep = size.dim, size, ways, keep
+        noise = math.sqrt(DT) * DIFFUSION * torch.randn(STEPS, size.paths, dim)
+        self.states = torch.cat([torch.zeros(1, size.paths, dim), noise.cumsum(0)])
         self.mean, self.std = self.states.mean(1), self.states.std(1, correction=0)
         self.std[0] = self.std[1]
         unit = torch.log(0.5 * (1.0 + (self.states[-1] ** 2).sum(1))).std(correction=0)
@@ -299,10 +301,11 @@ class Scheme:
         self.model.linear = linear
 
     def descend(self, lesson: Lesson, share: Tensor, rate: float) -> None:
+        count = self.size.iterations
         optimizer = self.ways.adam(self.model.parameters(), lr=rate)
-        cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.iterations, 0.01 * rate)
-        for _ in range(self.iterations):
-            rows = torch.randint(PATHS, (BATCH,))
+        cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, count, 0.01 * rate)
+        for _ in range(count):
+            rows = torch.randint(self.size.paths, (self.size.batch,))
             batch = Lesson(*(part[rows] for part in lesson))
             optimizer.zero_grad()
             self.ways.loss(self.model, self.model.linear, batch, share, self.units).backward()
@@ -311,3 +314,30 @@ class Scheme:
 
     def seen(self, date: int, x: Tensor) -> Tensor:
         return (x - self.mean[date]) / self.std[date]
+
+
+def versions(compiles: bool) -> dict[str, Ways]:
+    """By name; the compiled ones if PyTorch can compile."""
+    eager = {"plain": Ways.plain(), "tuned": Ways.tuned()}
+    found = {f"{name}, eager": ways for name, ways in eager.items()}
+    if compiles:
+        found |= {f"{name}, compiled": ways.compiled() for name, ways in eager.items()}
+    return found
+
+
+def trained(seed: int, states: np.ndarray, size: Size, ways: Ways) -> tuple[np.ndarray, ...]:
+    """Today's value, Deltas and Gammas at the states of the test date."""
+    torch.manual_seed(seed)
+    scheme = Scheme(size, ways, keep=TEST_DATE)
+    models = scheme.solved()
+    with torch.no_grad():
+        today = scheme.seen(0, scheme.states[0, :1])
+        y, _ = y_and_z(models[0].linear, models[0](today), today)
+        there, model = scheme.seen(TEST_DATE, torch.from_numpy(states)), models[TEST_DATE]
+        outputs = model(there)
+        _, z = y_and_z(model.linear, outputs, there)
+        matrix = 0.5 * (model.linear.gamma + model.linear.gamma.T) + torch.diag_embed(outputs[2])
+        value = scheme.units.y * y
+        deltas = scheme.units.z / DIFFUSION * z
+        gammas = scheme.units.gamma / DIFFUSION**2 * matrix
+    return value.numpy(), deltas.numpy(), gammas.numpy()

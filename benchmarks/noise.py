@@ -1,6 +1,6 @@
 """Standard normals: ours beside `jax.random.normal` and `torch.randn`, kept in memory or read on the spot.
 
-Run `python -m benchmarks.noise [--rows 256] [--columns 131072] [--repeat 7] [--devices CORES] [--out DIR]`:
+Run `python -m benchmarks.noise [--rows 256] [--columns 131072] [--repeat 7] [--devices CORES] [--out FILE]`:
 33.5 million normals, in float32 and in float64.
 
 Kept: an array of all of them. Read: the sums of squares of the columns of blocks of 64 rows and 4,096 columns,
@@ -15,23 +15,21 @@ is from 1.
 
 import argparse
 import functools
-import json
 import os
-import time
-from collections.abc import Callable
-from pathlib import Path
+import sys
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
-from rich.console import Console
 from rich.table import Table
 
 from pricing.sampling import normals
 
-from .timing import environment, take_turns
+from .command import Run, parser_of, table_of
+from .timing import Timed, take_turns
 
 BLOCK = (64, 4096)
 WIDE = {"xla_cpu_prefer_vector_width": 512}
@@ -54,23 +52,17 @@ def read(draw: Callable, options, dtype, key):
     return lax.map(block, jnp.arange(count, dtype=jnp.uint32))
 
 
-class Way:
-    """A way to draw the normals, and its seconds: wall and processor."""
+class Way(Timed):
+    """A way to draw the normals, and its seconds."""
 
     def __init__(self, name: str, task: str, dtype: str, function: Callable):
-        self.name, self.task, self.dtype, self.function = name, task, dtype, function
-        self.seconds, self.processor = [], []
+        super().__init__(function)
+        self.name, self.task, self.dtype = name, task, dtype
 
-    def run(self) -> None:
-        start, used = time.perf_counter(), time.process_time()
-        out = jax.block_until_ready(self.function())
-        self.processor.append(time.process_time() - used)
-        self.seconds.append(time.perf_counter() - start)
-        if len(self.seconds) == 1:
-            self.z_score = self._z_score(out)
-
-    def _z_score(self, out) -> float:
-        squares = np.asarray(out, np.float64)
+    @property
+    def z_score(self) -> float:
+        """How many standard errors the mean of the squares of what was drawn last is from 1."""
+        squares = np.asarray(self.out, np.float64)
         if self.task == "kept":
             return float((np.mean(squares * squares) - 1.0) * np.sqrt(squares.size / 2.0))
         return float((np.mean(squares) / BLOCK[0] - 1.0) * np.sqrt(squares.size * BLOCK[0] / 2.0))
@@ -100,11 +92,9 @@ def jax_ways(options, task: Callable, dtype) -> list[Way]:
 
 
 def torch_ways(options, dtype: str) -> list[Way]:
-    """`torch.randn`, if PyTorch is there."""
-    try:
-        import torch
-    except ImportError:
-        return []
+    """`torch.randn`."""
+    import torch
+
     size = options.rows * options.columns // (BLOCK[0] * BLOCK[1])
 
     def all_kept():
@@ -140,12 +130,9 @@ def rows_of(ways: list[Way]) -> list[dict]:
     return rows
 
 
-def table_of(rows: list[dict], title: str) -> Table:
-    table = Table(title=title)
-    for name in ("type", "task", "way"):
-        table.add_column(name)
-    for name in ("ms", "processor", "ours is faster", "by processor", "z-score"):
-        table.add_column(name, justify="right")
+def rows_table(rows: list[dict], title: str) -> Table:
+    numbers = ("ms", "processor", "ours is faster", "by processor", "z-score")
+    table = table_of(title, "type", "task", "way", *numbers, left=3)
     for row in rows:
         table.add_row(
             *(row["dtype"], row["task"], row["way"]),
@@ -157,37 +144,26 @@ def table_of(rows: list[dict], title: str) -> Table:
     return table
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=256)
-    parser.add_argument("--columns", type=int, default=131072)
-    parser.add_argument("--repeat", type=int, default=7)
-    parser.add_argument("--devices", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--out", type=Path, help="folder for noise.json")
-    options = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_num_cpu_devices", options.devices)
-    console, rows = Console(width=120, highlight=False), []
-    given = {name: value for name, value in vars(options).items() if name != "out"}
-    head = environment() | {"backend": "cpu, float32 and float64"}
-    head |= {"command": "python -m benchmarks.noise", "options": given}
-    for name, text in head.items():
-        console.print(f"{name}: {text}", soft_wrap=True)
+def parser() -> argparse.ArgumentParser:
+    devices = len(os.sched_getaffinity(0))
+    return parser_of(__doc__, rows=256, columns=131072, repeat=7, devices=devices)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run, rows = Run("noise", parser(), argv, said="float32 and float64"), []
+    options = run.options
+    if options.rows * options.columns % (BLOCK[0] * BLOCK[1] * options.devices):
+        run.error(f"rows x columns must be whole blocks of {BLOCK} on each device")
     for dtype in ("float32", "float64"):
         ways = [way for task in (kept, read) for way in jax_ways(options, task, dtype)]
-        ways += torch_ways(options, dtype)
+        ways += torch_ways(options, dtype) if run.has("torch") else []
         take_turns(ways, options.repeat)
-        for way in ways:
-            del way.processor[0]  # the warming run's
         rows += rows_of(ways)
-    console.print(table_of(rows, f"{options.rows * options.columns:,} standard normals"))
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(head | {"rows": rows}, indent=1)
-        (options.out / "noise.json").write_text(f"{text}\n", encoding="utf-8")
+    run.console.print(rows_table(rows, f"{options.rows * options.columns:,} standard normals"))
+    peer = [row["speed_of_ours"] for row in rows if row["way"] == "jax.random"]
+    run.keep({"rows": rows}, f"at least {min(peer):.1f} x as fast as jax.random")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,7 @@
 """The one step Malliavin scheme beside PyTorch: the same networks, paths, batches, iterations and warm starts.
 
-Run `python -m benchmarks.one_step_malliavin [--dim 100] [--width N] [--iterations 100] [--seeds 3] [--out F]`.
+Run `python -m benchmarks.one_step_malliavin [--dim 100] [--width N] [--iterations 100] [--paths 16384]
+[--batch 256] [--seeds 3] [--eager] [--out FILE]`.
 Hamilton-Jacobi-Bellman, E, Han, Jentzen (2017), section 4.3; Gamma's network is of its diagonal; hidden layers
 are dim + 10 wide, or N. PyTorch in two versions, each eager and by `torch.compile` of the loss, of what all
 paths miss and of what they are worth a step later. "plain": as it is first written, with derivatives of the
@@ -11,21 +12,21 @@ the seeds is told. Errors: of the value today; of Delta and Gamma, root mean squ
 maturity.
 """
 
+import argparse
 import math
-import os
+import sys
+from collections.abc import Sequence
 from typing import NamedTuple
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or PyTorch's threads spin when idle
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 
 from pricing.fbsde import Architecture, OneStepMalliavin, Problem, Solution, problems, solve
 
-from .malliavin_torch import (
+from .command import Run, parser_of, whole, with_eager
+from .malliavin_sizes import (
     BATCH,
     DIFFUSION,
     DT,
@@ -35,14 +36,12 @@ from .malliavin_torch import (
     PATHS,
     RATE,
     STEPS,
-    Scheme,
+    TEST_DATE,
     Size,
-    Ways,
-    y_and_z,
 )
-from .training import Errors, arguments, take_turns, tell
+from .training import Errors, take_turns, tell
 
-TEST_DATE, TEST_STATES = STEPS // 2, 256
+TEST_STATES = 256
 
 
 # --- What is known -------------------------------------------------------------------------------------
@@ -104,23 +103,6 @@ class Test(NamedTuple):
 # --- The trainings -------------------------------------------------------------------------------------
 
 
-def by_torch(seed: int, test: Test, size: Size, ways: Ways) -> Errors:
-    torch.manual_seed(seed)
-    scheme = Scheme(size, ways, keep=TEST_DATE)
-    models = scheme.solved()
-    with torch.no_grad():
-        today = scheme.seen(0, scheme.states[0, :1])
-        y, _ = y_and_z(models[0].linear, models[0](today), today)
-        there, model = scheme.seen(TEST_DATE, torch.from_numpy(test.states)), models[TEST_DATE]
-        outputs = model(there)
-        _, z = y_and_z(model.linear, outputs, there)
-        matrix = 0.5 * (model.linear.gamma + model.linear.gamma.T) + torch.diag_embed(outputs[2])
-        value = scheme.units.y * y
-        deltas = scheme.units.z / DIFFUSION * z
-        gammas = scheme.units.gamma / DIFFUSION**2 * matrix
-    return test.errors(value.numpy(), deltas.numpy(), gammas.numpy())
-
-
 @eqx.filter_jit
 def figures(solution: Solution, x0: jax.Array, states: jax.Array) -> tuple[jax.Array, ...]:
     """Today's value, Deltas and Gammas at the test date."""
@@ -137,8 +119,8 @@ def by_jaxtape(
         num_iterations=size.iterations,
         architecture=Architecture(size.width, activation=jax.nn.tanh),
         first_stages=FIRST_STAGES,
-        batch_size=BATCH,
-        num_paths=PATHS,
+        batch_size=size.batch,
+        num_paths=size.paths,
         learning_rate=RATE,
         later_learning_rate=LATER_RATE,
     )
@@ -147,27 +129,32 @@ def by_jaxtape(
     return test.errors(*map(np.asarray, found))
 
 
-def main() -> None:
-    parser = arguments(__doc__, iterations=100)
-    parser.add_argument("--dim", type=int, default=100)
-    parser.add_argument("--width", type=int, help="of hidden layers; dim + 10 if left out")
-    options = parser.parse_args()
-    size = Size(options.dim, options.width or options.dim + 10, options.iterations)
-    test, problem = Test.of(size.dim), problems.hjb(size.dim)
-    versions = {"plain": Ways.plain(), "tuned": Ways.tuned()}
-    ways = {f"{name}, eager": version for name, version in versions.items()} | {
-        f"{name}, compiled": version.compiled() for name, version in versions.items()
-    }
-    trainings = {"jaxtape": lambda seed: by_jaxtape(seed, test, size, problem)} | {
-        f"PyTorch {name}": lambda seed, ways=ways: by_torch(seed, test, size, ways)
-        for name, ways in ways.items()
-    }
-    rows = take_turns(trainings, options.seeds)
-    total = size.iterations * (STEPS - 1 + FIRST_STAGES)
-    head = {"command": "python -m benchmarks.one_step_malliavin", "seeds": options.seeds}
-    title = f"Hamilton-Jacobi-Bellman, {size.dim} dimensions, {size.iterations} iterations a date"
-    tell(rows, total, title, options.out, head | size._asdict())
+def parser() -> argparse.ArgumentParser:
+    sizes = {"dim": 100, "iterations": 100, "paths": PATHS, "batch": BATCH, "seeds": 3}
+    found = with_eager(parser_of(__doc__, **sizes))
+    found.add_argument("--width", type=whole, help="of hidden layers; dim + 10 if left out")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("one_step_malliavin", parser(), argv, precision="float32")
+    dim, width, iterations = run.options.dim, run.options.width, run.options.iterations
+    size = Size(dim, width or dim + 10, iterations, run.options.paths, run.options.batch)
+    test, problem = Test.of(dim), problems.hjb(dim)
+    trainings = {"jaxtape": lambda seed: by_jaxtape(seed, test, size, problem)}
+    if run.has("torch"):
+        from . import malliavin_torch
+
+        for name, ways in malliavin_torch.versions(run.compiles()).items():
+            trainings[f"PyTorch {name}"] = lambda seed, ways=ways: test.errors(
+                *malliavin_torch.trained(seed, test.states, size, ways)
+            )
+    rows = take_turns(trainings, run.options.seeds)
+    total = iterations * (STEPS - 1 + FIRST_STAGES)
+    title = f"Hamilton-Jacobi-Bellman, {dim} dimensions, {iterations} iterations a date"
+    tell(run, rows, total, title)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,9 +1,9 @@
 """The gradient of a Heston call to its six parameters: time against temporary bytes, beside every peer.
 
 Run `python -m benchmarks.pareto [--steps 365 4096] [--paths 16384] [--noise given drawn] [--repeat 9]
-[--budget 20] [--devices CORES] [--limit 6e9] [--out DIR] [--figure FILE]`. float64. The rows of a case run in
-turn, PyTorch's among them; a row that would take more than `budget` seconds runs in fewer rounds. A row
-whose temporaries pass `limit` bytes is left out.
+[--budget 20] [--devices CORES] [--limit 6e9] [--eager] [--out FILE] [--figure FILE]`. float64. The rows of a
+case run in turn, PyTorch's among them; a row that would take more than `budget` seconds runs in fewer rounds.
+A row whose temporaries pass `limit` bytes is left out.
 
 XLA hardly splits loops as short as these over the cores of a CPU, as PyTorch does, so some rows of jaxtape
 and of its JAX peers also run with the paths shared by as many CPU devices as there are cores; their bytes
@@ -19,31 +19,31 @@ a seed; its gradients must agree with jaxtape's for the same normals, stacked an
 import argparse
 import dataclasses
 import functools
-import importlib.util
-import json
 import os
 import statistics
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
-from rich.console import Console
 from rich.table import Table
 
 import jaxtape as jt
 
+from .command import Run, parser_of, table_of, whole, with_eager
 from .pareto_figure import draw
-from .pareto_points import Case, Point, summary
+from .pareto_points import Case, Point, beside_equinox, summary
 from .problems import HESTON, Problem
-from .timing import Compiled, environment, take_turns
+from .timing import Compiled, take_turns
 from .ways import Way, by_tape, on_devices, peer_ways, plain, tape_ways
 
 TOLERANCE = 1e-9
 
 
-def jax_rows(problem: Problem, arguments: tuple, limit: float, left_out: list[str]):
-    """Every way in JAX, compiled; those whose temporaries pass the limit are named in `left_out`."""
+def jax_rows(problem: Problem, arguments: tuple, run: Run):
+    """Every way in JAX, compiled, but for those whose temporaries pass the limit."""
     ways = [*tape_ways(problem.steps), Way("lax.scan", "no checkpoint", plain)]
-    ways += peer_ways(problem.steps)
+    ways += peer_ways(problem.steps, run.has("diffrax"))
     if len(jax.devices()) > 1:
         shared = dataclasses.replace(problem, devices=len(jax.devices()))
         on_all = shared.arguments()
@@ -52,17 +52,16 @@ def jax_rows(problem: Problem, arguments: tuple, limit: float, left_out: list[st
         posed, given = (problem, arguments) if way.devices == 1 else (shared, on_all)
         compiled = Compiled(jax.grad(functools.partial(posed.value, way.scan)), *given)
         compiled.temp_bytes *= way.devices
-        if compiled.temp_bytes <= limit:
+        if compiled.temp_bytes <= run.options.limit:
             yield way, compiled
         else:
             gigabytes = compiled.temp_bytes / 1e9
-            left_out.append(f"{way.system}, {way.label}: {gigabytes:.1f} GB of temporaries")
+            run.leave_out(f"{problem.title}: {way.name}, {gigabytes:.1f} GB of temporaries")
 
 
-def torch_rows(problem: Problem, source, left_out: list[str]):
+def torch_rows(problem: Problem, source, run: Run):
     """Every way in PyTorch, and the gradient of jaxtape for the same normals if it draws its own."""
-    if importlib.util.find_spec("torch") is None:
-        left_out.append("PyTorch is not installed")
+    if not run.has("torch"):
         return [], None
     from . import torch_ways
 
@@ -72,11 +71,9 @@ def torch_rows(problem: Problem, source, left_out: list[str]):
         (Way("PyTorch", label, plain), torch_ways.TorchRun(function, counts))
         for label, function in chain.ways().items()
     ]
-    if torch_ways.has_compiler():
+    if run.compiles():
         way = Way("PyTorch", f"{torch_ways.BY_HAND}, torch.compile", plain)
         rows.append((way, torch_ways.TorchRun(chain.by_compiled, (cores,))))
-    else:
-        left_out.append("torch.compile: there is no C++ compiler")
     if problem.noise == "given":
         return rows, None
     normals = jax.dlpack.from_dlpack(chain.normals(0, problem.steps))
@@ -110,24 +107,24 @@ def point_of(way: Way, timed, expected) -> Point:
     )
 
 
-def measure(problem: Problem, repeat: int, budget: float, limit: float) -> Case:
+def measure(problem: Problem, run: Run) -> Case:
     """Compile every way, let them take turns, and compare their gradients."""
-    arguments, left_out = problem.arguments(), []
-    in_jax = list(jax_rows(problem, arguments, limit, left_out))
-    in_torch, torch_expected = torch_rows(problem, arguments[1], left_out)
-    take_turns((timed for _, timed in (*in_jax, *in_torch)), repeat, budget)
+    arguments, before = problem.arguments(), len(run.left_out)
+    in_jax = list(jax_rows(problem, arguments, run))
+    in_torch, torch_expected = torch_rows(problem, arguments[1], run)
+    all_timed = [timed for _, timed in (*in_jax, *in_torch)]
+    take_turns(all_timed, run.options.repeat, run.options.budget)
     expected = in_jax[0][1].out
     points = [point_of(way, timed, expected) for way, timed in in_jax]
     points += [point_of(way, timed, torch_expected or expected) for way, timed in in_torch]
     shape = problem.steps, problem.paths, problem.noise, problem.state_bytes
-    return Case(problem.title, *shape, points, left_out)
+    return Case(problem.title, *shape, points, run.left_out[before:])
 
 
-def table_of(case: Case) -> Table:
+def case_table(case: Case) -> Table:
     """The rows, each beside the fastest."""
-    table = Table(title=case.title)
-    for column in ("system", "way", "ms", "ratio", "states", "compile s", "runs", "error"):
-        table.add_column(column, justify="left" if column in ("system", "way") else "right")
+    columns = ("system", "way", "ms", "ratio", "states", "compile s", "runs", "error")
+    table = table_of(case.title, *columns, left=2)
     fastest = min(point.seconds for point in case.points)
     for point in case.points:
         table.add_row(
@@ -141,56 +138,43 @@ def table_of(case: Case) -> Table:
     return table
 
 
-def write(folder: Path, head: dict, cases: list[Case]) -> None:
-    """All figures, as JSON that `benchmarks.pareto_figure` can draw again."""
-    folder.mkdir(parents=True, exist_ok=True)
-    figures = [{**dataclasses.asdict(case), "summary": summary(case)} for case in cases]
-    text = json.dumps(head | {"cases": figures}, indent=1)
-    (folder / "pareto.json").write_text(f"{text}\n", encoding="utf-8")
+def headline(cases: list[Case]) -> str:
+    """Our speed and bytes beside equinox's, where both keep as many states, in the middle of all cases."""
+    pairs = [pair for case in cases for pair in beside_equinox(case)]
+    if not pairs:
+        return ""
+    speed, memory = (statistics.median(column) for column in list(zip(*pairs, strict=True))[1:])
+    return f"{speed:.1f} x as fast as equinox at equal slots, {memory:.2f} of its bytes"
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, nargs="+", default=[365, 4096])
-    parser.add_argument("--paths", type=int, default=16384)
-    parser.add_argument(
-        "--noise", nargs="+", default=["given", "drawn"], choices=["given", "drawn"]
-    )
-    parser.add_argument("--repeat", type=int, default=9)
-    parser.add_argument(
-        "--budget", type=float, default=20.0, help="seconds of a row, of two runs at least"
-    )
-    parser.add_argument(
-        "--devices", type=int, default=os.cpu_count() or 1, help="CPU devices that share the paths"
-    )
-    parser.add_argument("--limit", type=float, default=6e9, help="bytes of temporaries")
-    parser.add_argument("--out", type=Path, help="folder for pareto.json")
-    parser.add_argument("--figure", type=Path, help="file for the picture, SVG or PNG")
-    return parser.parse_args()
+def parser() -> argparse.ArgumentParser:
+    found = with_eager(parser_of(__doc__, paths=16384, repeat=9, devices=os.cpu_count() or 1))
+    found.add_argument("--steps", type=whole, nargs="+", default=[365, 4096])
+    noises = ["given", "drawn"]
+    found.add_argument("--noise", nargs="+", default=noises, choices=noises)
+    budget_of = "seconds of a row, of two runs at least"
+    found.add_argument("--budget", type=float, default=20.0, help=budget_of)
+    found.add_argument("--limit", type=float, default=6e9, help="bytes of temporaries")
+    found.add_argument("--figure", type=Path, help="file for the picture, SVG or PNG")
+    return found
 
 
-def main() -> int:
-    options = parse()
-    jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_num_cpu_devices", options.devices)
-    console, cases = Console(width=120, highlight=False), []
-    given = {name: value for name, value in vars(options).items() if name not in ("out", "figure")}
-    head = environment() | {"command": "python -m benchmarks.pareto", "options": given}
-    for name, text in head.items():
-        console.print(f"{name}: {text}", soft_wrap=True)
+def main(argv: Sequence[str] | None = None) -> int:
+    run, cases = Run("pareto", parser(), argv), []
+    options = run.options
     for steps in options.steps:
         for noise in options.noise:
-            problem = Problem(HESTON, steps, options.paths, noise)
-            cases.append(measure(problem, options.repeat, options.budget, options.limit))
-            console.print(table_of(cases[-1]), *(f"left out: {row}" for row in cases[-1].left_out))
-            for name, value in summary(cases[-1]).items():
-                console.print(f"{name}: {value}", soft_wrap=True)
-            if options.out:
-                write(options.out, head, cases)
+            cases.append(measure(Problem(HESTON, steps, options.paths, noise), run))
+            case, found = cases[-1], summary(cases[-1])
+            run.console.print(case_table(case))
+            for name, value in found.items():
+                run.console.print(f"{name}: {value}", soft_wrap=True)
+            kept = [{**dataclasses.asdict(case), "summary": summary(case)} for case in cases]
+            run.keep({"cases": kept}, headline(cases))
     if options.figure:
         draw(cases, options.figure)
     return int(any(point.error > TOLERANCE for case in cases for point in case.points))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -1,10 +1,12 @@
 """Time against temporary bytes, one panel a case, drawn from its rows.
 
-Run `python -m benchmarks.pareto_figure pareto.json FILE` to draw the figures of an earlier run again.
+Run `python -m benchmarks.pareto_figure FIGURES PICTURE` to draw the figures of an earlier run again.
 """
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -118,7 +120,7 @@ def _short(point: Point) -> str:
 
 
 def read(file: Path) -> list[Case]:
-    """The cases of a `pareto.json`."""
+    """The cases that `benchmarks.pareto` kept."""
     cases = json.loads(file.read_text(encoding="utf-8"))["cases"]
     for case in cases:
         del case["summary"]
@@ -126,13 +128,14 @@ def read(file: Path) -> list[Case]:
     return [Case(**case) for case in cases]
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("figures", type=Path)
     parser.add_argument("picture", type=Path)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     draw(read(options.figures), options.picture)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

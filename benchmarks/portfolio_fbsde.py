@@ -9,30 +9,29 @@ the worst is told. From other paths they differ by the noise of both solves, wha
 """
 
 import argparse
-import json
-from pathlib import Path
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from pricing import Basket, Bermudan, BlackScholes
 from pricing.fbsde import GradientRegression, Hermite, Mean, Solution, problem_of, solve
 
-from .timing import environment, interleaved
+from .command import Run, parser_of, table_of
+from .timing import interleaved
 
 DIM, STEPS, COMPARED = 10, 4, 20
-MODEL = BlackScholes(
-    DIM * [100.0],
-    0.05,
-    np.linspace(0.15, 0.35, DIM),
-    np.zeros(DIM),
-    correlation=0.3 + 0.7 * np.eye(DIM),
-)
 FIGURES = "value", "delta", "gamma"
+
+Figure = dict[str, Any]
+
+
+def model() -> BlackScholes:
+    vols, correlation = np.linspace(0.15, 0.35, DIM), 0.3 + 0.7 * np.eye(DIM)
+    return BlackScholes(DIM * [100.0], 0.05, vols, np.zeros(DIM), correlation=correlation)
 
 
 def book(count: int) -> Bermudan:
@@ -43,8 +42,8 @@ def book(count: int) -> Bermudan:
 
 
 @eqx.filter_jit
-def figures(solution: Solution) -> dict[str, jax.Array]:
-    return {name: getattr(solution, name)(0.0, MODEL.spot) for name in FIGURES}
+def figures(solution: Solution, spot: jax.Array) -> dict[str, jax.Array]:
+    return {name: getattr(solution, name)(0.0, spot) for name in FIGURES}
 
 
 def apart(found: dict[str, jax.Array], index: int, alone: dict[str, jax.Array]) -> list[float]:
@@ -53,75 +52,97 @@ def apart(found: dict[str, jax.Array], index: int, alone: dict[str, jax.Array]) 
     return [float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in rows]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--contracts", type=int, default=2000)
-    parser.add_argument("--paths", type=int, default=16384)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    count = options.contracts
-    solver = GradientRegression(options.paths, (Hermite(2, logs=True), Mean(4, above=2, logs=True)))
-    puts = book(count)
-    chosen = np.unique(np.linspace(0, count - 1, COMPARED).astype(int))
+class Solves:
+    """The backward regression of so many contracts, of all and of one alone, from the paths of a seed."""
 
-    def solved(product: Bermudan, key: int) -> Solution:
-        return solve(problem_of(product, MODEL, STEPS), solver, key=jax.random.key(key))
+    def __init__(self, count: int, paths: int):
+        self.puts, self.model = book(count), model()
+        basis = (Hermite(2, logs=True), Mean(4, above=2, logs=True))
+        self.solver = GradientRegression(paths, basis, block=min(paths, 4096))
 
-    def one(index: int) -> Bermudan:
-        return jax.tree.map(lambda leaf: leaf[index], puts.broadcast())
+    def whole(self, seed: int = 0) -> Solution:
+        return self._solved(self.puts, seed)
 
-    whole = solved(puts, 0)
-    first = one(0)
-    solves = {"all": lambda: solved(puts, 0), "one": lambda: solved(first, 0)}
-    _, times = interleaved(solves, options.repeat)
-    found = figures(whole)
-    differences = {
-        paths: np.max([apart(found, i, figures(solved(one(i), key))) for i in chosen], axis=0)
-        for paths, key in (("the same paths", 0), ("other paths", 1))
-    }
+    def one(self, index: int, seed: int = 0) -> Solution:
+        return self._solved(jax.tree.map(lambda leaf: leaf[index], self.puts.broadcast()), seed)
 
-    portfolio = whole.portfolio(np.ones(count))
-    greeks = jax.jit(lambda x: (portfolio.delta(0.0, x), portfolio.gamma(0.0, x)))
-    totals, total_times = interleaved({"total": lambda: greeks(MODEL.spot)}, 10 * options.repeat)
-    sums = [
-        float(np.linalg.norm(a - found[name].sum(axis=0)) / np.linalg.norm(a))
-        for a, name in zip(totals["total"], FIGURES[1:], strict=True)
-    ]
+    def figures(self, solution: Solution) -> dict[str, jax.Array]:
+        return figures(solution, self.model.spot)
 
-    share = times["all"].best / count / times["one"].best
-    rows: list[dict[str, Any]] = [
-        {"figure": f"seconds of {count} contracts", "found": times["all"].best},
-        {"figure": "seconds of one alone", "found": times["one"].best},
-        {"figure": "a contract of many, times one alone", "found": share, "aim": 0.02},
-        {
-            "figure": "seconds of the portfolio's Delta and Gamma",
-            "found": total_times["total"].best,
-        },
-    ]
-    for paths, worst in differences.items():
-        aim = {"aim": 0.01} if paths == "the same paths" else {}
+    def _solved(self, product: Bermudan, seed: int) -> Solution:
+        problem = problem_of(product, self.model, STEPS)
+        return solve(problem, self.solver, key=jax.random.key(seed))
+
+
+def agreement(solves: Solves, found: dict[str, jax.Array], chosen: np.ndarray) -> list[Figure]:
+    """The largest differences of the chosen contracts from their own solves, of the same and other paths."""
+    rows = []
+    for paths, seed in (("the same paths", 0), ("other paths", 1)):
+        alone = [(i, solves.figures(solves.one(i, seed))) for i in chosen]
+        worst = np.max([apart(found, i, one) for i, one in alone], axis=0)
+        aim = {"aim": 0.01} if seed == 0 else {}
         rows += [
             {"figure": f"{name}, many beside alone, {paths}", "found": float(w)} | aim
             for name, w in zip(FIGURES, worst, strict=True)
         ]
-    rows += [
-        {"figure": f"{name} of the portfolio beside the sum", "found": error}
-        for name, error in zip(FIGURES[1:], sums, strict=True)
+    return rows
+
+
+def totals(
+    solves: Solves, whole: Solution, found: dict[str, jax.Array], repeat: int
+) -> tuple[float, list[Figure]]:
+    """Seconds of the portfolio's Delta and Gamma, and how far they are from the sums over contracts."""
+    portfolio = whole.portfolio(np.ones(solves.puts.batch_shape))
+    greeks = jax.jit(lambda x: (portfolio.delta(0.0, x), portfolio.gamma(0.0, x)))
+    results, times = interleaved({"total": lambda: greeks(solves.model.spot)}, repeat)
+    rows = []
+    for total, name in zip(results["total"], FIGURES[1:], strict=True):
+        error = np.linalg.norm(total - found[name].sum(axis=0)) / np.linalg.norm(total)
+        rows.append({"figure": f"{name} of the portfolio beside the sum", "found": float(error)})
+    return times["total"].best, rows
+
+
+def measured(count: int, paths: int, repeat: int) -> list[Figure]:
+    """Every figure of the table; what it may be at most, where something is asked for."""
+    solves = Solves(count, paths)
+    whole = solves.whole()
+    _, times = interleaved({"all": solves.whole, "one": lambda: solves.one(0)}, repeat)
+    found = solves.figures(whole)
+    chosen = np.unique(np.linspace(0, count - 1, COMPARED).astype(int))
+    seconds, sums = totals(solves, whole, found, 10 * repeat)
+    every, one = times["all"].best, times["one"].best
+    return [
+        {"figure": f"seconds of {count} contracts", "found": every},
+        {"figure": "seconds of one alone", "found": one},
+        {
+            "figure": "a contract of many, times one alone",
+            "found": every / count / one,
+            "aim": 0.02,
+        },
+        {"figure": "seconds of the portfolio's Delta and Gamma", "found": seconds},
+        *agreement(solves, found, chosen),
+        *sums,
     ]
-    table = Table(title=f"{count} Bermudan puts on {DIM} assets, {options.paths} paths")
-    for heading in ("figure", "found", "at most"):
-        table.add_column(heading, justify="left" if heading == "figure" else "right")
+
+
+def parser() -> argparse.ArgumentParser:
+    return parser_of(__doc__, contracts=2000, paths=16384, repeat=3)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("portfolio_fbsde", parser(), argv, precision="float32")
+    count, paths = run.options.contracts, run.options.paths
+    rows = measured(count, paths, run.options.repeat)
+    title = f"{count} Bermudan puts on {DIM} assets, {paths} paths"
+    table = table_of(title, "figure", "found", "at most")
     for row in rows:
         aim = f"{row['aim']:g}" if "aim" in row else ""
         table.add_row(row["figure"], f"{row['found']:.3g}", aim)
-    Console().print(table)
-    if options.out is not None:
-        sizes = {"contracts": count, "paths": options.paths}
-        head = environment() | {"command": "python -m benchmarks.portfolio_fbsde", **sizes}
-        head["backend"] = f"{jax.default_backend()}, float32"
-        options.out.write_text(json.dumps(head | {"rows": rows}, indent=1) + "\n")
+    run.console.print(table)
+    share = rows[2]["found"]
+    run.keep({"rows": rows}, f"a contract of {count} takes {share:.2g} of one alone")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,9 +1,9 @@
 """The sample book, a calibration and the risk to quotes under Heston, beside QuantLib."""
 
-import functools
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,14 +11,9 @@ import QuantLib as ql
 from jax.extend.core import jaxprs_in_params
 
 from calibration import ImpliedVolError, calibrate, fit
-from calibration.underlyings import market_model
 from pricing import Book, FiniteDifference, Heston, Market, risk
-from pricing.contracts import products_of
-from pricing.groups import group_trades
-from pricing.methods import METHODS
-from pricing.risk import market_shift
 
-from .quantlib_objects import MEASURES, ORDER, HestonMarket
+from .quantlib_objects import MEASURES, ORDER, HestonMarket, Portfolio
 from .timing import Row, Timing, differences, interleaved
 
 NAME = "DAX"
@@ -28,26 +23,33 @@ FINE_GRIDS = (
     (400, 100, 200),
     (800, 150, 400),
 )  # the second, and the limit of both, judge both libraries
+OUR_FINE_GRID = (400, 120, 200)
 SEED = 7
+
+
+def start_of(market: Market) -> Heston:
+    equity = market.equities[NAME]
+    return Heston(equity.spot, market.curves[equity.curve], *START, equity.dividend_yield)
 
 
 def calibration_row(market: Market, repeat: int) -> tuple[Row, dict[str, str], Heston]:
     """The same surface from the same start; both ends judged by our residuals."""
-    start = market_model(Heston(1.0, 0.0, *START), market, NAME)
+    start = start_of(market)
     quotes = market.equities[NAME].surface
     peer = HestonMarket(market, NAME, start)
     results, times = interleaved(
         {"ours": lambda: calibrate(quotes, start, progress=False), "QuantLib": peer.calibration()},
         repeat,
     )
-    theirs = Heston(start.spot, start.rate, **results["QuantLib"])
+    dividend = start.dividend_yield
+    theirs = Heston(start.spot, start.rate, **results["QuantLib"], dividend_yield=dividend)
 
     def squares(model):
         return float(1e4 * jnp.sum(ImpliedVolError().residuals(model, quotes) ** 2))
 
     ours = results["ours"]
     row = Row(
-        "one calibration, 104 quotes",
+        f"one calibration, {quotes.vols.size} quotes",
         f"calibrate(), {int(ours.stats['steps'])} steps",
         "LevenbergMarquardt, AnalyticHestonEngine 64",
         *(times["ours"], times["QuantLib"], 10.0),
@@ -59,130 +61,170 @@ def calibration_row(market: Market, repeat: int) -> tuple[Row, dict[str, str], H
     return row, facts, ours.model
 
 
-@functools.partial(jax.jit, static_argnames="method")
-def _tile_values(products, model, method):
-    return jax.vmap(lambda product: method.samples(product, model, None))(products)
-
-
-def plain_value(book: Book, market: Market, models) -> list[jax.Array]:
-    """The value of each contract of a book, by the tiles and threads of `pricing.risk`."""
-    groups, _ = group_trades(
-        book.checked(market).trades, market, models, jax.random.key(0), 2**30, None, METHODS
-    )
-
-    def of_tile(pair):
-        group, tile = pair
-        return jax.block_until_ready(
-            _tile_values(tile.products, models[group.underlying], group.method)
-        )
-
-    with ThreadPoolExecutor() as pool:
-        tiles = ((group, tile) for group in groups for tile in group.tiles())
-        return list(pool.map(of_tile, tiles))
+def values_of(book: Book, market: Market, models, **how) -> np.ndarray:
+    """The value of each contract of a book, and no Greeks."""
+    found = risk(book, market, lambda _: models, greeks=False, **how)
+    return np.array([trade.figures["value"] for trade in found.trades])
 
 
 def figures_of(result) -> dict[str, np.ndarray]:
     return {name: np.array([t.figures[name] for t in result.trades]) for name in MEASURES}
 
 
-def only(book: Book, *kinds: str) -> Book:
-    return replace(book, rows=tuple(row for row in book.rows if row.type in kinds))
+def only(book: Book, *kinds: str, every: int = 1) -> Book:
+    """The trades of these kinds, or every so manieth of them."""
+    return replace(book, rows=tuple(row for row in book.rows if row.type in kinds)[::every])
 
 
-def heston_rows(
-    book: Book, market: Market, model: Heston, repeat: int, quick: bool
-) -> tuple[list[Row], dict[str, str]]:
-    """The book by kinds, and as a whole: QuantLib's time for the whole is the sum of the parts."""
-    refit = fit(model)
-    models, push = jax.linearize(refit, market)
-    tangent = push(market_shift(market, vol=1.0))[NAME]
-    direction = np.array([float(getattr(tangent, name)) for name in ORDER])
-    peer = HestonMarket(market, NAME, models[NAME])
-    claims, knocks = only(book, "european", "digital"), only(book, "barrier")
-    if quick:
-        claims, knocks = (
-            replace(claims, rows=claims.rows[::8]),
-            replace(knocks, rows=knocks.rows[::8]),
-        )
-    sweep = lambda part: risk(part, market, refit)  # noqa: E731
-    gauss, fitting = (
-        ql.AnalyticHestonEngine(peer.model),
-        ql.ExponentialFittingHestonEngine(peer.model),
-    )
-    terminal = {engine: peer.terminal(claims.trades, engine) for engine in (gauss, fitting)}
-    grids = peer.barriers(knocks.trades, GRID)
-    claim_results, claim_times = interleaved(
+@dataclass(frozen=True)
+class Sides:
+    """The market, our models fitted to it and their derivative, and QuantLib's with the same parameters.
+
+    direction: in which a parallel shift of all quoted vols moves the parameters.
+    """
+
+    market: Market
+    refit: Callable[[Market], dict[str, Heston]]
+    models: dict[str, Heston]
+    peer: HestonMarket
+    direction: np.ndarray
+
+    @classmethod
+    def of(cls, market: Market, model: Heston) -> "Sides":
+        refit = fit(model)
+        still = jax.tree.map(jnp.zeros_like, market)
+        vols = lambda m: m.equities[NAME].surface.vols  # noqa: E731
+        up = eqx.tree_at(vols, still, jnp.ones_like(vols(still)))
+        models, tangents = jax.jvp(refit, (market,), (up,))
+        direction = np.array([float(getattr(tangents[NAME], name)) for name in ORDER])
+        return cls(market, refit, models, HestonMarket(market, NAME, models[NAME]), direction)
+
+    def sweep(self, book: Book):
+        return risk(book, self.market, self.refit)
+
+    def values(self, book: Book) -> np.ndarray:
+        return values_of(book, self.market, self.models)
+
+    def bumps(self, portfolio: Portfolio) -> dict[str, np.ndarray]:
+        return self.peer.by_bumps(portfolio, self.direction)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some trades: figures and times of each way, and the rows they make."""
+
+    rows: list[Row]
+    results: dict
+    times: dict[str, Timing]
+
+
+def claims_part(sides: Sides, claims: Book, repeat: int) -> Part:
+    """Europeans and digitals: the whole risk, and values alone."""
+    peer = sides.peer
+    engines = {
+        "AnalyticHestonEngine": ql.AnalyticHestonEngine(peer.model),
+        "ExponentialFittingHestonEngine": ql.ExponentialFittingHestonEngine(peer.model),
+    }
+    books = {name: peer.terminal(claims.trades, engine) for name, engine in engines.items()}
+    gauss, fitting = books
+    results, times = interleaved(
         {
-            "risk": lambda: sweep(claims),
-            "Gauss": lambda: peer.by_bumps(terminal[gauss], direction),
-            "values": lambda: plain_value(claims, market, models),
-            "Gauss, values": lambda: peer.values(terminal[gauss]),
-            "fitting": lambda: peer.by_bumps(terminal[fitting], direction),
+            "risk": lambda: sides.sweep(claims),
+            "theirs": lambda: sides.bumps(books[gauss]),
+            "values": lambda: sides.values(claims),
+            "their values": lambda: peer.values(books[gauss]),
+            "fitting": lambda: sides.bumps(books[fitting]),
         },
         repeat,
     )
-    knock_results, knock_times = interleaved(
-        {
-            "risk": lambda: sweep(knocks),
-            "grid": lambda: peer.by_grid(grids, direction),
-            "values": lambda: plain_value(knocks, market, models),
-            "grid, values": lambda: peer.values(grids),
-        },
-        1 if quick else 2,
+    name, figures = (
+        f"Heston, {len(claims.rows):,} Europeans and digitals",
+        figures_of(results["risk"]),
     )
-    ours = "risk(): theta, rho, 115 quotes too"
-    name = f"Heston, {len(claims.rows):,} Europeans and digitals"
-    figures = figures_of(claim_results["risk"])
+    ours = ours_of(results)
     rows = [
-        Row(name, ours, f"{engine}, 5 prices", claim_times["risk"], claim_times[key], None,
-            differences(figures, claim_results[key]))
-        for key, engine in (("Gauss", "AnalyticHestonEngine"), ("fitting", "ExponentialFittingHestonEngine"))
-    ]  # fmt: skip
-    rows.append(
         Row(
-            name,
-            "value",
-            "AnalyticHestonEngine",
-            claim_times["values"],
-            claim_times["Gauss, values"],
+            *(name, ours, f"{engine}, 5 prices", times["risk"], times[key], None),
+            differences(figures, results[key]),
         )
-    )
-    name = f"Heston, {len(knocks.rows):,} barriers"
-    engine = "FdHestonBarrierEngine 100x100x50"
-    gaps = differences(figures_of(knock_results["risk"]), knock_results["grid"])
-    rows += [
-        Row(name, ours, f"{engine}, 2 grids", knock_times["risk"], knock_times["grid"], None, gaps),
-        Row(name, "value", engine, knock_times["values"], knock_times["grid, values"]),
+        for key, engine in (("theirs", gauss), ("fitting", fitting))
     ]
-    both = _sum(claim_times["risk"], knock_times["risk"])
-    theirs = _sum(claim_times["Gauss"], knock_times["grid"])
+    rows.append(Row(name, "value", gauss, times["values"], times["their values"]))
+    return Part(rows, results, times)
+
+
+def knocks_part(sides: Sides, knocks: Book, repeat: int) -> Part:
+    """Barriers: the whole risk, and values alone."""
+    peer, grids = sides.peer, sides.peer.barriers(knocks.trades, GRID)
+    results, times = interleaved(
+        {
+            "risk": lambda: sides.sweep(knocks),
+            "theirs": lambda: peer.by_grid(grids, sides.direction),
+            "values": lambda: sides.values(knocks),
+            "their values": lambda: peer.values(grids),
+        },
+        repeat,
+    )
+    name, engine = f"Heston, {len(knocks.rows):,} barriers", "FdHestonBarrierEngine 100x100x50"
+    gaps, pairs = differences(figures_of(results["risk"]), results["theirs"]), times
+    rows = [
+        Row(
+            *(name, ours_of(results), f"{engine}, 2 grids", pairs["risk"], pairs["theirs"]),
+            differences=gaps,
+        ),
+        Row(name, "value", engine, pairs["values"], pairs["their values"]),
+    ]
+    return Part(rows, results, times)
+
+
+def ours_of(results: dict) -> str:
+    return f"risk(): theta, rho, {len(results['risk'].sensitivities)} quotes too"
+
+
+def heston_rows(
+    book: Book, sides: Sides, repeat: int, every: int, judged: int, coarser: int
+) -> tuple[list[Row], dict[str, str]]:
+    """The book by kinds, and as a whole: QuantLib's time for the whole is the sum of the parts."""
+    claims = only(book, "european", "digital", every=every)
+    knocks = only(book, "barrier", every=every)
+    parts = (
+        claims_part(sides, claims, repeat),
+        knocks_part(sides, knocks, max(1, repeat - 1)),
+    )
     name = f"Heston, book of {len(claims.rows) + len(knocks.rows):,}"
-    rows.append(Row(name, f"{ours}, two calls", "both of the above", both, theirs, 5.0))
-    both = _sum(claim_times["values"], knock_times["values"])
-    theirs = _sum(claim_times["Gauss, values"], knock_times["grid, values"])
-    rows.append(Row(name, "value", "both of the above", both, theirs))
-    theirs, ours = knock_results["grid"]["value"], figures_of(knock_results["risk"])["value"]
-    return rows, barrier_facts(knocks, market, models[NAME], peer, theirs, ours)
+    whole = {
+        way: _sum(*(part.times[way] for part in parts))
+        for way in ("risk", "theirs", "values", "their values")
+    }
+    ours = f"{ours_of(parts[0].results)}, two calls"
+    rows = [
+        *(row for part in parts for row in part.rows),
+        Row(name, ours, "both of the above", whole["risk"], whole["theirs"], 5.0),
+        Row(name, "value", "both of the above", whole["values"], whole["their values"]),
+    ]
+    return rows, barrier_facts(sides, knocks, parts[1].results, judged, coarser)
 
 
 def barrier_facts(
-    knocks: Book, market: Market, model: Heston, peer, theirs, ours
+    sides: Sides, knocks: Book, results: dict, judged: int, coarser: int
 ) -> dict[str, str]:
     """Both default grids' values against the limit of QuantLib's fine grids, and our fine grid."""
-    chosen = sorted(np.random.default_rng(SEED).choice(len(knocks.rows), 8, replace=False).tolist())
-    trades = [knocks.trades[i] for i in chosen]
+    count, peer = min(judged, len(knocks.rows)), sides.peer
+    chosen = sorted(np.random.default_rng(SEED).choice(len(knocks.rows), count, False).tolist())
+    book = replace(knocks, rows=tuple(knocks.rows[i] for i in chosen))
+    *grids, our_grid = (tuple(n // coarser for n in g) for g in (*FINE_GRIDS, OUR_FINE_GRID))
     coarse, fine = (
-        np.asarray(peer.values(peer.barriers(trades, grid))["value"]) for grid in FINE_GRIDS
+        np.asarray(peer.values(peer.barriers(book.trades, grid))["value"]) for grid in grids
     )
     limit = 2.0 * fine - coarse  # its error halves with the grid
-    mine = _tile_values(products_of(trades, market), model, FiniteDifference(400, 120, 200))
+    mine = values_of(book, sides.market, sides.models, methods=(FiniteDifference(*our_grid),))
     rivals = {
-        "QuantLib's default grid": theirs[chosen],
-        f"QuantLib's {FINE_GRIDS[1]} grid": fine,
-        "our default grid": ours[chosen],
-        "our 400 x 120 x 200 grid": np.asarray(mine),
+        "QuantLib's default grid": results["theirs"]["value"][chosen],
+        f"QuantLib's {grids[1]} grid": fine,
+        "our default grid": figures_of(results["risk"])["value"][chosen],
+        f"our {' x '.join(map(str, our_grid))} grid": mine,
     }
-    against = "against the limit of QuantLib's grids, 8 random barriers"
+    against = f"against the limit of QuantLib's grids, {count} random barriers"
     return {
         f"{name} {against}": _gap({"value": values}, {"value": limit})
         for name, values in rivals.items()
@@ -200,25 +242,25 @@ def _sum(*times: Timing) -> Timing:
     return Timing(*sums, min(time.runs for time in times))
 
 
-def sweep_facts(book: Book, market: Market, model: Heston, repeat: int) -> dict[str, str]:
+def sweep_facts(book: Book, sides: Sides, repeat: int, every: int) -> dict[str, str]:
     """What the risk to every quote costs, in plain valuations, beside bumping every quote."""
-    refit = fit(model)
-    models = refit(market)
+    book = only(book, "european", "digital", "barrier", every=every)
+    market, refit, models = sides.market, sides.refit, sides.models
     surface = market.equities[NAME].surface
     quotes = replace(surface, vols=surface.vols.at[3, 5].add(1e-4))
     parts: list[dict[str, float]] = []
 
     def sweep():
-        result = risk(book, market, refit)
+        result = sides.sweep(book)
         parts.append(result.stats)
         return result
 
     def revalue():  # from the fitted parameters, at `calibrate`'s own tolerance; raises if not converged
         bumped = calibrate(quotes, models[NAME], progress=False).model
-        return plain_value(book, market, {NAME: bumped})
+        return values_of(book, market, {NAME: bumped})
 
     results, times = interleaved(
-        {"sweep": sweep, "value": lambda: plain_value(book, market, models), "bump": revalue},
+        {"sweep": sweep, "value": lambda: sides.values(book), "bump": revalue},
         repeat,
     )
     value, whole = times["value"].best, times["sweep"].best

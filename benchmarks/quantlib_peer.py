@@ -1,34 +1,34 @@
 """Books, barriers and a calibration beside QuantLib: differences, times and ratios.
 
-Run `python -m benchmarks.quantlib_peer [--quick] [--out FILE]`. One process; the ways run in turn, warmed up.
+Run `python -m benchmarks.quantlib_peer [--contracts 10000] [--every 1] [--judged 8] [--coarser 1] [--repeat 3]
+[--parts black-scholes heston] [--out FILE]`. Contracts are those under Black-Scholes; under Heston
+every so manieth trade of the sample book counts. Some barriers are judged by fine grids, which may be made
+coarser by a factor. Light jobs run several times `repeat`. One process; the ways run in turn, warmed up.
 QuantLib runs on one core; JAX takes every core it is given (`taskset -c 0` gives it one).
 """
 
 import argparse
-import json
-from dataclasses import asdict
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
-import jax
-from rich.console import Console
 from rich.table import Table
 
 from pricing import Book, Market
 
-from .quantlib_black_scholes import black_scholes_rows
-from .quantlib_heston import calibration_row, heston_rows, sweep_facts
-from .quantlib_objects import MEASURES
-from .timing import Row, environment
+from .command import Run, parser_of, table_of
+from .timing import Row
 
+MEASURES = ("value", "delta", "gamma", "vega")
+PARTS = ["black-scholes", "heston"]  # and the calibration, which is light
 SAMPLES = Path(__file__).parents[1] / "pricing" / "samples"
 
 
 def times_table(rows: list[Row]) -> Table:
-    table = Table(title="seconds, best / median; ratio: QuantLib's best over ours")
-    for column in ("task", "ours", "QuantLib", "our time", "compile", "its time", "ratio", "aim"):
-        table.add_column(
-            column, justify="left" if column in ("task", "ours", "QuantLib") else "right"
-        )
+    columns = ("task", "ours", "QuantLib", "our time", "compile", "its time", "ratio", "aim")
+    title = "seconds, best / median; ratio: QuantLib's best over ours"
+    table = table_of(title, *columns, left=3)
     for row in rows:
         aim = f">= {row.aim:g}" if row.aim else ""
         table.add_row(
@@ -39,9 +39,8 @@ def times_table(rows: list[Row]) -> Table:
 
 
 def differences_table(rows: list[Row]) -> Table:
-    table = Table(title="largest difference from QuantLib: absolute (relative)")
-    for column in ("task", "QuantLib", *MEASURES):
-        table.add_column(column, justify="left" if column in ("task", "QuantLib") else "right")
+    title = "largest difference from QuantLib: absolute (relative)"
+    table = table_of(title, "task", "QuantLib", *MEASURES, left=2)
     for row in rows:
         if row.differences:
             cells = (f"{a:.1e} ({r:.1e})" for a, r in map(row.differences.get, MEASURES))
@@ -49,31 +48,53 @@ def differences_table(rows: list[Row]) -> Table:
     return table
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer contracts, fewer repeats")
-    parser.add_argument("--out", type=Path, help="write the figures as JSON")
-    options = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    console, quick = Console(width=160, highlight=False), options.quick
-    head = environment() | {"command": "python -m benchmarks.quantlib_peer" + " --quick" * quick}
-    for name, text in head.items():
-        console.print(f"{name}: {text}", soft_wrap=True)
+def sample() -> tuple[Market, Book]:
+    """The sample book, and the sample market with the DAX alone."""
+    whole = Market.read(SAMPLES / "dax_2002-07-05.json")
+    dax = {"DAX": whole.equities["DAX"]}
+    market = replace(whole, equities=dax, correlations={}, swaption_vols=None)
+    return market, Book.read(SAMPLES / "dax_book.csv")
 
-    market, book = Market.read(SAMPLES / "dax_2002-07-05.json"), Book.read(SAMPLES / "dax_book.csv")
-    rows = black_scholes_rows(1_000 if quick else 10_000, 3 if quick else 15)
-    row, facts, model = calibration_row(market, 3 if quick else 9)
-    heston, more = heston_rows(book, market, model, 1 if quick else 3, quick)
-    rows += [*heston, row]
-    facts |= more | sweep_facts(book, market, model, 1 if quick else 4)
-    console.print(times_table(rows), differences_table(rows))
+
+def measured(options) -> tuple[list[Row], dict[str, str]]:
+    """The rows of all tasks, and what is told beside them."""
+    from .quantlib_black_scholes import black_scholes_rows
+    from .quantlib_heston import Sides, calibration_row, heston_rows, sweep_facts
+
+    market, book = sample()
+    rows, facts = [], {}
+    if "black-scholes" in options.parts:
+        rows += black_scholes_rows(options.contracts, 5 * options.repeat)
+    row, facts, model = calibration_row(market, 3 * options.repeat)
+    if "heston" in options.parts:
+        sides = Sides.of(market, model)
+        sizes = options.every, options.judged, options.coarser
+        heston, more = heston_rows(book, sides, options.repeat, *sizes)
+        facts |= more | sweep_facts(book, sides, 1 + options.repeat, options.every)
+        rows += heston
+    return [*rows, row], facts
+
+
+def parser() -> argparse.ArgumentParser:
+    sizes = {"contracts": 10_000, "every": 1, "judged": 8, "coarser": 1}
+    found = parser_of(__doc__, **sizes, repeat=3)
+    found.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("quantlib_peer", parser(), argv, width=160)
+    rows, facts = measured(run.options) if run.has("QuantLib") else ([], {})
+    if rows:
+        run.console.print(times_table(rows), differences_table(rows))
     for name, text in facts.items():
-        console.print(f"{name}: {text}", soft_wrap=True)
-    if options.out:
-        figures = [{**asdict(row), "ratio": row.ratio} for row in rows]
-        text = json.dumps(head | {"rows": figures, "facts": facts}, indent=1)
-        options.out.write_text(f"{text}\n", encoding="utf-8")
+        run.console.print(f"{name}: {text}", soft_wrap=True)
+    ratios = [f"{row.task} {row.ratio:.1f}" for row in rows if row.aim]
+    figures = [{**asdict(row), "ratio": row.ratio} for row in rows]
+    headline = f"times as fast: {', '.join(ratios)}" if ratios else ""
+    run.keep({"rows": figures, "facts": facts}, headline)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -73,36 +73,51 @@ def interleaved(
     return results, timings
 
 
-class Compiled:
-    """A program of JAX's for these arguments: seconds to compile it, bytes of temporaries, its times."""
+class Timed:
+    """A function, what it last returned, and seconds of its runs: wall, and the processor's, of all cores."""
 
-    threads = None
+    threads: int | None = None  # of PyTorch; JAX takes every core
 
-    def __init__(self, function: Callable, *args):
-        start = time.perf_counter()
-        self.compiled, self.args = jax.jit(function).lower(*args).compile(), args
-        self.compile_seconds = time.perf_counter() - start
-        self.temp_bytes = self.compiled.memory_analysis().temp_size_in_bytes
+    def __init__(self, function: Callable[[], Any]):
+        self.function, self.out = function, None
         self.seconds: list[float] = []
+        self.processor: list[float] = []
 
     def run(self) -> None:
         """Run it, and note the seconds."""
-        start = time.perf_counter()
-        self.out = jax.block_until_ready(self.compiled(*self.args))
+        start, used = time.perf_counter(), time.process_time()
+        self.out = jax.block_until_ready(self.function())
+        self.processor.append(time.process_time() - used)
         self.seconds.append(time.perf_counter() - start)
 
+    def forget(self) -> None:
+        """The seconds so far."""
+        self.seconds.clear()
+        self.processor.clear()
 
-def take_turns(ways: Iterable, repeat: int, budget: float = math.inf) -> None:
+
+class Compiled(Timed):
+    """A program of JAX's for these arguments: seconds to compile it, bytes of temporaries, its times."""
+
+    def __init__(self, function: Callable, *args):
+        start = time.perf_counter()
+        compiled = jax.jit(function).lower(*args).compile()
+        super().__init__(lambda: compiled(*args))
+        self.compile_seconds = time.perf_counter() - start
+        self.temp_bytes = compiled.memory_analysis().temp_size_in_bytes
+
+
+def take_turns(ways: Iterable[Timed], repeat: int, budget: float = math.inf) -> None:
     """Run each way once to warm it, and then `repeat` times, in turn, so that a busy machine slows all.
 
-    A way that would take more than `budget` seconds takes part in fewer rounds, in two at least. Its
-    `seconds` are those of its rounds.
+    A way that would take more than `budget` seconds takes part in fewer rounds, in two at least. It keeps the
+    seconds of its rounds.
     """
     counts, repeat = {}, max(2, repeat)
     for way in ways:
         way.run()
         counts[way] = max(2, int(min(repeat, budget / way.seconds[-1])))
-        way.seconds.clear()
+        way.forget()
     for turn in range(repeat):
         for way, count in counts.items():
             if (turn + 1) * count // repeat > turn * count // repeat:
@@ -127,7 +142,6 @@ def environment() -> dict[str, Any]:
     return {
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
         "load": f"{os.getloadavg()[0]:.1f} tasks wanted the cores in the minute before",
-        "backend": f"{jax.default_backend()}, float64",
         "versions": {
             "python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in PACKAGES if _is_installed(name)},

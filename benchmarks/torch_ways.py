@@ -3,12 +3,9 @@
 import functools
 import math
 import os
-import shutil
-import time
 from collections.abc import Callable
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler says when it starts and stops
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or its threads spin while JAX's rows run
 
 import numpy as np
 import torch
@@ -16,6 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint_sequential
 
 from .problems import Problem, payoff
+from .timing import Timed
 
 
 def steps(model_step: Callable, p, dt: float, state, block):
@@ -27,11 +25,6 @@ def steps(model_step: Callable, p, dt: float, state, block):
 
 BY_HAND = "autograd.Function over segments"
 compiled_steps = torch.compile(steps, dynamic=False, fullgraph=True)
-
-
-def has_compiler() -> bool:
-    """Whether there is a C++ compiler, which `torch.compile` needs."""
-    return any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
 
 
 class Segmented(torch.autograd.Function):
@@ -142,29 +135,30 @@ def peak_bytes(function: Callable) -> int:
     return int(live.max(initial=0))
 
 
-class TorchRun:
+class OnThreads(Timed):
+    """A function of PyTorch's on so many threads; what it returns, as numbers."""
+
+    def __init__(self, function: Callable[[], tuple], threads: int):
+        super().__init__(self._called)
+        self.of_tensors, self.threads = function, threads
+
+    def _called(self) -> tuple[float, ...]:
+        torch.set_num_threads(self.threads)
+        return tuple(map(float, self.of_tensors()))
+
+
+class TorchRun(OnThreads):
     """A way in PyTorch, warm: seconds of its first call beyond a later one, peak bytes, gradient, times.
 
     It runs on as many threads, of the numbers given, as were quickest in a trial.
     """
 
     def __init__(self, function: Callable[[], tuple], threads: tuple[int, ...]):
-        self.function, self.seconds, best, first = function, [], {}, None
-        for self.threads in threads:
-            cold = self._time()
-            first = cold if first is None else first
-            best[self.threads] = min(cold, self._time())
-        self.threads = min(best, key=best.get)
-        self.compile_seconds = first - best[threads[0]]
+        trials = {count: OnThreads(function, count) for count in threads}
+        for trial in trials.values():
+            trial.run()
+            trial.run()
+        super().__init__(function, min(trials, key=lambda count: min(trials[count].seconds)))
+        first = trials[threads[0]].seconds
+        self.compile_seconds = first[0] - min(first)
         self.temp_bytes = peak_bytes(function)
-
-    def run(self) -> None:
-        self.seconds.append(self._time())
-
-    def _time(self) -> float:
-        torch.set_num_threads(self.threads)
-        start = time.perf_counter()
-        out = self.function()
-        seconds = time.perf_counter() - start
-        self.out = tuple(map(float, out))
-        return seconds

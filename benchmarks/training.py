@@ -1,19 +1,13 @@
 """Ways to train the same networks, in turn: how wrong each is, its seconds, and those to compile it."""
 
-import argparse
-import json
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from torch._inductor.utils import fresh_cache
 
-from .timing import Timing, environment, interleaved
+from .command import Run, installed, table_of
+from .timing import Timing, interleaved
 
 Errors = dict[str, float]  # of each figure, as a share of what it should be
 Training = Callable[[int], Errors]  # of a seed
@@ -35,46 +29,44 @@ def take_turns(trainings: dict[str, Training], seeds: int) -> list[Row]:
     def next_of(way: str) -> Callable[[], None]:
         return lambda: errors[way].append(trainings[way](len(errors[way])))
 
-    with fresh_cache():  # what another process compiled counts for nothing
+    with _fresh_cache():
         _, times = interleaved({way: next_of(way) for way in trainings}, seeds)
     return [Row(way, times[way], over_seeds(found)) for way, found in errors.items()]
 
 
-def arguments(description: str, iterations: int) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--iterations", type=int, default=iterations)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path)
-    return parser
+def _fresh_cache() -> contextlib.AbstractContextManager:
+    """Of `torch.compile`: what another process compiled counts for nothing."""
+    if not installed("torch"):
+        return contextlib.nullcontext()
+    from torch._inductor.utils import fresh_cache
+
+    return fresh_cache()
 
 
-def tell(rows: list[Row], total: int, title: str, out: Path | None, head: dict[str, Any]) -> None:
-    """The first row is ours. total: iterations of one training; head: what else is kept of the run."""
+def tell(run: Run, rows: list[Row], total: int, title: str) -> None:
+    """The first row is ours. total: iterations of one training."""
     ours = rows[0].time.best
-    table = Table(title=title)
     headings = "way", "seconds", "ms an iteration", "times ours", "to compile"
-    for heading in (*headings, *(f"{figure}: error" for figure in rows[0].errors)):
-        table.add_column(heading, justify="left" if heading == "way" else "right")
+    table = table_of(title, *headings, *(f"{figure}: error" for figure in rows[0].errors))
     for row in rows:
         best = row.time.best
         told = [f"{mean:+.3%} ± {error:.3%}" for mean, error in row.errors.values()]
         numbers = f"{best:.1f}", f"{1e3 * best / total:.2f}", f"{best / ours:.2f}"
         table.add_row(row.way, *numbers, f"{row.time.compile:.1f} s", *told)
-    Console().print(table)
-    if out is not None:
-        head = environment() | {"backend": f"{jax.default_backend()}, float32"} | head
-        kept = [
-            {
-                "way": row.way,
-                "seconds": row.time.best,
-                "ms": 1e3 * row.time.best / total,
-                "ratio": row.time.best / ours,
-                "compile": row.time.compile,
-                "errors": row.errors,
-            }
-            for row in rows
-        ]
-        out.write_text(json.dumps(head | {"rows": kept}, indent=1) + "\n")
+    run.console.print(table)
+    kept = [
+        {
+            "way": row.way,
+            "seconds": row.time.best,
+            "ms": 1e3 * row.time.best / total,
+            "ratio": row.time.best / ours,
+            "compile": row.time.compile,
+            "errors": row.errors,
+        }
+        for row in rows
+    ]
+    peers = [row["ratio"] for row in kept[1:]]
+    run.keep({"rows": kept}, f"at least {min(peers):.1f} x as fast as PyTorch" if peers else "")
 
 
 def over_seeds(found: list[Errors]) -> dict[str, tuple[float, float]]:

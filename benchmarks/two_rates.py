@@ -1,8 +1,9 @@
 """What the best of a hundred assets is worth at two rates: three ways that share nothing but the equation.
 
-Run `python -m benchmarks.two_rates [--seeds 3] [--out FILE]`. The published value, 21.299 (E, Han, Jentzen,
-2017), is the mean of a multilevel Picard scheme. Here v is the value if one always borrowed at R = .06, where
-lending earns l = .04: a quadrature over the distribution of the maximum; its hedge holds H = sum_i x_i dv/dx_i.
+Run `python -m benchmarks.two_rates [--seeds 3] [--assets 100] [--blocks 32] [--rule-blocks 4] [--fit-paths N]
+[--out FILE]`. The published value, 21.299 (E, Han, Jentzen, 2017), is the mean of a multilevel Picard scheme.
+Here v is the value if one always borrowed at R = .06, where lending earns l = .04: a quadrature over the
+distribution of the maximum; its hedge holds H = sum_i x_i dv/dx_i.
 
 - Picard: v + E[int e^{-R t} (R - l) (v - H)^+ dt], for assets that grow at R. The next iterate differs by a
   share of order (R - l) T = .01 of the second term.
@@ -12,23 +13,22 @@ lending earns l = .04: a quadrature over the distribution of the maximum; its he
 """
 
 import argparse
-import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import log_ndtr
-from rich.console import Console
-from rich.table import Table
 
 from pricing.fbsde import problems, solve
 from pricing.fbsde.catalogue import CATALOGUE
 
-from .timing import environment
+from .command import Run, parser_of, table_of, whole
 
-DIM, BORROW, LEND, VOL, MATURITY, SPOT = 100, 0.06, 0.04, 0.2, 0.5, 100.0
+ASSETS, BORROW, LEND, VOL, MATURITY, SPOT = 100, 0.06, 0.04, 0.2, 0.5, 100.0
 LOW, HIGH, PUBLISHED = 120.0, 150.0, 21.299
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(40)
 BLOCK = 2048
@@ -64,23 +64,23 @@ def value_and_held(t, x):
     return jax.lax.map(at, (t, x), batch_size=128)
 
 
-@jax.jit
-def by_picard(key):
+@partial(jax.jit, static_argnames="dim")
+def by_picard(key, dim: int):
     """What lending adds, from one time on each path."""
     times, noise = jax.random.split(key)
     t = MATURITY * (jnp.arange(BLOCK) + jax.random.uniform(times, (BLOCK,))) / BLOCK
     growth = (BORROW - 0.5 * VOL**2) * t + VOL * jnp.sqrt(t) * jax.random.normal(
-        noise, (DIM, BLOCK)
+        noise, (dim, BLOCK)
     )
     value, held = value_and_held(t, SPOT * jnp.exp(growth).T)
     return MATURITY * jnp.exp(-BORROW * t) * (BORROW - LEND) * jnp.maximum(value - held, 0.0)
 
 
-@partial(jax.jit, static_argnames="dates")
-def by_rule(key, dates: int = 20):
+@partial(jax.jit, static_argnames=("dim", "dates"))
+def by_rule(key, dim: int, dates: int = 20):
     """What the rule earns more than always borrowing."""
     dt = MATURITY / dates
-    noise = jax.random.normal(key, (dates, BLOCK, DIM)) * jnp.sqrt(dt)
+    noise = jax.random.normal(key, (dates, BLOCK, dim)) * jnp.sqrt(dt)
 
     def onward(state, of_date):
         logs, interest = state
@@ -90,7 +90,7 @@ def by_rule(key, dates: int = 20):
         logs = logs + (rate[:, None] - 0.5 * VOL**2) * dt + VOL * dw
         return (logs, interest + rate * dt), None
 
-    start = jnp.full((BLOCK, DIM), jnp.log(SPOT)), jnp.zeros(BLOCK)
+    start = jnp.full((BLOCK, dim), jnp.log(SPOT)), jnp.zeros(BLOCK)
     (logs, interest), _ = jax.lax.scan(onward, start, (jnp.arange(dates), noise))
     drift = (BORROW - 0.5 * VOL**2) * MATURITY
     always = jnp.log(SPOT) + drift + VOL * jnp.sum(noise, axis=0)
@@ -103,10 +103,11 @@ def paid(logs):
     return jnp.maximum(best - LOW, 0.0) - 2.0 * jnp.maximum(best - HIGH, 0.0)
 
 
-def by_regression(seed: int) -> float:
-    entry = CATALOGUE["different-rates"]
-    problem = problems.different_rates(DIM)
-    solution = solve(problem, entry.solver, key=jax.random.key(seed))
+def by_regression(seed: int, dim: int, fit_paths: int | None) -> float:
+    problem, solver = problems.different_rates(dim), CATALOGUE["different-rates"].solver
+    if fit_paths:
+        solver = replace(solver, num_paths=fit_paths)
+    solution = solve(problem, solver, key=jax.random.key(seed))
     return float(solution.value(0.0, problem.x0))
 
 
@@ -115,36 +116,44 @@ def mean_and_error(samples) -> tuple[float, float]:
     return float(samples.mean()), float(samples.std(ddof=1) / samples.size**0.5)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    regressed = mean_and_error([by_regression(seed) for seed in range(options.seeds)])
-    jax.config.update("jax_enable_x64", True)
-    keys = jax.random.split(jax.random.key(0), 32)
-    base = float(value_and_held(jnp.zeros(1), jnp.full((1, DIM), SPOT))[0][0])
-    lending, rule = (
-        mean_and_error(map(way, keys[:count])) for way, count in ((by_picard, 32), (by_rule, 4))
+def parser() -> argparse.ArgumentParser:
+    found = parser_of(__doc__, seeds=3, assets=ASSETS, blocks=32, rule_blocks=4)
+    found.add_argument(
+        "--fit-paths", type=whole, help="of the regression; the catalogue's if left out"
     )
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("two_rates", parser(), argv, "float32", said="float32 and float64")
+    options, dim = run.options, run.options.assets
+    if options.seeds < 2:
+        run.error("a standard error needs two seeds at least: --seeds 2")
+    seeds = range(options.seeds)
+    regressed = mean_and_error([by_regression(seed, dim, options.fit_paths) for seed in seeds])
+    jax.config.update("jax_enable_x64", True)
+    keys = jax.random.split(jax.random.key(0), max(options.blocks, options.rule_blocks))
+    base = float(value_and_held(jnp.zeros(1), jnp.full((1, dim), SPOT))[0][0])
+    lending = mean_and_error(by_picard(key, dim) for key in keys[: options.blocks])
+    rule = mean_and_error(by_rule(key, dim) for key in keys[: options.rule_blocks])
     rows = [
         {"way": "always borrowing", "value": base, "error": 0.0},
         {"way": "Picard", "value": base + lending[0], "error": lending[1]},
         {"way": "rule, a lower bound", "value": base + rule[0], "error": rule[1]},
         {"way": "GradientRegression", "value": regressed[0], "error": regressed[1]},
-        {"way": "published", "value": PUBLISHED, "error": None},
     ]
-    table = Table(title=f"The best of {DIM} assets at two rates")
-    for heading in ("way", "value", "standard error"):
-        table.add_column(heading, justify="left" if heading == "way" else "right")
+    if dim == ASSETS:
+        rows.append({"way": "published", "value": PUBLISHED, "error": None})
+    table = table_of(f"The best of {dim} assets at two rates", "way", "value", "standard error")
     for row in rows:
         error = "" if row["error"] is None else f"{row['error']:.4f}"
         table.add_row(row["way"], f"{row['value']:.4f}", error)
-    Console().print(table)
-    if options.out is not None:
-        head = environment() | {"command": "python -m benchmarks.two_rates", "seeds": options.seeds}
-        options.out.write_text(json.dumps(head | {"rows": rows}, indent=1) + "\n")
+    run.console.print(table)
+    by_way = {row["way"]: row["value"] for row in rows}
+    gap = by_way["GradientRegression"] / by_way["Picard"] - 1.0
+    run.keep({"rows": rows}, f"regression {gap:+.2%} from Picard")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

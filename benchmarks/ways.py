@@ -4,9 +4,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import diffrax
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
@@ -36,6 +34,10 @@ class Way:
     scan: Callable
     slots: int | None = None
     devices: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"{self.system}, {self.label}"
 
 
 def on_devices(ways: list[Way], count: int) -> list[Way]:
@@ -76,51 +78,12 @@ def nested(levels: int, keep_block: bool, f, init, xs):
         state = lax.scan(block, state, ks[:whole].reshape(-1, size))[0]
         return run(1, state, ks[whole:]) if whole < len(ks) else state
 
-    return run(levels, init, jnp.arange(_length(xs)))
+    return run(levels, init, jnp.arange(length_of(xs)))
 
 
 def by_equinox(slots, f, init, xs):
     """Equinox's checkpointed loop, which knows the number of steps."""
-    return eqxi.scan(f, init, xs, _length(xs), kind="checkpointed", checkpoints=slots)[0]
-
-
-class _Nodes(diffrax.AbstractSolver):
-    """A solver whose step from time k to k + 1 is node k, whatever the term says."""
-
-    f: Callable
-    xs: Any
-    term_structure = diffrax.AbstractTerm
-    interpolation_cls = diffrax.LocalLinearInterpolation
-
-    def order(self, terms):
-        return 1
-
-    def init(self, terms, t0, t1, y0, args):
-        return None
-
-    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
-        k = jnp.round(t0).astype(jnp.int32)  # diffrax's times are off by rounding
-        y1, _ = self.f(y0, jax.tree.map(lambda a: a[k], self.xs))
-        return y1, None, {"y0": y0, "y1": y1}, None, diffrax.RESULTS.successful
-
-    def func(self, terms, t0, y0, args):
-        return terms.vf(t0, y0, args)
-
-
-def by_diffrax(checkpoints, f, init, xs):
-    """`diffeqsolve` by steps of 1 from time 0 to n, and its `RecursiveCheckpointAdjoint`."""
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(lambda t, y, args: y),
-        _Nodes(f, xs),
-        t0=0.0,
-        t1=float(_length(xs)),
-        dt0=1.0,
-        y0=init,
-        max_steps=_length(xs),
-        adjoint=diffrax.RecursiveCheckpointAdjoint(checkpoints=checkpoints),
-        throw=False,
-    )
-    return jax.tree.map(lambda a: a[0], solution.ys)
+    return eqxi.scan(f, init, xs, length_of(xs), kind="checkpointed", checkpoints=slots)[0]
 
 
 def tape_ways(n: int) -> list[Way]:
@@ -133,18 +96,23 @@ def tape_ways(n: int) -> list[Way]:
     ]
 
 
-def peer_ways(n: int) -> list[Way]:
-    """Nested checkpoints, equinox and diffrax."""
+def peer_ways(n: int, with_diffrax: bool) -> list[Way]:
+    """Nested checkpoints, equinox, and diffrax where it is installed."""
+    rivals = {"equinox": by_equinox}
+    if with_diffrax:
+        from .diffrax_way import by_diffrax
+
+        rivals["diffrax"] = by_diffrax
     ways = [Way("jax.checkpoint", "lax.scan + checkpoint on the body", checkpointed)]
     for levels in (2, 3):
         for keep, inside in ((False, "checkpointed nodes"), (True, "plain nodes")):
             label = f"{levels} levels of scan + checkpoint, {inside}"
             ways.append(Way("jax.checkpoint", label, functools.partial(nested, levels, keep)))
-    for system, run in (("equinox", by_equinox), ("diffrax", by_diffrax)):
+    for system, run in rivals.items():
         for s in (s for s in PEER_SLOTS if s < n):
             ways.append(Way(system, f"{s} checkpoints", functools.partial(run, s), s))
     return ways
 
 
-def _length(xs) -> int:
+def length_of(xs) -> int:
     return len(jax.tree.leaves(xs)[0])

@@ -26,10 +26,11 @@ from .market import Market
 from .memory_gate import MemoryGate
 from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
-from .tile_sweep import tile_sweep
+from .tile_sweep import tile_sweep, tile_values
 
 Models = dict[str, AbstractModel]
 Fit = Callable[[Market], Models]
+Sweep = Callable[[Group, Tile], tuple]  # figures, standard errors and d(value) / d(model) of a tile
 
 MEASURES = ("value", "std_error", "delta", "gamma", "vega", "theta", "rho")
 """The figures of every table; a trade on several assets has `delta:NAME` and `gamma:NAME:NAME` instead."""
@@ -100,6 +101,7 @@ def risk(
     key: PRNGKeyArray | None = None,
     methods: Sequence[AbstractMethod] = METHODS,
     report: Callable[[int, int], None] = lambda done, total: None,
+    greeks: bool = True,
 ) -> RiskResult:
     """Value and Greeks of every trade, and d(book value) / d(every quote), in one sweep.
 
@@ -107,7 +109,8 @@ def risk(
     the joined models of A and B. mesh: devices that share the trades (axis "trades") and the blocks of Monte
     Carlo paths (axis "paths"). budget: bytes of memory that the tiles of trades in work may take together. key:
     for random methods (default seed 0). methods: the candidates, the best first. report: called with (trades
-    done, trades in all).
+    done, trades in all). greeks: False asks for values and their standard errors alone; the sensitivities are
+    then empty and the gradient is None.
 
     A trade that no method prices, or whose figures are not finite, is set aside with its reason in
     `status`; the others are still valued, and the total and its sensitivities are theirs.
@@ -116,8 +119,7 @@ def risk(
     key = jax.random.key(0) if key is None else key
     book = book.checked(market)
     fit = with_baskets(fit, (trade.underlying for trade in book.trades))
-    models, push = jax.linearize(fit, market)
-    vol, rate = push(market_shift(market, vol=1.0)), push(market_shift(market, rate=1.0))
+    models, sweep, pull = (_with_greeks if greeks else _values_alone)(fit, market, key)
     clock.lap("fit")
 
     share = budget // _WORKERS
@@ -125,7 +127,7 @@ def risk(
     done, total = 0, sum(len(group.trades) for group in groups)
     bars = jax.tree.map(jnp.zeros_like, models)
     columns = []
-    sweeps = _submitted(groups, MemoryGate(budget), models, vol, rate, key)
+    sweeps = _submitted(groups, MemoryGate(budget), sweep)
     for group, futures in zip(groups, sweeps, strict=True):
         left, name = len(group.trades), group.underlying
         for future in futures:
@@ -136,14 +138,36 @@ def risk(
             done += columns[-1].size
             report(done, total)
     clock.lap("sweep")
-    (gradient,) = jax.linear_transpose(push, market)(bars)
-    by_quote = market.by_quote(gradient)
+    gradient = pull(bars)
+    by_quote = {} if gradient is None else market.by_quote(gradient)
     clock.lap("pullback")
 
     rows = _rows(book, groups, columns, unpriced)
     value = sum((row.position["value"] for row in rows if row.position), 0.0)
     errors = (*market.errors, *book.errors)
     return RiskResult(rows, value, by_quote, models, errors, clock.seconds, gradient)
+
+
+def _with_greeks(fit: Fit, market: Market, key) -> tuple[Models, Sweep, Callable[[Models], Market]]:
+    """The models, what sweeps a tile, and what pulls derivatives to the models back to the market."""
+    models, push = jax.linearize(fit, market)
+    vol, rate = push(market_shift(market, vol=1.0)), push(market_shift(market, rate=1.0))
+
+    def sweep(group: Group, tile: Tile):
+        name = group.underlying
+        return tile_sweep(tile, models[name], group.method, key, vol[name], rate[name])
+
+    return models, sweep, lambda bars: jax.linear_transpose(push, market)(bars)[0]
+
+
+def _values_alone(fit: Fit, market: Market, key) -> tuple[Models, Sweep, Callable[[Models], None]]:
+    """The same without any derivative."""
+    models = fit(market)
+
+    def sweep(group: Group, tile: Tile):
+        return tile_values(tile, models[group.underlying], group.method, key)
+
+    return models, sweep, lambda bars: None
 
 
 def market_shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
@@ -160,9 +184,7 @@ def market_shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
     return eqx.tree_at(quotes, still, moved)
 
 
-def _submitted(
-    groups: Sequence[Group], gate: MemoryGate, models: Models, vol: Models, rate: Models, key
-) -> list[list[Future]]:
+def _submitted(groups: Sequence[Group], gate: MemoryGate, sweep: Sweep) -> list[list[Future]]:
     """The sweeps of every group's tiles, the first tiles first, so that programs compile side by side.
 
     Of those the largest trades first: their programs take longest, and none should be left for the end.
@@ -171,10 +193,8 @@ def _submitted(
     pairs = sorted(zip(groups, sweeps, strict=True), key=lambda pair: -pair[0].method.trade_bytes)
 
     def swept(group: Group, tile: Tile):
-        name = group.underlying
         with gate.holding(group.tile_bytes):
-            found = tile_sweep(tile, models[name], group.method, key, vol[name], rate[name])
-            return jax.block_until_ready(found)
+            return jax.block_until_ready(sweep(group, tile))
 
     pool = ThreadPoolExecutor(max_workers=_WORKERS)
     for tiles in itertools.zip_longest(*(group.tiles() for group, _ in pairs)):

@@ -41,6 +41,19 @@ def tile_sweep(
     return sweep(tile, model, method, key, vol, rate)
 
 
+@eqx.filter_jit
+def tile_values(
+    tile: Tile, model: AbstractModel, method: AbstractMethod, key: PRNGKeyArray
+) -> tuple[Figures, Figures, AbstractModel]:
+    """The value of one contract of every trade, its standard error, and no derivative: 0 to the model."""
+
+    def of_one(product):
+        return mean_and_error(method.samples(product, model, key), method)
+
+    values, errors = jax.vmap(of_one)(tile.products)
+    return {"value": values}, {"value": errors}, jax.tree.map(jnp.zeros_like, model)
+
+
 def _reverse(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, AbstractModel]:
     """One adjoint sweep a trade; its contractions with directions are Greeks."""
     spots = underlying_directions(model)

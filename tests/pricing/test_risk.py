@@ -101,6 +101,18 @@ def test_the_size_of_a_tile_changes_nothing(found):
         risk(small_book(), dax(), black_scholes, budget=10)
 
 
+def test_values_alone_are_those_beside_the_greeks(found):
+    alone = risk(small_book(), dax(), black_scholes, greeks=False)
+    for one, other in zip(alone.trades, found.trades, strict=True):
+        assert set(one.figures) == {"value", "std_error"}
+        assert (one.id, one.method, one.status) == (other.id, other.method, other.status)
+        for name, figure in one.figures.items():
+            np.testing.assert_allclose(figure, other.figures[name], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(alone.value, found.value, rtol=1e-12)
+    assert alone.sensitivities == {}
+    assert alone.gradient is None
+
+
 def test_a_trade_that_no_method_prices_is_set_aside():
     """Without a method for barriers, and with a model for which there is none at all."""
     found = risk(small_book(), dax(), lambda market: {"DAX": dax_heston()}, methods=(Fourier(),))

@@ -17,7 +17,7 @@ from pricing import Asian, Barrier, BlackScholes, European, Heston, MonteCarlo, 
 from pricing.groups import Tile
 from pricing.methods.time_grid import between, grid_through, refined
 from pricing.sampling import PseudoRandom, Sobol
-from pricing.tile_sweep import tile_sweep
+from pricing.tile_sweep import tile_sweep, tile_values
 from tests.helpers import double
 
 KEY = jax.random.key(3)
@@ -89,6 +89,34 @@ def test_a_batch_on_one_grid_is_unbiased():
     alone, beside = (price(batch, HESTON, m, key=KEY) for m in (method, prepared))
     error = np.hypot(alone.std_error, beside.std_error)
     assert np.all(np.abs(alone.value - beside.value) < 4.0 * error)
+
+
+@double
+def test_a_method_with_a_grid_is_an_ordinary_argument_of_a_compiled_price():
+    """And gives what it gives outside: its times are an array, which JAX does not take as static."""
+    batch = Asian([100.0, 105.0], [[0.25, 0.5], [0.5, 1.0]])
+    method = FEW.prepared(batch, HESTON)
+    assert method.grid is not None
+    outside, inside = (f(batch, HESTON, method, key=KEY) for f in (price, jax.jit(price)))
+    np.testing.assert_allclose(inside.value, outside.value, rtol=1e-12)
+    np.testing.assert_allclose(inside.std_error, outside.std_error, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"(?i)non-hashable static arguments"):
+        jax.jit(price, static_argnums=2)(batch, HESTON, method, key=KEY)
+    static = jax.jit(price, static_argnums=2)(batch, HESTON, FEW, key=KEY)
+    np.testing.assert_allclose(static.value, price(batch, HESTON, FEW, key=KEY).value, rtol=1e-12)
+
+
+@double
+def test_values_alone_are_those_of_the_sweep_with_their_errors():
+    batch = Asian([100.0, 105.0], DATES).broadcast()
+    tile, method = Tile(batch, np.array([1.0, 2.0])), FEW.prepared(batch, HESTON)
+    still = jax.tree.map(jnp.zeros_like, HESTON)
+    figures, errors, _ = tile_sweep(tile, HESTON, method, KEY, still, still)
+    values, errors_alone, bar = tile_values(tile, HESTON, method, KEY)
+    np.testing.assert_allclose(values["value"], figures["value"], rtol=1e-12)
+    np.testing.assert_allclose(errors_alone["value"], errors["value"], rtol=1e-12)
+    assert float(errors_alone["value"].min()) > 0.0
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(bar))
 
 
 @double

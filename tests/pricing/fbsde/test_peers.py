@@ -3,22 +3,23 @@
 import numpy as np
 import pytest
 
-torch = pytest.importorskip(
-    "torch", reason="PyTorch is not installed: pip install 'jaxtape[torch]'"
-)
-
-from benchmarks import deep_bsde, one_step_malliavin  # noqa: E402
+from benchmarks import one_step_malliavin
 
 
 def test_a_loop_over_dates_and_one_product_have_the_same_loss():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[torch]'")
+    from benchmarks import deep_bsde_torch
+
     torch.manual_seed(0)
-    net = deep_bsde.Net()
+    net = deep_bsde_torch.Net()
     for parameter in net.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
-    dw = deep_bsde.DT**0.5 * torch.randn(deep_bsde.STEPS, deep_bsde.BATCH, deep_bsde.DIM)
+    dw = deep_bsde_torch.DT**0.5 * torch.randn(
+        deep_bsde_torch.STEPS, deep_bsde_torch.BATCH, deep_bsde_torch.DIM
+    )
     mean, unit = torch.tensor(0.05), torch.tensor(0.01)
     losses, slopes = [], []
-    for loss_of in (deep_bsde.plain_loss, deep_bsde.batched_loss):
+    for loss_of in (deep_bsde_torch.plain_loss, deep_bsde_torch.batched_loss):
         loss = loss_of(net, mean, unit, dw)
         losses.append(loss.item())
         slopes.append(torch.autograd.grad(loss, [net.y0, net.level, net.last.weight]))

@@ -1,0 +1,149 @@
+"""What the command of every benchmark has in common: options, machine, missing peers, the figures it keeps."""
+
+import argparse
+import importlib.util
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+from rich.table import Table
+
+from .timing import environment
+
+PEERS = {"torch": "PyTorch", "QuantLib": "QuantLib", "diffrax": "diffrax"}
+EXTRAS = {"torch": "torch", "QuantLib": "bench", "diffrax": "bench"}
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or PyTorch's threads spin when idle
+
+
+def installed(peer: str) -> bool:
+    """Whether a peer, by its module's name, can be imported."""
+    return importlib.util.find_spec(peer) is not None
+
+
+def whole(text: str) -> int:
+    """A number of something, as an option gives it: at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is below 1")
+    return number
+
+
+def parser_of(description: str | None, **counts: int) -> argparse.ArgumentParser:
+    """Options that are numbers of something, each with what it is if not given, and `--out`."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in counts.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=whole, default=default, metavar="N")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures as JSON")
+    return parser
+
+
+def with_eager(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """With the option that leaves `torch.compile` out."""
+    said = "leave out the rows of torch.compile, which compile for minutes"
+    parser.add_argument("--eager", action="store_true", help=said)
+    return parser
+
+
+class Run:
+    """One run of a benchmark: its options, its console, what it leaves out, and the figures it keeps.
+
+    The machine and the command are printed at the start. precision: JAX's from here on; said: what is told of
+    it, if that is something else. An option `devices` is the number of CPU devices to make.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parser: argparse.ArgumentParser,
+        argv: Sequence[str] | None,
+        precision: str = "float64",
+        said: str | None = None,
+        width: int = 140,
+    ):
+        self.options, self.error = parser.parse_args(argv), parser.error
+        self.console, self.left_out = Console(width=width, highlight=False, markup=False), []
+        jax.config.update("jax_enable_x64", precision == "float64")
+        if hasattr(self.options, "devices"):
+            use_devices(self.options.devices)
+        options = vars(self.options).items()
+        given = {key: value for key, value in options if not isinstance(value, Path | None)}
+        self.head = environment() | {
+            "backend": f"{jax.default_backend()}, {said or precision}",
+            "command": command_of(f"benchmarks.{name}", argv),
+            "options": given,
+        }
+        for key, text in self.head.items():
+            self.console.print(f"{key}: {text}", soft_wrap=True)
+
+    def leave_out(self, what: str) -> None:
+        """Say that some rows are missing, and why."""
+        if what not in self.left_out:
+            self.left_out.append(what)
+            self.console.print(f"left out: {what}", soft_wrap=True)
+
+    def has(self, peer: str) -> bool:
+        """Whether a peer takes part; it is said if it cannot."""
+        if not (found := installed(peer)):
+            remedy = f'pip install -e ".[{EXTRAS[peer]}]"'
+            self.leave_out(f"{PEERS[peer]}: it is not installed; {remedy} brings it")
+        return found
+
+    def compiles(self) -> bool:
+        """Whether rows of `torch.compile` take part; it is said if they do not."""
+        if not self.has("torch"):
+            return False
+        compilers = (os.environ.get("CXX", "c++"), "g++", "clang++")
+        if getattr(self.options, "eager", False):
+            self.leave_out("torch.compile: --eager was given")
+        elif not any(map(shutil.which, compilers)):
+            self.leave_out("torch.compile: there is no C++ compiler")
+        else:
+            return True
+        return False
+
+    def keep(self, figures: Mapping[str, Any], headline: str = "") -> None:
+        """Write head, headline and figures to the file that was asked for."""
+        if self.options.out is not None:
+            found = {**self.head, "left_out": self.left_out, "headline": headline, **figures}
+            write_json(self.options.out, found)
+
+
+def command_of(module: str, argv: Sequence[str] | None) -> str:
+    """As it was given, without `--out`, which says nothing of the run."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if "--out" in words:
+        at = words.index("--out")
+        del words[at : at + 2]
+    return shlex.join(["python", "-m", module, *words])
+
+
+def use_devices(count: int) -> None:
+    """Make so many CPU devices; a process that has begun to compute keeps those that it has."""
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:
+        if len(jax.devices()) != count:
+            raise
+
+
+def write_json(file: Path, figures: Mapping[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"{json.dumps(figures, indent=1)}\n", encoding="utf-8")
+
+
+def table_of(title: str, *columns: str, left: int = 1) -> Table:
+    """A table whose first columns are words, and whose others are numbers."""
+    table = Table(title=title)
+    for index, name in enumerate(columns):
+        table.add_column(name, justify="left" if index < left else "right")
+    return table

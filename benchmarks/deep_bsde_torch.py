@@ -1,0 +1,107 @@
+"""Deep BSDE on Allen-Cahn by PyTorch: see `deep_bsde`."""
+
+import itertools
+import math
+from collections.abc import Callable
+
+import torch
+
+DIM, STEPS, MATURITY, BATCH, WIDTH = 100, 20, 0.3, 64, 110
+RATE, PILOT = 5e-3, 4096
+DT = MATURITY / STEPS
+DIFFUSION = math.sqrt(2.0)
+
+
+class Net(torch.nn.Module):
+    """Today's value, an affine part of each date and coordinate, and a network that is told the time."""
+
+    def __init__(self):
+        super().__init__()
+        self.y0 = torch.nn.Parameter(torch.zeros(()))
+        self.level = torch.nn.Parameter(torch.zeros(STEPS, 1, DIM))
+        self.slope = torch.nn.Parameter(torch.zeros(STEPS, 1, DIM))
+        sizes = [DIM + 1, WIDTH, WIDTH, DIM]
+        layers = [torch.nn.Linear(m, n) for m, n in itertools.pairwise(sizes)]
+        for layer, inputs in zip(layers, sizes, strict=False):
+            torch.nn.init.normal_(layer.weight, std=inputs**-0.5)
+            torch.nn.init.zeros_(layer.bias)
+        torch.nn.init.zeros_(layers[-1].weight)
+        self.hidden, self.last = torch.nn.ModuleList(layers[:-1]), layers[-1]
+        dates = torch.arange(STEPS)[:, None, None]
+        self.register_buffer("told", dates / STEPS)
+        self.register_buffer("std", DIFFUSION * torch.sqrt(DT * dates.clamp(min=1)))
+
+    def forward(self, states: torch.Tensor, dates: int | slice) -> torch.Tensor:
+        """Z at one date, [batch, dim], or at many, [dates, batch, dim]."""
+        seen = states / self.std[dates]
+        x = torch.cat([seen, self.told[dates].expand(*seen.shape[:-1], 1)], dim=-1)
+        for layer in self.hidden:
+            x = torch.relu(layer(x))
+        return self.level[dates] + self.slope[dates] * seen + self.last(x)
+
+    def today(self, mean: torch.Tensor, unit: torch.Tensor) -> torch.Tensor:
+        return mean + (unit + abs(mean)) * self.y0
+
+
+def terminal(x: torch.Tensor) -> torch.Tensor:
+    return 0.5 / (1.0 + 0.2 * (x**2).sum(-1))
+
+
+def driver(y: torch.Tensor) -> torch.Tensor:
+    return y - y**3
+
+
+def moved(y: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
+    """Y a step later; gain: Z dW."""
+    slope = driver(y)
+    slope = 0.5 * (slope + driver(y - slope * DT + gain))
+    return y - slope * DT + gain
+
+
+def plain_loss(net: Net, mean: torch.Tensor, unit: torch.Tensor, dw: torch.Tensor) -> torch.Tensor:
+    """The mean of (Y_T - g)^2 on a batch, in units of g's deviation; dw: [steps, batch, dim]."""
+    x = torch.zeros(BATCH, DIM)
+    y = net.today(mean, unit).expand(BATCH)
+    for n in range(STEPS):
+        z = unit / math.sqrt(MATURITY) * net(x, n)
+        y = moved(y, (z * dw[n]).sum(-1))
+        x = x + DIFFUSION * dw[n]
+    return (((y - terminal(x)) / unit) ** 2).mean()
+
+
+def batched_loss(
+    net: Net, mean: torch.Tensor, unit: torch.Tensor, dw: torch.Tensor
+) -> torch.Tensor:
+    """The same: the network is asked once for all dates."""
+    states = torch.cat([torch.zeros(1, BATCH, DIM), DIFFUSION * dw.cumsum(0)])
+    z = unit / math.sqrt(MATURITY) * net(states[:-1], slice(None))
+    gains = (z * dw).sum(-1)
+    y = net.today(mean, unit).expand(BATCH)
+    for n in range(STEPS):
+        y = moved(y, gains[n])
+    return (((y - terminal(states[-1])) / unit) ** 2).mean()
+
+
+def trained(seed: int, iterations: int, loss: Callable[..., torch.Tensor]) -> float:
+    """Today's value after a training."""
+    torch.manual_seed(seed)
+    paid = terminal(DIFFUSION * math.sqrt(MATURITY) * torch.randn(PILOT, DIM))
+    mean, unit = paid.mean(), paid.std()  # tensors: new numbers compile nothing
+    net = Net()
+    optimizer = torch.optim.Adam(net.parameters(), lr=RATE, fused=True)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations, 0.01 * RATE)
+    for _ in range(iterations):
+        optimizer.zero_grad()
+        loss(net, mean, unit, math.sqrt(DT) * torch.randn(STEPS, BATCH, DIM)).backward()
+        optimizer.step()
+        cosine.step()
+    return float(net.today(mean, unit).detach())
+
+
+def losses(compiles: bool) -> dict[str, Callable[..., torch.Tensor]]:
+    """By way: what is differentiated."""
+    eager = {"PyTorch plain": plain_loss, "PyTorch batched": batched_loss}
+    found = {f"{way} eager": loss for way, loss in eager.items()}
+    if compiles:
+        found |= {f"{way} compiled": torch.compile(loss) for way, loss in eager.items()}
+    return found

@@ -1,0 +1,417 @@
+"""Every benchmark runs to its end on a tiny problem, keeps its figures as JSON, and finds what is known."""
+
+import argparse
+import ast
+import importlib
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import QuantLib as ql
+
+import benchmarks
+import jaxtape as jt
+from benchmarks import __main__ as everything
+from benchmarks import pareto_figure, quantlib_heston, quantlib_peer
+from benchmarks.command import Run, installed, parser_of
+from tests.helpers import dax_heston, double
+
+ROOT = Path(benchmarks.__file__).parent
+TOOLS = {"__main__", "pareto_figure"}  # they measure nothing
+AS_USERS_HAVE_IT = {
+    "jax_enable_x64": True,
+    "jax_numpy_rank_promotion": "allow",
+    "jax_numpy_dtype_promotion": "standard",
+}
+TORCH = ["PyTorch"] if installed("torch") else []
+DIFFRAX = ["diffrax"] if installed("diffrax") else []
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a benchmark in this process, under JAX's own settings, and returns the figures that it keeps."""
+    before = {name: getattr(jax.config, name) for name in AS_USERS_HAVE_IT}
+    for name, value in AS_USERS_HAVE_IT.items():
+        jax.config.update(name, value)
+
+    def ran(name: str, arguments: str) -> dict:
+        file, words = tmp_path / f"{name}.json", shlex.split(arguments)
+        main = importlib.import_module(f"benchmarks.{name}").main
+        assert main([*words, "--out", str(file)]) == 0
+        found = json.loads(file.read_text(), parse_constant=pytest.fail)  # no NaN
+        assert shlex.split(found["command"]) == ["python", "-m", f"benchmarks.{name}", *words]
+        assert {"machine", "load", "versions", "backend", "options", "left_out"} <= set(found)
+        return found | {"kept_in": file}
+
+    yield ran
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def by(found: dict, name: str) -> dict[str, dict]:
+    return {row[name]: row for row in found["rows"]}
+
+
+# --- what each must have found --------------------------------------------------------------------------
+
+
+def of_pareto(found):
+    (case,) = found["cases"]
+    wanted = {"jaxtape", "lax.scan", "jax.checkpoint", "equinox", *DIFFRAX, *TORCH}
+    assert {point["system"] for point in case["points"]} == wanted
+    assert all(0.0 <= point["error"] < 1e-9 for point in case["points"])
+    assert len({tuple(np.round(point["gradient"], 6)) for point in case["points"]}) == 1
+    picture = found["kept_in"].with_suffix(".svg")
+    assert pareto_figure.main([str(found["kept_in"]), str(picture)]) == 0
+    assert picture.read_text(encoding="utf-8").startswith("<?xml")
+
+
+def of_floors(found):
+    rows = {(row["title"], row["noise"]): row for row in found["floors"]}
+    assert set(rows) == {(m, n) for m in ("Heston", "Black-Scholes") for n in ("given", "drawn")}
+    for (title, _), row in rows.items():
+        assert row["advances"] == jt.advances(10, 8 if title == "Black-Scholes" else 4)
+        assert min(row["second_order_bytes"], row["temp_bytes"]) > 0
+
+
+def of_noise(found):
+    ways = {"pricing.sampling", "pricing.sampling, 512-bit vectors", "jax.random"}
+    ways |= {"torch.randn"} if TORCH else set()
+    rows = {(row["way"], row["task"], row["dtype"]) for row in found["rows"]}
+    assert rows == {
+        (w, t, d) for w in ways for t in ("kept", "read") for d in ("float32", "float64")
+    }
+    assert all(abs(row["z_score"]) < 5.0 for row in found["rows"])
+
+
+def of_heston_gradient(found):
+    ours = "jaxtape", "jaxtape, 512-bit vectors"
+    assert list(by(found, "way")) == [*ours, *(f"{peer}, eager" for peer in TORCH)]
+    assert all(0.0 < row["gradient"]["spot"] < 1.0 for row in found["rows"])
+    if TORCH:
+        assert found["relative_difference_on_the_same_normals"] < 1e-3
+
+
+def of_edits(found):
+    assert [row["bytes"] for row in found["rows"]] == [32 * 10**n for n in (0, 2, 4, 5)]
+    edits = {"erase", "drop", "truncate", "mark", "split", "cut an array"}
+    assert all(set(row["microseconds"]) == edits for row in found["rows"])
+
+
+def of_estimators(found):
+    *usual, ours = found["gammas"]
+    assert ours["estimator"].startswith("last quarter integrated")
+    assert abs(ours["value"] - ours["answer"][0]) < 5.0 * ours["value_error"]
+    assert abs(ours["gamma"] - ours["answer"][1]) < 5.0 * ours["gamma_error"]
+    zero = {row["estimator"]: row["gamma"] for row in usual}["pathwise, twice"]
+    assert zero == 0.0 < ours["answer"][1]
+    exact, slopes = found["parameters"]["Fourier"], found["parameters"]["given the variance path"]
+    for name, (mean, error) in slopes.items():
+        assert abs(mean - exact[name][0]) < 5.0 * error
+
+
+def of_equal_accuracy(found):
+    assert [row["job"] for row in found["rows"]] == ["value, Delta, vega", "and Gamma"]
+    assert all(0.0 < row["relative_error"] <= 0.1 for row in found["rows"])
+    assert all((row["off"] or 0.0) < 5.0 for row in found["rows"])
+    assert all((row["their_paths"] is not None) == bool(TORCH) for row in found["rows"])
+
+
+def of_large_book(found):
+    assert (found["trades"], found["failed"], found["sensitivities"]) == (20, 0, 306)
+    assert found["by_monte_carlo"] == 0
+
+
+def of_early_exercise(found):
+    (row,) = found["rows"]
+    assert row["lower"] - 4.0 * row["lower_error"] < row["answer"]
+    assert row["upper"] + 4.0 * row["upper_error"] > row["answer"]
+    assert abs(row["gap"]) < 0.01
+
+
+def of_bermudan(found):
+    rows = by(found, "way")
+    sweep, one_by_one = rows["ours, one reverse sweep"], rows["ours, 11 prices"]
+    assert sweep["value_error"] < 1e-9
+    assert 0.0 < one_by_one["sensitivity_error"] < 0.01  # the bump's own
+    peer = rows["QuantLib, TreeSwaptionEngine(50)"]
+    assert peer["value_error"] < 0.002
+    assert peer["sensitivity_error"] < 0.05
+
+
+def of_deep_bsde(found):
+    ways = ["jaxtape", *(f"{peer} {form} eager" for peer in TORCH for form in ("plain", "batched"))]
+    assert list(by(found, "way")) == ways
+    assert all(abs(row["errors"]["value"][0]) < 0.15 for row in found["rows"])
+
+
+def of_portfolio_fbsde(found):
+    figures = {row["figure"]: row["found"] for row in found["rows"]}
+    for name in ("value", "delta", "gamma"):
+        assert figures[f"{name}, many beside alone, the same paths"] < 1e-4
+    for name in ("delta", "gamma"):
+        assert figures[f"{name} of the portfolio beside the sum"] < 1e-4
+    assert figures["value, many beside alone, other paths"] < 0.1
+
+
+def of_one_step_malliavin(found):
+    ways = by(found, "way")
+    assert list(ways) == [
+        "jaxtape",
+        *(f"{p} {v}, eager" for p in TORCH for v in ("plain", "tuned")),
+    ]
+    for row in ways.values():
+        for figure, bound in {"value": 0.2, "delta": 0.4, "gamma": 0.6}.items():
+            mean, ours = row["errors"][figure][0], ways["jaxtape"]["errors"][figure][0]
+            assert 0.0 < mean < bound
+            assert abs(mean - ours) < 0.05
+
+
+def of_malliavin_networks(found):
+    (row,) = found["rows"]
+    assert (row["gamma"], row["width"]) == ("diagonal", 13)
+    assert 0.0 < row["errors"]["gamma"][0] < 0.6
+
+
+def of_malliavin_floor(found):
+    assert [row["library"] for row in found["rows"]] == ["JAX", *TORCH]
+    products = importlib.import_module("benchmarks.malliavin_floor").of_a_date
+    more = products(3, 3, 64, 8) - products(3, 2, 64, 8)  # of an iteration
+    assert (more[8, 3, 13], more[3, 8, 13], more[8, 13, 13], more[8, 3, 3]) == (5, 3, 6, 1)
+    assert all(row["seconds"] > 0.0 < row["flops"] for row in found["rows"])
+
+
+def of_two_rates(found):
+    rows = by(found, "way")
+    borrowing, picard = rows["always borrowing"], rows["Picard"]
+    assert "published" not in rows
+    assert borrowing["value"] < picard["value"]
+    rule = rows["rule, a lower bound"]
+    assert rule["value"] < picard["value"] + 4.0 * np.hypot(rule["error"], picard["error"])
+    regression = rows["GradientRegression"]
+    np.testing.assert_allclose(regression["value"], picard["value"], rtol=0.05)
+
+
+def of_exercise_rule(found):
+    assert abs(found["mean"] - found["published"]) < 4.0 * found["error"] < 1.0
+
+
+def of_quantlib_peer(found):
+    rows = [row for row in found["rows"] if row["differences"]]
+    assert {row["task"] for row in rows} == {"20 Europeans", "20 barriers"}
+    for row in rows:
+        assert row["differences"]["value"][1] < 1e-8
+        assert all(relative < 1e-4 for _, relative in row["differences"].values())
+    ours, theirs = (
+        float(found["facts"][f"sum of squared vol points, {n}"]) for n in ("ours", "QuantLib")
+    )
+    assert ours <= theirs * (1.0 + 1e-6)
+
+
+def of_quantlib_heston(found):
+    rows = {row["theirs"]: row for row in found["rows"] if row["differences"]}
+    for engine in ("AnalyticHestonEngine", "ExponentialFittingHestonEngine"):
+        gaps = rows[f"{engine}, 5 prices"]["differences"]
+        assert gaps["value"][1] < 1e-6
+        assert gaps["vega"][1] < 1e-4
+    barriers = rows["FdHestonBarrierEngine 100x100x50, 2 grids"]["differences"]
+    assert all(relative < 0.1 for _, relative in barriers.values())  # both grids are coarse
+    assert found["facts"]["linear solves that the derivative adds to the fit"] == "1"
+    assert any(fact.startswith("our 40 x 12 x 20 grid against") for fact in found["facts"])
+
+
+Smoke = tuple[str, Callable[[dict], None]]  # arguments, and what checks the figures
+
+SMOKE: dict[str, Smoke] = {
+    "pareto": ("--steps 9 --paths 64 --noise given --devices 1 --repeat 1 --eager", of_pareto),
+    "floors": ("--steps 10 --paths 16 --slots 4 --repeat 1", of_floors),
+    "noise": ("--rows 64 --columns 4096 --repeat 1 --devices 1", of_noise),
+    "heston_gradient": (
+        "--steps 16 --paths 128 --tile 64 --torch-tile 64 --segment 4 --devices 1 --repeat 1 --eager",
+        of_heston_gradient,
+    ),
+    "edits": ("--nodes 8 --repeat 1 --planned 1000", of_edits),
+    "estimators": (
+        "--paths 5000 --slope-paths 4096 --contracts 1 --repeat 1",
+        of_estimators,
+    ),
+    "equal_accuracy": (
+        "--target 0.1 --batch 4096 --repeat 1 --kinds European",
+        of_equal_accuracy,
+    ),
+    "large_book": ("--trades 20 --kinds european --devices 1 --repeat 1", of_large_book),
+    "early_exercise": ("--paths 1024 --repeat 1 --only 'put 36, 20%'", of_early_exercise),
+    "bermudan": ("--pillars 10 --repeat 1 --bumps 1 --engines 1", of_bermudan),
+    "deep_bsde": ("--iterations 60 --seeds 1 --eager", of_deep_bsde),
+    "portfolio_fbsde": ("--contracts 3 --paths 1024 --repeat 1", of_portfolio_fbsde),
+    "one_step_malliavin": (
+        "--dim 3 --iterations 2 --paths 512 --batch 64 --seeds 1 --eager",
+        of_one_step_malliavin,
+    ),
+    "malliavin_networks": (
+        "--dim 3 --iterations 2 --paths 512 --batch 64 --seeds 2 --forms diagonal --widths 13",
+        of_malliavin_networks,
+    ),
+    "malliavin_floor": (
+        "--dim 3 --iterations 2 --paths 64 --batch 8 --operations 1000 --repeat 1",
+        of_malliavin_floor,
+    ),
+    "two_rates": (
+        "--seeds 2 --assets 3 --fit-paths 4096 --blocks 1 --rule-blocks 1",
+        of_two_rates,
+    ),
+    "exercise_rule": ("--assets 2 --fit-paths 4096 --blocks 1", of_exercise_rule),
+    "quantlib_peer": ("--parts black-scholes --contracts 20 --repeat 1", of_quantlib_peer),
+}
+
+
+@double
+@pytest.mark.parametrize("name", SMOKE)
+def test_a_benchmark_runs_and_finds_what_is_known(name, run):
+    arguments, check = SMOKE[name]
+    check(run(name, arguments))
+
+
+@double
+def test_values_of_the_book_under_heston_are_those_of_quantlib():
+    """The smallest piece of what the slow test below runs."""
+    market, book = quantlib_peer.sample()
+    sides = quantlib_heston.Sides.of(market, dax_heston())
+    claims = quantlib_heston.only(book, "european", "digital", every=300)
+    assert len(claims.rows) == 7
+    engine = ql.AnalyticHestonEngine(sides.peer.model)
+    theirs = sides.peer.values(sides.peer.terminal(claims.trades, engine))["value"]
+    np.testing.assert_allclose(sides.values(claims), theirs, rtol=1e-5, atol=1e-6)
+    assert np.all(np.isfinite(sides.direction)) and sides.direction.any()
+
+
+@double
+@pytest.mark.slow  # the programs of two kinds of trade with all their Greeks
+def test_heston_beside_quantlib(run):
+    arguments = "--parts heston --every 170 --judged 1 --coarser 10 --repeat 1"
+    of_quantlib_heston(run("quantlib_peer", arguments))
+
+
+@double
+@pytest.mark.slow  # the programs of every kind of trade, in three processes
+def test_a_book_of_every_kind_is_the_same_on_two_devices(run):
+    found = run("large_book", "--trades 200 --devices 2 --repeat 1")
+    assert (found["failed"], found["by_monte_carlo"]) == (0, 40)
+    assert all(gap < 1e-8 for gap in found["gaps_of_1_and_2_devices"].values())
+
+
+# --- peers that are not installed -----------------------------------------------------------------------
+
+
+@double
+@pytest.mark.parametrize(
+    ("name", "peer"),
+    [
+        ("noise", "torch"),
+        ("one_step_malliavin", "torch"),
+        ("malliavin_floor", "torch"),
+        ("bermudan", "QuantLib"),
+        ("quantlib_peer", "QuantLib"),
+    ],
+)
+def test_a_benchmark_goes_on_without_a_peer_and_says_so(name, peer, run, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, peer, None)  # as if it were not installed
+    found = run(name, SMOKE[name][0])
+    system = {"torch": "PyTorch", "QuantLib": "QuantLib"}[peer]
+    assert [text for text in found["left_out"] if text.startswith(f"{system}: it is not installed")]
+    assert f"left out: {system}: it is not installed; pip install" in capsys.readouterr().out
+    assert not any(re.search(system, json.dumps(row)) for row in found["rows"])
+    assert bool(found["rows"]) == (name != "quantlib_peer")
+
+
+def test_no_benchmark_needs_a_peer_to_be_imported():
+    """In a process of its own: here they have been imported."""
+    names = [f"benchmarks.{name}" for name in sorted(with_main())]
+    code = f"""
+import importlib, sys
+sys.modules |= dict.fromkeys(["torch", "QuantLib", "diffrax"])
+for name in {names}:
+    importlib.import_module(name)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT.parent)
+
+
+@pytest.mark.parametrize("eager", [True, False])
+def test_a_run_says_why_nothing_is_compiled_by_torch(eager, run, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("benchmarks.command.installed", lambda peer: True)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    parser = importlib.import_module("benchmarks.deep_bsde").parser()
+    one = Run("deep_bsde", parser, ["--eager"] if eager else [])
+    assert not one.compiles()
+    why = "--eager was given" if eager else "there is no C++ compiler"
+    assert one.left_out == [f"torch.compile: {why}"]
+    assert f"left out: torch.compile: {why}" in capsys.readouterr().out
+
+
+# --- the command line and the list of benchmarks --------------------------------------------------------
+
+
+def with_main() -> set[str]:
+    """The modules of benchmarks/ that are commands."""
+    found = set()
+    for file in ROOT.glob("*.py"):
+        functions = ast.parse(file.read_text(encoding="utf-8")).body
+        if any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in functions):
+            found.add(file.stem)
+    return found
+
+
+def test_every_benchmark_is_run_tested_and_told_of():
+    names = with_main() - TOOLS
+    assert names == set(everything.QUICK) == set(SMOKE)
+    told = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert names | TOOLS - {"__main__"} == set(re.findall(r"^\| `.*?benchmarks\.(\w+)", told, re.M))
+
+
+@pytest.mark.parametrize("name", sorted(everything.QUICK))
+def test_options_that_make_a_benchmark_quick_are_known_and_change_it(name):
+    """And those of the table above, and those that its docstring names."""
+    module = importlib.import_module(f"benchmarks.{name}")
+    parser = module.parser()
+    usual = parser.parse_args([])
+    for arguments in (everything.QUICK[name], SMOKE[name][0]):
+        assert parser.parse_args(shlex.split(arguments)) != usual
+    named = set(re.findall(r"\[--([\w-]+)", module.__doc__.split("`.", 1)[0]))
+    shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]
+    options = {action.option_strings[-1].removeprefix("--") for action in shown}
+    assert named == options - {"help"}
+
+
+def test_a_number_of_nothing_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        parser_of(None, paths=8).parse_args(["--paths", "0"])
+    assert "argument --paths: 0 is below 1" in capsys.readouterr().err
+
+
+def test_all_together_end_with_a_table_that_is_kept(tmp_path, monkeypatch, capsys):
+    """One that goes well and one that fails: the table says which, and so does the exit status."""
+    monkeypatch.setitem(everything.QUICK, "edits", SMOKE["edits"][0])
+    monkeypatch.setitem(everything.QUICK, "noise", "--rows 0")
+    monkeypatch.chdir(ROOT.parent)
+    words = ["--quick", "--only", "edits", "noise", "--out", str(tmp_path)]
+    assert everything.main(words) == 1
+    (kept,) = tmp_path.glob("*-quick-*-cores-cpu.json")
+    found = json.loads(kept.read_text(encoding="utf-8"))
+    assert found["command"] == "python -m benchmarks --quick --only edits noise"
+    assert [(row["benchmark"], row["status"]) for row in found["rows"]] == [
+        ("edits", "ok"),
+        ("noise", "failed, exit status 2"),
+    ]
+    assert found["rows"][0]["headline"].startswith("a plan of 1,000 nodes")
+    text = kept.with_suffix(".txt").read_text(encoding="utf-8")
+    for shown in (text, capsys.readouterr().out):
+        assert re.search(r"edits +│ ok +│ a plan of 1,000 nodes", shown)
+        assert re.search(r"noise +│ failed, exit status 2", shown)
