@@ -10,8 +10,9 @@ import jax.core
 import jax.numpy as jnp
 from jax import lax
 
+from .online import Online
 from .rows import Room, Rows, rows_of_table
-from .table import Blocks, Budget, Table
+from .table import Budget, Table
 
 
 class Arrays(NamedTuple):
@@ -33,7 +34,7 @@ class Chain:
 
     jaxpr: Any
     num_state: int
-    table: Table | Blocks | Room | Budget
+    table: Table | Online | Room | Budget
     reverse: bool
     condition: "Condition | None" = None
     captured: "Captured | None" = None
@@ -73,9 +74,9 @@ class Chain:
         return rows_of_table(self.table)
 
     @property
-    def blocks(self) -> Blocks:
+    def online(self) -> Online:
         """What the sweeps of a chain with a condition follow."""
-        assert isinstance(self.table, Blocks)
+        assert isinstance(self.table, Online)
         return self.table
 
     @property
@@ -173,7 +174,7 @@ def first_node(xs):
     return jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
 
 
-def trace(f: Callable, init, xs, table: Table | Blocks | Room | Budget, reverse: bool):
+def trace(f: Callable, init, xs, table: Table | Online | Room | Budget, reverse: bool):
     """Trace `f(carry, x) -> (carry, y)` into a chain.
 
     Returns the chain, its arrays, and the tree structures of the carry and of y.

@@ -9,9 +9,9 @@ from jax import lax
 
 from .binomial import check_count, check_slots
 from .chain import trace, with_condition, with_rows
+from .online import online_table, two_sweeps
 from .rows import Room, Rows
 from .schedule import AbstractSchedule, StoreAll
-from .table import blocks_for, two_levels
 
 try:
     from .rule import run
@@ -75,28 +75,31 @@ def while_loop(
     """`jax.lax.while_loop` that stops after `max_steps` at the latest, with a gradient.
 
     `state[k+1] = body(state[k])` while `cond(state[k])` holds and k < max_steps. Returns the last
-    state. Work is proportional to the steps that are taken: each is advanced at most as often as
-    there are levels of blocks, as few as the slots allow, and taped once.
+    state. Work is proportional to the n steps that are taken: each is taped once, and all together are
+    advanced `loop_advances(n, slots)` times. That is n up to n = slots and less than 2 n up to about
+    n = slots^2 / 2; beyond, it is within a few percent of `advances(n, slots)`, the least there can be
+    where n is known beforehand.
 
     - **cond**: state -> a boolean scalar. It is not differentiated.
     - **body**: state -> state, of the same structure, shapes and dtypes.
     - **init**: the first state, any pytree of arrays.
     - **max_steps**: a Python int.
-    - **slots**: how many states may be kept; None takes the two levels that need about
-      2 sqrt(max_steps).
+    - **slots**: how many states may be kept, from 1. None takes as many, about sqrt(2 max_steps), as no
+      step need be advanced more than twice.
 
     Both modes, and second derivatives forward over reverse. In a batch (`jax.vmap`) the loop goes on
-    until the last of the batch has stopped; those that have stopped stand still.
+    until the last of the batch has stopped; those that have stopped stand still. What `cond` and `body`
+    do besides (`jax.debug.print`) is done again whenever they run.
 
     **Errors**: `TypeError` if `cond` returns no boolean scalar, or `body` changes the state's
-    structure, shapes or dtypes; `ValueError` if `max_steps` is below 1 or `slots` are too few.
+    structure, shapes or dtypes; `ValueError` if `max_steps` or `slots` is below 1.
     """
     check_count("max_steps", max_steps, "a loop may take a step")
     if slots is not None:
         check_slots(slots)
     max_steps = int(max_steps)
-    blocks = two_levels(max_steps) if slots is None else blocks_for(max_steps, slots)
-    chain, arrays, tree, _ = trace(lambda state, _: (body(state), None), init, (), blocks, False)
+    table = online_table(max_steps, two_sweeps(max_steps) if slots is None else int(slots))
+    chain, arrays, tree, _ = trace(lambda state, _: (body(state), None), init, (), table, False)
     closed, shape = jax.make_jaxpr(cond, return_shape=True)(jax.tree.unflatten(tree, arrays.init))
     if [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(shape)] != [((), jnp.bool_)]:
         raise TypeError(f"cond returns {shape}: return one boolean scalar.")
