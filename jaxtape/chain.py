@@ -182,9 +182,9 @@ def trace(f: Callable, init, xs, table: Table | Online | Room | Budget, reverse:
     **Errors**: `TypeError` if `f` returns no pair, or changes the structure, shape or dtype of
     the carry.
     """
-    init = jax.tree.map(jnp.asarray, init)
+    init = jax.tree.map(as_array, init)
     jaxpr, out = jax.make_jaxpr(f, return_shape=True)(init, first_node(xs))
-    if not (isinstance(out, tuple) and len(out) == 2):
+    if not (isinstance(out, tuple | list) and len(out) == 2):
         raise TypeError(f"The scanned function returned {out}: return a pair (carry, y).")
     carry, y = out
     check_state("The scanned function", init, carry)
@@ -194,6 +194,11 @@ def trace(f: Callable, init, xs, table: Table | Online | Room | Budget, reverse:
     arrays = Arrays(tuple(jaxpr.consts), *(tuple(jax.tree.leaves(tree)) for tree in (init, xs)))
     chain = Chain(jaxpr.jaxpr, len(arrays.init), table, reverse)
     return chain, arrays, jax.tree.structure(carry), jax.tree.structure(y)
+
+
+def as_array(leaf):
+    """A leaf as an array; one that is an array already is itself, where `jnp.asarray` would copy it."""
+    return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
 
 
 def _strengthen(before, after):

@@ -1,5 +1,6 @@
 """`scan`: `jax.lax.scan` at a memory budget."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .binomial import check_count, check_slots
-from .chain import trace, with_condition, with_rows
+from .chain import as_array, trace, with_condition, with_rows
 from .online import online_table, two_sweeps
 from .rows import Room, Rows
 from .schedule import AbstractSchedule, StoreAll
@@ -40,21 +41,25 @@ def scan(
     - **xs**: a pytree whose leaves have leading axis n; None if `f` reads nothing of its own.
     - **length**: n, needed if `xs` has no leaves.
     - **reverse**: run over `xs` from its end.
-    - **unroll**: as in `lax.scan`, for schedules that run it (`StoreAll`).
+    - **unroll**: as in `lax.scan`: how many nodes a turn of the loop runs. Schedules other than `StoreAll`
+      check it and do without.
     - **schedule**: what is kept for the reverse sweep. None is `StoreAll()`: `lax.scan` itself.
 
     Both modes, and second derivatives forward over reverse or either over forward, keep to the
     schedule. Reverse over reverse needs `StoreAll`. In forward mode a schedule other than that
-    saves nothing, and the primal runs twice.
+    saves nothing, and the primal runs twice. What `f` does besides (`jax.debug.print`, `io_callback`), it
+    does again whenever a node is run again: `jt.plan` and `jt.advances` say how often that is.
 
-    **Errors**: `ValueError` if the leading axes disagree with each other or with `length`;
-    `TypeError` if `f` changes the carry's structure, shape or dtype.
+    **Errors**: `ValueError` if the leading axes disagree with each other or with `length`, or `length` or
+    `unroll` is negative; `TypeError` if `f` changes the carry's structure, shape or dtype, or `length` or
+    `unroll` is traced or no number.
     """
     schedule = StoreAll() if schedule is None else schedule
     if not isinstance(schedule, AbstractSchedule):
         raise TypeError(f"schedule is {schedule!r}: give a schedule such as Revolve(slots=12).")
-    xs = jax.tree.map(jnp.asarray, xs)
+    xs = jax.tree.map(as_array, xs)
     length = _common_length(xs, length)
+    unroll = _checked_unroll(unroll)
     table = schedule.compile(length)
     if table is None:
         return lax.scan(f, init, xs, length, reverse=reverse, unroll=unroll)
@@ -120,7 +125,7 @@ def run_edited(f: Callable, state, xs, room: Room, rows: Rows):
 def _common_length(xs, length: int | None) -> int:
     """The number of nodes, on which `length` and every leaf of `xs` must agree."""
     leaves = jax.tree_util.tree_leaves_with_path(xs)
-    lengths = {} if length is None else {"length": int(length)}
+    lengths = {} if length is None else {"length": _static_length(length)}
     for path, leaf in leaves:
         name = f"xs{jax.tree_util.keystr(path)}"
         if not leaf.shape:
@@ -132,3 +137,30 @@ def _common_length(xs, length: int | None) -> int:
         said = ", ".join(f"{name}: {n}" for name, n in lengths.items())
         raise ValueError(f"The numbers of nodes disagree ({said}): make them equal.")
     return next(iter(lengths.values()))
+
+
+def _static_length(length) -> int:
+    if isinstance(length, jax.core.Tracer):
+        raise jax.errors.ConcretizationTypeError(
+            length,
+            "length is traced: the number of nodes is part of the program, so give an int, or take "
+            "jt.while_loop, which stops when it likes.",
+        )
+    if int(length) < 0:
+        raise ValueError(f"length is {length}: give 0 or more nodes.")
+    return int(length)
+
+
+def _checked_unroll(unroll) -> int | bool:
+    """`unroll` as `lax.scan` takes it."""
+    if isinstance(unroll, bool):
+        return unroll
+    try:
+        unroll = operator.index(unroll)
+    except TypeError:
+        raise TypeError(
+            f"unroll is {unroll!r}: `unroll` must be a `bool` or a non-negative `int`."
+        ) from None
+    if unroll < 0:
+        raise ValueError(f"unroll is {unroll}: `unroll` must be a `bool` or a non-negative `int`.")
+    return unroll
