@@ -122,7 +122,7 @@ def run_edited(f: Callable, state, xs, room: Room, rows: Rows):
     return jax.tree.unflatten(tree, state)
 
 
-def _common_length(xs, length: int | None) -> int:
+def _common_length(xs, length) -> int:
     """The number of nodes, on which `length` and every leaf of `xs` must agree."""
     leaves = jax.tree_util.tree_leaves_with_path(xs)
     lengths = {} if length is None else {"length": _static_length(length)}
