@@ -1,4 +1,4 @@
-"""What a step does besides its values, it does again whenever it is run again: as often as is said beforehand."""
+"""What a step does besides its values it does again whenever it is run: as often as is said beforehand."""
 
 import collections
 
