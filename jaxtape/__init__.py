@@ -6,6 +6,7 @@ from .checks import check_duality as check_duality
 from .checks import check_gradient as check_gradient
 from .loops import scan as scan
 from .loops import while_loop as while_loop
+from .online import loop_advances as loop_advances
 from .plan import Plan as Plan
 from .plan import plan as plan
 from .recording import Recording as Recording

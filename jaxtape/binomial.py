@@ -1,5 +1,6 @@
 """Closed forms of the binomial schedule, and the counts that schedules are given."""
 
+import itertools
 import math
 
 import numpy as np
@@ -72,3 +73,34 @@ def first_part(size: np.ndarray, free: np.ndarray) -> np.ndarray:
         r = np.searchsorted(left, n)
         m[here] = np.minimum(left[r - 1], n - right[r - 1])
     return m
+
+
+class Binomial:
+    """The closed forms of many chains at once, of up to `longest` nodes and with 2 … `most` slots each."""
+
+    def __init__(self, longest: int, most: int):
+        rows = [_until(longest, s) for s in range(2, most + 1)]
+        self._first = np.cumsum([0, 0, 0, *map(len, rows)])
+        self._keys = np.concatenate([s * _APART + np.array(row) for s, row in enumerate(rows, 2)])
+        self._less = np.array(
+            [beta(s + 1, r - 1) for s, row in enumerate(rows, 2) for r in range(len(row))]
+        )
+
+    def repetition(self, size: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """`repetition(n, s)` of each chain."""
+        return np.searchsorted(self._keys, slots * _APART + size) - self._first[slots]
+
+    def advances(self, size: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """`advances(n, s)` of each chain."""
+        r = self.repetition(size, slots)
+        return r * size - self._less[self._first[slots] + r]
+
+
+_APART = 2**40  # between the keys of one number of slots and of the next
+
+
+def _until(longest: int, s: int) -> list[int]:
+    """`beta(s, r)` for r = 0, 1, … up to the first that is no less than `longest`."""
+    short = itertools.takewhile(lambda n: n < longest, (beta(s, r) for r in itertools.count()))
+    found = list(short)
+    return [*found, beta(s, len(found))]

@@ -12,8 +12,9 @@ from jax import lax
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from .masks import Mask
+from .online import Online
 from .rows import Room, Rows, rows_of_table
-from .table import Blocks, Budget, Table
+from .table import Budget, Table
 
 
 class Arrays(NamedTuple):
@@ -35,7 +36,7 @@ class Chain:
 
     jaxpr: Any
     num_state: int
-    table: Table | Blocks | Room | Budget
+    table: Table | Online | Room | Budget
     reverse: bool
     condition: "Condition | None" = None
     captured: "Captured | None" = None
@@ -86,9 +87,9 @@ class Chain:
         return rows_of_table(self.table)
 
     @property
-    def blocks(self) -> Blocks:
+    def online(self) -> Online:
         """What the sweeps of a chain with a condition follow."""
-        assert isinstance(self.table, Blocks)
+        assert isinstance(self.table, Online)
         return self.table
 
     @property
@@ -192,7 +193,7 @@ def first_node(xs):
     return jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
 
 
-def trace(f: Callable, init, xs, table: Table | Blocks | Room | Budget, reverse: bool):
+def trace(f: Callable, init, xs, table: Table | Online | Room | Budget, reverse: bool):
     """Trace `f(carry, x) -> (carry, y)` into a chain.
 
     Returns the chain, its arrays, and the tree structures of the carry and of y.
@@ -200,9 +201,9 @@ def trace(f: Callable, init, xs, table: Table | Blocks | Room | Budget, reverse:
     **Errors**: `TypeError` if `f` returns no pair, or changes the structure, shape or dtype of
     the carry.
     """
-    init = jax.tree.map(jnp.asarray, init)
+    init = jax.tree.map(as_array, init)
     jaxpr, out = jax.make_jaxpr(f, return_shape=True)(init, first_node(xs))
-    if not (isinstance(out, tuple) and len(out) == 2):
+    if not (isinstance(out, tuple | list) and len(out) == 2):
         raise TypeError(f"The scanned function returned {out}: return a pair (carry, y).")
     carry, y = out
     check_state("The scanned function", init, carry)
@@ -212,6 +213,11 @@ def trace(f: Callable, init, xs, table: Table | Blocks | Room | Budget, reverse:
     arrays = Arrays(tuple(jaxpr.consts), *(tuple(jax.tree.leaves(tree)) for tree in (init, xs)))
     chain = Chain(jaxpr.jaxpr, len(arrays.init), table, reverse)
     return chain, arrays, jax.tree.structure(carry), jax.tree.structure(y)
+
+
+def as_array(leaf):
+    """A leaf as an array; one that is an array already is itself, where `jnp.asarray` would copy it."""
+    return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
 
 
 def _strengthen(before, after):

@@ -1,5 +1,6 @@
 """`scan`: `jax.lax.scan` at a memory budget."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -8,10 +9,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from .binomial import check_count, check_slots
-from .chain import trace, with_condition, with_rows
+from .chain import as_array, trace, with_condition, with_rows
+from .online import online_table, two_sweeps
 from .rows import Room, Rows
 from .schedule import AbstractSchedule, StoreAll
-from .table import blocks_for, two_levels
 
 try:
     from .rule import run
@@ -40,22 +41,26 @@ def scan(
     - **xs**: a pytree whose leaves have leading axis n; None if `f` reads nothing of its own.
     - **length**: n, needed if `xs` has no leaves.
     - **reverse**: run over `xs` from its end.
-    - **unroll**: as in `lax.scan`, for schedules that run it (`StoreAll`).
+    - **unroll**: as in `lax.scan`: how many nodes a turn of the loop runs. Schedules other than `StoreAll`
+      check it and do without.
     - **schedule**: what is kept for the reverse sweep. None is `StoreAll()`: `lax.scan` itself.
 
     Both modes and all second derivatives keep to the schedule. Forward over reverse is the quickest of
     them; reverse over reverse runs as reverse over forward, whose states are twice as large. Reverse
     mode over forward over reverse needs `StoreAll`. In forward mode a schedule other than that saves
-    nothing, and the primal runs twice.
+    nothing, and the primal runs twice. What `f` does besides (`jax.debug.print`, `io_callback`), it does
+    again whenever a node is run again: `jt.plan` and `jt.advances` say how often that is.
 
-    **Errors**: `ValueError` if the leading axes disagree with each other or with `length`;
-    `TypeError` if `f` changes the carry's structure, shape or dtype.
+    **Errors**: `ValueError` if the leading axes disagree with each other or with `length`, or `length` or
+    `unroll` is negative; `TypeError` if `f` changes the carry's structure, shape or dtype, or `length` or
+    `unroll` is traced or no number.
     """
     schedule = StoreAll() if schedule is None else schedule
     if not isinstance(schedule, AbstractSchedule):
         raise TypeError(f"schedule is {schedule!r}: give a schedule such as Revolve(slots=12).")
-    xs = jax.tree.map(jnp.asarray, xs)
+    xs = jax.tree.map(as_array, xs)
     length = _common_length(xs, length)
+    unroll = _checked_unroll(unroll)
     table = schedule.compile(length)
     if table is None:
         return lax.scan(f, init, xs, length, reverse=reverse, unroll=unroll)
@@ -76,28 +81,31 @@ def while_loop(
     """`jax.lax.while_loop` that stops after `max_steps` at the latest, with a gradient.
 
     `state[k+1] = body(state[k])` while `cond(state[k])` holds and k < max_steps. Returns the last
-    state. Work is proportional to the steps that are taken: each is advanced at most as often as
-    there are levels of blocks, as few as the slots allow, and taped once.
+    state. Work is proportional to the n steps that are taken: each is taped once, and all together are
+    advanced `loop_advances(n, slots)` times. That is n up to n = slots and less than 2 n up to about
+    n = slots^2 / 2; beyond, it is within a few percent of `advances(n, slots)`, the least there can be
+    where n is known beforehand.
 
     - **cond**: state -> a boolean scalar. It is not differentiated.
     - **body**: state -> state, of the same structure, shapes and dtypes.
     - **init**: the first state, any pytree of arrays.
     - **max_steps**: a Python int.
-    - **slots**: how many states may be kept; None takes the two levels that need about
-      2 sqrt(max_steps).
+    - **slots**: how many states may be kept, from 1. None takes as many, about sqrt(2 max_steps), as no
+      step need be advanced more than twice.
 
     Both modes, and second derivatives forward over reverse. In a batch (`jax.vmap`) the loop goes on
-    until the last of the batch has stopped; those that have stopped stand still.
+    until the last of the batch has stopped; those that have stopped stand still. What `cond` and `body`
+    do besides (`jax.debug.print`) is done again whenever they run.
 
     **Errors**: `TypeError` if `cond` returns no boolean scalar, or `body` changes the state's
-    structure, shapes or dtypes; `ValueError` if `max_steps` is below 1 or `slots` are too few.
+    structure, shapes or dtypes; `ValueError` if `max_steps` or `slots` is below 1.
     """
     check_count("max_steps", max_steps, "a loop may take a step")
     if slots is not None:
         check_slots(slots)
     max_steps = int(max_steps)
-    blocks = two_levels(max_steps) if slots is None else blocks_for(max_steps, slots)
-    chain, arrays, tree, _ = trace(lambda state, _: (body(state), None), init, (), blocks, False)
+    table = online_table(max_steps, two_sweeps(max_steps) if slots is None else int(slots))
+    chain, arrays, tree, _ = trace(lambda state, _: (body(state), None), init, (), table, False)
     closed, shape = jax.make_jaxpr(cond, return_shape=True)(jax.tree.unflatten(tree, arrays.init))
     if [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(shape)] != [((), jnp.bool_)]:
         raise TypeError(f"cond returns {shape}: return one boolean scalar.")
@@ -115,10 +123,10 @@ def run_edited(f: Callable, state, xs, room: Room, rows: Rows):
     return jax.tree.unflatten(tree, state)
 
 
-def _common_length(xs, length: int | None) -> int:
+def _common_length(xs, length) -> int:
     """The number of nodes, on which `length` and every leaf of `xs` must agree."""
     leaves = jax.tree_util.tree_leaves_with_path(xs)
-    lengths = {} if length is None else {"length": int(length)}
+    lengths = {} if length is None else {"length": _static_length(length)}
     for path, leaf in leaves:
         name = f"xs{jax.tree_util.keystr(path)}"
         if not leaf.shape:
@@ -130,3 +138,30 @@ def _common_length(xs, length: int | None) -> int:
         said = ", ".join(f"{name}: {n}" for name, n in lengths.items())
         raise ValueError(f"The numbers of nodes disagree ({said}): make them equal.")
     return next(iter(lengths.values()))
+
+
+def _static_length(length) -> int:
+    if isinstance(length, jax.core.Tracer):
+        raise jax.errors.ConcretizationTypeError(
+            length,
+            "length is traced: the number of nodes is part of the program, so give an int, or take "
+            "jt.while_loop, which stops when it likes.",
+        )
+    if int(length) < 0:
+        raise ValueError(f"length is {length}: give 0 or more nodes.")
+    return int(length)
+
+
+def _checked_unroll(unroll) -> int | bool:
+    """`unroll` as `lax.scan` takes it."""
+    if isinstance(unroll, bool):
+        return unroll
+    try:
+        unroll = operator.index(unroll)
+    except TypeError:
+        raise TypeError(
+            f"unroll is {unroll!r}: `unroll` must be a `bool` or a non-negative `int`."
+        ) from None
+    if unroll < 0:
+        raise ValueError(f"unroll is {unroll}: `unroll` must be a `bool` or a non-negative `int`.")
+    return unroll

@@ -13,7 +13,8 @@ def needed_state(chain: Chain, active: Active, arrays: Arrays) -> Mask:
     """The leaves that the pullback of a node reads, or that recomputing such a leaf reads.
 
     The smallest set closed under both, found by dead-code elimination on the jaxpr of the pullback
-    and, until nothing is added, on that of the step.
+    and, until nothing is added, on that of the step. A leaf that the step hands on as it is need not be
+    kept: it is that of the first state.
     """
     reads_state = slice(len(arrays.consts), len(arrays.consts) + chain.num_state)
     pullback = pullback_of_node(chain, active, arrays)
@@ -24,7 +25,8 @@ def needed_state(chain: Chain, active: Active, arrays: Arrays) -> Mask:
         recomputing = _read(step, outputs)[reads_state]
         grown = tuple(a or b for a, b in zip(needed, recomputing, strict=True))
         if grown == needed:
-            return needed
+            changes = _changes(step, reads_state)
+            return tuple(a and b for a, b in zip(needed, changes, strict=True))
         needed = grown
 
 
@@ -40,6 +42,12 @@ def pullback_of_node(chain: Chain, active: Active, arrays: Arrays):
         return pull(chain, active, inputs, bars)
 
     return jax.make_jaxpr(pull_node)(*_one_node(arrays)).jaxpr
+
+
+def _changes(step, state: slice) -> Mask:
+    """Which leaves of the state a step makes anew."""
+    before = step.invars[state]
+    return tuple(a is not b for a, b in zip(before, step.outvars[: len(before)], strict=True))
 
 
 def _one_node(arrays: Arrays) -> Arrays:

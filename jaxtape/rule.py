@@ -135,6 +135,13 @@ class Tangent(Primitive):
         swept, picked = self._moving(moving, primals)
         return jax.jvp(swept, picked, pick(moving, tangents))
 
+    def lin(self, nonzeros, *primals):
+        del nonzeros
+        return self(*primals), primals
+
+    def linearized(self, primals, *tangents):
+        return instantiated(self.jvp(primals, tangents)[1])
+
     def vjp_fwd(self, nonzeros, /, *primals):
         moving = tuple(jax.tree.leaves(nonzeros))
         swept, picked = self._moving(moving, primals)

@@ -19,7 +19,11 @@ from .table import (
 
 
 class AbstractSchedule(abc.ABC):
-    """What a chain keeps for its reverse sweep. A schedule is a hashable value, not an array."""
+    """What a chain keeps for its reverse sweep. A schedule is a hashable value, not an array.
+
+    What a step does besides its values (`jax.debug.print`, `io_callback`) it does again whenever it is
+    run again, as often as `jt.plan` says.
+    """
 
     @abc.abstractmethod
     def compile(self, length: int) -> Table | Budget | None:

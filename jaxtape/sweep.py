@@ -27,7 +27,8 @@ class Reached(NamedTuple):
 class Walk:
     """Steps forward that carry some leaves of the state and keep some of those in the slots.
 
-    A leaf that is not carried is one that the carried ones do not read: any value stands in for it.
+    A leaf that is not carried is one that no step changes, or that the carried ones do not read: the first
+    state's stands in for it.
     """
 
     chain: Chain
@@ -107,7 +108,7 @@ def reverse_sweep(
 
     `state_bar` and `ys_bar` hold the active leaves only, and so do the cotangents returned: the
     sum over all nodes for `consts`, the first state's for `init`, one a node for `xs`. Of
-    `arrays.init` only the types matter, for slot 0 holds what is needed of it.
+    `arrays.init` the leaves that no step changes are read; slot 0 holds what else is needed of it.
     """
     start = Pulled(kept, state_bar, nothing_shared(chain, active, arrays))
     pull_node = functools.partial(_pull_node, chain, active, needed, arrays)

@@ -103,7 +103,7 @@ def slots_within(budget: int, length: int, work: int, state: int) -> int:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Blocks:
-    """Blocks within blocks, for chains of up to `len(slot)` nodes.
+    """Blocks within blocks.
 
     The state at position p is kept in `slot[p]`; the last node k of a block finds the start of the
     outermost block that ends there at `load_position[k]`. Blocks of one parent have slots of their
@@ -113,11 +113,6 @@ class Blocks:
     slots: int
     slot: np.ndarray
     load_position: np.ndarray
-    checkpoint_dtype: Any = None
-    host_slots: int = 0
-
-    def __len__(self) -> int:
-        return len(self.slot)
 
     @classmethod
     def of(cls, length: int, sizes: tuple[int, ...]) -> "Blocks":
@@ -131,31 +126,6 @@ class Blocks:
             start = np.where((start < 0) & ((node + 1) % size == 0), node - node % size, start)
             slots += -(-min(parent, length) // size) - shared
         return cls(slots, slot.astype(np.int32), start.astype(np.int32))
-
-
-def blocks_for(length: int, slots: int) -> Blocks:
-    """The fewest levels of blocks that `slots` slots hold.
-
-    **Errors**: `ValueError` if there are none: halving needs about log2(length) + 1 slots.
-    """
-    for levels in range(1, max(2, length.bit_length() + 1)):
-        blocks = _levels(length, levels)
-        if blocks.slots <= slots:
-            return blocks
-    raise ValueError(
-        f"{slots} slots do not hold a loop of up to {length} steps, whatever its blocks: give at "
-        f"least {blocks.slots}, or fewer max_steps."
-    )
-
-
-def two_levels(length: int) -> Blocks:
-    """About sqrt(n) blocks of as many nodes."""
-    return _levels(length, 2)
-
-
-@cached_by_length
-def _levels(length: int, levels: int) -> Blocks:
-    return Blocks.of(length, equal_sizes(length, levels))
 
 
 def equal_sizes(length: int, levels: int) -> tuple[int, ...]:

@@ -43,6 +43,8 @@ ONE = jnp.asarray(1.0)
         pytest.param(
             lambda s, x: (jnp.sin(s[0]) * x, s[1] + s[0]), (True, False), id="feeds another"
         ),
+        pytest.param(lambda s, x: (jnp.sin(s[0]) * s[1], s[1]), (True, False), id="handed on"),
+        pytest.param(lambda s, x: (s[1] * x, jnp.sin(s[0])), (True, True), id="swapped"),
     ],
 )
 def test_of_two_leaves(step, expected):
@@ -122,3 +124,26 @@ def test_gradients_are_those_of_a_plain_scan():
         for scan in (functools.partial(jt.scan, schedule=SCHEDULE), lax.scan)
     )
     assert_close(bars, desired, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("loop", ["scan", "while_loop"])
+def test_a_leaf_that_is_handed_on_is_in_no_slot(loop):
+    """Weights that ride along in the carry take no more memory than those that a function closes over."""
+
+    def run(weights, x):
+        def step(carry, _=None):
+            weights, x, k = carry
+            return (weights, jnp.tanh(weights @ x), k + 1), None
+
+        start = weights, x, jnp.int32(0)
+        if loop == "scan":
+            return jnp.sum(jt.scan(step, start, length=40, schedule=jt.Revolve(12))[0][1])
+        end = jt.while_loop(lambda c: c[2] < 40, lambda c: step(c)[0], start, 40, slots=12)
+        return jnp.sum(end[1])
+
+    weights, x = jnp.cos(jnp.arange(128.0 * 128)).reshape(128, 128) / 10, jnp.ones(128)
+    gradient = jax.jit(jax.grad(run, (0, 1)))
+    plain = lambda w, x: jnp.sum(lax.scan(lambda x, _: (jnp.tanh(w @ x), None), x, None, 40)[0])  # noqa: E731
+    assert_close(gradient(weights, x), jax.grad(plain, (0, 1))(weights, x), rtol=1e-10)
+    memory = gradient.lower(weights, x).compile().memory_analysis().temp_size_in_bytes
+    assert memory < weights.nbytes  # kept in every slot, they took 14 times as much

@@ -1,0 +1,527 @@
+"""`jt.scan` where `lax.scan` stands: the same values, derivatives and refusals, under every schedule.
+
+A case is a function of a scan and of some arguments, run under jit with `lax.scan` and with `jt.scan`.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxtape as jt
+
+from ..helpers_tape import all_schedules, assert_close
+
+# None is StoreAll(), and for chains this short Revolve(100) is Revolve(23)
+_twins = jt.StoreAll(), jt.Revolve(100)
+each_schedule = pytest.mark.parametrize(
+    "schedule",
+    [
+        pytest.param(s, id=str(s), marks=[pytest.mark.slow] * (s in _twins))
+        for s in (None, *all_schedules)
+    ],
+)
+few_schedules = pytest.mark.parametrize("schedule", [jt.Revolve(1), jt.Revolve(3)], ids=str)
+
+
+def with_schedule(schedule):
+    return functools.partial(jt.scan, schedule=schedule)
+
+
+def check(case: Callable, schedule, *arguments, rtol=1e-12, parameter=None):
+    """`case(scan, *arguments)` is the same, leaf for leaf and type for type.
+
+    What `lax.scan` gives is found once for all schedules; a test with another parameter names it.
+    """
+    key = case.__qualname__, parameter
+    if key not in _desired:
+        _desired[key] = _found(case, lax.scan, arguments)
+    found, types = _found(case, with_schedule(schedule), arguments)
+    assert types == _desired[key][1]
+    assert_close(found, _desired[key][0], rtol=rtol)
+
+
+_desired: dict = {}
+
+
+def _found(case, scan, arguments):
+    found = jax.tree.map(_as_data, jax.jit(functools.partial(case, scan))(*arguments))
+    types = [(leaf.dtype, leaf.weak_type) for leaf in map(jax.typeof, jax.tree.leaves(found))]
+    return found, types
+
+
+def _as_data(leaf):
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(leaf) if is_key else leaf
+
+
+def summed(tree):
+    """A loss of every inexact leaf."""
+    leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    parts = (jnp.sum(jnp.abs(x) ** 2 + jnp.real(x)).astype(float) for x in leaves)
+    return sum(parts, jnp.float64(0.0))
+
+
+A, XS = jnp.float64(0.7), jnp.sin(jnp.arange(12.0)).reshape(6, 2)
+
+
+def turn(a, carry, x):
+    """The step of most cases: everything is read, and nothing is linear."""
+    carry = jnp.sin(a * carry) + x
+    return carry, carry * a
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+class Module(eqx.Module):
+    weight: jax.Array
+    name: str = eqx.field(static=True)
+
+
+# Lengths, unrolling, reversal
+
+
+def both_ways(scan, length, unroll, reverse, a, xs):
+    def run(a, xs):
+        return scan(functools.partial(turn, a), xs[0] * 0.1, xs[1 : length + 1],
+                    length, reverse=reverse, unroll=unroll)  # fmt: skip
+
+    gradient = jax.grad(lambda *args: summed(run(*args)), (0, 1))
+    return run(a, xs), gradient(a, xs)
+
+
+@each_schedule
+@pytest.mark.parametrize("reverse", [False, True])
+def test_lengths_and_unrolling(schedule, reverse):
+    """A length with each unrolling that differs from the others; a schedule does without."""
+    pairs = [(0, 1), (1, 2), (2, 1), (5, 2), (5, False)] if schedule else list(
+        itertools.product([0, 1, 2, 5], [0, 1, 2, 5, True, False]))  # fmt: skip
+
+    def case(scan, a, xs):
+        return [both_ways(scan, length, unroll, reverse, a, xs) for length, unroll in pairs]
+
+    check(case, schedule, A, XS, parameter=(reverse, len(pairs)))
+
+
+@each_schedule
+@pytest.mark.parametrize(
+    ("error", "match", "arguments"),
+    [
+        (ValueError, "unroll is -1: `unroll` must be a `bool` or", {"unroll": -1}),
+        (TypeError, "unroll is '2': `unroll` must be a `bool` or", {"unroll": "2"}),
+        (TypeError, "unroll is 1.5: `unroll` must be", {"unroll": 1.5}),
+        (TypeError, "unroll is None: `unroll` must be", {"unroll": None}),
+        (ValueError, r"disagree \(length: 5, xs: 6\): make", {"length": 5}),
+        (ValueError, r"disagree \(length: 7, xs: 6\): make", {"length": 7}),
+        (ValueError, "length is -1: give 0 or more", {"length": -1, "xs": None}),
+        (ValueError, "xs has no leaves and length is None", {"xs": None}),
+        (ValueError, r"xs\['a'\] is a scalar: stack", {"xs": {"a": 1.0}}),
+        (ValueError, r"\(xs\[0\]: 6, xs\[1\]: 2\)", {"xs": (np.ones(6), np.ones(2))}),
+        (TypeError, "not a valid JAX", {"xs": "text"}),
+        (TypeError, "not a valid JAX", {"init": "text"}),
+        (TypeError, "pair", {"f": lambda c, x: c}),
+        (TypeError, "structure", {"f": lambda c, x: ((c, c), x)}),
+        (TypeError, "float64.*int", {"f": lambda c, x: (c.astype(int), x)}),
+        (TypeError, r"float64\[2\]", {"f": lambda c, x: (jnp.stack([c, c]), x)}),
+    ],
+)
+def test_what_lax_scan_refuses_is_refused_with_the_value_and_the_remedy(
+    schedule, error, match, arguments
+):
+    given = {"f": lambda c, x: (c, x), "init": jnp.float64(1.0), "xs": jnp.ones(6), "length": None}
+    given |= arguments
+    undressed = getattr(
+        jt.scan, "__wrapped__", jt.scan
+    )  # as users have it, without checks of types
+    with pytest.raises(error, match=match):
+        undressed(**given, schedule=schedule)
+    peer_takes = given["length"] == -1 or given.get("unroll") == 1.5
+    if not peer_takes:
+        with pytest.raises(error):
+            lax.scan(**given)
+
+
+@each_schedule
+def test_a_traced_length_or_unroll_is_refused(schedule):
+    undressed = getattr(jt.scan, "__wrapped__", jt.scan)
+
+    def run(**traced):
+        return undressed(
+            lambda c, x: (c, x), 1.0, None, **{"length": 3, **traced}, schedule=schedule
+        )
+
+    with pytest.raises(jax.errors.ConcretizationTypeError, match=r"length is traced.*while_loop"):
+        jax.jit(lambda n: run(length=n))(3)
+    with pytest.raises(TypeError, match="`unroll` must be a `bool` or"):
+        jax.jit(lambda n: run(unroll=n))(3)
+
+
+@few_schedules
+def test_numbers_of_numpy_are_lengths(schedule):
+    undressed = getattr(jt.scan, "__wrapped__", jt.scan)
+    for three in (np.int64(3), jnp.int32(3)):
+        _, ys = undressed(lambda c, _: (c + 1, c), 0, None, three, schedule=schedule)
+        assert list(ys) == [0, 1, 2]
+
+
+# Pytrees and types
+
+
+def carried_through(init, xs, step=None):
+    """A case whose step adds up whatever it finds, and its loss to `a`."""
+
+    def case(scan, a):
+        def f(carry, x):
+            def grow(leaf):
+                return jnp.sin(a * leaf) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+            return jax.tree.map(grow, carry), (x, jax.tree.map(lambda leaf: leaf * 1, carry))
+
+        run = lambda a: scan(step or f, jax.tree.map(lambda x: x * a, init), xs, 3)  # noqa: E731
+        return run(a), jax.grad(lambda a: summed(run(a)))(a)
+
+    return case
+
+
+ONE, THREE = jnp.float64(1.0), jnp.arange(3.0)
+TREES = {
+    "no xs": (ONE, None),
+    "empty xs": (ONE, {}),
+    "no carry": ((), THREE),
+    "None carry": (None, THREE),
+    "neither": ((), ()),
+    "None leaves": ((ONE, None), {"a": THREE, "b": None}),
+    "tuples": ((ONE, (ONE * 2, ())), (THREE, (THREE,))),
+    "lists": ([ONE, [ONE * 2]], [THREE]),
+    "dicts": ({"b": ONE, "a": ONE * 3}, {"x": {"y": THREE}}),
+    "namedtuples": (Pair(ONE, {"z": ONE}), Pair(THREE, None)),
+    "modules": (Module(ONE, "m"), Module(THREE, "n")),
+    "empty leaves": (jnp.zeros((0, 2)), jnp.zeros((3, 0))),
+    "numpy": (np.float64(1.0), np.arange(3.0)),
+}
+
+
+@each_schedule
+def test_pytrees(schedule):
+    cases = [carried_through(*tree) for tree in TREES.values()]
+    check(lambda scan, a: [case(scan, a) for case in cases], schedule, A)
+
+
+def of_a_type(dtype):
+    """Values of a type ride along with a float, and are read by it."""
+
+    def case(scan, a):
+        xs = jnp.arange(3).astype(dtype)
+
+        def f(carry, x):
+            s, other = carry
+            other = (other | x) if dtype is bool else other + x * other
+            s = s * a + jnp.real(other).astype(a.dtype) * jnp.real(x).astype(a.dtype)
+            return (s, other), (other, s)
+
+        run = lambda a: scan(f, (a, jnp.ones((), dtype)), xs)  # noqa: E731
+        return run(a), jax.grad(lambda a: summed(run(a)))(a)
+
+    return case
+
+
+@each_schedule
+def test_types(schedule):
+    cases = [of_a_type(t) for t in (bool, "int32", "uint8", "float32", "bfloat16", "complex128")]
+    check(lambda scan, a: [case(scan, a) for case in cases], schedule, A, rtol=1e-6)
+
+
+@each_schedule
+def test_complex_derivatives(schedule):
+    def case(scan, w):
+        def loss(w):
+            return jnp.abs(scan(lambda c, x: (c * w + jnp.conj(c) * x, c), w, xs * w)[0]) ** 2
+
+        return jax.grad(loss)(w), jax.jvp(loss, (w,), (w * 1j,))
+
+    xs = lax.complex(THREE, THREE)
+    check(case, schedule, jnp.complex128(0.3 + 0.8j))
+
+
+@each_schedule
+def test_keys(schedule):
+    def case(scan, a):
+        def f(carry, key):
+            s, own = carry
+            own, draw = jax.random.split(own)
+            s = s * a + jax.random.normal(draw) * jax.random.normal(key)
+            return (s, own), (s, draw)
+
+        run = lambda a: scan(f, (a, jax.random.key(1)), jax.random.split(jax.random.key(2), 3))  # noqa: E731
+        (_, key), (_, keys) = run(a)
+        return key, keys, jax.value_and_grad(lambda a: summed((run(a)[0][0], run(a)[1][0])))(a)
+
+    check(case, schedule, A)
+
+
+@each_schedule
+def test_integers_have_tangents_of_type_float0(schedule):
+    def case(scan, a):
+        def run(a, n, xs):
+            return scan(lambda c, x: ((c[0] * a + x, c[1] + 1), c[1]), (a, n), xs)
+
+        primals = a, jnp.int32(2), jnp.arange(3, dtype=jnp.int32)
+        tangents = jnp.ones_like(a), *(np.zeros(p.shape, jax.dtypes.float0) for p in primals[1:])
+        out, dot = jax.jvp(run, primals, tangents)
+        assert dot[0][1].dtype == dot[1].dtype == jax.dtypes.float0
+        _, pullback = jax.vjp(run, *primals)
+        zeros = [np.zeros(leaf.shape, jax.dtypes.float0) for leaf in (out[0][1], out[1])]
+        a_bar, n_bar, xs_bar = pullback(((jnp.ones_like(a), zeros[0]), zeros[1]))
+        assert n_bar.dtype == xs_bar.dtype == jax.dtypes.float0
+        return out, dot[0][0], a_bar
+
+    with jax.numpy_dtype_promotion("standard"):
+        check(case, schedule, A)
+
+
+WEAK = {
+    "a Python float stays weak": lambda scan: scan(lambda c, x: (c * 2.0, c), 1.0, None, 3),
+    "a Python int stays weak": lambda scan: scan(lambda c, x: (c + 1, c), 0, None, 3),
+    "a Python int takes a type": lambda scan: scan(
+        lambda c, x: (c + x, c), 0, jnp.arange(3, dtype="uint8")
+    ),
+    "a Python float takes a type": lambda scan: scan(
+        lambda c, x: (c + x, c), 0.0, jnp.ones(3, jnp.float32)
+    ),
+    "a Python bool": lambda scan: scan(lambda c, x: (c | True, c), False, None, 3),
+    "a Python complex": lambda scan: scan(lambda c, x: (c * 1j, c), 1j, None, 3),
+    "one of two": lambda scan: scan(
+        lambda c, x: ((c[0] + x, c[1] * 2), c), (0.0, 1), jnp.ones(3, jnp.float32)
+    ),
+    "a weak y": lambda scan: scan(lambda c, x: (c, 1), jnp.float64(0.0), None, 3),
+    "a carry that is replaced": lambda scan: scan(lambda c, x: (2.0, c), 1.0, None, 3),
+}
+
+
+@each_schedule
+def test_python_scalars_and_weak_types(schedule):
+    check(lambda scan: [case(scan) for case in WEAK.values()], schedule)
+
+
+# Transformations
+
+
+def loss_of(scan):
+    """Scalars of `a` and of all of `xs`, closed over, carried and scanned."""
+
+    def loss(a, xs):
+        carry, ys = scan(functools.partial(turn, a), xs[0], xs)
+        return summed((carry, ys[::2]))
+
+    return loss
+
+
+FIRST = {
+    "grad": lambda f, a: jax.grad(f)(a),
+    "vjp": lambda f, a: jax.vjp(f, a)[1](jnp.ones_like(f(a)))[0],
+    "jacrev": lambda f, a: jax.jacrev(f)(a),
+    "jvp": lambda f, a: jax.jvp(f, (a,), (jnp.ones_like(a),))[1],
+    "jacfwd": lambda f, a: jax.jacfwd(f)(a),
+    "linearize": lambda f, a: jax.linearize(f, a)[1](jnp.ones_like(a)),
+    "linear_transpose": lambda f, a: jax.linear_transpose(jax.linearize(f, a)[1], a)(
+        jnp.ones_like(f(a))
+    )[0],
+    "checkpoint": lambda f, a: jax.grad(jax.checkpoint(f))(a),
+    "jit": lambda f, a: jax.jit(f)(a),
+    "vmap": lambda f, a: jnp.sum(jax.vmap(f)(a * jnp.array([0.5, 1.0, 1.5]))),
+}
+REVERSE = {"grad", "vjp", "jacrev", "checkpoint", "linear_transpose"}
+# pairs of these need a schedule whose sweeps have a transpose
+REVERSE_OVER_REVERSE = set(itertools.product(REVERSE - {"linear_transpose"}, REVERSE))
+
+
+def _pairs():
+    """Every order of two: the outer, the inner."""
+    for outer, inner in itertools.product(FIRST, FIRST):
+        if (outer, inner) not in REVERSE_OVER_REVERSE and outer != "linear_transpose":
+            yield outer, inner
+
+
+def applied(names):
+    """The transformations over a loss of `a`, the last name innermost, under one jit."""
+
+    def case(scan, a, xs):
+        def differentiated(names, a):
+            if not names:
+                return loss_of(scan)(a, xs)
+            return FIRST[names[0]](functools.partial(differentiated, names[1:]), a)
+
+        return [differentiated(each, a) for each in names]
+
+    return case
+
+
+@each_schedule
+def test_each_transformation(schedule):
+    check(applied([(name,) for name in FIRST]), schedule, A, XS)
+
+
+@few_schedules
+@pytest.mark.parametrize("outer", [name for name in FIRST if name != "linear_transpose"])
+def test_two_transformations_in_every_order(schedule, outer):
+    pairs = [pair for pair in _pairs() if pair[0] == outer]
+    check(applied(pairs), schedule, A, XS[:4], rtol=1e-11, parameter=outer)
+
+
+@few_schedules
+def test_hessian(schedule):
+    check(lambda scan, xs: jax.hessian(lambda xs: loss_of(scan)(A, xs))(xs), schedule, XS[:3])
+
+
+@each_schedule
+@pytest.mark.parametrize("of", ["value", "grad"])
+def test_vmap_axes(schedule, of):
+    """The batch on any axis of what is scanned, carried or closed over, and of the results."""
+
+    def case(scan, a, init, xs):
+        def run(a, init, xs):
+            return scan(functools.partial(turn, a), init, xs)
+
+        if of == "grad":
+            run = jax.grad(lambda *args, run=run: summed(run(*args)), (0, 1, 2))
+        batches = [(0, None, None), (None, 0, None), (None, 1, 0), (None, 1, -1), (0, 0, 1)]
+        outs = [0, 0, 1, 0, -1] if of == "value" else [0] * 5
+        found = []
+        for axes, out in zip(batches, outs, strict=True):
+            part = [a if axes[0] is None else a * jnp.arange(1.0, 4.0), init[:, 0], xs[..., 0]]
+            part[1] = part[1] if axes[1] is None else init.T if axes[1] == 0 else init
+            if axes[2] is not None:
+                part[2] = jnp.moveaxis(xs, 2, axes[2])
+            found.append(jax.vmap(run, axes, out)(*part))
+        return found
+
+    init = jnp.cos(jnp.arange(6.0)).reshape(2, 3)
+    xs = jnp.sin(jnp.arange(24.0)).reshape(4, 2, 3)
+    check(case, schedule, A, init, xs, parameter=of)
+
+
+# Inside one another
+
+
+def scan_in_scan(scan, a):
+    def outer(carry, x):
+        inner, ys = scan(lambda c, y: (jnp.sin(a * c) + y, c), carry, THREE * x)
+        return inner, ys
+
+    return summed(scan(outer, a, THREE))
+
+
+def scan_in_cond(scan, a):
+    def run(sign):
+        return lax.cond(sign * a > 0, lambda a: summed(scan(functools.partial(turn, a), a, THREE)),
+                        jnp.sin, a)  # fmt: skip
+
+    return run(1.0) + run(-1.0)
+
+
+def cond_in_scan(scan, a):
+    def f(carry, x):
+        return lax.cond(x > 0.5, lambda c: jnp.sin(a * c), lambda c: c * a, carry), carry
+
+    return summed(scan(f, a, THREE))
+
+
+def while_in_scan(scan, a):
+    def f(carry, x):
+        return lax.fori_loop(0, 2, lambda _, c: jnp.sin(a * c) + x, carry), None
+
+    return scan(f, a, THREE)[0]
+
+
+def checkpoint_in_scan(scan, a):
+    return summed(scan(jax.checkpoint(functools.partial(turn, a)), a, THREE))
+
+
+def custom_vjp_in_scan(scan, a):
+    @jax.custom_vjp
+    def doubled(x):
+        return 2.0 * x
+
+    doubled.defvjp(lambda x: (2.0 * x, x), lambda x, bar: (3.0 * bar * x,))
+    return summed(scan(lambda c, x: (doubled(c) * a + x, c), a, THREE))
+
+
+NESTED = [scan_in_scan, scan_in_cond, cond_in_scan, while_in_scan, checkpoint_in_scan]
+
+
+@each_schedule
+def test_inside_one_another(schedule):
+    def case(scan, a):
+        first = [
+            jax.value_and_grad(functools.partial(f, scan))(a) for f in [*NESTED, custom_vjp_in_scan]
+        ]
+        return first, [jax.jvp(functools.partial(f, scan), (a,), (a,)) for f in NESTED]
+
+    check(case, schedule, A)
+
+
+@few_schedules
+def test_closures(schedule):
+    """Over values differentiated outside, over integers, and over a value of an enclosing scan."""
+
+    def case(scan, a):
+        def loss(a):
+            table, k = {"w": a * THREE}, jnp.int32(1)
+            return summed(scan(lambda c, x: (c * table["w"][k] + x * a, table["w"]), a, THREE))
+
+        return jax.grad(loss)(a), jax.jvp(jax.grad(loss), (a,), (a,))
+
+    check(case, schedule, A)
+
+
+# Without a program of its own
+
+
+@each_schedule
+def test_without_jit(schedule):
+    run = lambda scan, a: summed(scan(functools.partial(turn, a), a, THREE))  # noqa: E731
+    found, desired = (
+        jax.value_and_grad(functools.partial(run, scan))(A)
+        for scan in (with_schedule(schedule), lax.scan)
+    )
+    assert_close(found, desired)
+
+
+@few_schedules
+def test_disable_jit(schedule):
+    run = lambda scan, a: summed(scan(functools.partial(turn, a), a, THREE[:2]))  # noqa: E731
+    desired = jax.value_and_grad(functools.partial(run, lax.scan))(A)
+    with jax.disable_jit():
+        found = jax.value_and_grad(functools.partial(run, with_schedule(schedule)))(A)
+    assert_close(found, desired)
+
+
+@each_schedule
+def test_shapes_and_programs_without_a_run(schedule):
+    def run(scan, a):
+        return scan(functools.partial(turn, a), {"s": a}["s"], {"x": THREE}["x"], reverse=True)
+
+    found, desired = (jax.eval_shape(functools.partial(run, scan), A)
+                      for scan in (with_schedule(schedule), lax.scan))  # fmt: skip
+    assert found == desired
+    found, desired = (jax.make_jaxpr(functools.partial(run, scan))(A).out_avals
+                      for scan in (with_schedule(schedule), lax.scan))  # fmt: skip
+    assert found == desired
+
+
+@each_schedule
+def test_what_is_saved_is_what_was_given(schedule):
+    """No copy of `xs` waits for the way back."""
+    run = lambda xs: with_schedule(schedule)(lambda c, x: (c * x, c), jnp.ones(2), xs)  # noqa: E731
+    _, pullback = jax.vjp(run, XS)
+    assert any(leaf is XS for leaf in jax.tree.leaves(pullback))
