@@ -245,8 +245,9 @@ class FirstSweep(LoopPrimitive):
         of_leaves = pick(self.needed, state_dims)
         if self.chain.condition is None:
             return state_dims, ys_dims, kept.each(of_leaves)
-        slots, _ = kept  # and how many steps were taken
-        return state_dims, ys_dims, (slots.each(of_leaves), 0 if apart else None)
+        dim = 0 if apart else None
+        held = kept._replace(states=kept.states.each(of_leaves), position=dim, steps=dim)
+        return state_dims, ys_dims, held
 
 
 class ReverseSweep(LoopPrimitive):

@@ -37,14 +37,16 @@ FIRST = {
     "vmap": lambda f, a: jnp.sum(jax.vmap(f)(a * jnp.array([0.5, 1.0, 1.5]))),
 }
 REVERSE = {"grad", "vjp", "jacrev", "checkpoint", "linear_transpose"}
-# pairs of these need a schedule whose sweeps have a transpose
-REVERSE_OVER_REVERSE = set(itertools.product(REVERSE - {"linear_transpose"}, REVERSE))
+# reverse mode does not go through jax.checkpoint of a gradient: test_reverse_twice.py
+REFUSED = set(itertools.product(REVERSE - {"linear_transpose"}, ["checkpoint"])) | {
+    ("checkpoint", inner) for inner in REVERSE
+}
 
 
 def _pairs():
     """Every order of two: the outer, the inner."""
     for outer, inner in itertools.product(FIRST, FIRST):
-        if (outer, inner) not in REVERSE_OVER_REVERSE and outer != "linear_transpose":
+        if (outer, inner) not in REFUSED and outer != "linear_transpose":
             yield outer, inner
 
 

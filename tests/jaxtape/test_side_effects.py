@@ -28,10 +28,6 @@ each_way = pytest.mark.parametrize("tell", [tell_debug, tell_in_order])
 @each_way
 @pytest.mark.parametrize("schedule", all_schedules, ids=str)
 def test_of_a_scan(schedule, tell):
-    if isinstance(schedule, jt.MultiStage) and tell is tell_in_order:
-        pytest.skip(
-            "JAX 0.10.2 does not lower ordered callbacks beside results in the host's memory."
-        )
     heard = []
 
     def f(carry, x):
