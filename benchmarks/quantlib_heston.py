@@ -72,8 +72,10 @@ def figures_of(result) -> dict[str, np.ndarray]:
 
 
 def only(book: Book, *kinds: str, every: int = 1) -> Book:
-    """The trades of these kinds, or every so manieth of them."""
-    return replace(book, rows=tuple(row for row in book.rows if row.type in kinds)[::every])
+    """The trades of these kinds, or every so manieth of them; barriers that are watched all the time alone."""
+    rows = [row for row in book.rows if row.type in kinds]
+    rows = [row for row in rows if row.type != "barrier" or row.trade.dates is None]
+    return replace(book, rows=tuple(rows[::every]))
 
 
 @dataclass(frozen=True)
