@@ -7,9 +7,9 @@ from datetime import date
 import numpy as np
 import QuantLib as ql
 
-from pricing.ingestion.trades import BarrierTrade, DigitalTrade, Trade
 from pricing.market import Market
 from pricing.models import Heston
+from pricing.trades.kinds import BarrierTrade, DigitalTrade, Trade
 
 OPTION = {"call": ql.Option.Call, "put": ql.Option.Put}
 KIND = {

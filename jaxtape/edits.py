@@ -8,8 +8,8 @@ import jax
 import jax.core
 import numpy as np
 
-from .rows import Room, Rows, rows_of
-from .schedule import AbstractSchedule
+from .schedules.rows import Room, Rows, rows_of
+from .schedules.schedule import AbstractSchedule
 
 
 @functools.partial(

@@ -8,16 +8,16 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .binomial import check_count, check_slots
-from .chain import as_array, trace, with_condition, with_rows
-from .online import online_table, two_sweeps
-from .rows import Room, Rows
-from .schedule import AbstractSchedule, StoreAll
+from .schedules.binomial import check_count, check_slots
+from .schedules.online import online_table, two_sweeps
+from .schedules.rows import Room, Rows
+from .schedules.schedule import AbstractSchedule, StoreAll
+from .sweeps.chain import as_array, trace, with_condition, with_rows
 
 try:
-    from .rule import run
+    from .sweeps.rule import run
 except ImportError:  # VJPHiPrimitive is experimental
-    from .reverse_only import run
+    from .sweeps.reverse_only import run
 
 
 def scan(

@@ -7,7 +7,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table as TextTable
 
-from .table import Table
+from .schedules.table import Table
 
 if TYPE_CHECKING:
     from .plan import Plan

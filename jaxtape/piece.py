@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .edits import Edits
-from .schedule import AbstractSchedule, MultiStage, Revolve
+from .schedules.schedule import AbstractSchedule, MultiStage, Revolve
 from .segment import Segment
 
 if TYPE_CHECKING:

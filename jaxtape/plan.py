@@ -4,13 +4,13 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from . import picture
-from .binomial import check_count
-from .footprint import Footprint, peak_bytes
-from .schedule import AbstractSchedule, Fit, Revolve
+from .schedules.binomial import check_count
+from .schedules.schedule import AbstractSchedule, Fit, Revolve
+from .schedules.table import Table
 from .segment import Segment, operation_name
 from .sharing import footprints, shared_slots, with_slots
-from .slots import host_is_apart
-from .table import Table
+from .sweeps.footprint import Footprint, peak_bytes
+from .sweeps.slots import host_is_apart
 
 if TYPE_CHECKING:
     from .tape import Tape

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .chain import check_state, same_state
 from .edits import Edits
 from .loops import run_edited, scan
-from .rows import Room, marked_table
-from .schedule import AbstractSchedule, Fit, StoreAll
-from .table import Budget, Table
+from .schedules.rows import Room, marked_table
+from .schedules.schedule import AbstractSchedule, Fit, StoreAll
+from .schedules.table import Budget, Table
+from .sweeps.chain import check_state, same_state
 
 
 class Segment(eqx.Module):

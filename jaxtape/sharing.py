@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from .binomial import advances
-from .chain import trace
-from .footprint import Footprint, footprint_of, peak_bytes, step_footprint, stored_footprint
-from .schedule import AbstractSchedule, Fit, Revolve, StoreAll
+from .schedules.binomial import advances
+from .schedules.schedule import AbstractSchedule, Fit, Revolve, StoreAll
+from .schedules.table import slots_within
 from .segment import Segment
-from .table import slots_within
+from .sweeps.chain import trace
+from .sweeps.footprint import Footprint, footprint_of, peak_bytes, step_footprint, stored_footprint
 
 if TYPE_CHECKING:
     from .tape import Tape

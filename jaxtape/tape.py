@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .recording import Recording
-from .schedule import AbstractSchedule, StoreAll
+from .schedules.schedule import AbstractSchedule, StoreAll
 from .segment import Segment
 from .sharing import shared, with_slots
 from .span import Span

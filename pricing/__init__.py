@@ -1,4 +1,3 @@
-from .book import Book as Book
 from .bounds import Bounds as Bounds
 from .bounds import bounds as bounds
 from .greeks import Greeks as Greeks
@@ -36,3 +35,4 @@ from .products import Swaption as Swaption
 from .results import RESULTS as RESULTS
 from .risk import RiskResult as RiskResult
 from .risk import risk as risk
+from .trades.book import Book as Book

@@ -18,15 +18,15 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
-from .baskets import with_baskets
-from .book import Book
-from .groups import Group, Tile, group_trades
 from .ingestion.errors import InputError
 from .market import Market
-from .memory_gate import MemoryGate
 from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
-from .tile_sweep import tile_sweep, tile_values
+from .models.baskets import with_baskets
+from .sweep.groups import Group, Tile, group_trades
+from .sweep.memory_gate import MemoryGate
+from .sweep.tile_sweep import tile_sweep, tile_values
+from .trades.book import Book
 
 Models = dict[str, AbstractModel]
 Fit = Callable[[Market], Models]

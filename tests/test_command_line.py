@@ -21,13 +21,13 @@ from calibration.commands import risk as risk_command
 from calibration.commands.console import Stages, bytes_of, fail, summarize
 from jaxtape.command_line import app
 from jaxtape.file_set import strangers
-from pricing import report
-from pricing.book import Book
 from pricing.market import Market
 from pricing.models import Heston
+from pricing.models.surface_models import black_scholes
+from pricing.reporting import page as report
 from pricing.risk import MEASURES
 from pricing.risk import risk as value_book
-from pricing.surface_models import black_scholes
+from pricing.trades.book import Book
 
 ROOT = pathlib.Path(__file__).parent.parent
 MARKET = ROOT / "pricing" / "samples" / "dax_2002-07-05.json"

@@ -127,7 +127,7 @@ def _write(
     aside: Path, market: Market, name: str, calibration: Calibration, stages: Stages
 ) -> None:
     """The numbers and the report."""
-    from pricing.report import write_fit_report  # matplotlib: not before it is needed
+    from pricing.reporting.page import write_fit_report  # matplotlib: not before it is needed
 
     fits, seconds = [surface_fit(market, name, calibration)], stages.seconds
     write_json(aside / "calibration.json", as_json(market, name, calibration))

@@ -13,15 +13,15 @@ from jax.sharding import Mesh
 from rich.table import Table
 
 from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure, path_of
-from pricing.book import Book
-from pricing.groups import BudgetTooSmall
 from pricing.ingestion.errors import UnreadableFile
 from pricing.market import Market
 from pricing.methods import METHODS, AbstractMethod, MonteCarlo
+from pricing.models.surface_models import black_scholes
 from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
 from pricing.risk import Fit, RiskResult
 from pricing.risk import risk as value_book
-from pricing.surface_models import black_scholes
+from pricing.sweep.groups import BudgetTooSmall
+from pricing.trades.book import Book
 
 from ..calibrate import Calibration
 from .console import SOME_FAILED, Output, Stages, bytes_of, fail, summarize, write_errors
@@ -185,7 +185,7 @@ def _write(
     stages: Stages,
 ) -> None:
     """The tables, the calibrations and the report."""
-    from pricing.report import write_report  # matplotlib: not before it is needed
+    from pricing.reporting.page import write_report  # matplotlib: not before it is needed
 
     positions = positions_of(result, book, market)
     risks = quote_risks(result.sensitivities, market)

@@ -5,11 +5,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from pricing.guarded import larger
-from pricing.implied_vol import implied_std
+from pricing.formulas.implied_vol import implied_std
 from pricing.market import VolSurface
 from pricing.methods.fourier import Spectrum
 from pricing.models import CharacteristicFunction
+from pricing.numerics.safe_math import larger
 
 from .objective import AbstractObjective
 

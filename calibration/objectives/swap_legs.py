@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from pricing.guarded import larger
 from pricing.market import SwaptionVols, advance, leg, year_fraction
 from pricing.market.interpolation import as_leaf
+from pricing.numerics.safe_math import larger
 
 MOST_PAYMENTS = 60
 _TOO_LONG = f"a swap has more than {MOST_PAYMENTS} payments: give SwaptionVolError(legs=...)"

@@ -10,9 +10,9 @@ from jax.lax import erf, erf_inv
 from jaxtyping import Array, Float
 
 from pricing.fields import word
+from pricing.formulas.swap import right_to_payments
 from pricing.market import SwaptionVols
 from pricing.market.interpolation import as_leaf
-from pricing.methods.swap_formula import right_to_payments
 from pricing.models import G2, HullWhite
 
 from .objective import AbstractObjective

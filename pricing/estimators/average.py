@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .. import normal_law
-from ..guarded import safe_sqrt
 from ..models import ConditionallyGaussian
+from ..numerics import normal_law
+from ..numerics.safe_math import safe_sqrt
 from ..products import AbstractProduct, Average, Claim
 from .estimator import AbstractEstimator, Draw, Needs, smooth
 from .points import Points

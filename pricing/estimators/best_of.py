@@ -5,8 +5,8 @@ import functools
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..guarded import larger, safe_sqrt, smaller
 from ..models import ConditionallyGaussian
+from ..numerics.safe_math import larger, safe_sqrt, smaller
 from ..products import AbstractProduct, Average
 from .estimator import AbstractEstimator, Draw, Needs, smooth
 from .score import Gaussian, pathwise_then_score

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..guarded import divisor, larger, safe_sqrt
 from ..models import ConditionallyGaussian
-from ..once import differentiable_once
+from ..numerics.differentiable_once import differentiable_once
+from ..numerics.safe_math import divisor, larger, safe_sqrt
 from ..products import AbstractProduct, Barrier
 from .estimator import AbstractEstimator, Draw, Needs
 

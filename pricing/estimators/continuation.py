@@ -8,8 +8,8 @@ from jaxtyping import Array, Float
 
 from jaxtape import StoreAll
 
-from ..guarded import clipped, larger, safe_sqrt
 from ..models import ConditionallyGaussian
+from ..numerics.safe_math import clipped, larger, safe_sqrt
 from ..products import Monitored, Payoff
 from .bumps import Bumps, Interval
 from .corridor import Look, Paths, looks_of, paid_always, payoff_inside

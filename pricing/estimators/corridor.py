@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .. import normal_law
-from ..guarded import clipped, divisor, larger, safe_sqrt, smaller
 from ..models import ConditionallyGaussian, Walk
+from ..numerics import normal_law
+from ..numerics.safe_math import clipped, divisor, larger, safe_sqrt, smaller
 from ..products import Monitored, Payoff
 
 Paths = Float[Array, "*paths"]

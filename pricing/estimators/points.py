@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..guarded import safe_sqrt
 from ..models import ConditionallyGaussian, Walk
+from ..numerics.safe_math import safe_sqrt
 from ..products import Average
 
 Spots = Float[Array, "spots paths"]

@@ -6,9 +6,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..black import exercise_probabilities
-from ..guarded import safe_sqrt
+from ..formulas.black import exercise_probabilities
 from ..models import ConditionallyGaussian, MeanVariance
+from ..numerics.safe_math import safe_sqrt
 from ..products import AbstractProduct, TerminalClaim
 from .estimator import AbstractEstimator, Draw, Needs, smooth
 from .hedge import MOST_DATES, hedge_gains

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..guarded import safe_sqrt
 from ..models import AbstractModel, BlackScholes, Heston, HullWhite
 from ..models.quadratic_exponential import QuadraticExponential
+from ..numerics.safe_math import safe_sqrt
 from .problem import Real, State
 
 

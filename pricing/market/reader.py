@@ -7,9 +7,8 @@ from datetime import date
 from jaxtyping import Array
 from pydantic import BaseModel, ConfigDict
 
-from pricing.dates import FIRST_DAY, LAST_DAY
 from pricing.ingestion.errors import InputError, listed, show
-from pricing.ingestion.fields import closest
+from pricing.ingestion.fields import FIRST_DAY, LAST_DAY, closest
 from pricing.ingestion.files import parse_json, unreadable
 from pricing.ingestion.locator import Locator
 from pricing.ingestion.validation import Problem, validate

@@ -5,13 +5,13 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..black import exercise_probabilities
+from ..formulas.barrier import barrier_value
+from ..formulas.black import exercise_probabilities
+from ..formulas.geometric_average import geometric_average_value
+from ..formulas.swap import swap_value, swaption_value
 from ..models import G2, AbstractModel, AbstractRateModel, BlackVol, HullWhite
 from ..products import AbstractProduct, Average, Barrier, Swap, Swaption, TerminalClaim
-from .barrier_formula import barrier_value
-from .geometric_average import geometric_average_value
 from .method import AbstractMethod, missing
-from .swap_formula import swap_value, swaption_value
 
 
 class ClosedForm(AbstractMethod):

@@ -12,20 +12,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import jaxtape
 from jaxtape import AbstractSchedule, Revolve, StoreAll
 
-from ..guarded import clipped, larger
+from ..grids.alternating_directions import Grid, Operator, Stepper, forward_rates, variance_grid
+from ..grids.dupire import local_vol_value
+from ..grids.stencil import interpolation, rounded, sinh_grid
 from ..models import AbstractModel, Heston, LocalVol
+from ..numerics.safe_math import clipped, larger
 from ..products import AbstractProduct, American, Barrier, Bermudan, European, TerminalClaim
-from .alternating_directions import (
-    Grid,
-    Operator,
-    Stepper,
-    forward_rates,
-    variance_grid,
-)
-from .dupire import local_vol_value
 from .fourier import Fourier
 from .method import AbstractMethod, at_least, missing
-from .stencil import interpolation, rounded, sinh_grid
 
 Scalar = Float[Array, ""]
 

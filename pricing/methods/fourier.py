@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
-from ..black import black, exercise_probabilities
-from ..complex_functions import exp
+from ..formulas.black import black, exercise_probabilities
 from ..models import AbstractModel, CharacteristicFunction
+from ..numerics.complex_functions import exp
 from ..products import AbstractProduct, TerminalClaim
 from .method import AbstractMethod, missing
 

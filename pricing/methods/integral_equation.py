@@ -3,9 +3,9 @@
 import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..formulas.american import american_value
 from ..models import AbstractModel, BlackVol
 from ..products import AbstractProduct, American
-from .american_formula import american_value
 from .method import AbstractMethod, at_least, missing
 
 

@@ -11,7 +11,7 @@ from jaxtape import AbstractSchedule, StoreAll
 
 from ..fields import word
 from ..models import AbstractModel
-from ..once import differentiable_once
+from ..numerics.differentiable_once import differentiable_once
 from ..products import AbstractProduct
 from ..regression import (
     USUAL_INNER_PATHS,

@@ -18,8 +18,8 @@ from ..estimators import ESTIMATORS, AbstractEstimator, Draw
 from ..models import AbstractModel, ConditionallyGaussian, Walk
 from ..products import AbstractProduct
 from ..sampling import AbstractSampler, PseudoRandom
+from ..sampling.time_grid import between, grid_through, refined
 from .method import AbstractMethod, at_least, missing
-from .time_grid import between, grid_through, refined
 
 _PATHS = "paths"
 

@@ -12,6 +12,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape import AbstractSchedule, StoreAll
 
+from ..induction.american_dates import COARSEST, CROWDING, american_by_dates, american_dates
+from ..induction.exercise import cash_flows, exercise_dates, induction, nothing_later
+from ..induction.knock_out import knock_out_induction, paid_always
+from ..induction.layer import NODES_A_STD, STDS
 from ..models import AbstractModel, BlackScholes, BondState, GaussianState
 from ..products import (
     AbstractProduct,
@@ -21,10 +25,6 @@ from ..products import (
     Monitored,
     Swaption,
 )
-from .american_dates import COARSEST, CROWDING, american_by_dates, american_dates
-from .induction import cash_flows, exercise_dates, induction, nothing_later
-from .knock_out import knock_out_induction, paid_always
-from .layer import NODES_A_STD, STDS
 from .method import AbstractMethod, at_least, missing
 
 _ROOM = 1.15  # more nodes than dates that are equally far apart need
@@ -46,7 +46,7 @@ class Quadrature(AbstractMethod):
     From the last date back: V_k(x) = decision(x, E[V_{k+1}(x_{k+1}) | x_k = x]), values divided by the
     numeraire. A value function is kept as nodes, cut where the decision changes, and weighted values there; the
     expectation is a sum of normal densities over them (Nystrom's method), so nothing is interpolated, and
-    derivatives are as good as the value. The chain is a `jaxtape.Tape` (`pricing.methods.induction`).
+    derivatives are as good as the value. The chain is a `jaxtape.Tape` (`pricing.induction.exercise`).
 
     num_nodes: on 16 standard deviations of the state. Needed are 24 sqrt(v / dv), v the state's variance at a
     date and dv that of the step to it from the date before; too few raise. None: enough for dates that are

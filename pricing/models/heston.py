@@ -9,9 +9,9 @@ from jaxtyping import Array, Complex, Float
 import jaxtape
 from jaxtape import AbstractSchedule
 
-from .. import complex_functions
 from ..fields import Number, between, correlations, non_negative, positive, real
-from ..once import differentiable_once
+from ..numerics import complex_functions
+from ..numerics.differentiable_once import differentiable_once
 from .model import (
     AbstractEquityModel,
     CharacteristicFunction,

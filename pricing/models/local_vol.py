@@ -12,9 +12,9 @@ import jaxtape
 from jaxtape import AbstractSchedule
 
 from ..fields import Number, positive, real
-from ..guarded import safe_sqrt
 from ..market import VolSurface
-from ..once import differentiable_once
+from ..numerics.differentiable_once import differentiable_once
+from ..numerics.safe_math import safe_sqrt
 from .model import AbstractEquityModel, ConditionallyGaussian, Walk, flat_or_curve
 from .smile import Smile
 

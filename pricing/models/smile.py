@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..guarded import clipped, divisor, larger, smaller
-from ..tridiagonal import Tridiagonal
+from ..numerics.safe_math import clipped, divisor, larger, smaller
+from ..numerics.tridiagonal import Tridiagonal
 
 Scalar = Float[Array, ""]
 Points = Float[Array, " points"]

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..guarded import larger
+from ..numerics.safe_math import larger
 from ..sampling import normals
 from .chain import Chain, Frame, State, at_date
 from .planes import Planes

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .. import normal_law
-from ..guarded import divisor, larger, safe_sqrt, smaller
+from ..numerics import normal_law
+from ..numerics.safe_math import divisor, larger, safe_sqrt, smaller
 from .ranks import in_order
 
 _MOST_RANKS = 3

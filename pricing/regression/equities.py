@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..guarded import safe_sqrt
 from ..models import BlackScholes
+from ..numerics.safe_math import safe_sqrt
 from ..products import American, Basket, Bermudan, European
 from .chain import Chain
 from .claims import Claims, Exercise

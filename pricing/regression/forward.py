@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 import jaxtape
 from jaxtape import AbstractSchedule
 
-from ..guarded import clipped, larger
+from ..numerics.safe_math import clipped, larger
 from .backward import Rule
 from .chain import Chain, at_date
 from .inner import At, InnerPoints, inner_move, move

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..guarded import safe_sqrt
+from ..numerics.safe_math import safe_sqrt
 from .chain import AbstractStep, Frame, Functions, Quotes, State
 from .claims import Claims, Exercise
 from .polynomials import heat_polynomials, identity

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 
-from ..guarded import larger
+from ..numerics.safe_math import larger
 from ..sampling import random_bits
 from ..sampling.sobol import sobol_words
 from ..sampling.transforms import inverse_normal

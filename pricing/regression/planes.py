@@ -4,8 +4,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .. import normal_law
-from ..guarded import divisor, larger
+from ..numerics import normal_law
+from ..numerics.safe_math import divisor, larger
 from .solve import least_squares
 
 Points = Float[Array, "dim paths"]

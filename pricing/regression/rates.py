@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..guarded import divisor, larger, safe_sqrt
 from ..models import G2, HullWhite
+from ..numerics.safe_math import divisor, larger, safe_sqrt
 from ..products import BermudanSwaption
 from .chain import Chain
 from .claims import Claims, Exercise

@@ -5,11 +5,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .. import normal_law
-from ..black import black
-from ..guarded import divisor, larger, safe_sqrt
+from ..formulas.black import black
 from ..models import Heston
 from ..models.quadratic_exponential import QuadraticExponential
+from ..numerics import normal_law
+from ..numerics.safe_math import divisor, larger, safe_sqrt
 from ..products import American, Bermudan
 from .chain import AbstractStep, Chain, Frame, Functions, Quotes, State
 from .claims import Exercise

@@ -8,9 +8,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..book import Book
 from ..market import Market
 from ..risk import MEASURES, RiskResult
+from ..trades.book import Book
 from .formats import cell
 
 SCALED = {

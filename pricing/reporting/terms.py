@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..ingestion.trades import Trade
+from ..trades.kinds import Trade
 from .formats import day, plain
 
 _LEVELS = {"lower": "above {}", "upper": "below {}", "protection": "protection {}"}

@@ -13,7 +13,7 @@ from calibration.problem import Problem
 from calibration.transforms import parameters_of
 from calibration.underlyings import market_model
 from pricing import Book, Heston, price, risk
-from pricing.contracts import products_of
+from pricing.trades.contracts import products_of
 from tests.helpers import dax, dax_book, dax_heston, double
 
 pytestmark = double

@@ -10,9 +10,9 @@ import pytest
 
 from calibration import RESULTS, SwapLegs, SwaptionVolError, calibrate, fit
 from pricing import Book, ClosedForm, Heston, HullWhite, Quadrature, Swaption, price, risk
-from pricing.black import black
-from pricing.contracts import products_of
+from pricing.formulas.black import black
 from pricing.market import SwaptionVols
+from pricing.trades.contracts import products_of
 from tests.helpers import curve, double, first_difference, sample_market
 from tests.references import HULL_WHITE as PUBLISHED
 

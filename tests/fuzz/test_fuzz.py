@@ -21,15 +21,15 @@ from calibration.problem import Problem
 from calibration.transforms import parameters_of
 from calibration.underlyings import quotes_of
 from jaxtape.command_line import app
-from pricing.baskets import with_baskets
-from pricing.book import Book
 from pricing.fbsde import command as solve_command
-from pricing.groups import group_trades
 from pricing.ingestion import UnreadableFile
 from pricing.ingestion.characters import acting
 from pricing.market import Market
 from pricing.methods import METHODS, Quadrature
-from pricing.surface_models import black_scholes
+from pricing.models.baskets import with_baskets
+from pricing.models.surface_models import black_scholes
+from pricing.sweep.groups import group_trades
+from pricing.trades.book import Book
 
 from . import corpus, mutations
 

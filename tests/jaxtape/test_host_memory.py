@@ -7,8 +7,8 @@ import pytest
 from jax import lax
 
 import jaxtape as jt
-import jaxtape.footprint
-import jaxtape.slots
+import jaxtape.sweeps.footprint
+import jaxtape.sweeps.slots
 
 from ..helpers_tape import assert_close, loss_of, mixed_arguments
 from .test_scan import transformed, transformed_without_schedule
@@ -21,7 +21,7 @@ class TestApart:
 
     @pytest.fixture(autouse=True)
     def _apart(self, monkeypatch):
-        for module in (jaxtape.slots, jaxtape.footprint):
+        for module in (jaxtape.sweeps.slots, jaxtape.sweeps.footprint):
             monkeypatch.setattr(module, "host_is_apart", lambda: True)
 
     def test_slots_are_placed_there(self):

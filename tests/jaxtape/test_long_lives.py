@@ -11,8 +11,8 @@ import pytest
 from jax import lax
 
 import jaxtape as jt
-import jaxtape.rows
-import jaxtape.table
+import jaxtape.schedules.rows
+import jaxtape.schedules.table
 
 from ..helpers_tape import assert_close
 
@@ -77,7 +77,8 @@ def test_a_million_nodes_are_recorded_and_the_last_are_pulled_back():
 
 def cached():
     """Every table and row that is remembered, in all caches."""
-    kind, ours = type(functools.lru_cache(len)), (jaxtape.table.__name__, jaxtape.rows.__name__)
+    kind = type(functools.lru_cache(len))
+    ours = jaxtape.schedules.table.__name__, jaxtape.schedules.rows.__name__
     caches = [f for f in gc.get_objects() if type(f) is kind and f.__module__ in ours]
     return sum(cache.cache_info().currsize for cache in caches)
 

@@ -8,9 +8,9 @@ import pytest
 from jax import lax
 
 import jaxtape as jt
-from jaxtape.chain import trace
-from jaxtape.masks import Active, inexact
-from jaxtape.needed import needed_state
+from jaxtape.sweeps.chain import trace
+from jaxtape.sweeps.masks import Active, inexact
+from jaxtape.sweeps.needed import needed_state
 
 from ..helpers_tape import assert_close, heston, heston_call, heston_noise, heston_step
 

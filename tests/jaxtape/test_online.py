@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxtape as jt
-from jaxtape.binomial import repetition
-from jaxtape.online import online_table, two_sweeps
-from jaxtape.table import Blocks, equal_sizes
+from jaxtape.schedules.binomial import repetition
+from jaxtape.schedules.online import online_table, two_sweeps
+from jaxtape.schedules.table import Blocks, equal_sizes
 
 
 def followed(table, n):
-    """How often each of n steps is advanced, by the sweeps of `jaxtape/open_sweep.py` in plain Python."""
+    """How often each of n steps is advanced, by the sweeps of `jaxtape/sweeps/open.py` in plain Python."""
     advanced, slots = np.zeros(n, int), [None] * table.slots
 
     def advance(start, stop):

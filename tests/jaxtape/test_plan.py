@@ -13,7 +13,7 @@ import pytest
 
 import jaxtape as jt
 from jaxtape.picture import timeline
-from jaxtape.schedule import AbstractSchedule
+from jaxtape.schedules.schedule import AbstractSchedule
 from jaxtape.sharing import shared_slots
 
 from ..helpers_tape import Counter, all_schedules, assert_close

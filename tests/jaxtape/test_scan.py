@@ -12,7 +12,7 @@ from jax import lax
 
 import jaxtape as jt
 import jaxtape.loops
-import jaxtape.reverse_only
+import jaxtape.sweeps.reverse_only
 
 from ..helpers_tape import (
     all_schedules,
@@ -148,7 +148,7 @@ def test_gradient_against_central_differences():
 
 def test_reverse_only(monkeypatch):
     """Where JAX offers no more than `custom_vjp`."""
-    monkeypatch.setattr(jaxtape.loops, "run", jaxtape.reverse_only.run)
+    monkeypatch.setattr(jaxtape.loops, "run", jaxtape.sweeps.reverse_only.run)
     arguments = mixed_arguments(n=9)
     actual, desired = (
         jax.jit(jax.value_and_grad(loss_of(schedule), (0, 1, 2)))(*arguments)

@@ -11,11 +11,11 @@ import pytest
 from jax import lax
 
 import jaxtape as jt
-from jaxtape.chain import trace
-from jaxtape.footprint import everything_active
-from jaxtape.pullback import spreading
-from jaxtape.spread import spread_values
-from jaxtape.table import revolve_table
+from jaxtape.schedules.table import revolve_table
+from jaxtape.sweeps.chain import trace
+from jaxtape.sweeps.footprint import everything_active
+from jaxtape.sweeps.pullback import spreading
+from jaxtape.sweeps.spread import spread_values
 
 from ..helpers_tape import assert_close, heston, heston_call, heston_noise
 

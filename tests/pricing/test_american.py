@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from pricing import RESULTS, American, BlackScholes, European, IntegralEquation, greeks, price
-from pricing.black import black
-from pricing.methods import exercise_boundary as boundaries
-from pricing.methods.american_formula import american_value
+from pricing.formulas import exercise_boundary as boundaries
+from pricing.formulas.american import american_value
+from pricing.formulas.black import black
 from tests.helpers import double, first_difference, surface
 
 pytestmark = double

@@ -17,9 +17,9 @@ from pricing import (
     price,
     risk,
 )
-from pricing.baskets import joined, with_baskets
-from pricing.black import black
-from pricing.surface_models import black_scholes
+from pricing.formulas.black import black
+from pricing.models.baskets import joined, with_baskets
+from pricing.models.surface_models import black_scholes
 from tests.helpers import curve, double, first_difference, sample_market, surface
 
 pytestmark = double

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import pricing.samples
-from pricing.book import Book
-from pricing.contracts import PRODUCTS
-from pricing.ingestion.trades import BarrierTrade, DigitalTrade, EuropeanTrade
 from pricing.market import Market
 from pricing.samples import make_book, other_trades
+from pricing.trades.book import Book
+from pricing.trades.contracts import PRODUCTS
+from pricing.trades.kinds import BarrierTrade, DigitalTrade, EuropeanTrade
 
 SAMPLES = Path(next(iter(pricing.samples.__path__)))
 HEADER = (

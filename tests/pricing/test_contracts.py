@@ -18,9 +18,9 @@ from pricing import (
     MonteCarlo,
     price,
 )
-from pricing.contracts import products_of, shape_key
 from pricing.greeks import means_and_errors, sensitivities
 from pricing.products import AverageClaim, Monitored
+from pricing.trades.contracts import products_of, shape_key
 from tests.helpers import SAMPLES, dax, dax_black_scholes, double
 
 DATES = [0.3, 0.55, 0.8]

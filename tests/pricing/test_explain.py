@@ -8,7 +8,7 @@ import pytest
 
 from pricing import Book, Market
 from pricing.explain import explain
-from pricing.surface_models import black_scholes
+from pricing.models.surface_models import black_scholes
 from tests.helpers import double
 
 HEADER = "id,type,underlying,quantity,option,strike,expiry,payout\n"

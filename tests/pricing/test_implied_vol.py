@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pricing.black import black
-from pricing.implied_vol import implied_std, implied_vol
+from pricing.formulas.black import black
+from pricing.formulas.implied_vol import implied_std, implied_vol
 from tests.helpers import double, first_difference
 
 pytestmark = double

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 
-from pricing import normal_law
-from pricing.normal_law import scaled_cdf
+from pricing.numerics import normal_law
+from pricing.numerics.normal_law import scaled_cdf
 from tests.helpers import EPS, double
 
 X = np.concatenate([np.linspace(-60.0, 8.0, 137), [-1e-9, 0.0, 1e-9]])

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from pricing import Book, ClosedForm, HullWhite, Quadrature, greeks, price, risk
-from pricing.contracts import products_of
 from pricing.market import leg
+from pricing.models.surface_models import black_scholes
 from pricing.reporting.terms import terms
-from pricing.surface_models import black_scholes
+from pricing.trades.contracts import products_of
 from tests.helpers import double, first_difference, sample_market, second_difference
 
 HEADER = (

@@ -6,14 +6,14 @@ import os
 
 import pytest
 
-from pricing.book import Book
-from pricing.dates import FIRST_DAY, LAST_DAY, advance, schedule, year_fraction
 from pricing.ingestion import UnreadableFile, files
 from pricing.ingestion.characters import acting, escaped
 from pricing.ingestion.errors import InputError, listed, show
 from pricing.ingestion.fields import closest
 from pricing.ingestion.locator import Locator
 from pricing.market import Market
+from pricing.market.dates import FIRST_DAY, LAST_DAY, advance, schedule, year_fraction
+from pricing.trades.book import Book
 
 HEADER = "id,type,underlying,quantity,option,strike,expiry\n"
 GOOD = "A,european,DAX,1,call,4500,2003-03-18\n"

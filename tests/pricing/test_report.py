@@ -9,9 +9,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from pricing.book import Book
 from pricing.market import Market
-from pricing.report import write_fit_report, write_report
 from pricing.reporting import (
     SurfaceFit,
     figures,
@@ -22,9 +20,11 @@ from pricing.reporting import (
     tables,
 )
 from pricing.reporting.formats import cell, decimals_for, number, plain, significant
+from pricing.reporting.page import write_fit_report, write_report
 from pricing.reporting.positions import write_positions
 from pricing.reporting.quotes import write_quote_risks
 from pricing.risk import MEASURES, RiskResult, TradeRisk
+from pricing.trades.book import Book
 
 MARKET = """{
  "asof": "2002-07-05", "currency": "EUR",

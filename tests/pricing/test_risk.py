@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pricing import BlackScholes, Book, ClosedForm, Fourier, greeks, risk
-from pricing.contracts import products_of
-from pricing.groups import BudgetTooSmall
+from pricing.sweep.groups import BudgetTooSmall
+from pricing.trades.contracts import products_of
 from tests.helpers import dax, dax_book, dax_heston, double
 
 pytestmark = double

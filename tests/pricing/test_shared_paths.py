@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from pricing import Asian, Barrier, BlackScholes, European, Heston, MonteCarlo, price
-from pricing.groups import Tile
-from pricing.methods.time_grid import between, grid_through, refined
 from pricing.sampling import PseudoRandom, Sobol
-from pricing.tile_sweep import tile_sweep, tile_values
+from pricing.sampling.time_grid import between, grid_through, refined
+from pricing.sweep.groups import Tile
+from pricing.sweep.tile_sweep import tile_sweep, tile_values
 from tests.helpers import double
 
 KEY = jax.random.key(3)

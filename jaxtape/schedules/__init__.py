@@ -1,0 +1,1 @@
+"""What is kept and what is recomputed: schedules, and the tables that they lay out."""

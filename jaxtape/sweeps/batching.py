@@ -1,0 +1,151 @@
+"""A batch of chains (`jax.vmap`): the chain of the batched step."""
+
+import dataclasses
+import functools
+from operator import or_
+
+import jax
+import jax.numpy as jnp
+
+from ..schedules.rows import Rows
+from .chain import Arrays, Chain, Condition, inputs_of_outputs
+from .masks import Active, Mask, merge, pick
+
+
+def batch_chain(
+    chain: Chain, axis, arrays: tuple, dims: tuple, force: Active | None = None
+) -> tuple[Chain, Arrays, Active]:
+    """Returns the chain of the batched step, its arrays, and which of its leaves have a batch axis.
+
+    That axis is the first of shared values and of the state, and the second of `xs` and ys. Leaves that do not
+    depend on the batch have none, unless `force` selects them.
+    """
+    batched = _batched_leaves(chain, axis, dims, force)
+    masks = batched.inputs
+    arrays = Arrays(*map(merge, masks, _move(arrays, dims, masks, axis.size), arrays))
+    if chain.is_edited and any(masks[0][: len(Rows._fields)]):
+        raise ValueError(
+            "A batch of edited tapes must share their edits: batch their params alone, with "
+            "jax.vmap(..., in_axes=...) None for `rows`."
+        )
+    axes = tuple(map(_axes, masks))
+    over_batch = functools.partial(over_axis(axis), in_axes=axes)
+    step = over_batch(chain.step, out_axes=(axes[1], _axes(batched.ys)))
+    if chain.condition is None:
+        return chain.derive(step, arrays), arrays, batched
+    over_batch = functools.partial(over_axis(axis), in_axes=axes[:2])
+    goes_on = over_batch(chain.goes_on, out_axes=0 if _ends_apart(chain, batched) else None)
+    if _ends_apart(chain, batched):
+        derived = chain.derive(_guarded(step, goes_on, masks[0]), arrays)
+    else:
+        derived = chain.derive(step, arrays)
+    any_goes_on = lambda consts, state: jnp.any(goes_on(consts, state))  # noqa: E731
+    condition = Condition.of(any_goes_on, arrays.consts, arrays.init)
+    return dataclasses.replace(derived, condition=condition), arrays, batched
+
+
+def over_axis(axis):
+    """`jax.vmap` over a batch axis as JAX gives it to the rule of a primitive."""
+    return functools.partial(
+        jax.vmap,
+        axis_size=axis.size,
+        axis_name=axis.name,
+        spmd_axis_name=axis.spmd_name or axis.explicit_mesh_axis,
+    )
+
+
+def is_batched(chain: Chain, axis, dims) -> bool:
+    """Whether some leaf has a batch axis, or the step names it."""
+    dims = jax.tree.leaves(dims, is_leaf=lambda dim: dim is None)
+    return any(dim is not None for dim in dims) or _names(chain, axis)
+
+
+def _names(chain: Chain, axis) -> bool:
+    """Whether the step names the batch's axis, as collectives do."""
+    names = {getattr(effect, "name", None) for effect in chain.jaxpr.effects}
+    return isinstance(axis.name, str) and axis.name in names
+
+
+def batched_outputs(chain: Chain, axis, dims: tuple) -> tuple[Mask, Mask, bool]:
+    """Which leaves of the state and of y depend on the batch, and whether the number of steps does."""
+    batched = _batched_leaves(chain, axis, dims)
+    return batched.state, batched.ys, _ends_apart(chain, batched)
+
+
+def _batched_leaves(chain: Chain, axis, dims: tuple, force: Active | None = None) -> Active:
+    """The leaves with a batch axis and those that depend on one, a fixpoint on the jaxpr of the step.
+
+    A step that names the batch's axis (`jax.lax.axis_index`) may depend on it though no argument does, and
+    chains that end apart hold every leaf apart: then all of the state and of y is batched.
+    """
+    consts, state, xs = (tuple(d is not None for d in part) for part in dims)
+    ys = (False,) * len(chain.y_avals)
+    if force is not None:
+        consts, state, xs, ys = (
+            tuple(map(or_, *pair)) for pair in zip((consts, state, xs, ys), force, strict=True)
+        )
+    reads = chain.inputs_of_outputs()
+    while True:
+        batched = Active(consts, state, xs, ys)
+        together = not _names(chain, axis) and not _ends_apart(chain, batched)
+        inputs = consts + state + xs
+        found = [not together or any(pick(mask, inputs)) for mask in reads]
+        found = tuple(map(or_, found, state + ys))
+        if found == state + ys:
+            return batched
+        state, ys = found[: len(state)], found[len(state) :]
+
+
+def _ends_apart(chain: Chain, batched: Active) -> bool:
+    """Whether the members of a batch may take different numbers of steps."""
+    condition = chain.condition
+    if condition is None:
+        return False
+    inputs = batched.consts[: condition.num_consts] + batched.state[: condition.num_state]
+    (reads,) = inputs_of_outputs(condition.jaxpr)
+    return any(pick(reads, inputs))
+
+
+def _guarded(step, goes_on, batched_consts: Mask):
+    """A step in which members that have stopped stand still.
+
+    They step from where one that goes on is: their own state may be where the step has no derivative.
+    """
+
+    def guarded(consts, state, x):
+        live = goes_on(consts, state)
+        of_live = lambda leaf: jnp.where(_along(live, leaf), leaf, leaf[jnp.argmax(live)])  # noqa: E731
+        lent = tuple(of_live(c) if b else c for c, b in zip(consts, batched_consts, strict=True))
+        moved, y = step(lent, tuple(map(of_live, state)), x)
+        still = zip(moved, state, strict=True)
+        return tuple(jnp.where(_along(live, new), new, old) for new, old in still), y
+
+    return guarded
+
+
+def _along(live, leaf):
+    """A flag for each of a batch, for `jnp.where` with a leaf whose first axis is the batch."""
+    return live.reshape(live.shape + (1,) * (leaf.ndim - 1))
+
+
+def _axes(mask: Mask) -> tuple:
+    return tuple(0 if batched else None for batched in mask)
+
+
+def _move(parts: tuple, dims: tuple, masks: tuple, size: int) -> tuple:
+    """The selected leaves of consts, init and xs, each with its batch axis where a chain wants it."""
+    return tuple(
+        tuple(
+            with_axis(leaf, dim, to, size)
+            for leaf, dim in zip(pick(m, part), pick(m, d), strict=True)
+        )
+        for part, d, m, to in zip(parts, dims, masks, (0, 0, 1), strict=True)
+    )
+
+
+def with_axis(leaf, dim: int | None, to: int, size: int):
+    """A leaf with its batch axis at `to`; one without is given one."""
+    if dim is not None:
+        return jnp.moveaxis(leaf, dim, to)
+    leaf = jnp.expand_dims(leaf, to)
+    return jnp.broadcast_to(leaf, (*leaf.shape[:to], size, *leaf.shape[to + 1 :]))

@@ -1,0 +1,312 @@
+"""How JAX differentiates a chain: the sweeps as rules of primitives.
+
+`jax.custom_vjp` refuses forward mode, so a chain is a primitive of its own, `Sweep`. The batched
+chain is the chain of the batched step, the dual chain is the chain of the dual step, and both keep
+the table. `Tangent`, the derivative as a linear map, has a transpose of its own, so that the
+schedule also holds where JAX takes forward mode first and transposes it (`jax.checkpoint`).
+
+The two sweeps of a gradient, `FirstSweep` and `ReverseSweep`, are primitives too, so that reverse mode can be
+taken once more: a reverse sweep is linear in the cotangents that it pulls back, so its own pullback pushes
+tangents forward, and reverse over reverse is reverse over forward, of the dual chain under the same schedule.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from .batching import batch_chain, batched_outputs, is_batched, with_axis
+from .chain import Arrays, Chain
+from .executor import Sweeps
+from .footprint import reversible
+from .masks import Active, Mask, inexact, merge, pick
+from .needed import needed_state
+from .primitive import (
+    LoopPrimitive,
+    Primitive,
+    Static,
+    Zero,
+    avals,
+    instantiated,
+    is_zero,
+    leaves_or_zeros,
+    merge_leaves,
+    out_avals,
+    zero_cotangents,
+)
+
+
+def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
+    """The chain's last state and ys, differentiated as its schedule says."""
+    return Sweep(chain, arrays)(*arrays)
+
+
+class Sweep(Primitive):
+    """`(consts, init, xs) -> (state, ys)` of a chain."""
+
+    chain: Chain
+
+    def __init__(self, chain: Chain, arrays: Arrays):
+        self.in_avals = avals(tuple(arrays))
+        self.out_aval = out_avals(Sweeps.of(chain).run, *arrays)
+        self.params = {"chain": chain}
+        self.effects = chain.jaxpr.effects
+        super().__init__()
+
+    def expand(self, *arrays):
+        return Sweeps.of(self.chain).run(*arrays)
+
+    def vjp_fwd(self, nonzeros, /, *arrays):
+        arrays, active = _as_arrays(arrays), self._active(nonzeros)
+        first = FirstSweep.of(self.chain, active, arrays)
+        state, ys, kept = first(arrays)
+        return (state, ys), (arrays, kept, Static((first, active)))
+
+    def vjp_bwd_retval(self, saved, bars, /):
+        arrays, kept, static = saved
+        first, active = static.value
+        state_bar, ys_bar = bars
+        in_use = tuple(not is_zero(bar) for bar in ys_bar)
+        active = active._replace(ys=tuple(a and b for a, b in zip(active.ys, in_use, strict=True)))
+        bars = instantiated((pick(active.state, state_bar), pick(active.ys, ys_bar)))
+        out = ReverseSweep(first, active, arrays, kept, bars)(arrays, kept, bars)
+        return tuple(map(merge, active.inputs, out, zero_cotangents(self.in_avals)))
+
+    def jvp(self, arrays, tangents):
+        return self(*arrays), self._tangent(arrays, tangents)
+
+    def lin(self, nonzeros, *arrays):
+        del nonzeros
+        return self(*arrays), arrays
+
+    def linearized(self, arrays, *tangents):
+        return instantiated(self._tangent(arrays, tangents))
+
+    def _tangent(self, arrays, tangents):
+        active = self._active([[not is_zero(t) for t in part] for part in tangents])
+        dots = instantiated(tuple(map(pick, active.inputs, tangents)))
+        out = Tangent(self.chain, active, arrays, dots)(arrays, dots)
+        zeros = jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), self.out_aval)
+        return tuple(map(merge, (active.state, active.ys), out, zeros))
+
+    def batch(self, axis, arrays, dims):
+        if not is_batched(self.chain, axis, dims):
+            return self(*arrays), _out_dims(*self.out_aval, None, None)
+        chain, arrays, batched = batch_chain(self.chain, axis, arrays, dims)
+        return Sweep(chain, arrays)(*arrays), _out_dims(batched.state, batched.ys, 0, 1)
+
+    def _active(self, nonzeros) -> Active:
+        """Every inexact leaf of the state and of ys; of the inputs only those perturbed."""
+        (state, ys), (consts, _, xs) = self.out_aval, nonzeros
+        return Active(tuple(consts), inexact(state), tuple(xs), inexact(ys))
+
+
+class Tangent(Primitive):
+    """`(arrays, dots) -> (state_dot, ys_dot)` of a chain, linear in `dots`; active leaves only."""
+
+    chain: Chain
+    active: Active
+
+    def __init__(self, chain: Chain, active: Active, arrays: tuple, dots: tuple):
+        self.chain, self.active = chain, active
+        self.in_avals = avals((arrays, dots))
+        self.out_aval = out_avals(self.expand, arrays, dots)
+        self.params = {"chain": chain, "active": active}
+        self.effects = chain.jaxpr.effects
+        super().__init__()
+
+    def expand(self, arrays, dots):
+        dual, arrays = self._dual(arrays, dots)
+        return self._dots(Sweeps.of(dual).run(*arrays))
+
+    def transpose(self, bars, arrays, accumulators):
+        arrays = _as_arrays(arrays)
+        first = FirstSweep.of(self.chain, self.active, arrays)
+        *_, kept = first(arrays)
+        bars = instantiated(bars)
+        out = ReverseSweep(first, self.active, arrays, kept, bars)(arrays, kept, bars)
+        for accumulator, bar in zip(
+            jax.tree.leaves(accumulators), jax.tree.leaves(tuple(out)), strict=True
+        ):
+            if hasattr(accumulator, "accum"):  # a tangent that is known is an array instead
+                accumulator.accum(bar)
+
+    def jvp(self, primals, tangents):
+        tangents = leaves_or_zeros(tangents)
+        moving = tuple(not is_zero(t) for t in tangents)
+        swept, picked = self._moving(moving, primals)
+        return jax.jvp(swept, picked, pick(moving, tangents))
+
+    def lin(self, nonzeros, *primals):
+        del nonzeros
+        return self(*primals), primals
+
+    def linearized(self, primals, *tangents):
+        return instantiated(self.jvp(primals, tangents)[1])
+
+    def vjp_fwd(self, nonzeros, /, *primals):
+        moving = tuple(jax.tree.leaves(nonzeros))
+        swept, picked = self._moving(moving, primals)
+        out, pullback = jax.vjp(swept, *picked)
+        return out, (pullback, Static(moving))
+
+    def vjp_bwd_retval(self, saved, bars, /):
+        pullback, moving = saved
+        bars = pullback(instantiated(bars))
+        return merge_leaves(moving.value, bars, zero_cotangents(self.in_avals))
+
+    def batch(self, axis, args, dims):
+        if not is_batched(self.chain, axis, dims):
+            return self(*args), _out_dims(*self.out_aval, None, None)
+        (arrays, dots), (dims, dots_dims) = args, dims
+        chain, arrays, _ = batch_chain(self.chain, axis, arrays, dims, self.active)
+        dots = tuple(
+            tuple(with_axis(*leaf, to, axis.size) for leaf in zip(*part, strict=True))
+            for *part, to in zip(dots, dots_dims, (0, 0, 1), strict=True)
+        )
+        out = Tangent(chain, self.active, arrays, dots)(arrays, dots)
+        return out, _out_dims(*self.out_aval, 0, 1)
+
+    def _moving(self, moving: Mask, primals):
+        """The dual chain, under its schedule, as a function of the moving leaves alone."""
+
+        def swept(*picked):
+            arrays, dots = merge_leaves(moving, picked, primals)
+            return self._dots(run(*self._dual(arrays, dots)))
+
+        return swept, pick(moving, jax.tree.leaves(primals))
+
+    def _dual(self, arrays: tuple, dots: tuple) -> tuple[Chain, Arrays]:
+        """The chain whose state carries its own tangent, and whose ys are tangents alone."""
+        counts, active = tuple(map(len, arrays)), self.active
+
+        def step(*joined):
+            parts = [part[:n] for part, n in zip(joined, counts, strict=True)]
+            moving = [part[n:] for part, n in zip(joined, counts, strict=True)]
+
+            def primal(*picked):
+                state, y = self.chain.step(*map(merge, active.inputs, picked, parts))
+                return (pick(active.state, state), pick(active.ys, y)), state
+
+            picked = tuple(map(pick, active.inputs, parts))
+            _, (state_dot, y_dot), state = jax.jvp(primal, picked, tuple(moving), has_aux=True)
+            return state + state_dot, y_dot
+
+        joined = Arrays(*(part + dot for part, dot in zip(arrays, dots, strict=True)))
+        return self.chain.derive(step, joined), joined
+
+    def _dots(self, out: tuple) -> tuple[tuple, tuple]:
+        state, ys = out
+        return state[self.chain.num_state :], ys
+
+
+class FirstSweep(LoopPrimitive):
+    """`arrays -> (state, ys, kept)`: a chain is run, and the states are kept that its reverse sweep wants.
+
+    Its cotangents are the chain's own: what is kept is for a `ReverseSweep`, which says itself how its outputs
+    depend on the arrays.
+    """
+
+    chain: Chain
+    swept: Chain
+    needed: Mask
+
+    def __init__(self, chain: Chain, swept: Chain, needed: Mask, arrays: Arrays):
+        self.swept, self.needed = swept, needed
+        self.in_avals = (avals(arrays),)
+        self.out_aval = out_avals(self.expand, arrays)
+        self.params = {"chain": chain, "swept": swept, "needed": needed}
+        self.effects = chain.jaxpr.effects
+        super().__init__()
+
+    @classmethod
+    def of(cls, chain: Chain, active: Active, arrays: Arrays) -> "FirstSweep":
+        """Prepare a chain for its reversal: find what its pullback reads, and the table for a budget."""
+        needed = needed_state(chain, active, arrays)
+        return cls(chain, reversible(chain, active, needed, arrays), needed, arrays)
+
+    def expand(self, arrays):
+        return Sweeps.of(self.swept).first(self.swept, self.needed, arrays)
+
+    def pullback(self, args, bars):
+        (arrays,), (*bars, _) = args, bars
+        varied = self.varied
+
+        def outputs(*picked):
+            out = run(self.chain, merge_leaves(varied, picked, arrays))
+            return tuple(pick(inexact(part), part) for part in out)
+
+        _, pullback = jax.vjp(outputs, *pick(varied, jax.tree.leaves(arrays)))
+        masks = map(inexact, self.out_aval[:2])
+        return pullback(instantiated(tuple(map(pick, masks, bars))))
+
+    def out_dims(self, axis, dims):
+        state, ys, apart = batched_outputs(self.chain, axis, dims[0])
+        state_dims, ys_dims = _out_dims(state, ys, 0, 0)
+        *_, kept = self.out_aval
+        of_leaves = pick(self.needed, state_dims)
+        if self.chain.condition is None:
+            return state_dims, ys_dims, kept.each(of_leaves)
+        dim = 0 if apart else None
+        held = kept._replace(states=kept.states.each(of_leaves), position=dim, steps=dim)
+        return state_dims, ys_dims, held
+
+
+class ReverseSweep(LoopPrimitive):
+    """`(arrays, kept, bars) -> (consts_bar, init_bar, xs_bar)` of a chain; active leaves only."""
+
+    first: FirstSweep
+    active: Active
+
+    def __init__(self, first: FirstSweep, active: Active, arrays: Arrays, kept, bars: tuple):
+        self.first, self.active = first, active
+        self.in_avals = avals((arrays, kept, bars))
+        self.out_aval = out_avals(self.expand, arrays, kept, bars)
+        self.params = {"first": first, "active": active}
+        self.effects = first.effects
+        super().__init__()
+
+    @property
+    def varied(self) -> Mask:
+        arrays, kept, bars = (jax.tree.leaves(part) for part in self.in_avals)
+        return inexact(arrays) + (False,) * len(kept) + (True,) * len(bars)
+
+    def expand(self, arrays, kept, bars):
+        swept, needed = self.first.swept, self.first.needed
+        return Sweeps.of(swept).reverse(swept, self.active, needed, arrays, kept, *bars)
+
+    def pullback(self, args, bars):
+        """`<w, J' v>` is `<v, J w>`: the cotangent of v is J w, and that of the arrays is that of J w."""
+        arrays, _, pulled = args
+        active, dots = self._tangents(bars)
+        varied = inexact(jax.tree.leaves(arrays))
+
+        def pushed(*picked):
+            moved = merge_leaves(varied, picked, arrays)
+            return Tangent(self.first.chain, active, moved, dots)(moved, dots)
+
+        pulled_bar, pullback = jax.vjp(pushed, *pick(varied, jax.tree.leaves(arrays)))
+        return *pullback(pulled), *jax.tree.leaves(pulled_bar)
+
+    def _tangents(self, bars) -> tuple[Active, tuple]:
+        """The cotangents of the outputs as tangents of the arrays, without those that are 0."""
+        in_use = [tuple(not is_zero(bar) for bar in part) for part in bars]
+        in_use[1] = (True,) * len(in_use[1])
+        consts, _, xs = (
+            merge(m, used, m) for m, used in zip(self.active.inputs, in_use, strict=True)
+        )
+        dots = instantiated(tuple(map(pick, in_use, bars)))
+        return self.active._replace(consts=consts, xs=xs), dots
+
+    def out_dims(self, axis, dims):
+        batched = is_batched(self.first.chain, axis, dims)
+        return jax.tree.map(lambda _: 0 if batched else None, self.out_aval)
+
+
+def _as_arrays(parts: tuple) -> Arrays:
+    """The arrays of a chain; JAX hands rules the scalars of Python as they are."""
+    return Arrays(*jax.tree.map(jnp.asarray, parts))
+
+
+def _out_dims(state, ys, state_dim: int | None, ys_dim: int | None) -> tuple:
+    """Where the batch axis of the leaves of the state and of ys is: None at a leaf that is the flag False."""
+    at = lambda dim: lambda leaf: None if leaf is False else dim  # noqa: E731
+    return tuple(map(at(state_dim), state)), tuple(map(at(ys_dim), ys))

@@ -1,0 +1,103 @@
+"""Reiner and Rubinstein's formulas for single barriers under constant coefficients, as one expression.
+
+Reiner and Rubinstein (1991), as tabulated in Haug, The Complete Guide to Option Pricing Formulas (1998),
+sec. 2.10.1. All eight kinds are one branch-free formula, so that a batch of mixed kinds is one program. Its
+probabilities are separate numbers, not a stack: a batch of each is then one flat array, which XLA's loops
+for CPUs are three times as fast on, and what a contract does not need is chosen before it is computed.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..numerics.normal_law import cdf, scaled_cdf
+from ..numerics.safe_math import safe_sqrt
+from ..products import Barrier
+
+Scalar = Float[Array, ""]
+
+
+def barrier_value(
+    product: Barrier, spot: Scalar, rate: Scalar, dividend_yield: Scalar, vol: Scalar
+) -> Scalar:
+    """Value in currency; a spot on or beyond the barrier has touched it (a knock-out's rebate is paid now)."""
+    t, living = product.expiry, product.living_side
+    alive = living * (spot - product.barrier) > 0.0
+    # off the living side the formula is not meant; evaluate it at a harmless spot there
+    inside = jnp.where(alive, spot, product.barrier * (1.0 + 0.1 * living))
+    discount, std = jnp.exp(-rate * t), vol * jnp.sqrt(t)
+    per_std = 1.0 / std
+    mu = (rate - dividend_yield) * t * jnp.square(per_std) - 0.5
+    law = _Law(std, per_std, mu, jnp.log(product.barrier / inside))
+
+    forwards = spot * jnp.exp(-dividend_yield * t), product.strike * discount
+    vanilla, survivor = _claims(product, law, forwards, jnp.log(product.strike / spot), alive)
+    living_value = jnp.where(product.knocks_in, vanilla - survivor, survivor)
+    living_value = living_value + product.rebate * _rebate_unit(product, law, rate * t, discount)
+    return jnp.where(alive, living_value, jnp.where(product.knocks_in, vanilla, product.rebate))
+
+
+class _Law(NamedTuple):
+    """The law of x = log(S_T / spot), and of x reflected at the barrier, h = log(barrier / spot).
+
+    std: of x, per_std its reciprocal; mu: the mean of x over its variance, under the forward measure.
+    """
+
+    std: Scalar
+    per_std: Scalar
+    mu: Scalar
+    h: Scalar
+
+    def beyond(self, side: Scalar, level: Scalar) -> tuple[Scalar, Scalar]:
+        """P(side (x - level) > 0) under the share measure and the forward measure."""
+        d = (self.mu + 1.0) * self.std - level * self.per_std
+        return cdf(side * d), cdf(side * (d - self.std))
+
+    def reflected(self, side: Scalar, level: Scalar) -> tuple[Scalar, Scalar]:
+        """The same of 2 h + x, each with the weight of the reflection."""
+        d = (self.mu + 1.0) * self.std + (2.0 * self.h - level) * self.per_std
+        of_share = scaled_cdf(2.0 * (self.mu + 1.0) * self.h, side * d)
+        return of_share, scaled_cdf(2.0 * self.mu * self.h, side * (d - self.std))
+
+
+def _claims(
+    product: Barrier, law: _Law, forwards: tuple[Scalar, Scalar], k: Scalar, alive
+) -> tuple[Scalar, Scalar]:
+    """(the option without its barrier, the knock-out without its rebate): Haug's A to D.
+
+    forwards: of spot and strike, discounted; k: log(strike / spot). On the side of the barrier where a strike
+    makes no difference, the barrier takes its place.
+    """
+    phi, eta, h = product.side, product.living_side, law.h
+    strike_inside = eta * (product.strike - product.barrier) > 0.0
+    worth = lambda share, cash: phi * (forwards[0] * share - forwards[1] * cash)  # noqa: E731
+    a, b = worth(*law.beyond(phi, k)), worth(*law.beyond(phi, h))
+    c = worth(*law.reflected(eta, jnp.where(strike_inside & alive, k, h)))
+    d = worth(*law.reflected(eta, h))
+    from_barrier = jnp.where(strike_inside, a, b) - c  # down call, up put
+    to_barrier = jnp.where(strike_inside, a - b + c - d, 0.0)  # up call, down put
+    return a, jnp.where(eta * phi > 0.0, from_barrier, to_barrier)
+
+
+def _rebate_unit(product: Barrier, law: _Law, interest: Scalar, discount: Scalar) -> Scalar:
+    """Of a rebate of 1: Haug's F, at the hit, of a knock-out; E, at expiry without a hit, of a knock-in.
+
+    interest: rate * expiry.
+    """
+    std, per_std, mu, h = law
+    into, eta = product.knocks_in, product.living_side
+    square = jnp.square(mu) + 2.0 * interest * jnp.square(per_std)
+    lam = safe_sqrt(square)
+    away = h * per_std
+    first = scaled_cdf(
+        jnp.where(into, 0.0, (mu + lam) * h),
+        eta * jnp.where(into, mu * std - away, lam * std + away),
+    )
+    second = scaled_cdf(
+        jnp.where(into, 2.0 * mu, mu - lam) * h, eta * (away + jnp.where(into, mu, -lam) * std)
+    )
+    # below 0 there is no real formula for the rebate at the hit; without a rebate none is asked for
+    unknown = (square < 0.0) & (product.rebate != 0.0)
+    at_hit = jnp.where(unknown, jnp.nan, first + second)
+    return jnp.where(into, discount * (first - second), at_hit)

@@ -1,0 +1,130 @@
+"""Swaps and European swaptions under Gaussian short rates: Jamshidian's sum of bond options."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..models import G2, AbstractRateModel, HullWhite
+from ..numerics import normal_law
+from ..numerics.crossing import as_root
+from ..numerics.safe_math import clipped, larger, safe_sqrt
+from ..products import Swap, SwapEntry, Swaption
+
+Scalar = Float[Array, ""]
+Payments = Float[Array, " payments"]
+
+_STEPS = 12
+_REACH = 12.0  # standard deviations to which the critical state is looked for
+_NODES = 64
+_STEEPEST = 3.0  # beyond, 64 nodes miss more than 1e-10
+
+
+def swap_value(product: Swap, model: AbstractRateModel) -> Scalar:
+    """Every payment discounted, the floating leg as P(start) - P(end)."""
+    return jnp.sum(_discounted(product, model)[0])
+
+
+def swaption_value(product: Swaption, model: HullWhite | G2) -> Scalar:
+    """Today's value of the right to the swap's payments."""
+    amounts, times = _discounted(product, model)
+    sign = product.sign * jnp.sign(product.notional)
+    return right_to_payments(amounts, times, sign, product.exercise_date, model)
+
+
+def right_to_payments(
+    amounts: Payments, times: Payments, sign: Scalar, expiry: Scalar, model: HullWhite | G2
+) -> Scalar:
+    """E[max(sum_j a_j exp(-k_j . z - |k_j|^2 / 2), 0)] over standard normals z, a_j the payments' values today.
+
+    amounts: a_j, of `sign` at first and of the other sign later; times: of the payments, years, not before the
+    expiry. One factor: Jamshidian (1989). Two: given one combination of the factors, the other is Jamshidian's;
+    what is left is an integral over a line, as in Brigo and Mercurio (2006), eq. 4.31, but turned so that the
+    line is the one along which the swap's value does not move, and the integrand hardly does (Gauss, Hermite).
+    """
+    if isinstance(model, HullWhite):
+        anchored = model.anchored(expiry)
+        std = jnp.sqrt(anchored.state_variance(expiry))
+        return _option_value(amounts, anchored.slope(times) * std, sign)
+    loadings = _cholesky(model.state_covariance(expiry))
+    return _two_factor_value(amounts, model.slopes(expiry, times) @ loadings, sign)
+
+
+def _discounted(
+    product: SwapEntry, model: AbstractRateModel
+) -> tuple[Float[Array, " amounts"], Float[Array, " amounts"]]:
+    """(today's values, times) of what a swap entered at its one date pays, in the order of time."""
+    entry = product.entry_dates[0]
+    at_once, payments = product.payments(entry)
+    times = jnp.concatenate([entry[None], product.payment_dates])
+    return jnp.concatenate([at_once[None], payments]) * model.discount(times), times
+
+
+def _option_value(amounts: Payments, slopes: Payments, sign: Scalar) -> Scalar:
+    """E[max(sum_j a_j exp(-p_j s - p_j^2 / 2), 0)], s ~ N(0, 1), if the sum changes sign once, as `sign` s."""
+    owed = sign * amounts
+    held = jax.lax.stop_gradient((owed, slopes))
+
+    def newton(_, s):
+        value, slope = jax.jvp(functools.partial(_balance, *held), (s,), (jnp.ones_like(s),))
+        return clipped(s - value / slope, -_REACH, _REACH)
+
+    start = jnp.zeros((1,), slopes.dtype)
+    root = jax.lax.fori_loop(0, _STEPS, newton, start)
+    critical = as_root(functools.partial(_balance, owed, slopes), root)
+    return jnp.sum(amounts * normal_law.cdf(-sign * (critical + slopes)))
+
+
+def _balance(owed: Payments, slopes: Payments, s: Float[Array, "1"]) -> Float[Array, "1"]:
+    """log of what a payer receives over what it pays in state s: rising, and nearly a line."""
+    bonds = owed * jnp.exp(-slopes * s - 0.5 * slopes**2)
+    tiny = jnp.finfo(bonds.dtype).tiny
+    received, paid = (jnp.sum(larger(x, 0.0)) for x in (bonds, -bonds))
+    return (jnp.log(received + tiny) - jnp.log(paid + tiny))[None]
+
+
+def _two_factor_value(
+    amounts: Payments, slopes: Float[Array, "payments 2"], sign: Scalar
+) -> Scalar:
+    """E[max(sum_j a_j exp(-k_j . z - |k_j|^2 / 2), 0)], z two independent standard normals.
+
+    Along the inner direction the k_j must rise with maturity, or there may be more critical states than one;
+    and rise enough beside the outer one, or the nodes are too few. NaN where that fails: correlations near -1.
+    """
+    along = jax.lax.stop_gradient(_inner_direction(sign * amounts, slopes))
+    across = jnp.stack([-along[1], along[0]])
+    inner, outer = slopes @ along, slopes @ across
+    nodes, weights = (jnp.asarray(x, slopes.dtype) for x in _gauss_hermite(_NODES))
+
+    def given(node: Scalar) -> Scalar:
+        return _option_value(amounts * jnp.exp(-outer * node - 0.5 * outer**2), inner, sign)
+
+    value = weights @ jax.vmap(given)(nodes)
+    one_root = jnp.all(jnp.diff(inner) > 0.0)
+    is_smooth = jnp.max(jnp.abs(outer - outer[0])) < _STEEPEST * (inner[-1] - inner[0])
+    return jnp.where(one_root & is_smooth, value, jnp.nan)
+
+
+def _inner_direction(owed: Payments, slopes: Float[Array, "payments 2"]) -> Float[Array, "2"]:
+    """That of the swap's own derivative if slopes rise along it, or else that of one factor given the other."""
+    own = -(owed @ slopes)
+    own = own / jnp.linalg.norm(own)
+    rises = jnp.all(jnp.diff(slopes @ own) > 0.0)
+    return jnp.where(rises, own, jnp.array([0.0, 1.0], own.dtype))
+
+
+@functools.cache
+def _gauss_hermite(count: int) -> tuple[np.ndarray, np.ndarray]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
+    return nodes, weights / np.sqrt(2.0 * np.pi)
+
+
+def _cholesky(covariance: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
+    """The lower factor, also of a singular matrix."""
+    first = jnp.sqrt(covariance[0, 0])
+    across = covariance[1, 0] / first
+    left = covariance[1, 1] - across**2
+    second = safe_sqrt(left)
+    return jnp.stack([jnp.stack([first, jnp.zeros_like(first)]), jnp.stack([across, second])])

@@ -1,0 +1,1 @@
+"""Finite differences: uneven grids, alternating directions, local volatility."""

@@ -1,0 +1,64 @@
+"""American options as Bermudan ones: values on more and more dates, extrapolated."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxtape import AbstractSchedule
+
+from ..models import BlackScholes
+from ..products import American, Bermudan, European
+from .exercise import cash_flows, induction, nothing_later
+
+Scalar = Float[Array, ""]
+
+CROWDING = 3  # dates at expiry * (k / n)^3: today's steps are short, where the value is asked for
+COARSEST = 4  # of the three lists of dates the shortest has a fourth of the longest
+_ORDERS = (1.0, 1.5)  # of the two leading terms of the error, in 1 / n
+
+
+def american_dates(expiry: Scalar, num_dates: int) -> Float[Array, " dates"]:
+    """Exercise dates (years), dense towards today."""
+    shares = jnp.arange(1, num_dates + 1, dtype=expiry.dtype) / num_dates
+    return expiry * shares**CROWDING
+
+
+def american_by_dates(
+    product: American,
+    model: BlackScholes,
+    num_dates: int,
+    num_nodes: int,
+    schedule: AbstractSchedule,
+) -> Scalar:
+    """Value in currency: max(exercised now, held), held = V_n + a / n + b / n^{3/2} + ...
+
+    V_n: of the Bermudan option on n dates, for n = num_dates, a half and a fourth of it, each list a part of
+    the one before: one program, with dates closed. Its distance from the American one is of order 1 / n, then
+    n^{-3/2} (Howison and Steinberg, Appl. Math. Finance 14, 2007; a matched expansion). num_dates: a multiple
+    of 4; num_nodes: of each date (`Quadrature`).
+    """
+    vanilla = European(product.strike, product.expiry, product.option)
+    flows = cash_flows(Bermudan(vanilla, american_dates(product.expiry, num_dates)), model)
+    lists = np.array([1, 2, COARSEST])
+
+    def held(is_open):
+        never = jnp.broadcast_to(-product.strike, flows.exercise_value.shape)
+        value = jnp.where(is_open[:, None], flows.exercise_value, never)
+        part = eqx.tree_at(lambda flows: flows.exercise_value, flows, value)
+        return induction(model, part, num_nodes, schedule)(
+            nothing_later(model, num_nodes)
+        ).value_today()
+
+    latest_first = np.arange(num_dates, 0, -1)
+    values = jax.vmap(held)(jnp.asarray(latest_first[None, :] % lists[:, None] == 0))
+    now = product.side * (model.spot - product.strike)
+    later = jnp.asarray(_extrapolation(lists), values.dtype) @ values
+    return jnp.where(later < now, now, later)
+
+
+def _extrapolation(lists: np.ndarray) -> np.ndarray:
+    """Weights of the values on n / lists dates that sum to 1 and leave out the error's leading terms."""
+    terms = lists[None, :] ** np.array([0.0, *_ORDERS])[:, None]
+    return np.linalg.solve(terms, np.eye(lists.size)[0])

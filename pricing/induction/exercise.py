@@ -1,0 +1,156 @@
+"""Early exercise as a tape: one node for each exercise date, the latest first."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxtape import AbstractSchedule, StoreAll, Tape
+
+from ..models import BlackScholes, BondState, GaussianState
+from ..numerics.chebyshev import chebyshev_points, interpolate
+from ..numerics.crossing import as_root, outer_crossings
+from ..numerics.safe_math import clipped
+from ..products import AbstractProduct, SwapEntry
+from .layer import STDS, Layer, panels_for, quadrature
+
+Scalar = Float[Array, ""]
+Points = Float[Array, " points"]
+
+NUM_VALUES = 40  # Chebyshev points: exp(8 sqrt(v) x) to rounding up to a state variance v of 4
+_SEARCHED = 6.5  # standard deviations: the decision further out has no weight
+_MOST_TILT = 1.5  # values off the center of the state's range by more lose digits at its end
+_BREAKS = 2  # a region of exercise has two ends at most
+
+
+class CashFlow(eqx.Module):
+    """What exercising at one date gives, or at several dates if its leaves are stacked.
+
+    date: years. discount_factor: today's value of 1 paid then. exercise_value: in currency of that date, on the
+    states x = STDS sqrt(v) chebyshev_points(NUM_VALUES), v the state's variance at that date.
+    """
+
+    date: Float[Array, "..."]
+    discount_factor: Float[Array, "..."]
+    exercise_value: Float[Array, "... values"]
+
+
+class Exercise(eqx.Module):
+    """The node of an exercise date: from the values after the later dates to those after this one.
+
+    V(x) = max(E(x), C(x)), both divided by the numeraire, C(x) = E[V_later | x]. The line is cut where E and C
+    cross, and both sides get Gauss-Legendre nodes.
+    """
+
+    model: GaussianState
+    num_panels: int = eqx.field(static=True)
+
+    @jax.checkpoint
+    def __call__(self, cash_flow: CashFlow, later: Layer) -> Layer:
+        here = _Decision(self.model, cash_flow, later)
+        breaks = here.boundaries(self.num_panels)
+        nodes, weights = quadrature(-here.radius, here.radius, breaks, self.num_panels)
+        exercised, continued = here.exercise(nodes), here.continuation(nodes)
+        value = jnp.where(exercised > continued, exercised, continued)
+        value = jnp.where(here.tilt <= _MOST_TILT, value, jnp.nan)
+        return Layer(here.variance, nodes, weights * value)
+
+
+class _Decision(eqx.Module):
+    """Both deflated values at one date, as functions of the state."""
+
+    model: GaussianState
+    cash_flow: CashFlow
+    later: Layer
+
+    @property
+    def variance(self) -> Scalar:
+        return self.model.state_variance(self.cash_flow.date)
+
+    @property
+    def radius(self) -> Scalar:
+        return STDS * jnp.sqrt(self.variance)
+
+    @property
+    def tilt(self) -> Scalar:
+        """By how many standard deviations the numeraire moves the state's mean."""
+        held, std = jax.lax.stop_gradient((self, jnp.sqrt(self.variance)))
+        up, down = (held.model.deflator(held.cash_flow.date, x) for x in (std, -std))
+        return 0.5 * jnp.abs(jnp.log(up / down))
+
+    def exercise(self, x: Points) -> Points:
+        date = self.cash_flow.date
+        deflator = self.model.deflator(date, x) / self.model.discount(date)
+        scaled = clipped(x / self.radius, -1.0, 1.0)
+        value = interpolate(self.cash_flow.exercise_value, scaled)
+        return self.cash_flow.discount_factor * deflator * value
+
+    def continuation(self, x: Points) -> Points:
+        return self.later.expectation(x, self.variance)
+
+    def gain(self, x: Points) -> Points:
+        """Of exercising over continuing."""
+        return self.exercise(x) - self.continuation(x)
+
+    def boundaries(self, num_panels: int) -> Float[Array, "2"]:
+        """Where exercise begins and ends to be worth it; beyond the nodes if it never does."""
+        held = jax.lax.stop_gradient(self)
+        reach = _SEARCHED / STDS * held.radius
+        grid = reach * jnp.linspace(-1.0, 1.0, 2 * num_panels + 1, dtype=reach.dtype)
+        x, found = outer_crossings(held.gain, grid)
+        return jnp.where(found, as_root(self.gain, x), -held.radius)
+
+
+def exercise_dates(product: AbstractProduct) -> Float[Array, " dates"]:
+    """When something is decided, in years, ascending."""
+    return product.entry_dates if isinstance(product, SwapEntry) else product.dates  # pyright: ignore
+
+
+def cash_flows(product: AbstractProduct, model: BondState | BlackScholes) -> CashFlow:
+    """The cash flows of every exercise date, stacked, the latest first.
+
+    For swaptions under a model with `BondState`, and `Bermudan` options under `BlackScholes`.
+    """
+
+    def of_date(date: Scalar) -> CashFlow:
+        radius = STDS * jnp.sqrt(model.state_variance(date))
+        states = radius * jnp.asarray(chebyshev_points(NUM_VALUES), radius.dtype)
+        value = _exercise_value(product, model, date, states)
+        return CashFlow(date, model.discount(date), value)
+
+    return jax.vmap(of_date)(exercise_dates(product)[::-1])
+
+
+def _exercise_value(product: Any, model: Any, date: Scalar, x: Points) -> Points:
+    """Of exercising, wise or not, in currency at the date."""
+    if isinstance(product, SwapEntry):
+        at_once, payments = product.payments(date)
+        bonds = model.deflated_bond(date, product.payment_dates[:, None], x[None, :])
+        return at_once + (payments @ bonds) / model.deflator(date, x)
+    spot = model.forward(date) * jnp.exp(x - 0.5 * model.state_variance(date))
+    return product.payoff_product.side * (spot - product.payoff_product.strike)
+
+
+def induction(
+    model: GaussianState,
+    cash_flows: CashFlow,
+    num_nodes: int,
+    schedule: AbstractSchedule | None = None,
+) -> Tape:
+    """The tape of stacked cash flows, the latest date first; its states are `Layer`s.
+
+    Today's value is `tape(nothing_later(model, num_nodes)).value_today()`. NaN if rates move so much that the
+    numeraire is ill chosen: then take `model.anchored(...)` at the last exercise date, for cash flows and tape.
+
+    - **num_nodes**: on the state's whole range; see `Quadrature`.
+    - **schedule**: which states a reverse sweep keeps; None keeps all. The inside of a node is recomputed.
+    """
+    step = Exercise(model, panels_for(num_nodes))
+    return Tape().with_schedule(schedule or StoreAll()).append(step, cash_flows)
+
+
+def nothing_later(model: GaussianState, num_nodes: int) -> Layer:
+    """The state before the first node of the tape: there is no later date."""
+    return Layer.nothing(panels_for(num_nodes) + _BREAKS, model.underlying)

@@ -1,0 +1,207 @@
+"""The verb: show a fit and a book's risk on one self-contained page."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from ..ingestion.characters import escaped
+from ..market import Market
+from ..risk import RiskResult
+from ..trades.book import Book
+from . import figures, ladders, tables
+from .fits import SurfaceFit, pillar_dates
+from .formats import day, decimals_for, number, plain, significant
+from .positions import Position, positions_of
+from .quotes import QuoteRisk, quote_risks
+
+_LARGEST, _TOP_QUOTES, _MAX_FAILED = 20, 15, 500
+
+
+def write_report(
+    path: Path,
+    result: RiskResult,
+    book: Book,
+    market: Market,
+    fits: Sequence[SurfaceFit],
+    seconds: Mapping[str, float],
+) -> None:
+    """The page of a book: its value, its risk by strike, expiry and quote, the fits, what failed.
+
+    `book` and `market` are what `result` was made of; `seconds`: how long each stage took.
+    """
+    positions = positions_of(result, book, market)
+    risks = quote_risks(result.sensitivities, market)
+    valued = [position for position in positions if position.figures]
+    currency = "/".join(dict.fromkeys(p.currency for p in valued)) or market.currency
+    names = list(dict.fromkeys(name for p in valued for name in p.trade.underlyings))
+    curves = list(dict.fromkeys(p.trade.underlying for p in valued if p.trade.in_rates))
+    equities = [name for name in names if name not in curves]
+    failed = len(positions) - len(valued)
+    context = {
+        "heading": f"Risk of {number(len(positions))} trades on {', '.join(names) or 'nothing'}",
+        "sources": (*dict.fromkeys(fit.model for fit in fits), escaped(Path(book.file).name)),
+        "currency": currency,
+        "is_mixed": "/" in currency,
+        "tiles": _tiles(positions, currency),
+        "failed_count": number(failed),
+        "trade_count": number(len(positions)),
+        "spot_risk": [_spot_risk(name, valued, market) for name in equities],
+        "vol_risk": [
+            *(_vol_risk(name, risks, market) for name in equities),
+            *(_swaption_risk(risks, market) for _ in curves[:1] if market.swaption_vols),
+        ],
+        "rate_risk": _rate_risk(equities, curves, risks, market),
+        "curve_risk": [_curve_risk(name, valued, market) for name in curves],
+        "products": tables.products(positions),
+        "largest": tables.largest(positions, _LARGEST),
+        "top_quotes": tables.top_quotes(risks, _TOP_QUOTES),
+        "failed": tables.failed(positions, _MAX_FAILED),
+        "market_errors": [str(error) for error in result.errors if error.file != book.file],
+    }
+    _write(path, market, fits, seconds, context)
+
+
+def write_fit_report(
+    path: Path, market: Market, fits: Sequence[SurfaceFit], seconds: Mapping[str, float]
+) -> None:
+    """The page of a calibration alone."""
+    names = ", ".join(fit.underlying for fit in fits)
+    context = {
+        "heading": f"{fits[0].model} on {names}",
+        "sources": (),
+        "tiles": (),
+        "market_errors": [str(error) for error in market.errors],
+    }
+    _write(path, market, fits, seconds, context)
+
+
+def _write(path: Path, market: Market, fits, seconds, context: dict[str, Any]) -> None:
+    pages = Environment(
+        loader=PackageLoader("pricing.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    times = {stage: f"{significant(length, 2)} s" for stage, length in seconds.items()}
+    page = pages.get_template("report.html").render(
+        asof=_long_day(market.asof),
+        fits=[_fit_view(fit) for fit in fits],
+        timings=tables.facts(times, ("Stage", "Time")),
+        has_risk="products" in context,
+        **context,
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str, str]]:
+    """(label, number, unit) of each total at the head of the page."""
+    sums = {figure: tables.total(positions, figure) for figure in tables.figures_of(positions)}
+    tiles = []
+    for figure, figure_sum in sums.items():
+        shown = tables.FIGURES[figure]
+        unit = f"{currency} per {shown.shift}" if shown.shift else currency
+        decimals = min(4, decimals_for([figure_sum]))
+        tiles.append((shown.label, number(figure_sum, decimals), unit))
+    return tiles
+
+
+def _fit_view(fit: SurfaceFit) -> dict[str, Any]:
+    """One fit, as the page shows it."""
+    return {
+        "fit": fit,
+        "parameters": tables.parameters(fit),
+        "facts": tables.facts({**fit.facts, "why it stopped": fit.result}, ("Fit", "Outcome")),
+        "smiles": figures.smiles(fit),
+        "residuals": tables.heat(
+            fit.rows, map(plain, fit.strikes), 100 * fit.residuals, sums=False
+        ),
+    }
+
+
+def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[str, Any]:
+    """Delta and Gamma of one underlying, by strike and by expiry."""
+    equity = market.equities[name]
+    own = [position.on(name) for position in valued if name in position.trade.underlyings]
+    struck = [position for position in own if position.trade.level is not None]
+    pillars = pillar_dates(equity.surface.expiries, market)
+    unit = f"{own[0].currency} per 1 % of spot"
+    titles = (("delta_1pct", f"Delta, {unit}"), ("gamma_1pct", f"Gamma, {unit}"))
+    by_expiry = [(f"{title}, by expiry", ladders.by_expiry(own, f, pillars)) for f, title in titles]
+    by_strike = [
+        (f"{title}, by strike", ladders.by_strike(struck, f)) for f, title in titles if struck
+    ]
+    return {
+        "name": name,
+        "spot": plain(float(equity.spot)),
+        "by_strike": figures.ladders(by_strike, float(equity.spot)) if by_strike else "",
+        "by_expiry": figures.ladders(by_expiry),
+        "has_baskets": len(struck) < len(own),
+    }
+
+
+def _curve_risk(name: str, valued: Iterable[Position], market: Market) -> dict[str, Any]:
+    """Delta and Gamma of the trades on one curve to the level of its zero rates, by expiry."""
+    own = [position for position in valued if position.trade.underlying == name]
+    last = max(position.trade.expiry for position in own)
+    years = range(1, (last - market.asof).days // 365 + 2)
+    pillars = [market.asof + timedelta(365 * count) for count in years]
+    unit = f"{own[0].currency} per 1 bp"
+    titles = (("delta_1bp", f"Delta, {unit}"), ("gamma_1bp", f"Gamma, {unit}"))
+    by_expiry = [(f"{title}, by expiry", ladders.by_expiry(own, f, pillars)) for f, title in titles]
+    return {"name": name, "by_expiry": figures.ladders(by_expiry)}
+
+
+def _vol_risk(name: str, risks: Iterable[QuoteRisk], market: Market) -> dict[str, Any]:
+    """The value that one vol point of each quoted vol brings, by expiry and strike."""
+    surface = market.equities[name].surface
+    scaled = {risk.quote_id: risk.scaled for risk in risks}
+    ids = market.quote_ids().equities[name].surface.vols
+    expiries = pillar_dates(surface.expiries, market)
+    values = ladders.by_pillar(scaled, ids)
+    return {
+        "name": name,
+        "unit": f"{market.equities[name].currency or market.currency} per vol point",
+        "map": tables.heat(
+            map(day, expiries), map(plain, np.asarray(surface.strikes)), values, sums=True
+        ),
+    }
+
+
+def _swaption_risk(risks: Iterable[QuoteRisk], market: Market) -> dict[str, Any]:
+    """The value that one shift of each quoted swaption vol brings, by expiry and tenor."""
+    vols: Any = market.swaption_vols
+    ids: Any = market.quote_ids().swaption_vols
+    found = {risk.quote_id: risk for risk in risks}
+    values = ladders.by_pillar({quote: risk.scaled for quote, risk in found.items()}, ids.vols)
+    expiries, tenors = (
+        [f"{plain(x)}Y" for x in axis.tolist()] for axis in (vols.expiries, vols.tenors)
+    )
+    return {
+        "name": "swaptions",
+        "unit": found[ids.vols.flat[0]].unit,
+        "map": tables.heat(expiries, tenors, values, sums=True),
+    }
+
+
+def _rate_risk(
+    equities: Iterable[str], curves: Iterable[str], risks: Iterable[QuoteRisk], market: Market
+) -> str:
+    """The value that one basis point of each zero rate brings, for each curve in use."""
+    scaled = {risk.quote_id: risk.scaled for risk in risks}
+    ids, titled = market.quote_ids(), []
+    used = (*(market.equities[name].curve for name in equities), *curves)
+    for name in dict.fromkeys(used):
+        dates = pillar_dates(market.curves[name].times, market)
+        totals = ladders.by_pillar(scaled, ids.curves[name].zero_rates)
+        ladder = ladders.Ladder(totals, labels=tuple(map(day, dates)))
+        titled.append((f"{name} zero rates, value per 1 bp", ladder))
+    return figures.ladders(titled) if titled else ""
+
+
+def _long_day(value: date) -> str:
+    return f"{value.day} {value:%B %Y}"

@@ -1,0 +1,1 @@
+"""A book in tiles: groups of like trades, and the derivatives of one tile."""

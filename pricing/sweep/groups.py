@@ -1,0 +1,144 @@
+"""A book in batches: trades that share an underlying, a kind and a method, cut into tiles of one size."""
+
+import operator
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from ..market import Market
+from ..methods import AbstractMethod
+from ..models import AbstractModel
+from ..price import applicable
+from ..products import AbstractProduct
+from ..trades.contracts import products_of, shape_key
+from ..trades.kinds import Trade
+
+
+class BudgetTooSmall(ValueError):
+    """A budget that does not hold one trade."""
+
+
+class Tile(NamedTuple):
+    """A batch of fixed size: products and their weights; what pads the last tile has weight 0."""
+
+    products: AbstractProduct
+    weights: jax.Array
+
+
+@dataclass(frozen=True)
+class Group:
+    """Trades of one kind on one underlying, priced by one method; all tiles have the same shape."""
+
+    underlying: str
+    trades: tuple[Trade, ...]
+    products: AbstractProduct
+    method: AbstractMethod
+    tile_size: int
+    mesh: Mesh | None
+
+    @property
+    def tile_bytes(self) -> int:
+        """What a tile takes at most."""
+        return self.tile_size * self.method.trade_bytes
+
+    def tiles(self) -> Iterator[Tile]:
+        """The trades, weighted by quantity; the last tile is padded with its first trade at weight 0."""
+        weights = np.array([trade.quantity for trade in self.trades])
+        for start in range(0, weights.size, self.tile_size):
+            index = np.arange(weights.size)[start : start + self.tile_size]
+            padding = self.tile_size - index.size
+            padded = np.concatenate([index, np.full(padding, index[0])])
+            products = jax.tree.map(operator.itemgetter(padded), self.products)
+            tile_weights = np.concatenate([weights[index], np.zeros(padding)])
+            yield Tile(*self._placed((products, tile_weights)))
+
+    def _placed(self, arrays):
+        if self.mesh is None:
+            return jax.tree.map(jnp.asarray, arrays)
+        axes = PartitionSpec("trades" if "trades" in self.mesh.axis_names else None)
+        return jax.device_put(arrays, NamedSharding(self.mesh, axes))
+
+
+def group_trades(
+    trades: Sequence[Trade],
+    market: Market,
+    models: dict[str, AbstractModel],
+    key: jax.Array,
+    budget: int,
+    share: int,
+    mesh: Mesh | None,
+    methods: Sequence[AbstractMethod],
+) -> tuple[list[Group], dict[str, str]]:
+    """The groups of a book, and the reason, by trade id, for each trade that no method prices.
+
+    A tile takes `share` bytes at most, but holds a trade a device if `budget` does.
+    """
+    kinds: dict[Hashable, list[Trade]] = {}
+    for trade in trades:
+        kinds.setdefault((type(trade), trade.underlying, shape_key(trade)), []).append(trade)
+    batches: dict[tuple, list[tuple[list[Trade], AbstractProduct]]] = {}
+    for members in kinds.values():
+        products = products_of(members, market).canonical
+        key_of_batch = members[0].underlying, *_program(products)
+        batches.setdefault(key_of_batch, []).append((members, products))
+
+    if mesh is not None:
+        # sharding by propagation, whatever the axes of the mesh ask for: one sweep may gather over trades
+        mesh = Mesh(mesh.devices, mesh.axis_names)
+    groups, unpriced = [], {}
+    for (underlying, *_), parts in batches.items():
+        members = tuple(trade for trades, _ in parts for trade in trades)
+        model = models.get(underlying)
+        if model is None:
+            reason = f"there is no model of {underlying}: {_lack(market)}"
+            unpriced |= {trade.id: reason for trade in members}
+            continue
+        try:
+            method = applicable(parts[0][1], model, None, key, methods)
+        except TypeError as error:
+            unpriced |= {trade.id: str(error) for trade in members}
+            continue
+        products = _joined([products for _, products in parts])
+        method = method.prepared(products, model, mesh)
+        tile = _tile_size(method, budget, share, mesh)
+        groups.append(Group(underlying, members, products, method, tile, mesh))
+    return groups, unpriced
+
+
+def _lack(market: Market) -> str:
+    """Why a curve has no model: what was wrong with the swaption vols, if anything."""
+    of_vols = (error for error in market.errors if error.field.split(".")[0] == "swaption_vols")
+    return str(next(of_vols, "the market lacks what it is fitted to"))
+
+
+def _program(products: AbstractProduct) -> tuple[Hashable, ...]:
+    """What two batches must have in common to be one: their structure, and the shape of one contract."""
+    shapes = tuple(leaf.shape[1:] for leaf in jax.tree.leaves(products))
+    return jax.tree.structure(products), shapes
+
+
+def _joined(batches: Sequence[AbstractProduct]) -> AbstractProduct:
+    """Batches of one structure, one after the other."""
+    columns = zip(*map(jax.tree.leaves, batches), strict=True)
+    structure = jax.tree.structure(batches[0])
+    return jax.tree.unflatten(structure, [np.concatenate(column) for column in columns])
+
+
+def _tile_size(method: AbstractMethod, budget: int, share: int, mesh: Mesh | None) -> int:
+    """Trades a tile: for each device what runs best, within the share of all.
+
+    So a device's program, and its bits, are the same on any number of devices as long as the share allows.
+    """
+    devices = 1 if mesh is None else mesh.shape.get("trades", 1)
+    if budget < method.trade_bytes * devices:
+        raise BudgetTooSmall(
+            f"a budget of {budget} bytes is below one trade a device of {type(method).__name__} "
+            f"({method.trade_bytes * devices} bytes): give at least that"
+        )
+    a_device = min(method.trades_a_tile, share // (method.trade_bytes * devices))
+    return devices * max(1, a_device)

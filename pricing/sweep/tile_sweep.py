@@ -1,0 +1,129 @@
+"""The derivatives of one tile of trades: the figures of each trade, and the tile's gradient to its model.
+
+A deterministic method takes one reverse sweep a trade, which gives both. Trades that share a set of paths take
+one forward pass in a few directions, and one reverse sweep of the tile's total, so that what they share is
+differentiated once.
+"""
+
+import functools
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PRNGKeyArray
+
+from ..greeks import means_and_errors, sensitivities, underlying_directions, with_gamma
+from ..methods import AbstractMethod
+from ..models import AbstractModel
+from ..price import mean_and_error
+from .groups import Tile
+
+Figures = dict[str, Array]
+MEASURES = ("value", "delta", "gamma", "vega", "theta", "rho")
+
+
+@eqx.filter_jit
+def tile_sweep(
+    tile: Tile,
+    model: AbstractModel,
+    method: AbstractMethod,
+    key: PRNGKeyArray,
+    vol: AbstractModel,
+    rate: AbstractModel,
+) -> tuple[Figures, Figures, AbstractModel]:
+    """Each measure of one contract of every trade, its standard error, and d(value of the tile) / d(model).
+
+    vol, rate: tangents of the model; what vega and rho are the derivatives along. A measure that the method
+    cannot give without bias is left out. A trade with a figure that is not finite does not enter the gradient.
+    """
+    sweep = _forward_then_reverse if method.is_random else _reverse
+    return sweep(tile, model, method, key, vol, rate)
+
+
+@eqx.filter_jit
+def tile_values(
+    tile: Tile, model: AbstractModel, method: AbstractMethod, key: PRNGKeyArray
+) -> tuple[Figures, Figures, AbstractModel]:
+    """The value of one contract of every trade, its standard error, and no derivative: 0 to the model."""
+
+    def of_one(product):
+        return mean_and_error(method.samples(product, model, key), method)
+
+    values, errors = jax.vmap(of_one)(tile.products)
+    return {"value": values}, {"value": errors}, jax.tree.map(jnp.zeros_like, model)
+
+
+def _reverse(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, AbstractModel]:
+    """One adjoint sweep a trade; its contractions with directions are Greeks."""
+    spots = underlying_directions(model)
+
+    def of_one(product):
+        def value(model, age):
+            mean, gamma = with_gamma(product.aged(age), model, method, key)
+            return mean, gamma
+
+        zero = jnp.zeros((), model.underlying.dtype)
+        sweep = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)
+        (value, gamma), (bar, theta) = sweep(model, zero)
+        delta = jnp.stack([_contracted(bar, spot) for spot in spots])
+        figures = {
+            "value": value,
+            "delta": delta.reshape(model.underlying.shape),
+            "gamma": gamma,
+            "vega": _contracted(bar, vol),
+            "theta": theta,
+            "rho": _contracted(bar, rate),
+        }
+        return {name: figure for name, figure in figures.items() if figure is not None}, bar
+
+    figures, bars = jax.vmap(of_one)(tile.products)
+    finite = _finite(figures)
+
+    def weighted_sum(bar):
+        kept = jnp.where(finite.reshape(-1, *(1,) * (bar.ndim - 1)), bar, 0.0)
+        return jnp.tensordot(tile.weights.astype(bar.dtype), kept, 1)
+
+    errors = jax.tree.map(jnp.zeros_like, figures)
+    return figures, errors, jax.tree.map(weighted_sum, bars)
+
+
+def _forward_then_reverse(tile, model, method, key, vol, rate):
+    """Every trade's Greeks in forward mode, then one adjoint sweep of their sum; what is fitted is held."""
+    fits = jax.vmap(lambda product: method.fitted(product, model, key))(tile.products)
+
+    def of_one(product, fitted):
+        samples = sensitivities(product, model, method.holding(fitted), key, vol, rate)
+        return means_and_errors(samples, method)
+
+    means, errors = (
+        {name: getattr(found, name) for name in MEASURES if getattr(found, name) is not None}
+        for found in jax.vmap(of_one)(tile.products, fits)
+    )
+    finite = _finite(means) & _finite(errors)
+    # in place of a trade that failed the first that did not, with no weight: its NaN would reach the sum
+    stands_in = jnp.where(finite, jnp.arange(finite.size), jnp.argmax(finite))
+    products, fits = jax.tree.map(lambda x: x[stands_in], (tile.products, fits))
+    weights = jnp.where(finite, tile.weights, 0.0)
+
+    def total(model):
+        def value(product, fitted):
+            return mean_and_error(method.holding(fitted).samples(product, model, key), method)[0]
+
+        values = jax.vmap(value)(products, fits)
+        return weights.astype(values.dtype) @ values
+
+    bar = jax.grad(total)(model)
+    return means, errors, jax.tree.map(lambda x: jnp.where(jnp.any(finite), x, 0.0), bar)
+
+
+def _finite(figures: Figures) -> Bool[Array, " trades"]:
+    """The trades all of whose figures are finite."""
+    rows = [jnp.isfinite(figure).reshape(figure.shape[0], -1) for figure in figures.values()]
+    return jnp.all(jnp.concatenate(rows, axis=1), axis=1)
+
+
+def _contracted(bar: AbstractModel, tangent: AbstractModel) -> Array:
+    """<bar, tangent>: the derivative along the tangent."""
+    add: Callable = jnp.add
+    return functools.reduce(add, map(jnp.vdot, jax.tree.leaves(bar), jax.tree.leaves(tangent)))

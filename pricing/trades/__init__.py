@@ -1,0 +1,1 @@
+"""What a row of a book means: the kinds of trade, their contracts, the book."""

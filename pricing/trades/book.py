@@ -1,0 +1,246 @@
+"""A book: the trades of a CSV or JSON file, each checked, the bad ones reported and set aside."""
+
+import os
+import re
+from dataclasses import dataclass, field, replace
+
+from pricing.ingestion.characters import escaped
+from pricing.ingestion.errors import InputError, listed, show
+from pricing.ingestion.fields import closest
+from pricing.ingestion.files import read_text
+from pricing.ingestion.validation import Problem, validate
+from pricing.market import Market
+from pricing.market.correlations import least_eigenvalue, missing_pairs
+
+from .kinds import COLUMNS, NEUTRAL, TRADE_TYPES, Trade
+from .table import RawRow, Table, read_table
+
+_WIDTH = 1000  # characters of a name, at most
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the file: its trade, or None and the errors that say why.
+
+    `id`, `type`: as they stand in the file, but for characters that act instead of showing.
+    """
+
+    line: int
+    id: str
+    type: str
+    trade: Trade | None
+    errors: tuple[InputError, ...]
+    raw: RawRow = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Book:
+    """The rows of one file, in its order, and all that is wrong with them."""
+
+    file: str
+    rows: tuple[Row, ...]
+    errors: tuple[InputError, ...]
+
+    @classmethod
+    def read(cls, path: str | os.PathLike) -> "Book":
+        """The book in a CSV file, or in a JSON file when the name ends in .json.
+
+        A bad row is reported in `errors` and does not stop the book (format: docs/data.md).
+        Raises `UnreadableFile` when there are no rows to be had: no file, not UTF-8, no header.
+        """
+        return cls.from_text(read_text(path), os.fspath(path))
+
+    @classmethod
+    def from_text(cls, text: str, file: str = "trades.csv") -> "Book":
+        """The book in a text; `file` names it in error messages, and its end says the format."""
+        table = read_table(text, file)
+        missing = _missing_columns(table, file)
+        first_line: dict[str, int] = {}
+        rows = []
+        for raw in table.rows:
+            absent = missing.get(_kind(raw), ())
+            rows.append(_row(raw, absent, first_line, file))
+        of_header = tuple(error for errors in missing.values() for error in errors)
+        of_rows = tuple(error for row in rows for error in row.errors if error not in of_header)
+        return cls(file, tuple(rows), (*of_header, *of_rows))
+
+    @property
+    def trades(self) -> tuple[Trade, ...]:
+        """The trades that passed every check, in file order."""
+        return tuple(row.trade for row in self.rows if row.trade is not None)
+
+    def checked(self, market: Market) -> "Book":
+        """This book with the trades set aside that the market cannot serve, and their errors."""
+        rows = tuple(_against(row, market, self.file) for row in self.rows)
+        changed = zip(rows, self.rows, strict=True)
+        found = tuple(error for new, old in changed if new is not old for error in new.errors)
+        return Book(self.file, rows, (*self.errors, *found))
+
+    def check(self, market: Market) -> tuple[tuple[Trade, ...], tuple[InputError, ...]]:
+        """The trades the market can serve, and the errors of the others: an unknown underlying, one
+        left out of the market for its own error, or an expiry that is not after the as-of date."""
+        checked = self.checked(market)
+        return checked.trades, checked.errors[len(self.errors) :]
+
+
+def _text(raw: RawRow, name: str) -> str:
+    """A value as a text; one that is neither a text nor a number as it stands in its file."""
+    value = raw.values.get(name, "")
+    return value.strip() if isinstance(value, str) else show(value)
+
+
+def _kind(raw: RawRow) -> str:
+    """The kind of trade a row says it is, or an empty text."""
+    return re.sub(r"[\s-]+", "_", _text(raw, "type").lower())
+
+
+def _missing_columns(table: Table, file: str) -> dict[str, tuple[InputError, ...]]:
+    """By kind of trade, one error for each column that the kind needs and the header lacks."""
+    if table.header is None:
+        return {}
+    unknown = set(table.header) - set(COLUMNS)
+    missing = {}
+    for kind in dict.fromkeys(map(_kind, table.rows)):
+        needed = _required(TRADE_TYPES[kind]) if kind in TRADE_TYPES else ("type",)
+        whom = f"{kind} trades need it" if kind in TRADE_TYPES else "every trade needs it"
+        message = f"the header has no such column, and {whom}"
+        missing[kind] = tuple(
+            InputError(
+                *(file, table.header_line, None, column, "", message),
+                remedy=f"{closest(column, unknown)}add the column to the header",
+            )
+            for column in needed
+            if column not in table.header
+        )
+    return missing
+
+
+def _required(kind: type[Trade]) -> tuple[str, ...]:
+    """The columns that a kind of trade cannot do without."""
+    fields = kind.model_fields.items()
+    return tuple(name for name, info in fields if info.is_required() and name != "line")
+
+
+def _row(raw: RawRow, absent: tuple[InputError, ...], first_line: dict[str, int], file: str) -> Row:
+    """A row with its trade or its errors; `absent` are the errors of columns its kind lacks."""
+    name, kind = _text(raw, "id"), _kind(raw)
+    trade, problems = None, ()
+    if raw.problem:
+        problems = (raw.problem,)
+    elif not absent:
+        trade, problems = _trade(raw, kind)
+    if name in first_line:
+        message = f"{show(name)} is also the id of line {first_line[name]}"
+        remedy = "give every trade an id of its own"
+        problems = (*problems, Problem(("id",), show(name), message, remedy))
+    errors = (*absent, *(_error(found, raw, file) for found in problems))
+    trade = None if errors else trade
+    if name:
+        first_line.setdefault(name, raw.line)
+    shown = escaped(name[:_WIDTH]) or f"line {raw.line}"
+    return Row(raw.line, shown, escaped(kind[:_WIDTH]), trade, errors, raw)
+
+
+def _trade(raw: RawRow, kind: str) -> tuple[Trade | None, tuple[Problem, ...]]:
+    """The trade of a row, or what is wrong with its values."""
+    if kind not in TRADE_TYPES:
+        known = ", ".join(TRADE_TYPES)
+        value = show(raw.values["type"]) if kind else ""
+        message = f"{value} is not a kind of trade known here" if kind else "is missing"
+        remedy = f"{closest(kind, TRADE_TYPES)}give one of {known}"
+        return None, (Problem(("type",), value, message, remedy),)
+    model = TRADE_TYPES[kind]
+    own = {name: value for name, value in raw.values.items() if name in model.model_fields}
+    foreign = tuple(
+        _foreign(name, value, kind)
+        for name, value in raw.values.items()
+        if name not in own and name != "type" and not _says_nothing(name, value)
+    )
+    trade, problems = validate(model, {**own, "line": raw.line}, text=raw.text)
+    return trade, (*problems, *foreign)
+
+
+def _foreign(name: str, value: object, kind: str) -> Problem:
+    """The problem of a value that this kind of trade has no use for."""
+    if name in COLUMNS:
+        message = f"{show(value)} is given, but a trade of type {kind} has no {name}"
+        return Problem((name,), show(value), message, "leave it empty")
+    remedy = f"{closest(name, COLUMNS)}rename or empty the column"
+    return Problem((name,), show(value), "is not a column known here", remedy)
+
+
+def _says_nothing(name: str, value: object) -> bool:
+    """Whether a value is the neutral one, such as a rebate of 0 on a European option."""
+    neutral = NEUTRAL.get(name)
+    try:
+        return neutral is not None and type(neutral)(value) == neutral
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _error(problem: Problem, raw: RawRow, file: str) -> InputError:
+    """A problem of a row, with its place."""
+    column = str(problem.path[0]) if problem.path else ""
+    line, cell = raw.place(column)
+    return InputError(file, line, cell, column, problem.value, problem.message, problem.remedy)
+
+
+def _against(row: Row, market: Market, file: str) -> Row:
+    """A row as it stands before the market: itself, or with its trade set aside."""
+    problems = _market_problems(row.trade, market) if row.trade else ()
+    if not problems:
+        return row
+    errors = tuple(_error(problem, row.raw, file) for problem in problems)
+    return replace(row, trade=None, errors=errors)
+
+
+def _market_problems(trade: Trade, market: Market) -> tuple[Problem, ...]:
+    """What keeps the market from serving a trade."""
+    section = "curves" if trade.in_rates else "equities"
+    names = trade.underlyings
+    problems = [problem for name in names for problem in _unknown(name, section, market)]
+    if not problems and len(trade.underlyings) > 1:
+        problems += _no_basket(trade, market)
+    past = [day for day in trade.dates or () if day <= market.asof]
+    if past and past[-1] != trade.expiry:
+        message = f"{past[0]} is not after the market's as-of date {market.asof}"
+        problems.append(Problem((trade.dates_name,), str(past[0]), message, trade.why_not_past))
+    for name, (day, remedy) in trade.deadlines.items():
+        if day <= market.asof:
+            message = f"{day} is not after the market's as-of date {market.asof}"
+            problems.append(Problem((name,), str(day), message, remedy))
+    return tuple(problems)
+
+
+def _unknown(name: str, section: str, market: Market) -> list[Problem]:
+    """The problem of a name that is not in this section of the market, if it is not."""
+    known = getattr(market, section)
+    if name in known:
+        return []
+    path = f"{section}.{name}"
+    reason = next((e for e in market.errors if f"{e.field}.".startswith(f"{path}.")), None)
+    if reason:
+        message, remedy = f"{name!r} is left out of the market", f"correct {reason}"
+    else:
+        what = "a curve" if section == "curves" else "an underlying"
+        message = f"{name!r} is not {what} of the market"
+        remedy = f"{closest(name, known)}the {what.split()[1]}s are {listed(known)}"
+    return [Problem(("underlying",), show(name), message, remedy)]
+
+
+def _no_basket(trade: Trade, market: Market) -> list[Problem]:
+    """The problem of equities that have no joint law in this market, if they have none."""
+    names = trade.underlyings
+    settlement = {(market.equities[name].curve, market.equities[name].currency) for name in names}
+    if len(settlement) > 1:
+        message = "the equities differ in curve or currency"
+        remedy = "give equities that are discounted on one curve, in one currency"
+    elif lacking := missing_pairs(names, market.correlations):
+        message = f"the market has no correlation of {listed(lacking)}"
+        remedy = "give it under correlations in the market"
+    elif (least := least_eigenvalue(names, market.correlations)) <= 0.0:
+        message = f"the matrix of correlations has the eigenvalue {least:g}, not above 0"
+        remedy = "correct the correlations of the market"
+    else:
+        return []
+    return [Problem(("underlying",), show(trade.underlying), message, remedy)]

@@ -1,0 +1,151 @@
+"""Read a table of trades, CSV or JSON, into rows of named values that know their place."""
+
+import csv
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..ingestion.errors import show
+from ..ingestion.fields import closest
+from ..ingestion.files import parse_json, unreadable
+from ..ingestion.locator import Locator, Place
+from ..ingestion.validation import Problem
+from .kinds import COLUMNS
+
+_NO_NUL = "save the file as UTF-8 text, without such characters"
+
+
+@dataclass(frozen=True)
+class RawRow:
+    """One row as it stands in its file.
+
+    `values`: by column, empty cells left out. `place(column)`: line and column of a value.
+    `text`: whether numbers are given as text. `problem`: why the row cannot be taken apart.
+    """
+
+    line: int
+    values: dict[str, object]
+    place: Callable[[str], Place]
+    text: bool
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of a file; `header` is None in JSON, where every object names its own fields."""
+
+    rows: tuple[RawRow, ...]
+    header: tuple[str, ...] | None = None
+    header_line: int | None = None
+
+
+def read_table(text: str, file: str) -> Table:
+    """The rows of a JSON text (the file's name ends in .json) or of a CSV text.
+
+    Raises `UnreadableFile` when there are no rows to be had.
+    """
+    return _read_json(text, file) if file.lower().endswith(".json") else _read_csv(text, file)
+
+
+def _read_csv(text: str, file: str) -> Table:
+    lines = enumerate(re.split("\r\n|\n|\r", text), start=1)
+    filled = [(number, line) for number, line in lines if line.strip(' \t,"')]
+    if not filled:
+        raise unreadable(file, "has no header", f"begin with the line {','.join(COLUMNS)}")
+    header = _header(*filled[0], file)
+    rows = tuple(_csv_row(number, line, header) for number, line in filled[1:])
+    return Table(rows, header, filled[0][0])
+
+
+def _header(number: int, line: str, file: str) -> tuple[str, ...]:
+    """The names of the columns, in lower case."""
+    place = (number, None)
+    if "\0" in line:
+        raise unreadable(file, "the header holds the character U+0000", _NO_NUL, place=place)
+    try:
+        names = [name.lower() for name in _cells(line)]
+    except csv.Error as error:
+        raise unreadable(
+            file, f"the header is no CSV: {error}", "correct it", place=place
+        ) from None
+    if not set(names) & set(COLUMNS):
+        separators = {";": "semicolons", "\t": "tabs", "|": "bars"}
+        wrong = next((word for sign, word in separators.items() if sign in line), None)
+        if wrong:
+            message = f"the cells are separated by {wrong}"
+            remedy = "save the file with commas between cells and a point in decimals"
+        else:
+            message = f"the first line, {show(line)}, is no header"
+            remedy = f"begin with the line {','.join(COLUMNS)}"
+        raise unreadable(file, message, remedy, place=place)
+    for name in names:
+        if name and names.count(name) > 1:
+            message = f"the column {name!r} stands twice"
+            raise unreadable(file, message, "keep one of them", place=place, field=name)
+    return tuple(names)
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of one line: a cell never holds a line break, so a bad quote spoils one row."""
+    return [cell.strip() for cell in next(csv.reader([line], strict=True, skipinitialspace=True))]
+
+
+def _csv_row(number: int, line: str, header: tuple[str, ...]) -> RawRow:
+    def place(column: str) -> Place:
+        return number, header.index(column) + 1 if column in header else None
+
+    problem = None
+    if "\0" in line:
+        problem = Problem((), show(line), "the row holds the character U+0000", _NO_NUL)
+    try:
+        cells = _cells(line)
+    except csv.Error as error:
+        cells = line.split(",")
+        remedy = 'write a quote within a quoted cell as "", and close every quote'
+        problem = Problem((), show(line), f"the row is no CSV: {error}", remedy)
+    else:
+        if len(cells) < len(header) or any(cells[len(header) :]):
+            message = f"the row has {len(cells)} cells, the header {len(header)}"
+            remedy = "give one cell for each column; quote a cell that holds a comma"
+            problem = Problem((), show(line), message, remedy)
+    named = zip(header, cells, strict=False)
+    values: dict[str, object] = {name: cell for name, cell in named if cell and _is_ours(name)}
+    return RawRow(number, values, place, True, problem)
+
+
+def _read_json(text: str, file: str) -> Table:
+    elements, locator = parse_json(text, file), Locator(text)
+    if not isinstance(elements, list):
+        message = f"a book is not {show(elements)}"
+        raise unreadable(file, message, "give a list of objects, one for each trade")
+
+    def row(index: int, element: object) -> RawRow:
+        written: dict[str, str] = {}
+
+        def place(column: str) -> Place:
+            return locator.place((index, written.get(column, column)))
+
+        line = locator.place((index,))[0] or 1
+        if not isinstance(element, dict):
+            remedy = 'give an object such as {"id": "E1", "type": "european", ...}'
+            problem = Problem((), show(element), f"{show(element)} is not an object", remedy)
+            return RawRow(line, {}, place, False, problem)
+        given, problem = {}, None
+        for key, value in element.items():
+            name = key.strip().lower()
+            if value is None or value == "" or not _is_ours(name):
+                continue
+            if name in given:
+                message = f"the key {show(key)} says the same as {show(written[name])}"
+                problem = Problem((name,), show(value), message, "keep one of them")
+            given[name], written[name] = value, key
+        return RawRow(line, given, place, False, problem)
+
+    return Table(tuple(row(index, element) for index, element in enumerate(elements)))
+
+
+@functools.cache
+def _is_ours(name: str) -> bool:
+    """Whether a column is one of ours, or so close to one that it must be a slip of the pen."""
+    return bool(name) and (name in COLUMNS or bool(closest(name, COLUMNS, cutoff=0.75)))
