@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from calibration import RESULTS, Calibration
 from calibration.commands import risk as risk_command
-from calibration.commands.console import Stages, bytes_of, fail, summarize
+from calibration.commands.console import Output, Stages, bytes_of, fail, summarize
 from jaxtape.command_line import app
 from jaxtape.file_set import strangers
 from pricing.market import Market
@@ -94,10 +94,18 @@ def test_it_writes_every_file_and_says_where(valued):
     tables = {"npv.csv", "sensitivity.csv", "calibration.json", "report.html"}
     assert names == {*tables, "run.json"}
     run = json.loads((folder / "out" / "run.json").read_text())
-    assert run["complete"] and run["command"].startswith("jaxtape ")
+    assert run["complete"] and run["command"].split()[0] == "jaxtape"
     assert run["files"].keys() == tables and not strangers(folder / "out")
     assert str(folder / "out" / "report.html") in outcome.stdout
     assert "read 6 trades and 247 quotes" in outcome.stderr
+
+
+def test_the_label_has_the_command_as_it_was_typed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/bin/jaxtape", "risk", "--out", "of a day"])
+    with Output(tmp_path).written() as aside:
+        (aside / "npv.csv").write_text("id")
+    label = json.loads((tmp_path / "run.json").read_text())
+    assert label["command"] == "jaxtape risk --out 'of a day'"
 
 
 def test_positions_are_those_of_the_library_to_the_last_digit(valued, expected):
