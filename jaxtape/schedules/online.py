@@ -99,7 +99,8 @@ def online_table(length: int, slots: int) -> Online:
         late, most = _more_often(length, slots)
         rows = np.concatenate([rows, late], axis=1)
         betas = [[min(beta(s, r), length + 1) for r in range(most + 1)] for s in range(slots + 1)]
-    return Online(length, slots, *rows.astype(np.int32), np.asarray(betas, np.int32))
+    position, slot = rows.astype(np.int32)
+    return Online(length, slots, position, slot, np.asarray(betas, np.int32))
 
 
 def _most_twice(slots: int) -> int:

@@ -9,15 +9,15 @@ import jax.numpy as jnp
 from jax.experimental.hijax import Zero, instantiate_zeros
 
 try:
-    from jax.experimental.hijax import HiPrim as Primitive
-except ImportError:  # its name before JAX 0.11
     from jax.experimental.hijax import VJPHiPrimitive as Primitive
+except ImportError:  # its name since JAX 0.11
+    from jax.experimental.hijax import HiPrim as Primitive  # pyright: ignore[reportAttributeAccessIssue]
 
 from .batching import over_axis
 from .masks import Mask, inexact, merge, pick
 
 
-class LoopPrimitive(Primitive):
+class LoopPrimitive(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
     """A primitive whose reverse mode is its `pullback`; all other rules are JAX's own, of `expand`.
 
     A function that JAX cannot reverse, such as a loop whose length is known only when it runs, is reversed by
@@ -121,7 +121,7 @@ class _Batch(LoopPrimitive):
         )
 
 
-class _ForwardOnly(Primitive):
+class _ForwardOnly(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
     """The identity on tangents of a `LoopPrimitive`, which says by name that they cannot be transposed."""
 
     def __init__(self, dots: tuple):

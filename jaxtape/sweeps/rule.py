@@ -89,9 +89,9 @@ class Sweep(Primitive):
 
     def batch(self, axis, arrays, dims):
         if not is_batched(self.chain, axis, dims):
-            return self(*arrays), _out_dims(*self.out_aval, None, None)
+            return self(*arrays), _out_dims(self.out_aval, None, None)
         chain, arrays, batched = batch_chain(self.chain, axis, arrays, dims)
-        return Sweep(chain, arrays)(*arrays), _out_dims(batched.state, batched.ys, 0, 1)
+        return Sweep(chain, arrays)(*arrays), _out_dims((batched.state, batched.ys), 0, 1)
 
     def _active(self, nonzeros) -> Active:
         """Every inexact leaf of the state and of ys; of the inputs only those perturbed."""
@@ -155,15 +155,17 @@ class Tangent(Primitive):
 
     def batch(self, axis, args, dims):
         if not is_batched(self.chain, axis, dims):
-            return self(*args), _out_dims(*self.out_aval, None, None)
+            return self(*args), _out_dims(self.out_aval, None, None)
         (arrays, dots), (dims, dots_dims) = args, dims
         chain, arrays, _ = batch_chain(self.chain, axis, arrays, dims, self.active)
         dots = tuple(
-            tuple(with_axis(*leaf, to, axis.size) for leaf in zip(*part, strict=True))
-            for *part, to in zip(dots, dots_dims, (0, 0, 1), strict=True)
+            tuple(
+                with_axis(dot, dim, to, axis.size) for dot, dim in zip(part, part_dims, strict=True)
+            )
+            for part, part_dims, to in zip(dots, dots_dims, (0, 0, 1), strict=True)
         )
         out = Tangent(chain, self.active, arrays, dots)(arrays, dots)
-        return out, _out_dims(*self.out_aval, 0, 1)
+        return out, _out_dims(self.out_aval, 0, 1)
 
     def _moving(self, moving: Mask, primals):
         """The dual chain, under its schedule, as a function of the moving leaves alone."""
@@ -240,7 +242,7 @@ class FirstSweep(LoopPrimitive):
 
     def out_dims(self, axis, dims):
         state, ys, apart = batched_outputs(self.chain, axis, dims[0])
-        state_dims, ys_dims = _out_dims(state, ys, 0, 0)
+        state_dims, ys_dims = _out_dims((state, ys), 0, 0)
         *_, kept = self.out_aval
         of_leaves = pick(self.needed, state_dims)
         if self.chain.condition is None:
@@ -306,7 +308,9 @@ def _as_arrays(parts: tuple) -> Arrays:
     return Arrays(*jax.tree.map(jnp.asarray, parts))
 
 
-def _out_dims(state, ys, state_dim: int | None, ys_dim: int | None) -> tuple:
+def _out_dims(parts, state_dim: int | None, ys_dim: int | None) -> tuple:
     """Where the batch axis of the leaves of the state and of ys is: None at a leaf that is the flag False."""
-    at = lambda dim: lambda leaf: None if leaf is False else dim  # noqa: E731
-    return tuple(map(at(state_dim), state)), tuple(map(at(ys_dim), ys))
+    return tuple(
+        tuple(None if leaf is False else dim for leaf in part)
+        for part, dim in zip(parts, (state_dim, ys_dim), strict=True)
+    )

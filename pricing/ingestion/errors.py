@@ -54,6 +54,6 @@ def show(value: object, width: int = 40) -> str:
 
 def listed(names: Iterable[object], most: int = 20) -> str:
     """Some names with commas between, or "none"; of many the first ones and how many more there are."""
-    names = list(map(str, names))
-    more = [f"and {len(names) - most:,} more"] if len(names) > most else []
-    return ", ".join([*names[:most], *more]) or "none"
+    texts = [str(name) for name in names]
+    more = [f"and {len(texts) - most:,} more"] if len(texts) > most else []
+    return ", ".join([*texts[:most], *more]) or "none"
