@@ -52,8 +52,9 @@ class LoopPrimitive(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
         outputs = lambda *moved: self.expand(*merge_leaves(moving, moved, primals))  # noqa: E731
         out, out_dots = jax.jvp(outputs, leaves, pick(moving, dots))
         flat = jax.tree.leaves(out_dots)
-        vary = inexact(flat)
-        return out, merge_leaves(vary, _ForwardOnly(pick(vary, flat))(*pick(vary, flat)), out_dots)
+        real = inexact(flat)
+        dots = pick(real, flat)
+        return out, merge_leaves(real, _ForwardOnly(dots)(*dots), out_dots)
 
     def lin(self, nonzeros, *args):
         del nonzeros

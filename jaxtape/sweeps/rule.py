@@ -11,10 +11,9 @@ tangents forward, and reverse over reverse is reverse over forward, of the dual 
 """
 
 import jax
-import jax.numpy as jnp
 
 from .batching import batch_chain, batched_outputs, is_batched, with_axis
-from .chain import Arrays, Chain
+from .chain import Arrays, Chain, as_array
 from .executor import Sweeps
 from .footprint import reversible
 from .masks import Active, Mask, inexact, merge, pick
@@ -305,7 +304,7 @@ class ReverseSweep(LoopPrimitive):
 
 def _as_arrays(parts: tuple) -> Arrays:
     """The arrays of a chain; JAX hands rules the scalars of Python as they are."""
-    return Arrays(*jax.tree.map(jnp.asarray, parts))
+    return Arrays(*jax.tree.map(as_array, parts))
 
 
 def _out_dims(parts, state_dim: int | None, ys_dim: int | None) -> tuple:
