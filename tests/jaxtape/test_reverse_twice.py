@@ -10,6 +10,7 @@ from jax import lax
 import jaxtape as jt
 
 from ..helpers_tape import (
+    all_schedules,
     along,
     assert_close,
     heston,
@@ -98,6 +99,16 @@ def found(way, schedule):
 @pytest.mark.parametrize("way", WAYS)
 def test_agrees_with_lax_scan(way):
     assert_close(found(way, jt.Revolve(2)), found(way, None), rtol=1e-11)
+
+
+@pytest.mark.parametrize("schedule", all_schedules, ids=str)
+def test_under_every_schedule(schedule):
+    def value(a, schedule):
+        step = lambda c, x: (jnp.sin(a * c) + x, c)  # noqa: E731
+        return jt.scan(step, a, jnp.linspace(0.1, 1.0, 7), schedule=schedule)[0]
+
+    second = jax.jit(jax.grad(jax.grad(value)), static_argnums=1)
+    assert_close(second(0.7, schedule), second(0.7, None), rtol=1e-11)
 
 
 def test_within_a_budget():
