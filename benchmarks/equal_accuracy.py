@@ -26,8 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pricing import Asian, Barrier, BlackScholes, European, MonteCarlo
-from pricing.price import mean_and_error
 from pricing.sampling import AbstractSampler, PseudoRandom, Sobol
+from pricing.valuation import mean_and_error
 
 from .command import Run, parser_of, table_of
 from .timing import Timed, take_turns

@@ -33,8 +33,8 @@ from jax.sharding import Mesh
 import pricing.samples
 from calibration.commands.console import bytes_of
 from calibration.commands.fitting import calibrated, fit_each
+from pricing.book_risk import RiskResult, risk
 from pricing.market import Market, ZeroCurve
-from pricing.risk import RiskResult, risk
 from pricing.trades.book import Book
 
 from .command import Run, parser_of, whole

@@ -1,11 +1,11 @@
-from .calibrate import Calibration as Calibration
-from .calibrate import calibrate as calibrate
-from .fit import fit as fit
-from .levenberg_marquardt import levenberg_marquardt as levenberg_marquardt
+from .calibration import Calibration as Calibration
+from .calibration import calibrate as calibrate
+from .market_fit import fit as fit
 from .objectives import AbstractObjective as AbstractObjective
 from .objectives import ImpliedVolError as ImpliedVolError
 from .objectives import SwapLegs as SwapLegs
 from .objectives import SwaptionVolError as SwaptionVolError
+from .optimizers import levenberg_marquardt as levenberg_marquardt
 from .results import RESULTS as RESULTS
 from .transforms import Exp as Exp
 from .transforms import Identity as Identity

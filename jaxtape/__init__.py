@@ -4,8 +4,8 @@ from .checks import check_duality as check_duality
 from .checks import check_gradient as check_gradient
 from .loops import scan as scan
 from .loops import while_loop as while_loop
-from .plan import Plan as Plan
-from .plan import plan as plan
+from .planning import Plan as Plan
+from .planning import plan as plan
 from .recording import Recording as Recording
 from .schedules.binomial import advances as advances
 from .schedules.binomial import beta as beta

@@ -10,7 +10,7 @@ from rich.table import Table as TextTable
 from .schedules.table import Table
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from .planning import Plan
 
 _MOST = 100_000  # evaluations that a picture shows
 

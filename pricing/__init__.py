@@ -1,7 +1,5 @@
-from .bounds import Bounds as Bounds
-from .bounds import bounds as bounds
-from .greeks import Greeks as Greeks
-from .greeks import greeks as greeks
+from .book_risk import RiskResult as RiskResult
+from .book_risk import risk as risk
 from .market import Market as Market
 from .market import VolCurve as VolCurve
 from .market import VolSurface as VolSurface
@@ -18,8 +16,6 @@ from .models import BlackScholes as BlackScholes
 from .models import Heston as Heston
 from .models import HullWhite as HullWhite
 from .models import LocalVol as LocalVol
-from .price import Valuation as Valuation
-from .price import price as price
 from .products import American as American
 from .products import Asian as Asian
 from .products import Autocallable as Autocallable
@@ -33,6 +29,10 @@ from .products import European as European
 from .products import Swap as Swap
 from .products import Swaption as Swaption
 from .results import RESULTS as RESULTS
-from .risk import RiskResult as RiskResult
-from .risk import risk as risk
+from .sensitivities import Greeks as Greeks
+from .sensitivities import greeks as greeks
 from .trades.book import Book as Book
+from .valuation import Valuation as Valuation
+from .valuation import price as price
+from .value_bounds import Bounds as Bounds
+from .value_bounds import bounds as bounds

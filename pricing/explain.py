@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from .book_risk import Fit, RiskResult, risk
 from .market import Market
-from .risk import Fit, RiskResult, risk
 from .trades.book import Book
 
 _DAYS_PER_YEAR = 365.0

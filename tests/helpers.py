@@ -48,8 +48,8 @@ from pricing import (
     ZeroCurve,
     price,
 )
-from pricing.price import lacking
 from pricing.trades.contracts import products_of
+from pricing.valuation import lacking
 from tests import references
 
 NUM_PLAIN = (

@@ -17,16 +17,16 @@ from typer import BadParameter, Exit
 from typer.testing import CliRunner
 
 from calibration import RESULTS, Calibration
-from calibration.commands import risk as risk_command
 from calibration.commands.console import Output, Stages, bytes_of, fail, summarize
+from calibration.commands.risk import risk as risk_command
 from jaxtape.command_line import app
 from jaxtape.file_set import strangers
+from pricing.book_risk import MEASURES
+from pricing.book_risk import risk as value_book
 from pricing.market import Market
 from pricing.models import Heston
 from pricing.models.surface_models import black_scholes
 from pricing.reporting import page as report
-from pricing.risk import MEASURES
-from pricing.risk import risk as value_book
 from pricing.trades.book import Book
 
 ROOT = pathlib.Path(__file__).parent.parent

@@ -1,2 +1,1 @@
-from .calibrate import calibrate as calibrate
-from .risk import risk as risk
+"""The commands of the program `jaxtape` that compose pricing and calibration."""

@@ -13,7 +13,7 @@ from pricing.ingestion.errors import UnreadableFile, listed
 from pricing.ingestion.fields import closest
 from pricing.market import Market
 
-from ..calibrate import Calibration
+from ..calibration import Calibration
 from .console import SOME_FAILED, Output, Stages, fail, summarize, write_errors
 from .fitting import (
     as_json,

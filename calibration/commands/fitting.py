@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pricing.book_risk import Fit
 from pricing.ingestion.errors import InputError
 from pricing.market import Market, VolSurface
 from pricing.models import AbstractModel, AbstractRateModel, Heston, HullWhite
 from pricing.reporting import SurfaceFit, pillar_dates
-from pricing.risk import Fit
 
-from ..calibrate import Calibration, calibrate
-from ..fit import fit
+from ..calibration import Calibration, calibrate
+from ..market_fit import fit
 from ..objectives import model_vols
 from ..results import RESULTS
 from ..transforms import parameters_of

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from ..book_risk import RiskResult
 from ..ingestion.characters import escaped
 from ..market import Market
-from ..risk import RiskResult
 from ..trades.book import Book
 from . import figures, ladders, tables
 from .fits import SurfaceFit, pillar_dates

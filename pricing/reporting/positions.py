@@ -8,8 +8,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from ..book_risk import MEASURES, RiskResult
 from ..market import Market
-from ..risk import MEASURES, RiskResult
 from ..trades.book import Book
 from .formats import cell
 

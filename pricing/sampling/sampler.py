@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Array, Float, Integer, PRNGKeyArray
 
 from .bridge import bridged
-from .normals import checked_dtype
-from .normals import normals as draw_normals
-from .normals import uniforms as draw_uniforms
-from .sobol import MAX_DIMENSION, sobol_words, uniform_of_sobol
+from .gaussian import checked_dtype
+from .gaussian import normals as draw_normals
+from .gaussian import uniforms as draw_uniforms
+from .low_discrepancy import MAX_DIMENSION, sobol_words, uniform_of_sobol
 from .transforms import inverse_normal
 
 Shape = tuple[int, ...]

@@ -13,10 +13,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ..market import Market
 from ..methods import AbstractMethod
 from ..models import AbstractModel
-from ..price import applicable
 from ..products import AbstractProduct
 from ..trades.contracts import products_of, shape_key
 from ..trades.kinds import Trade
+from ..valuation import applicable
 
 
 class BudgetTooSmall(ValueError):

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
-from ..greeks import means_and_errors, sensitivities, underlying_directions, with_gamma
 from ..methods import AbstractMethod
 from ..models import AbstractModel
-from ..price import mean_and_error
+from ..sensitivities import means_and_errors, sensitivities, underlying_directions, with_gamma
+from ..valuation import mean_and_error
 from .groups import Tile
 
 Figures = dict[str, Array]

@@ -13,8 +13,9 @@ import jax
 import pytest
 from typer.testing import CliRunner
 
-from calibration.commands import calibrate, risk
+from calibration.commands.calibrate import calibrate
 from calibration.commands.fitting import standard_start, too_few
+from calibration.commands.risk import risk
 from calibration.objectives import objective_of
 from calibration.objectives.swap_legs import SwapLegs
 from calibration.problem import Problem

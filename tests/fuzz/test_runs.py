@@ -10,7 +10,7 @@ import jax
 import pytest
 from typer.testing import CliRunner
 
-from calibration.commands import risk
+from calibration.commands.risk import risk
 from jaxtape.command_line import app
 
 from .corpus import BOOK, BOOKS, COLUMNS, MARKET, MARKETS, csv_of

@@ -16,7 +16,7 @@ from pricing import (
     greeks,
     price,
 )
-from pricing.price import applicable
+from pricing.valuation import applicable
 from tests.helpers import curve, double, first_difference, surface
 from tests.pricing.test_american import STRIKE, ordinary
 

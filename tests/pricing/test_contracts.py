@@ -18,8 +18,8 @@ from pricing import (
     MonteCarlo,
     price,
 )
-from pricing.greeks import means_and_errors, sensitivities
 from pricing.products import AverageClaim, Monitored
+from pricing.sensitivities import means_and_errors, sensitivities
 from pricing.trades.contracts import products_of, shape_key
 from tests.helpers import SAMPLES, dax, dax_black_scholes, double
 

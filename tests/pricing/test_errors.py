@@ -19,7 +19,7 @@ from pricing import (
     greeks,
     price,
 )
-from pricing.price import applicable
+from pricing.valuation import applicable
 
 CALL = European(100.0, 1.0)
 BARRIER = Barrier(100.0, 1.0, 90.0)

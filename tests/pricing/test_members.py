@@ -21,7 +21,7 @@ from pricing import (
     Quadrature,
     price,
 )
-from pricing.greeks import with_gamma
+from pricing.sensitivities import with_gamma
 from tests.helpers import (
     all_methods,
     all_models,

@@ -9,6 +9,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
+from pricing.book_risk import MEASURES, RiskResult, TradeRisk
 from pricing.market import Market
 from pricing.reporting import (
     SurfaceFit,
@@ -23,7 +24,6 @@ from pricing.reporting.formats import cell, decimals_for, number, plain, signifi
 from pricing.reporting.page import write_fit_report, write_report
 from pricing.reporting.positions import write_positions
 from pricing.reporting.quotes import write_quote_risks
-from pricing.risk import MEASURES, RiskResult, TradeRisk
 from pricing.trades.book import Book
 
 MARKET = """{

@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
-from .normals import checked_dtype, uniform_of
+from .gaussian import checked_dtype, uniform_of
 from .threefry import random_bits
 from .transforms import inverse_normal
 

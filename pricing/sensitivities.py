@@ -10,9 +10,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .methods import AbstractMethod
 from .models import AbstractModel
-from .price import all_finite, applicable, mean_and_error, over_batch
 from .products import AbstractProduct
 from .results import RESULTS
+from .valuation import all_finite, applicable, mean_and_error, over_batch
 
 Real = Float[Array, "*batch"]
 

@@ -8,9 +8,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .methods import LeastSquares
 from .models import AbstractModel
-from .price import applicable, mean_and_error, over_batch
 from .products import AbstractProduct
 from .results import RESULTS
+from .valuation import applicable, mean_and_error, over_batch
 
 Real = Float[Array, "*batch"]
 

@@ -12,9 +12,9 @@ from jaxtyping import Array, Bool, Float
 from pricing.market import Market
 from pricing.models import AbstractModel
 
-from .calibrate import solved
-from .levenberg_marquardt import levenberg_marquardt
+from .calibration import solved
 from .objectives import AbstractObjective, objective_of
+from .optimizers import levenberg_marquardt
 from .problem import Problem, Quotes, least_gain
 from .results import RESULTS
 from .transforms import AbstractTransform, Parameters, parameters_of

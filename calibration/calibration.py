@@ -13,8 +13,8 @@ from rich.progress import Progress
 
 from pricing.models import AbstractModel
 
-from .levenberg_marquardt import levenberg_marquardt
 from .objectives import AbstractObjective, objective_of
+from .optimizers import levenberg_marquardt
 from .problem import Problem, Quotes, Search, identification
 from .results import RESULTS
 from .starts import random_starts
