@@ -15,9 +15,9 @@ from jaxtape import AbstractSchedule, Revolve, StoreAll
 from ..grids.alternating_directions import Grid, Operator, Stepper, forward_rates, variance_grid
 from ..grids.dupire import local_vol_value
 from ..grids.stencil import interpolation, rounded, sinh_grid
-from ..models import AbstractModel, Heston, LocalVol
+from ..models import AbstractModel, CharacteristicFunction, LocalVolatility, StochasticVariance
 from ..numerics.safe_math import clipped, larger
-from ..products import AbstractProduct, American, Barrier, Bermudan, European, TerminalClaim
+from ..products import AbstractProduct, EarlyExercise, SingleBarrier, SpotOption, TerminalClaim
 from .fourier import Fourier
 from .method import AbstractMethod, at_least, missing
 
@@ -65,31 +65,34 @@ class FiniteDifference(AbstractMethod):
         return 4  # the states of more would leave the cache
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
-        if isinstance(model, LocalVol):
+        if isinstance(model, LocalVolatility):
             known = isinstance(product, TerminalClaim)
             return None if known else missing("payoff of the spot at expiry alone", product)
-        if not isinstance(model, Heston):
+        if not isinstance(model, StochasticVariance):
             return missing("Heston variance or local volatility", model)
-        known = isinstance(product, (American, Bermudan, Barrier)) and not product.multi_asset
-        if not known or (isinstance(product, Barrier) and product.dates is not None):
+        early = isinstance(product, EarlyExercise) and isinstance(product, SpotOption)
+        continuous = isinstance(product, SingleBarrier) and product.monitoring_dates is None
+        if product.multi_asset or not (early or continuous):
             return missing("continuously monitored barrier or early exercise of one asset", product)
+        if continuous and not isinstance(model, CharacteristicFunction):
+            return missing("characteristic function", model)
         return None
 
     def samples(self, product: Any, model: Any, key: PRNGKeyArray | None) -> Float[Array, ""]:
         del key
-        if isinstance(model, LocalVol):
+        if isinstance(model, LocalVolatility):
             sizes = self.num_distances, self.num_steps
             return local_vol_value(product, model, *sizes, self.schedule)
-        if isinstance(product, Barrier):
+        if isinstance(product, SingleBarrier):
             return self._barrier(product, model)
-        if isinstance(product, American):
-            held = self._exercised(product, product.expiry[None], model, self._obliged)
+        if product.any_time:
+            held = self._exercised(product, model, self._obliged)
             return larger(held, product.side * (model.spot - product.strike))
-        return self._exercised(product.payoff_product, product.dates, model, self._free)
+        return self._exercised(product, model, self._free)
 
     # --- continuous barriers ----------------------------------------------------------------------------
 
-    def _barrier(self, product: Barrier, model: Heston) -> Scalar:
+    def _barrier(self, product: SingleBarrier, model: StochasticVariance) -> Scalar:
         vanilla = Fourier().samples(product.vanilla, model, None)
         living = product.living_side
         alive = living * (model.spot - product.barrier) > 0.0
@@ -100,7 +103,7 @@ class FiniteDifference(AbstractMethod):
         touched_value = jnp.where(product.knocks_in, vanilla, product.rebate)
         return jnp.where(alive, living_value, touched_value)
 
-    def _inside(self, product: Barrier, model: Heston) -> Scalar:
+    def _inside(self, product: SingleBarrier, model: StochasticVariance) -> Scalar:
         """The solution on the living side, at today's spot and variance."""
         side = product.living_side
         distance = side * jnp.log(model.spot / product.barrier)
@@ -119,12 +122,12 @@ class FiniteDifference(AbstractMethod):
 
     def _exercised(
         self,
-        product: American | European,
-        dates: Float[Array, " dates"],
-        model: Heston,
+        product: SpotOption,
+        model: StochasticVariance,
         through: Callable[[Stepper, Grid, Array, Array], Grid],
     ) -> Scalar:
-        """Today's value of the right to the payoff on `dates`; `through` steps back through a period."""
+        """Today's value of the right to the payoff at its times; `through` steps back through a period."""
+        dates = product.exercise_times()
         strike, side, expiry = product.strike, product.side, dates[-1]
         distance = jnp.log(model.spot / strike)
         y = _both_sides(self.num_distances, model, expiry, distance)
@@ -169,18 +172,20 @@ class FiniteDifference(AbstractMethod):
         return u
 
 
-def _mean_rate(model: Heston, expiry: Scalar) -> Scalar:
+def _mean_rate(model: StochasticVariance, expiry: Scalar) -> Scalar:
     return -jnp.log(model.discount(expiry)) / expiry
 
 
-def _read(u: Grid, y: Array, v: Array, distance: Scalar, model: Heston) -> Scalar:
+def _read(u: Grid, y: Array, v: Array, distance: Scalar, model: StochasticVariance) -> Scalar:
     """The grid's value at a distance and today's variance."""
     i, along_y = interpolation(y, distance, 5)
     j, along_v = interpolation(v, model.initial_variance, 4)
     return along_y @ jax.lax.dynamic_slice(u, (i, j), (5, 4)) @ along_v
 
 
-def _distances(nodes: int, product: Barrier, model: Heston, distance: Scalar) -> Array:
+def _distances(
+    nodes: int, product: SingleBarrier, model: StochasticVariance, distance: Scalar
+) -> Array:
     """From the barrier out to where it no longer matters, finest at the barrier."""
     std = jnp.sqrt(model.total_variance(product.expiry))
     strike = product.living_side * jnp.log(product.strike / product.barrier)
@@ -189,14 +194,14 @@ def _distances(nodes: int, product: Barrier, model: Heston, distance: Scalar) ->
     return sinh_grid(jnp.linspace(0.0, 1.0, nodes, dtype=reach.dtype), reach, fine)
 
 
-def _both_sides(nodes: int, model: Heston, expiry: Scalar, distance: Scalar) -> Array:
+def _both_sides(nodes: int, model: StochasticVariance, expiry: Scalar, distance: Scalar) -> Array:
     """From the strike to both sides, past the spot to where nothing matters, finest at the strike."""
     std = jnp.sqrt(model.total_variance(expiry))
     reach, fine = rounded(jnp.abs(distance) + 5.0 * std), rounded(0.5 * std)
     return sinh_grid(jnp.linspace(-1.0, 1.0, nodes, dtype=reach.dtype), reach, fine)
 
 
-def _terminal(product: Barrier, y: Array) -> Array:
+def _terminal(product: SingleBarrier, y: Array) -> Array:
     """The payoff averaged over each node's cell; the rebate or nothing on the barrier."""
     vanilla = _vanilla(y, product.barrier, product.living_side, product.strike, product.side)
     payoff = jnp.where(product.knocks_in, product.rebate - vanilla, vanilla)

@@ -33,7 +33,7 @@ class Diffusion(AbstractModel):
         """Return s: a number (times the identity), a vector (a diagonal) or a matrix of shape (dim, dim)."""
 
     @abc.abstractmethod
-    def market_state(self, t: Scalar, x: State) -> MarketState:
+    def observed(self, t: Scalar, x: State) -> MarketState:
         """Return what a contract reads of the market."""
 
     def step(self, t: Scalar, dt: Scalar, x: State, dw: State) -> State:

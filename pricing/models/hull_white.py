@@ -90,7 +90,7 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
     def short_rate(self, t: Scalar, x: State) -> Scalar:
         return super().short_rate(t, x) + x[0]
 
-    def market_state(self, t: Scalar, x: State) -> MarketState:
+    def observed(self, t: Scalar, x: State) -> MarketState:
         def bonds(maturities: Float[Array, "..."]) -> Float[Array, "..."]:
             slope = self._rate_slope(maturities - t)
             exponent = slope * x[0] + 0.5 * slope**2 * self._rate_variance(t)

@@ -24,6 +24,9 @@ class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
         """Return the discount factor: rates do not depend on the state."""
         return jnp.broadcast_to(self.discount(t), x.shape)
 
+    def market_state(self, t: Scalar, x: Scalar) -> MarketState:
+        return MarketState(spot=self.forward(t) * jnp.exp(x - 0.5 * self.state_variance(t)))
+
     @property
     def residual_correlation(self) -> Float[Array, "assets assets"]:
         return correlation_of(self.correlation, self.spot)
@@ -64,6 +67,6 @@ class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
             dw = jnp.linalg.cholesky(self.correlation) @ dw
         return x * growth * jnp.exp(jnp.sqrt(variance / dt) * dw - 0.5 * variance)
 
-    def market_state(self, t: Scalar, x: State) -> MarketState:
+    def observed(self, t: Scalar, x: State) -> MarketState:
         del t
         return MarketState(spot=x.reshape(self.spot.shape))

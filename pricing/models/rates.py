@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from ..fields import Number
 from ..market import Market, SwaptionVols
+from ..market.state import MarketState
 from .model import AbstractModel, Discounts, GaussianState, Scalar
 
 
@@ -67,6 +68,10 @@ class BondState(AbstractRateModel, GaussianState):
 
     def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.deflated_bond(t, t, x)
+
+    def market_state(self, t: Scalar, x: Scalar) -> MarketState:
+        bonds = lambda maturities: self.deflated_bond(t, maturities, x) / self.deflator(t, x)  # noqa: E731
+        return MarketState(bonds=bonds)
 
 
 class GaussianFactors(AbstractRateModel):

@@ -149,7 +149,7 @@ class StochasticVariance(MeanVariance, Diffusion):
         growth = self.forward(t + dt) / self.forward(t)
         return jnp.concatenate([x[:1] * growth * move, v])
 
-    def market_state(self, t: Scalar, x: State) -> MarketState:
+    def observed(self, t: Scalar, x: State) -> MarketState:
         del t
         return MarketState(spot=x[0])
 

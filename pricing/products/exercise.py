@@ -22,6 +22,9 @@ _LEVELS: dict[str, Callable[[Array, Array], Array]] = {
 class Exercisable(AbstractProduct):
     """Ability: at one of some times the holder may take what exercising pays, and does if it is above zero."""
 
+    any_time: ClassVar[bool] = False
+    """Whether it may be exercised at any time from today on; `exercise_times` are then a grid of such times."""
+
     @abc.abstractmethod
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
         """Return when the holder may exercise, in years, ascending; the last one is the end of the contract.
@@ -39,10 +42,7 @@ class Exercisable(AbstractProduct):
 
 
 class EarlyExercise(Exercisable):
-    """Ability: the holder chooses when, on one of several dates or at any time."""
-
-    any_time: ClassVar[bool] = False
-    """Whether the holder may exercise at any time, today included; `exercise_times` are then a grid."""
+    """Ability: the holder chooses when, on one of some dates or at any time."""
 
 
 class SpotOption(Exercisable):
