@@ -109,7 +109,7 @@ class StochasticVariance(MeanVariance, Diffusion):
         moves = lengths > 0.0  # a date that comes twice is a step of no length
         schemes = jax.vmap(self.variance_scheme)(jnp.where(moves, lengths, 1.0))
 
-        def variance_walk(start, schemes, noise):
+        def variance_walk(start, schemes, moves, noise):
             def step(v, of_step):
                 scheme, z, moves = of_step
                 new, steps = jax.tree.map(_beside_paths, scheme).step(v, z)
@@ -121,7 +121,7 @@ class StochasticVariance(MeanVariance, Diffusion):
             return jaxtape.scan(step, paths, (schemes, noise, moves), schedule=schedule)[1]
 
         walk = differentiable_once(variance_walk, _WHY_ONCE)
-        return Walk(*walk(self.initial_variance, schemes, noise), length=lengths)
+        return Walk(*walk(self.initial_variance, schemes, moves, noise), length=lengths)
 
     @property
     def state0(self) -> State:
