@@ -23,6 +23,7 @@ from .market import Market
 from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
 from .models.baskets import with_baskets
+from .progress import Progress
 from .sweep.groups import Group, Tile, group_trades
 from .sweep.memory_gate import MemoryGate
 from .sweep.tile_sweep import tile_sweep, tile_values
@@ -100,7 +101,7 @@ def risk(
     budget: int = 2**30,
     key: PRNGKeyArray | None = None,
     methods: Sequence[AbstractMethod] = METHODS,
-    report: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress | None = None,
     greeks: bool = True,
 ) -> RiskResult:
     """Value and Greeks of every trade, and d(book value) / d(every quote), in one sweep.
@@ -108,9 +109,9 @@ def risk(
     fit: market -> {underlying: model}, any differentiable function of the market; a basket "A|B" is priced by
     the joined models of A and B. mesh: devices that share the trades (axis "trades") and the blocks of Monte
     Carlo paths (axis "paths"). budget: bytes of memory that the tiles of trades in work may take together. key:
-    for random methods (default seed 0). methods: the candidates, the best first. report: called with (trades
-    done, trades in all). greeks: False asks for values and their standard errors alone; the sensitivities are
-    then empty and the gradient is None.
+    for random methods (default seed 0). methods: the candidates, the best first. progress: told of the trades
+    done (`pricing.progress`). greeks: False asks for values and their standard errors alone; the sensitivities
+    are then empty and the gradient is None.
 
     A trade that no method prices, or whose figures are not finite, is set aside with its reason in
     `status`; the others are still valued, and the total and its sensitivities are theirs.
@@ -136,7 +137,8 @@ def risk(
             columns.append(_columns(figures, errors, name, left))
             left -= group.tile_size
             done += columns[-1].size
-            report(done, total)
+            if progress is not None:
+                progress(done, total, "")
     clock.lap("sweep")
     gradient = pull(bars)
     by_quote = {} if gradient is None else market.by_quote(gradient)

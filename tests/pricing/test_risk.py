@@ -89,14 +89,14 @@ def test_the_total_moves_with_a_quote_as_its_sensitivity_says(found):
 def test_the_size_of_a_tile_changes_nothing(found):
     seen = []
     small = risk(
-        small_book(), dax(), black_scholes, budget=2**16, report=lambda *at: seen.append(at)
+        small_book(), dax(), black_scholes, budget=2**16, progress=lambda *at: seen.append(at)
     )
     for one, other in zip(found.trades, small.trades, strict=True):
         np.testing.assert_allclose(
             list(one.figures.values()), list(other.figures.values()), rtol=1e-12, atol=1e-12
         )
-    assert seen[-1] == (60, 60)
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1] == (60, 60, "")
+    assert [done for done, *_ in seen] == sorted(done for done, *_ in seen)
     with pytest.raises(BudgetTooSmall, match="a budget of 10 bytes is below one trade"):
         risk(small_book(), dax(), black_scholes, budget=10)
 
