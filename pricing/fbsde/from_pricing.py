@@ -17,8 +17,8 @@ from .problem import Problem, Real, State
 def from_product(product: AbstractProduct, model: AbstractModel, num_steps: int) -> Problem:
     """Return the backward equation of a contract, or of a batch of one kind with the same dates.
 
-    States move by the model's own step: exact under Black-Scholes, x the spots, and Hull-White, x the short rate
-    less today's forward rate; Andersen's QE-M under Heston, x = (spot, variance).
+    States move by the model's own step: exact under Black-Scholes, x the spots, and Hull-White, x the short
+    rate less today's forward rate; Andersen's QE-M under Heston, x = (spot, variance).
 
     Args:
         product: A right to exercise (European, Bermudan and American options, on one asset or a basket,
@@ -60,8 +60,8 @@ def _diffusion(product: AbstractProduct, model: AbstractModel) -> Diffusion:
         return model.read_at(_one(product).vol_at)
     raise TypeError(
         f"{type(product).__name__} under {type(model).__name__} has no problem yet: give options under a model "
-        "of equities with the ability Diffusion (BlackScholes; Heston of one asset), and swaptions under one of "
-        "rates (HullWhite), or write a Problem."
+        "of equities with the ability Diffusion (BlackScholes; Heston of one asset), and swaptions under one "
+        "of rates (HullWhite), or write a Problem."
     )
 
 

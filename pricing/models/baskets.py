@@ -1,14 +1,10 @@
 """Models of several assets, joined from models of one."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from jaxtyping import Array, Float
 
-from ..market import Market
-from .model import AbstractEquityModel, AbstractModel, Joinable
-
-Fit = Callable[[Market], dict[str, Any]]
+from .model import AbstractEquityModel, Joinable
 
 
 def joined(
@@ -21,33 +17,17 @@ def joined(
         correlation: What `joined` of that type asks for: of the log-spots under Black and Scholes,
             `asset_correlation` under Heston.
 
+    Returns:
+        A model of that type.
+
     Raises:
         TypeError: The models are of several types, or of a type that cannot be joined.
     """
-    first, *others = {type(model): model for model in models}.values()
-    if others or not isinstance(first, Joinable):
-        names = ", ".join(sorted({type(model).__name__ for model in models}))
+    kinds = {type(model) for model in models}
+    if len(kinds) != 1 or not all(issubclass(kind, Joinable) for kind in kinds):
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise TypeError(
-            f"models of {names} cannot be joined: give models of one type that are Joinable, such as "
-            "Heston or BlackScholes"
+            f"models of {names} cannot be joined: give models of one type that is Joinable, such as Heston or "
+            "BlackScholes"
         )
-    return type(first).joined(models, correlation)
-
-
-def with_baskets(fit: Fit, underlyings: Iterable[str]) -> Fit:
-    """Return a fit with one model more for each basket, such as "DAX|SX5E", among the underlyings of a book.
-
-    A basket is left out if the fit has no model for one of its equities.
-    """
-    baskets = {name: name.split("|") for name in dict.fromkeys(underlyings) if "|" in name}
-
-    def fitted(market: Market) -> dict[str, AbstractModel]:
-        models = fit(market)
-        known = {name: parts for name, parts in baskets.items() if set(parts) <= set(models)}
-        of_baskets = {
-            name: joined([models[part] for part in parts], market.correlation(parts))
-            for name, parts in known.items()
-        }
-        return {**models, **of_baskets}
-
-    return fitted
+    return kinds.pop().joined(models, correlation)
