@@ -14,6 +14,7 @@ from .model import CharacteristicFunction as CharacteristicFunction
 from .model import ConditionallyGaussian as ConditionallyGaussian
 from .model import GaussianState as GaussianState
 from .model import Joinable as Joinable
+from .model import Quotes as Quotes
 from .model import Walk as Walk
 from .parameters import AbstractTransform as AbstractTransform
 from .parameters import Calibratable as Calibratable
