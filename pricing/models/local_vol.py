@@ -1,7 +1,7 @@
 """Local volatility: dS = (r - q) S dt + sigma(t, S) S dW, with the sigma that a surface of vols implies."""
 
 import abc
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -27,6 +27,7 @@ _WHY_ONCE = (
 )
 
 
+@runtime_checkable
 class LocalVariance(Protocol):
     """Variances of the log-spot as functions of time (years) and log-moneyness k = log(spot / forward(t))."""
 

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -60,11 +60,11 @@ class AbstractModel(eqx.Module):
 
     @classmethod
     @abc.abstractmethod
-    def from_market(cls, market: Market, name: str, **parameters: Any) -> Self:
+    def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
         """Return the model of one underlying of a market, the rest of its fields being `parameters`."""
 
     @abc.abstractmethod
-    def on_market(self, market: Market, name: str) -> Self:
+    def on_market(self, market: Market, name: str) -> Any:
         """Return the model with its own parameters and what the market says of an underlying."""
 
     @classmethod
@@ -112,11 +112,11 @@ class AbstractEquityModel(AbstractModel):
         """The model with its volatility level up by `vol` (per 1.00)."""
 
     @classmethod
-    def from_market(cls, market: Market, name: str, **parameters: Any) -> Self:
+    def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
         found: Any = _said_of(market, name)
         return cls(**found, **parameters)
 
-    def on_market(self, market: Market, name: str) -> Self:
+    def on_market(self, market: Market, name: str) -> Any:
         found = _said_of(market, name)
         where = lambda model: [getattr(model, field) for field in found]  # noqa: E731
         return eqx.tree_at(where, self, list(found.values()))
@@ -138,7 +138,7 @@ class Joinable(AbstractEquityModel):
 
     @classmethod
     @abc.abstractmethod
-    def joined(cls, models: Sequence[Self], correlation: Float[Array, "assets assets"]) -> Self:
+    def joined(cls, models: Sequence[Any], correlation: Float[Array, "assets assets"]) -> Any:
         """Return the model of several assets; correlation: of what drives their log-spots."""
 
 

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -82,7 +82,7 @@ class Calibratable(AbstractModel):
     """By the name of the field."""
 
     @classmethod
-    def starting_on(cls, market: Market, name: str) -> Self:
+    def starting_on(cls, market: Market, name: str) -> Any:
         """Return the model of one underlying of a market with every free parameter at its usual start."""
         starts = {field: parameter.start for field, parameter in cls.free_parameters.items()}
         return cls.from_market(market, name, **starts)

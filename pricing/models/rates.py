@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -40,11 +40,11 @@ class AbstractRateModel(AbstractModel):
         return there.with_vol_shift(vol)
 
     @classmethod
-    def from_market(cls, market: Market, name: str, **parameters: Any) -> Self:
+    def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
         found: Any = {"curve": market.curves[name]}
         return cls(**found, **parameters)
 
-    def on_market(self, market: Market, name: str) -> Self:
+    def on_market(self, market: Market, name: str) -> Any:
         return eqx.tree_at(lambda model: model.curve, self, market.curves[name])
 
     @classmethod

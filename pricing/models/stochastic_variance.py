@@ -1,7 +1,7 @@
 """The abilities of a variance that is random: its means, and a diffusion with a scheme that steps it."""
 
 import abc
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -47,6 +47,7 @@ class MeanVariance(ConditionallyGaussian):
         return self.mean_integral(self.initial_variance, t)
 
 
+@runtime_checkable
 class VarianceScheme(Protocol):
     """A step of the variance: a pytree of constants, for one length of step or, stacked, for several."""
 
