@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from .events import emit
 from .problem import Problem
+from .solution import RESULTS, Solution
 from .solver import AbstractSolver
-from .watch import told
 
 
 class Training(NamedTuple):
@@ -23,36 +24,46 @@ class Training(NamedTuple):
 
 
 @eqx.filter_jit
-def begun(problem: Problem, solver: AbstractSolver, key: PRNGKeyArray) -> Training:
-    """Before the first stage."""
-    start, stages = jax.random.split(key)
-    state = solver.start(problem, start)
-    stage = partial(solver.stage, problem)
+def init(problem: Problem, solver: AbstractSolver, *, key: PRNGKeyArray) -> Training:
+    """Return the training before the first stage."""
+    first, stages = jax.random.split(key)
+    state = solver.init(problem, key=first)
+    stage = partial(solver.stage, problem, key=stages)
     zero = jnp.zeros((), jnp.int32)
-    _, output, losses = eqx.filter_eval_shape(stage, state, zero, stages)
+    _, output, losses = eqx.filter_eval_shape(stage, state, zero)
     count = solver.num_stages(problem)
     rows = lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype)  # noqa: E731
     return Training(state, jax.tree.map(rows, output), rows(losses), zero)
 
 
 @eqx.filter_jit
-def continued(
+def step(
     problem: Problem,
     solver: AbstractSolver,
     training: Training,
-    key: PRNGKeyArray,
     num_stages: int,
-    watch: Array | None,
+    subscription: Array | None,
+    *,
+    key: PRNGKeyArray,
 ) -> Training:
-    """So many stages further, in one program."""
+    """Return the training so many stages further, which are one program."""
     _, stages = jax.random.split(key)
 
-    def onward(training: Training, _: Any):
+    def one_stage(training: Training, _: Any):
         state, outputs, losses, stage = training
-        state, output, loss = solver.stage(problem, state, stage, jax.random.fold_in(stages, stage))
+        stage_key = jax.random.fold_in(stages, stage)
+        state, output, loss = solver.stage(problem, state, stage, key=stage_key)
         outputs = jax.tree.map(lambda rows, row: rows.at[stage].set(row), outputs, output)
-        told(watch, stage, {"loss": loss[-1], **solver.metrics(state)})
+        emit(subscription, stage, {"loss": loss[-1], **solver.metrics(state)})
         return Training(state, outputs, losses.at[stage].set(loss), stage + 1), None
 
-    training, _ = jax.lax.scan(onward, training, None, num_stages)
+    training, _ = jax.lax.scan(one_stage, training, None, num_stages)
     return training
+
+
+def postprocess(problem: Problem, solver: AbstractSolver, training: Training) -> Solution:
+    """Return the solution that a training found."""
+    approximation = solver.postprocess(problem, training.state, training.outputs)
+    finite = jnp.all(jnp.isfinite(training.losses))
+    result = RESULTS.where(finite, RESULTS.successful, RESULTS.non_finite_loss)
+    return Solution(problem, approximation, result, {"losses": training.losses})
