@@ -200,7 +200,7 @@ class AbstractDateRegression(eqx.Module):
         return self.problem.times[self.date]
 
     def active(self, *terms: int) -> Float[Array, " terms"]:
-        """Return 1 for each feature, and 0 today for the last of these numbers: one state tells a level alone."""
+        """Return 1 for each feature; today 0 for the last of these numbers: one state tells a level alone."""
         flat = jnp.ones(sum(terms[:-1]), self.scale.dtype)
         curved = (self.date > 0).astype(flat.dtype)
         return jnp.concatenate([flat, jnp.full(terms[-1], curved)])

@@ -317,7 +317,9 @@ class Payoffs(AbstractBasis):
         if problem.exercise_value is not None:
             paid = jax.vmap(problem.exercise_value, (None, -1), -1)(t, x)
             values.append(jnp.where(paid > 0.0, paid, 0.0))
-        return jnp.concatenate([(f / parameters[..., None]).reshape(-1, x.shape[-1]) for f in values])
+        return jnp.concatenate(
+            [(f / parameters[..., None]).reshape(-1, x.shape[-1]) for f in values]
+        )
 
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
         del parameters

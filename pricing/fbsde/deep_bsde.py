@@ -71,8 +71,9 @@ class DeepBSDE(AbstractSolver):
         batch_size: The paths of an iteration.
         learning_rate: Adam's rate; it falls along a cosine.
         architecture: How the network is made.
-        driver_rule: "trapezoid": F_n is the mean of f at both ends of the step (at its end with Y_n - f dt + Z dW
-            and the next Z), which leaves an error of second order in dt; "left": f at its start, as in the paper.
+        driver_rule: "trapezoid": F_n is the mean of f at both ends of the step (at its end with Y_n - f dt +
+            Z dW and the next Z), which leaves an error of second order in dt; "left": f at its start, as in
+            the paper.
         optimizer: Any optimizer of optax in place of Adam.
         schedule: What a reverse sweep keeps of the loop over dates (`jaxtape.scan`).
         num_pilot_paths: The paths whose means and deviations normalize all others.
@@ -138,9 +139,7 @@ class DeepBSDE(AbstractSolver):
         )
         return _State(last, normalization), (), losses
 
-    def postprocess(
-        self, problem: Problem, state: _State, outputs: Any
-    ) -> "PathwiseApproximation":
+    def postprocess(self, problem: Problem, state: _State, outputs: Any) -> "PathwiseApproximation":
         del outputs
         parameters = state.optimizer_state.parameters
         return PathwiseApproximation(problem, parameters, state.normalization)
@@ -181,9 +180,7 @@ class DeepBSDE(AbstractSolver):
 
         y0 = normalization.value_today(parameters.y0)
         steps = times[:-1], times[1:], states[:-1], states[1:], z[:-1], z[1:], gains
-        y, _ = scan(
-            advance, jnp.broadcast_to(y0, z.shape[1:-1]), steps, schedule=self.schedule
-        )
+        y, _ = scan(advance, jnp.broadcast_to(y0, z.shape[1:-1]), steps, schedule=self.schedule)
         return y - jax.vmap(problem.terminal)(states[-1])
 
 

@@ -59,10 +59,10 @@ class GradientRegression(AbstractSolver):
         bases: Sets of functions of the state; their union is phi.
         order: 1 or 2, the order of M in the noise.
         initial_dispersion: The share of the maturity by which starts of paths are dispersed, so that Delta and
-            Gamma of today are fitted about x0. With 0 all start at x0, and Delta and Gamma are what explains the
-            first step. That is right where x0 is no point among the others (the smallest of a hundred equal
-            coordinates is far from that of dispersed ones), or where coordinates are bound to each other (a
-            spot and its running maximum): they are dispersed apart, unless the problem has a `start`.
+            Gamma of today are fitted about x0. With 0 all start at x0, and Delta and Gamma are what explains
+            the first step. That is right where x0 is no point among the others (the smallest of a hundred
+            equal coordinates is far from that of dispersed ones), or where coordinates are bound to each other
+            (a spot and its running maximum): they are dispersed apart, unless the problem has a `start`.
         block: The number of paths whose functions are evaluated together.
         mesh: The devices that share the paths (axis "paths"), or None.
 
@@ -84,7 +84,9 @@ class GradientRegression(AbstractSolver):
 
     def __check_init__(self):
         if self.order not in (1, 2):
-            raise ValueError(f"order={self.order}: give 1 or 2, the order of the expansion in the noise.")
+            raise ValueError(
+                f"order={self.order}: give 1 or 2, the order of the expansion in the noise."
+            )
         if self.num_paths % self.block:
             raise ValueError(f"num_paths={self.num_paths} is no multiple of block={self.block}.")
 
@@ -140,9 +142,7 @@ class GradientRegression(AbstractSolver):
         loss = fit.loss(target, cash_flow - value)
         exercised, paid = self._exercise(problem, date, x, value)
         held = jnp.where(exercised, paid, cash_flow), jnp.where(exercised, paid, value)
-        cash_flow, value = (
-            self._after_stop(problem, date, x, state.alive[date], v) for v in held
-        )
+        cash_flow, value = (self._after_stop(problem, date, x, state.alive[date], v) for v in held)
         driver = self._driver_at(problem, parameters, t, x, coefficients, value)
         state = state._replace(cash_flow=cash_flow, value=value, driver=fit.bounded(driver))
         return state, coefficients, loss[None]

@@ -31,7 +31,9 @@ class Network(eqx.Module):
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "Network":
         """Return the network of the sum of quantity times outputs, which are in order of their contracts."""
         last = lambda n: (n.weights[-1], n.biases[-1])  # noqa: E731
-        return eqx.tree_at(last, self, tuple(sum_over_contracts(leaf, quantities) for leaf in last(self)))
+        return eqx.tree_at(
+            last, self, tuple(sum_over_contracts(leaf, quantities) for leaf in last(self))
+        )
 
 
 def sum_over_contracts(
@@ -95,9 +97,7 @@ class OptimizerState(NamedTuple):
     memory: optax.OptState
 
     @classmethod
-    def init(
-        cls, optimizer: optax.GradientTransformation, parameters: PyTree
-    ) -> "OptimizerState":
+    def init(cls, optimizer: optax.GradientTransformation, parameters: PyTree) -> "OptimizerState":
         """Return the state before the first iteration."""
         return cls(parameters, optimizer.init(parameters))
 

@@ -93,9 +93,7 @@ class _Parameters(NamedTuple):
         """Return the linear part of Gamma v."""
         return (v @ self.gamma).reshape(-1, v.shape[0])
 
-    def linear_estimate(
-        self, x: State, dw: Float[Array, "pairs dim"], dt: Real
-    ) -> _LinearEstimate:
+    def linear_estimate(self, x: State, dw: Float[Array, "pairs dim"], dt: Real) -> _LinearEstimate:
         """Return the linear parts at a standardized state, along increments."""
         dim, gamma_dw = x.shape[0], jax.vmap(self.gamma_times)(dw)
         trace = jnp.trace(self.gamma.reshape(dim, -1, dim), axis1=0, axis2=2)
@@ -193,7 +191,7 @@ class _DateRegression(AbstractDateRegression):
     def linear_solver(
         self, like: _Parameters, targets: _Targets
     ) -> Callable[[_Parameters], _Parameters]:
-        """Return the solver of Gamma's part, and then of those of Y and Z, which f_n follows in a few rounds."""
+        """Return the solver of Gamma's part, then of those of Y and Z; f_n follows in a few rounds."""
         dim = like.gamma.shape[0]
         x = jax.vmap(self.standardized)(targets.x)
         terms = quadratic_features(x)
@@ -338,10 +336,10 @@ class OneStepMalliavin(AbstractBackwardSolver):
     Negyesi, Andersson, Oosterlee, IMA J. Numer. Anal. 44 (2024), here with the driver at both ends of a step.
 
     Attributes:
-        gamma: "full": a network for all dim^2 entries; "diagonal": a matrix for each date, and a network for its
-            diagonal alone, which is right where entries off the diagonal do not depend on x (sums of functions
-            of one coordinate). `docs/fbsde.md` says what it misses of a radial function, and what narrow layers
-            miss. The other settings, by keyword, are those of `AbstractBackwardSolver`.
+        gamma: "full": a network for all dim^2 entries; "diagonal": a matrix for each date, and a network for
+            its diagonal alone, which is right where entries off the diagonal do not depend on x (sums of
+            functions of one coordinate). `docs/fbsde.md` says what it misses of a radial function, and what
+            narrow layers miss. The other settings, by keyword, are those of `AbstractBackwardSolver`.
 
     Raises:
         ValueError: A setting is out of its range.

@@ -20,8 +20,8 @@ _NO_DRIFT = lambda t, x: jnp.zeros_like(x)  # noqa: E731
 _SQRT_2 = math.sqrt(2.0)
 
 
-def remembered(make: Callable[..., Problem]) -> Callable[..., Problem]:
-    """One problem, with one set of functions, for the same arguments: to solve it again compiles nothing."""
+def cached(make: Callable[..., Problem]) -> Callable[..., Problem]:
+    """Make one problem, with one set of functions, for the same arguments: a second solve compiles nothing."""
 
     @functools.cache
     def kept(dtype: jnp.dtype, *args, **kwargs) -> Problem:
@@ -36,7 +36,7 @@ def remembered(make: Callable[..., Problem]) -> Callable[..., Problem]:
     return named
 
 
-@remembered
+@cached
 def allen_cahn(dim: int = 100, num_steps: int = 20) -> Problem:
     """u_t + Laplacian u + u - u^3 = 0, g = .5 / (1 + .2 |x|^2). E, Han, Jentzen (2017), section 4.2."""
     return Problem(
@@ -51,7 +51,7 @@ def allen_cahn(dim: int = 100, num_steps: int = 20) -> Problem:
     )
 
 
-@remembered
+@cached
 def hjb(dim: int = 100, num_steps: int = 20) -> Problem:
     """u_t + Laplacian u - |grad u|^2 = 0, g = ln((1 + |x|^2) / 2). E, Han, Jentzen (2017), section 4.3."""
     return Problem(
@@ -66,7 +66,7 @@ def hjb(dim: int = 100, num_steps: int = 20) -> Problem:
     )
 
 
-@remembered
+@cached
 def hjb_riccati(dim: int = 100, num_steps: int = 20) -> Problem:
     """The same equation for g = |x|^2: u = p |x|^2 + (d / 2) ln(1 + 4 (T - t)), p = 1 / (1 + 4 (T - t))."""
     problem = hjb(dim, num_steps)
@@ -82,7 +82,7 @@ def hjb_riccati(dim: int = 100, num_steps: int = 20) -> Problem:
     )
 
 
-@remembered
+@cached
 def default_risk(dim: int = 100, num_steps: int = 40) -> Problem:
     """The worst of many assets, with an intensity of default that depends on the value.
 
@@ -100,7 +100,7 @@ def default_risk(dim: int = 100, num_steps: int = 40) -> Problem:
     return _assets(dim, 1.0, 0.02, driver, jnp.min, num_steps)
 
 
-@remembered
+@cached
 def different_rates(dim: int = 100, num_steps: int = 20) -> Problem:
     """A call on the best of many assets less two on a higher strike; borrowing costs .06, lending earns .04.
 
@@ -114,14 +114,14 @@ def different_rates(dim: int = 100, num_steps: int = 20) -> Problem:
     return _assets(dim, 0.5, 0.06, _two_rates, terminal, num_steps)
 
 
-@remembered
+@cached
 def different_rates_call(num_steps: int = 20) -> Problem:
     """A call on one asset under the two rates: it always borrows, so Black-Scholes at .06 is its price."""
     terminal = lambda x: jnp.maximum(x[0] - 100.0, 0.0)  # noqa: E731
     return _assets(1, 0.5, 0.06, _two_rates, terminal, num_steps)
 
 
-@remembered
+@cached
 def burgers(dim: int = 50, num_steps: int = 30) -> Problem:
     """u_t + (d^2 / 2) Laplacian u + (u - (2 + d) / 2d) d sum_i u_i = 0; u is a logistic function of t + mean x.
 
@@ -140,7 +140,7 @@ def burgers(dim: int = 50, num_steps: int = 30) -> Problem:
     )
 
 
-@remembered
+@cached
 def reaction_diffusion(dim: int = 100, num_steps: int = 30) -> Problem:
     """u = 1.6 + sin(l sum x) exp(l^2 d (t - T) / 2), l = 1 / sqrt(d): oscillates, and f is min(1, (y - u)^2).
 
@@ -163,7 +163,7 @@ def reaction_diffusion(dim: int = 100, num_steps: int = 30) -> Problem:
     )
 
 
-@remembered
+@cached
 def black_scholes_barenblatt(dim: int = 100, num_steps: int = 50) -> Problem:
     """u = exp((r + s^2) (T - t)) |x|^2, r = .05, s = .4. Raissi (2018), section 4.1."""
     return Problem(
@@ -179,7 +179,7 @@ def black_scholes_barenblatt(dim: int = 100, num_steps: int = 50) -> Problem:
     )
 
 
-@remembered
+@cached
 def bounded_example(dim: int = 10, num_steps: int = 120) -> Problem:
     """u = exp((T - t) / 2) cos(sum x), with a quadratic driver. Huré, Pham, Warin (2020), section 5.1."""
 
@@ -254,14 +254,14 @@ def gaussian_swaption(num_steps: int = 72) -> Problem:
 
 
 def _two_rates(t, x, y, z):
-    """Excess return .02 / .2 of every asset, at the lending rate .04; what is borrowed costs .06."""
+    """Return f for an excess return of .02 / .2 of every asset; lending earns .04, borrowing costs .06."""
     lend, borrow, vol, drift = 0.04, 0.06, 0.2, 0.06
     held = jnp.sum(z) / vol
     return -lend * y - (drift - lend) * held + (borrow - lend) * jnp.maximum(held - y, 0.0)
 
 
 def _assets(dim: int, maturity: float, drift: float, driver, terminal, num_steps: int) -> Problem:
-    """Independent lognormal assets of vol .2 from 100, stepped exactly."""
+    """Return a problem on independent lognormal assets of vol .2 from 100, stepped exactly."""
     return Problem(
         dim,
         maturity,

@@ -146,7 +146,7 @@ class Portfolio(AbstractValueFunction):
 
 @eqx.filter_jit
 def _interpolated(function: AbstractValueFunction, order: int, t: Array, x: State) -> Array:
-    """Return a derivative of that order, linear in time between the dates around t; the last is the maturity."""
+    """Return a derivative of that order, linear in time between the dates around t."""
     problem, found = function.problem, function.approximation
     slope = jax.jacrev(function._terminal)
     at_end = (function._terminal, slope, jax.jacfwd(slope))[order]

@@ -1,4 +1,4 @@
-"""What every solver is, a chain of stages over a state, and what it hands over: u, its gradient, its Hessian."""
+"""What every solver is, a chain of stages over a state; and what it finds, u with its derivatives."""
 
 import abc
 from typing import Any

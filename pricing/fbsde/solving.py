@@ -9,12 +9,11 @@ from jaxtyping import Array
 from threadpoolctl import threadpool_limits
 
 from ..progress import Progress
-from .events import metrics_file, reporting, subscribe
 from .problem import Problem
 from .solution import RESULTS, Solution
 from .solver import AbstractSolver
 from .storage import Checkpoints, Keys
-from .training import init, postprocess, step
+from .training import init, metrics_file, postprocess, reporting, step, subscribe
 
 
 def solve(

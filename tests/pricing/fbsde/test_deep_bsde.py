@@ -7,8 +7,7 @@ import optax
 import pytest
 
 from jaxtape import Revolve
-from pricing.fbsde import DeepBSDE, Problem, problems, solve
-from pricing.fbsde.catalogue import CATALOGUE
+from pricing.fbsde import CATALOGUE, DeepBSDE, Problem, problems, solve
 
 from .backward_problems import single
 

@@ -20,8 +20,7 @@ from pricing.fbsde import (
     problem_of,
     solve,
 )
-from pricing.fbsde.solve import concluded
-from pricing.fbsde.training import begun
+from pricing.fbsde.training import init, postprocess
 
 TINY = {"num_iterations": 2, "num_paths": 256, "batch_size": 64}
 REGRESSION = GradientRegression(4096, (Hermite(2, logs=True), Mean(4, above=2, logs=True)))
@@ -109,7 +108,7 @@ def test_figures_of_a_portfolio_cost_the_same_whatever_the_number_of_contracts(s
     each, portfolio = [], []
     for count in (2, 200):
         problem = problem_of(book(count, 3), model(3), 4)
-        untrained = concluded(problem, solver, begun(problem, solver, jax.random.key(0)))
+        untrained = postprocess(problem, solver, init(problem, solver, key=jax.random.key(0)))
         each.append(operations(untrained, problem.x0))
         portfolio.append(operations(untrained.portfolio(np.ones(count)), problem.x0))
     assert portfolio[0] == portfolio[1]
