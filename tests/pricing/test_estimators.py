@@ -15,7 +15,7 @@ from pricing import (
     Barrier,
     BlackScholes,
     Digital,
-    DoubleKnockOut,
+    DoubleBarrier,
     European,
     Fourier,
     Heston,
@@ -126,7 +126,7 @@ def test_the_reference_of_the_barriers_is_the_published_one():
 
 QUARTERS = np.arange(1, 5) / 2.0
 MONITORED = {
-    "between two barriers": DoubleKnockOut(100.0, 80.0, 125.0, QUARTERS / 2.0, rebate=1.0),
+    "between two barriers": DoubleBarrier(100.0, 80.0, 125.0, QUARTERS / 2.0, rebate=1.0),
     "comes to life below": Barrier(100.0, 2.0, 85.0, "down-and-in", "put", 2.0, dates=QUARTERS),
     "two dates": Barrier(100.0, 1.0, 115.0, "up-and-out", dates=[0.3, 1.0]),
     "autocallable": Autocallable(QUARTERS, [0.02, 0.04, 0.06, 0.08], 100.0, 70.0, 100.0, 100.0),
