@@ -38,7 +38,7 @@ class Bounds(Between):
         result: How the computation ended.
         stats: What it was computed by.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from pricing.results import Between, Bounds
         >>> one = jnp.ones(())

@@ -17,9 +17,10 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from ..numerics.standardizer import Standardizer
 from .networks import Architecture, Network, OptimizerState, adam, minimize, sum_over_contracts
 from .problem import Problem, Real, State
-from .simulation import AntitheticSteps, PathPool, Standardizer, shard_paths
+from .simulation import AntitheticSteps, PathPool, shard_paths
 from .solver import AbstractApproximation, AbstractSolver, Date
 
 Index = Int[Array, ""]
@@ -73,8 +74,8 @@ class CoordinateChange(NamedTuple):
 
     @classmethod
     def between(cls, standardizer: Standardizer, old: Index, new: Index) -> "CoordinateChange":
-        std, mean = standardizer.std, standardizer.mean
-        return cls(std[new] / std[old], (mean[new] - mean[old]) / std[old])
+        one, other = standardizer.at(old), standardizer.at(new)
+        return cls(one.whitening / other.whitening, one.whitening * (other.mean - one.mean))
 
     def quadratic(self, terms: Float[Array, "terms outputs"]) -> Float[Array, "terms outputs"]:
         """Change coefficients of `quadratic_features` so that the function of x stays what it was."""
@@ -187,12 +188,12 @@ class AbstractDateRegression(eqx.Module):
 
     def standardized(self, x: State) -> State:
         """Return the state in units of its deviation at this date."""
-        return self.standardizer.standard(self.date, x)
+        return self.standardizer.at(self.date)(x)
 
     @property
-    def std(self) -> Float[Array, "1 dim"]:
-        """The deviation of the state at this date."""
-        return self.standardizer.std[self.date][None]
+    def whitening(self) -> Float[Array, "1 dim"]:
+        """1 / the deviation of the state at this date."""
+        return self.standardizer.at(self.date).whitening[None]
 
     @property
     def time(self) -> Real:

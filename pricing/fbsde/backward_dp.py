@@ -95,7 +95,7 @@ class _DateRegression(AbstractDateRegression):
     def gradient(self, parameters: _Parameters, x: State) -> Float[Array, "contracts dim"]:
         if parameters.z is None:
             slope = jax.jacrev(parameters.value)(self.standardized(x))
-            return slope * self.scale[:, None] / self.std
+            return slope * self.scale[:, None] * self.whitening
         return self.problem.gradient_of(self.time, x, self._y_and_z(parameters, x)[1])
 
     def hessian(self, parameters: _Parameters, x: State) -> Float[Array, "contracts dim dim"]:
@@ -179,7 +179,7 @@ class _DateRegression(AbstractDateRegression):
             slopes = parameters.slopes(self.standardized(x)) / jnp.sqrt(problem.maturity)
             return even, (odd - dw @ slopes.T) / root_step
         along = lambda v: jax.jvp(parameters.value, (self.standardized(x),), (v,))[1]  # noqa: E731
-        return even, (odd - jax.vmap(along)(noise / self.std)) / root_step
+        return even, (odd - jax.vmap(along)(noise * self.whitening)) / root_step
 
     def _half_driver(self, parameters: _Parameters, x: State, noise: Float[Array, "pairs dim"]):
         """Return f dt / 2 at the step's start [contracts], and its change along s dW [pairs, contracts]."""
@@ -199,7 +199,7 @@ class _DateRegression(AbstractDateRegression):
         noise = jax.vmap(self.problem.diffused, (None, None, 0))(self.time, x, dw)
         along = lambda v: jax.jvp(quadratic_features, (self.standardized(x),), (v,))[1]  # noqa: E731
         root_step = jnp.sqrt(self.problem.dt / self.problem.maturity)
-        return jax.vmap(along)(noise / self.std) / root_step
+        return jax.vmap(along)(noise * self.whitening) / root_step
 
 
 class BackwardDP(AbstractBackwardSolver):
@@ -227,7 +227,7 @@ class BackwardDP(AbstractBackwardSolver):
     Raises:
         ValueError: A setting is out of its range.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import BackwardDP
         >>> BackwardDP(2, num_paths=4096).variant
         2

@@ -32,6 +32,12 @@ class AbstractBasis(eqx.Module):
     """Functions of a few features of the state, at one date, that a regression combines.
 
     A basis has parameters of each date: what makes its functions of order one there, and what it has learned.
+
+    Examples:
+        >>> from pricing.fbsde import AbstractBasis, Hermite, Payoffs
+        >>> bases: tuple[AbstractBasis, ...] = (Hermite(1), Payoffs())
+        >>> [basis.is_linear for basis in bases]
+        [True, True]
     """
 
     @abc.abstractmethod
@@ -76,7 +82,7 @@ class Hermite(AbstractBasis):
         degree: The largest total degree.
         logs: Whether the coordinates are the logarithms of the states (lognormal assets).
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import Hermite
         >>> Hermite(6).is_linear
         False
@@ -117,7 +123,7 @@ class Mean(AbstractBasis):
     Raises:
         ValueError: `above` is negative, or not below `degree`.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import Mean
         >>> Mean(5, above=2).degree
         5
@@ -167,7 +173,7 @@ class SmoothMaximum(AbstractBasis):
         sharpness: The numbers b.
         degree: The largest total degree.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import SmoothMaximum
         >>> SmoothMaximum().sharpness
         (0.5, 1.0, 2.0)
@@ -225,7 +231,7 @@ class Hidden(AbstractBasis):
     Raises:
         ValueError: A number is out of its range.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import Hidden
         >>> Hidden(16, num_iterations=0).is_trainable
         False
@@ -300,7 +306,7 @@ class Hidden(AbstractBasis):
 class Payoffs(AbstractBasis):
     """What exercise pays, if that is positive, and what is paid at the end: in units of its deviation.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import Payoffs
         >>> Payoffs().is_linear
         True

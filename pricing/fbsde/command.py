@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import jax
 import numpy as np
@@ -91,10 +91,7 @@ def solve(
     names = list(CATALOGUE) if names == ["all"] else names
     unknown = [name for name in names if name not in CATALOGUE]
     if unknown:
-        console.print(
-            f"{escaped(', '.join(unknown))}: no such problem. There are: {_NAMES}.", style="red"
-        )
-        raise typer.Exit(2)
+        _fail(console, f"{escaped(', '.join(unknown))}: no such problem. There are: {_NAMES}.")
     files = None if out is None else _output(out, console)
     rows: list[Row] = []
     for name in names:
@@ -112,7 +109,7 @@ def _output(path: Path, console: Console) -> FileSet:
     """Return where the table goes, before anything is solved for it."""
     with _exit_if_not_written(path, console):
         if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            _fail(console, _not_written(path, os.strerror(errno.EISDIR)))
         return FileSet(path.parent)
 
 
@@ -122,9 +119,21 @@ def _exit_if_not_written(path: Path, console: Console) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
-        console.print(f"{path}: cannot be written: {reason}; give another --out", style="red")
-        raise typer.Exit(2) from None
+        _fail(console, _not_written(path, error.strerror or str(error)))
+
+
+def _not_written(path: Path, reason: str) -> str:
+    return f"{path}: cannot be written: {reason}; give another --out"
+
+
+def _fail(console: Console, message: str) -> NoReturn:
+    """Print what is wrong, and exit with status 2.
+
+    Raises:
+        typer.Exit: Always.
+    """
+    console.print(message, style="red")
+    raise typer.Exit(2) from None
 
 
 def _within(folder: Path | None, name: str) -> Path | None:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxtape import AbstractSchedule, StoreAll, scan
 
 from ..fields import word
+from ..numerics.standardizer import Standardizer
 from .networks import (
     Architecture,
     Network,
@@ -21,7 +22,7 @@ from .networks import (
     sum_over_contracts,
 )
 from .problem import Problem, State
-from .simulation import Paths, Standardizer, simulate
+from .simulation import Paths, simulate, standardizer_by_date
 from .solver import SINGLE_START, AbstractApproximation, AbstractSolver, Date
 
 
@@ -83,7 +84,7 @@ class DeepBSDE(AbstractSolver):
     Raises:
         ValueError: `driver_rule` is no such rule.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import DeepBSDE
         >>> DeepBSDE(num_iterations=1500).driver_rule
         'trapezoid'
@@ -117,7 +118,7 @@ class DeepBSDE(AbstractSolver):
         paid = jax.vmap(problem.terminal)(states[-1])
         mean, std = jnp.mean(paid, axis=0), jnp.std(paid, axis=0)
         scale = jnp.where(std > 0.0, std, 1.0)
-        normalization = _Normalization(Standardizer.of(states), mean, scale)
+        normalization = _Normalization(standardizer_by_date(states), mean, scale)
         outputs = mean.size * problem.dim
         dtype = problem.x0.dtype
         network = self.architecture(weights, problem.dim + 1, outputs, problem.dim, dtype)
@@ -189,9 +190,9 @@ def _z_on_paths(
 ) -> Float[Array, "steps paths *contracts dim"]:
     """Return Z at every date but the last, of every path."""
     steps, paths = problem.num_steps, states.shape[1]
-    dates = jnp.arange(steps)[:, None]
-    x = normalization.standardizer.standard(dates, states[:-1])
-    time = jnp.broadcast_to((dates / steps)[..., None], (*x.shape[:-1], 1)).astype(x.dtype)
+    dates = jnp.arange(steps)
+    x = jax.vmap(lambda s, x: s(x.T).T)(normalization.standardizer.at(dates), states[:-1])
+    time = jnp.broadcast_to((dates / steps)[:, None, None], (*x.shape[:-1], 1)).astype(x.dtype)
     inputs = jnp.concatenate([x, time], axis=-1).reshape(-1, problem.dim + 1)
     shape = steps, paths, *normalization.scale.shape, problem.dim
     level, slope = parameters.level[:, None], parameters.slope[:, None]
@@ -230,7 +231,11 @@ class PathwiseApproximation(AbstractApproximation):
         return self.problem.gradient_of(self.problem.times[date], x, z)
 
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
-        """Raise TypeError: the scheme learns no Hessian."""
+        """Refuse: the scheme learns no Hessian.
+
+        Raises:
+            TypeError: Always.
+        """
         raise TypeError(
             "DeepBSDE learns no Gamma: OneStepMalliavin and GradientRegression have it, and "
             "hedging(..., gamma=False) hedges Delta alone."

@@ -52,7 +52,7 @@ def bounds(
         key: The key of the random numbers.
         num_paths: The number of paths, a multiple of 256.
         num_inner_paths: The number of inner paths from each date of exercise, an even number.
-        throw: Whether to raise where a bound is not finite.
+        throw: Whether to raise RuntimeError where a bound is not finite.
 
     Returns:
         The bounds of every contract, their gap and standard errors.
@@ -60,9 +60,8 @@ def bounds(
     Raises:
         ValueError: The driver is another, paths may be stopped, there is no early exercise, or a number of
             paths is no such multiple.
-        RuntimeError: A bound is not finite, and `throw`.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import Solution, bounds
         >>> def gap(solution: Solution, key):
         ...     return bounds(solution, key=key, num_paths=1024).gap
@@ -74,23 +73,22 @@ def bounds(
         )
     if problem.stopping_dates or problem.exercise_value is None:
         raise ValueError("bounds are of early exercise, on paths that are not stopped.")
-    _require_discounting(problem)
+    if not _discounts(problem):
+        raise ValueError(
+            "bounds need a driver that discounts, f = -r(t, x) y: what a rule earns is no bound under another."
+        )
     means, errors = _means_and_errors(solution, key, num_paths, num_inner_paths)
     return Bounds.of(means, errors, stats={"num_paths": num_paths}, throw=throw)
 
 
-def _require_discounting(problem: Problem) -> None:
-    """Raise ValueError unless f is linear in y and does not depend on z, at x0."""
+def _discounts(problem: Problem) -> bool:
+    """Return whether f is linear in y and does not depend on z, at x0."""
     shape = problem.contracts
     zero, one = jnp.zeros(shape, problem.x0.dtype), jnp.ones(shape, problem.x0.dtype)
     z = jnp.ones((*shape, problem.dim), problem.x0.dtype)
     at = lambda y, z: problem.driver(problem.times[0], problem.x0, y, z)  # noqa: E731
     rate = at(one, 0.0 * z)
-    linear = jnp.allclose(at(3.0 * one, z), 3.0 * rate) & jnp.allclose(at(zero, z), zero)
-    if not linear:
-        raise ValueError(
-            "bounds need a driver that discounts, f = -r(t, x) y: what a rule earns is no bound under another."
-        )
+    return bool(jnp.allclose(at(3.0 * one, z), 3.0 * rate) & jnp.allclose(at(zero, z), zero))
 
 
 @eqx.filter_jit

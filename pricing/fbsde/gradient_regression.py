@@ -69,7 +69,7 @@ class GradientRegression(AbstractSolver):
     Raises:
         ValueError: A setting is out of its range.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import GradientRegression, Hermite, Payoffs
         >>> GradientRegression(8192, bases=(Hermite(6), Payoffs())).order
         2

@@ -53,7 +53,7 @@ class Architecture(eqx.Module):
         activation: The function after each hidden layer.
         layer_norm: Whether hidden layers are normalized before the activation.
 
-    Example:
+    Examples:
         >>> import jax, jax.numpy as jnp
         >>> from pricing.fbsde import Architecture
         >>> network = Architecture(width=8)(jax.random.key(0), 2, 3, dim=2, dtype=jnp.float32)

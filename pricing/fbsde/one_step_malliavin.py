@@ -344,7 +344,7 @@ class OneStepMalliavin(AbstractBackwardSolver):
     Raises:
         ValueError: A setting is out of its range.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import OneStepMalliavin
         >>> OneStepMalliavin(gamma="diagonal", num_paths=4096).gamma
         'diagonal'

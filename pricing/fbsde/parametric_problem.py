@@ -34,7 +34,7 @@ def parametric(make: Callable[[Features], Problem], low: Number, high: Number) -
     Raises:
         ValueError: The bounds are no two vectors of one length, each entry of `low` below that of `high`.
 
-    Example:
+    Examples:
         >>> from pricing import BlackScholes, European
         >>> from pricing.fbsde import parametric, problem_of
         >>> market = BlackScholes(100.0, 0.05, 0.2)

@@ -24,7 +24,7 @@ class ProfitAndLoss(eqx.Module):
     Attributes:
         samples: The profit on each path, of shape [*contracts, paths]; below zero the seller loses.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from pricing.fbsde import ProfitAndLoss
         >>> made = ProfitAndLoss(jnp.array([1.0, -1.0, 3.0, 1.0]))
@@ -58,7 +58,7 @@ class Hedging(eqx.Module):
         delta: The same with a Delta hedge.
         delta_gamma: The same with a Delta and a Gamma hedge; None if that was not asked for.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from pricing.fbsde import Hedging, ProfitAndLoss
         >>> made = ProfitAndLoss(jnp.zeros((3, 256)))
@@ -92,16 +92,15 @@ def hedging(
         solution: The solution whose values and derivatives the seller uses.
         key: The key of the random numbers.
         num_paths: The number of paths, a multiple of 256.
-        gamma: Whether the Gamma hedge is made, too; DeepBSDE has no Gamma.
+        gamma: Whether the Gamma hedge is made, too; TypeError if the solver has no Gamma, as DeepBSDE.
 
     Returns:
         The profit and loss of every hedge.
 
     Raises:
         ValueError: num_paths is no multiple of 256.
-        TypeError: The solver has not learned the Gamma that is asked for.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import Solution, hedging
         >>> def delta_hedged(solution: Solution, key):
         ...     return hedging(solution, key=key, gamma=False).delta.std

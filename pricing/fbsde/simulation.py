@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxtape import AbstractSchedule, scan
 
+from ..numerics.standardizer import Standardizer
 from ..sampling import normals, uniforms
 from .problem import Problem
 
@@ -96,21 +97,10 @@ def survival(
     return jnp.cumprod(lives, axis=0, dtype=jnp.int32).astype(bool)
 
 
-class Standardizer(NamedTuple):
-    """Mean and standard deviation of the states at each date, of x0 those of the first step: positive."""
-
-    mean: Float[Array, "dates dim"]
-    std: Float[Array, "dates dim"]
-
-    @classmethod
-    def of(cls, states: Float[Array, "dates paths dim"]) -> "Standardizer":
-        std = jnp.std(states, axis=1)
-        std = std.at[0].set(std[1])
-        return cls(jnp.mean(states, axis=1), jnp.where(std > 0.0, std, 1.0))
-
-    def standard(self, date, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
-        """x of one date (an index, or one for each entry of the first axis), as multiples of its deviation."""
-        return (x - self.mean[date]) / self.std[date]
+def standardizer_by_date(states: Float[Array, "dates paths dim"]) -> Standardizer:
+    """Fit mean and deviation of every coordinate at each date; x0 has the deviation of the first step."""
+    found = Standardizer.by_coordinate(jnp.swapaxes(states, 1, 2))
+    return Standardizer(found.mean, found.whitening.at[0].set(found.whitening[1]))
 
 
 class PathPool(NamedTuple):
@@ -134,7 +124,7 @@ class PathPool(NamedTuple):
         paid = jax.vmap(problem.terminal)(states[-1]).reshape(num_paths, -1)
         scale = jnp.std(paid, axis=0)
         scale = jnp.where(scale > 0.0, scale, 1.0)
-        return cls(states, survival(problem, states), Standardizer.of(states), scale)
+        return cls(states, survival(problem, states), standardizer_by_date(states), scale)
 
     def at(
         self, date: Int[Array, ""], mesh: Mesh | None

@@ -17,7 +17,7 @@ from .solver import AbstractApproximation
 class RESULTS(results.RESULTS):
     """How a training ended: an enumeration whose values are messages.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import RESULTS
         >>> RESULTS[RESULTS.non_finite_loss][:24]
         'Lower the learning rate;'
@@ -44,13 +44,10 @@ class AbstractValueFunction(eqx.Module):
 
         Args:
             t: The time, between 0 and the maturity.
-            x: The state, of shape [dim].
+            x: The state, of shape [dim]; ValueError for another shape.
 
         Returns:
             The value of every contract.
-
-        Raises:
-            ValueError: x is of another shape.
         """
         return self._derivative(0, t, x)
 
@@ -63,6 +60,11 @@ class AbstractValueFunction(eqx.Module):
         return self._derivative(2, t, x)
 
     def _derivative(self, order: int, t: Number, x: Number) -> Array:
+        """Return a derivative of u in x.
+
+        Raises:
+            ValueError: x is of another shape than [dim].
+        """
         dim, dtype = self.problem.dim, self.problem.x0.dtype
         t, x = as_real(t).astype(dtype), as_real(x).astype(dtype)
         if x.shape != (dim,):
@@ -82,7 +84,7 @@ class Solution(AbstractValueFunction):
         result: How the training ended.
         stats: "losses", of every iteration, of shape [stages, iterations].
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import Solution
         >>> def figures(solution: Solution, t, x):
         ...     return solution.value(t, x), solution.delta(t, x), solution.gamma(t, x)
@@ -130,7 +132,7 @@ class Portfolio(AbstractValueFunction):
         approximation: The sum at the dates of the grid.
         quantities: The quantity of each contract, of their shape.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import Portfolio, Solution
         >>> def long_short(solution: Solution) -> Portfolio:
         ...     return solution.portfolio([1.0, -1.0])

@@ -20,7 +20,19 @@ SINGLE_START = (
 class AbstractApproximation(eqx.Module):
     """What a solver found: u at the dates of the grid, before an exercise or a stop there.
 
-    A subclass has `value` and `portfolio`; gradient and Hessian are their derivatives unless it knows better.
+    A subclass has `value` and `portfolio`; gradient and Hessian are derivatives of the value by default.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from pricing.fbsde import AbstractApproximation
+        >>> class Square(AbstractApproximation):
+        ...     quantity: float = 1.0
+        ...     def value(self, date, x):
+        ...         return self.quantity * jnp.sum(x**2)
+        ...     def portfolio(self, quantities):
+        ...         return Square(self.quantity * quantities[0])
+        >>> Square().gradient(0, jnp.ones(2)).tolist()
+        [2.0, 2.0]
     """
 
     @abc.abstractmethod
@@ -52,6 +64,12 @@ class AbstractSolver(eqx.Module):
 
     Attributes:
         mesh: The devices that share the paths (axis "paths"), or None.
+
+    Examples:
+        >>> from pricing.fbsde import AbstractSolver, DeepBSDE, problems
+        >>> solver: AbstractSolver = DeepBSDE(num_iterations=1500)
+        >>> solver.num_stages(problems.allen_cahn(2)), solver.describe_stage(problems.allen_cahn(2), 0)
+        (15, 'iterations 0 to 99, all dates')
     """
 
     mesh: eqx.AbstractVar[Mesh | None]

@@ -52,7 +52,7 @@ def solve(
         RuntimeError: The loss is not finite, and `throw`. The message has stage, iteration and remedy; the
             checkpoint stays that of the stage before.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import DeepBSDE, problems, solve
         >>> try:
         ...     solve(problems.max_call(2), DeepBSDE(), key=None)
@@ -85,8 +85,9 @@ def solve(
             )
             training = over_keys(further)(training, key)
             done += stages
-            if throw:
-                _require_finite(problem, solver, training.losses[..., :done, :])
+            losses = training.losses[..., :done, :]
+            if throw and (fault := _non_finite_loss(problem, solver, losses)):
+                raise RuntimeError(fault)
             if checkpoints is not None:
                 checkpoints.save(training)
     return over_keys(lambda training: postprocess(problem, solver, training))(training)
@@ -107,13 +108,13 @@ def _single_blas_thread() -> threadpool_limits:
     return threadpool_limits(1, user_api="blas")
 
 
-def _require_finite(problem: Problem, solver: AbstractSolver, losses: Array) -> None:
-    """Raise RuntimeError if a loss is not finite; losses: [..., stages, iterations]."""
+def _non_finite_loss(problem: Problem, solver: AbstractSolver, losses: Array) -> str | None:
+    """Return which of the losses [..., stages, iterations] is the first that is not finite, and the remedy."""
     bad = ~np.isfinite(np.asarray(losses))
     if not bad.any():
-        return
+        return None
     *_, stage, iteration = np.argwhere(bad)[0]
-    raise RuntimeError(
+    return (
         f"the loss of {type(solver).__name__} is not finite at iteration {iteration} of stage {stage} "
         f"({solver.describe_stage(problem, int(stage))}). {RESULTS[RESULTS.non_finite_loss]}"
     )

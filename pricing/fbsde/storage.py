@@ -86,7 +86,7 @@ def save(solution: Solution, path: Path) -> None:
         solution: The solution to save.
         path: The file to write.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import load, save
         >>> def again(solution, problem, solver, path="solution.eqx"):
         ...     save(solution, path)
@@ -109,7 +109,7 @@ def load(path: Path, problem: Problem, solver: AbstractSolver) -> Solution:
     Raises:
         ValueError: The file's numbers are of other shapes or types than this solver's for this problem.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import DeepBSDE, load, problems
         >>> try:
         ...     load("missing.eqx", problems.allen_cahn(2), DeepBSDE())
@@ -131,6 +131,7 @@ def export(solution: Solution, figure: str = "value") -> bytes:
     """Export a program (t, x) -> figure, for CPUs, GPUs and TPUs, that needs neither problem nor solver.
 
     `jax.export.deserialize(program).call(t, x)` runs it, with t and x in the precision of the problem's x0.
+    ImportError without flatbuffers (`pip install 'jaxtape[fbsde]'`).
 
     Args:
         solution: The solution to export.
@@ -141,9 +142,8 @@ def export(solution: Solution, figure: str = "value") -> bytes:
 
     Raises:
         ValueError: There is no such figure.
-        ImportError: flatbuffers is not installed (`pip install 'jaxtape[fbsde]'`).
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import export
         >>> def write_delta(solution, path):
         ...     path.write_bytes(export(solution, "delta"))

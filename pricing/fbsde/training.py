@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -36,7 +37,9 @@ def init(problem: Problem, solver: AbstractSolver, *, key: PRNGKeyArray) -> Trai
     state = solver.init(problem, key=first)
     stage = partial(solver.stage, problem, key=stages)
     zero = jnp.zeros((), jnp.int32)
-    _, output, losses = eqx.filter_eval_shape(stage, state, zero)
+    after, output, losses = eqx.filter_eval_shape(stage, state, zero)
+    chex.assert_trees_all_equal_shapes_and_dtypes(state, after)
+    chex.assert_rank(losses, 1)
     count = solver.num_stages(problem)
     rows = lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype)  # noqa: E731
     return Training(state, jax.tree.map(rows, output), rows(losses), zero)
@@ -158,7 +161,11 @@ def metrics_file(path: Path | None) -> Iterator[Listener | None]:
 
 
 def _event_writer(folder: Path):
-    """Return a writer of TensorBoard's events."""
+    """Return a writer of TensorBoard's events.
+
+    Raises:
+        ImportError: tensorboardX is not installed.
+    """
     try:
         from tensorboardX import SummaryWriter
     except ImportError as error:

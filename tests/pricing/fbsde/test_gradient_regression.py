@@ -1,5 +1,6 @@
 """Gradient-enhanced regression: values, Delta and Gamma beside closed forms and published values; bounds."""
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -149,7 +150,8 @@ def test_contracts_of_a_book_are_what_they_are_alone():
     bases = (Hermite(2, logs=True), Mean(4, above=2, logs=True))
     whole = solved(problem_of(puts, model, 4), *bases, num_paths=4096)
     x0 = model.spot
-    assert whole.gamma(0.0, x0).shape == (5, 10, 10)
+    figures = whole.value(0.0, x0), whole.delta(0.0, x0), whole.gamma(0.0, x0)
+    chex.assert_shape(figures, [(5,), (5, 10), (5, 10, 10)])
     one = jax.tree.map(lambda leaf: leaf[3], puts.broadcast())
     alone = solved(problem_of(one, model, 4), *bases, num_paths=4096)
     np.testing.assert_allclose(whole.value(0.0, x0)[3], alone.value(0.0, x0), rtol=1e-7)

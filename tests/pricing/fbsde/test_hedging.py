@@ -1,5 +1,6 @@
 """Hedging along paths: spreads beside theory, means of zero, and what ends a contract early."""
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -104,7 +105,7 @@ def test_regressions_of_many_contracts_hedge_as_well():
     problem = problem_of(calls, MODEL, 16)
     solver = GradientRegression(16384, (Hermite(8), Payoffs()))
     found = hedging(solve(problem, solver, key=jax.random.key(2)), key=jax.random.key(3))
-    assert found.delta.samples.shape == (3, 4096)
+    chex.assert_shape((found.delta.samples, found.delta_gamma.samples), (3, 4096))
     np.testing.assert_allclose(found.delta.std[1], spread_in_theory(16), rtol=0.1)
     assert np.all(found.delta_gamma.std < 0.7 * found.delta.std)
     assert np.all(abs(found.delta.mean) < 4.0 * found.delta.std_error)

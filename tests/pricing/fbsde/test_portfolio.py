@@ -1,5 +1,6 @@
 """Many contracts at once: each is what it is alone, and together they are the sum of all."""
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -148,7 +149,7 @@ def test_contracts_of_a_book_are_what_they_are_alone():
     puts, market = book(50, 3), model(3)
     whole = solve(problem_of(puts, market, 4), REGRESSION, key=jax.random.key(1))
     found = today(whole)
-    assert found[2].shape == (50, 3, 3)
+    chex.assert_shape(found, [(50,), (50, 3), (50, 3, 3)])
     for index in (3, 27, 49):
         problem = problem_of(contract(puts, index), market, 4)
         alone = solve(problem, REGRESSION, key=jax.random.key(1))

@@ -2,6 +2,7 @@
 
 import json
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from pricing.fbsde import (
     RESULTS,
+    AbstractSolver,
     DeepBSDE,
     GradientRegression,
     Hermite,
@@ -57,9 +59,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(problem, solver, kill_at, tmp_pat
     monkeypatch.setattr(Checkpoints, "save", keep)
     resumed = solve(problem, solver, key=key, checkpoint=tmp_path / "killed")
     assert kept == list(range(1, kill_at + 1))
-    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(resumed), strict=True):
-        if eqx.is_array(a):
-            np.testing.assert_array_equal(a, b)
+    chex.assert_trees_all_equal(*(eqx.filter(found, eqx.is_array) for found in (whole, resumed)))
 
 
 def test_another_run_does_not_go_on_from_it(tmp_path):
@@ -107,6 +107,32 @@ def test_a_solution_is_compiled_once_for_all_dates_and_states():
     assert len(traces) == seen
     with pytest.raises(ValueError, match=r"x of shape \(2,\): give one state, \[1\]"):
         solution.delta(0.0, [1.0, 2.0])
+
+
+class Growing(AbstractSolver):
+    """Its state has another shape after a stage."""
+
+    mesh: None = None
+
+    def unsupported(self, problem):
+        return None
+
+    def num_stages(self, problem):
+        return 2
+
+    def init(self, problem, *, key):
+        return jnp.zeros(1)
+
+    def stage(self, problem, state, index, *, key):
+        return jnp.zeros(2), (), jnp.zeros(1)
+
+    def postprocess(self, problem, state, outputs):
+        raise NotImplementedError
+
+
+def test_a_stage_must_keep_the_shapes_of_the_state():
+    with pytest.raises(AssertionError, match=r"shape"):
+        solve(problems.allen_cahn(2), Growing(), key=jax.random.key(0))
 
 
 def exploding() -> Problem:
