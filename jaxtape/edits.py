@@ -8,12 +8,13 @@ import jax
 import jax.core
 import numpy as np
 
-from .schedules.rows import Room, Rows, rows_of
+from .schedules.arena import Arena, rows_of
 from .schedules.schedule import AbstractSchedule
+from .schedules.table import Rows
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=("rows", "marked"), meta_fields=("room",)
+    jax.tree_util.register_dataclass, data_fields=("rows", "marked"), meta_fields=("arena",)
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class Edits:
@@ -24,7 +25,7 @@ class Edits:
 
     rows: Rows
     marked: Any
-    room: Room
+    arena: Arena
 
     @classmethod
     def first(cls, count: int, capacity: int, schedule: AbstractSchedule) -> "Edits":
@@ -34,12 +35,12 @@ class Edits:
 
     @classmethod
     def _of(cls, order, count: int, marked, schedule: AbstractSchedule, mark_slots: int) -> "Edits":
-        """The rows of these nodes; room for marks doubles where they need more, and stays."""
+        """The rows of these nodes; the slots for marks double where they need more, and stay."""
         positions = tuple(int(k) for k in np.flatnonzero(marked[order[:count]]) if k)
         while mark_slots < len(positions):
             mark_slots = max(1, 2 * mark_slots)
-        room = Room.of(schedule, len(order), count, positions, mark_slots)
-        return cls(rows_of(schedule, order, count, positions, room), marked, room)
+        arena = Arena.of(schedule, len(order), count, positions, mark_slots)
+        return cls(rows_of(schedule, order, count, positions, arena), marked, arena)
 
     @property
     def is_known(self) -> bool:
@@ -76,11 +77,13 @@ class Edits:
         marked = self._marked.copy()
         marked[dead] = False
         order = np.concatenate([live[index], dead, order[len(live) :]])
-        return Edits._of(order, len(index), marked, schedule, self.room.marks)
+        return Edits._of(order, len(index), marked, schedule, self.arena.mark_slots)
 
     def appended(self, count: int, schedule: AbstractSchedule) -> "Edits":
         """The first free places made live, after the others."""
-        return Edits._of(self._order, self.count + count, self._marked, schedule, self.room.marks)
+        return Edits._of(
+            self._order, self.count + count, self._marked, schedule, self.arena.mark_slots
+        )
 
     def grown(self, more: int, schedule: AbstractSchedule) -> "Edits":
         """More free places at the end."""
@@ -88,17 +91,17 @@ class Edits:
         added = np.arange(len(order), len(order) + more, dtype=order.dtype)
         marked = np.pad(self._marked, (0, more))
         order = np.concatenate([order, added])
-        return Edits._of(order, self.count, marked, schedule, self.room.marks)
+        return Edits._of(order, self.count, marked, schedule, self.arena.mark_slots)
 
     def with_mark(self, k: int, schedule: AbstractSchedule) -> "Edits":
         """The state before the k-th live node always kept."""
         marked = self._marked.copy()
         marked[self.live[k]] = True
-        return Edits._of(self._order, self.count, marked, schedule, self.room.marks)
+        return Edits._of(self._order, self.count, marked, schedule, self.arena.mark_slots)
 
     def scheduled(self, schedule: AbstractSchedule) -> "Edits":
         """The same nodes under another schedule."""
-        return Edits._of(self._order, self.count, self._marked, schedule, self.room.marks)
+        return Edits._of(self._order, self.count, self._marked, schedule, self.arena.mark_slots)
 
     @property
     def _order(self) -> np.ndarray:

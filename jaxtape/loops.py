@@ -9,16 +9,13 @@ import jax.core
 import jax.numpy as jnp
 from jax import lax
 
-from .schedules.binomial import check_count, check_slots
+from . import sweeps
 from .schedules.online import online_table, two_sweeps
-from .schedules.rows import Room, Rows
 from .schedules.schedule import AbstractSchedule, StoreAll
-from .sweeps.chain import as_array, trace, with_condition, with_rows
-
-try:
-    from .sweeps.rule import run
-except ImportError:  # VJPHiPrimitive is experimental
-    from .sweeps.reverse_only import run
+from .schedules.table import check_count, check_slots
+from .sweeps.chain import as_array, trace
+from .sweeps.executor import Scheduled
+from .sweeps.open import Open, with_condition
 
 
 def scan(
@@ -62,12 +59,11 @@ def scan(
     xs = jax.tree.map(as_array, xs)
     length = _common_length(xs, length)
     unroll = _checked_unroll(unroll)
-    table = schedule.compile(length)
-    if table is None:
+    if schedule.keeps_residuals or not length:
         return lax.scan(f, init, xs, length, reverse=reverse, unroll=unroll)
-    chain, arrays, carry_tree, y_tree = trace(f, init, xs, table, reverse)
-    out: Any = run(chain, arrays)
-    carry, ys = out
+    executor = Scheduled.of(schedule, length)
+    chain, arrays, carry_tree, y_tree = trace(f, init, xs, executor, reverse)
+    carry, ys = sweeps.run(chain, arrays)
     return jax.tree.unflatten(carry_tree, carry), jax.tree.unflatten(y_tree, ys)
 
 
@@ -106,21 +102,12 @@ def while_loop(
         check_slots(slots)
     max_steps = int(max_steps)
     table = online_table(max_steps, two_sweeps(max_steps) if slots is None else int(slots))
-    chain, arrays, tree, _ = trace(lambda state, _: (body(state), None), init, (), table, False)
+    chain, arrays, tree, _ = trace(lambda state, _: (body(state), None), init, (), Open(table))
     closed, shape = jax.make_jaxpr(cond, return_shape=True)(jax.tree.unflatten(tree, arrays.init))
     if [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(shape)] != [((), jnp.bool_)]:
         raise TypeError(f"cond returns {shape}: return one boolean scalar.")
     chain, arrays = with_condition(chain, arrays, closed)
-    out: Any = run(chain, arrays)
-    state, _ = out
-    return jax.tree.unflatten(tree, state)
-
-
-def run_edited(f: Callable, state, xs, room: Room, rows: Rows):
-    """The last carry of `f` over the live nodes of `xs`, which `rows` names and schedules."""
-    chain, arrays, tree, _ = trace(f, state, xs, room, False)
-    out: Any = run(*with_rows(chain, arrays, rows))
-    state, _ = out
+    state, _ = sweeps.run(chain, arrays)
     return jax.tree.unflatten(tree, state)
 
 

@@ -1,19 +1,20 @@
 """What the gradient of a tape will cost, before it is run: step evaluations, and bytes."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+import io
+
+from rich.console import Console
+from rich.table import Table as TextTable
 
 from . import picture
-from .schedules.binomial import check_count
-from .schedules.schedule import AbstractSchedule, Fit, Revolve
-from .schedules.table import Table
+from .schedules.schedule import AbstractSchedule, Budget, Revolve
+from .schedules.table import Table, check_count
 from .segment import Segment, operation_name
-from .sharing import footprints, shared_slots, with_slots
+from .sharing import footprints, shared_slots
 from .sweeps.footprint import Footprint, peak_bytes
-from .sweeps.slots import host_is_apart
+from .tape import Tape, with_slots
 
-if TYPE_CHECKING:
-    from .tape import Tape
+_MOST_DRAWN = 100_000  # evaluations that a picture shows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,13 +104,46 @@ class Plan:
 
         **Errors**: `ValueError` if there are more than 100,000 evaluations.
         """
-        return picture.draw(self, axes)
+        if self.evaluations > _MOST_DRAWN:
+            raise ValueError(
+                f"{self.evaluations:,} evaluations make no picture: draw a plan of at most {_MOST_DRAWN:,}."
+            )
+        tables = [part.table for part in self.parts if part.table is not None]
+        title = f"{self.evaluations:,} evaluations of a step, {self.peak_bytes:,} bytes"
+        return picture.draw(tables, title, axes)
 
     def __str__(self) -> str:
-        return picture.as_text(self)
+        text = TextTable(
+            title=f"{sum(part.nodes for part in self.parts):,} nodes", title_justify="left"
+        )
+        titles = (
+            "segment",
+            "schedule",
+            "nodes",
+            "advanced",
+            "taped",
+            "busiest",
+            "slots",
+            "bytes each",
+            "work",
+        )
+        for title in titles:
+            text.add_column(title, justify="left" if title in titles[:2] else "right")
+        for part in self.parts:
+            numbers = part.nodes, part.advanced, part.taped, part.repetition, part.slots
+            figures = (f"{number:,}" for number in (*numbers, *reversed(part.footprint)))
+            text.add_row(part.operation, repr(part.schedule), *figures)
+        written = io.StringIO()
+        Console(file=written, width=120).print(text)
+        host = f", and {self.host_bytes:,} bytes on the host" if self.host_bytes else ""
+        return (
+            f"{written.getvalue()}{self.evaluations:,} evaluations of a step: {self.advanced:,} advanced "
+            f"(the busiest {self.repetition} times), {self.taped:,} taped\n"
+            f"peak of {self.peak_bytes:,} bytes{host}"
+        )
 
 
-def plan(tape: "Tape", x, *, bytes: int | None = None, slots: int | None = None) -> Plan:
+def plan(tape: Tape, x, *, bytes: int | None = None, slots: int | None = None) -> Plan:
     """The cheapest schedule for a tape within a budget, and what it costs; without a budget, the tape's own.
 
     - **x**: the first state, or its types (`jax.ShapeDtypeStruct`); nothing is run.
@@ -126,21 +160,20 @@ def plan(tape: "Tape", x, *, bytes: int | None = None, slots: int | None = None)
     if bytes is not None and slots is not None:
         raise TypeError(f"bytes is {bytes} and slots is {slots}: give one of them.")
     if bytes is not None:
-        tape = tape.with_schedule(Fit(bytes))
+        tape = tape.with_schedule(Budget(bytes))
     if slots is not None:
         check_count("slots", slots, "the first state needs one")
         sizes = [(len(segment), 1) for segment in tape.segments]
         tape = tape.with_schedule([Revolve(s) for s in shared_slots(sizes, int(slots))])
     tape = with_slots(tape, x)
-    return Plan(tuple(map(_part, tape.segments, footprints(tape, x))))
+    return Plan(tuple(map(_part, tape.segments, footprints(tape.segments, x))))
 
 
 def _part(segment: Segment, footprint: Footprint) -> Part:
     n, name = len(segment), operation_name(segment.step)
     table = segment.table if n else None
-    if table is None or segment.keeps_all:
+    if table is None or segment.keeps_residuals:
         return Part(name, n, segment.schedule, 0, n, 0, segment.slots, 0, footprint, table)
     advanced, repetition = table.count_advances() + 1, table.count_repetition()
-    on_host = segment.host_slots if host_is_apart() else 0
-    counts = advanced, n, repetition, segment.slots, on_host
+    counts = advanced, n, repetition, segment.slots, segment.executor.slots_apart
     return Part(name, n, segment.schedule, *counts, footprint, table)

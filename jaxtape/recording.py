@@ -2,17 +2,15 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .node_list import AbstractTape, TapeT
 from .piece import Piece, pull_piece, run_piece
-
-if TYPE_CHECKING:
-    from .tape import Tape
 
 Hook = Callable[[int, Any], None]
 
@@ -30,7 +28,7 @@ class Diagnosis(NamedTuple):
     leaf: str
 
 
-class Recording:
+class Recording(Generic[TapeT]):
     """What `tape.record(x)` returns: the tape, the first state, and the states at some positions.
 
     The positions are those that the schedule's first sweep keeps, the marks, where segments start,
@@ -40,7 +38,7 @@ class Recording:
     A recording lives outside of `jax.jit`; its runs are compiled.
     """
 
-    def __init__(self, tape: "Tape", kept: dict[int, Any]):
+    def __init__(self, tape: TapeT, kept: dict[int, Any]):
         """Runs from the last kept state on; `kept` holds position 0 and where segments start up to there."""
         wanted, start = tape.kept_positions() | {0, len(tape)}, max(kept)
         states, state = dict(kept), kept[start]
@@ -66,7 +64,7 @@ class Recording:
         state = self._kept[start]
         return state if start == k else run_piece(Piece.of(self.tape, start, k), state)
 
-    def pullback(self, y_bar, stop: int = 0, hook: Hook | None = None) -> tuple[Any, "Tape"]:
+    def pullback(self, y_bar, stop: int = 0, hook: Hook | None = None) -> tuple[Any, TapeT]:
         """Cotangents pulled back from the value to position `stop`.
 
         Returns (state_bar at `stop`, tape_bar): the latter as `eqx.filter_grad` gives it, zero for the nodes
@@ -86,25 +84,25 @@ class Recording:
             hook(stop, state_bar)
         return state_bar, _tape_bar(self.tape, bars)
 
-    def append(self, step: Callable, params) -> "Recording":
+    def append(self, step: Callable, params) -> "Recording[TapeT]":
         """With more nodes, which are all that is run."""
         return Recording(self.tape.append(step, params), self._kept)
 
-    def erase(self, i: int, j: int) -> "Recording":
+    def erase(self, i: int, j: int) -> "Recording[TapeT]":
         """Without the nodes [i, j): states up to position i stay."""
         return self._edited(self.tape.erase(i, j), i, j)
 
-    def truncate(self, k: int) -> "Recording":
+    def truncate(self, k: int) -> "Recording[TapeT]":
         """The nodes before position k."""
         return self.erase(k, len(self.tape))
 
-    def drop(self, n: int) -> "Recording":
+    def drop(self, n: int) -> "Recording[TapeT]":
         """Without the n oldest nodes, from the state that they led to: no state after it changes."""
         tape = self.tape.drop(n)
         later = {p - n: state for p, state in self._kept.items() if p > n}
         return Recording(tape, {0: self.state(n), **later})
 
-    def replace(self, i: int, j: int, params) -> "Recording":
+    def replace(self, i: int, j: int, params) -> "Recording[TapeT]":
         """With other params for the nodes [i, j): states up to position i stay."""
         return self._edited(self.tape.replace(i, j, params), i, j)
 
@@ -152,7 +150,7 @@ class Recording:
             for k in reversed(range(start, end)):
                 yield k, k + 1, states.pop()
 
-    def _edited(self, tape: "Tape", i: int, j: int) -> "Recording":
+    def _edited(self, tape: TapeT, i: int, j: int) -> "Recording[TapeT]":
         """Of a tape that has other nodes than this one from i on, or the same if i is j."""
         i, j = self.tape.position(i), self.tape.position(j)
         right = {p: state for p, state in self._kept.items() if p <= i or i == j}
@@ -168,14 +166,14 @@ def _thinned(states: dict[int, Any], wanted: set[int]) -> dict[int, Any]:
     return {k: states[k] for k in positions}
 
 
-def _zero_bars(tape: "Tape") -> list[tuple]:
+def _zero_bars(tape: AbstractTape) -> list[tuple]:
     """For each segment, zero cotangents of its params and of what its nodes share."""
     inexact = eqx.filter(tape, eqx.is_inexact_array)
     zero = jax.tree.map(jnp.zeros_like, inexact)
     return [(segment.params, segment.shared) for segment in zero.segments]
 
 
-def _tape_bar(tape: "Tape", bars: list[tuple]) -> "Tape":
+def _tape_bar(tape: TapeT, bars: list[tuple]) -> TapeT:
     """The tape with cotangents in the place of params and of what nodes share, and None for the rest."""
     segments = [
         dataclasses.replace(segment, params=params, shared=shared)

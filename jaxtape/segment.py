@@ -8,13 +8,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from . import sweeps
 from .edits import Edits
-from .loops import run_edited, scan
-from .schedules.rows import Room, marked_table
-from .schedules.schedule import AbstractSchedule, Fit, StoreAll
-from .schedules.table import Budget, Table
-from .sweeps.chain import check_state, same_state
+from .schedules.arena import marked_table
+from .schedules.schedule import AbstractSchedule
+from .schedules.table import Table
+from .sweeps.chain import check_state, same_state, trace
+from .sweeps.edited import Edited, with_rows
+from .sweeps.executor import AbstractTableExecutor, Scheduled
 
 
 class Segment(eqx.Module):
@@ -24,8 +27,8 @@ class Segment(eqx.Module):
     whose arrays are floats is something `jax.grad` accepts, and the gradient is a segment too.
 
     `schedule` says what is kept for the reverse sweep. `edits` is None as long as the nodes are those
-    of `params`, in order. An edited segment has room for more, and there which places of `params` are
-    live, and in what order.
+    of `params`, in order. Of an edited segment it says which places of `params`
+    are live, and in what order; the others are free.
     """
 
     params: Any
@@ -54,7 +57,7 @@ class Segment(eqx.Module):
 
     @property
     def capacity(self) -> int:
-        """How many nodes `params` has room for."""
+        """How many nodes `params` has places for."""
         return jax.tree.leaves(self.params)[0].shape[0]
 
     @property
@@ -81,11 +84,14 @@ class Segment(eqx.Module):
         A single node may change the structure of the state; nothing is recomputed for it but itself.
         """
         if self.is_bridge(state):
-            step = self.step if isinstance(self.schedule, StoreAll) else jax.checkpoint(self.step)
+            step = self.step if self.schedule.keeps_residuals else jax.checkpoint(self.step)
             return step(self.node(0), state)
-        if self.edits is None:
-            return scan(self.scanned, state, self.params, schedule=self.schedule)[0]
-        return run_edited(self.scanned, state, self.params, self.edits.room, self.edits.rows)
+        if self.keeps_residuals or not self.capacity:
+            return lax.scan(self.scanned, state, self.params)[0]
+        chain, arrays, tree, _ = trace(self.scanned, state, self.params, self.executor)
+        if self.edits is not None:
+            chain, arrays = with_rows(chain, arrays, self.edits.rows)
+        return jax.tree.unflatten(tree, sweeps.run(chain, arrays)[0])
 
     @property
     def scanned(self) -> Callable:
@@ -113,26 +119,21 @@ class Segment(eqx.Module):
         return marked_table(len(self), self.schedule, tuple(filter(None, self.marks)))
 
     @property
-    def room(self) -> Table | Room | Budget:
-        """What the sweeps have room for: a table, that of an edited segment's capacity, or a budget."""
-        if isinstance(self.schedule, Fit):
-            return Budget(self.capacity, self.schedule.bytes, self.schedule.checkpoint_dtype)
-        return self.table if self.edits is None else self.edits.room
+    def executor(self) -> AbstractTableExecutor:
+        """How the nodes are run and reversed, as it is for a capacity >= 1."""
+        if self.edits is None:
+            return Scheduled.of(self.schedule, self.capacity)
+        return Edited(self.edits.arena)
 
     @property
-    def keeps_all(self) -> bool:
+    def keeps_residuals(self) -> bool:
         """Whether `lax.scan` keeps what every pullback reads; an edited segment keeps states instead."""
-        return self.edits is None and isinstance(self.schedule, StoreAll)
+        return self.edits is None and self.schedule.keeps_residuals
 
     @property
     def slots(self) -> int:
-        """How many states, or under `keeps_all` nodes' residuals, there is room for."""
-        return self.table.slots if self.edits is None else self.edits.room.slots
-
-    @property
-    def host_slots(self) -> int:
-        """How many of them in the host's memory."""
-        return self.table.host_slots if self.edits is None else self.edits.room.host_slots
+        """How many states, or under `keeps_residuals` nodes' residuals, are kept at a time."""
+        return self.executor.slots
 
     @property
     def kept_positions(self) -> np.ndarray:
@@ -165,8 +166,8 @@ class Segment(eqx.Module):
         params, edits = self.params, self.edits
         if len(other) > spare:
             more = max(self.capacity, len(other) - spare)
-            room = jax.tree.map(lambda leaf: _zeros(leaf, more), params)
-            params, edits = _concatenated(params, room), edits.grown(more, self.schedule)
+            places = jax.tree.map(lambda leaf: _free_places(leaf, more), params)
+            params, edits = _concatenated(params, places), edits.grown(more, self.schedule)
         places = edits.free[: len(other)]
         params = jax.tree.map(lambda old, new: old.at[places].set(new), params, other.params)
         return self._with(params, edits.appended(len(other), self.schedule))
@@ -207,8 +208,8 @@ def _concatenated(*parts):
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
-def _zeros(leaf, count: int):
-    """Room for `count` more nodes; a copy of the first one fills it, whatever its dtype."""
+def _free_places(leaf, count: int):
+    """Places for `count` more nodes; a copy of the first one fills it, whatever its dtype."""
     return jnp.broadcast_to(leaf[:1], (count, *leaf.shape[1:]))
 
 

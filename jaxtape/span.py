@@ -1,15 +1,13 @@
 """A view of some consecutive nodes of a tape."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import jax
 import numpy as np
 
+from .node_list import TapeT
 from .segment import Segment
-
-if TYPE_CHECKING:
-    from .tape import Tape
 
 _GATHERED = 32  # nodes at a time
 
@@ -26,10 +24,10 @@ class Node(NamedTuple):
         return self.step(self.params, state)
 
 
-class Span:
+class Span(Generic[TapeT]):
     """The nodes [start, stop) of a tape, in topological order; `reversed(span)` is the order of the adjoint."""
 
-    def __init__(self, tape: "Tape", start: int, stop: int):
+    def __init__(self, tape: TapeT, start: int, stop: int):
         self.tape, self.start, self.stop = tape, start, stop
 
     def __len__(self) -> int:
@@ -48,7 +46,7 @@ class Span:
         """The state after the span, from the state before it."""
         return self.tape[self.start : self.stop](state)
 
-    def cut(self) -> tuple["Tape", "Tape"]:
+    def cut(self) -> tuple[TapeT, TapeT]:
         """The tape without the span, and the span as a tape of its own."""
         return self.tape.erase(self.start, self.stop), self.tape[self.start : self.stop]
 

@@ -8,20 +8,20 @@ fewer still without the new one, the chain goes on and nothing changes.
 """
 
 import dataclasses
+import itertools
 import math
 import operator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from .binomial import Binomial, advances, beta, check_slots
-from .table import cached_by_length
+from .table import advances, beta, cached_by_length, check_slots
 
 _GRAIN = 4096  # beyond it, positions are looked at in steps of this part of them
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Online:
+class OnlineTable:
     """What a chain of at most `length` nodes, which stops when it likes, keeps in its slots.
 
     The state at `position[i]` is kept in `slot[i]`, over what that slot held. Wherever the chain stops,
@@ -34,8 +34,6 @@ class Online:
     position: np.ndarray
     slot: np.ndarray
     betas: np.ndarray
-    checkpoint_dtype: Any = None
-    host_slots: int = 0
 
     def __len__(self) -> int:
         return self.length
@@ -91,7 +89,7 @@ def two_sweeps(length: int) -> int:
 
 
 @cached_by_length
-def online_table(length: int, slots: int) -> Online:
+def online_table(length: int, slots: int) -> OnlineTable:
     """The table of a chain of at most `length` nodes with `slots` slots."""
     slots = min(slots, length)
     rows, betas = _twice(length, slots), np.ones((slots + 1, 1))
@@ -100,7 +98,7 @@ def online_table(length: int, slots: int) -> Online:
         rows = np.concatenate([rows, late], axis=1)
         betas = [[min(beta(s, r), length + 1) for r in range(most + 1)] for s in range(slots + 1)]
     position, slot = rows.astype(np.int32)
-    return Online(length, slots, position, slot, np.asarray(betas, np.int32))
+    return OnlineTable(length, slots, position, slot, np.asarray(betas, np.int32))
 
 
 def _most_twice(slots: int) -> int:
@@ -127,7 +125,7 @@ def _twice(length: int, slots: int) -> np.ndarray:
 
 def _more_often(length: int, slots: int) -> tuple[np.ndarray, int]:
     """The rows that follow, and how often the busiest step is run again."""
-    sums = Binomial(length, slots)
+    sums = BinomialForms(length, slots)
     twice = sums.advances(np.arange(length + 1), np.array(2)).tolist()
     position = np.cumsum([0, *range(slots + 1, 2, -1)])
     slot = np.append(0, np.arange(slots - 1, 0, -1))
@@ -149,6 +147,37 @@ def _stride(n: int) -> int:
     return max(1, n // _GRAIN)
 
 
+class BinomialForms:
+    """The closed forms of many chains at once, of up to `longest` nodes and with 2 … `most` slots each."""
+
+    def __init__(self, longest: int, most: int):
+        rows = [_until(longest, s) for s in range(2, most + 1)]
+        self._first = np.cumsum([0, 0, 0, *map(len, rows)])
+        self._keys = np.concatenate([s * _APART + np.array(row) for s, row in enumerate(rows, 2)])
+        self._less = np.array(
+            [beta(s + 1, r - 1) for s, row in enumerate(rows, 2) for r in range(len(row))]
+        )
+
+    def repetition(self, size: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """`repetition(n, s)` of each chain."""
+        return np.searchsorted(self._keys, slots * _APART + size) - self._first[slots]
+
+    def advances(self, size: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """`advances(n, s)` of each chain."""
+        r = self.repetition(size, slots)
+        return r * size - self._less[self._first[slots] + r]
+
+
+_APART = 2**40  # between the keys of one number of slots and of the next
+
+
+def _until(longest: int, s: int) -> list[int]:
+    """`beta(s, r)` for r = 0, 1, … up to the first that is no less than `longest`."""
+    short = itertools.takewhile(lambda n: n < longest, (beta(s, r) for r in itertools.count()))
+    found = list(short)
+    return [*found, beta(s, len(found))]
+
+
 class _Choice(NamedTuple):
     """What it takes to give up a state that is held, for one after the last of them.
 
@@ -165,7 +194,7 @@ class _Choice(NamedTuple):
     repetition: int
 
     @classmethod
-    def among(cls, position: np.ndarray, sums: Binomial) -> "_Choice":
+    def among(cls, position: np.ndarray, sums: BinomialForms) -> "_Choice":
         """Of the states at these positions, in as many slots."""
         size, free = np.diff(position), np.arange(len(position), 1, -1)
         steps = sums.advances(size, free)
@@ -185,11 +214,11 @@ class _Choice(NamedTuple):
         """
         while n < length:
             since = n - self.start
-            inner = self.steps + twice[since]
+            between = self.steps + twice[since]
             last = twice[self.gap + since] - self.gap_steps
             ahead = _stride(n)
             kept_on, anew = ((k * (k - 1)) // 2 for k in (since + ahead, ahead))
-            if min(inner, last) + anew < kept_on:
-                return n, self.index if inner <= last else self.last
+            if min(between, last) + anew < kept_on:
+                return n, self.index if between <= last else self.last
             n += ahead
         return n, 0

@@ -6,12 +6,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from .binomial import check_count, check_slots
 from .table import (
-    Budget,
     Table,
     block_table,
-    cached_by_length,
+    check_count,
+    check_slots,
     equal_sizes,
     multi_stage_table,
     revolve_table,
@@ -25,14 +24,13 @@ class AbstractSchedule(abc.ABC):
     run again, as often as `jt.plan` says.
     """
 
-    @abc.abstractmethod
-    def compile(self, length: int) -> Table | Budget | None:
-        """The table for a chain of `length` nodes, or the budget for one; None leaves it to `lax.scan`."""
+    checkpoint_dtype: Any = None
+    budget: int | None = None
+    keeps_residuals: bool = False
 
+    @abc.abstractmethod
     def table(self, length: int) -> Table:
-        """The table for `length` >= 1 nodes; a slot for every state if what to keep is left open."""
-        table = self.compile(length)
-        return table if isinstance(table, Table) else revolve_table(length, length)
+        """Lay out which states of `length` >= 1 nodes are kept where, and what is recomputed from which."""
 
     def most_slots(self, capacity: int, longest: int) -> int:
         """Slots enough for every chain of up to `capacity` nodes between marks; it has now `longest`."""
@@ -46,7 +44,7 @@ class AbstractSchedule(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Slots(AbstractSchedule):
+class AbstractSlots(AbstractSchedule):
     """A schedule that keeps states in slots, at the states' precision or a lower one.
 
     checkpoint_dtype: of real floating-point leaves in slots, such as `jnp.float32`. Inexact: the reverse
@@ -63,44 +61,25 @@ class _Slots(AbstractSchedule):
                 )
             object.__setattr__(self, "checkpoint_dtype", jnp.dtype(self.checkpoint_dtype))
 
-    def compile(self, length: int) -> Table | None:
-        """The table, or None for an empty chain."""
-        if not length:
-            return None
-        if self.checkpoint_dtype is None:
-            return self._table(length)
-        return _rounded(length, self)
-
     def __repr__(self) -> str:
-        own = [
-            f"{f.name}={getattr(self, f.name)}" for f in dataclasses.fields(self) if not f.kw_only
-        ]
+        shown = [f.name for f in dataclasses.fields(self) if f.repr and not f.kw_only]
+        own = [f"{name}={getattr(self, name)}" for name in shown]
         inexact = [f"checkpoint_dtype={self.checkpoint_dtype}"] if self.checkpoint_dtype else []
         return f"{type(self).__name__}({', '.join(own + inexact)})"
-
-    @abc.abstractmethod
-    def _table(self, length: int) -> Table:
-        """The table of a chain that is not empty."""
-
-
-@cached_by_length
-def _rounded(length: int, schedule: _Slots) -> Table:
-    """The table of a schedule whose slots are of lower precision."""
-    exact = schedule._table(length)
-    return dataclasses.replace(exact, checkpoint_dtype=schedule.checkpoint_dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class StoreAll(AbstractSchedule):
     """Keep what every step's pullback reads: `lax.scan` itself. No step is run twice; memory grows with n."""
 
-    def compile(self, length: int) -> None:
-        del length
-        return None
+    keeps_residuals = True
+
+    def table(self, length: int) -> Table:
+        return revolve_table(length, length)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Revolve(_Slots):
+class Revolve(AbstractSlots):
     """Keep `slots` states, recompute the others: the fewest steps possible (binomial schedule).
 
     Reversing n nodes takes `advances(n, slots)` forward steps and n taped ones. Besides the slots,
@@ -121,12 +100,12 @@ class Revolve(_Slots):
         del longest
         return min(self.slots, capacity) + 1
 
-    def _table(self, length: int) -> Table:
+    def table(self, length: int) -> Table:
         return revolve_table(length, min(self.slots, length))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Periodic(_Slots):
+class Periodic(AbstractSlots):
     """Keep every `every`-th state; a block between two of them is recomputed once, its states all kept.
 
     At most 2 n forward steps and ceil(n / every) + every - 1 slots, fewest at every = sqrt(n).
@@ -140,12 +119,12 @@ class Periodic(_Slots):
         super().__post_init__()
         check_count("every", self.every, "a block has a node")
 
-    def _table(self, length: int) -> Table:
+    def table(self, length: int) -> Table:
         return block_table(length, (self.every, 1))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Recursive(_Slots):
+class Recursive(AbstractSlots):
     """Blocks within blocks, `levels` deep, each cut into about the `levels`-th root of n parts.
 
     At most levels n forward steps and about levels n^(1 / levels) slots, as with `jax.checkpoint` around
@@ -160,12 +139,12 @@ class Recursive(_Slots):
         super().__post_init__()
         check_count("levels", self.levels, "nodes are one")
 
-    def _table(self, length: int) -> Table:
+    def table(self, length: int) -> Table:
         return block_table(length, equal_sizes(length, self.levels))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Marked(_Slots):
+class Marked(AbstractSlots):
     """Keep the marked positions; the nodes between two of them are run again once, their states all kept.
 
     At most 2 n forward steps, and as many slots as there are marks and nodes between two of them. For
@@ -176,12 +155,12 @@ class Marked(_Slots):
         """Room for the longest run between marks, doubled as it grows."""
         return min(1 << max(longest - 1, 0).bit_length(), capacity)
 
-    def _table(self, length: int) -> Table:
+    def table(self, length: int) -> Table:
         return block_table(length, (length, 1))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class MultiStage(_Slots):
+class MultiStage(AbstractSlots):
     """`Revolve(device + host)` whose least touched slots lie in the host's pinned memory.
 
     The fewest steps for that many states, with the fewest transfers: a slot of the outermost level is
@@ -212,12 +191,12 @@ class MultiStage(_Slots):
         """As many as a chain of that length has."""
         return multi_stage_table(capacity, self.device, self.host).host_slots if capacity else 0
 
-    def _table(self, length: int) -> Table:
+    def table(self, length: int) -> Table:
         return multi_stage_table(length, self.device, self.host)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Fit(_Slots):
+class Budget(AbstractSlots):
     """As many slots as fit in `bytes`, taken up as `Revolve` does: the fewest steps within a budget.
 
     The bytes are those of a gradient's temporaries: the states kept and the work of one node, which
@@ -230,14 +209,13 @@ class Fit(_Slots):
     """
 
     bytes: int
+    budget: int = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self):
         super().__post_init__()
         check_count("bytes", self.bytes, "a gradient needs memory")
+        object.__setattr__(self, "budget", int(self.bytes))
 
-    def compile(self, length: int) -> Budget | None:
-        """The budget, or None for an empty chain."""
-        return Budget(length, int(self.bytes), self.checkpoint_dtype) if length else None
-
-    def _table(self, length: int) -> Table:
-        raise TypeError(f"{self} has no table of {length} nodes before a state is seen.")
+    def table(self, length: int) -> Table:
+        """A slot for every state, until the bytes of one are known."""
+        return revolve_table(length, length)

@@ -7,9 +7,7 @@ from operator import or_
 import jax
 import jax.numpy as jnp
 
-from ..schedules.rows import Rows
-from .chain import Arrays, Chain, Condition, inputs_of_outputs
-from .masks import Active, Mask, merge, pick
+from .chain import Active, Arrays, Chain, Condition, Mask, inputs_of_outputs, merge, pick
 
 
 def batch_chain(
@@ -23,7 +21,7 @@ def batch_chain(
     batched = _batched_leaves(chain, axis, dims, force)
     masks = batched.inputs
     arrays = Arrays(*map(merge, masks, _move(arrays, dims, masks, axis.size), arrays))
-    if chain.is_edited and any(masks[0][: len(Rows._fields)]):
+    if any(masks[0][: chain.executor.num_consts]):
         raise ValueError(
             "A batch of edited tapes must share their edits: batch their params alone, with "
             "jax.vmap(..., in_axes=...) None for `rows`."

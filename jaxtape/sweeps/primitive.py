@@ -1,12 +1,9 @@
 """Primitives of JAX with rules of their own, and what those rules are written with."""
 
-import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.hijax import Zero, instantiate_zeros
 
 try:
     from jax.experimental.hijax import VJPHiPrimitive as Primitive
@@ -14,7 +11,17 @@ except ImportError:  # its name since JAX 0.11
     from jax.experimental.hijax import HiPrim as Primitive  # pyright: ignore[reportAttributeAccessIssue]
 
 from .batching import over_axis
-from .masks import Mask, inexact, merge, pick
+from .chain import (
+    Mask,
+    avals,
+    inexact,
+    instantiated,
+    is_zero,
+    merge,
+    out_avals,
+    pick,
+    zero_cotangents,
+)
 
 
 class LoopPrimitive(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
@@ -116,9 +123,9 @@ class _Batch(LoopPrimitive):
 
     def out_dims(self, axis, dims: tuple):
         """Those of one member, whose own batch axis stands before."""
-        inner = jax.tree.map(_without, dims, self.dims, is_leaf=_is_none)
+        of_one = jax.tree.map(_without, dims, self.dims, is_leaf=_is_none)
         return jax.tree.map(
-            _behind, self.one.out_dims(axis, inner), self.dims_out, is_leaf=_is_none
+            _behind, self.one.out_dims(axis, of_one), self.dims_out, is_leaf=_is_none
         )
 
 
@@ -178,32 +185,6 @@ def _is_none(leaf) -> bool:
     return leaf is None
 
 
-def avals(tree):
-    """The types of arrays."""
-    return jax.tree.map(jax.typeof, tree)
-
-
-def out_avals(f: Callable, *args):
-    """The types that `f(*args)` returns, as primitives want them."""
-    jaxpr, out = jax.make_jaxpr(f, return_shape=True)(*args)
-    return jax.tree.unflatten(jax.tree.structure(out), jaxpr.out_avals)
-
-
-def is_zero(leaf) -> bool:
-    """Whether a tangent or cotangent is known to be 0."""
-    return isinstance(leaf, Zero)
-
-
-def instantiated(tree):
-    """Symbolic zeros made arrays."""
-    return jax.tree.map(instantiate_zeros, tree, is_leaf=is_zero)
-
-
-def zero_cotangents(types):
-    """Symbolic zeros for arguments of these types."""
-    return jax.tree.map(lambda aval: Zero(aval.to_ct_aval()), types)
-
-
 def leaves_or_zeros(tree) -> list:
     """The leaves of a tree of tangents or cotangents."""
     return jax.tree.leaves(tree, is_leaf=is_zero)
@@ -218,11 +199,3 @@ def merge_leaves(mask: Mask, picked, tree):
     """A tree with the selected leaves replaced."""
     leaves, structure = jax.tree.flatten(tree, is_leaf=is_zero)
     return jax.tree.unflatten(structure, merge(mask, picked, leaves))
-
-
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class Static:
-    """A hashable value among saved arrays."""
-
-    value: Any
