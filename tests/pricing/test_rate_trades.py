@@ -160,12 +160,13 @@ def test_figures_are_the_greeks_of_each_contract(found):
         assert (trade.status, trade.method) == ("ok", "ClosedForm")
         one = jax.tree.map(lambda x: x[0], products_of(book(row).trades, sample_market()))
         expected = greeks(one, model, ClosedForm())
-        for name in ("value", "delta", "gamma", "theta"):
-            np.testing.assert_allclose(
-                trade.figures[name], getattr(expected, name), rtol=1e-7, err_msg=name
-            )
-        np.testing.assert_allclose(trade.figures["rho"], expected.delta, rtol=1e-7)
-        np.testing.assert_allclose(trade.figures["vega"], 0.05 * expected.vega, rtol=1e-7)
+        figures = trade.figures
+        np.testing.assert_allclose(figures.value, expected.value, rtol=1e-7)
+        np.testing.assert_allclose(figures.delta["EUR"], expected.delta, rtol=1e-7)
+        np.testing.assert_allclose(figures.gamma["EUR", "EUR"], expected.gamma, rtol=1e-7)
+        np.testing.assert_allclose(figures.theta, expected.theta, rtol=1e-7)
+        np.testing.assert_allclose(figures.rho, expected.delta, rtol=1e-7)
+        np.testing.assert_allclose(figures.vega, 0.05 * expected.vega, rtol=1e-7)
 
 
 @double
@@ -189,7 +190,7 @@ def test_delta_gamma_and_theta_are_difference_quotients(found, row):
     market = sample_market()
     index = [SWAP, SWAPTION].index(row)
     product, model = products_of(book(row).trades, market), hull_white(market)["EUR"]
-    value = jax.jit(lambda rate, age: price(product.aged(age), model.shifted(rate=rate)).value[0])
+    value = jax.jit(lambda rate, age: price(product.rolled(age), model.shifted(rate=rate)).value[0])
     zero, figures = jnp.zeros(()), found.trades[index].figures
     by_rate = lambda h: value(zero + h, zero)  # noqa: E731
     np.testing.assert_allclose(figures["delta"], first_difference(by_rate, 1e-3), rtol=1e-8)
