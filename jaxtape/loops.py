@@ -1,4 +1,4 @@
-"""`scan`: `jax.lax.scan` at a memory budget."""
+"""Loops of JAX at a memory budget: `scan` and `while_loop`."""
 
 import operator
 from collections.abc import Callable
@@ -28,20 +28,10 @@ def scan(
     unroll: int | bool = 1,
     schedule: AbstractSchedule | None = None,
 ) -> tuple[Any, Any]:
-    """`jax.lax.scan`, reversed as a schedule says.
+    """Run `jax.lax.scan`, reversed as a schedule says.
 
-    `carry[k+1], y[k] = f(carry[k], x[k])`, k = 0 … n-1. Returns `(carry[n], ys)`, where `ys` stacks
-    y on a new leading axis. Values and gradients are those of `lax.scan`: with respect to `init`,
-    `xs` and whatever `f` closes over. Integer and key leaves are carried along.
-
-    - **f**: `(carry, x) -> (carry, y)`; the carry keeps its structure, shapes and dtypes.
-    - **init**: the first carry, any pytree of arrays.
-    - **xs**: a pytree whose leaves have leading axis n; None if `f` reads nothing of its own.
-    - **length**: n, needed if `xs` has no leaves.
-    - **reverse**: run over `xs` from its end.
-    - **unroll**: as in `lax.scan`: how many nodes a turn of the loop runs. Schedules other than `StoreAll`
-      check it and do without.
-    - **schedule**: what is kept for the reverse sweep. None is `StoreAll()`: `lax.scan` itself.
+    `carry[k+1], y[k] = f(carry[k], x[k])`, k = 0 … n-1. Values and gradients are those of `lax.scan`: with
+    respect to `init`, `xs` and whatever `f` closes over. Integer and key leaves are carried along.
 
     Both modes and all second derivatives keep to the schedule. Forward over reverse is the quickest of
     them; reverse over reverse runs as reverse over forward, whose states are twice as large. Reverse
@@ -49,9 +39,29 @@ def scan(
     nothing, and the primal runs twice. What `f` does besides (`jax.debug.print`, `io_callback`), it does
     again whenever a node is run again: `jt.plan` and `jt.advances` say how often that is.
 
-    **Errors**: `ValueError` if the leading axes disagree with each other or with `length`, or `length` or
-    `unroll` is negative; `TypeError` if `f` changes the carry's structure, shape or dtype, or `length` or
-    `unroll` is traced or no number.
+    Args:
+        f: A function `(carry, x) -> (carry, y)`; the carry keeps its structure, shapes and dtypes.
+        init: The first carry, any pytree of arrays.
+        xs: A pytree whose leaves have leading axis n; None if `f` reads nothing of its own.
+        length: The number of nodes n, needed if `xs` has no leaves.
+        reverse: Whether to run over `xs` from its end.
+        unroll: How many nodes a turn of the loop runs, as in `lax.scan`. Schedules other than `StoreAll`
+            check it and do without.
+        schedule: What is kept for the reverse sweep. None is `StoreAll()`: `lax.scan` itself.
+
+    Returns:
+        The pair `(carry[n], ys)`, where `ys` stacks y on a new leading axis.
+
+    Raises:
+        TypeError: If `schedule` is no schedule, `f` changes the carry's structure, shape or dtype, or `length`
+            or `unroll` is traced or no number. It is a `ValueError` if the leading axes disagree with each
+            other or with `length`, or `length` or `unroll` is negative.
+
+    Examples:
+        >>> import jax.numpy as jnp, jaxtape as jt
+        >>> total, ys = jt.scan(lambda c, x: (c + x, c), 0.0, jnp.arange(4.0), schedule=jt.Revolve(2))
+        >>> f"{total:.1f}", ys.shape
+        ('6.0', (4,))
     """
     schedule = StoreAll() if schedule is None else schedule
     if not isinstance(schedule, AbstractSchedule):
@@ -75,27 +85,37 @@ def while_loop(
     *,
     slots: int | None = None,
 ) -> Any:
-    """`jax.lax.while_loop` that stops after `max_steps` at the latest, with a gradient.
+    """Run `jax.lax.while_loop`, which stops after `max_steps` at the latest, with a gradient.
 
-    `state[k+1] = body(state[k])` while `cond(state[k])` holds and k < max_steps. Returns the last
-    state. Work is proportional to the n steps that are taken: each is taped once, and all together are
-    advanced `loop_advances(n, slots)` times. That is n up to n = slots and less than 2 n up to about
-    n = slots^2 / 2; beyond, it is within a few percent of `advances(n, slots)`, the least there can be
-    where n is known beforehand.
-
-    - **cond**: state -> a boolean scalar. It is not differentiated.
-    - **body**: state -> state, of the same structure, shapes and dtypes.
-    - **init**: the first state, any pytree of arrays.
-    - **max_steps**: a Python int.
-    - **slots**: how many states may be kept, from 1. None takes as many, about sqrt(2 max_steps), as no
-      step need be advanced more than twice.
+    `state[k+1] = body(state[k])` while `cond(state[k])` holds and k < max_steps. Work is
+    proportional to the n steps that are taken: each is taped once, and all together are advanced
+    `loop_advances(n, slots)` times. That is n up to n = slots and less than 2 n up to about n = slots^2 / 2;
+    beyond, it is within a few percent of `advances(n, slots)`, the least there can be where n is known
+    beforehand.
 
     Both modes, and second derivatives forward over reverse. In a batch (`jax.vmap`) the loop goes on
     until the last of the batch has stopped; those that have stopped stand still. What `cond` and `body`
     do besides (`jax.debug.print`) is done again whenever they run.
 
-    **Errors**: `TypeError` if `cond` returns no boolean scalar, or `body` changes the state's
-    structure, shapes or dtypes; `ValueError` if `max_steps` or `slots` is below 1.
+    Args:
+        cond: A function of the state to a boolean scalar. It is not differentiated.
+        body: A function of the state to the next state, of the same structure, shapes and dtypes.
+        init: The first state, any pytree of arrays.
+        max_steps: The most steps, a Python int.
+        slots: How many states may be kept, from 1. None takes as many, about sqrt(2 max_steps), as no
+            step need be advanced more than twice.
+
+    Returns:
+        The last state.
+
+    Raises:
+        TypeError: If `cond` returns no boolean scalar, or `body` changes the state's structure, shapes or
+            dtypes. It is a `ValueError` if `max_steps` or `slots` is below 1.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> float(jt.while_loop(lambda x: x < 9.0, lambda x: 2.0 * x, 1.0, max_steps=8))
+        16.0
     """
     check_count("max_steps", max_steps, "a loop may take a step")
     if slots is not None:
@@ -112,7 +132,11 @@ def while_loop(
 
 
 def _common_length(xs, length) -> int:
-    """The number of nodes, on which `length` and every leaf of `xs` must agree."""
+    """Return the number of nodes, on which `length` and every leaf of `xs` must agree.
+
+    Raises:
+        ValueError: If they do not agree, or if there is none.
+    """
     leaves = jax.tree_util.tree_leaves_with_path(xs)
     lengths = {} if length is None else {"length": _static_length(length)}
     for path, leaf in leaves:
@@ -141,7 +165,12 @@ def _static_length(length) -> int:
 
 
 def _checked_unroll(unroll) -> int | bool:
-    """`unroll` as `lax.scan` takes it."""
+    """Return `unroll` as `lax.scan` takes it.
+
+    Raises:
+        TypeError: If it is no int and no bool.
+        ValueError: If it is negative.
+    """
     if isinstance(unroll, bool):
         return unroll
     try:

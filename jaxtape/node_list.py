@@ -27,19 +27,19 @@ class AbstractTape(eqx.Module):
 
     @abc.abstractmethod
     def __call__(self, x):
-        """The state after the last node, from state `x` before the first."""
+        """Return the state after the last node, from state `x` before the first."""
 
     def append(self: TapeT, step: Callable, params) -> TapeT:
-        """This tape with n more nodes.
+        """Return this tape with n more nodes.
 
-        - **step**: `(params, state) -> state`, a function or a callable pytree such as an
-          `eqx.Module`; it keeps the structure, shapes and dtypes of the state.
-        - **params**: a pytree whose leaves have leading axis n, one entry a node.
+        The last segment grows if its step is this one and its params have this structure. `TypeError` is raised
+        if `step` is not callable with two arguments, and `ValueError` if the leaves of `params` do not share a
+        leading axis.
 
-        The last segment grows if its step is this one and its params have this structure.
-
-        **Errors**: `TypeError` if `step` is not callable with two arguments; `ValueError` if the leaves
-        of `params` do not share a leading axis.
+        Args:
+            step: A function `(params, state) -> state`, or a callable pytree such as an `eqx.Module`; it keeps
+                the structure, shapes and dtypes of the state.
+            params: A pytree whose leaves have leading axis n, one entry a node.
         """
         new, segments = Segment.of(step, params, self.schedule), self.segments
         if segments and segments[-1].agrees(new):
@@ -47,33 +47,45 @@ class AbstractTape(eqx.Module):
         return self._of((*filter(len, segments), new))
 
     def drop(self: TapeT, n: int) -> TapeT:
-        """This tape without its n oldest nodes."""
+        """Return this tape without its n oldest nodes.
+
+        Raises:
+            IndexError: If there are not n nodes.
+        """
         if n < 0:
             raise IndexError(f"{n} nodes cannot be dropped: give 0 … {len(self)}.")
         return self.erase(0, n)
 
     def window(self: TapeT, n: int) -> TapeT:
-        """The n newest nodes, or all of them if there are fewer."""
+        """Return the n newest nodes, or all of them if there are fewer.
+
+        Raises:
+            IndexError: If n is negative.
+        """
         if n < 0:
             raise IndexError(f"A window of {n} nodes: give 0 or more.")
         return self.drop(max(len(self) - n, 0))
 
     def erase(self: TapeT, i: int, j: int) -> TapeT:
-        """This tape without the nodes [i, j)."""
+        """Return this tape without the nodes [i, j)."""
         i, j = self.interval(i, j)
         return self._kept([slice(0, i), slice(j, len(self))])
 
     def truncate(self: TapeT, k: int) -> TapeT:
-        """The nodes before position k: what is left of a contract that is knocked out there."""
+        """Return the nodes before position k: what is left of a contract that is knocked out there."""
         return self.erase(k, len(self))
 
     def split(self: TapeT, k: int) -> tuple[TapeT, TapeT]:
-        """The nodes before position k, and those from there on; both share the params."""
+        """Return the nodes before position k, and those from there on; both share the params."""
         k = self.position(k)
         return self[:k], self[k:]
 
     def mark(self: TapeT, k: int) -> TapeT:
-        """This tape with the state at position k always kept, beside the schedule's slots."""
+        """Return this tape with the state at position k always kept, beside the schedule's slots.
+
+        Raises:
+            IndexError: If k is no position before a node.
+        """
         k = self.position(k)
         if k == len(self):
             raise IndexError(
@@ -93,10 +105,11 @@ class AbstractTape(eqx.Module):
         return tuple(start + k for start, segment in pairs for k in segment.marks)
 
     def replace(self: TapeT, i: int, j: int, params) -> TapeT:
-        """This tape with other params, stacked, for the nodes [i, j), all of one segment.
+        """Return this tape with other params, stacked, for the nodes [i, j), all of one segment.
 
-        **Errors**: `ValueError` if they are of several segments, or `params` has another structure,
-        shape or dtype than theirs.
+        Raises:
+            ValueError: If they are of several segments, or `params` has another structure, shape or dtype than
+                theirs.
         """
         i, j = self.interval(i, j)
         if i == j:
@@ -113,12 +126,14 @@ class AbstractTape(eqx.Module):
     def with_schedule(
         self: TapeT, schedule: AbstractSchedule | Sequence[AbstractSchedule]
     ) -> TapeT:
-        """This tape with another choice of what is kept for the reverse sweep of each segment.
+        """Return this tape with another choice of what is kept for the reverse sweep of each segment.
 
         One schedule is every segment's, and that of segments to come; of several, such as a plan's, each
         segment takes its own.
 
-        **Errors**: `TypeError` if it is no schedule; `ValueError` unless there are as many as segments.
+        Raises:
+            TypeError: If it is no schedule.
+            ValueError: If there are not as many as segments.
         """
         given = tuple(schedule) if isinstance(schedule, Sequence) else (schedule,)
         for one in given:
@@ -138,7 +153,7 @@ class AbstractTape(eqx.Module):
         return dataclasses.replace(self, segments=segments, schedule=default)
 
     def kept_positions(self) -> set[int]:
-        """Where the first sweep keeps states: as the schedules say, at marks, where segments start."""
+        """Return where the first sweep keeps states: where schedules and marks say, and segments start."""
         positions = set(self.marks)
         for segment, (start, _) in zip(self.segments, self.bounds(), strict=True):
             if len(segment):
@@ -146,14 +161,18 @@ class AbstractTape(eqx.Module):
         return positions
 
     def __add__(self: TapeT, other: TapeT) -> TapeT:
-        """The nodes of both, one after the other, under this tape's schedule; params are shared."""
+        """Return the nodes of both, one after the other, under this tape's schedule; params are shared."""
         if not isinstance(other, AbstractTape):
             return NotImplemented
         both = (*self.segments, *other.with_schedule(self.schedule).segments)
         return self._of(filter(len, both))
 
     def __getitem__(self: TapeT, part: slice) -> TapeT:
-        """The nodes of a slice of step 1."""
+        """Return the nodes of a slice of step 1.
+
+        Raises:
+            TypeError: If `part` is no slice, or one of another step.
+        """
         if not isinstance(part, slice) or part.step not in (None, 1):
             raise TypeError(
                 f"A tape is sliced by tape[i:j], not by {part!r}; tape.traverse() lists its nodes."
@@ -162,20 +181,20 @@ class AbstractTape(eqx.Module):
         return self._kept([slice(i, max(i, j))])
 
     def __len__(self) -> int:
-        """The number of nodes."""
+        """Return the number of nodes."""
         return sum(map(len, self.segments))
 
     def bounds(self) -> list[tuple[int, int]]:
-        """(start, stop) of each segment."""
+        """Return (start, stop) of each segment."""
         stops = np.cumsum([len(segment) for segment in self.segments]).tolist()
         return list(zip([0, *stops], stops, strict=False))
 
     def segment_at(self, k: int) -> tuple[int, int]:
-        """(number, start) of the segment of node k."""
+        """Return (number, start) of the segment of node k."""
         return next((n, a) for n, (a, b) in enumerate(self.bounds()) if a <= k < b)
 
     def _kept(self: TapeT, parts: list[slice]) -> TapeT:
-        """The nodes of some slices in ascending order; a segment that loses all of them goes."""
+        """Keep the nodes of some slices in ascending order; a segment that loses all of them goes."""
         segments = []
         for (start, _), segment in zip(self.bounds(), self.segments, strict=True):
             n = len(segment)
@@ -190,9 +209,10 @@ class AbstractTape(eqx.Module):
         return self._of(segments)
 
     def position(self, k: int) -> int:
-        """A position counted from the start.
+        """Return a position counted from the start.
 
-        **Errors**: `IndexError` if it is not on the tape.
+        Raises:
+            IndexError: If it is not on the tape.
         """
         n = len(self)
         if not -n <= k <= n:
@@ -200,7 +220,11 @@ class AbstractTape(eqx.Module):
         return k + n if k < 0 else k
 
     def interval(self, i: int, j: int) -> tuple[int, int]:
-        """Two positions counted from the start, the first no later than the second."""
+        """Return two positions counted from the start.
+
+        Raises:
+            IndexError: If one is not on the tape, or the first is later than the second.
+        """
         i, j = self.position(i), self.position(j)
         if i > j:
             raise IndexError(

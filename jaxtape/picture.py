@@ -11,8 +11,9 @@ from .schedules.table import Table
 class Timeline(NamedTuple):
     """A gradient as it goes: time counts steps advanced or pulled back, positions those of the whole tape.
 
-    - **path**: (time, position) along the way; NaN where a state is loaded.
-    - **kept**: (position, from when, until when) of every state that was kept.
+    Attributes:
+        path: The (time, position) along the way; NaN where a state is loaded.
+        kept: The (position, from when, until when) of every state that was kept.
     """
 
     path: np.ndarray
@@ -48,7 +49,7 @@ def draw(tables: Sequence[Table], title: str, axes=None):
 
 
 def timeline(tables: Sequence[Table]) -> Timeline:
-    """The first sweeps of all segments, then their reverse sweeps, the last segment's first."""
+    """Follow the first sweeps of all segments, then their reverse sweeps, the last segment's first."""
     clock, starts = _Clock(), np.cumsum([0, *map(len, tables)]).tolist()
     pairs = zip(tables, starts, strict=False)
     swept = [(table, start, clock.sweep_first(table, start)) for table, start in pairs]
@@ -58,7 +59,7 @@ def timeline(tables: Sequence[Table]) -> Timeline:
 
 
 class _Clock:
-    """Follows tables and writes down when what happens. `held`: slot -> (position, since when)."""
+    """Follow tables and write down when what happens; `held` is slot -> (position, since when)."""
 
     def __init__(self):
         self.time, self.path, self.kept = 0, [(0.0, 0.0)], []

@@ -29,7 +29,7 @@ class Piece(eqx.Module):
 
     @classmethod
     def of(cls, tape: AbstractTape, i: int, j: int) -> "Piece":
-        """The nodes [i, j) of one segment, i < j."""
+        """Take the nodes [i, j) of one segment, i < j."""
         number, start = tape.segment_at(i)
         segment, count = tape.segments[number], j - i
         least = min(segment.capacity, 2)  # a segment with one place is what may be a bridge
@@ -41,20 +41,20 @@ class Piece(eqx.Module):
 
     @property
     def nodes(self) -> Segment:
-        """They alone, as a segment."""
+        """The nodes alone, as a segment."""
         params = jax.tree.map(lambda leaf: leaf[self.places], self.segment.params)
         return dataclasses.replace(self.segment, params=params, edits=self.edits)
 
 
 @eqx.filter_jit
 def run_piece(piece: Piece, state):
-    """The state after the piece."""
+    """Return the state after the piece."""
     return piece.nodes(state)
 
 
 @functools.partial(eqx.filter_jit, donate="all-except-first")
 def pull_piece(given: tuple, bars: tuple) -> tuple[tuple, Any]:
-    """The segment's cotangents with those of a piece added in place, and that of the state before it.
+    """Add the cotangents of a piece to the segment's in place; return them, and that of the state before it.
 
     `given` is (piece, the state before it, the cotangent of the state after it), `bars` the cotangents
     of the segment's params and of what its nodes share, which are no more afterwards.
@@ -77,7 +77,7 @@ def pull_piece(given: tuple, bars: tuple) -> tuple[tuple, Any]:
 
 
 def _schedule(segment: Segment, capacity: int) -> AbstractSchedule:
-    """The fewest steps within the slots of the segment; a piece needs no more than it has nodes."""
+    """Return what takes fewest steps in the slots of the segment; a piece needs no more than it has nodes."""
     dtype = segment.schedule.checkpoint_dtype
     slots = max(min(segment.slots, capacity) - 1, 1)  # the state before the last node has its own
     device = max(segment.slots - segment.executor.host_slots - 1, 1)

@@ -19,14 +19,19 @@ _MOST_DRAWN = 100_000  # evaluations that a picture shows
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One segment of a plan.
+    """What one segment of a plan takes.
 
-    - **nodes**, **operation**, **schedule**: of the segment.
-    - **advanced**: forward steps, those of the value among them; **taped**: steps that are pulled back.
-    - **repetition**: how often the busiest step is advanced.
-    - **slots**: states kept at a time, **host_slots** of them in the host's memory if that is another.
-    - **footprint**: bytes of each of them, and of the work beside them.
-    - **table**: what the sweeps follow; of an empty segment None.
+    Attributes:
+        operation: The name of its step.
+        nodes: The number of nodes.
+        schedule: What it keeps.
+        advanced: Forward steps, those of the value among them.
+        taped: Steps that are pulled back.
+        repetition: How often the busiest step is advanced.
+        slots: How many states are kept at a time.
+        host_slots: How many of them lie in the host's memory, if that is another than the device's.
+        footprint: The bytes of each state, and of the work beside them.
+        table: What the sweeps follow; None of an empty segment.
     """
 
     operation: str
@@ -42,7 +47,7 @@ class Part:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the states kept on the device."""
+        """The bytes of the states kept on the device."""
         return (self.slots - self.host_slots) * self.footprint.state
 
 
@@ -52,13 +57,21 @@ class Plan:
 
     `tape.with_schedule(plan.schedule)` is the tape that was planned. Evaluations are exact. Bytes are
     temporaries: what is kept and worked with between the arguments and the results.
+
+    Attributes:
+        parts: What each segment takes.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.Plan(()).evaluations
+        0
     """
 
     parts: tuple[Part, ...]
 
     @property
     def schedules(self) -> tuple[AbstractSchedule, ...]:
-        """One for each segment."""
+        """The schedule of each segment."""
         return tuple(part.schedule for part in self.parts)
 
     @property
@@ -68,17 +81,17 @@ class Plan:
 
     @property
     def advanced(self) -> int:
-        """Forward steps."""
+        """The number of forward steps."""
         return sum(part.advanced for part in self.parts)
 
     @property
     def taped(self) -> int:
-        """Steps that are run once more for their pullback, or once and for all under `StoreAll`."""
+        """The number of steps that run once more for their pullback, or once and for all under `StoreAll`."""
         return sum(part.taped for part in self.parts)
 
     @property
     def evaluations(self) -> int:
-        """All evaluations of a step."""
+        """The number of evaluations of a step."""
         return self.advanced + self.taped
 
     @property
@@ -88,21 +101,23 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes of temporaries on the device."""
+        """The bytes of temporaries on the device."""
         kept = [part.kept_bytes for part in self.parts]
         return peak_bytes(kept, [part.footprint for part in self.parts])
 
     @property
     def host_bytes(self) -> int:
-        """Bytes of states kept in the host's memory."""
+        """The bytes of states kept in the host's memory."""
         return sum(part.host_slots * part.footprint.state for part in self.parts)
 
     def draw(self, axes=None):
-        """What is advanced and kept when, as a matplotlib figure.
+        """Draw what is advanced and kept when, as a matplotlib figure.
 
-        - **axes**: two axes above one another; None makes a figure.
+        Args:
+            axes: Two axes above one another; None makes a figure.
 
-        **Errors**: `ValueError` if there are more than 100,000 evaluations.
+        Raises:
+            ValueError: If there are more than 100,000 evaluations.
         """
         if self.evaluations > _MOST_DRAWN:
             raise ValueError(
@@ -144,18 +159,29 @@ class Plan:
 
 
 def plan(tape: Tape, x, *, bytes: int | None = None, slots: int | None = None) -> Plan:
-    """The cheapest schedule for a tape within a budget, and what it costs; without a budget, the tape's own.
+    """Find the cheapest schedule for a tape within a budget, and what it costs.
 
-    - **x**: the first state, or its types (`jax.ShapeDtypeStruct`); nothing is run.
-    - **bytes**: of the gradient's temporaries on the device.
-    - **slots**: states kept at a time, counted over all segments; each needs one. The state before a
-      segment's last node, which the value passes in any case, has a slot of its own beside them.
+    A budget is divided among the segments so that the steps recomputed are fewest: more goes where one more
+    slot saves most steps a byte. Without a budget, the plan is that of the tape's own schedules.
 
-    Either is shared among the segments so that the steps recomputed are fewest: more go where one more
-    slot saves most steps a byte.
+    Args:
+        tape: The tape; nothing of it is run.
+        x: The first state, or its types (`jax.ShapeDtypeStruct`).
+        bytes: The bytes of the gradient's temporaries on the device.
+        slots: The states kept at a time, counted over all segments; each needs one. The state before a
+            segment's last node, which the value passes in any case, has a slot of its own beside them.
 
-    **Errors**: `TypeError` if both are given or one is no int; `ValueError` if they hold less than the
-    first state of every segment.
+    Returns:
+        The schedules and their costs.
+
+    Raises:
+        TypeError: If both `bytes` and `slots` are given, or one is no int. It is a `ValueError` if they hold
+            less than the first state of every segment.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> print(jt.plan(jt.Tape(), 1.0).peak_bytes)
+        0
     """
     if bytes is not None and slots is not None:
         raise TypeError(f"bytes is {bytes} and slots is {slots}: give one of them.")

@@ -39,7 +39,7 @@ class Segment(eqx.Module):
 
     @classmethod
     def of(cls, step: Callable, params, schedule: AbstractSchedule) -> "Segment":
-        """The nodes of stacked `params`."""
+        """Make a segment of the nodes of stacked `params`."""
         _check_step(step)
         leaves, tree = jax.tree.flatten(step)
         params = jax.tree.map(jnp.asarray, params)
@@ -57,12 +57,12 @@ class Segment(eqx.Module):
 
     @property
     def capacity(self) -> int:
-        """How many nodes `params` has places for."""
+        """The number of nodes that `params` has places for."""
         return jax.tree.leaves(self.params)[0].shape[0]
 
     @property
     def places(self) -> np.ndarray:
-        """Where in `params` the live nodes lie, in execution order."""
+        """The places of the live nodes in `params`, in execution order."""
         return np.arange(self.capacity) if self.edits is None else self.edits.live
 
     @property
@@ -79,7 +79,7 @@ class Segment(eqx.Module):
         return self.capacity if self.edits is None else self.edits.count
 
     def __call__(self, state):
-        """The state after the last node.
+        """Return the state after the last node.
 
         A single node may change the structure of the state; nothing is recomputed for it but itself.
         """
@@ -106,7 +106,7 @@ class Segment(eqx.Module):
         return node
 
     def is_bridge(self, state) -> bool:
-        """Whether this is a single node that changes the structure, shape or dtype of the state."""
+        """Say whether this is a single node that changes the structure, shape or dtype of the state."""
         if self.capacity != 1:
             return False
         params = jax.tree.map(lambda leaf: leaf[0], self.params)
@@ -115,12 +115,12 @@ class Segment(eqx.Module):
 
     @property
     def table(self) -> Table:
-        """What the sweeps follow, as it is for `len(self)` >= 1 nodes."""
+        """The table that the sweeps follow, for `len(self)` >= 1 nodes."""
         return marked_table(len(self), self.schedule, tuple(filter(None, self.marks)))
 
     @property
     def executor(self) -> AbstractTableExecutor:
-        """How the nodes are run and reversed, as it is for a capacity >= 1."""
+        """The executor that runs and reverses the nodes, for a capacity >= 1."""
         if self.edits is None:
             return Scheduled.of(self.schedule, self.capacity)
         return Edited(self.edits.arena)
@@ -132,21 +132,21 @@ class Segment(eqx.Module):
 
     @property
     def slots(self) -> int:
-        """How many states, or under `keeps_residuals` nodes' residuals, are kept at a time."""
+        """The number of states, or under `keeps_residuals` of nodes' residuals, that are kept at a time."""
         return self.executor.slots
 
     @property
     def kept_positions(self) -> np.ndarray:
-        """Where the first sweep keeps states, beside the first."""
+        """The positions where the first sweep keeps states, beside the first."""
         return self.table.store_position[slice(*self.table.sweep_rows)]
 
     def node(self, k: int):
-        """The params of the k-th live node."""
+        """Return the params of the k-th live node."""
         place = k if self.capacity == 1 else int(self.places[k])
         return jax.tree.map(lambda leaf: leaf[place], self.params)
 
     def agrees(self, other: "Segment") -> bool:
-        """Whether the nodes of both run the same step on params of the same structure."""
+        """Say whether the nodes of both run the same step on params of the same structure."""
 
         def one_node(segment):
             leaves, tree = jax.tree.flatten(segment.params)
@@ -156,7 +156,7 @@ class Segment(eqx.Module):
         return same and all(a is b for a, b in zip(self.shared, other.shared, strict=True))
 
     def grow(self, other: "Segment") -> "Segment":
-        """This segment followed by the nodes of another that agrees with it and is not edited.
+        """Return this segment followed by the nodes of another that agrees with it and is not edited.
 
         An edited segment takes them into free places, and doubles its capacity where they do not fit.
         """
@@ -173,7 +173,11 @@ class Segment(eqx.Module):
         return self._with(params, edits.appended(len(other), self.schedule))
 
     def replaced(self, i: int, j: int, params) -> "Segment":
-        """This segment with other params for its live nodes [i, j)."""
+        """Return this segment with other params for its live nodes [i, j).
+
+        Raises:
+            ValueError: If their number, structure, shape or dtype is another.
+        """
         new = Segment.of(self.step, params, self.schedule)
         if not self.agrees(new) or len(new) != j - i:
             raise ValueError(
@@ -185,13 +189,13 @@ class Segment(eqx.Module):
         return self._with(params, self.edits)
 
     def edited(self, change: Callable) -> "Segment":
-        """This segment with its live nodes changed by `change(edits, schedule)`; no params move."""
+        """Return this segment with its live nodes changed by `change(edits, schedule)`; no params move."""
         n = self.capacity
         edits = Edits.first(n, n, self.schedule) if self.edits is None else self.edits
         return self._with(self.params, change(edits, self.schedule))
 
     def scheduled(self, schedule: AbstractSchedule) -> "Segment":
-        """This segment under another schedule."""
+        """Return this segment under another schedule."""
         edits = None if self.edits is None else self.edits.scheduled(schedule)
         return Segment(self.params, self.shared, self.static, schedule, edits)
 
@@ -200,7 +204,7 @@ class Segment(eqx.Module):
 
 
 def operation_name(step: Callable) -> str:
-    """What a step is called in tables."""
+    """Return what a step is called in tables."""
     return getattr(step, "__qualname__", type(step).__name__)
 
 
@@ -209,12 +213,16 @@ def _concatenated(*parts):
 
 
 def _free_places(leaf, count: int):
-    """Places for `count` more nodes; a copy of the first one fills it, whatever its dtype."""
+    """Make places for `count` more nodes; copies of the first one fill them, whatever its dtype."""
     return jnp.broadcast_to(leaf[:1], (count, *leaf.shape[1:]))
 
 
 def _check_step(step: Callable) -> None:
-    """Raise `TypeError` unless a step can be called with params and a state, where that can be known."""
+    """Check that a step can be called with params and a state, where that can be known.
+
+    Raises:
+        TypeError: If it cannot.
+    """
     if not callable(step):
         raise TypeError(f"step is {step!r}: give a callable (params, state) -> state.")
     try:
@@ -232,7 +240,11 @@ def _check_step(step: Callable) -> None:
 
 
 def _check_stacked(params) -> None:
-    """Raise `ValueError` unless every leaf has the same leading axis."""
+    """Check that every leaf has the same leading axis.
+
+    Raises:
+        ValueError: If one has not, or there is no leaf.
+    """
     leaves = jax.tree_util.tree_leaves_with_path(params)
     if not leaves:
         raise ValueError(

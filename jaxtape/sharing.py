@@ -1,4 +1,4 @@
-"""Slots shared among the segments of a tape."""
+"""How a budget is divided among the segments of a tape."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,7 +21,7 @@ Segments = Sequence[Segment]
 
 
 def divided(segments: Segments, x) -> list[AbstractSchedule]:
-    """The schedules, with a share of the budget for each segment, and slots for one that is edited.
+    """Return the schedules, with a share of the budget for each segment, and slots for one that is edited.
 
     A segment that is not edited sees its states, batched or not, when it is differentiated.
 
@@ -48,7 +48,7 @@ def divided(segments: Segments, x) -> list[AbstractSchedule]:
 
 
 def settled(segments: Segments, found: list[Footprint]) -> list[AbstractSchedule]:
-    """The schedules, with slots in the place of every budget, from the footprints of the segments."""
+    """Return the schedules, with slots in the place of every budget, from the footprints of the segments."""
     budget, reserved, sizes = _budget(segments), max(footprint.work for footprint in found), []
     for segment, (_, state) in zip(segments, found, strict=True):
         if segment.schedule.budget is not None:
@@ -71,7 +71,7 @@ def settled(segments: Segments, found: list[Footprint]) -> list[AbstractSchedule
 
 
 def _filled(segments: Segments, slots: list[int]) -> list[AbstractSchedule]:
-    """The schedules, with these numbers of slots in the place of the budgets."""
+    """Return the schedules, with these numbers of slots in the place of the budgets."""
     numbers = iter(slots)
     return [
         schedule
@@ -84,7 +84,7 @@ def _filled(segments: Segments, slots: list[int]) -> list[AbstractSchedule]:
 def _kept_bytes(
     segments: Segments, schedules: list[AbstractSchedule], found: list[Footprint]
 ) -> list[int]:
-    """The bytes of the states that each segment keeps under its schedule."""
+    """Return the bytes of the states that each segment keeps under its schedule."""
     triples = zip(segments, schedules, found, strict=True)
     return [segment.scheduled(one).slots * f.state for segment, one, f in triples]
 
@@ -95,9 +95,10 @@ def _budget(segments: Segments) -> int:
 
 
 def shared_slots(sizes: list[tuple[int, int]], budget: int) -> list[int]:
-    """Slots for segments of `(nodes, price of a slot)` that take the fewest steps within a budget.
+    """Return slots for segments of `(nodes, price of a slot)` that take the fewest steps within a budget.
 
-    **Errors**: `ValueError` if the budget does not hold one slot each.
+    Raises:
+        ValueError: If the budget does not hold one slot each.
     """
     least = sum(price for _, price in sizes)
     if budget < least:
@@ -110,7 +111,7 @@ def shared_slots(sizes: list[tuple[int, int]], budget: int) -> list[int]:
         return [max(n, 1) for n, _ in sizes]
 
     def worth(saving: float) -> list[int]:
-        """The slots of each segment that save at least so many steps for their price."""
+        """Return the slots of each segment that save at least so many steps for their price."""
         return [_slots_worth(max(n, 1), price * saving) for n, price in sizes]
 
     def left(slots: list[int]) -> int:
@@ -149,7 +150,7 @@ def _exchanged(sizes: list[tuple[int, int]], slots: list[int], left: Callable) -
 
 
 def _slots_worth(n: int, saving: float) -> int:
-    """The most slots the last of which saves at least so many steps; the savings fall, so halve."""
+    """Return the most slots the last of which saves at least so many steps; the savings fall, so halve."""
     low, high = 1, n
     while low < high:
         middle = (low + high + 1) // 2
@@ -158,12 +159,12 @@ def _slots_worth(n: int, saving: float) -> int:
 
 
 def _saving(n: int, slots: int) -> int:
-    """Steps saved by the last of so many slots."""
+    """Return the steps saved by the last of so many slots."""
     return advances(n, slots - 1) - advances(n, slots)
 
 
 def footprints(segments: Segments, x) -> list[Footprint]:
-    """Of each segment, from state `x` or from one of its types."""
+    """Measure each segment, from state `x` or from one of its types."""
     found = []
 
     def run(x):

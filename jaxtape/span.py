@@ -20,7 +20,7 @@ class Node(NamedTuple):
     params: Any
 
     def __call__(self, state):
-        """The next state."""
+        """Return the next state."""
         return self.step(self.params, state)
 
 
@@ -43,15 +43,15 @@ class Span(Generic[TapeT]):
         return f"Span([{self.start}, {self.stop}) of {self.tape!r})"
 
     def replay(self, state):
-        """The state after the span, from the state before it."""
+        """Return the state after the span, from the state before it."""
         return self.tape[self.start : self.stop](state)
 
     def cut(self) -> tuple[TapeT, TapeT]:
-        """The tape without the span, and the span as a tape of its own."""
+        """Return the tape without the span, and the span as a tape of its own."""
         return self.tape.erase(self.start, self.stop), self.tape[self.start : self.stop]
 
     def _nodes(self, direction: int) -> Iterator[Node]:
-        """One after the other, in direction 1 or -1."""
+        """Yield one node after the other, in direction 1 or -1."""
         pairs = zip(self.tape.bounds(), self.tape.segments, strict=True)
         for (start, stop), segment in list(pairs)[::direction]:
             positions = range(max(start, self.start), min(stop, self.stop))
@@ -59,14 +59,14 @@ class Span(Generic[TapeT]):
 
 
 def _nodes_of(segment: Segment, start: int, positions: range) -> Iterator[Node]:
-    """The nodes of a segment at some positions, their params gathered a few nodes at a time."""
+    """Yield the nodes of a segment at some positions, their params gathered a few nodes at a time."""
     if not positions:
         return
     step, places = segment.step, segment.places[np.asarray(positions) - start]
-    room = min(_GATHERED, 1 << (len(positions) - 1).bit_length())
-    for first in range(0, len(positions), room):
-        few = places[first : first + room]
-        few = np.pad(few, (0, room - len(few)), "edge")  # one shape, or each would be compiled
+    count = min(_GATHERED, 1 << (len(positions) - 1).bit_length())
+    for first in range(0, len(positions), count):
+        few = places[first : first + count]
+        few = np.pad(few, (0, count - len(few)), "edge")  # one shape, or each would be compiled
         leaves, tree = jax.tree.flatten(jax.tree.map(lambda leaf, at=few: leaf[at], segment.params))
-        for position, *own in zip(positions[first : first + room], *leaves, strict=False):
+        for position, *own in zip(positions[first : first + count], *leaves, strict=False):
             yield Node(position, step, jax.tree.unflatten(tree, own))

@@ -15,21 +15,26 @@ from .wengert import wengert_list
 class Tape(AbstractTape):
     """A strict unary chain, `state[k+1] = step(params[k], state[k])`, as an immutable pytree.
 
-    ```python
-    tape = jt.Tape().append(step, params).with_schedule(jt.Revolve(slots=12))
-    y = tape(x)
-    tape_bar = jax.grad(lambda tape: loss(tape(x)))(tape)  # a tape of cotangents
-    ```
-
     A node is one operation, a segment a run of nodes that share `step` and the structure of
     `params`. The leaves of a tape are the segments' params, stacked, and the arrays inside their
     steps, shared by the segment's nodes: these receive the sum of the nodes' cotangents.
 
-    Edits (`drop`, `erase`, `truncate`, `split`, slicing, `mark`) return another tape and move no
+    Edits (`append`, `drop`, `erase`, `truncate`, `split`, slicing, `mark`) return another tape and move no
     params: they change which places are live, and in what order. A program that takes the tape as an
     argument is compiled once for all edits within its capacity, which doubles when an `append`
     needs more. An edited tape has integer leaves: differentiate it by `eqx.filter_grad`. Positions
     count the nodes before them, 0 … len; negative ones count from the end, as in a list.
+
+    Attributes:
+        segments: The nodes, in runs.
+        schedule: What segments to come keep for their reverse sweep.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, jaxtape as jt
+        >>> tape = jt.Tape().append(lambda params, state: params * state, jnp.array([2.0, 3.0, 4.0]))
+        >>> tape_bar = jax.grad(lambda tape: tape(1.0))(tape)
+        >>> [float(bar) for bar in tape_bar.segments[0].params]
+        [12.0, 8.0, 6.0]
     """
 
     def record(self, x) -> "Recording[Tape]":
@@ -38,21 +43,21 @@ class Tape(AbstractTape):
         return Recording(with_slots(self, x), {0: x})
 
     def traverse(self, i: int = 0, j: int | None = None) -> "Span[Tape]":
-        """A view of the nodes [i, j), to iterate, replay or cut out."""
+        """Return a view of the nodes [i, j), to iterate, replay or cut out."""
         return Span(self, *self.interval(i, len(self) if j is None else j))
 
     def table(self) -> str:
-        """The nodes as a Wengert list.
+        """Print the nodes as a Wengert list.
 
-        position, operation, how many states the first sweep holds when it is there, whether the state
-        before this node is one of them, bytes of its params.
+        A line has the position, the operation, how many states the first sweep holds when it is there, whether
+        the state before this node is one of them, and the bytes of its params.
         """
         return wengert_list(self)
 
     def __call__(self, x):
-        """The state after the last node, from state `x` before the first.
+        """Return the state after the last node, from state `x` before the first.
 
-        **Errors**: `TypeError` if a step changes the structure, shape or dtype of the state.
+        A step that changes the structure, shape or dtype of the state raises `TypeError`.
         """
         x = jax.tree.map(jnp.asarray, x)
         if any(segment.edits is not None for segment in self.segments):
@@ -60,7 +65,7 @@ class Tape(AbstractTape):
         return _run_divided(self, x)
 
     def __eq__(self, other) -> bool:
-        """Whether both have the same nodes, by value, in the same order, and the same marks and schedule."""
+        """Say whether both have the same nodes, by value, in the same order, the same marks and schedules."""
         if not isinstance(other, Tape):
             return NotImplemented
         mine, others = list(self.traverse()), list(other.traverse())
@@ -80,7 +85,7 @@ class Tape(AbstractTape):
 
 @eqx.filter_jit
 def _run(tape: Tape, x):
-    """Compiled, so that a tape that is called outside of `jax.jit` is traced once for all its calls."""
+    """Run the tape, compiled: outside of `jax.jit` it is traced once for all its calls."""
     for segment in tape.segments:
         x = segment(x)
     return x
@@ -88,19 +93,19 @@ def _run(tape: Tape, x):
 
 @eqx.filter_jit
 def _run_divided(tape: Tape, x):
-    """The same with a budget divided among the segments, which asks the compiler: once as well."""
+    """Do the same with a budget divided among the segments, which asks the compiler: once as well."""
     return _run(_divided(tape, x), x)
 
 
 def with_slots(tape: Tape, x) -> Tape:
-    """The tape with a number of slots in the place of every budget."""
+    """Return the tape with a number of slots in the place of every budget."""
     if all(segment.schedule.budget is None for segment in tape.segments):
         return tape
     return tape.with_schedule(settled(tape.segments, footprints(tape.segments, x)))
 
 
 def _divided(tape: Tape, x) -> Tape:
-    """The tape with a share of its budget for each segment; one that is alone and not edited has it all."""
+    """Give each segment a share of the tape's budget; one that is alone and not edited has it all."""
     segments = tape.segments
     alone = len(segments) == 1 and segments[0].edits is None
     if alone or all(segment.schedule.budget is None for segment in segments):

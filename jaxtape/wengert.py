@@ -9,7 +9,7 @@ _ENDS = 10  # lines shown at either end of a long tape
 
 
 def wengert_list(tape: AbstractTape) -> str:
-    """position, operation, states live when the first sweep is there, whether this is one, bytes of params."""
+    """Print position, operation, states kept when the first sweep is there, whether this is one, and bytes."""
     lines = [f"{'position':>8}  {'operation':<32}  {'live':>6}  {'kept':<6}  {'bytes':>10}"]
     marks, kept_at, position, live, n = set(tape.marks), tape.kept_positions(), 0, 0, len(tape)
     for segment in tape.segments:

@@ -33,7 +33,7 @@ class Arena:
     def of(
         cls, schedule: AbstractSchedule, capacity: int, length: int, marks: tuple, mark_slots: int
     ) -> "Arena":
-        """The schedule's slots at any length within the capacity, and `mark_slots` for marks."""
+        """Take the schedule's slots at any length within the capacity, and `mark_slots` for marks."""
         longest = int(np.diff([0, *marks, length]).max())
         return cls(
             capacity,
@@ -47,7 +47,7 @@ class Arena:
 def rows_of(
     schedule: AbstractSchedule, order: np.ndarray, length: int, marks: tuple[int, ...], arena: Arena
 ) -> Rows:
-    """The rows of the live nodes, `order[:length]`, with the states before `marks` always kept."""
+    """Return the rows of the live nodes, `order[:length]`, with the states before `marks` always kept."""
     return Rows(np.int32(length), order, *_padded(length, schedule, marks, arena))
 
 
@@ -66,7 +66,7 @@ def _padded(length: int, schedule: AbstractSchedule, marks: tuple[int, ...], are
 def marked_table(
     length: int, schedule: AbstractSchedule, marks: tuple[int, ...], own: int | None = None
 ) -> Table:
-    """The tables of the stretches between marks, one after the other, as one.
+    """Join the tables of the stretches between marks, one after the other, to one.
 
     The stretches share the schedule's `own` slots (None: as many as they need) but for the first of each,
     which holds where it starts: that is the mark's own slot. The first sweep keeps the marked states
@@ -95,7 +95,7 @@ def marked_table(
 
 
 def _placed(table: Table, start: int, first_slot: int, rows: int) -> Table:
-    """The table of a stretch in the numbers of the whole: nodes from `start`, `rows` store rows before.
+    """Return the table of a stretch in the numbers of the whole: nodes from `start`, `rows` store rows before.
 
     Where the stretch starts is held in `first_slot` instead of slot 0.
     """
@@ -114,7 +114,7 @@ def _placed(table: Table, start: int, first_slot: int, rows: int) -> Table:
 
 
 def _entered_at_its_start(stretch: Table) -> Table:
-    """A stretch whose last node reloads where the stretch starts, for the first sweep goes on beyond it."""
+    """Let the last node of a stretch reload where it starts, for the first sweep goes on beyond it."""
     at_the_end = {"load_position": stretch.load_position.min(), "load_slot": stretch.load_slot[0]}
     at_the_end["first_row"], at_the_end["last_row"] = stretch.sweep_rows
     columns = {name: getattr(stretch, name).copy() for name in at_the_end}

@@ -44,19 +44,19 @@ class OnlineTable:
         return len(self.position) == self.length
 
     def held(self, n: int) -> np.ndarray:
-        """The positions that are held after n steps."""
+        """Return the positions that are held after n steps."""
         held, rows = np.full(self.slots, -1), np.searchsorted(self.position, n)
         np.maximum.at(held, self.slot[:rows], self.position[:rows])
         return np.sort(held[held >= 0])
 
     def count_advances(self, n: int) -> int:
-        """Forward steps of a gradient through n steps: those of the value, and those run again."""
+        """Count the forward steps of a gradient through n steps: those of the value, and those run again."""
         sizes = np.diff(np.append(self.held(n), n)).tolist()
         return n + sum(advances(m, self.slots - i) for i, m in enumerate(sizes) if m > 1)
 
 
 def loop_advances(n: int, slots: int) -> int:
-    """Forward steps of the gradient of a `while_loop` that takes n steps and has `slots` slots.
+    """Return the forward steps of the gradient of a `while_loop` that takes n steps and has `slots` slots.
 
     Those of the value are counted, the n taped steps are not. No algorithm that knows n beforehand
     needs fewer than `advances(n, slots) + 1`. `max_steps` does not matter.
@@ -69,19 +69,23 @@ def loop_advances(n: int, slots: int) -> int:
         The number of steps, exactly.
 
     Raises:
-        TypeError: If one of them is no int.
         ValueError: If n is negative or `slots` below 1.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.loop_advances(365, 12)
+        994
     """
     check_slots(slots)
     n = operator.index(n)
     if n < 0:
         raise ValueError(f"A loop does not take {n} steps: give n >= 0.")
-    room = 1 << n.bit_length()  # one table for many n
-    return online_table(room, int(slots)).count_advances(n)
+    longest = 1 << n.bit_length()  # one table for many n
+    return online_table(longest, int(slots)).count_advances(n)
 
 
 def two_sweeps(length: int) -> int:
-    """The fewest slots with which no step of at most `length` is advanced more than twice."""
+    """Return the fewest slots with which no step of at most `length` is advanced more than twice."""
     slots = max(1, math.isqrt(2 * length) - 2)
     while _most_twice(slots) < length:
         slots += 1
@@ -90,7 +94,7 @@ def two_sweeps(length: int) -> int:
 
 @cached_by_length
 def online_table(length: int, slots: int) -> OnlineTable:
-    """The table of a chain of at most `length` nodes with `slots` slots."""
+    """Return the table of a chain of at most `length` nodes with `slots` slots."""
     slots = min(slots, length)
     rows, betas = _twice(length, slots), np.ones((slots + 1, 1))
     if slots > 1 and _most_twice(slots) < length:
@@ -102,12 +106,12 @@ def online_table(length: int, slots: int) -> OnlineTable:
 
 
 def _most_twice(slots: int) -> int:
-    """How many nodes there may be for none to be advanced more than twice, with each state kept for a while."""
+    """Return how many nodes there may be for none to be advanced more than twice."""
     return beta(slots, 2) - 2
 
 
 def _twice(length: int, slots: int) -> np.ndarray:
-    """The rows (position, slot) as long as no step is advanced more than twice.
+    """Return the rows (position, slot) as long as no step is advanced more than twice.
 
     The first turn fills the slots. Turn j = 1, 2, ... keeps one state for good, in slot `slots - j`, and
     each of those after it for a while, in the slots from 1 up to that of the next turn, and there the
@@ -124,7 +128,7 @@ def _twice(length: int, slots: int) -> np.ndarray:
 
 
 def _more_often(length: int, slots: int) -> tuple[np.ndarray, int]:
-    """The rows that follow, and how often the busiest step is run again."""
+    """Return the rows that follow, and how often the busiest step is run again."""
     sums = BinomialForms(length, slots)
     twice = sums.advances(np.arange(length + 1), np.array(2)).tolist()
     position = np.cumsum([0, *range(slots + 1, 2, -1)])
@@ -159,11 +163,11 @@ class BinomialForms:
         )
 
     def repetition(self, size: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """`repetition(n, s)` of each chain."""
+        """Return `repetition(n, s)` of each chain."""
         return np.searchsorted(self._keys, slots * _APART + size) - self._first[slots]
 
     def advances(self, size: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """`advances(n, s)` of each chain."""
+        """Return `advances(n, s)` of each chain."""
         r = self.repetition(size, slots)
         return r * size - self._less[self._first[slots] + r]
 
@@ -172,7 +176,7 @@ _APART = 2**40  # between the keys of one number of slots and of the next
 
 
 def _until(longest: int, s: int) -> list[int]:
-    """`beta(s, r)` for r = 0, 1, … up to the first that is no less than `longest`."""
+    """Return `beta(s, r)` for r = 0, 1, … up to the first that is no less than `longest`."""
     short = itertools.takewhile(lambda n: n < longest, (beta(s, r) for r in itertools.count()))
     found = list(short)
     return [*found, beta(s, len(found))]
@@ -195,7 +199,7 @@ class _Choice(NamedTuple):
 
     @classmethod
     def among(cls, position: np.ndarray, sums: BinomialForms) -> "_Choice":
-        """Of the states at these positions, in as many slots."""
+        """Choose among the states at these positions, in as many slots."""
         size, free = np.diff(position), np.arange(len(position), 1, -1)
         steps = sums.advances(size, free)
         joined = sums.advances(size[:-1] + size[1:], free[:-1]) - steps[:-1] - steps[1:]
@@ -208,7 +212,7 @@ class _Choice(NamedTuple):
         return cls(*last, least, index + 1, repetition)
 
     def next_exchange(self, n: int, length: int, twice: list[int]) -> tuple[int, int]:
-        """The next position that is worth it, from n on, and the index of the state that goes.
+        """Return the next position that is worth it, from n on, and the index of the state that goes.
 
         `twice[k]` steps reverse k nodes with two slots, as the nodes since the last state then have.
         """

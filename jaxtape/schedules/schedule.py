@@ -1,4 +1,4 @@
-"""What is kept and what is recomputed: schedules."""
+"""Schedules: which states of a chain are kept, and which are computed again."""
 
 import abc
 import dataclasses
@@ -22,6 +22,16 @@ class AbstractSchedule(abc.ABC):
 
     What a step does besides its values (`jax.debug.print`, `io_callback`) it does again whenever it is
     run again, as often as `jt.plan` says.
+
+    Attributes:
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+        budget: The most bytes of a gradient's temporaries, if it is they that say how much is kept.
+        keeps_residuals: Whether `lax.scan` runs the chain, and keeps what every pullback reads.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> isinstance(jt.Revolve(slots=3), jt.AbstractSchedule)
+        True
     """
 
     checkpoint_dtype: Any = None
@@ -33,12 +43,15 @@ class AbstractSchedule(abc.ABC):
         """Lay out which states of `length` >= 1 nodes are kept where, and what is recomputed from which."""
 
     def most_slots(self, capacity: int, longest: int) -> int:
-        """Slots enough for every chain of up to `capacity` nodes between marks; it has now `longest`."""
+        """Return slots enough for every chain of up to `capacity` nodes.
+
+        The most nodes between two marks are `longest` now.
+        """
         del longest
         return self.table(capacity).slots + 1 if capacity else 0
 
     def host_slots(self, capacity: int) -> int:
-        """How many of them lie in the host's memory."""
+        """Return how many of those slots lie in the host's memory."""
         del capacity
         return 0
 
@@ -47,8 +60,9 @@ class AbstractSchedule(abc.ABC):
 class AbstractSlots(AbstractSchedule):
     """A schedule that keeps states in slots, at the states' precision or a lower one.
 
-    checkpoint_dtype: of real floating-point leaves in slots, such as `jnp.float32`. Inexact: the reverse
-    sweep then starts from rounded states, so gradients carry that rounding; values do not.
+    Attributes:
+        checkpoint_dtype: The dtype of real floating-point leaves in slots, such as `jnp.float32`. The reverse
+            sweep then starts from rounded states, so gradients carry that rounding; values do not.
     """
 
     checkpoint_dtype: Any = dataclasses.field(default=None, kw_only=True)
@@ -70,11 +84,18 @@ class AbstractSlots(AbstractSchedule):
 
 @dataclasses.dataclass(frozen=True)
 class StoreAll(AbstractSchedule):
-    """Keep what every step's pullback reads: `lax.scan` itself. No step is run twice; memory grows with n."""
+    """Keep what every step's pullback reads: `lax.scan` itself. No step is run twice; memory grows with n.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.StoreAll().keeps_residuals
+        True
+    """
 
     keeps_residuals = True
 
     def table(self, length: int) -> Table:
+        """Give every state a slot, as an edited segment does under this schedule."""
         return revolve_table(length, length)
 
 
@@ -86,7 +107,19 @@ class Revolve(AbstractSlots):
     the state before the last node is kept, which the value has to pass in any case.
 
     Source: Griewank & Walther, *Algorithm 799: revolve*, ACM TOMS 26(1), 2000.
-    **Errors**: `ValueError` if `slots < 1`.
+
+    Attributes:
+        slots: How many states are kept at a time.
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+
+    Raises:
+        TypeError: If `slots` is no int, or `checkpoint_dtype` no real floating-point dtype.
+        ValueError: If `slots` is below 1.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.Revolve(slots=2).table(6).load_position.tolist()
+        [0, 1, 0, 3, 3, 5]
     """
 
     slots: int
@@ -96,7 +129,7 @@ class Revolve(AbstractSlots):
         check_slots(self.slots)
 
     def most_slots(self, capacity: int, longest: int) -> int:
-        """The slots, and one for the state before the last node."""
+        """Return the slots, and one for the state before the last node."""
         del longest
         return min(self.slots, capacity) + 1
 
@@ -110,7 +143,18 @@ class Periodic(AbstractSlots):
 
     At most 2 n forward steps and ceil(n / every) + every - 1 slots, fewest at every = sqrt(n).
 
-    **Errors**: `TypeError` unless `every` is an int, `ValueError` unless it is at least 1.
+    Attributes:
+        every: How many nodes a block has.
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+
+    Raises:
+        TypeError: If `every` is no int, or `checkpoint_dtype` no real floating-point dtype.
+        ValueError: If `every` is below 1.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.Periodic(every=3).table(9).slots
+        5
     """
 
     every: int
@@ -130,7 +174,18 @@ class Recursive(AbstractSlots):
     At most levels n forward steps and about levels n^(1 / levels) slots, as with `jax.checkpoint` around
     nested loops. `Revolve` with as many slots takes fewer steps.
 
-    **Errors**: `TypeError` unless `levels` is an int, `ValueError` unless it is at least 1.
+    Attributes:
+        levels: How deep blocks are nested.
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+
+    Raises:
+        TypeError: If `levels` is no int, or `checkpoint_dtype` no real floating-point dtype.
+        ValueError: If `levels` is below 1.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.Recursive(levels=2).table(9).slots
+        5
     """
 
     levels: int
@@ -149,10 +204,18 @@ class Marked(AbstractSlots):
 
     At most 2 n forward steps, and as many slots as there are marks and nodes between two of them. For
     a tape whose author knows where it will be entered: `tape.mark(k)` at every reset date.
+
+    Attributes:
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.Marked()
+        Marked()
     """
 
     def most_slots(self, capacity: int, longest: int) -> int:
-        """Room for the longest run between marks, doubled as it grows."""
+        """Return slots for the longest run between marks, doubled as it grows."""
         return min(1 << max(longest - 1, 0).bit_length(), capacity)
 
     def table(self, length: int) -> Table:
@@ -171,7 +234,20 @@ class MultiStage(AbstractSlots):
 
     Source: Stumm & Walther, *MultiStage approaches for optimal offline checkpointing*, SIAM J. Sci.
     Comput. 31(3), 2009.
-    **Errors**: `TypeError` unless both are ints, `ValueError` unless both are at least 1.
+
+    Attributes:
+        device: How many states are kept on the device.
+        host: How many states are kept in the host's memory.
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+
+    Raises:
+        TypeError: If a count is no int, or `checkpoint_dtype` no real floating-point dtype.
+        ValueError: If a count is below 1.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.MultiStage(device=2, host=3).table(20).host_slots
+        3
     """
 
     device: int
@@ -183,12 +259,12 @@ class MultiStage(AbstractSlots):
         check_count("host", self.host, "without a slot there it is Revolve(device)")
 
     def most_slots(self, capacity: int, longest: int) -> int:
-        """The slots of both, and one for the state before the last node."""
+        """Return the slots of both, and one for the state before the last node."""
         del longest
         return min(self.device + self.host, capacity) + 1
 
     def host_slots(self, capacity: int) -> int:
-        """As many as a chain of that length has."""
+        """Return as many as a chain of that length has."""
         return multi_stage_table(capacity, self.device, self.host).host_slots if capacity else 0
 
     def table(self, length: int) -> Table:
@@ -204,8 +280,20 @@ class Budget(AbstractSlots):
     all its members; in `vmap(grad(f))` each counts alone, so give the bytes of one. `jt.plan` says
     beforehand what comes of it.
 
-    **Errors**: `TypeError` unless `bytes` is an int, `ValueError` unless it is at least 1; at the first
-    gradient, `ValueError` if the bytes do not hold two states and the work of a node.
+    Attributes:
+        bytes: The most bytes of a gradient's temporaries on the device.
+        budget: The same, as every schedule names it.
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+
+    Raises:
+        TypeError: If `bytes` is no int, or `checkpoint_dtype` no real floating-point dtype.
+        ValueError: If `bytes` is below 1; at the first gradient, if they do not hold two states and the work
+            of a node.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.Budget(bytes=2**20)
+        Budget(bytes=1048576)
     """
 
     bytes: int
@@ -217,5 +305,5 @@ class Budget(AbstractSlots):
         object.__setattr__(self, "budget", int(self.bytes))
 
     def table(self, length: int) -> Table:
-        """A slot for every state, until the bytes of one are known."""
+        """Return a slot for every state, until the bytes of one are known."""
         return revolve_table(length, length)

@@ -75,32 +75,45 @@ class Table:
 
     @property
     def rows(self) -> Rows:
-        """The table as the sweeps read it; the nodes lie in order."""
+        """The table as the sweeps read it, of nodes that lie in order."""
         per_node = self.load_position, self.load_slot, self.first_row, self.last_row
         store = self.store_position, self.store_slot
         return Rows(np.int32(len(self)), None, *per_node, *store, np.asarray(self.sweep_rows))
 
     def count_advances(self) -> int:
-        """Forward steps of the first sweep (the last node apart) and of every recomputation."""
+        """Count the forward steps of the first sweep (the last node apart) and of every recomputation."""
         return len(self) - 1 + int((np.arange(len(self)) - self.load_position).sum())
 
     def count_repetition(self) -> int:
-        """How often the busiest step is advanced."""
+        """Return how often the busiest step is advanced."""
         begun = np.bincount(self.load_position, minlength=len(self))
         return int(np.cumsum(begun - 1).max(initial=0)) + int(len(self) > 1)
 
 
 def beta(s: int, r: int) -> int:
-    """Longest chain that `s` slots reverse with no step advanced more than `r` times.
+    """Return the length of the longest chain that `s` slots reverse with no step advanced more than `r` times.
 
-    `beta(s, r) = C(s + r, s)`, and 0 where `s` or `r` is negative
-    (Griewank & Walther 2000, ACM TOMS 26(1), Proposition 1).
+    `beta(s, r) = C(s + r, s)`, and 0 where `s` or `r` is negative.
+
+    Source: Griewank & Walther, *Algorithm 799: revolve*, ACM TOMS 26(1), 2000, Proposition 1.
+
+    Args:
+        s: The number of slots.
+        r: How often the busiest step is advanced.
+
+    Returns:
+        The number of steps, exactly.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.beta(3, 2)
+        10
     """
     return math.comb(s + r, s) if s >= 0 and r >= 0 else 0
 
 
 def repetition(n: int, s: int) -> int:
-    """The smallest `r` with `n <= beta(s, r)`: how often the busiest step is advanced."""
+    """Return the smallest `r` with `n <= beta(s, r)`: how often the busiest step is advanced."""
     below, r = -1, 1
     while beta(s, r) < n:
         below, r = r, 2 * r
@@ -111,13 +124,27 @@ def repetition(n: int, s: int) -> int:
 
 
 def advances(n: int, s: int) -> int:
-    """Fewest forward steps that reverse a chain of `n` steps with `s` slots.
+    """Return the fewest forward steps that reverse a chain of `n` steps with `s` slots.
 
-    `advances(n, s) = r n - beta(s + 1, r - 1)`, `beta(s, r - 1) < n <= beta(s, r)`
-    (Griewank & Walther 2000, equation 4). The first sweep, up to the state before the last step,
-    is counted; the `n` taped steps are not. The initial state occupies a slot.
+    `advances(n, s) = r n - beta(s + 1, r - 1)`, `beta(s, r - 1) < n <= beta(s, r)`. The first sweep, up to
+    the state before the last step, is counted; the `n` taped steps are not. The initial state occupies a slot.
 
-    **Errors**: `ValueError` unless `n >= 0` and `s >= 1`.
+    Source: Griewank & Walther, *Algorithm 799: revolve*, ACM TOMS 26(1), 2000, equation 4.
+
+    Args:
+        n: The steps of the chain.
+        s: The number of slots.
+
+    Returns:
+        The number of steps, exactly.
+
+    Raises:
+        ValueError: If `n` is negative or `s` below 1.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.advances(365, 12)
+        990
     """
     if n < 0:
         raise ValueError(f"A chain of {n} steps cannot be reversed: give n >= 0.")
@@ -128,12 +155,17 @@ def advances(n: int, s: int) -> int:
 
 
 def check_slots(slots: int) -> None:
-    """Raise `TypeError` unless `slots` is an int, `ValueError` unless it is at least 1."""
+    """Check that `slots` is a number of slots, as `check_count` does."""
     check_count("slots", slots, "the initial state needs one")
 
 
 def check_count(name: str, count: int, why: str) -> None:
-    """Raise `TypeError` unless `count` is an int, `ValueError` unless it is at least 1."""
+    """Check that a count is an int of at least 1; `why` says what the first is for.
+
+    Raises:
+        TypeError: If it is no int.
+        ValueError: If it is below 1.
+    """
     if isinstance(count, bool) or not isinstance(count, int | np.integer):
         raise TypeError(
             f"{name} is {count!r}: it fixes the size of a buffer, so give a Python int."
@@ -143,7 +175,7 @@ def check_count(name: str, count: int, why: str) -> None:
 
 
 def first_part(size: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """How far to advance before the next checkpoint: the greatest m of the optimal ones.
+    """Return how far to advance before the next checkpoint: the greatest m of the optimal ones.
 
     Every m in `[max(beta(s, r-2), n - beta(s-1, r)), min(beta(s, r-1), n - beta(s-1, r-1))]` is
     optimal (Griewank & Walther 2000, section 3); the greatest needs the fewest generations.
@@ -187,7 +219,7 @@ def revolve_table(length: int, slots: int) -> Table:
 
 @cached_by_length
 def multi_stage_table(length: int, device: int, host: int) -> Table:
-    """Revolve's table with the slots of both, those that are touched least in the host's memory.
+    """Return Revolve's table with the slots of both, those that are touched least in the host's memory.
 
     Slot 0 holds the first state as ever, and the last slot, which the first sweep leaves full and the
     reverse sweep starts from, is the device's.
@@ -231,9 +263,16 @@ def _laid_out(load: np.ndarray, rows: np.ndarray, length: int, slots: int) -> Ta
 
 
 def slots_within(budget: int, length: int, work: int, state: int) -> int:
-    """How many states of a chain fit in a budget beside what is at work, one for the last left apart.
+    """Return how many states of a chain fit in a budget, one for the last node left apart.
 
-    **Errors**: `ValueError` if it is none.
+    Args:
+        budget: The bytes that there are.
+        length: The number of nodes.
+        work: The bytes of the work of one node.
+        state: The bytes of one state.
+
+    Raises:
+        ValueError: If not one state fits.
     """
     fit = (budget - work) // state if state else length + 1
     if fit > length or (fit == length == 1):
@@ -261,7 +300,7 @@ class NestedBlocks:
 
     @classmethod
     def of(cls, length: int, sizes: tuple[int, ...]) -> "NestedBlocks":
-        """Blocks of `sizes[0]` nodes, each cut into blocks of `sizes[1]`, and so on down to 1."""
+        """Cut a chain into blocks of `sizes[0]` nodes, each into blocks of `sizes[1]`, and so on down to 1."""
         node = np.arange(length)
         start, slot, slots = np.full(length, -1), np.full(length, -1), 0
         for parent, size in zip((length, *sizes), sizes, strict=False):
@@ -274,14 +313,14 @@ class NestedBlocks:
 
 
 def equal_sizes(length: int, levels: int) -> tuple[int, ...]:
-    """Sizes that cut each block into about the `levels`-th root of n parts."""
+    """Return sizes that cut each block into about the `levels`-th root of n parts."""
     parts = max(2, math.ceil(length ** (1.0 / levels)))
     return tuple(parts**level for level in reversed(range(levels)))
 
 
 @cached_by_length
 def block_table(length: int, sizes: tuple[int, ...]) -> Table:
-    """The table of blocks within blocks.
+    """Return the table of blocks within blocks.
 
     The last node of a block keeps the starts of the blocks inside it, down to its own state.
     """

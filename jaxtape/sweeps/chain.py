@@ -83,18 +83,18 @@ class Chain:
         return [v.aval for v in self.jaxpr.outvars[self.num_state :]]
 
     def step(self, consts: tuple, state: tuple, x: tuple) -> tuple[tuple, tuple]:
-        """One node: the next state and this node's y."""
+        """Run one node: the next state and this node's y."""
         closed, rest = self.closed_over(consts)
         out = jax.core.eval_jaxpr(self.jaxpr, closed, *rest, *state, *x)
         return tuple(out[: self.num_state]), tuple(out[self.num_state :])
 
     def closed_over(self, consts: tuple) -> tuple[tuple, tuple]:
-        """The values of the jaxpr's constants, and of the shared values among its arguments."""
+        """Return the values of the jaxpr's constants, and of the shared values among its arguments."""
         n = len(self.jaxpr.constvars)
         return (consts[:n], consts[n:]) if self.captured is None else (self.captured.values, consts)
 
     def inputs_of_outputs(self) -> list[Mask]:
-        """For each leaf of the next state and of y: which leaves of consts, state and x it depends on."""
+        """Say of each leaf of the next state and of y which leaves of consts, state and x it depends on."""
         closed = self.jaxpr.constvars
         whole = self.jaxpr.replace(
             constvars=[],
@@ -105,7 +105,7 @@ class Chain:
         return [mask[first:] for mask in inputs_of_outputs(whole)]
 
     def goes_on(self, consts: tuple, state: tuple):
-        """Whether a chain with a condition takes another step."""
+        """Say whether a chain with a condition takes another step."""
         assert self.condition is not None
         return self.condition.holds(consts, state)
 
@@ -114,13 +114,13 @@ class Chain:
         return self.executor.run(self, arrays)
 
     def slot_bytes(self, needed: Mask, arrays: Arrays) -> int:
-        """The bytes of the needed leaves of one state in a slot."""
+        """Return the bytes of the needed leaves of one state in a slot."""
         dtype = self.executor.checkpoint_dtype
         slot = lambda leaves: tuple(stored(leaf, dtype) for leaf in leaves)  # noqa: E731
         return leaf_bytes(jax.eval_shape(slot, shapes(pick(needed, arrays.init))))
 
     def derive(self, step: Callable, arrays: Arrays) -> "Chain":
-        """The chain of another flat `step(consts, state, x)`: same nodes, same executor."""
+        """Return the chain of another flat `step(consts, state, x)`: same nodes, same executor."""
         closed = jax.make_jaxpr(step)(arrays.consts, arrays.init, first_node(arrays.xs))
         captured, num_state = Captured(tuple(closed.consts)), len(arrays.init)
         return dataclasses.replace(self, jaxpr=closed.jaxpr, num_state=num_state, captured=captured)
@@ -144,12 +144,12 @@ class Condition:
 
     @classmethod
     def of(cls, holds: Callable, consts: tuple, state: tuple) -> "Condition":
-        """The condition `holds(consts, state)`."""
+        """Return the condition `holds(consts, state)`."""
         closed = jax.make_jaxpr(holds)(consts, state)
         return cls(closed.jaxpr, len(consts), len(state), Captured(tuple(closed.consts)))
 
     def holds(self, consts: tuple, state: tuple):
-        """Whether it is true of these values."""
+        """Say whether the condition is true of these values."""
         inputs = *consts[: self.num_consts], *state[: self.num_state]
         return jax.core.eval_jaxpr(self.jaxpr, self.captured.values, *inputs)[0]
 
@@ -205,19 +205,19 @@ class AbstractExecutor(abc.ABC):
 
     @abc.abstractmethod
     def kept_dims(self, kept, of_leaves: tuple, dim: int | None):
-        """The batch axes of what is kept: those of the needed leaves, and `dim` of the steps taken."""
+        """Return the batch axes of what is kept: those of the needed leaves, and `dim` of the steps taken."""
 
     def index(self, chain: Chain, k, consts: tuple):
-        """Where node k reads `xs` and writes `ys`."""
+        """Return where node k reads `xs` and writes `ys`."""
         del consts
         return self.length - 1 - k if chain.reverse else k
 
     def kept_bytes(self, state: int) -> int:
-        """The bytes of all that is kept, from those of one state."""
+        """Return the bytes of all that is kept, from those of one state."""
         return self.slots * state
 
     def settled(self, measure: Callable[[Callable], tuple[int, int]] | None) -> "AbstractExecutor":
-        """The executor that reverses the chain, now that its states are known.
+        """Return the executor that reverses the chain, now that its states are known.
 
         `measure(short)` returns the bytes of the work and of a state, from short chains under the executors
         `short(nodes, slots)`. It is None where a size is symbolic.
@@ -241,7 +241,7 @@ def reverse_sweep(
 
 
 def first_node(xs):
-    """The types of one node's part of `xs`."""
+    """Return the types of one node's part of `xs`."""
     return jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
 
 
@@ -268,18 +268,18 @@ def trace(f: Callable, init, xs, executor: AbstractExecutor, reverse: bool = Fal
 
 
 def as_array(leaf):
-    """A leaf as an array; one that is an array already is itself, where `jnp.asarray` would copy it."""
+    """Return a leaf as an array; an array is returned as it is, where `jnp.asarray` would copy it."""
     return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
 
 
 def _strengthen(before, after):
-    """A weakly typed leaf (it was a Python scalar) takes the dtype that the step gives it."""
+    """Give a weakly typed leaf (it was a Python scalar) the dtype that the step gives it."""
     weak = jax.typeof(before).weak_type and not after.weak_type
     return lax.convert_element_type(before, after.dtype) if weak else before
 
 
 def same_state(before, after) -> bool:
-    """Whether a step that makes `after` of `before` can follow itself; a weakly typed leaf takes any dtype."""
+    """Say whether a step that makes `after` of `before` can follow itself, as `check_state` does."""
     try:
         check_state("The step", before, after)
     except TypeError:
@@ -288,9 +288,12 @@ def same_state(before, after) -> bool:
 
 
 def check_state(what: str, before, after) -> None:
-    """Raise `TypeError` unless `after` has the structure, shapes and dtypes of `before`.
+    """Check that `after` has the structure, shapes and dtypes of `before`.
 
     A weakly typed leaf may take another dtype.
+
+    Raises:
+        TypeError: If it has not.
     """
     before, after = (jax.eval_shape(lambda tree: tree, tree) for tree in (before, after))
     tree, new_tree = jax.tree.structure(before), jax.tree.structure(after)
@@ -310,13 +313,13 @@ def check_state(what: str, before, after) -> None:
 
 
 def inputs_of_outputs(jaxpr) -> list[Mask]:
-    """Which inputs each output of a jaxpr depends on."""
+    """Say which inputs each output of a jaxpr depends on."""
     n = len(jaxpr.outvars)
     return [tuple(dce_jaxpr(jaxpr, [i == j for i in range(n)])[1]) for j in range(n)]
 
 
 def inexact(leaves: Sequence) -> Mask:
-    """Which leaves are numbers that can vary; integers, booleans and keys are not."""
+    """Say which leaves are numbers that can vary; integers, booleans and keys are not."""
     return tuple(bool(jnp.issubdtype(leaf.dtype, jnp.inexact)) for leaf in leaves)
 
 
@@ -328,22 +331,22 @@ def merge(mask: Mask, picked: Sequence, leaves: Sequence) -> tuple:
 
 
 def pick(mask: Mask, leaves: Sequence) -> tuple:
-    """The leaves that the mask selects."""
+    """Return the leaves that the mask selects."""
     return tuple(leaf for chosen, leaf in zip(mask, leaves, strict=True) if chosen)
 
 
 def leaf_bytes(leaves: Sequence) -> int:
-    """Bytes of arrays, or of their types."""
+    """Return the bytes of arrays, or of their types."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
 
 def shapes(tree):
-    """The types of arrays without mesh axes."""
+    """Return the types of arrays without mesh axes."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
 
 
 def stored(leaf, dtype):
-    """A leaf as slots hold it: real numbers at their precision (None: as they are), a key as its words."""
+    """Return a leaf as slots hold it: real numbers in `dtype` (None: as they are), a key as its words."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return jax.random.key_data(leaf)  # keys cannot be moved between memories
     lowers = dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)
@@ -351,28 +354,28 @@ def stored(leaf, dtype):
 
 
 def avals(tree):
-    """The types of arrays."""
+    """Return the types of arrays."""
     return jax.tree.map(jax.typeof, tree)
 
 
 def out_avals(f: Callable, *args):
-    """The types that `f(*args)` returns, as primitives want them."""
+    """Return the types that `f(*args)` returns, as primitives want them."""
     jaxpr, out = jax.make_jaxpr(f, return_shape=True)(*args)
     return jax.tree.unflatten(jax.tree.structure(out), jaxpr.out_avals)
 
 
 def is_zero(leaf) -> bool:
-    """Whether a tangent or cotangent is known to be 0."""
+    """Say whether a tangent or cotangent is known to be 0."""
     return isinstance(leaf, ad.Zero)
 
 
 def instantiated(tree):
-    """Symbolic zeros made arrays."""
+    """Make arrays of symbolic zeros."""
     return jax.tree.map(ad.instantiate_zeros, tree, is_leaf=is_zero)
 
 
 def zero_cotangents(types):
-    """Symbolic zeros for arguments of these types."""
+    """Return symbolic zeros for arguments of these types."""
     return jax.tree.map(lambda aval: ad.Zero(aval.to_ct_aval()), types)
 
 

@@ -48,7 +48,7 @@ class Edited(AbstractTableExecutor):
         return forward.advance(arrays, start, length).state, ()
 
     def over_nodes(self, chain, active, arrays, pull, start, ys_bar):
-        """Places that no node has keep a zero."""
+        """Call `pull` of the live nodes, where they lie; places that no node has keep a zero."""
         del ys_bar
         length = jnp.asarray(self.rows(arrays.consts).length)
 
@@ -64,7 +64,7 @@ class Edited(AbstractTableExecutor):
 
 
 def with_rows(chain: Chain, arrays: Arrays, rows: Rows) -> tuple[Chain, Arrays]:
-    """The chain that finds its table and the order of its nodes in its first consts."""
+    """Return the chain that finds its table and the order of its nodes in its first consts."""
     n = len(rows)
     arrays = arrays._replace(consts=(*map(jnp.asarray, rows), *arrays.consts))
     return chain.derive(lambda consts, state, x: chain.step(consts[n:], state, x), arrays), arrays

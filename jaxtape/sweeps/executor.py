@@ -46,9 +46,8 @@ class Prepared:
     def of(cls, chain: Chain, active: Active, arrays: Arrays) -> "Prepared":
         """Find what the pullback reads, and settle what is kept.
 
-        Raises:
-            ValueError: If a budget is too small, or is given where a shape is symbolic (`jax.export`), or if
-                states lie in the host's memory and the step has ordered side effects.
+        `ValueError` is raised if a budget is too small, or is given where a shape is symbolic (`jax.export`),
+        or if states lie in the host's memory and the step has ordered side effects.
         """
         needed = needed_state(chain, active, arrays)
         measure = None
@@ -77,7 +76,7 @@ class Slots(NamedTuple):
 
     @classmethod
     def empty(cls, executor: AbstractExecutor, leaves: tuple) -> "Slots":
-        """As many slots as an executor has, at its precision; each holds a first state's `leaves`."""
+        """Make as many slots as an executor has, at its precision; each holds a first state's `leaves`."""
         leaves = tuple(stored(leaf, executor.checkpoint_dtype) for leaf in leaves)
         on_host = executor.slots_apart
 
@@ -88,11 +87,11 @@ class Slots(NamedTuple):
         return cls(host, stacked(executor.slots - on_host))
 
     def each(self, values: tuple) -> "Slots":
-        """A value for each stack, from one for each leaf."""
+        """Return a value for each stack, from one for each leaf."""
         return Slots(values if self.host else (), values)
 
     def put(self, leaves: tuple, slot) -> "Slots":
-        """With other leaves in a slot."""
+        """Return the slots with other leaves in one of them."""
         leaves = tuple(
             stored(leaf, stack.dtype) for leaf, stack in zip(leaves, self.device, strict=True)
         )
@@ -101,7 +100,7 @@ class Slots(NamedTuple):
         return Slots((), put(self.device, leaves, slot))
 
     def get(self, slot, like: tuple) -> tuple:
-        """The leaves in a slot, at the precision of `like`."""
+        """Return the leaves in a slot, at the precision of `like`."""
         two = self.host, self.device
         leaves = host_memory.get_of_two(*two, slot) if self.host else get(self.device, slot)
         return tuple(map(_restored, leaves, like))
@@ -130,12 +129,12 @@ class Forward:
 
     @classmethod
     def of_all(cls, chain: Chain, kept: Mask) -> "Forward":
-        """Steps that carry the whole state."""
+        """Return steps that carry the whole state."""
         return cls(chain, (True,) * chain.num_state, kept)
 
     @classmethod
     def of_needed(cls, chain: Chain, needed: Mask) -> "Forward":
-        """Steps that carry and keep what the pullback needs."""
+        """Return steps that carry and keep what the pullback needs."""
         return cls(chain, needed, (True,) * sum(needed))
 
     def advance_and_keep(
@@ -173,7 +172,7 @@ class Forward:
         return ForwardState(reached.kept, stop, state, ys)
 
     def whole(self, arrays: Arrays, reached: ForwardState) -> tuple:
-        """The state with every leaf; one that is not carried is any value."""
+        """Return the state with every leaf; one that is not carried is any value."""
         return merge(self.carried, reached.state, arrays.init)
 
 
@@ -190,7 +189,7 @@ class AbstractTableExecutor(AbstractExecutor):
 
     @abc.abstractmethod
     def rows(self, consts: tuple) -> Rows:
-        """The table as arrays."""
+        """Return the table as arrays."""
 
     @abc.abstractmethod
     def over_nodes(
@@ -246,7 +245,7 @@ class AbstractTableExecutor(AbstractExecutor):
         return kept.each(of_leaves)
 
     def short(self, nodes: int, slots: int) -> "Scheduled":
-        """An executor for fewer nodes and slots whose programs need the memory that this one's do."""
+        """Return an executor for fewer nodes and slots whose programs need the memory that this one's do."""
         table = revolve_table(nodes, slots)
         table = dataclasses.replace(table, host_slots=min(self.host_slots, 1))
         return Scheduled(table, self.checkpoint_dtype)
@@ -268,7 +267,7 @@ class Scheduled(AbstractTableExecutor):
 
     @classmethod
     def of(cls, schedule: AbstractSchedule, length: int) -> "Scheduled":
-        """The executor of `length` >= 1 nodes under a schedule."""
+        """Return the executor of `length` >= 1 nodes under a schedule."""
         dtype, budget = schedule.checkpoint_dtype, schedule.budget
         table = schedule.table(length) if budget is None else revolve_table(length, length)
         return cls(table, dtype, budget)
@@ -324,12 +323,12 @@ class Scheduled(AbstractTableExecutor):
 
 
 def get(stacked: tuple, i) -> tuple:
-    """Entry i of each stack."""
+    """Return entry i of each stack."""
     return tuple(lax.dynamic_index_in_dim(a, i, keepdims=False) for a in stacked)
 
 
 def put(stacked: tuple, leaves: tuple, i) -> tuple:
-    """Each stack with another entry i."""
+    """Return each stack with another entry i."""
     return tuple(
         lax.dynamic_update_index_in_dim(a, leaf, i, 0)
         for a, leaf in zip(stacked, leaves, strict=True)
@@ -337,20 +336,24 @@ def put(stacked: tuple, leaves: tuple, i) -> tuple:
 
 
 def _restored(leaf, like):
-    """A leaf of a slot as one of the state."""
+    """Return a leaf of a slot as one of the state."""
     if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like))
     return leaf if leaf.dtype == like.dtype else leaf.astype(like.dtype)
 
 
 def _is_symbolic(arrays: Arrays) -> bool:
-    """Whether a size is known only when an exported program runs."""
+    """Say whether a size is known only when an exported program runs."""
     sizes = [size for leaf in jax.tree.leaves(tuple(arrays)) for size in jax.typeof(leaf).shape]
     return any(map(jax.export.is_symbolic_dim, sizes))
 
 
 def _check_effects(chain: Chain) -> None:
-    """Raise `ValueError` if the step has ordered side effects and states lie in the host's memory."""
+    """Check that the step has no ordered side effects where states lie in the host's memory.
+
+    Raises:
+        ValueError: If it has.
+    """
     ordered = [effect for effect in chain.jaxpr.effects if str(effect).startswith("Ordered")]
     if ordered and chain.executor.slots_apart:
         raise ValueError(

@@ -38,19 +38,19 @@ class Footprint(NamedTuple):
 
 
 def peak_bytes(kept: list[int], footprints: list[Footprint]) -> int:
-    """Of segments in order, with the bytes kept in each: while one is reversed, those before it keep theirs."""
+    """Return the peak over segments in order: while one is reversed, those before it keep their bytes."""
     totals = itertools.accumulate(kept)
     return max((t + f.work for t, f in zip(totals, footprints, strict=True)), default=0)
 
 
 def everything_active(chain: Chain, arrays: Arrays) -> Active:
-    """Every leaf that can vary does."""
+    """Return the masks under which every leaf that can vary does."""
     consts, state, xs = map(inexact, arrays)
     return Active(consts, state, xs, inexact(chain.y_avals))
 
 
 def footprint_of(chain: Chain, arrays: Arrays, short: Short) -> Footprint:
-    """Of the gradient with respect to everything."""
+    """Measure the gradient with respect to everything."""
     active = everything_active(chain, arrays)
     needed = needed_state(chain, active, arrays)
     kept = chain.executor.kept_bytes(chain.slot_bytes(needed, arrays))
@@ -60,7 +60,7 @@ def footprint_of(chain: Chain, arrays: Arrays, short: Short) -> Footprint:
 def footprint(
     chain: Chain, active: Active, needed: Mask, arrays: Arrays, short: Short
 ) -> Footprint:
-    """Bytes of the sweeps of a chain, whatever its length.
+    """Measure the sweeps of a chain, whatever its length.
 
     The work is what the compiler says of a chain of the same nodes with a few slots, less those slots.
     Inside `shard_map`, where no program of its own can be compiled, and of a step with effects, it is the
@@ -82,7 +82,7 @@ def footprint(
 
 
 def stored_footprint(chain: Chain, arrays: Arrays, short: Short) -> Footprint:
-    """Bytes of `lax.scan`'s own gradient: `state` is what it keeps of every node."""
+    """Measure `lax.scan`'s own gradient: `state` is what it keeps of every node."""
     active = everything_active(chain, arrays)
 
     def measured(nodes: int) -> int:
@@ -104,7 +104,7 @@ def stored_footprint(chain: Chain, arrays: Arrays, short: Short) -> Footprint:
 
 
 def step_footprint(step: Callable, params, state) -> Footprint:
-    """Of a node that changes the structure of the state: its first state is kept, and run again."""
+    """Measure a node that changes the structure of the state: its first state is kept, and run again."""
 
     def gradient(params, state):
         varied, held = eqx.partition((params, state), eqx.is_inexact_array)
@@ -121,7 +121,7 @@ def step_footprint(step: Callable, params, state) -> Footprint:
 
 
 def _temporaries(sweeps: Callable, chain: Chain, arrays: Arrays) -> int:
-    """Bytes of temporaries of `sweeps(arrays)`, compiled for as many nodes as the chain has.
+    """Return the bytes of temporaries of `sweeps(arrays)`, compiled for as many nodes as the chain has.
 
     Cotangents come of the values, as those of a loss do: if they were arguments, the compiler would
     let the value's last step run beside the way back, and both would need memory.
@@ -142,13 +142,13 @@ def _temp_bytes(function: Callable, *shapes) -> int:
 
 
 def _is_manual(chain: Chain, arrays: Arrays) -> bool:
-    """Whether the step speaks of mesh axes that are bound outside of it, or has effects."""
+    """Say whether the step speaks of mesh axes that are bound outside of it, or has effects."""
     varying = [jax.typeof(leaf).manual_axis_type.varying for leaf in (*arrays.consts, *arrays.init)]
     return any(varying) or bool(chain.jaxpr.effects)
 
 
 def _live_bytes(jaxpr: Any) -> int:
-    """The most that a program holds at a time if every value lives from its making to its last use."""
+    """Return the most that a program holds at a time if every value lives from its making to its last use."""
     reads = [*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars]
     last = {v: i for i, variables in enumerate(reads) for v in variables if isinstance(v, Var)}
     live, most = {}, 0

@@ -11,17 +11,17 @@ _HOST, _DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
 
 
 def host_is_apart() -> bool:
-    """Whether the host's memory is another than the device's."""
+    """Say whether the host's memory is another than the device's."""
     return jax.default_backend() != "cpu"
 
 
 def to_host(leaves: tuple) -> tuple:
-    """The leaves in the host's memory."""
+    """Return the leaves in the host's memory."""
     return tuple(jax.device_put(leaf, _HOST) for leaf in leaves)
 
 
 def put_of_two(host: tuple, device: tuple, leaves: tuple, slot) -> tuple[tuple, tuple]:
-    """Both stacks with other leaves in a slot; the first slots are the host's."""
+    """Return both stacks with other leaves in a slot; the first slots are the host's."""
     on_host, there, here = _split(host, slot)
     moved = lambda host: tuple(  # noqa: E731
         _host_put(0)(stack, leaf, there) for stack, leaf in zip(host, to_host(leaves), strict=True)
@@ -35,7 +35,7 @@ def put_of_two(host: tuple, device: tuple, leaves: tuple, slot) -> tuple[tuple, 
 
 
 def get_of_two(host: tuple, device: tuple, slot) -> tuple:
-    """The leaves in a slot, on the device; the first slots are the host's."""
+    """Return the leaves in a slot, on the device; the first slots are the host's."""
     on_host, there, here = _split(host, slot)
     fetched = lambda _: tuple(  # noqa: E731
         jax.device_put(_host_get(0)(stack, there), _DEVICE) for stack in host
@@ -45,7 +45,7 @@ def get_of_two(host: tuple, device: tuple, slot) -> tuple:
 
 
 def _split(host: tuple, slot):
-    """Whether a slot is the host's (0 or 1), and which entry it is there and here."""
+    """Say whether a slot is the host's (0 or 1), and which entry it is there and here."""
     count = host[0].shape[0]
     on_host = (slot < count).astype(jnp.int32)
     return on_host, jnp.minimum(slot, count - 1), jnp.maximum(slot - count, 0)

@@ -38,7 +38,7 @@ class SnapshotStack(NamedTuple):
 
     @classmethod
     def of(cls, kept: Snapshots) -> "SnapshotStack":
-        """What the first sweep held, the last state uppermost."""
+        """Stack what the first sweep kept, the last state uppermost."""
         order = jnp.argsort(jnp.where(kept.position < 0, kept.steps, kept.position))
         top = jnp.sum(kept.position >= 0, dtype=jnp.int32) - 1
         return cls(kept.states, kept.position[order], order.astype(jnp.int32), top)
@@ -49,14 +49,14 @@ class SnapshotStack(NamedTuple):
         return _at(self.position, self.top)
 
     def push(self, forward: Forward, reached: ForwardState) -> "SnapshotStack":
-        """With one more state, the uppermost."""
+        """Put one more state on the stack."""
         top = self.top + 1
         states = forward.keep(reached._replace(kept=self.states), _at(self.slot, top)).kept
         (position,) = put((self.position,), (reached.position,), top)
         return SnapshotStack(states, position, self.slot, top)
 
     def without(self, k) -> "SnapshotStack":
-        """Without the state at position k, if that is the uppermost."""
+        """Take the state at position k from the stack, if it is the uppermost."""
         # XLA copies the positions if they are read before a loop that writes some and used after it
         return self._replace(top=self.top - (self.uppermost == k).astype(jnp.int32))
 
@@ -143,7 +143,7 @@ class Open(AbstractExecutor):
         free = lambda stack: self.slots - stack.top  # noqa: E731
 
         def is_long(carry):
-            """Whether there are slots for some of the states before k, and not for all."""
+            """Say whether there are slots for some of the states before k, and not for all."""
             stack, reached = carry
             return (free(stack) > 1) & (k - reached.position > free(stack))
 
@@ -176,7 +176,7 @@ class Open(AbstractExecutor):
 
 
 def with_condition(chain: Chain, arrays: Arrays, cond) -> tuple[Chain, Arrays]:
-    """The chain that goes on while `cond`, a closed jaxpr of the state, holds; it shares what that reads."""
+    """Return the chain that goes on while `cond`, a closed jaxpr of the state, holds."""
     n = len(arrays.consts)
     arrays = arrays._replace(consts=(*arrays.consts, *cond.consts))
     _check_varying(arrays)
@@ -187,10 +187,13 @@ def with_condition(chain: Chain, arrays: Arrays, cond) -> tuple[Chain, Arrays]:
 
 
 def _check_varying(arrays: Arrays) -> None:
-    """Raise `ValueError` unless shared floats vary over the mesh axes that the state varies over.
+    """Check that shared floats vary over the mesh axes that the state varies over.
 
     Devices stop after different numbers of steps, and the cotangent of a replicated value would be
     added up over the devices at every step: those that go on would wait for ever.
+
+    Raises:
+        ValueError: If one does not.
     """
     axes = frozenset().union(*map(_axes, arrays.init))
     for leaf in arrays.consts:

@@ -37,11 +37,11 @@ class LoopPrimitive(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
         return inexact(self.in_avals_flat)
 
     def pullback(self, args: tuple, bars) -> tuple:
-        """The cotangents of the varied leaves of `args`, from those of the outputs, `Zero` where they are 0."""
+        """Return the cotangents of the varied leaves of `args` from those of the outputs, `Zero` where 0."""
         raise NotImplementedError
 
     def out_dims(self, axis, dims: tuple):
-        """The batch axis of each output, 0 or None, from those of the arguments."""
+        """Return the batch axis of each output, 0 or None, from those of the arguments."""
         raise NotImplementedError
 
     def vjp_fwd(self, nonzeros, /, *args):
@@ -52,7 +52,7 @@ class LoopPrimitive(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
         return merge_leaves(self.varied, self.pullback(args, bars), zero_cotangents(self.in_avals))
 
     def jvp(self, primals, tangents):
-        """The outputs and their tangents, with respect to the perturbed leaves alone."""
+        """Return the outputs and their tangents, with respect to the perturbed leaves alone."""
         dots = leaves_or_zeros(tangents)
         moving = tuple(not is_zero(dot) for dot in dots)
         leaves = pick(moving, jax.tree.leaves(primals))
@@ -100,7 +100,7 @@ class _Batch(LoopPrimitive):
         return over_axis(self.axis)(self.one.expand, self.dims, self.dims_out)(*args)
 
     def pullback(self, args, bars):
-        """That of each member; the cotangents of what members share are added up.
+        """Pull back each member; the cotangents of what members share are added up.
 
         An output that they share is pulled back by the first of them alone.
         """
@@ -122,7 +122,7 @@ class _Batch(LoopPrimitive):
         )
 
     def out_dims(self, axis, dims: tuple):
-        """Those of one member, whose own batch axis stands before."""
+        """Return the axes of one member, whose own batch axis stands before."""
         of_one = jax.tree.map(_without, dims, self.dims, is_leaf=_is_none)
         return jax.tree.map(
             _behind, self.one.out_dims(axis, of_one), self.dims_out, is_leaf=_is_none
@@ -172,12 +172,12 @@ _ORDERS = (
 
 
 def _without(dim: int | None, removed: int | None) -> int | None:
-    """An axis of an array once another is removed."""
+    """Return an axis of an array once another is removed."""
     return dim if dim is None or removed is None else dim - (removed < dim)
 
 
 def _behind(dim: int | None, first: int | None) -> int | None:
-    """A leading axis once another may stand before it."""
+    """Return a leading axis once another may stand before it."""
     return dim if dim is None or first is None else dim + 1
 
 
@@ -186,16 +186,16 @@ def _is_none(leaf) -> bool:
 
 
 def leaves_or_zeros(tree) -> list:
-    """The leaves of a tree of tangents or cotangents."""
+    """Return the leaves of a tree of tangents or cotangents."""
     return jax.tree.leaves(tree, is_leaf=is_zero)
 
 
 def leaves_or_nones(tree) -> list:
-    """The leaves of a tree of batch axes."""
+    """Return the leaves of a tree of batch axes."""
     return jax.tree.leaves(tree, is_leaf=_is_none)
 
 
 def merge_leaves(mask: Mask, picked, tree):
-    """A tree with the selected leaves replaced."""
+    """Return a tree with the selected leaves replaced."""
     leaves, structure = jax.tree.flatten(tree, is_leaf=is_zero)
     return jax.tree.unflatten(structure, merge(mask, picked, leaves))

@@ -47,13 +47,13 @@ def pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple[tupl
 
 
 def nothing_shared(chain: Chain, active: Active, arrays: Arrays) -> tuple:
-    """The cotangents of what is shared before the first node is pulled back."""
+    """Return the cotangents of what is shared before the first node is pulled back."""
     consts = pick(active.consts, arrays.consts)
     return tuple(map(jnp.zeros_like, (*consts, *_values(chain, active, arrays.consts))))
 
 
 def gathered(chain: Chain, active: Active, arrays: Arrays, shared_bar: tuple) -> tuple:
-    """The cotangents of the active consts, from the sums over all nodes."""
+    """Return the cotangents of the active consts, from the sums over all nodes."""
     consts = pick(active.consts, arrays.consts)
     consts_bar, values_bar = shared_bar[: len(consts)], shared_bar[len(consts) :]
     if not values_bar:
@@ -67,7 +67,7 @@ def gathered(chain: Chain, active: Active, arrays: Arrays, shared_bar: tuple) ->
 
 
 def with_broadcasts(chain: Chain, active: Active, arrays: Arrays, kept_bytes: int) -> Chain:
-    """The chain with its shared values broadcast in the pullback, if they are little beside what is kept."""
+    """Let the chain broadcast shared values in its pullback, if they are little beside what is kept."""
     values = lambda consts: broadcast_values(chain, active.consts, consts)  # noqa: E731
     size = leaf_bytes(jax.eval_shape(values, arrays.consts))
     return dataclasses.replace(chain, broadcasts=0 < size <= _MOST_BROADCAST * kept_bytes)
@@ -78,7 +78,7 @@ def _values(chain: Chain, active: Active, consts: tuple) -> tuple:
 
 
 def needed_state(chain: Chain, active: Active, arrays: Arrays) -> Mask:
-    """The leaves that the pullback of a node reads, or that recomputing such a leaf reads.
+    """Return the leaves that the pullback of a node reads, or that recomputing such a leaf reads.
 
     The smallest set closed under both, found by dead-code elimination on the jaxpr of the pullback
     and, until nothing is added, on that of the step. A leaf that the step hands on as it is need not be
@@ -99,7 +99,7 @@ def needed_state(chain: Chain, active: Active, arrays: Arrays) -> Mask:
 
 
 def pullback_of_node(chain: Chain, active: Active, arrays: Arrays):
-    """The jaxpr of one node's pullback, from its consts, state and x."""
+    """Return the jaxpr of one node's pullback, from its consts, state and x."""
 
     def pull_node(*inputs):
         state, y = chain.step(*inputs)
@@ -113,7 +113,7 @@ def pullback_of_node(chain: Chain, active: Active, arrays: Arrays):
 
 
 def _changes(step, state: slice) -> Mask:
-    """Which leaves of the state a step makes anew."""
+    """Say which leaves of the state a step makes anew."""
     before = step.invars[state]
     return tuple(a is not b for a, b in zip(before, step.outvars[: len(before)], strict=True))
 
@@ -123,17 +123,17 @@ def _one_node(arrays: Arrays) -> Arrays:
 
 
 def _read(jaxpr, outputs: list[bool]) -> Mask:
-    """Which inputs the selected outputs depend on."""
+    """Say which inputs the selected outputs depend on."""
     return tuple(dce_jaxpr(jaxpr, outputs)[1])
 
 
 def zeros_like(leaf):
-    """Zeros that do not read the leaf, varying and sharded over the same mesh axes."""
+    """Return zeros that do not read the leaf, varying and sharded over the same mesh axes."""
     return zeros_stack(1, jax.typeof(leaf))[0]
 
 
 def zeros_stack(length: int, aval):
-    """A stack for one leaf of every node, varying and sharded over the same mesh axes as the leaf."""
+    """Return a stack for one leaf of every node, varying and sharded over the same mesh axes as the leaf."""
     sharding = aval.sharding.update(spec=(None, *aval.sharding.spec))
     stack = jnp.zeros((length, *aval.shape), aval.dtype, out_sharding=sharding)
     varying = tuple(aval.manual_axis_type.varying)
@@ -153,7 +153,7 @@ class _Value(NamedTuple):
 
 
 def broadcast_values(chain: Chain, varies: Mask, consts: tuple) -> tuple:
-    """The shared values that meet an array, each as large as that, in the order in which the step asks.
+    """Return the shared values that meet an array, each as large as that, in the order in which the step asks.
 
     `varies`: which of `consts` do; the others are left as they are.
     """
@@ -168,7 +168,7 @@ def broadcast_values(chain: Chain, varies: Mask, consts: tuple) -> tuple:
 
 
 def broadcast_step(chain: Chain, varies: Mask, values: tuple, inputs: tuple) -> tuple[tuple, tuple]:
-    """The step on `inputs` (consts, state, x), with `values` where it asks for them: next state, y."""
+    """Run the step on `inputs` (consts, state, x), with `values` where it asks for them: next state, y."""
     left = iter(values)
     out = _run(chain, varies, inputs[0], inputs[1:], lambda value, shape: next(left))
     return out[: chain.num_state], out[chain.num_state :]
@@ -188,7 +188,7 @@ def _run(chain: Chain, varies: Mask, consts: tuple, own: tuple | None, take: Cal
 
 
 def _evaluate(jaxpr, args: list[_Value], take: Callable, shared_only: bool) -> list[_Value]:
-    """A jaxpr on values, its constants first among `args`."""
+    """Evaluate a jaxpr on values, its constants first among `args`."""
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), args, strict=True))
     broadcast = {}
 
@@ -196,7 +196,7 @@ def _evaluate(jaxpr, args: list[_Value], take: Callable, shared_only: bool) -> l
         return _Value(v.val, False, 0) if isinstance(v, Literal) else known[v]
 
     def grown(v, aval) -> _Value:
-        """A shared value as large as the array it meets, if it is smaller or came of smaller ones."""
+        """Return a shared value as large as the array it meets, if it is smaller or came of smaller ones."""
         value = read(v)
         if value.own or not 0 < min(value.varies, v.aval.size) < aval.size:
             return value
@@ -223,7 +223,7 @@ def _evaluate(jaxpr, args: list[_Value], take: Callable, shared_only: bool) -> l
 
 
 def _bound(jaxpr, eqn, inputs: list[_Value]) -> list:
-    """The outputs of one equation of a jaxpr, as those of a jaxpr of its own.
+    """Return the outputs of one equation of a jaxpr, as those of a jaxpr of its own.
 
     An elementwise one may have inputs larger than the jaxpr says, and is bound as it is.
     """

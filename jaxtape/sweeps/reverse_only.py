@@ -12,7 +12,7 @@ from .footprint import everything_active
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
-    """The chain's last state and ys, differentiated in reverse mode as its schedule says."""
+    """Run a chain: the last state and ys, differentiated in reverse mode as its schedule says."""
     return chain.run(arrays)
 
 

@@ -35,7 +35,7 @@ from .primitive import LoopPrimitive, Primitive, leaves_or_zeros, merge_leaves
 
 
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
-    """The chain's last state and ys, differentiated as its schedule says."""
+    """Run a chain: the last state and ys, differentiated as its schedule says."""
     return Sweep(chain, arrays)(*arrays)
 
 
@@ -95,7 +95,7 @@ class Sweep(Primitive):
         return Sweep(chain, arrays)(*arrays), _out_dims((batched.state, batched.ys), 0, 1)
 
     def _active(self, nonzeros) -> Active:
-        """Every inexact leaf of the state and of ys; of the inputs only those perturbed."""
+        """Take every inexact leaf of the state and of ys; of the inputs only those perturbed."""
         (state, ys), (consts, _, xs) = self.out_aval, nonzeros
         return Active(tuple(consts), inexact(state), tuple(xs), inexact(ys))
 
@@ -169,7 +169,7 @@ class Tangent(Primitive):
         return out, _out_dims(self.out_aval, 0, 1)
 
     def _moving(self, moving: Mask, primals):
-        """The dual chain, under its schedule, as a function of the moving leaves alone."""
+        """Return the dual chain, under its schedule, as a function of the moving leaves alone."""
 
         def swept(*picked):
             arrays, dots = merge_leaves(moving, picked, primals)
@@ -178,7 +178,7 @@ class Tangent(Primitive):
         return swept, pick(moving, jax.tree.leaves(primals))
 
     def _dual(self, arrays: tuple, dots: tuple) -> tuple[Chain, Arrays]:
-        """The chain whose state carries its own tangent, and whose ys are tangents alone."""
+        """Return the chain whose state carries its own tangent, and whose ys are tangents alone."""
         counts, active = tuple(map(len, arrays)), self.active
 
         def step(*joined):
@@ -221,7 +221,7 @@ class FirstSweep(LoopPrimitive):
 
     @classmethod
     def of(cls, chain: Chain, active: Active, arrays: Arrays) -> "FirstSweep":
-        """The first sweep of a chain, prepared for its reversal."""
+        """Return the first sweep of a chain, prepared for its reversal."""
         return cls(chain, Prepared.of(chain, active, arrays), arrays)
 
     def expand(self, arrays):
@@ -284,7 +284,7 @@ class ReverseSweep(LoopPrimitive):
         return *pullback(pulled), *jax.tree.leaves(pulled_bar)
 
     def _tangents(self, bars) -> tuple[Active, tuple]:
-        """The cotangents of the outputs as tangents of the arrays, without those that are 0."""
+        """Return the cotangents of the outputs as tangents of the arrays, without those that are 0."""
         in_use = [tuple(not is_zero(bar) for bar in part) for part in bars]
         in_use[1] = (True,) * len(in_use[1])
         consts, _, xs = (
@@ -299,12 +299,12 @@ class ReverseSweep(LoopPrimitive):
 
 
 def _as_arrays(parts: tuple) -> Arrays:
-    """The arrays of a chain; JAX hands rules the scalars of Python as they are."""
+    """Return the arrays of a chain; JAX hands rules the scalars of Python as they are."""
     return Arrays(*jax.tree.map(as_array, parts))
 
 
 def _out_dims(parts, state_dim: int | None, ys_dim: int | None) -> tuple:
-    """Where the batch axis of the leaves of the state and of ys is: None at a leaf that is the flag False."""
+    """Return the batch axis of the leaves of the state and of ys: None at a leaf that is the flag False."""
     return tuple(
         tuple(None if leaf is False else dim for leaf in part)
         for part, dim in zip(parts, (state_dim, ys_dim), strict=True)
