@@ -35,15 +35,12 @@ class FileSet:
     """
 
     def __init__(self, folder: Path, command: str = "", optional: Sequence[str] = ()):
-        """Makes the folder, and makes sure that it can be written.
+        """Make the folder, and make sure that it can be written; otherwise `OSError` is raised.
 
         Args:
             folder: Where the files go.
             command: What made them, for the label. Files without a command have no label.
             optional: Names of files that not every run writes; a run that does not removes the last run's.
-
-        Raises:
-            OSError: The folder cannot be made or written.
         """
         self.folder, self._command, self._optional = Path(folder), command, optional
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +49,7 @@ class FileSet:
 
     @contextlib.contextmanager
     def written(self) -> Iterator[Path]:
-        """Gives a folder to write files to, under their own names; they are in place once the block has ended.
+        """Give a folder to write files to, under their own names; they are in place once the block has ended.
 
         Raises:
             OSError: A file could not be written or renamed; it names the file at its place.
@@ -68,7 +65,11 @@ class FileSet:
                 raise
 
     def _commit(self, aside: Path) -> None:
-        """All that takes room on the disk comes before the first file is renamed."""
+        """Rename the files into place, once all that takes room on the disk has been written.
+
+        Raises:
+            IsADirectoryError: A folder lies where a file is to go.
+        """
         files = sorted(aside.iterdir())
         for file in files:
             _keep(file)
@@ -89,7 +90,7 @@ class FileSet:
             _keep(self.folder)
 
     def _labels(self, aside: Path, files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-        """The label of a run whose files are on their way, and of one whose files are there."""
+        """Return the label of a run whose files are on their way, and of one whose files are there."""
         if not self._command:
             return [], []
         run = {
@@ -112,7 +113,7 @@ class FileSet:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Waits while another run writes to the folder, then clears what killed runs have left aside.
+        """Wait while another run writes to the folder, then clears what killed runs have left aside.
 
         Where the system has no locks nobody waits, and nothing is cleared.
         """
@@ -131,12 +132,12 @@ class FileSet:
 
 
 def strangers(folder: Path) -> list[str]:
-    """Names the files of a folder's label that are not those of the run that the label is of.
+    """Name the files of a folder's label that are not those of the run that the label is of.
 
-    They are another run's, were changed since, or are gone. There are none where a run ended well.
+    They are another run's, were changed since, or are gone. There are none where a run ended well. `OSError` is
+    raised if the folder has no label.
 
     Raises:
-        OSError: The folder has no label.
         ValueError: The label is not the JSON that a run writes.
     """
     label: Any = json.loads((Path(folder) / LABEL).read_text(encoding="utf-8"))
@@ -158,7 +159,7 @@ def _facts(file: Path) -> dict[str, int | str]:
 
 
 def _keep(path: Path) -> None:
-    """Has the system put a file, or the names in a folder, on the disk."""
+    """Have the system put a file, or the names in a folder, on the disk."""
     if path.is_dir() and os.name == "nt":  # Windows has no such call for folders
         return
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
