@@ -84,7 +84,7 @@ def risk(
     found, cotangents = sweep_book(groups, fitted, key, budget, progress)
     times.append(time.perf_counter())
 
-    gradient = None if fitted.pullback is None else fitted.pullback(cotangents)
+    gradient = fitted.pullback(cotangents)[0] if fitted.pullback else None
     sensitivities = {} if gradient is None else market.by_quote(gradient)
     times.append(time.perf_counter())
 
