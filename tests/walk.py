@@ -17,8 +17,8 @@ BLACK_BOXES = {"lacks", "samples", "calibrate", "fitted"}
 class Walk:
     """`rooms`: in the order in which they are entered; `calls`: by file, the rooms of the functions it calls.
 
-    A move is the call of a room's function by its name (or of a black box, whose own calls are none). The methods
-    of objects that a function is given, and the making of objects, are no moves.
+    A move is the call of a room's function by its name, or of a black box, whose own calls are none. Methods of
+    the objects that a function is given, and the making of objects, are no moves.
     """
 
     packages: tuple[str, ...]
