@@ -24,7 +24,7 @@ from .products import Basket as Basket
 from .products import Bermudan as Bermudan
 from .products import BermudanSwaption as BermudanSwaption
 from .products import Digital as Digital
-from .products import DoubleKnockOut as DoubleKnockOut
+from .products import DoubleBarrier as DoubleBarrier
 from .products import European as European
 from .products import Swap as Swap
 from .products import Swaption as Swaption

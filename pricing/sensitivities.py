@@ -103,7 +103,7 @@ def sensitivities(
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *directions)
 
     def value(model, age):
-        return method.aged(age).samples(product.aged(age), model, key)
+        return method.rolled(age).samples(product.rolled(age), model, key)
 
     def first(shift):
         """The value, and its slopes along every direction."""

@@ -29,7 +29,7 @@ from pricing import (
     Book,
     ClosedForm,
     Digital,
-    DoubleKnockOut,
+    DoubleBarrier,
     European,
     FiniteDifference,
     Fourier,
@@ -117,7 +117,7 @@ all_products: dict[str, Callable] = {
     "knock-in on dates": lambda: Barrier(
         95.0, 0.8, 120.0, "up-and-in", "put", 1.0, dates=[0.3, 0.55, 0.8]
     ),
-    "double knock-out": lambda: DoubleKnockOut(100.0, 80.0, 125.0, [0.3, 0.55, 0.8]),
+    "double knock-out": lambda: DoubleBarrier(100.0, 80.0, 125.0, [0.3, 0.55, 0.8]),
     "autocallable": lambda: Autocallable(
         [0.3, 0.55, 0.8], [0.02, 0.04, 0.06], 103.0, 80.0, 100.0, 50.0
     ),

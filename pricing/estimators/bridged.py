@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from ..models import ConditionallyGaussian
 from ..numerics.differentiable_once import differentiable_once
 from ..numerics.safe_math import divisor, larger, safe_sqrt
-from ..products import AbstractProduct, Barrier
+from ..products import AbstractProduct, SingleBarrier
 from .estimator import AbstractEstimator, Draw, Needs
 
 _WHY_ONCE = (
@@ -29,7 +29,7 @@ class BridgedBarrier(AbstractEstimator):
         return False
 
     def applies(self, product: AbstractProduct) -> bool:
-        return isinstance(product, Barrier) and product.dates is None
+        return isinstance(product, SingleBarrier) and product.monitoring_dates is None
 
     @property
     def last_step_is_enough(self) -> bool:
@@ -39,16 +39,16 @@ class BridgedBarrier(AbstractEstimator):
         del model
         return frozenset()
 
-    def dates(self, product: Barrier, num_steps: int) -> Float[Array, " dates"]:
+    def dates(self, product: SingleBarrier, num_steps: int) -> Float[Array, " dates"]:
         counts = jnp.arange(1, num_steps + 1, dtype=product.expiry.dtype)
         return product.expiry * (counts / num_steps)
 
-    def needs(self, product: Barrier, model: ConditionallyGaussian, num_dates: int) -> Needs:
+    def needs(self, product: SingleBarrier, model: ConditionallyGaussian, num_dates: int) -> Needs:
         del product, model
         return Needs((num_dates,))
 
     def values(
-        self, product: Barrier, model: ConditionallyGaussian, draw: Draw
+        self, product: SingleBarrier, model: ConditionallyGaussian, draw: Draw
     ) -> Float[Array, " paths"]:
         times = self.dates(product, draw.normals.shape[0])
         walk = draw.walk(model, times)

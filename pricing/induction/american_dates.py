@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from jaxtape import AbstractSchedule
 
 from ..models import BlackScholes
-from ..products import American, Bermudan, European
+from ..products import SpotOption
 from .exercise import cash_flows, induction, nothing_later
 
 Scalar = Float[Array, ""]
@@ -26,21 +26,20 @@ def american_dates(expiry: Scalar, num_dates: int) -> Float[Array, " dates"]:
 
 
 def american_by_dates(
-    product: American,
+    product: SpotOption,
     model: BlackScholes,
-    num_dates: int,
+    dates: Float[Array, " dates"],
     num_nodes: int,
     schedule: AbstractSchedule,
 ) -> Scalar:
     """Value in currency: max(exercised now, held), held = V_n + a / n + b / n^{3/2} + ...
 
-    V_n: of the Bermudan option on n dates, for n = num_dates, a half and a fourth of it, each list a part of
-    the one before: one program, with dates closed. Its distance from the American one is of order 1 / n, then
-    n^{-3/2} (Howison and Steinberg, Appl. Math. Finance 14, 2007; a matched expansion). num_dates: a multiple
-    of 4; num_nodes: of each date (`Quadrature`).
+    V_n: of the right to exercise on n dates, for n all of `dates`, a half and a fourth of them, each list a
+    part of the one before: one program, with dates closed. Its distance from the American one is of order
+    1 / n, then n^{-3/2} (Howison and Steinberg, Appl. Math. Finance 14, 2007; a matched expansion). dates: as
+    `american_dates` lays them, a multiple of 4 of them; num_nodes: of each date (`Quadrature`).
     """
-    vanilla = European(product.strike, product.expiry, product.option)
-    flows = cash_flows(Bermudan(vanilla, american_dates(product.expiry, num_dates)), model)
+    flows = cash_flows(product, model, dates)
     lists = np.array([1, 2, COARSEST])
 
     def held(is_open):
@@ -51,7 +50,7 @@ def american_by_dates(
             nothing_later(model, num_nodes)
         ).value_today()
 
-    latest_first = np.arange(num_dates, 0, -1)
+    latest_first = np.arange(dates.size, 0, -1)
     values = jax.vmap(held)(jnp.asarray(latest_first[None, :] % lists[:, None] == 0))
     now = product.side * (model.spot - product.strike)
     later = jnp.asarray(_extrapolation(lists), values.dtype) @ values

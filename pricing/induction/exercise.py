@@ -1,7 +1,5 @@
 """Early exercise as a tape: one node for each exercise date, the latest first."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,11 +7,11 @@ from jaxtyping import Array, Float
 
 from jaxtape import AbstractSchedule, StoreAll, Tape
 
-from ..models import BlackScholes, BondState, GaussianState
+from ..models import GaussianState
 from ..numerics.chebyshev import chebyshev_points, interpolate
 from ..numerics.crossing import as_root, outer_crossings
 from ..numerics.safe_math import clipped
-from ..products import AbstractProduct, SwapEntry
+from ..products import Exercisable
 from .layer import STDS, Layer, panels_for, quadrature
 
 Scalar = Float[Array, ""]
@@ -103,34 +101,19 @@ class _Decision(eqx.Module):
         return jnp.where(found, as_root(self.gain, x), -held.radius)
 
 
-def exercise_dates(product: AbstractProduct) -> Float[Array, " dates"]:
-    """When something is decided, in years, ascending."""
-    return product.entry_dates if isinstance(product, SwapEntry) else product.dates  # pyright: ignore
-
-
-def cash_flows(product: AbstractProduct, model: BondState | BlackScholes) -> CashFlow:
-    """The cash flows of every exercise date, stacked, the latest first.
-
-    For swaptions under a model with `BondState`, and `Bermudan` options under `BlackScholes`.
-    """
+def cash_flows(
+    product: Exercisable, model: GaussianState, dates: Float[Array, " dates"] | None = None
+) -> CashFlow:
+    """The cash flows of every exercise date, stacked, the latest first; dates: None for the product's own."""
+    dates = product.exercise_times() if dates is None else dates
 
     def of_date(date: Scalar) -> CashFlow:
         radius = STDS * jnp.sqrt(model.state_variance(date))
         states = radius * jnp.asarray(chebyshev_points(NUM_VALUES), radius.dtype)
-        value = _exercise_value(product, model, date, states)
-        return CashFlow(date, model.discount(date), value)
+        paid = lambda x: product.exercise_value(date, model.market_state(date, x))  # noqa: E731
+        return CashFlow(date, model.discount(date), jax.vmap(paid)(states))
 
-    return jax.vmap(of_date)(exercise_dates(product)[::-1])
-
-
-def _exercise_value(product: Any, model: Any, date: Scalar, x: Points) -> Points:
-    """Of exercising, wise or not, in currency at the date."""
-    if isinstance(product, SwapEntry):
-        at_once, payments = product.payments(date)
-        bonds = model.deflated_bond(date, product.payment_dates[:, None], x[None, :])
-        return at_once + (payments @ bonds) / model.deflator(date, x)
-    spot = model.forward(date) * jnp.exp(x - 0.5 * model.state_variance(date))
-    return product.payoff_product.side * (spot - product.payoff_product.strike)
+    return jax.vmap(of_date)(dates[::-1])
 
 
 def induction(

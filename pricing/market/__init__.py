@@ -8,6 +8,7 @@ from .dates import schedule as schedule
 from .dates import year_fraction as year_fraction
 from .equity import Equity as Equity
 from .market import Market as Market
+from .state import MarketState as MarketState
 from .surface import SwaptionVols as SwaptionVols
 from .surface import VolSurface as VolSurface
 from .vol_curve import VolCurve as VolCurve

@@ -10,7 +10,15 @@ from ..formulas.black import exercise_probabilities
 from ..formulas.geometric_average import geometric_average_value
 from ..formulas.swap import swap_value, swaption_value
 from ..models import G2, AbstractModel, AbstractRateModel, BlackVol, HullWhite
-from ..products import AbstractProduct, Average, Barrier, Swap, Swaption, TerminalClaim
+from ..products import (
+    AbstractProduct,
+    Average,
+    EarlyExercise,
+    SingleBarrier,
+    SwapEntry,
+    SwapOption,
+    TerminalClaim,
+)
 from .method import AbstractMethod, missing
 
 
@@ -31,18 +39,19 @@ class ClosedForm(AbstractMethod):
         return 2**14
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
-        if isinstance(product, Swap):
-            return (
-                None if isinstance(model, AbstractRateModel) else missing("curve of bonds", model)
-            )
-        if isinstance(product, Swaption):
+        if isinstance(product, EarlyExercise):
+            return missing("closed form", product)
+        if isinstance(product, SwapOption):
             known = isinstance(model, (HullWhite, G2))
             return None if known else missing("Gaussian short rate", model)
+        if isinstance(product, SwapEntry):
+            known = isinstance(model, AbstractRateModel)
+            return None if known else missing("curve of bonds", model)
         if not isinstance(model, BlackVol):
             return missing("Black volatility (lognormal terminal spots)", model)
         if isinstance(product, Average) and product.average == "geometric":
             return None
-        continuous = isinstance(product, Barrier) and product.dates is None
+        continuous = isinstance(product, SingleBarrier) and product.monitoring_dates is None
         if not (continuous or isinstance(product, TerminalClaim)):
             return missing("closed form", product)
         return None
@@ -54,15 +63,15 @@ class ClosedForm(AbstractMethod):
         key: PRNGKeyArray | None,
     ) -> Float[Array, ""]:
         del key
-        if isinstance(product, Swap):
-            return swap_value(product, model)
-        if isinstance(product, Swaption):
+        if isinstance(product, SwapOption):
             return swaption_value(product, model)
+        if isinstance(product, SwapEntry):
+            return swap_value(product, model)
         if isinstance(product, Average):
             return geometric_average_value(product, model.read_at(product.vol_at))
         if isinstance(product, TerminalClaim):
             return _terminal_value(product, model)
-        if isinstance(product, Barrier):
+        if isinstance(product, SingleBarrier):
             return _barrier_value(product, model)
         raise TypeError(missing("closed form", product))
 
@@ -76,7 +85,7 @@ def _terminal_value(product: TerminalClaim, model: BlackVol) -> Float[Array, ""]
     return model.discount(t) * (asset_units * forward * share + cash_units * cash)
 
 
-def _barrier_value(product: Barrier, model: BlackVol) -> Float[Array, ""]:
+def _barrier_value(product: SingleBarrier, model: BlackVol) -> Float[Array, ""]:
     t = product.expiry
     rate = -jnp.log(model.discount(t)) / t
     return barrier_value(

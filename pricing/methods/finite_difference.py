@@ -17,7 +17,7 @@ from ..grids.dupire import local_vol_value
 from ..grids.stencil import interpolation, rounded, sinh_grid
 from ..models import AbstractModel, Heston, LocalVol
 from ..numerics.safe_math import clipped, larger
-from ..products import AbstractProduct, American, Barrier, Bermudan, European, TerminalClaim
+from ..products import AbstractProduct, EarlyExercise, SingleBarrier, SpotOption, TerminalClaim
 from .fourier import Fourier
 from .method import AbstractMethod, at_least, missing
 
@@ -70,8 +70,9 @@ class FiniteDifference(AbstractMethod):
             return None if known else missing("payoff of the spot at expiry alone", product)
         if not isinstance(model, Heston):
             return missing("Heston variance or local volatility", model)
-        known = isinstance(product, (American, Bermudan, Barrier)) and not product.multi_asset
-        if not known or (isinstance(product, Barrier) and product.dates is not None):
+        early = isinstance(product, EarlyExercise) and isinstance(product, SpotOption)
+        continuous = isinstance(product, SingleBarrier) and product.monitoring_dates is None
+        if product.multi_asset or not (early or continuous):
             return missing("continuously monitored barrier or early exercise of one asset", product)
         return None
 
@@ -80,16 +81,16 @@ class FiniteDifference(AbstractMethod):
         if isinstance(model, LocalVol):
             sizes = self.num_distances, self.num_steps
             return local_vol_value(product, model, *sizes, self.schedule)
-        if isinstance(product, Barrier):
+        if isinstance(product, SingleBarrier):
             return self._barrier(product, model)
-        if isinstance(product, American):
-            held = self._exercised(product, product.expiry[None], model, self._obliged)
+        if product.any_time:
+            held = self._exercised(product, model, self._obliged)
             return larger(held, product.side * (model.spot - product.strike))
-        return self._exercised(product.payoff_product, product.dates, model, self._free)
+        return self._exercised(product, model, self._free)
 
     # --- continuous barriers ----------------------------------------------------------------------------
 
-    def _barrier(self, product: Barrier, model: Heston) -> Scalar:
+    def _barrier(self, product: SingleBarrier, model: Heston) -> Scalar:
         vanilla = Fourier().samples(product.vanilla, model, None)
         living = product.living_side
         alive = living * (model.spot - product.barrier) > 0.0
@@ -100,7 +101,7 @@ class FiniteDifference(AbstractMethod):
         touched_value = jnp.where(product.knocks_in, vanilla, product.rebate)
         return jnp.where(alive, living_value, touched_value)
 
-    def _inside(self, product: Barrier, model: Heston) -> Scalar:
+    def _inside(self, product: SingleBarrier, model: Heston) -> Scalar:
         """The solution on the living side, at today's spot and variance."""
         side = product.living_side
         distance = side * jnp.log(model.spot / product.barrier)
@@ -119,12 +120,12 @@ class FiniteDifference(AbstractMethod):
 
     def _exercised(
         self,
-        product: American | European,
-        dates: Float[Array, " dates"],
+        product: SpotOption,
         model: Heston,
         through: Callable[[Stepper, Grid, Array, Array], Grid],
     ) -> Scalar:
-        """Today's value of the right to the payoff on `dates`; `through` steps back through a period."""
+        """Today's value of the right to the payoff at its times; `through` steps back through a period."""
+        dates = product.exercise_times()
         strike, side, expiry = product.strike, product.side, dates[-1]
         distance = jnp.log(model.spot / strike)
         y = _both_sides(self.num_distances, model, expiry, distance)
@@ -180,7 +181,7 @@ def _read(u: Grid, y: Array, v: Array, distance: Scalar, model: Heston) -> Scala
     return along_y @ jax.lax.dynamic_slice(u, (i, j), (5, 4)) @ along_v
 
 
-def _distances(nodes: int, product: Barrier, model: Heston, distance: Scalar) -> Array:
+def _distances(nodes: int, product: SingleBarrier, model: Heston, distance: Scalar) -> Array:
     """From the barrier out to where it no longer matters, finest at the barrier."""
     std = jnp.sqrt(model.total_variance(product.expiry))
     strike = product.living_side * jnp.log(product.strike / product.barrier)
@@ -196,7 +197,7 @@ def _both_sides(nodes: int, model: Heston, expiry: Scalar, distance: Scalar) -> 
     return sinh_grid(jnp.linspace(-1.0, 1.0, nodes, dtype=reach.dtype), reach, fine)
 
 
-def _terminal(product: Barrier, y: Array) -> Array:
+def _terminal(product: SingleBarrier, y: Array) -> Array:
     """The payoff averaged over each node's cell; the rebate or nothing on the barrier."""
     vanilla = _vanilla(y, product.barrier, product.living_side, product.strike, product.side)
     payoff = jnp.where(product.knocks_in, product.rebate - vanilla, vanilla)

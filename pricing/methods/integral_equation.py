@@ -5,7 +5,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..formulas.american import american_value
 from ..models import AbstractModel, BlackVol
-from ..products import AbstractProduct, American
+from ..products import AbstractProduct, SpotOption
 from .method import AbstractMethod, at_least, missing
 
 
@@ -36,7 +36,7 @@ class IntegralEquation(AbstractMethod):
         return 8 * 60 * self.num_dates * self.num_nodes + 2**15
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
-        if not isinstance(product, American):
+        if not (isinstance(product, SpotOption) and product.any_time):
             return missing("single right to exercise at any time (American)", product)
         if not isinstance(model, BlackVol):
             return missing("Black volatility (lognormal terminal spots)", model)
@@ -45,10 +45,10 @@ class IntegralEquation(AbstractMethod):
         return None
 
     def samples(
-        self, product: American, model: BlackVol, key: PRNGKeyArray | None
+        self, product: SpotOption, model: BlackVol, key: PRNGKeyArray | None
     ) -> Float[Array, ""]:
         del key
-        t, strike = product.expiry, product.strike
+        t, strike = product.exercise_times()[-1], product.strike
         return american_value(
             *(model.spot, strike, t),
             *(model.rate, model.dividend_yield),

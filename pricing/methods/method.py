@@ -45,7 +45,7 @@ class AbstractMethod(eqx.Module):
         derivative, and so are the second derivatives that `second_order` names.
         """
 
-    def aged(self, years: Float[Array, ""]) -> Any:
+    def rolled(self, years: Float[Array, ""]) -> Any:
         """The method when `years` have passed: what it holds of dates moves with the contracts'."""
         del years
         return self

@@ -63,7 +63,7 @@ class MonteCarlo(AbstractMethod):
     def trades_a_tile(self) -> int:
         return 64
 
-    def aged(self, years: Float[Array, ""]) -> Any:
+    def rolled(self, years: Float[Array, ""]) -> Any:
         return self if self.grid is None else eqx.tree_at(lambda m: m.grid, self, self.grid - years)
 
     def prepared(

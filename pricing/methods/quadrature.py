@@ -13,18 +13,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxtape import AbstractSchedule, StoreAll
 
 from ..induction.american_dates import COARSEST, CROWDING, american_by_dates, american_dates
-from ..induction.exercise import cash_flows, exercise_dates, induction, nothing_later
+from ..induction.exercise import cash_flows, induction, nothing_later
 from ..induction.knock_out import knock_out_induction, paid_always
 from ..induction.layer import NODES_A_STD, STDS
 from ..models import AbstractModel, BlackScholes, BondState, GaussianState
-from ..products import (
-    AbstractProduct,
-    American,
-    Bermudan,
-    BermudanSwaption,
-    Monitored,
-    Swaption,
-)
+from ..products import AbstractProduct, EarlyExercise, Exercisable, Monitored, SwapOption
 from .method import AbstractMethod, at_least, missing
 
 _ROOM = 1.15  # more nodes than dates that are equally far apart need
@@ -78,10 +71,10 @@ class Quadrature(AbstractMethod):
         return 16  # one trade's nodes fill the vectors; the last tile is padded
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
-        if isinstance(product, (BermudanSwaption, Swaption)):
+        if isinstance(product, SwapOption):
             known = isinstance(model, BondState)
             return None if known else missing("bonds in terms of one Gaussian state", model)
-        if not isinstance(product.form, (American, Bermudan, Monitored)):
+        if not isinstance(product.form, (EarlyExercise, Monitored)):
             return missing("right to exercise or barrier dates", product)
         known = isinstance(model, BlackScholes) and not product.multi_asset
         return None if known else missing("spot in terms of one Gaussian state", model)
@@ -115,11 +108,11 @@ class Quadrature(AbstractMethod):
             num_nodes = math.ceil(
                 _ROOM * _needed(math.sqrt(_most_equal_steps(product, dates.size)))
             )
-        if isinstance(product, American):
-            value = american_by_dates(product, model, dates.size, num_nodes, self.schedule)
-        elif isinstance(product, Monitored):
+        if isinstance(product, Monitored):
             tape, state = knock_out_induction(product, model, num_nodes, self.schedule)
             value = tape(state).value_today() + paid_always(product, model)
+        elif product.any_time:
+            value = american_by_dates(product, model, dates, num_nodes, self.schedule)
         else:
             flows = cash_flows(product, model)
             tape = induction(model, flows, num_nodes, self.schedule)
@@ -127,16 +120,18 @@ class Quadrature(AbstractMethod):
         value = eqx.error_if(value, model.state_variance(dates[-1]) > _MOST_VARIANCE, _FAR)
         return eqx.error_if(value, _nodes_needed(model, dates) > num_nodes, _CLOSE)
 
-    def _dates(self, product: AbstractProduct) -> Float[Array, " dates"]:
+    def _dates(self, product: Exercisable | Monitored) -> Float[Array, " dates"]:
         """When something is decided, in years, ascending."""
-        if isinstance(product, American):
-            return american_dates(product.expiry, self.num_dates)
-        return exercise_dates(product)
+        if isinstance(product, Monitored):
+            return product.dates
+        times = product.exercise_times()
+        return american_dates(times[-1], self.num_dates) if product.any_time else times
 
 
-def _most_equal_steps(product: AbstractProduct, num_dates: int) -> float:
+def _most_equal_steps(product: Exercisable | Monitored, num_dates: int) -> float:
     """How often the step to a date goes into the time to it, at most, for dates as they usually are."""
-    return num_dates / (CROWDING if isinstance(product, American) else 1)
+    crowded = isinstance(product, Exercisable) and product.any_time
+    return num_dates / (CROWDING if crowded else 1)
 
 
 def _nodes_needed(model: GaussianState, dates: Float[Array, " dates"]) -> Float[Array, ""]:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from jaxtape import AbstractSchedule
 
 from ..fields import Number, correlations, positive, real
+from ..market.state import MarketState
 from .model import (
     AbstractEquityModel,
     BlackVol,
@@ -88,6 +89,9 @@ class BlackScholes(BlackVol, ConditionallyGaussian, GaussianState):
     def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
         """The discount factor: rates do not depend on the state."""
         return jnp.broadcast_to(self.discount(t), x.shape)
+
+    def market_state(self, t: Scalar, x: Scalar) -> MarketState:
+        return MarketState(spot=self.forward(t) * jnp.exp(x - 0.5 * self.state_variance(t)))
 
     @property
     def residual_correlation(self) -> Float[Array, "assets assets"]:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Complex, Float
 from jaxtape import AbstractSchedule
 
 from ..fields import Number, real
+from ..market.state import MarketState
 
 Scalar = Float[Array, ""]
 
@@ -118,6 +119,10 @@ class GaussianState(AbstractModel):
     @abc.abstractmethod
     def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
         """1 / numeraire at t in state x: E[deflator(t, x_t)] = discount(t)."""
+
+    @abc.abstractmethod
+    def market_state(self, t: Scalar, x: Scalar) -> MarketState:
+        """Return what a contract reads of the market at t (years) in state x."""
 
     def anchored(self, horizon: Scalar) -> Any:
         """The same market, with the bond that matures at `horizon` (years) as its numeraire if rates move."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import Number
+from ..market.state import MarketState
 from .model import AbstractModel, Discounts, GaussianState, Scalar
 
 
@@ -52,6 +53,10 @@ class BondState(AbstractRateModel, GaussianState):
 
     def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.deflated_bond(t, t, x)
+
+    def market_state(self, t: Scalar, x: Scalar) -> MarketState:
+        bonds = lambda maturities: self.deflated_bond(t, maturities, x) / self.deflator(t, x)  # noqa: E731
+        return MarketState(bonds=bonds)
 
 
 _TERMS = 20  # what is left out at |y| = 1 is 1 / 21! = 2e-20

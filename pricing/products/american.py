@@ -1,16 +1,22 @@
 """American calls and puts."""
 
+from typing import ClassVar
+
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 
 from ..fields import choice, positive, time
-from .product import CALL_OR_PUT, AbstractProduct, side_of
+from .exercise import EarlyExercise, SpotOption
+from .product import CALL_OR_PUT, side_of
 
 
-class American(AbstractProduct):
+class American(EarlyExercise, SpotOption):
     """Pays side * (S - strike) when its holder exercises, at any time up to expiry; side = +1 call, -1 put.
 
     strike: units of the spot; expiry: years; option: "call" or "put".
     """
+
+    any_time: ClassVar[bool] = True
 
     strike: Float[Array, "..."] = positive("strike")
     expiry: Float[Array, "..."] = time("expiry")
@@ -23,3 +29,7 @@ class American(AbstractProduct):
     @property
     def vol_at(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         return self.expiry, self.strike
+
+    def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
+        shares = jnp.arange(1, num_dates + 1, dtype=self.expiry.dtype) / num_dates
+        return jnp.multiply.outer(self.expiry, shares)

@@ -4,7 +4,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 
 from ..fields import choice, dates, positive, word
-from .product import CALL_OR_PUT, Average, AverageClaim, side_of
+from .average import Average, AverageClaim
+from .product import CALL_OR_PUT, side_of
 
 
 class Asian(Average):

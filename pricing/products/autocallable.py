@@ -4,7 +4,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import dates, non_negative, positive
-from .product import AbstractProduct, Monitored, Payoff
+from .monitored import Monitored, Payoff
+from .product import AbstractProduct
 
 
 class Autocallable(AbstractProduct):

@@ -6,13 +6,15 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int8
 
 from ..fields import choice, dates, non_negative, positive, time
+from .barrier_option import SingleBarrier
 from .european import European
-from .product import CALL_OR_PUT, AbstractProduct, Monitored, Payoff, side_of
+from .monitored import Payoff, monitored
+from .product import CALL_OR_PUT, AbstractProduct, side_of
 
 BARRIER_KINDS = {"down-and-out": 0, "up-and-out": 1, "down-and-in": 2, "up-and-in": 3}
 
 
-class Barrier(AbstractProduct):
+class Barrier(SingleBarrier):
     """A European option that is knocked out, or comes to life, when the spot touches the barrier.
 
     kind: "down-and-out", "up-and-out", "down-and-in" or "up-and-in". The rebate (currency) is paid at
@@ -46,13 +48,15 @@ class Barrier(AbstractProduct):
 
     @property
     def living_side(self) -> Float[Array, "..."]:
-        """+1 if the option lives above its barrier (down), -1 if below (up)."""
         return jnp.where(self.kind % 2 == 0, 1.0, -1.0).astype(self.strike.dtype)
 
     @property
     def knocks_in(self) -> Bool[Array, "..."]:
-        """Whether touching the barrier brings the option to life."""
         return jnp.asarray(self.kind >= 2)
+
+    @property
+    def monitoring_dates(self) -> Float[Array, "*batch dates"] | None:
+        return self.dates
 
     @property
     def vol_at(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
@@ -60,7 +64,6 @@ class Barrier(AbstractProduct):
 
     @property
     def vanilla(self) -> European:
-        """The option without its barrier."""
         return European(self.strike, self.expiry, self.option)
 
     @property
@@ -86,60 +89,3 @@ class Barrier(AbstractProduct):
             ),
             always=Payoff.sum((self.strike, self.side, into * asset, into * cash)),
         )
-
-
-class DoubleKnockOut(AbstractProduct):
-    """A European option that ends when the spot is outside (lower, upper) on one of its dates.
-
-    strike, lower, upper: units of the spot; dates: years, the last one the expiry; option: "call" or "put";
-    rebate: currency, paid at the hit.
-    """
-
-    strike: Float[Array, "..."] = positive("strike")
-    lower: Float[Array, "..."] = positive("lower")
-    upper: Float[Array, "..."] = positive("upper")
-    dates: Float[Array, "*batch dates"] = dates("dates")
-    option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="call")
-    rebate: Float[Array, "..."] = non_negative("rebate", default=0.0)
-
-    def __check_init__(self):
-        known = not isinstance(self.lower, Tracer) and not isinstance(self.upper, Tracer)
-        if known and not np.all(np.asarray(self.lower) < np.asarray(self.upper)):
-            raise ValueError(f"lower must be below upper, got {self.lower} and {self.upper}")
-
-    @property
-    def expiry(self) -> Float[Array, "..."]:
-        return self.dates[..., -1]
-
-    @property
-    def canonical(self) -> Monitored:
-        zero = jnp.zeros_like(self.strike)
-        vanilla = European(self.strike, self.expiry, self.option)
-        claim = (self.strike, vanilla.side, *vanilla.units)
-        nothing = (self.strike, zero + 1.0, zero, zero)
-        return monitored(
-            self.dates,
-            lower=self.lower,
-            upper=self.upper,
-            paid_below=self.rebate,
-            paid_above=self.rebate,
-            alive=Payoff.sum(claim, nothing),
-            always=Payoff.sum(nothing),
-        )
-
-
-def monitored(
-    when: Float[Array, "*batch dates"],
-    *,
-    alive: Payoff,
-    always: Payoff,
-    **levels: Float[Array, "..."],
-) -> Monitored:
-    """The canonical form with the same corridor and payments at all dates."""
-    constant = {name: _on_dates(level, when) for name, level in levels.items()}
-    return Monitored(when, **constant, alive=alive, always=always)
-
-
-def _on_dates(level: Float[Array, "..."], when: Float[Array, "..."]) -> Float[Array, "..."]:
-    """One number a contract as one for each of its dates."""
-    return jnp.broadcast_to(level[..., None], (*level.shape, when.shape[-1]))

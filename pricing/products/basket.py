@@ -6,10 +6,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 
 from ..fields import choice, non_negative, positive, time, word
-from .product import CALL_OR_PUT, Average, side_of
+from .average import Average
+from .exercise import SpotOption
+from .product import CALL_OR_PUT, side_of
 
 
-class Basket(Average):
+class Basket(Average, SpotOption):
     """Pays max(side * (B - strike), 0) at expiry, B made of the assets' spots as `kind` says.
 
     kind: "arithmetic" (sum of weights * spots), "geometric" (product of spots ** weights), "max" or "min"
@@ -38,6 +40,10 @@ class Basket(Average):
     @property
     def fixings(self) -> Float[Array, "*batch dates"]:
         return self.expiry[..., None]
+
+    def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
+        del num_dates
+        return self.fixings
 
     def weights_of(self, num_spots: int) -> Float[Array, "*batch spots"]:
         if self.weights is None:

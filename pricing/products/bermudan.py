@@ -5,24 +5,22 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..fields import dates
-from .basket import Basket
-from .european import European
-from .product import AbstractProduct
+from .exercise import EarlyExercise, SpotOption
 
 _SAME_DAY = 1e-4  # years
 
 
-class Bermudan(AbstractProduct):
+class Bermudan(EarlyExercise, SpotOption):
     """Exercised at one of `dates` (years), pays what its payoff would pay if it expired then.
 
     payoff_product: a European option or a basket, whose expiry is the last of the dates.
     """
 
-    payoff_product: European | Basket
+    payoff_product: SpotOption
     dates: Float[Array, "*#batch dates"] = dates("dates")
 
     def __check_init__(self):
-        expiry, last = self.payoff_product.expiry, self.dates[..., -1]
+        expiry, last = self.payoff_product.exercise_times()[..., -1], self.dates[..., -1]
         if isinstance(expiry, Tracer) or isinstance(last, Tracer):
             return
         if np.max(np.abs(np.asarray(last) - np.asarray(expiry))) > _SAME_DAY:
@@ -35,5 +33,24 @@ class Bermudan(AbstractProduct):
         return self.payoff_product.multi_asset
 
     @property
+    def strike(self) -> Float[Array, "..."]:
+        return self.payoff_product.strike
+
+    @property
+    def side(self) -> Float[Array, "..."]:
+        return self.payoff_product.side
+
+    @property
+    def average(self) -> str:
+        return self.payoff_product.average
+
+    def weights_of(self, num_spots: int) -> Float[Array, "*batch spots"]:
+        return self.payoff_product.weights_of(num_spots)
+
+    def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
+        del num_dates
+        return self.dates
+
+    @property
     def vol_at(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        return self.dates[..., -1], self.payoff_product.strike
+        return self.dates[..., -1], self.strike

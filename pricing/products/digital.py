@@ -4,7 +4,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 
 from ..fields import choice, positive, real, time
-from .product import CALL_OR_PUT, TerminalClaim, side_of
+from .product import CALL_OR_PUT, side_of
+from .terminal import TerminalClaim
 
 CASH_OR_ASSET = {"cash": 0, "asset": 1}
 

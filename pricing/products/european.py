@@ -3,10 +3,12 @@
 from jaxtyping import Array, Float, Int8
 
 from ..fields import choice, positive, time
-from .product import CALL_OR_PUT, TerminalClaim, side_of
+from .exercise import SpotOption
+from .product import CALL_OR_PUT, side_of
+from .terminal import TerminalClaim
 
 
-class European(TerminalClaim):
+class European(TerminalClaim, SpotOption):
     """Pays max(side * (S_T - strike), 0) at expiry, side = +1 for a call and -1 for a put.
 
     strike: units of the spot; expiry: years; option: "call" or "put".
@@ -23,3 +25,7 @@ class European(TerminalClaim):
     @property
     def units(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         return self.side, -self.side * self.strike
+
+    def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
+        del num_dates
+        return self.expiry[..., None]

@@ -9,6 +9,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int8
 
 from ..fields import choice, dates, non_negative, real, real_vector, time
+from ..market.state import MarketState
+from .exercise import EarlyExercise, Exercisable
 from .product import AbstractProduct, side_of
 
 PAYER_OR_RECEIVER = {"payer": 1, "receiver": -1}
@@ -75,6 +77,18 @@ class SwapEntry(AbstractProduct):
             )
 
 
+class SwapOption(SwapEntry, Exercisable):
+    """Ability: the right to enter a swap; exercising pays what the swap is worth."""
+
+    def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
+        del num_dates
+        return self.entry_dates
+
+    def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
+        at_once, payments = self.payments(t)
+        return at_once + payments @ market.bonds(self.payment_dates)
+
+
 class Swap(SwapEntry):
     """Exchanges fixed coupons for a floating leg from `start` on.
 
@@ -99,7 +113,7 @@ class Swap(SwapEntry):
         return self.start[..., None]
 
 
-class Swaption(SwapEntry):
+class Swaption(SwapOption):
     """The right to enter a swap with fixed rate `strike` at `exercise_date` (years); the rest as in `Swap`."""
 
     strike: Float[Array, "..."] = real("strike")
@@ -118,7 +132,7 @@ class Swaption(SwapEntry):
         return self.exercise_date[..., None]
 
 
-class BermudanSwaption(SwapEntry):
+class BermudanSwaption(EarlyExercise, SwapOption):
     """The right to enter a swap with fixed rate `strike` at one of `exercise_dates` (years).
 
     Exercised at t, it pays the coupons at all payment dates after t, for a floating leg worth 1 - P(t, last);

@@ -60,7 +60,7 @@ def _reverse(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, Abs
 
     def of_one(product):
         def value(model, age):
-            mean, gamma = with_gamma(product.aged(age), model, method, key)
+            mean, gamma = with_gamma(product.rolled(age), model, method, key)
             return mean, gamma
 
         zero = jnp.zeros((), model.underlying.dtype)

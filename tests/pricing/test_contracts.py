@@ -13,7 +13,7 @@ from pricing import (
     BlackScholes,
     Book,
     ClosedForm,
-    DoubleKnockOut,
+    DoubleBarrier,
     Heston,
     MonteCarlo,
     price,
@@ -34,7 +34,7 @@ contracts = {
     "geometric asian": lambda: Asian(98.0, DATES, "put", "geometric"),
     "knock-out": lambda: Barrier(105.0, 0.8, 95.0, rebate=1.0, dates=DATES),
     "knock-in": lambda: Barrier(95.0, 0.8, 110.0, "up-and-in", "put", 1.0, dates=DATES),
-    "double knock-out": lambda: DoubleKnockOut(100.0, 80.0, 125.0, DATES, rebate=1.0),
+    "double knock-out": lambda: DoubleBarrier(100.0, 80.0, 125.0, DATES, rebate=1.0),
     "autocallable": lambda: Autocallable(DATES, [0.02, 0.04, 0.06], 103.0, 80.0, 100.0, 50.0),
 }
 

@@ -110,7 +110,7 @@ def test_vega_volga_and_rho(batch):
 def test_theta(batch):
     """Away from the pillars of the curve and the surface, where the value has a kink in time."""
     products, model, found = batch
-    value = lambda age: np.asarray(price(products.aged(jnp.asarray(age)), model).value)  # noqa: E731
+    value = lambda age: np.asarray(price(products.rolled(jnp.asarray(age)), model).value)  # noqa: E731
     pillars = np.asarray(dax().curves["EUR"].times)
     expiries = np.asarray(products.expiry)
     smooth = np.min(np.abs(expiries[:, None] - pillars), axis=1) > 1.1 * TIME_STEP

@@ -190,7 +190,7 @@ def test_delta_gamma_and_theta_are_difference_quotients(found, row):
     market = sample_market()
     index = [SWAP, SWAPTION].index(row)
     product, model = products_of(book(row).trades, market), hull_white(market)["EUR"]
-    value = jax.jit(lambda rate, age: price(product.aged(age), model.shifted(rate=rate)).value[0])
+    value = jax.jit(lambda rate, age: price(product.rolled(age), model.shifted(rate=rate)).value[0])
     zero, figures = jnp.zeros(()), found.trades[index].figures
     by_rate = lambda h: value(zero + h, zero)  # noqa: E731
     np.testing.assert_allclose(figures["delta"], first_difference(by_rate, 1e-3), rtol=1e-8)

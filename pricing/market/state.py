@@ -1,0 +1,20 @@
+"""What a contract can read of the market at a later time."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jaxtyping import Array, Float
+
+
+class MarketState(NamedTuple):
+    """The market at one time, in one state of it; a model gives what it knows of it.
+
+    Attributes:
+        spot: The spot of the one asset, or the spots of several, of shape (assets,); None under a model
+            of rates.
+        bonds: A function of maturities in years, of any shape, that returns the prices P(t, maturity) of
+            zero-coupon bonds; None under a model of equities.
+    """
+
+    spot: Float[Array, "*assets"] | None = None
+    bonds: Callable[[Float[Array, "*maturities"]], Float[Array, "*maturities"]] | None = None

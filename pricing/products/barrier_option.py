@@ -1,0 +1,51 @@
+"""Options that a barrier ends or brings to life: the abilities."""
+
+import abc
+
+import equinox as eqx
+from jaxtyping import Array, Bool, Float
+
+from .european import European
+from .product import AbstractProduct, Real
+
+
+class BarrierOption(AbstractProduct):
+    """Ability: a European option that ends (knock-out) or begins (knock-in) when the spot has left a region.
+
+    The rebate (currency) is paid when a knock-out ends, and at expiry if a knock-in never began.
+    """
+
+    rebate: eqx.AbstractVar[Real]
+    vanilla: eqx.AbstractVar[European]
+    """The option without its barriers."""
+
+    @property
+    @abc.abstractmethod
+    def monitoring_dates(self) -> Float[Array, "*batch dates"] | None:
+        """When the spot is compared with the barriers, in years, the expiry last; None: at all times."""
+
+    @property
+    @abc.abstractmethod
+    def knocks_in(self) -> Bool[Array, "..."]:
+        """Whether leaving the region brings the option to life, rather than ends it."""
+
+    @abc.abstractmethod
+    def is_inside(self, spot: Float[Array, "..."]) -> Bool[Array, "..."]:
+        """Whether the spot is in the region, off its barriers."""
+
+
+class SingleBarrier(BarrierOption):
+    """Ability: the region is all that is above one barrier (down), or below it (up)."""
+
+    strike: eqx.AbstractVar[Real]
+    expiry: eqx.AbstractVar[Real]
+    barrier: eqx.AbstractVar[Real]
+    side: eqx.AbstractVar[Real]
+
+    @property
+    @abc.abstractmethod
+    def living_side(self) -> Real:
+        """+1 if the region is above the barrier, -1 if below."""
+
+    def is_inside(self, spot: Float[Array, "..."]) -> Bool[Array, "..."]:
+        return self.living_side * (spot - self.barrier) > 0.0

@@ -1,0 +1,70 @@
+"""Rights to exercise: the abilities of every product whose holder takes something or leaves it."""
+
+import abc
+from collections.abc import Callable
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..market.state import MarketState
+from .product import AbstractProduct, Real
+
+_LEVELS: dict[str, Callable[[Array, Array], Array]] = {
+    "arithmetic": lambda weights, spots: weights @ spots,
+    "geometric": lambda weights, spots: jnp.exp(weights @ jnp.log(spots)),
+    "max": lambda weights, spots: jnp.max(spots),
+    "min": lambda weights, spots: jnp.min(spots),
+}
+
+
+class Exercisable(AbstractProduct):
+    """Ability: at one of some times the holder may take what exercising pays, and does if it is above zero."""
+
+    any_time: ClassVar[bool] = False
+    """Whether it may be exercised at any time from today on; `exercise_times` are then a grid of such times."""
+
+    @abc.abstractmethod
+    def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
+        """Return when the holder may exercise, in years, ascending; the last one is the end of the contract.
+
+        num_dates: how many equal steps stand for a right to exercise at any time; no other right reads it.
+        """
+
+    @abc.abstractmethod
+    def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
+        """Return what exercising pays at time t (years) in this state of the market, in currency of that time.
+
+        Of one contract in one state: `jax.vmap` it over contracts, states or times. Negative where exercising
+        costs more than it gives.
+        """
+
+
+class EarlyExercise(Exercisable):
+    """Ability: the holder chooses when, on one of some dates or at any time."""
+
+
+class SpotOption(Exercisable):
+    """Ability: exercising pays side * (A - strike), A the asset's spot or a mean of several assets' spots.
+
+    `average` says which mean: "arithmetic" (sum of weights * spots), "geometric" (product of spots ** weights),
+    "max" or "min". side = +1 call, -1 put.
+    """
+
+    strike: eqx.AbstractVar[Real]
+    side: eqx.AbstractVar[Real]
+
+    @property
+    def average(self) -> str:
+        return "arithmetic"
+
+    def weights_of(self, num_spots: int) -> Float[Array, "*batch spots"]:
+        """Return the weight of each asset's spot: 1 for a single asset."""
+        return jnp.ones(num_spots, self.strike.dtype)
+
+    def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
+        del t
+        spots = jnp.atleast_1d(market.spot)
+        level = _LEVELS[self.average](self.weights_of(spots.size), spots)
+        return self.side * (level - self.strike)
