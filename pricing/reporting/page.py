@@ -103,7 +103,7 @@ def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str,
     sums = {figure: tables.total(positions, figure) for figure in tables.figures_of(positions)}
     tiles = []
     for figure, figure_sum in sums.items():
-        shown = tables.FIGURES[figure]
+        shown = tables.named(figure, positions)
         unit = f"{currency} per {shown.shift}" if shown.shift else currency
         decimals = min(4, decimals_for([figure_sum]))
         tiles.append((shown.label, number(figure_sum, decimals), unit))

@@ -1,7 +1,7 @@
 """The report's tables, as text ready for the page."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan, nan
 
 import numpy as np
@@ -106,6 +106,14 @@ def figures_of(positions: Iterable[Position]) -> tuple[str, ...]:
     return ("value", *figures, *(SCALED_IN_RATES if True in in_rates else ()))
 
 
+def named(figure: str, positions: Iterable[Position]) -> Shown:
+    """How a figure of some positions is called; the shift of Vega is that of the vols that they read."""
+    shifts = dict.fromkeys(position.vega_shift for position in positions if position.figures)
+    if figure == "vega_1volpt" and shifts:
+        return replace(FIGURES[figure], shift=" or ".join(shifts))
+    return FIGURES[figure]
+
+
 def products(positions: Sequence[Position]) -> Table:
     """Sums by type of product, and over the book."""
     kinds, shown = dict.fromkeys(position.type for position in positions), figures_of(positions)
@@ -117,7 +125,12 @@ def products(positions: Sequence[Position]) -> Table:
         (kind, number(len(members)), number(sum(not p.figures for p in members)), *figures)
         for (kind, members), figures in zip(groups, zip(*columns, strict=True), strict=True)
     ]
-    headers = ("Product", "Trades", "Failed", *(FIGURES[figure].header for figure in shown))
+    headers = (
+        "Product",
+        "Trades",
+        "Failed",
+        *(named(figure, positions).header for figure in shown),
+    )
     return Table(headers, tuple(rows), has_total=True)
 
 
@@ -137,7 +150,7 @@ def largest(positions: Iterable[Position], count: int) -> Table:
         "Product",
         "Terms",
         "Quantity",
-        *(FIGURES[figure].header for figure in figures),
+        *(named(figure, shown).header for figure in figures),
     )
     return Table(headers, rows, words=3, left_out=len(valued) - len(shown))
 
