@@ -45,7 +45,7 @@ def bounds(
     as in `price`; method None is `LeastSquares()`.
     """
     method = LeastSquares() if method is None else method
-    applicable(product, model, method, key)
+    applicable(product, model, method, key=key)
     means, errors = _bounds(product, model, method, key)
     finite = jnp.all(jnp.isfinite(means.gap) & jnp.isfinite(errors.gap))
     result = RESULTS.where(finite, RESULTS.successful, RESULTS.non_finite)

@@ -30,13 +30,13 @@ class FittedModels(NamedTuple):
     rate: Models | None = None
     pullback: Callable[[Models], tuple[Market]] | None = None
 
-    def sweep(self, group: Group, tile: Tile, key: PRNGKeyArray) -> tuple[dict, dict, Any]:
+    def sweep(self, group: Group, tile: Tile, *, key: PRNGKeyArray) -> tuple[dict, dict, Any]:
         """The figures of a tile, their standard errors, and the gradient of its value in its model."""
         names = group.underlyings
         if self.vol is None or self.rate is None:
-            return tile_values(tile, self.models[names], group.method, key)
-        tangents = self.vol[names], self.rate[names]
-        return tile_sweep(tile, self.models[names], group.method, key, *tangents)
+            return tile_values(tile, self.models[names], group.method, key=key)
+        vol, rate = self.vol[names], self.rate[names]
+        return tile_sweep(tile, self.models[names], group.method, vol, rate, key=key)
 
 
 def fit_models(

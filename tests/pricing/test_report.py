@@ -279,7 +279,9 @@ def test_a_basket_moves_with_all_its_spots_and_with_each(tmp_path, market):
 
 
 def test_a_map_sums_rows_and_columns():
-    heat = tables.heat(["a", "b"], ["x", "y"], np.array([[1000.0, -2000.0], [0.0, 500.0]]), True)
+    heat = tables.heat_map(
+        ["a", "b"], ["x", "y"], np.array([[1000.0, -2000.0], [0.0, 500.0]]), True
+    )
     assert heat.totals == ("−1,000", "500")  # noqa: RUF001
     assert heat.column_totals == ("1,000", "−1,500", "−500")  # noqa: RUF001
     assert heat.cells[0][1].color == "down" and heat.cells[0][1].strength == 1.0
