@@ -31,6 +31,8 @@ from .products import Swaption as Swaption
 from .results import RESULTS as RESULTS
 from .sensitivities import Greeks as Greeks
 from .sensitivities import greeks as greeks
+from .sweep.trade_risk import Figures as Figures
+from .sweep.trade_risk import TradeRisk as TradeRisk
 from .trades.book import Book as Book
 from .valuation import Valuation as Valuation
 from .valuation import price as price
