@@ -38,7 +38,6 @@ from .command import Run, parser_of, whole
 
 SAMPLES = Path(next(iter(pricing.samples.__path__)))
 PILLARS = 200
-START = (0.1, 1.0, 0.1, 0.5, -0.5)  # v0, kappa, theta, xi, rho
 SHARES = {
     "european": 0.62,
     "digital": 0.12,
@@ -129,10 +128,8 @@ class Valuer:
 
     def __init__(self, options):
         self.options, self.market = options, market()
-        equity = self.market.equities["DAX"]
-        rate = self.market.curves[equity.curve]
-        start = Heston(equity.spot, rate, *START, dividend_yield=equity.dividend_yield)
-        self.fit = fit(calibrate(equity.surface, start).model)
+        start = Heston.starting_on(self.market, "DAX")
+        self.fit = fit(calibrate(self.market.equities["DAX"].surface, start).model)
         devices = jax.devices()
         self.mesh = Mesh(np.array(devices), ("trades",)) if len(devices) > 1 else None
 
