@@ -43,7 +43,7 @@ def label_of(calibration: Calibration) -> str:
 
 
 def calibrated(market: Market, name: str, **settings: Any) -> Calibration:
-    """The model of one underlying calibrated to its quotes, from the standard start."""
+    """Return the model of one underlying calibrated to its quotes, from the standard start."""
     start = standard_start(market, name)
     quotes = start.quotes_in(market)[name]
     rtol = max(1e-10, 100.0 * float(jnp.finfo(quotes.vols.dtype).eps))
@@ -56,12 +56,12 @@ def has_failed(calibration: Calibration) -> bool:
 
 
 def message_of(calibration: Calibration) -> str:
-    """Why the calibration ended."""
+    """Return why the calibration ended."""
     return RESULTS[calibration.result]
 
 
 def summary_of(calibration: Calibration) -> str:
-    """How the calibration ended, in a few words."""
+    """Return how the calibration ended, in a few words."""
     if has_failed(calibration):
         return message_of(calibration)
     steps, squares = (calibration.stats[name] for name in ("steps", "sum_squared_vol_points"))
@@ -69,13 +69,13 @@ def summary_of(calibration: Calibration) -> str:
 
 
 def only(market: Market, names: tuple[str, ...]) -> Market:
-    """The market with some of its equities."""
+    """Return the market with some of its equities."""
     kept = {name: equity for name, equity in market.equities.items() if name in names}
     return replace(market, equities=kept)
 
 
 def too_few(market: Market, name: str, file: str) -> InputError | None:
-    """Why there is nothing to calibrate: fewer quotes than free parameters leave some of them unknown."""
+    """Return why there is nothing to calibrate: too few quotes leave some free parameters unknown."""
     start = standard_start(market, name)
     count, free = start.quotes_in(market)[name].vols.size, len(Parameters.of(start).names)
     if count >= free:
@@ -85,7 +85,7 @@ def too_few(market: Market, name: str, file: str) -> InputError | None:
 
 
 def failure(market: Market, name: str, calibration: Calibration, file: str) -> InputError | None:
-    """Why a calibration cannot be what a book is valued under, if it cannot.
+    """Return why a calibration cannot be what a book is valued under, if it cannot.
 
     Parameters that the quotes do not tell apart have no derivative; a search may end there all the same.
     """
@@ -112,7 +112,7 @@ def _error(
 
 
 def without(market: Market, name: str, error: InputError) -> Market:
-    """The market without the quotes to which no model could be calibrated, and the error that says so."""
+    """Return the market without the quotes that no model could be calibrated to, and the error that says so."""
     if name in market.equities:
         rest = only(market, tuple(set(market.equities) - {name}))
     else:
@@ -121,7 +121,7 @@ def without(market: Market, name: str, error: InputError) -> Market:
 
 
 def fit_each(calibrations: Mapping[str, Calibration]):
-    """Market -> {underlying: model}, each fitted from where its calibration ended."""
+    """Return the fit market -> {underlying: model}, each fitted from where its calibration ended."""
 
     def fitted(market: Market) -> dict[str, AbstractModel]:
         return {
@@ -133,12 +133,12 @@ def fit_each(calibrations: Mapping[str, Calibration]):
 
 
 def both(first: Fit, second: Fit) -> Fit:
-    """Market -> the models of two fits; where both have one, the second's."""
+    """Return the fit market -> the models of two fits; where both have one, the second's."""
     return lambda market: {**first(market), **second(market)}
 
 
 def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
-    """Parameter to (value, standard error)."""
+    """Return the value and the standard error of each parameter."""
     names = Parameters.of(calibration.model).names
     errors = np.sqrt(np.diag(np.asarray(calibration.stats["covariance"])))
     return {
@@ -148,7 +148,7 @@ def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
 
 
 def surface_fit(market: Market, name: str, calibration: Calibration | None) -> SurfaceFit:
-    """What the report shows of one underlying: a calibration, or None for Black-Scholes."""
+    """Return what the report shows of one underlying: a calibration, or None for Black-Scholes."""
     if calibration is not None and name not in market.equities:
         return _swaption_fit(market, name, calibration)
     equity = market.equities[name]
@@ -181,7 +181,7 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
 
 
 def _swaption_fit(market: Market, name: str, calibration: Calibration) -> SurfaceFit:
-    """The swaption vols, by expiry and tenor."""
+    """Return the swaption vols, by expiry and tenor."""
     quotes: Any = market.swaption_vols
     market_vols, residuals = np.asarray(quotes.vols), np.asarray(calibration.residuals)
     return SurfaceFit(
@@ -217,7 +217,7 @@ def _facts(calibration: Calibration) -> dict[str, str]:
 
 
 def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, Any]:
-    """A calibration in plain values. `residuals`: model less market per 1.00 vol, by quote id."""
+    """Return a calibration in plain values. `residuals`: model less market per 1.00 vol, by quote id."""
     table, stats = parameter_table(calibration), calibration.stats
     ids = calibration.model.quotes_in(market.quote_ids())[name].vols
     residuals = np.asarray(calibration.residuals).ravel().tolist()
@@ -237,7 +237,7 @@ def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, An
 
 
 def write_json(path: Path, value: object) -> None:
-    """A value as JSON; a number that is not finite becomes null."""
+    """Write a value as JSON; a number that is not finite becomes null."""
     text = json.dumps(_finite(value), indent=1, ensure_ascii=False, allow_nan=False)
     path.write_text(f"{text}\n", encoding="utf-8")
 
