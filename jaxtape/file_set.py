@@ -35,15 +35,12 @@ class FileSet:
     """
 
     def __init__(self, folder: Path, command: str = "", optional: Sequence[str] = ()):
-        """Makes the folder, and makes sure that it can be written.
+        """Make the folder, and make sure that it can be written; otherwise `OSError` is raised.
 
         Args:
             folder: Where the files go.
             command: What made them, for the manifest. Files without a command have no manifest.
             optional: Names of files that not every run writes; a run that does not removes the last run's.
-
-        Raises:
-            OSError: The folder cannot be made or written.
         """
         self.folder, self._command, self._optional = Path(folder), command, optional
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +49,7 @@ class FileSet:
 
     @contextlib.contextmanager
     def written(self) -> Iterator[Path]:
-        """Gives a folder to write files to, under their own names; they are in place once the block has ended.
+        """Give a folder to write files to, under their own names; they are in place once the block has ended.
 
         Raises:
             OSError: A file could not be written or renamed; it names the file at its place.
@@ -133,7 +130,8 @@ class FileSet:
 def mismatched_files(folder: Path) -> list[str]:
     """Names the files of a folder's manifest that are not those of the run that the manifest is of.
 
-    They are another run's, were changed since, or are gone. There are none where a run ended well.
+    They are another run's, were changed since, or are gone. There are none where a run ended well. `OSError` is
+    raised if the folder has no label.
 
     Raises:
         OSError: The folder has no manifest.
