@@ -24,7 +24,7 @@ def bounds(
     as in `price`; method None is `LeastSquares()`.
     """
     method = LeastSquares() if method is None else method
-    applicable(product, model, method, key)
+    applicable(product, model, method, key=key)
     means, errors = _bounds(product, model, method, key)
     return Bounds.of(means, errors, stats={"method": method}, throw=throw)
 

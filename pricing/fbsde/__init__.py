@@ -10,7 +10,7 @@ from .catalogue import CATALOGUE as CATALOGUE
 from .deep_bsde import DeepBSDE as DeepBSDE
 from .early_exercise_bounds import Bounds as Bounds
 from .early_exercise_bounds import bounds as bounds
-from .from_pricing import problem_of as problem_of
+from .from_pricing import from_product as from_product
 from .gradient_regression import GradientRegression as GradientRegression
 from .networks import Architecture as Architecture
 from .one_step_malliavin import OneStepMalliavin as OneStepMalliavin

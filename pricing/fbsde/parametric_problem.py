@@ -36,9 +36,9 @@ def parametric(make: Callable[[Features], Problem], low: Number, high: Number) -
 
     Examples:
         >>> from pricing import BlackScholes, European
-        >>> from pricing.fbsde import parametric, problem_of
+        >>> from pricing.fbsde import parametric, from_product
         >>> market = BlackScholes(100.0, 0.05, 0.2)
-        >>> call = lambda strike: problem_of(European(strike[0], 1.0), market, 8)
+        >>> call = lambda strike: from_product(European(strike[0], 1.0), market, 8)
         >>> parametric(call, 85.0, 115.0).x0.tolist()
         [100.0, 100.0]
     """
