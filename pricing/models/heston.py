@@ -25,13 +25,27 @@ from .stochastic_variance import StochasticVariance
 class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable):
     """Stochastic variance, mean reverting, correlated with the spot.
 
-    spot: currency; rate: per year, continuous, a number or a curve; initial_variance (v0) and
-    long_run_variance (theta): per year; mean_reversion (kappa): per year; vol_of_vol (xi): per year;
-    correlation (rho): in [-1, 1]; dividend_yield: per year, continuous. The Feller condition is not asked for.
-
-    Several assets: arrays in place of numbers, and `asset_correlation` (`StochasticVariance`).
+    dS = (r - q) S dt + sqrt(v) S dW, dv = kappa (theta - v) dt + xi sqrt(v) dB, d<W, B> = rho dt. The Feller
+    condition is not asked for. Several assets have arrays in place of numbers (`StochasticVariance`).
 
     Heston (1993), eq. 1 and 4.
+
+    Attributes:
+        spot: The price of the asset, or the prices of several, of shape (assets,), in currency.
+        rate: r per year, continuous, a number or a curve.
+        initial_variance: v0 per year.
+        mean_reversion: kappa per year.
+        long_run_variance: theta per year.
+        vol_of_vol: xi per year.
+        correlation: rho, in [-1, 1].
+        dividend_yield: q per year, continuous.
+        asset_correlation: Of several assets, of shape (assets, assets); None where they are independent.
+
+    Examples:
+        >>> from pricing import Heston
+        >>> model = Heston(100.0, 0.03, 0.04, 1.5, 0.06, 0.6, -0.7)
+        >>> f"{model.mean_variance(0.04, 1.0):.4f}"
+        '0.0555'
     """
 
     spot: Float[Array, "*assets"] = positive("spot")

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+import chex
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
@@ -16,6 +17,8 @@ from ..market import Market, SwaptionVols, VolSurface
 from ..market.state import MarketState
 
 Quotes = VolSurface | SwaptionVols
+"""Volatilities that a model may be fitted to."""
+
 Scalar = Float[Array, ""]
 Model = TypeVar("Model", bound="AbstractEquityModel")
 
@@ -42,8 +45,14 @@ def flat_or_curve(name: str, ability: type | tuple[type, ...] = Discounts) -> An
 class AbstractModel(eqx.Module):
     """A law of the market under which it can be discounted, and moved.
 
-    Its *underlying* is what Delta and Gamma are derivatives to: the spot of a model of one asset, the spots of
-    a model of several, the parallel level of the zero rates of a model of interest rates.
+    Attributes:
+        underlying: What Delta and Gamma are derivatives to: the spot of a model of one asset, the spots of a
+            model of several, the parallel level of the zero rates of a model of interest rates.
+
+    Examples:
+        >>> from pricing.models import AbstractModel, BlackScholes
+        >>> isinstance(BlackScholes(100.0, 0.05, 0.2), AbstractModel)
+        True
     """
 
     underlying: eqx.AbstractVar[Float[Array, "..."]]
@@ -79,7 +88,18 @@ class AbstractModel(eqx.Module):
 
 
 class AbstractEquityModel(AbstractModel):
-    """Assets with spots `spot`, interest rate `rate` and dividend yields, both continuously compounded."""
+    """Assets with spots, an interest rate and dividend yields, both continuously compounded.
+
+    Attributes:
+        spot: The price of the asset, or the prices of several, of shape (assets,), in currency.
+        rate: The interest rate per year, a number or a curve.
+        dividend_yield: The dividend yield per year, of each asset.
+
+    Examples:
+        >>> from pricing.models import BlackScholes
+        >>> f"{BlackScholes(100.0, 0.05, 0.2, 0.02).forward(1.0):.2f}"
+        '103.05'
+    """
 
     spot: eqx.AbstractVar[Float[Array, "..."]]
     rate: eqx.AbstractVar[Any]
@@ -134,7 +154,13 @@ def _said_of(market: Market, name: str) -> dict[str, Any]:
 
 
 class Joinable(AbstractEquityModel):
-    """Ability: models of one asset each, on one curve, make one model of them all."""
+    """Ability: models of one asset each, on one curve, make one model of them all.
+
+    Examples:
+        >>> from pricing.models import Heston, Joinable, LocalVol
+        >>> issubclass(Heston, Joinable), issubclass(LocalVol, Joinable)
+        (True, False)
+    """
 
     @classmethod
     @abc.abstractmethod
@@ -143,7 +169,13 @@ class Joinable(AbstractEquityModel):
 
 
 class BlackVol(AbstractEquityModel):
-    """Ability: terminal spots are lognormal with one volatility for each expiry and strike."""
+    """Ability: terminal spots are lognormal with one volatility for each expiry and strike.
+
+    Examples:
+        >>> from pricing.models import BlackScholes
+        >>> f"{BlackScholes(100.0, 0.05, 0.2).black_vol(1.0, 90.0):.2f}"
+        '0.20'
+    """
 
     @property
     @abc.abstractmethod
@@ -159,6 +191,11 @@ class GaussianState(AbstractModel):
     """Ability: one Gaussian martingale x, x_0 = 0, explains the market: x_t ~ N(0, state_variance(t)).
 
     Increments of x are independent; values divided by the numeraire are martingales.
+
+    Examples:
+        >>> from pricing.models import BlackScholes
+        >>> f"{BlackScholes(100.0, 0.05, 0.2).state_variance(2.0):.2f}"
+        '0.08'
     """
 
     @abc.abstractmethod
@@ -180,7 +217,13 @@ class GaussianState(AbstractModel):
 
 
 class CharacteristicFunction(AbstractEquityModel):
-    """Ability: the characteristic function of X = log(S_t / forward(t)) is known."""
+    """Ability: the characteristic function of X = log(S_t / forward(t)) is known.
+
+    Examples:
+        >>> from pricing.models import CharacteristicFunction, Heston
+        >>> issubclass(Heston, CharacteristicFunction)
+        True
+    """
 
     @abc.abstractmethod
     def log_characteristic(
@@ -198,12 +241,26 @@ class CharacteristicFunction(AbstractEquityModel):
 
 
 class Walk(NamedTuple):
-    """Steps of log(S / forward), each array [steps, paths], or [steps, assets, paths] for several assets.
+    """Steps of log(S / forward), of shape (steps, paths), or (steps, assets, paths) for several assets.
 
-    mean, variance: of a step, Gaussian given the variance path; bridge_variance: the step's integrated
-    variance. Between two dates the variance moves as well, so the path between two known positions is a
-    bridge with all of it, also where part of `variance` is explained by the variance path. variance_change:
-    of the instantaneous variance; length: of the step (years). All of them add up over steps.
+    Between two dates the variance moves as well, so the path between two known positions is a bridge with all
+    of the integrated variance, also where part of `variance` is explained by the variance path. All of them add
+    up over steps.
+
+    Attributes:
+        mean: The mean of each step, given the variance path.
+        variance: The variance of each step, which is Gaussian given the variance path.
+        bridge_variance: The integrated variance of each step.
+        variance_change: The change of the instantaneous variance over each step.
+        length: The length of each step, in years, of shape (steps,).
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from jaxtape import StoreAll
+        >>> from pricing.models import BlackScholes
+        >>> times, noise = jnp.array([0.5, 1.0]), jnp.zeros((2, 3))
+        >>> BlackScholes(100.0, 0.05, 0.2).walk(noise, times, StoreAll()).variance.shape
+        (2, 3)
     """
 
     mean: Float[Array, "steps *assets paths"]
@@ -218,6 +275,11 @@ class ConditionallyGaussian(AbstractEquityModel):
 
     The variance path is random, but for `LognormalSpots`; its noise moves the spot as well under a
     `LocalVolatility`.
+
+    Examples:
+        >>> from pricing.models import BlackScholes, ConditionallyGaussian, HullWhite
+        >>> issubclass(BlackScholes, ConditionallyGaussian), issubclass(HullWhite, ConditionallyGaussian)
+        (True, False)
     """
 
     @property
@@ -242,7 +304,10 @@ def correlation_of(
     correlation: Float[Array, "assets assets"] | None, spot: Float[Array, " assets"]
 ) -> Float[Array, "assets assets"]:
     """A correlation matrix for the assets: the given one, or that of independent ones."""
-    return jnp.eye(spot.size, dtype=spot.dtype) if correlation is None else correlation
+    if correlation is None:
+        return jnp.eye(spot.size, dtype=spot.dtype)
+    chex.assert_shape(correlation, (spot.size, spot.size))
+    return correlation
 
 
 def stacked(models: Sequence[Model], **given: Any) -> Model:
