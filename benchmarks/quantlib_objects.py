@@ -9,7 +9,9 @@ import QuantLib as ql
 
 from pricing.market import Market
 from pricing.models import Heston
-from pricing.trades.kinds import BarrierTrade, DigitalTrade, Trade
+from pricing.products.barrier import BarrierTrade
+from pricing.products.digital import DigitalTrade
+from pricing.products.trade import Trade
 
 OPTION = {"call": ql.Option.Call, "put": ql.Option.Put}
 KIND = {

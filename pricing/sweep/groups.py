@@ -14,8 +14,8 @@ from ..market import Market
 from ..methods import AbstractMethod
 from ..models import AbstractModel
 from ..products import AbstractProduct
+from ..products.trade import Trade
 from ..trades.contracts import products_of, shape_key
-from ..trades.kinds import Trade
 from ..valuation import applicable
 
 
