@@ -147,9 +147,11 @@ class Valuer:
 
 def columns_of(result: RiskResult) -> dict[str, np.ndarray]:
     """Each measure of all trades, and the sensitivities of the total."""
-    rows = [trade.figures for trade in result.trades if trade.figures]
-    found = {name: np.array([row.get(name, 0.0) for row in rows]) for name in rows[0]}
-    return found | {"sensitivities": np.array(list(result.sensitivities.values()))}
+    rows = [vars(trade.figures) for trade in result.trades if trade.figures]
+    numbers = {name: [jax.tree.leaves(row[name]) or [0.0] for row in rows] for name in rows[0]}
+    return {name: np.array(column) for name, column in numbers.items()} | {
+        "sensitivities": np.array(list(result.sensitivities.values()))
+    }
 
 
 def on_devices(count: int, devices: int, options) -> dict[str, np.ndarray]:

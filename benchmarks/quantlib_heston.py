@@ -64,11 +64,13 @@ def calibration_row(market: Market, repeat: int) -> tuple[Row, dict[str, str], H
 def values_of(book: Book, market: Market, models, **how) -> np.ndarray:
     """The value of each contract of a book, and no Greeks."""
     found = risk(book, market, lambda _: models, greeks=False, **how)
-    return np.array([trade.figures["value"] for trade in found.trades])
+    return np.array([trade.figures.value for trade in found.trades])
 
 
 def figures_of(result) -> dict[str, np.ndarray]:
-    return {name: np.array([t.figures[name] for t in result.trades]) for name in MEASURES}
+    """Each measure of all trades, which are on one underlying."""
+    rows = [vars(trade.figures) for trade in result.trades]
+    return {name: np.array([jax.tree.leaves(row[name])[0] for row in rows]) for name in MEASURES}
 
 
 def only(book: Book, *kinds: str, every: int = 1) -> Book:

@@ -120,7 +120,9 @@ class Search(eqx.Module):
     @property
     def result(self) -> RESULTS:
         """Why the search has ended, or would if it were not to go on."""
-        unfinished = RESULTS.where(self.finite, RESULTS.max_steps_reached, RESULTS.non_finite)
+        unfinished = RESULTS.where(
+            self.finite, RESULTS.max_steps_reached, RESULTS.non_finite_residual
+        )
         return RESULTS.where(self.converged & self.finite, RESULTS.converged, unfinished)
 
     def is_on(self, last_step: Int[Array, ""] | int) -> Bool[Array, "*starts"]:

@@ -1,16 +1,20 @@
 """Why a calibration stopped. The values of the enumeration are the messages."""
 
-import equinox as eqx
+from pricing import results
 
 
-class RESULTS(eqx.Enumeration):
-    """Outcome of a calibration."""
+class RESULTS(results.RESULTS):
+    """Outcome of a calibration: those of a valuation, and these."""
 
     converged = "Converged: the gradient vanishes to the tolerance, or a step no longer matters."
     max_steps_reached = (
-        "Stopped at max_steps before converging. Give more max_steps, another start or starts > 1."
+        "Stopped at max_steps before converging. "
+        "Give more max_steps, another start or num_starts > 1."
     )
-    non_finite = "A residual or a derivative is not finite. Check the quotes, and start from other parameters."
+    non_finite_residual = (
+        "A residual or a derivative is not finite. "
+        "Check the quotes, and start from other parameters."
+    )
     not_a_minimum = (
         "Ended where the loss has no minimum: its second derivative is not positive, or its gradient does not "
         "vanish. Start from other parameters, or fit fewer of them."

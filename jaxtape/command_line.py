@@ -4,10 +4,11 @@ A distribution adds a subcommand by naming a function with annotated options in 
 `jaxtape.commands`. Only the subcommand that is asked for is imported.
 """
 
+import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 
 import jax
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from typer.core import TyperGroup
 
 from .xla_flags import WITHOUT_FUSION_EMITTERS, add_flag
@@ -87,6 +90,28 @@ def path_of(text: str) -> Path:
     if not is_path:
         raise typer.BadParameter(f"{text!r} is no path: give one, such as out/risk")
     return Path(text)
+
+
+@contextlib.contextmanager
+def progress_bar(name: str, console: Console) -> Iterator[Callable[[int, int, str], None] | None]:
+    """A live bar as the argument `progress` of a computation; None where nobody looks at the terminal."""
+    if not (console.is_terminal and sys.stdout.isatty()):
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(name, total=None)
+
+        def progress(done: int, total: int, message: str) -> None:
+            text = f"{name}, {message}" if message else name
+            bar.update(task, completed=done, total=total, description=text)
+
+        yield progress
 
 
 def configure(precision: Precision) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from .book_risk import Fit, RiskResult, risk
+from .book_risk import RiskResult, risk
 from .market import Market
+from .sweep.fitted_models import Fit
+from .sweep.trade_risk import TradeRisk
 from .trades.book import Book
 
 _DAYS_PER_YEAR = 365.0
@@ -75,7 +77,7 @@ def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Marke
     pillars = [curve.times for curve in curves] + [equity.surface.expiries for equity in equities]
     vols = [equity.surface.vols for equity in equities]
     vols += [] if contributions.swaption_vols is None else [contributions.swaption_vols.vols]
-    ages = sum(trade.position["theta"] for trade in then.trades if trade.position)
+    ages = sum(trade.position.theta for trade in then.trades if trade.position)
     by_quote = market.by_quote(contributions)
     return Explanation(
         change=now.value - then.value,
@@ -92,16 +94,11 @@ def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Marke
     )
 
 
-def _gamma(trade, moves: Market) -> float:
+def _gamma(trade: TradeRisk, moves: Market) -> float:
     """Half the trade's second derivatives times the products of the spots' moves."""
-    figures = trade.position or {}
     spot = {name: float(equity.spot) for name, equity in moves.equities.items()}
-    names = trade.underlying.split("|")
-    if len(names) == 1:
-        move = spot.get(names[0], 0.0)
-        return 0.5 * figures.get("gamma", 0.0) * move**2
-    pairs = ((first, second) for first in names for second in names)
-    return sum(0.5 * figures.get(f"gamma:{a}:{b}", 0.0) * spot[a] * spot[b] for a, b in pairs)
+    gammas = trade.position.gamma if trade.position else {}
+    return sum(0.5 * x * spot.get(a, 0.0) * spot.get(b, 0.0) for (a, b), x in gammas.items())
 
 
 def _check_same_quotes(before: Market, after: Market):

@@ -1,10 +1,10 @@
-"""How a valuation ended. The values of the enumeration are the messages."""
+"""How a computation ended. The values of the enumeration are the messages."""
 
 import equinox as eqx
 
 
 class RESULTS(eqx.Enumeration):
-    """Outcome of a numerical computation."""
+    """Outcome of a numerical computation; those of calibrations and of trainings are subclasses."""
 
     successful = ""
     non_finite = (

@@ -21,12 +21,12 @@ from calibration.commands.console import Output, Stages, bytes_of, fail, summari
 from calibration.commands.risk import risk as risk_command
 from jaxtape.command_line import app
 from jaxtape.file_set import strangers
-from pricing.book_risk import MEASURES
 from pricing.book_risk import risk as value_book
 from pricing.market import Market
 from pricing.models import Heston
 from pricing.models.surface_models import black_scholes
 from pricing.reporting import page as report
+from pricing.reporting.positions import MEASURES
 from pricing.trades.book import Book
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -115,7 +115,13 @@ def test_positions_are_those_of_the_library_to_the_last_digit(valued, expected):
     assert [row["id"] for row in rows] == [line.split(",")[0] for line in GOOD]
     for row, trade in zip(rows, expected.trades, strict=True):
         assert (row["status"], row["method"], row["currency"]) == ("ok", "ClosedForm", "EUR")
-        assert {name: float(row[name]) for name in MEASURES} == trade.position
+        position, found = trade.position, {name: float(row[name]) for name in MEASURES}
+        assert found.pop("std_error") == trade.std_errors.value == 0.0
+        assert found.pop("delta") == position.delta["DAX"]
+        assert found.pop("gamma") == position.gamma["DAX", "DAX"]
+        assert found == {
+            name: getattr(position, name) for name in ("value", "vega", "theta", "rho")
+        }
 
 
 def test_scaled_columns_state_their_shift(valued):
@@ -398,8 +404,10 @@ def test_single_precision_in_a_process_of_its_own(tmp_path, expected):
     )
     assert outcome.returncode == 0, outcome.stderr
     for row, trade in zip(rows_of(tmp_path / "out" / "npv.csv"), expected.trades, strict=False):
-        for measure in ("value", "delta", "vega"):
-            np.testing.assert_allclose(float(row[measure]), trade.position[measure], rtol=1e-3)
+        position = trade.position
+        wanted = {"value": position.value, "delta": position.delta["DAX"], "vega": position.vega}
+        for measure, figure in wanted.items():
+            np.testing.assert_allclose(float(row[measure]), figure, rtol=1e-3)
 
 
 def test_no_traceback_in_a_process_of_its_own(tmp_path):

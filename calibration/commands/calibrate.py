@@ -72,24 +72,24 @@ def calibrate(
     output, stages = Output(out), Stages()
     with stages.stage("read"):
         quotes = _read(market, underlying, model)
-    with stages.stage("calibrate") as said:
+    with stages.stage("calibrate") as lines:
         calibration = calibrated(
             *(quotes, underlying),
             starts=starts,
             max_steps=max_steps,
             key=jax.random.key(seed),
-            progress=stages.is_live,
+            progress=False,
         )
         found = f"{name_of(calibration.model)} to {underlying}"
-        said.append(f"calibrated {found}: {summary_of(calibration)}")
+        lines.append(f"calibrated {found}: {summary_of(calibration)}")
     errors = [str(error) for error in quotes.errors]
     if has_failed(calibration):
         errors.append(f"{market}: {underlying!r}: {message_of(calibration)}")
     output.tell(errors)
-    with stages.stage("write") as said, output.written() as aside:
+    with stages.stage("write") as lines, output.written() as aside:
         write_errors(aside, errors)
         _write(aside, quotes, underlying, calibration, stages)
-        said.append(f"wrote {out}")
+        lines.append(f"wrote {out}")
     _summarize(calibration, output.folder)
     if errors:
         raise typer.Exit(SOME_FAILED)

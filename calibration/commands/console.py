@@ -5,13 +5,12 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import typer
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from jaxtape.file_set import FileSet, strangers
 from pricing.ingestion.characters import escaped
@@ -54,37 +53,22 @@ def bytes_of(text: str | int) -> int:
 
 
 class Stages:
-    """Says on stderr what was done and how long it took; a live bar where that is a terminal."""
+    """Says on stderr what was done and how long it took."""
 
     def __init__(self):
         self.seconds: dict[str, float] = {}
-        self._console = plain_console(stderr=True)
-
-    @property
-    def is_live(self) -> bool:
-        """Whether someone is watching."""
-        return self._console.is_terminal and sys.stdout.isatty()
+        self.console = plain_console(stderr=True)
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[list[str]]:
-        """Time a stage; what is appended to the list is said when it ends."""
-        said: list[str] = []
+        """Time a stage; the lines that are appended to the list are printed when it ends."""
+        lines: list[str] = []
         start = time.perf_counter()
-        yield said
+        yield lines
         self.seconds[name] = time.perf_counter() - start
-        for words in said:
-            line = f"{escaped(words)} ({self.seconds[name]:.1f} s)"
-            self._console.print(line, soft_wrap=True)
-
-    @contextlib.contextmanager
-    def bar(self, name: str) -> Iterator[Callable[[int, int], None]]:
-        """A bar, moved by calling with (done, total)."""
-        columns = TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-        with Progress(
-            *columns, console=self._console, transient=True, disable=not self.is_live
-        ) as bar:
-            task = bar.add_task(name, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
+        for text in lines:
+            line = f"{escaped(text)} ({self.seconds[name]:.1f} s)"
+            self.console.print(line, soft_wrap=True)
 
 
 class Output:

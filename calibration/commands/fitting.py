@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pricing.book_risk import Fit
 from pricing.ingestion.errors import InputError
 from pricing.market import Market, VolSurface
 from pricing.models import AbstractModel, AbstractRateModel, Heston, HullWhite
 from pricing.reporting import SurfaceFit, pillar_dates
+from pricing.sweep.fitted_models import Fit
 
 from ..calibration import Calibration, calibrate
 from ..market_fit import fit

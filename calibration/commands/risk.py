@@ -12,14 +12,15 @@ import typer
 from jax.sharding import Mesh
 from rich.table import Table
 
-from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure, path_of
-from pricing.book_risk import Fit, RiskResult
+from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure, path_of, progress_bar
+from pricing.book_risk import RiskResult
 from pricing.book_risk import risk as value_book
 from pricing.ingestion.errors import UnreadableFile
 from pricing.market import Market
 from pricing.methods import METHODS, AbstractMethod, MonteCarlo
 from pricing.models.surface_models import black_scholes
 from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
+from pricing.sweep.fitted_models import Fit
 from pricing.sweep.groups import BudgetTooSmall
 from pricing.trades.book import Book
 
@@ -92,23 +93,26 @@ def risk(
     """
     configure(precision)
     output, stages, mesh = Output(out), Stages(), _mesh(devices)
-    with stages.stage("read") as said:
+    with stages.stage("read") as lines:
         book, quotes = _read(trades, market)
-        said.append(f"read {len(book.rows):,} trades and {len(quotes.flat_quotes()):,} quotes")
+        lines.append(f"read {len(book.rows):,} trades and {len(quotes.flat_quotes()):,} quotes")
     served, calibrations = _calibrate(book, quotes, model, str(market), stages)
     fit = fit_each(calibrations)
     fit = both(black_scholes, fit) if model is Model.black_scholes else fit
-    with stages.stage("value the book") as said, stages.bar("valuing") as moved:
+    with (
+        stages.stage("value the book") as lines,
+        progress_bar("valuing", stages.console) as progress,
+    ):
         random = {"key": jax.random.key(seed), "methods": _methods(paths)}
-        settings = {"mesh": mesh, "budget": budget, "report": moved, **random}
+        settings = {"mesh": mesh, "budget": budget, "progress": progress, **random}
         result = _valued(book, served, fit, settings)
-        said.append(f"valued {len(result.trades) - len(result.failed):,} trades")
+        lines.append(f"valued {len(result.trades) - len(result.failed):,} trades")
     errors = _errors(result, book)
     output.tell(errors)
-    with stages.stage("write") as said, output.written() as aside:
+    with stages.stage("write") as lines, output.written() as aside:
         write_errors(aside, errors)
         _write(aside, result, book, quotes, calibrations, model, stages)
-        said.append(f"wrote {out}")
+        lines.append(f"wrote {out}")
     _summarize(result, quotes, output.folder)
     if errors:
         raise typer.Exit(SOME_FAILED)
@@ -156,10 +160,10 @@ def _calibrate(book: Book, market: Market, model: Model, file: str, stages: Stag
     served, calibrations = only(market, equities), {}
     for name in (*(equities if model is Model.heston else ()), *curves):
         if not (error := too_few(market, name, file)):
-            with stages.stage(f"calibrate {name}") as said:
-                calibration = calibrated(market, name, progress=stages.is_live)
+            with stages.stage(f"calibrate {name}") as lines:
+                calibration = calibrated(market, name, progress=False)
                 found = f"{name_of(calibration.model)} to {name}"
-                said.append(f"calibrated {found}: {summary_of(calibration)}")
+                lines.append(f"calibrated {found}: {summary_of(calibration)}")
                 error = failure(market, name, calibration, file)
                 calibrations[name] = calibration
         if error:

@@ -11,8 +11,8 @@ from jaxtape import StoreAll
 from ..models import ConditionallyGaussian
 from ..numerics.safe_math import clipped, larger, safe_sqrt
 from ..products import Monitored, Payoff
-from .bumps import Bumps, Interval
 from .corridor import Look, Paths, looks_of, paid_always, payoff_inside
+from .gaussian_mixture import GaussianMixture, Interval
 
 Scalar = Float[Array, ""]
 States = Float[Array, "dates paths"]
@@ -54,7 +54,7 @@ class Continuation(NamedTuple):
     """
 
     today: Scalar
-    fits: Bumps
+    fits: GaussianMixture
 
     @classmethod
     def fit(cls, product: Monitored, model: ConditionallyGaussian) -> "Continuation":
@@ -64,16 +64,16 @@ class Continuation(NamedTuple):
         looks = looks_of(product, model, walk)
         looks = looks._replace(mean=looks.mean[:, 0], std=looks.std[:, 0])
         lows, highs = _corridors(looks)
-        bumps = 16 + 8 * round(product.dates.size**0.5)
+        components = 16 + 8 * round(product.dates.size**0.5)
 
         end = End.of(product, model)
-        last = Interval(lows[-1], highs[-1], bumps)
+        last = Interval(lows[-1], highs[-1], components)
         ahead = jax.vmap(end.ahead, (None, 0))(date_of(looks, -1), last.points)
         latest = last.fit(ahead)
 
-        def earlier(later: Bumps, of_date) -> tuple[Bumps, Bumps]:
+        def earlier(later: GaussianMixture, of_date) -> tuple[GaussianMixture, GaussianMixture]:
             look, low, high = of_date
-            interval = Interval(low, high, bumps)
+            interval = Interval(low, high, components)
             fit = interval.fit(jax.vmap(_ahead, (None, None, 0))(later, look, interval.points))
             return fit, later
 
@@ -106,7 +106,7 @@ class Continuation(NamedTuple):
         return jax.vmap(of_path, (-1, -1, by_path, 0))(positions, weights, looks, uniform)
 
 
-def _ahead(later: Bumps, look: Look, position: Scalar) -> Scalar:
+def _ahead(later: GaussianMixture, look: Look, position: Scalar) -> Scalar:
     """T of a fit, from a position."""
     inside = later.mean_inside(position + look.mean, look.std, look.lower, look.upper)
     return look.paid_outside(*look.bounds(position)) + inside

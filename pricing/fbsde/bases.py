@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from ..numerics.standardizer import whitening
 from ..regression.polynomials import heat_polynomials, identity, multi_indices
-from ..regression.solve import whitening
 from .descent import Descent, adam
 from .expansion import Features, Functions, States
 from .problem import Problem, Real

@@ -19,30 +19,53 @@ Times = Sequence[float] | Float[np.ndarray, " times"] | None
 
 
 class Problem(eqx.Module):
-    """A solution u(t, x), by its stochastic representation Y = u(t, X), Z = s^T grad u:
+    """A forward-backward stochastic differential equation, whose solution is a function u(t, x).
+
+    The solution is represented by Y = u(t, X) and Z = s^T grad u, where
 
         dX = b(t, X) dt + s(t, X) dW,  X_0 = x0;    -dY = f(t, X, Y, Z) dt - Z dW,  Y_T = g(X_T).
 
-    All functions are of one point: drift(t, x) [dim]; diffusion(t, x): s, a number (times the identity), a
-    vector (a diagonal) or a matrix [dim, dim]; driver(t, x, y, z); terminal(x): a number, or one for each of
-    many contracts on the same X. Then y is [contracts], z is [contracts, dim], and the driver is of them all.
+    All functions are of one point. Y is a number, or a vector with a value for each of many contracts on the
+    same X: then y has the shape [contracts], z [contracts, dim], and the driver is of them all. Values are in
+    the currency of the terminal value, times in years.
 
-    Early exercise: at `exercise_times` Y is at least exercise_value(t, x), shaped as the terminal value.
-    Stopping: paths end at the first of `stopping_times` at which is_alive(t, x) is false, and are worth
-    stopped_value(t, x) (default 0) there. Both kinds of times must be on the grid of num_steps equal steps.
+    Args:
+        dim: The dimension of X and of W.
+        maturity: The time T of the terminal value.
+        x0: The state today, of shape [dim], or a number for all coordinates.
+        drift: b(t, x), of shape [dim].
+        diffusion: s(t, x): a number (times the identity), a vector (a diagonal) or a matrix [dim, dim].
+        driver: f(t, x, y, z), of the shape of y.
+        terminal: g(x), a number or of shape [contracts].
+        num_steps: The number of equal time steps of the grid.
+        exercise_times: Dates of early exercise, on the grid. On them Y is at least `exercise_value`.
+        exercise_value: What exercise pays at (t, x), of the shape of the terminal value.
+        stopping_times: Dates on the grid, at the first of which a path ends where `is_alive` is false.
+        is_alive: Whether a path goes on at (t, x).
+        stopped_value: What a path that ends pays at (t, x); 0 by default.
+        step: The next state, step(t, dt, x, dw), where it is known exactly; None is a step of `scheme`.
+        start: Where a path of a training begins, as a function of dim uniforms on (0, 1), so that u is learned
+            there, too; None is x0. Figures, bounds and hedges are of x0.
+        scheme: "euler", or "milstein" for a diagonal s whose entries depend on their own coordinate.
 
-    step(t, dt, x, dw): the next state, where it is known exactly; otherwise Euler's step, or Milstein's for a
-    diagonal s whose entries depend on their own coordinate (`scheme="milstein"`).
+    Attributes:
+        exercise_dates: The indices of `exercise_times` on the grid.
+        stopping_dates: The indices of `stopping_times` on the grid.
 
-    start(u): where a path of a training begins, from dim uniforms on (0, 1), so that u is learned there, too;
-    None: at x0. Figures, bounds and hedges are of x0.
+    Raises:
+        ValueError: A time is off the grid, or an exercise or a stop is given without its times, or the reverse.
 
-    Raises ValueError for times off the grid, for an exercise or a stop without its times, or the reverse.
+    Example:
+        >>> from pricing.fbsde import Problem
+        >>> heat = Problem(2, 1.0, 0.0, drift=lambda t, x: 0.0 * x, diffusion=lambda t, x: 1.0,
+        ...     driver=lambda t, x, y, z: 0.0 * y, terminal=lambda x: x @ x, num_steps=4)
+        >>> heat.x0.shape, heat.contracts, f"{heat.dt:.2f}"
+        ((2,), (), '0.25')
     """
 
     dim: int = eqx.field(static=True)
     maturity: Real = positive("maturity")
-    _: KW_ONLY  # after a field with a converter; `__init__` has the order of arguments
+    _: KW_ONLY
     x0: State
     drift: Callable
     diffusion: Callable
@@ -63,6 +86,7 @@ class Problem(eqx.Module):
         dim: int,
         maturity: Number,
         x0: Number,
+        *,
         drift: Callable,
         diffusion: Callable,
         driver: Callable,
@@ -70,7 +94,6 @@ class Problem(eqx.Module):
         num_steps: int,
         exercise_times: Times = None,
         exercise_value: Callable | None = None,
-        *,
         stopping_times: Times = None,
         is_alive: Callable | None = None,
         stopped_value: Callable | None = None,
@@ -91,36 +114,38 @@ class Problem(eqx.Module):
         self.exercise_value, self.is_alive = exercise_value, is_alive
         self.stopped_value, self.step, self.scheme = stopped_value, step, scheme
         self.start = start
-        _both("exercise_times", self.exercise_dates, "exercise_value", exercise_value)
-        _both("stopping_times", self.stopping_dates, "is_alive", is_alive)
+        _require_both("exercise_times", self.exercise_dates, "exercise_value", exercise_value)
+        _require_both("stopping_times", self.stopping_dates, "is_alive", is_alive)
 
     @property
     def contracts(self) -> tuple[int, ...]:
-        """The shape of a value: () for one contract."""
+        """The shape of a value: () for one contract, [contracts] for many."""
         return jax.eval_shape(self.terminal, self.x0).shape
 
     @property
     def dt(self) -> Real:
+        """The length of a time step, in years."""
         return self.maturity / self.num_steps
 
     @property
     def times(self) -> Float[Array, " dates"]:
-        """num_steps + 1 dates, today first."""
+        """The num_steps + 1 times of the grid, today first."""
         return jnp.arange(self.num_steps + 1, dtype=self.x0.dtype) * self.dt
 
     @property
     def is_exercise_date(self) -> np.ndarray:
-        """Of every date, the last excepted: there the terminal value is all."""
-        found = _marked(self.exercise_dates, self.num_steps)
+        """Whether each date is one of early exercise; the last is not, there the terminal value is all."""
+        found = _mask(self.exercise_dates, self.num_steps)
         found[-1] = False
         return found
 
     @property
     def is_stopping_date(self) -> np.ndarray:
-        return _marked(self.stopping_dates, self.num_steps)
+        """Whether paths may be stopped at each date."""
+        return _mask(self.stopping_dates, self.num_steps)
 
     def advance(self, t: Real, x: State, dw: State, dt: Real | None = None) -> State:
-        """The state a step later; dw: increments of the Brownian motions over it. dt: None is the grid's."""
+        """Return the state after a step dt (by default the grid's) along the Brownian increments dw."""
         dt = self.dt if dt is None else dt
         if self.step is not None:
             return self.step(t, dt, x, dw)
@@ -132,42 +157,43 @@ class Problem(eqx.Module):
         return moved + 0.5 * s * slope * (dw**2 - dt)
 
     def diffused(self, t: Real, x: State, dw: State) -> State:
-        """s dw."""
+        """Return s dw."""
         s = self.diffusion(t, x)
         return s @ dw if jnp.ndim(s) == 2 else s * dw
 
     def column(self, t: Real, x: State, axis: Int[Array, ""]) -> State:
-        """The column of s that a Brownian motion moves x along."""
+        """Return the column of s along which the Brownian motion with the index `axis` moves x."""
         s = jnp.asarray(self.diffusion(t, x), x.dtype)
         if jnp.ndim(s) == 2:
             return s[:, axis]
         return jnp.where(jnp.arange(self.dim) == axis, s, jnp.zeros_like(s))
 
     def z_of(self, t: Real, x: State, gradient: Float[Array, "*contracts dim"]):
-        """s^T gradient, of every contract."""
+        """Return Z = s^T gradient, of every contract."""
         s = self.diffusion(t, x)
         if jnp.ndim(s) == 2:
             return gradient @ s
         return gradient * jnp.broadcast_to(s, (*(1,) * (gradient.ndim - 1), self.dim))
 
     def gradient_of(self, t: Real, x: State, z: Float[Array, "*contracts dim"]):
-        """The gradient of which z is s^T times it; s must have an inverse."""
+        """Return the gradient with s^T gradient = z; s must have an inverse."""
         s = self.diffusion(t, x)
         if jnp.ndim(s) == 2:
             return jnp.linalg.solve(s.T, z.reshape(-1, self.dim).T).T.reshape(z.shape)
         return z / jnp.broadcast_to(s, (*(1,) * (z.ndim - 1), self.dim))
 
     def flat_driver(self, t: Real, x: State, y: Array, z: Array) -> Float[Array, " contracts"]:
-        """f of y [contracts] and z [contracts, dim], [1] and [1, dim] for one contract."""
+        """Return f of y [contracts] and z [contracts, dim], which are [1] and [1, dim] for one contract."""
         shape = self.contracts
         return self.driver(t, x, y.reshape(shape), z.reshape(*shape, self.dim)).reshape(-1)
 
     def terminal_gradient(self, x: State) -> Float[Array, "*contracts dim"]:
+        """Return the gradient of the terminal value."""
         return jax.jacrev(self.terminal)(x)
 
 
 def _on_grid(name: str, times: Times, maturity: float | Real, num_steps: int) -> tuple[int, ...]:
-    """The indices of dates."""
+    """Return the indices of the times on the grid."""
     if times is None:
         return ()
     steps = np.asarray(times, float) / float(maturity) * num_steps
@@ -181,13 +207,13 @@ def _on_grid(name: str, times: Times, maturity: float | Real, num_steps: int) ->
     return tuple(sorted({int(i) for i in index}))
 
 
-def _marked(index: tuple[int, ...], num_steps: int) -> np.ndarray:
+def _mask(index: tuple[int, ...], num_steps: int) -> np.ndarray:
     marks = np.zeros(num_steps + 1, bool)
     marks[list(index)] = True
     return marks
 
 
-def _both(times_name: str, times: tuple, name: str, function: Callable | None) -> None:
+def _require_both(times_name: str, times: tuple, name: str, function: Callable | None) -> None:
     if bool(times) != (function is not None):
         missing, given = (name, times_name) if times else (times_name, name)
         raise ValueError(f"{given} is given without {missing}: give both, or neither.")

@@ -43,11 +43,11 @@ def allen_cahn(dim: int = 100, num_steps: int = 20) -> Problem:
         dim,
         0.3,
         jnp.zeros(dim),
-        _NO_DRIFT,
-        lambda t, x: _SQRT_2,
-        lambda t, x, y, z: y - y**3,
-        lambda x: 0.5 / (1.0 + 0.2 * jnp.sum(x**2)),
-        num_steps,
+        drift=_NO_DRIFT,
+        diffusion=lambda t, x: _SQRT_2,
+        driver=lambda t, x, y, z: y - y**3,
+        terminal=lambda x: 0.5 / (1.0 + 0.2 * jnp.sum(x**2)),
+        num_steps=num_steps,
     )
 
 
@@ -58,11 +58,11 @@ def hjb(dim: int = 100, num_steps: int = 20) -> Problem:
         dim,
         1.0,
         jnp.zeros(dim),
-        _NO_DRIFT,
-        lambda t, x: _SQRT_2,
-        lambda t, x, y, z: -0.5 * jnp.sum(z**2),
-        lambda x: jnp.log(0.5 * (1.0 + jnp.sum(x**2))),
-        num_steps,
+        drift=_NO_DRIFT,
+        diffusion=lambda t, x: _SQRT_2,
+        driver=lambda t, x, y, z: -0.5 * jnp.sum(z**2),
+        terminal=lambda x: jnp.log(0.5 * (1.0 + jnp.sum(x**2))),
+        num_steps=num_steps,
     )
 
 
@@ -74,11 +74,11 @@ def hjb_riccati(dim: int = 100, num_steps: int = 20) -> Problem:
         dim,
         1.0,
         jnp.zeros(dim),
-        problem.drift,
-        problem.diffusion,
-        problem.driver,
-        lambda x: jnp.sum(x**2),
-        num_steps,
+        drift=problem.drift,
+        diffusion=problem.diffusion,
+        driver=problem.driver,
+        terminal=lambda x: jnp.sum(x**2),
+        num_steps=num_steps,
     )
 
 
@@ -132,11 +132,11 @@ def burgers(dim: int = 50, num_steps: int = 30) -> Problem:
         dim,
         maturity,
         jnp.zeros(dim),
-        _NO_DRIFT,
-        lambda t, x: float(dim),
-        lambda t, x, y, z: (y - (2.0 + dim) / (2.0 * dim)) * jnp.sum(z),
-        lambda x: jax.nn.sigmoid(maturity + jnp.mean(x)),
-        num_steps,
+        drift=_NO_DRIFT,
+        diffusion=lambda t, x: float(dim),
+        driver=lambda t, x, y, z: (y - (2.0 + dim) / (2.0 * dim)) * jnp.sum(z),
+        terminal=lambda x: jax.nn.sigmoid(maturity + jnp.mean(x)),
+        num_steps=num_steps,
     )
 
 
@@ -155,11 +155,11 @@ def reaction_diffusion(dim: int = 100, num_steps: int = 30) -> Problem:
         dim,
         1.0,
         jnp.zeros(dim),
-        _NO_DRIFT,
-        lambda t, x: 1.0,
-        lambda t, x, y, z: jnp.minimum(1.0, (y - solution(t, x)) ** 2),
-        lambda x: solution(1.0, x),
-        num_steps,
+        drift=_NO_DRIFT,
+        diffusion=lambda t, x: 1.0,
+        driver=lambda t, x, y, z: jnp.minimum(1.0, (y - solution(t, x)) ** 2),
+        terminal=lambda x: solution(1.0, x),
+        num_steps=num_steps,
     )
 
 
@@ -170,11 +170,11 @@ def black_scholes_barenblatt(dim: int = 100, num_steps: int = 50) -> Problem:
         dim,
         1.0,
         jnp.where(jnp.arange(dim) % 2 == 0, 1.0, 0.5),
-        _NO_DRIFT,
-        lambda t, x: 0.4 * x,
-        lambda t, x, y, z: -0.05 * (y - jnp.sum(z) / 0.4),
-        lambda x: jnp.sum(x**2),
-        num_steps,
+        drift=_NO_DRIFT,
+        diffusion=lambda t, x: 0.4 * x,
+        driver=lambda t, x, y, z: -0.05 * (y - jnp.sum(z) / 0.4),
+        terminal=lambda x: jnp.sum(x**2),
+        num_steps=num_steps,
         step=lambda t, dt, x, dw: x * jnp.exp(0.4 * dw - 0.08 * dt),
     )
 
@@ -193,11 +193,11 @@ def bounded_example(dim: int = 10, num_steps: int = 120) -> Problem:
         dim,
         1.0,
         jnp.ones(dim),
-        lambda t, x: jnp.full_like(x, 0.2 / dim),
-        lambda t, x: 1.0 / math.sqrt(dim),
-        driver,
-        lambda x: jnp.cos(jnp.sum(x)),
-        num_steps,
+        drift=lambda t, x: jnp.full_like(x, 0.2 / dim),
+        diffusion=lambda t, x: 1.0 / math.sqrt(dim),
+        driver=driver,
+        terminal=lambda x: jnp.cos(jnp.sum(x)),
+        num_steps=num_steps,
     )
 
 
@@ -266,10 +266,10 @@ def _assets(dim: int, maturity: float, drift: float, driver, terminal, num_steps
         dim,
         maturity,
         jnp.full(dim, 100.0),
-        lambda t, x: drift * x,
-        lambda t, x: 0.2 * x,
-        driver,
-        terminal,
-        num_steps,
+        drift=lambda t, x: drift * x,
+        diffusion=lambda t, x: 0.2 * x,
+        driver=driver,
+        terminal=terminal,
+        num_steps=num_steps,
         step=lambda t, dt, x, dw: x * jnp.exp((drift - 0.02) * dt + 0.2 * dw),
     )

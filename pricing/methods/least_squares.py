@@ -135,7 +135,7 @@ class LeastSquares(AbstractMethod):
     ) -> Samples:
         blocks, paths = self.sampler.blocks(self.num_paths, self.block)
         key, inner_key = jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)
-        shape = rule.hedge.shape[0] - 1, rule.frame.state.center.shape[-1]
+        shape = rule.hedge.shape[0] - 1, rule.frame.state.mean.shape[-1]
 
         def values(product, model, rule, noise, inner):
             chain = chain_of(product.canonical, model, self.num_steps)

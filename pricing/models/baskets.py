@@ -1,7 +1,7 @@
 """Models of several assets, joined from models of one."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -9,12 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import Number
-from ..market import Market
-from . import AbstractModel, BlackScholes, Heston
+from . import BlackScholes, Heston
 from .black_scholes import ImpliedVols
 from .model import AbstractEquityModel
-
-Fit = Callable[[Market], dict[str, Any]]
 
 
 class AtTheMoney(eqx.Module):
@@ -71,22 +68,3 @@ def _stacked(models: Sequence[Any], **given: Any) -> Any:
         if field.name not in ("rate", *given)
     }
     return type(models[0])(**numbers, rate=models[0].rate, **given)
-
-
-def with_baskets(fit: Fit, underlyings: Iterable[str]) -> Fit:
-    """A fit with one model more for each basket, such as "DAX|SX5E", among the underlyings of a book.
-
-    A basket is left out if the fit has no model for one of its equities.
-    """
-    baskets = {name: name.split("|") for name in dict.fromkeys(underlyings) if "|" in name}
-
-    def fitted(market: Market) -> dict[str, AbstractModel]:
-        models = fit(market)
-        known = {name: parts for name, parts in baskets.items() if set(parts) <= set(models)}
-        of_baskets = {
-            name: joined([models[part] for part in parts], market.correlation(parts))
-            for name, parts in known.items()
-        }
-        return {**models, **of_baskets}
-
-    return fitted

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..numerics.safe_math import larger
+from ..numerics.standardizer import Standardizer
 from ..sampling import normals
 from .chain import Chain, Frame, State, at_date
 from .planes import Planes
 from .solve import least_squares
-from .standard import Standard
 
 Paths = Float[Array, " paths"]
 
@@ -156,8 +156,8 @@ def _frames(
     def of_date(step, x: State):
         ranks = None
         if chain.num_branches > 1:
-            ranks = Standard.across(step.exercise.ranked(step.exercise.branches(x), x))
-        return Standard.across(step.coordinates(x)), ranks
+            ranks = Standardizer.of(step.exercise.ranked(step.exercise.branches(x), x))
+        return Standardizer.of(step.coordinates(x)), ranks
 
     state, ranks = jax.vmap(of_date)(chain.steps, states)
     return Frame(state, ranks, repeated, jnp.broadcast_to(unit, (dates,)), degree)

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..numerics.standardizer import Standardizer
 from .claims import Exercise
 from .planes import Planes
 from .polynomials import Indices, heat_polynomials, identity, multi_indices
-from .standard import Standard
 
 _RANKED_DEGREE = 4
 
@@ -25,18 +25,18 @@ class Frame(eqx.Module):
     ranks: of the states in the order of what they pay; None: exercise pays one sum only. unit: currency.
     """
 
-    state: Standard
-    ranks: Standard | None
+    state: Standardizer
+    ranks: Standardizer | None
     planes: Planes
     unit: Float[Array, "*dates"]
     degree: int = eqx.field(static=True)
 
     def seen(self, x: State) -> State:
-        return self.state.of(x)
+        return self.state(x)
 
     @property
     def indices(self) -> Indices:
-        return multi_indices(self.state.center.shape[-1], self.degree)
+        return multi_indices(self.state.mean.shape[-1], self.degree)
 
 
 class AbstractStep(eqx.Module):
@@ -83,7 +83,7 @@ class AbstractStep(eqx.Module):
         polynomials = [_orthonormal(frame.seen(self.coordinates(x)), frame.degree)]
         paid = [branches]
         if frame.ranks is not None:
-            ranked = frame.ranks.of(self.exercise.ranked(branches, x))
+            ranked = frame.ranks(self.exercise.ranked(branches, x))
             polynomials.append(_orthonormal(ranked, _RANKED_DEGREE)[1:])
             paid.append(self.exercise.of(branches)[None])
         smooth = [self.scale * p for p in polynomials]

@@ -42,21 +42,3 @@ def _inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
     both = jnp.concatenate([matrix, jnp.eye(n, dtype=matrix.dtype)], axis=1)
     return jax.lax.fori_loop(0, n, without, both)[:, n:]
-
-
-def whitening(covariance: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
-    """W, lower triangular, with W C W' = 1: Gram and Schmidt's, in the product that C makes.
-
-    Directions in which nothing moves are scaled as if they moved by rounding.
-    """
-    dim = len(covariance)
-    tiny = 16.0 * float(np.finfo(covariance.dtype).eps)
-    floor = tiny * jnp.diagonal(covariance) + float(np.finfo(covariance.dtype).tiny)
-
-    def add(i, rows):
-        along = rows @ covariance[i]
-        row = jnp.zeros(dim, covariance.dtype).at[i].set(1.0) - along @ rows
-        variance = jnp.maximum(row @ covariance @ row, floor[i])
-        return rows.at[i].set(row / jnp.sqrt(variance))
-
-    return jax.lax.fori_loop(0, dim, add, jnp.zeros_like(covariance))

@@ -1,17 +1,19 @@
 """The book as a table: figures of each position, raw and scaled to the shifts that desks quote."""
 
 import csv
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
-from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..book_risk import MEASURES, RiskResult
+from ..book_risk import RiskResult
 from ..market import Market
-from ..trades.book import Book
+from ..sweep.trade_risk import Figures, TradeRisk
+from ..trades.book import Book, Row
 from .formats import cell
+
+MEASURES = ("value", "std_error", "delta", "gamma", "vega", "theta", "rho")
 
 SCALED = {
     "delta_1pct": ("delta", lambda spot: 0.01 * spot),
@@ -75,10 +77,10 @@ class Position:
 def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Position, ...]:
     """Every row of the book, in its order, with its figures in the currency of its underlying."""
 
-    def position_of(row, risk) -> Position:
-        figures, by_asset = _scaled(risk.position or {}, row.trade, market)
-        name = row.trade.underlyings[0] if row.trade else ""
-        equity = market.equities.get(name)
+    def position_of(row: Row, risk: TradeRisk) -> Position:
+        names = row.trade.underlyings if row.trade else ()
+        equity = market.equities.get(names[0]) if names else None
+        figures, by_asset = _by_column(risk, row.trade, market) if risk.figures else ({}, {})
         return Position(
             *(row.line, row.id, row.type, row.trade, figures, risk.method, risk.status),
             currency=(equity.currency if equity else "") or market.currency,
@@ -88,54 +90,52 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
     return tuple(map(position_of, book.rows, result.trades))
 
 
-def _scaled(
-    figures: dict[str, float], trade: Any, market: Market
+def _by_column(
+    risk: TradeRisk, trade: Any, market: Market
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """The figures with the columns that are scaled, and those of each asset of a basket."""
-    if not figures or trade is None:
-        return figures, {}
-    if trade.in_rates:
-        kind = market.swaption_vols.kind if market.swaption_vols else ""
-        columns = {name: SCALED[name] for name in ("vega_1volpt", "theta_1day", "rho_1bp")}
-        if kind == "normal":
-            columns["vega_1volpt"] = ("vega", lambda spot: 1e-4)
-        return _with(figures, {**columns, **SCALED_IN_RATES}, 1.0), {}
-    names = trade.underlyings
-    spots = {name: float(market.equities[name].spot) for name in names}
+    """The figures of a position, raw and scaled, by column; and those of each asset of a basket."""
+    position: Any = risk.position
+    names, columns = trade.underlyings, _columns(trade, market)
+    spots = {n: 1.0 if trade.in_rates else float(market.equities[n].spot) for n in names}
+    raw = {name: getattr(position, name) for name in ("value", "vega", "theta", "rho")}
+    raw["std_error"] = abs(risk.quantity) * risk.std_errors.value
+    figures = _scaled({**raw, **_in_proportion(position, spots)}, columns, spots[names[0]])
     if len(names) == 1:
-        return _with(figures, SCALED, spots[names[0]]), {}
-    by_asset = {}
-    for name, spot in spots.items():
-        of_asset = {"delta": f"delta:{name}", "gamma": f"gamma:{name}:{name}"}
-        raw = {measure: figures[key] for measure, key in of_asset.items() if key in figures}
-        by_asset[name] = _with(raw, SCALED, spot)
-    return _with(_in_proportion(figures, spots), SCALED, spots[names[0]]), by_asset
-
-
-def _with(figures: dict[str, float], columns: dict[str, tuple], spot: float) -> dict[str, float]:
-    """The figures and those columns that can be made of them."""
-    made = {
-        c: figures[raw] * factor(spot) for c, (raw, factor) in columns.items() if raw in figures
+        return figures, {}
+    by_asset = {
+        name: {"delta": position.delta.get(name), "gamma": position.gamma.get((name, name))}
+        for name in names
     }
-    return {**figures, **made}
+    pairs = itertools.combinations_with_replacement(names, 2)  # each pair has one Gamma
+    figures |= {f"delta:{name}": x for name, x in position.delta.items()}
+    figures |= {f"gamma:{a}:{b}": position.gamma[a, b] for a, b in pairs if position.gamma}
+    return figures, {name: _scaled(own, columns, spots[name]) for name, own in by_asset.items()}
 
 
-def _in_proportion(figures: dict[str, float], spots: dict[str, float]) -> dict[str, float]:
-    """A basket's figures with a Delta and a Gamma for all spots together, per 1.00 of the first one.
+def _columns(trade: Any, market: Market) -> dict[str, tuple]:
+    """The scaled columns that a trade has."""
+    if not trade.in_rates:
+        return SCALED
+    columns = {name: SCALED[name] for name in ("vega_1volpt", "theta_1day", "rho_1bp")}
+    if market.swaption_vols and market.swaption_vols.kind == "normal":
+        columns["vega_1volpt"] = ("vega", lambda spot: 1e-4)
+    return {**columns, **SCALED_IN_RATES}
 
-    All spots move in proportion: by 1 % of each in the scaled columns. Each pair of assets has one Gamma.
-    """
-    names, first = list(spots), next(iter(spots.values()))
-    twice = {f"gamma:{b}:{a}" for i, a in enumerate(names) for b in names[i + 1 :]}
-    together = {}
-    for measure, order in (("delta", 1), ("gamma", 2)):
-        parts = {
-            ":".join((measure, *of)): prod(spots[name] / first for name in of)
-            for of in product(names, repeat=order)
-        }
-        if figures.keys() >= parts.keys():
-            together[measure] = sum(figures[key] * ratio for key, ratio in parts.items())
-    return {**together, **{key: x for key, x in figures.items() if key not in twice}}
+
+def _scaled(raw: dict[str, Any], columns: dict[str, tuple], spot: float) -> dict[str, float]:
+    """The figures that there are, and those columns that can be made of them."""
+    given = {name: figure for name, figure in raw.items() if figure is not None}
+    made = {name: given[of] * factor(spot) for name, (of, factor) in columns.items() if of in given}
+    return {**given, **made}
+
+
+def _in_proportion(figures: Figures, spots: dict[str, float]) -> dict[str, float | None]:
+    """Delta and Gamma where all spots move in proportion, per 1.00 of the first one."""
+    first = next(iter(spots.values()))
+    ratios = {name: spot / first for name, spot in spots.items()}
+    delta = sum(x * ratios[name] for name, x in figures.delta.items())
+    gamma = sum(x * (ratios[a] * ratios[b]) for (a, b), x in figures.gamma.items())
+    return {"delta": delta if figures.delta else None, "gamma": gamma if figures.gamma else None}
 
 
 def write_positions(path: Path, positions: Sequence[Position]) -> None:

@@ -1,7 +1,7 @@
 """A book in batches: trades that share an underlying, a kind and a method, cut into tiles of one size."""
 
 import operator
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +18,9 @@ from ..products.trade import Trade
 from ..trades.contracts import products_of, shape_key
 from ..valuation import applicable
 
+_TILES_IN_WORK = 2
+"""Tiles of the largest size that a budget has room for; smaller ones are in work in greater number."""
+
 
 class BudgetTooSmall(ValueError):
     """A budget that does not hold one trade."""
@@ -32,9 +35,9 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """Trades of one kind on one underlying, priced by one method; all tiles have the same shape."""
+    """Trades of one kind on one underlying or basket, priced by one method; all tiles have the same shape."""
 
-    underlying: str
+    underlyings: tuple[str, ...]
     trades: tuple[Trade, ...]
     products: AbstractProduct
     method: AbstractMethod
@@ -67,47 +70,47 @@ class Group:
 def group_trades(
     trades: Sequence[Trade],
     market: Market,
-    models: dict[str, AbstractModel],
+    models: Mapping[tuple[str, ...], AbstractModel],
     key: jax.Array,
     budget: int,
-    share: int,
     mesh: Mesh | None,
     methods: Sequence[AbstractMethod],
 ) -> tuple[list[Group], dict[str, str]]:
-    """The groups of a book, and the reason, by trade id, for each trade that no method prices.
-
-    A tile takes `share` bytes at most, but holds a trade a device if `budget` does.
-    """
-    kinds: dict[Hashable, list[Trade]] = {}
-    for trade in trades:
-        kinds.setdefault((type(trade), trade.underlying, shape_key(trade)), []).append(trade)
-    batches: dict[tuple, list[tuple[list[Trade], AbstractProduct]]] = {}
-    for members in kinds.values():
-        products = products_of(members, market).canonical
-        key_of_batch = members[0].underlying, *_program(products)
-        batches.setdefault(key_of_batch, []).append((members, products))
-
+    """The groups of a book, and the reason, by trade id, for each trade that no method prices."""
     if mesh is not None:
         # sharding by propagation, whatever the axes of the mesh ask for: one sweep may gather over trades
         mesh = Mesh(mesh.devices, mesh.axis_names)
     groups, unpriced = [], {}
-    for (underlying, *_), parts in batches.items():
-        members = tuple(trade for trades, _ in parts for trade in trades)
-        model = models.get(underlying)
-        if model is None:
-            reason = f"there is no model of {underlying}: {_lack(market)}"
-            unpriced |= {trade.id: reason for trade in members}
-            continue
+    for names, members, products in _batches(trades, market):
+        model = models.get(names)
         try:
-            method = applicable(parts[0][1], model, None, key, methods)
+            if model is None:
+                raise TypeError(f"there is no model of {'|'.join(names)}: {_lack(market)}")
+            method = applicable(products, model, None, key, methods)
         except TypeError as error:
             unpriced |= {trade.id: str(error) for trade in members}
             continue
-        products = _joined([products for _, products in parts])
         method = method.prepared(products, model, mesh)
-        tile = _tile_size(method, budget, share, mesh)
-        groups.append(Group(underlying, members, products, method, tile, mesh))
+        tile = _tile_size(method, budget, mesh)
+        groups.append(Group(names, members, products, method, tile, mesh))
     return groups, unpriced
+
+
+def _batches(
+    trades: Sequence[Trade], market: Market
+) -> Iterator[tuple[tuple[str, ...], tuple[Trade, ...], AbstractProduct]]:
+    """The trades that one program can value: on the same names, of one structure, of one shape."""
+    kinds: dict[Hashable, list[Trade]] = {}
+    for trade in trades:
+        kinds.setdefault((type(trade), trade.underlyings, shape_key(trade)), []).append(trade)
+    batches: dict[tuple, list[tuple[list[Trade], AbstractProduct]]] = {}
+    for members in kinds.values():
+        products = products_of(members, market).canonical
+        key_of_batch = members[0].underlyings, *_program(products)
+        batches.setdefault(key_of_batch, []).append((members, products))
+    for (names, *_), parts in batches.items():
+        members = tuple(trade for trades, _ in parts for trade in trades)
+        yield names, members, _joined([products for _, products in parts])
 
 
 def _lack(market: Market) -> str:
@@ -129,10 +132,11 @@ def _joined(batches: Sequence[AbstractProduct]) -> AbstractProduct:
     return jax.tree.unflatten(structure, [np.concatenate(column) for column in columns])
 
 
-def _tile_size(method: AbstractMethod, budget: int, share: int, mesh: Mesh | None) -> int:
-    """Trades a tile: for each device what runs best, within the share of all.
+def _tile_size(method: AbstractMethod, budget: int, mesh: Mesh | None) -> int:
+    """Trades a tile: for each device what runs best, within a share of the budget; at least one a device.
 
-    So a device's program, and its bits, are the same on any number of devices as long as the share allows.
+    The budget and the method alone decide it, so that the programs, and the order of sums, are the same on any
+    number of cores, and a device's program on any number of devices as long as the share allows.
     """
     devices = 1 if mesh is None else mesh.shape.get("trades", 1)
     if budget < method.trade_bytes * devices:
@@ -140,5 +144,6 @@ def _tile_size(method: AbstractMethod, budget: int, share: int, mesh: Mesh | Non
             f"a budget of {budget} bytes is below one trade a device of {type(method).__name__} "
             f"({method.trade_bytes * devices} bytes): give at least that"
         )
+    share = budget // _TILES_IN_WORK
     a_device = min(method.trades_a_tile, share // (method.trade_bytes * devices))
     return devices * max(1, a_device)

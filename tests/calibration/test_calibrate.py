@@ -138,7 +138,7 @@ def test_no_step_leaves_the_start():
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_quote_that_is_not_finite_is_said(bad):
     quotes = eqx.tree_at(lambda s: s.vols, surface(), surface().vols.at[2, 3].set(bad))
-    assert fit(quotes, throw=False).result == RESULTS.non_finite
+    assert fit(quotes, throw=False).result == RESULTS.non_finite_residual
     with pytest.raises(RuntimeError, match="A residual or a derivative is not finite"):
         fit(quotes)
 

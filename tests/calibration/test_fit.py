@@ -97,13 +97,13 @@ def test_risk_to_all_115_quotes_is_that_of_bump_and_recalibrate(found, recalibra
 
 def test_vega_and_rho_of_the_trades_add_up_to_the_quotes(found):
     for measure, family in (("vega", "EQUITY_OPTION/"), ("rho", "ZERO/")):
-        trades = sum(trade.position[measure] for trade in found.trades)
+        trades = sum(getattr(trade.position, measure) for trade in found.trades)
         quotes = sum(x for quote, x in found.sensitivities.items() if quote.startswith(family))
         np.testing.assert_allclose(trades, quotes, rtol=1e-9)
 
 
 def test_delta_holds_the_parameters_and_the_spot_quote_does_not(found):
-    delta = sum(trade.position["delta"] for trade in found.trades)
+    delta = sum(trade.position.delta["DAX"] for trade in found.trades)
     assert abs(delta - found.sensitivities["EQUITY/PRICE/DAX"]) > 1.0
 
 

@@ -237,7 +237,7 @@ def test_risk_to_every_quote_is_that_of_bump_and_recalibrate(market, stride):
     ids = market.quote_ids().swaption_vols.vols
     assert moving.isdisjoint(ids[2])
     assert moving.issuperset(np.delete(ids, 2, axis=0).ravel())
-    vega = sum(trade.position["vega"] for trade in result.trades)
+    vega = sum(trade.position.vega for trade in result.trades)
     np.testing.assert_allclose(vega, sum(found[quote] for quote in ids.flat), rtol=1e-9)
 
 

@@ -27,8 +27,8 @@ from pricing.ingestion import UnreadableFile
 from pricing.ingestion.characters import acting
 from pricing.market import Market
 from pricing.methods import METHODS, Quadrature
-from pricing.models.baskets import with_baskets
 from pricing.models.surface_models import black_scholes
+from pricing.sweep.fitted_models import with_baskets
 from pricing.sweep.groups import group_trades
 from pricing.trades.book import Book
 
@@ -108,9 +108,8 @@ def prepare(book, market):
                 SwapLegs.plain(vols)
     if not models:
         return
-    fit = with_baskets(lambda m: models | black_scholes(m), [t.underlying for t in book.trades])
-    budget = 2**30, 2**28
-    group_trades(book.trades, market, fit(market), jax.random.key(0), *budget, None, UNPREPARED)
+    fit = with_baskets(lambda m: models | black_scholes(m), [t.underlyings for t in book.trades])
+    group_trades(book.trades, market, fit(market), jax.random.key(0), 2**30, None, UNPREPARED)
 
 
 def check_files(folder, market_content, name, book_content):

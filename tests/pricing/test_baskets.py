@@ -1,5 +1,7 @@
 """Baskets: models joined from those of single assets, their Greeks by asset, and risk to the correlations."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,8 +20,9 @@ from pricing import (
     risk,
 )
 from pricing.formulas.black import black
-from pricing.models.baskets import joined, with_baskets
+from pricing.models.baskets import joined
 from pricing.models.surface_models import black_scholes
+from pricing.sweep.fitted_models import with_baskets
 from tests.helpers import curve, double, first_difference, sample_market, surface
 
 pytestmark = double
@@ -104,8 +107,9 @@ def test_delta_and_gamma_by_asset_are_those_of_bumped_spots(kind):
 
 def test_a_basket_without_one_of_its_models_is_left_out():
     market = sample_market()
-    fit = with_baskets(black_scholes, ["DAX", "DAX|SX5E", "DAX|SX5E", "DAX|SMI"])
-    assert set(fit(market)) == {"DAX", "SX5E", "DAX|SX5E"}
+    pair = ("DAX", "SX5E")
+    fit = with_baskets(black_scholes, [("DAX",), pair, pair, ("DAX", "SMI")])
+    assert set(fit(market)) == {("DAX",), ("SX5E",), pair}
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +120,11 @@ def found():
 def test_a_book_with_baskets_has_figures_by_asset(found):
     assert [trade.status for trade in found.trades] == ["ok"] * 3
     first, second, _ = (trade.figures for trade in found.trades)
-    wanted = {"delta:DAX", "delta:SX5E", "gamma:DAX:DAX", "gamma:DAX:SX5E", "gamma:SX5E:SX5E"}
-    assert wanted <= set(first) and wanted <= set(second)
-    assert first["delta:DAX"] > 0.1 and second["delta:DAX"] < -0.1
+    names = ("DAX", "SX5E")
+    for figures in (first, second):
+        assert set(figures.delta) == set(names)
+        assert set(figures.gamma) == set(itertools.product(names, repeat=2))
+    assert first.delta["DAX"] > 0.1 and second.delta["DAX"] < -0.1
 
 
 def test_the_book_moves_with_a_correlation_as_its_sensitivity_says(found):

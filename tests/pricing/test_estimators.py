@@ -24,7 +24,7 @@ from pricing import (
     greeks,
     price,
 )
-from pricing.estimators.bumps import Bumps
+from pricing.estimators.gaussian_mixture import GaussianMixture
 from tests.helpers import double, first_difference
 
 PATHS, BLOCK = 100_000, 5_000
@@ -175,14 +175,16 @@ def test_a_spot_far_beyond_the_barrier_has_no_nan(kind, level, control):
     np.testing.assert_allclose(errors, 0.0, atol=1e-12)
 
 
-def test_the_mean_of_bumps_inside_an_interval_is_that_of_a_quadrature():
-    bumps = Bumps(jnp.asarray(-1.0), jnp.asarray(0.3), jnp.asarray([1.0, -2.0, 0.5, 3.0]))
+def test_the_mean_of_a_gaussian_mixture_inside_an_interval_is_that_of_a_quadrature():
+    mixture = GaussianMixture(
+        jnp.asarray(-1.0), jnp.asarray(0.3), jnp.asarray([1.0, -2.0, 0.5, 3.0])
+    )
     lower, upper, mean, std = -0.4, 0.7, 0.2, 0.5
     x, w = np.polynomial.legendre.leggauss(60)
     y = 0.5 * (lower + upper) + 0.5 * (upper - lower) * x
     density = norm.pdf(y, mean, std) * w * 0.5 * (upper - lower)
-    expected = np.sum(density * jax.vmap(bumps)(jnp.asarray(y)))
-    found = bumps.mean_inside(*map(jnp.asarray, (mean, std, lower, upper)))
+    expected = np.sum(density * jax.vmap(mixture)(jnp.asarray(y)))
+    found = mixture.mean_inside(*map(jnp.asarray, (mean, std, lower, upper)))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 

@@ -160,12 +160,13 @@ def test_figures_are_the_greeks_of_each_contract(found):
         assert (trade.status, trade.method) == ("ok", "ClosedForm")
         one = jax.tree.map(lambda x: x[0], products_of(book(row).trades, sample_market()))
         expected = greeks(one, model, ClosedForm())
-        for name in ("value", "delta", "gamma", "theta"):
-            np.testing.assert_allclose(
-                trade.figures[name], getattr(expected, name), rtol=1e-7, err_msg=name
-            )
-        np.testing.assert_allclose(trade.figures["rho"], expected.delta, rtol=1e-7)
-        np.testing.assert_allclose(trade.figures["vega"], 0.05 * expected.vega, rtol=1e-7)
+        figures = trade.figures
+        np.testing.assert_allclose(figures.value, expected.value, rtol=1e-7)
+        np.testing.assert_allclose(figures.delta["EUR"], expected.delta, rtol=1e-7)
+        np.testing.assert_allclose(figures.gamma["EUR", "EUR"], expected.gamma, rtol=1e-7)
+        np.testing.assert_allclose(figures.theta, expected.theta, rtol=1e-7)
+        np.testing.assert_allclose(figures.rho, expected.delta, rtol=1e-7)
+        np.testing.assert_allclose(figures.vega, 0.05 * expected.vega, rtol=1e-7)
 
 
 @double

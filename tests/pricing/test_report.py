@@ -9,7 +9,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from pricing.book_risk import MEASURES, RiskResult, TradeRisk
+from pricing.book_risk import RiskResult
 from pricing.market import Market
 from pricing.reporting import (
     SurfaceFit,
@@ -24,6 +24,7 @@ from pricing.reporting.formats import cell, decimals_for, number, plain, signifi
 from pricing.reporting.page import write_fit_report, write_report
 from pricing.reporting.positions import write_positions
 from pricing.reporting.quotes import write_quote_risks
+from pricing.sweep.trade_risk import Figures, TradeRisk
 from pricing.trades.book import Book
 
 MARKET = """{
@@ -45,8 +46,15 @@ E1,european,A/B,10,call,210,2002-10-18,,,,
 B1,barrier,A/B,4,put,200,2003-06-15,150,down-and-in,,
 X1,european,A/B,1,call,zero,2003-06-15,,,,
 """
-FIGURES = dict(zip(MEASURES, (12.5, 0.1, 0.5, 0.01, 30.0, -8.0, 20.0), strict=True))
-UNBIASED = {name: figure for name, figure in FIGURES.items() if name != "gamma"}
+ERRORS = Figures(0.1)
+
+
+def figures_on(name: str, **others) -> Figures:
+    given = {"delta": {name: 0.5}, "gamma": {(name, name): 0.01}, "vega": 30.0, "theta": -8.0}
+    return Figures(**{"value": 12.5, "rho": 20.0, **given, **others})
+
+
+FIGURES, UNBIASED = figures_on("A/B"), figures_on("A/B", gamma={})
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +70,9 @@ def book():
 @pytest.fixture(scope="module")
 def result(book, market):
     trades = (
-        TradeRisk("E1", "european", 10.0, FIGURES, "ClosedForm", "ok"),
-        TradeRisk("<b>", "digital", -2.0, FIGURES, "ClosedForm", "ok"),
-        TradeRisk("B1", "barrier", 4.0, UNBIASED, "MonteCarlo", "ok"),
+        TradeRisk("E1", "european", 10.0, FIGURES, "ClosedForm", "ok", ERRORS),
+        TradeRisk("<b>", "digital", -2.0, FIGURES, "ClosedForm", "ok", ERRORS),
+        TradeRisk("B1", "barrier", 4.0, UNBIASED, "MonteCarlo", "ok", ERRORS),
         TradeRisk("X1", "european", 0.0, None, "", "failed: 'zero' is not a number"),
     )
     sensitivities = {quote: float(index) for index, (quote, _) in enumerate(market.flat_quotes())}
@@ -191,8 +199,10 @@ def test_key_figures_say_of_what_they_are_and_fill_their_grid(tmp_path, market, 
     book = Book.from_text("\n".join([head, *(row for row in rows if row[:2] in ids)]))
     trades = tuple(
         TradeRisk(
-            row.id, row.type, 1.0, *((FIGURES, "ClosedForm", "ok") if row.trade else (None, "", ""))
+            row.id, row.type, 1.0, figures_on(row.trade.underlying), "ClosedForm", "ok", ERRORS
         )
+        if row.trade
+        else TradeRisk(row.id, row.type, 1.0, None, "", "")
         for row in book.rows
     )
     write_report(tmp_path / "page.html", RiskResult(trades, 1.0, {}, {}, ()), book, market, [], {})
@@ -249,11 +259,10 @@ def test_terms_of_what_has_dates_or_assets(row, words):
 def test_a_basket_moves_with_all_its_spots_and_with_each(tmp_path, market):
     """Spots 200 and 50; delta_1pct of the basket is the sum of those of its assets."""
     book = Book.from_text(f"{HEADER}\nK1,basket,A/B|NY,call,120,2003-06-15,,,,,,,,,,arithmetic,\n")
-    gammas = {"A/B:A/B": 0.01, "A/B:NY": 0.02, "NY:A/B": 0.02, "NY:NY": 0.03}
-    given = {"value": 9.0, "std_error": 0.1, "vega": 30.0, "theta": -8.0, "rho": 20.0}
-    given |= {"delta:A/B": 0.5, "delta:NY": 0.4}
-    given |= {f"gamma:{pair}": figure for pair, figure in gammas.items()}
-    trade = TradeRisk("K1", "basket", 1.0, given, "MonteCarlo", "ok", underlying="A/B|NY")
+    pairs = ("A/B", "A/B"), ("A/B", "NY"), ("NY", "A/B"), ("NY", "NY")
+    gammas = dict(zip(pairs, (0.01, 0.02, 0.02, 0.03), strict=True))
+    given = Figures(9.0, {"A/B": 0.5, "NY": 0.4}, gammas, vega=30.0, theta=-8.0, rho=20.0)
+    trade = TradeRisk("K1", "basket", 1.0, given, "MonteCarlo", "ok", ERRORS)
     positions = positions_of(RiskResult((trade,), 9.0, {}, {}, ()), book, market)
     together, one, other = (positions[0], *(positions[0].on(name) for name in ("A/B", "NY")))
     parts = [part.figures["delta_1pct"] for part in (one, other)]
@@ -263,7 +272,7 @@ def test_a_basket_moves_with_all_its_spots_and_with_each(tmp_path, market):
     assert together.figures["gamma_1pct"] == pytest.approx(0.01 * weighted)
     write_positions(tmp_path / "npv.csv", positions)
     head = (tmp_path / "npv.csv").read_text().splitlines()[0].split(",")
-    assert head[-5:] == ["delta:A/B", "delta:NY", *(f"gamma:{x}" for x in gammas if x != "NY:A/B")]
+    assert head[-5:] == ["delta:A/B", "delta:NY", "gamma:A/B:A/B", "gamma:A/B:NY", "gamma:NY:NY"]
 
 
 def test_a_map_sums_rows_and_columns():

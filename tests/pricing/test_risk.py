@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from pricing import BlackScholes, Book, ClosedForm, Fourier, greeks, risk
+from pricing.sweep import fitted_models, workers
 from pricing.sweep.groups import BudgetTooSmall
+from pricing.sweep.trade_risk import Figures
 from pricing.trades.contracts import products_of
 from tests.helpers import dax, dax_book, dax_heston, double
 
@@ -27,6 +30,10 @@ def black_scholes(market):
         name: BlackScholes(x.spot, market.curves[x.curve], x.surface, x.dividend_yield)
         for name, x in market.equities.items()
     }
+
+
+def numbers(figures: Figures) -> list[float]:
+    return jax.tree.leaves(vars(figures))
 
 
 def small_book() -> Book:
@@ -53,23 +60,30 @@ def test_figures_are_the_greeks_of_each_contract(found):
         wanted = greeks(products_of(trades, dax()), model)
         figures = [trade.figures for trade in found.trades if trade.type == kind]
         for name in ("value", "delta", "gamma", "vega", "theta", "rho"):
-            column = [figure[name] for figure in figures]
+            column = [getattr(figure, name) for figure in figures]
+            if name in ("delta", "gamma"):
+                column = [
+                    by_name["DAX" if name == "delta" else ("DAX", "DAX")] for by_name in column
+                ]
             np.testing.assert_allclose(column, getattr(wanted, name), rtol=1e-8, atol=1e-9)
 
 
 def test_positions_are_quantity_times_contract(found):
     for trade, row in zip(found.trades, small_book().rows, strict=True):
         assert (trade.id, trade.quantity) == (row.id, row.trade.quantity)
-        assert trade.position["delta"] == trade.quantity * trade.figures["delta"]
-        assert trade.position["std_error"] == 0.0
-    total = sum(trade.position["value"] for trade in found.trades)
+        assert trade.position.delta["DAX"] == trade.quantity * trade.figures.delta["DAX"]
+        assert trade.std_errors.value == 0.0
+    total = sum(trade.position.value for trade in found.trades)
     np.testing.assert_allclose(found.value, total, rtol=1e-12)
 
 
 def test_vega_rho_and_delta_add_up_to_the_quotes(found):
     families = {"vega": "EQUITY_OPTION/", "rho": "ZERO/", "delta": "EQUITY/PRICE/"}
     for measure, family in families.items():
-        trades = sum(trade.position[measure] for trade in found.trades)
+        positions = [trade.position for trade in found.trades]
+        trades = sum(
+            p.delta["DAX"] if measure == "delta" else getattr(p, measure) for p in positions
+        )
         quotes = sum(x for quote, x in found.sensitivities.items() if quote.startswith(family))
         np.testing.assert_allclose(trades, quotes, rtol=1e-10)
 
@@ -89,25 +103,47 @@ def test_the_total_moves_with_a_quote_as_its_sensitivity_says(found):
 def test_the_size_of_a_tile_changes_nothing(found):
     seen = []
     small = risk(
-        small_book(), dax(), black_scholes, budget=2**16, report=lambda *at: seen.append(at)
+        small_book(), dax(), black_scholes, budget=2**16, progress=lambda *at: seen.append(at)
     )
     for one, other in zip(found.trades, small.trades, strict=True):
         np.testing.assert_allclose(
-            list(one.figures.values()), list(other.figures.values()), rtol=1e-12, atol=1e-12
+            numbers(one.figures), numbers(other.figures), rtol=1e-12, atol=1e-12
         )
-    assert seen[-1] == (60, 60)
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1] == (60, 60, "")
+    assert [done for done, *_ in seen] == sorted(done for done, *_ in seen)
     with pytest.raises(BudgetTooSmall, match="a budget of 10 bytes is below one trade"):
         risk(small_book(), dax(), black_scholes, budget=10)
+
+
+def test_the_number_of_workers_changes_no_tile_and_no_bit(monkeypatch):
+    """Tiles, and so programs and the order of sums, depend on the budget and the methods alone."""
+    answers, tiles = [], []
+    swept = fitted_models.tile_sweep
+
+    def recorded(tile, model, method, *rest):
+        tiles[-1].append((type(method).__name__, *map(np.shape, jax.tree.leaves(tile))))
+        return swept(tile, model, method, *rest)
+
+    monkeypatch.setattr(fitted_models, "tile_sweep", recorded)
+    for count in (1, 2, 7):
+        monkeypatch.setattr(workers, "NUM_WORKERS", count)
+        tiles.append([])
+        found = risk(small_book(), dax(), black_scholes, budget=2**18)
+        tiles[-1].sort(key=str)
+        figures = [x for trade in found.trades for x in numbers(trade.figures)]
+        answers.append([found.value, *found.sensitivities.values(), *figures])
+    assert len(tiles[0]) > 6
+    assert tiles[0] == tiles[1] == tiles[2]
+    assert answers[0] == answers[1] == answers[2]
 
 
 def test_values_alone_are_those_beside_the_greeks(found):
     alone = risk(small_book(), dax(), black_scholes, greeks=False)
     for one, other in zip(alone.trades, found.trades, strict=True):
-        assert set(one.figures) == {"value", "std_error"}
+        assert one.figures == Figures(one.figures.value)
         assert (one.id, one.method, one.status) == (other.id, other.method, other.status)
-        for name, figure in one.figures.items():
-            np.testing.assert_allclose(figure, other.figures[name], rtol=1e-12, atol=1e-12)
+        assert one.std_errors.value == other.std_errors.value
+        np.testing.assert_allclose(one.figures.value, other.figures.value, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(alone.value, found.value, rtol=1e-12)
     assert alone.sensitivities == {}
     assert alone.gradient is None
@@ -154,12 +190,12 @@ import numpy as np
 from jax.sharding import Mesh
 from pricing import risk
 from tests.helpers import dax
-from tests.pricing.test_risk import black_scholes, small_book
+from tests.pricing.test_risk import black_scholes, numbers, small_book
 assert jax.device_count() == 8
 answers = []
 for mesh in (Mesh(np.array(jax.devices()), ("trades",)), jax.make_mesh((8,), ("trades",))):
     found = risk(small_book(), dax(), black_scholes, mesh=mesh)
-    figures = [x for trade in found.trades for x in trade.figures.values()]
+    figures = [x for trade in found.trades for x in numbers(trade.figures)]
     answers.append([found.value, *found.sensitivities.values(), *figures])
 print(json.dumps(answers))
 """
@@ -176,7 +212,7 @@ def test_eight_devices_give_what_one_gives(found):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    figures = [x for trade in found.trades for x in trade.figures.values()]
+    figures = [x for trade in found.trades for x in numbers(trade.figures)]
     alone = [found.value, *found.sensitivities.values(), *figures]
     for shared in json.loads(done.stdout):
         np.testing.assert_allclose(shared, alone, rtol=1e-12, atol=1e-13)

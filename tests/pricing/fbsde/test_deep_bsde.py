@@ -61,11 +61,11 @@ def test_the_trapezoid_rule_errs_less_than_the_left_one():
             1,
             1.0,
             0.0,
-            lambda t, x: jnp.zeros_like(x),
-            lambda t, x: 1.0,
-            lambda t, x, y, z: y,
-            lambda x: 1.0 + 0.0 * x[0],
-            4,
+            drift=lambda t, x: jnp.zeros_like(x),
+            diffusion=lambda t, x: 1.0,
+            driver=lambda t, x, y, z: y,
+            terminal=lambda x: 1.0 + 0.0 * x[0],
+            num_steps=4,
         )
     )
     found = {
@@ -88,11 +88,11 @@ def test_a_vector_of_contracts_is_its_contracts():
                 3,
                 0.5,
                 1.0,
-                lambda t, x: 0.1 * x,
-                lambda t, x: 0.3 * x,
-                lambda t, x, y, z: -0.1 * y,
-                terminal,
-                5,
+                drift=lambda t, x: 0.1 * x,
+                diffusion=lambda t, x: 0.3 * x,
+                driver=lambda t, x, y, z: -0.1 * y,
+                terminal=terminal,
+                num_steps=5,
             )
         )
 

@@ -64,11 +64,11 @@ def test_correlated_assets_have_cross_gammas():
         2,
         1.0,
         jnp.asarray([1.0, 2.0]),
-        lambda t, x: jnp.zeros_like(x),
-        lambda t, x: x[:, None] * jnp.asarray(factor, x.dtype),
-        lambda t, x, y, z: jnp.zeros_like(y),
-        lambda x: x[0] * x[1],
-        5,
+        drift=lambda t, x: jnp.zeros_like(x),
+        diffusion=lambda t, x: x[:, None] * jnp.asarray(factor, x.dtype),
+        driver=lambda t, x, y, z: jnp.zeros_like(y),
+        terminal=lambda x: x[0] * x[1],
+        num_steps=5,
         step=step,
     )
     problem, growth = single(problem), np.exp(covariance[0, 1])

@@ -58,11 +58,11 @@ def brownian(contracts: int) -> Problem:
         2,
         1.0,
         jnp.array([0.2, -0.1]),
-        lambda t, x: 0.1 * x,
-        lambda t, x: jnp.array([1.0, 0.5]),
-        lambda t, x, y, z: 0.1 * jnp.mean(y) - 0.2 * jnp.sum(z**2, axis=-1),
-        lambda x: jnp.logaddexp(jnp.sum(x) - strikes, 0.0),
-        4,
+        drift=lambda t, x: 0.1 * x,
+        diffusion=lambda t, x: jnp.array([1.0, 0.5]),
+        driver=lambda t, x, y, z: 0.1 * jnp.mean(y) - 0.2 * jnp.sum(z**2, axis=-1),
+        terminal=lambda x: jnp.logaddexp(jnp.sum(x) - strikes, 0.0),
+        num_steps=4,
     )
 
 

@@ -26,7 +26,11 @@ from pricing.fbsde.store import Store
 from .backward_problems import single
 
 SOLVER = DeepBSDE(60, iterations_a_stage=10)
-FLAT = lambda t, x: jnp.zeros_like(x), lambda t, x: 1.0, lambda t, x, y, z: y
+FLAT = {
+    "drift": lambda t, x: jnp.zeros_like(x),
+    "diffusion": lambda t, x: 1.0,
+    "driver": lambda t, x, y, z: y,
+}
 REGRESSION = GradientRegression(4096, (Hermite(4), Payoffs()))
 
 
@@ -94,7 +98,7 @@ def test_a_solution_is_compiled_once_for_all_dates_and_states():
         traces.append(x)
         return x[0]
 
-    problem = Problem(1, 1.0, 0.0, *FLAT, terminal, 4)
+    problem = Problem(1, 1.0, 0.0, **FLAT, terminal=terminal, num_steps=4)
     solution = solve(problem, GradientRegression(4096, (Hermite(1),)), key=jax.random.key(0))
     solution.gamma(0.0, [0.0])
     seen = len(traces)
@@ -106,7 +110,8 @@ def test_a_solution_is_compiled_once_for_all_dates_and_states():
 
 
 def exploding() -> Problem:
-    return Problem(1, 1.0, 0.0, *FLAT, lambda x: jnp.where(x[0] > 2.5, jnp.inf, x[0]), 4)
+    infinite = lambda x: jnp.where(x[0] > 2.5, jnp.inf, x[0])  # noqa: E731
+    return Problem(1, 1.0, 0.0, **FLAT, terminal=infinite, num_steps=4)
 
 
 def test_a_loss_that_is_not_finite_stops_and_writes_nothing_over(tmp_path):
@@ -124,7 +129,8 @@ def test_a_loss_that_is_not_finite_stops_and_writes_nothing_over(tmp_path):
 def test_a_regression_that_feeds_itself_is_refused_while_it_is_finite():
     """u_t + u_xx / 2 + 3 u_x^2 = 0 by polynomials: far out f of a fit is more than all that it follows from."""
     driver = lambda t, x, y, z: 3.0 * jnp.sum(z**2)  # noqa: E731
-    problem = Problem(1, 1.0, 0.0, *FLAT[:2], driver, lambda x: jnp.sin(3.0 * x[0]), 20)
+    functions = FLAT | {"driver": driver, "terminal": lambda x: jnp.sin(3.0 * x[0])}
+    problem = Problem(1, 1.0, 0.0, **functions, num_steps=20)
     solver, key = GradientRegression(4096, (Hermite(6),)), jax.random.key(0)
     with pytest.raises(RuntimeError, match="functions of lower degree"):
         solve(problem, solver, key=key)
@@ -136,9 +142,17 @@ def test_a_regression_that_feeds_itself_is_refused_while_it_is_finite():
 
 def test_a_bond_is_not_refused():
     """Nothing varies but rounding, which functions of high degree make much of."""
-    stock = lambda t, x: 0.03 * x, lambda t, x: 0.2 * x
-    discounted = lambda t, x, y, z: -0.03 * y  # noqa: E731
-    problem = single(Problem(1, 1.0, 100.0, *stock, discounted, lambda x: 1.0 + 0.0 * x[0], 12))
+    bond = Problem(
+        1,
+        1.0,
+        100.0,
+        drift=lambda t, x: 0.03 * x,
+        diffusion=lambda t, x: 0.2 * x,
+        driver=lambda t, x, y, z: -0.03 * y,
+        terminal=lambda x: 1.0 + 0.0 * x[0],
+        num_steps=12,
+    )
+    problem = single(bond)
     solver = GradientRegression(8192, (Hermite(1), Mean(12), Payoffs()), scatter=0.0)
     solution = solve(problem, solver, key=jax.random.key(0))
     np.testing.assert_allclose(solution.value(0.0, problem.x0), np.exp(-0.03), rtol=1e-5)

@@ -12,24 +12,24 @@ from .corridor import deviations
 
 Scalar = Float[Array, ""]
 
-_WIDTH = 1.3  # of a bump in gaps: narrower ones ripple, of wider ones the heights cancel
+_WIDTH = 1.3  # of a component in gaps: narrower ones ripple, of wider ones the weights cancel
 _BEYOND = 3  # gaps that the centers reach beyond the interval, so that its ends are fitted as well
 _ROOT_HALF = float(np.sqrt(0.5))
 
 
-class Bumps(NamedTuple):
-    """w(x) = sum_j heights_j exp(-(x - first - j gap)^2 / (2 h^2)), h = 1.3 gap."""
+class GaussianMixture(NamedTuple):
+    """w(x) = sum_j weights_j exp(-(x - first - j gap)^2 / (2 h^2)), h = 1.3 gap."""
 
     first: Scalar
     gap: Scalar
-    heights: Float[Array, " bumps"]
+    weights: Float[Array, " components"]
 
     def __call__(self, x: Scalar) -> Scalar:
         distance = (x - self._centers) / self._width
-        return jnp.dot(self.heights, jnp.exp(-0.5 * distance**2))
+        return jnp.dot(self.weights, jnp.exp(-0.5 * distance**2))
 
     def mean_inside(self, mean: Scalar, std: Scalar, lower: Scalar, upper: Scalar) -> Scalar:
-        """E[w(Y) 1{lower < Y < upper}], Y ~ N(mean, std^2): a bump times a normal density is a bump."""
+        """E[w(Y) 1{lower < Y < upper}], Y ~ N(mean, std^2): a component times a normal density is one."""
         square = self._width**2
         total = square + std**2
         middle = (square * mean + std**2 * self._centers) / total
@@ -37,11 +37,11 @@ class Bumps(NamedTuple):
         upper, lower = (deviations(end - middle, spread) for end in (upper, lower))
         inside = 0.5 * (lax.erf(_ROOT_HALF * upper) - lax.erf(_ROOT_HALF * lower))
         density = jnp.sqrt(square / total) * jnp.exp(-0.5 * (mean - self._centers) ** 2 / total)
-        return jnp.dot(self.heights, density * inside)
+        return jnp.dot(self.weights, density * inside)
 
     @property
-    def _centers(self) -> Float[Array, " bumps"]:
-        return self.first + self.gap * jnp.arange(self.heights.size, dtype=self.gap.dtype)
+    def _centers(self) -> Float[Array, " components"]:
+        return self.first + self.gap * jnp.arange(self.weights.size, dtype=self.gap.dtype)
 
     @property
     def _width(self) -> Scalar:
@@ -49,7 +49,7 @@ class Bumps(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Where to fit `count` bumps: `points` are the places to give a function's values at."""
+    """Where to fit `count` components: `points` are the places to give a function's values at."""
 
     low: Scalar
     high: Scalar
@@ -60,10 +60,10 @@ class Interval(NamedTuple):
         places = jnp.asarray(_least_squares(self.count)[0], self.low.dtype)
         return self._first + self._gap * places
 
-    def fit(self, values: Float[Array, " points"]) -> Bumps:
-        """The bumps nearest to the values."""
+    def fit(self, values: Float[Array, " points"]) -> GaussianMixture:
+        """The components nearest to the values."""
         solve = jnp.asarray(_least_squares(self.count)[1], values.dtype)
-        return Bumps(self._first, self._gap, solve @ values)
+        return GaussianMixture(self._first, self._gap, solve @ values)
 
     @property
     def _gap(self) -> Scalar:
@@ -76,8 +76,8 @@ class Interval(NamedTuple):
 
 @functools.cache
 def _least_squares(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The points, in gaps from the first center, denser to the ends; and the matrix from values to heights."""
+    """The points, in gaps from the first center, denser to the ends; and the matrix from values to weights."""
     angles = (np.arange(2 * count) + 0.5) / (2 * count) * np.pi
     points = _BEYOND + (count - 1 - 2 * _BEYOND) * 0.5 * (1.0 - np.cos(angles))
-    bumps = np.exp(-0.5 * ((points[:, None] - np.arange(count)) / _WIDTH) ** 2)
-    return points, np.linalg.pinv(bumps, rcond=1e-9)
+    components = np.exp(-0.5 * ((points[:, None] - np.arange(count)) / _WIDTH) ** 2)
+    return points, np.linalg.pinv(components, rcond=1e-9)

@@ -1,0 +1,86 @@
+"""A hook of mkdocs: the build fails on a public name without a page or without a whole docstring.
+
+A name is public if a package's `__init__` re-exports it (`from .tape import Tape as Tape`).
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import griffe
+from mkdocs.exceptions import PluginError
+
+PACKAGES = (
+    "jaxtape",
+    "jaxtape.torch",
+    "pricing",
+    "pricing.market",
+    "pricing.models",
+    "pricing.products",
+    "pricing.methods",
+    "pricing.fbsde",
+    "pricing.fbsde.problems",
+    "calibration",
+)
+
+
+def on_post_build(config) -> None:
+    """Compare the public names with the headings of the reference, and read their docstrings."""
+    root = Path(config.config_file_path).parent
+    documented = config.plugins["mkdocstrings"]._autorefs._primary_url_map.keys()
+    faults = [fault for name in PACKAGES for fault in _faults(name, root, documented)]
+    if faults:
+        raise PluginError("the API reference is not whole:\n  " + "\n  ".join(sorted(set(faults))))
+
+
+def _faults(package: str, root: Path, documented) -> Iterator[str]:
+    module = griffe.load(
+        package, search_paths=[str(root)], docstring_parser="google", resolve_aliases=True
+    )
+    for name in public_names(module.filepath):
+        found = module[name]
+        path = found.canonical_path
+        if found.is_module:
+            continue
+        if f"{package}.{name}" not in documented and path not in documented:
+            yield f"{package}.{name}: write `::: {package}.{name}` in docs/api/"
+        sections = (
+            {section.kind.value: section for section in found.docstring.parsed}
+            if found.docstring
+            else {}
+        )
+        if "text" not in sections:
+            yield f"{path}: has no docstring"
+        if not found.is_attribute and "examples" not in sections:
+            yield f"{path}: has no `Examples:`"
+        if found.is_function and (missing := _unnamed(found, sections.get("parameters"))):
+            yield f"{path}: `Args:` lacks {', '.join(missing)}"
+        if found.is_class and "attributes" not in sections and _fields(found):
+            yield f"{path}: has no `Attributes:`"
+
+
+def public_names(init: Path) -> list[str]:
+    """Return the names that a package re-exports, or that a module of functions defines."""
+    nodes = ast.parse(init.read_text(encoding="utf-8")).body
+    if init.name != "__init__.py":
+        return [n.name for n in nodes if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
+    imports = (
+        alias
+        for node in ast.walk(ast.Module(nodes, []))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    )
+    return [alias.name for alias in imports if alias.asname == alias.name]
+
+
+def _unnamed(function, section) -> list[str]:
+    told = {parameter.name.lstrip("*") for parameter in section.value} if section else set()
+    return [p.name for p in function.parameters if p.name.lstrip("*") not in told]
+
+
+def _fields(found) -> list[str]:
+    return [
+        name
+        for name, m in found.members.items()
+        if m.is_attribute and name[0] != "_" and m.annotation and "property" not in m.labels
+    ]

@@ -1,0 +1,40 @@
+"""A sweep over a book: every tile's figures and gradient, put together in the order of the groups."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from ..progress import Progress
+from .fitted_models import FittedModels, Models
+from .groups import Group
+from .trade_risk import Figures, figures_of
+from .workers import run_tiles
+
+Found = dict[str, tuple[Group, Figures, Figures]]
+
+
+def sweep_book(
+    groups: Sequence[Group],
+    fitted: FittedModels,
+    key: PRNGKeyArray,
+    budget: int,
+    progress: Progress | None,
+) -> tuple[Found, Models]:
+    """By trade its group, figures and standard errors; and the gradient of the book's value in its models."""
+    total, found = sum(len(group.trades) for group in groups), {}
+    gradient = jax.tree.map(jnp.zeros_like, fitted.models)
+    run = run_tiles(groups, lambda group, tile: fitted.sweep(group, tile, key), budget)
+    for group, results in run:
+        names, rest = group.underlyings, group.trades
+        for result in results:
+            figures, errors, of_tile = result.result()
+            gradient[names] = jax.tree.map(jnp.add, gradient[names], of_tile)
+            trades, rest = rest[: group.tile_size], rest[group.tile_size :]
+            columns = (figures_of(each, names, len(trades)) for each in (figures, errors))
+            for trade, *row in zip(trades, *columns, strict=True):
+                found[trade.id] = (group, *row)
+            if progress is not None:
+                progress(len(found), total, "")
+    return found, gradient

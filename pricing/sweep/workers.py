@@ -1,0 +1,41 @@
+"""Threads that compile and run the tiles of a book, as many at once as fit the memory."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import jax
+
+from .groups import Group, Tile
+from .memory_gate import MemoryGate
+
+NUM_WORKERS = os.cpu_count() or 1
+
+Result = TypeVar("Result")
+
+
+def run_tiles(
+    groups: Sequence[Group], function: Callable[[Group, Tile], Result], budget: int
+) -> Iterator[tuple[Group, list[Future[Result]]]]:
+    """Each group with the results of its tiles, in order, however many workers there are.
+
+    The first tiles of all groups start first, so that programs compile side by side; of those the largest
+    trades first, whose programs take longest.
+    """
+    gate = MemoryGate(budget)
+    results: list[list[Future[Result]]] = [[] for _ in groups]
+    pairs = sorted(zip(groups, results, strict=True), key=lambda pair: -pair[0].method.trade_bytes)
+
+    def run(group: Group, tile: Tile) -> Result:
+        with gate.holding(group.tile_bytes):
+            return jax.block_until_ready(function(group, tile))
+
+    pool = ThreadPoolExecutor(max_workers=NUM_WORKERS)
+    for tiles in itertools.zip_longest(*(group.tiles() for group, _ in pairs)):
+        for (group, futures), tile in zip(pairs, tiles, strict=True):
+            if tile is not None:
+                futures.append(pool.submit(run, group, tile))
+    pool.shutdown(wait=False)
+    return zip(groups, results, strict=True)
