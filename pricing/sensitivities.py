@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from .fields import rolled
 from .methods import AbstractMethod
 from .models import AbstractModel
 from .products import AbstractProduct
@@ -103,7 +104,7 @@ def sensitivities(
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *directions)
 
     def value(model, age):
-        return method.rolled(age).samples(product.rolled(age), model, key)
+        return rolled(method, age).samples(rolled(product, age), model, key)
 
     def first(shift):
         """The value, and its slopes along every direction."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -19,12 +19,12 @@ from ..models import AbstractModel, Heston, LocalVol
 from ..numerics.safe_math import clipped, larger
 from ..products import AbstractProduct, EarlyExercise, SingleBarrier, SpotOption, TerminalClaim
 from .fourier import Fourier
-from .method import AbstractMethod, at_least, missing
+from .method import Tiled, Tiling, at_least, missing
 
 Scalar = Float[Array, ""]
 
 
-class FiniteDifference(AbstractMethod):
+class FiniteDifference(Tiled):
     """Deterministic values on a grid, Delta and Gamma included.
 
     Local volatility: terminal claims by `local_vol_value`, on num_distances nodes of the log-spot.
@@ -42,6 +42,8 @@ class FiniteDifference(AbstractMethod):
     schedule: what a reverse sweep keeps of the time loop (`jaxtape.scan`).
     """
 
+    is_random: ClassVar[bool] = False
+
     num_distances: int = eqx.field(static=True, default=120)
     num_variances: int = eqx.field(static=True, default=40)
     num_steps: int = eqx.field(static=True, default=40)
@@ -53,16 +55,9 @@ class FiniteDifference(AbstractMethod):
         at_least(1, self, "num_steps")
 
     @property
-    def is_random(self) -> bool:
-        return False
-
-    @property
-    def trade_bytes(self) -> int:
-        return 8 * (self.num_steps + 100) * self.num_distances * self.num_variances
-
-    @property
-    def trades_a_tile(self) -> int:
-        return 4  # the states of more would leave the cache
+    def tiling(self) -> Tiling:
+        trade_bytes = 8 * (self.num_steps + 100) * self.num_distances * self.num_variances
+        return Tiling(trade_bytes, 4)  # the states of more would leave the cache
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(model, LocalVol):
