@@ -167,7 +167,7 @@ def build(product: str, model: str, method: str):
     if not method.is_random:
         return product, model, method, None
     key = jax.random.key(11)
-    return product, model, held(method, product, model, key), key
+    return product, model, held(method, product, model, key=key), key
 
 
 def restruck(product, scales):

@@ -54,7 +54,8 @@ class ClosedForm(AbstractMethod):
         self,
         product: AbstractProduct,
         model: Any,
-        key: PRNGKeyArray | None,
+        *,
+        key: PRNGKeyArray | None = None,
     ) -> Float[Array, ""]:
         del key
         if isinstance(product, SwapOption):

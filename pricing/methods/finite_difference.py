@@ -71,7 +71,9 @@ class FiniteDifference(Tiled):
             return missing("continuously monitored barrier or early exercise of one asset", product)
         return None
 
-    def samples(self, product: Any, model: Any, key: PRNGKeyArray | None) -> Float[Array, ""]:
+    def samples(
+        self, product: Any, model: Any, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, ""]:
         del key
         if isinstance(model, LocalVol):
             sizes = self.num_distances, self.num_steps
@@ -86,7 +88,7 @@ class FiniteDifference(Tiled):
     # --- continuous barriers ----------------------------------------------------------------------------
 
     def _barrier(self, product: SingleBarrier, model: Heston) -> Scalar:
-        vanilla = Fourier().samples(product.vanilla, model, None)
+        vanilla = Fourier().samples(product.vanilla, model)
         living = product.living_side
         alive = living * (model.spot - product.barrier) > 0.0
         spot = jnp.where(alive, model.spot, product.barrier * (1.0 + 0.1 * living))

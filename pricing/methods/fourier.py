@@ -45,7 +45,11 @@ class Fourier(Tiled):
         return None
 
     def samples(
-        self, product: TerminalClaim, model: CharacteristicFunction, key: PRNGKeyArray | None
+        self,
+        product: TerminalClaim,
+        model: CharacteristicFunction,
+        *,
+        key: PRNGKeyArray | None = None,
     ) -> Float[Array, ""]:
         del key
         forward, strike = model.forward(product.expiry), product.strike

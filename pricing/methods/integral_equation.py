@@ -45,7 +45,7 @@ class IntegralEquation(Tiled):
         return None
 
     def samples(
-        self, product: SpotOption, model: BlackVol, key: PRNGKeyArray | None
+        self, product: SpotOption, model: BlackVol, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
         del key
         t, strike = product.exercise_times()[-1], product.strike

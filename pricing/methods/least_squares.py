@@ -94,7 +94,7 @@ class LeastSquares(Tiled, Fitted):
         return frozenset()
 
     def held(
-        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> "LeastSquares":
         if key is None:
             raise ValueError("a rule is fitted on random paths: give key=jax.random.key(seed)")
@@ -103,18 +103,18 @@ class LeastSquares(Tiled, Fitted):
         )
 
     def samples(
-        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray
     ) -> Float[Array, " samples"]:
         if self.bound == "upper":
-            return self.bound_samples(product, model, key).upper
-        rule = jax.lax.stop_gradient(self.held(product, model, key).rule)
+            return self.bound_samples(product, model, key=key).upper
+        rule = jax.lax.stop_gradient(self.held(product, model, key=key).rule)
         return self._samples(product, model, key, rule, 0).lower
 
     def bound_samples(
-        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray
     ) -> Samples:
         """Samples of both bounds, from the same paths."""
-        rule = jax.lax.stop_gradient(self.held(product, model, key).rule)
+        rule = jax.lax.stop_gradient(self.held(product, model, key=key).rule)
         inner = self.num_inner_paths
         inner = usual_inner_paths(rule) if inner is None else inner
         return self._samples(product, model, key, rule, inner)

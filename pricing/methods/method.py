@@ -29,7 +29,7 @@ class AbstractMethod(eqx.Module):
 
     @abc.abstractmethod
     def samples(
-        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, " samples"] | Float[Array, ""]:
         """Independent samples of today's value (currency); a scalar from a deterministic method.
 
@@ -88,7 +88,9 @@ class Fitted(AbstractMethod):
     """Ability: something is fitted to a contract before it is valued, part of no derivative."""
 
     @abc.abstractmethod
-    def held(self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None) -> Any:
+    def held(
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
+    ) -> Any:
         """The method with what it fits to a contract held: for others like it, and other markets near by."""
 
 
@@ -96,10 +98,11 @@ def held(
     method: AbstractMethod,
     product: AbstractProduct,
     model: AbstractModel,
-    key: PRNGKeyArray | None,
+    *,
+    key: PRNGKeyArray | None = None,
 ) -> AbstractMethod:
     """The method with what it fits to a contract held: the same where it fits nothing."""
-    return method.held(product, model, key) if isinstance(method, Fitted) else method
+    return method.held(product, model, key=key) if isinstance(method, Fitted) else method
 
 
 def at_least(least: int, method: AbstractMethod, *counts: str) -> None:

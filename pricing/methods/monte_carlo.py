@@ -94,7 +94,7 @@ class MonteCarlo(Tiled, Prepared):
         return frozenset() if estimator is None else estimator.second_order(model)
 
     def samples(
-        self, product: AbstractProduct, model: ConditionallyGaussian, key: PRNGKeyArray
+        self, product: AbstractProduct, model: ConditionallyGaussian, *, key: PRNGKeyArray
     ) -> Float[Array, " samples"]:
         product = product.canonical
         model = model.read_at(product.vol_at)

@@ -48,7 +48,7 @@ def tile_values(
     """The value of one contract of every trade, its standard error, and no derivative: 0 to the model."""
 
     def of_one(product):
-        return mean_and_error(method.samples(product, model, key), method)
+        return mean_and_error(method.samples(product, model, key=key), method)
 
     values, errors = jax.vmap(of_one)(tile.products)
     return {"value": values}, {"value": errors}, jax.tree.map(jnp.zeros_like, model)
@@ -91,7 +91,7 @@ def _reverse(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, Abs
 def _forward_then_reverse(tile, model, method, key, vol, rate):
     """Every trade's Greeks in forward mode, then one adjoint sweep of their sum; what is fitted is held."""
     axis = 0 if isinstance(method, Fitted) else None  # a method for each trade, or one for all
-    fit = lambda product: held(method, product, model, key)  # noqa: E731
+    fit = lambda product: held(method, product, model, key=key)  # noqa: E731
     methods = jax.vmap(fit, out_axes=axis)(tile.products)
 
     @functools.partial(jax.vmap, in_axes=(0, axis))
@@ -112,7 +112,7 @@ def _forward_then_reverse(tile, model, method, key, vol, rate):
 
     def total(model):
         def value(product, method):
-            return mean_and_error(method.samples(product, model, key), method)[0]
+            return mean_and_error(method.samples(product, model, key=key), method)[0]
 
         values = jax.vmap(value, in_axes=(0, axis))(products, methods)
         return weights.astype(values.dtype) @ values
