@@ -28,7 +28,7 @@ class Barrier(SingleBarrier):
 
     kind: "down-and-out", "up-and-out", "down-and-in" or "up-and-in". The rebate (currency) is paid at
     the hit if the option is knocked out, and at expiry if it never came to life. dates: when the spot is
-    looked at, years, the last one the expiry; None: at all times from today, so that a spot already beyond the
+    monitored, years, the last one the expiry; None: at all times from today, so that a spot already beyond the
     barrier has touched it.
     """
 

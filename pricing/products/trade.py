@@ -113,7 +113,7 @@ class Trade(BaseModel):
 
     @property
     def dates(self) -> tuple[date, ...] | None:
-        """The dates the contract looks at, if it has a list of them."""
+        """The dates of the contract, if it has a list of them."""
         return getattr(self, self.dates_name) if self.dates_name else None
 
     @model_validator(mode="after")
