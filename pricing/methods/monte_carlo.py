@@ -28,8 +28,8 @@ class MonteCarlo(Tiled, Prepared):
     """Sample means over `num_paths` paths of about `num_steps` steps from today to expiry.
 
     The steps end on the dates on which the product reads the spot, with as many between two dates as make up
-    `num_steps`; where the variance is not random there are no others. How the payoff becomes samples whose derivatives are right is
-    told by the estimators (`pricing/estimators`, table in docs/pricing.md).
+    `num_steps`; where the variance is not random there are no others. How the payoff becomes samples whose
+    derivatives are right is told by the estimators (`pricing/estimators`, table in docs/pricing.md).
 
     num_paths is rounded up to whole blocks of `block` paths; a block's random numbers depend on the key and
     its index alone. sampler: `PseudoRandom()`, `PseudoRandom(antithetic=True)` or `Sobol()`, which cuts its
