@@ -96,25 +96,21 @@ class LeastSquares(Tiled, Fitted):
     def held(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> "LeastSquares":
-        if key is None:
-            raise ValueError("a rule is fitted on random paths: give key=jax.random.key(seed)")
-        return (
-            self if self.rule is not None else replace(self, rule=self._rule(product, model, key))
-        )
+        return replace(self, rule=self._rule(product, model, key))
 
     def samples(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray
     ) -> Float[Array, " samples"]:
         if self.bound == "upper":
             return self.bound_samples(product, model, key=key).upper
-        rule = jax.lax.stop_gradient(self.held(product, model, key=key).rule)
+        rule = jax.lax.stop_gradient(self._rule(product, model, key))
         return self._samples(product, model, key, rule, 0).lower
 
     def bound_samples(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray
     ) -> Samples:
         """Samples of both bounds, from the same paths."""
-        rule = jax.lax.stop_gradient(self.held(product, model, key=key).rule)
+        rule = jax.lax.stop_gradient(self._rule(product, model, key))
         inner = self.num_inner_paths
         inner = usual_inner_paths(rule) if inner is None else inner
         return self._samples(product, model, key, rule, inner)
@@ -148,8 +144,18 @@ class LeastSquares(Tiled, Fitted):
 
         return jax.tree.map(jnp.ravel, jax.lax.map(of_block, jnp.arange(blocks)))
 
+    def _rule(
+        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
+    ) -> Rule:
+        """Return the rule that is held, or one that is fitted now."""
+        if self.rule is not None:
+            return self.rule
+        if key is None:
+            raise ValueError("a rule is fitted on random paths: give key=jax.random.key(seed)")
+        return self._fitted(product, model, key)
+
     @eqx.filter_jit
-    def _rule(self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray) -> Rule:
+    def _fitted(self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray) -> Rule:
         product, model = jax.lax.stop_gradient((product, model))
         canonical = product.canonical
         assert isinstance(canonical, Exercisable)  # `lacking` has asked

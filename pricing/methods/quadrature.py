@@ -93,7 +93,7 @@ class Quadrature(Tiled, Prepared):
         return replace(self, num_nodes=math.ceil(32.0 * 2.0 ** (0.5 * halves)))
 
     def samples(
-        self, product: AbstractProduct, model: Any, *, key: PRNGKeyArray | None = None
+        self, product: Any, model: Any, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
         del key
         product = product.canonical

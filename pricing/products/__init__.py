@@ -1,6 +1,7 @@
 # In the order in which messages list the kinds of trade.
 # isort: off
 from .product import AbstractProduct as AbstractProduct
+from .product import Padded as Padded
 from .terminal import Claim as Claim
 from .terminal import TerminalClaim as TerminalClaim
 from .average import Average as Average

@@ -65,6 +65,7 @@ class SpotOption(Exercisable):
 
     def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
         del t
+        assert market.spot is not None
         spots = jnp.atleast_1d(market.spot)
         level = _LEVELS[self.average](self.weights_of(spots.size), spots)
         return self.side * (level - self.strike)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import above_zero, between, dates, non_negative, positive, real
-from .product import AbstractProduct, Real, extra_dates, front
+from .product import Padded, Real, extra_dates, front
 
 
 class Payoff(eqx.Module):
@@ -23,7 +23,7 @@ class Payoff(eqx.Module):
         return cls(*(jnp.stack(jnp.broadcast_arrays(*column), axis=-1) for column in columns))
 
 
-class Monitored(AbstractProduct):
+class Monitored(Padded):
     """Ends, for a fixed payment, on the first of its dates at which the spot is outside (lower, upper).
 
     Every barrier contract with dates has this form (`canonical`). dates: years, not decreasing, the last is the

@@ -1,5 +1,6 @@
 """What every product is."""
 
+import abc
 import functools
 from typing import Any, ClassVar
 
@@ -68,6 +69,14 @@ class AbstractProduct(eqx.Module):
 def _form(structure: Any, leaves: tuple) -> AbstractProduct:
     product = structure.unflatten([jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
     return jax.eval_shape(lambda product: product.broadcast().canonical, product)
+
+
+class Padded(AbstractProduct):
+    """Ability: the list of dates can be made longer while the contract stays the same."""
+
+    @abc.abstractmethod
+    def padded(self, num_dates: int) -> "Padded":
+        """Return the same contract on `num_dates` dates."""
 
 
 def front(values: Float[Array, "*batch dates"], extra: int) -> Float[Array, "*batch padded"]:

@@ -84,5 +84,6 @@ class SwapOption(SwapEntry, Exercisable):
         return self.entry_dates
 
     def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
+        assert market.bonds is not None
         at_once, payments = self.payments(t)
         return at_once + payments @ market.bonds(self.payment_dates)

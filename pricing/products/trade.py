@@ -22,10 +22,11 @@ COLUMNS = [
 ]
 """Every column a trades file may have, in the order of a header; a new kind of trade adds its own behind."""
 
-NEUTRAL: dict[str, object] = {}
+NEUTRAL: dict[str, Any] = {}
 """Values that say nothing: a trade may give them in a column that its kind does not have."""
 
 Column = Callable[[str], Any]
+ProductType = type[AbstractProduct]
 
 Name = Annotated[str, name]
 IsoDate = Annotated[date, iso_date]
@@ -51,7 +52,7 @@ class Trade(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     type: ClassVar[str]
-    product: ClassVar[type[AbstractProduct]]
+    product: ClassVar[ProductType]
     """What a row of this kind stands for."""
     renamed: ClassVar[dict[str, str]] = {}
     """The product's name of a field: the row's name of it, where they differ."""

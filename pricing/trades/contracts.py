@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..market import Market
-from ..products import AbstractProduct, AverageClaim, Monitored
+from ..products import AbstractProduct, Padded
 from ..products.trade import Trade
 
 _COUNTS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 52, 64)
@@ -35,7 +35,7 @@ def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
     batches = []
     for members in by_count.values():
         batch = _batch([trades[index] for index in members], market).canonical.broadcast()
-        assert isinstance(batch, AverageClaim | Monitored)
+        assert isinstance(batch, Padded)
         batches.append(batch.padded(_padded_count(max(by_count))))
     order = np.argsort(np.concatenate(list(by_count.values())))
     return jax.tree.map(lambda *columns: jnp.concatenate(columns)[order], *batches)
