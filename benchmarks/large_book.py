@@ -131,7 +131,7 @@ class Valuer:
 
     def __init__(self, options):
         self.options, self.market = options, market()
-        fitted = calibrated(self.market, "DAX", progress=False)
+        fitted = calibrated(self.market, "DAX")
         self.fit = fit_each({"DAX": fitted})
         devices = jax.devices()
         self.mesh = Mesh(np.array(devices), ("trades",)) if len(devices) > 1 else None

@@ -8,7 +8,7 @@ import jax
 import typer
 from rich.table import Table
 
-from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure, path_of
+from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure, path_of, progress_bar
 from pricing.ingestion.errors import UnreadableFile, listed
 from pricing.ingestion.fields import closest
 from pricing.market import Market
@@ -19,8 +19,8 @@ from .fitting import (
     as_json,
     calibrated,
     has_failed,
+    label_of,
     message_of,
-    name_of,
     parameter_table,
     summary_of,
     surface_fit,
@@ -72,15 +72,18 @@ def calibrate(
     output, stages = Output(out), Stages()
     with stages.stage("read"):
         quotes = _read(market, underlying, model)
-    with stages.stage("calibrate") as lines:
+    with (
+        stages.stage("calibrate") as lines,
+        progress_bar(f"calibrating {underlying}", stages.console) as progress,
+    ):
         calibration = calibrated(
             *(quotes, underlying),
-            starts=starts,
+            num_starts=starts,
             max_steps=max_steps,
             key=jax.random.key(seed),
-            progress=False,
+            progress=progress,
         )
-        found = f"{name_of(calibration.model)} to {underlying}"
+        found = f"{label_of(calibration)} to {underlying}"
         lines.append(f"calibrated {found}: {summary_of(calibration)}")
     errors = [str(error) for error in quotes.errors]
     if has_failed(calibration):

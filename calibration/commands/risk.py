@@ -32,7 +32,7 @@ from .fitting import (
     calibrated,
     failure,
     fit_each,
-    name_of,
+    label_of,
     only,
     summary_of,
     surface_fit,
@@ -160,9 +160,12 @@ def _calibrate(book: Book, market: Market, model: Model, file: str, stages: Stag
     served, calibrations = only(market, equities), {}
     for name in (*(equities if model is Model.heston else ()), *curves):
         if not (error := too_few(market, name, file)):
-            with stages.stage(f"calibrate {name}") as lines:
-                calibration = calibrated(market, name, progress=False)
-                found = f"{name_of(calibration.model)} to {name}"
+            with (
+                stages.stage(f"calibrate {name}") as lines,
+                progress_bar(f"calibrating {name}", stages.console) as progress,
+            ):
+                calibration = calibrated(market, name, progress=progress)
+                found = f"{label_of(calibration)} to {name}"
                 lines.append(f"calibrated {found}: {summary_of(calibration)}")
                 error = failure(market, name, calibration, file)
                 calibrations[name] = calibration

@@ -12,7 +12,7 @@ from .features import with_features as with_features
 from .files import export as export
 from .files import load as load
 from .files import save as save
-from .from_pricing import problem_of as problem_of
+from .from_pricing import from_product as from_product
 from .gradient_regression import GradientRegression as GradientRegression
 from .hedging import Hedging as Hedging
 from .hedging import ProfitAndLoss as ProfitAndLoss

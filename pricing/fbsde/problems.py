@@ -13,7 +13,7 @@ import numpy as np
 
 from ..models import BlackScholes, HullWhite
 from ..products import Barrier, Basket, Bermudan, BermudanSwaption
-from .from_pricing import problem_of
+from .from_pricing import from_product
 from .problem import Problem
 
 _NO_DRIFT = lambda t, x: jnp.zeros_like(x)  # noqa: E731
@@ -209,7 +209,7 @@ def max_call(dim: int = 5, spot: float = 100.0, num_steps: int = 36) -> Problem:
     # fields of contracts and models turn numbers into arrays, which the checker does not see
     call = Bermudan(Basket(100.0, 3.0, kind="max"), np.arange(1, 10) / 3.0)  # pyright: ignore[reportCallIssue, reportArgumentType]
     model = BlackScholes(dim * [spot], 0.05, dim * [0.2], dim * [0.1])  # pyright: ignore[reportArgumentType]
-    return problem_of(call, model, num_steps)
+    return from_product(call, model, num_steps)
 
 
 def geometric_call(dim: int = 7, num_steps: int = 50) -> Problem:
@@ -228,18 +228,18 @@ def geometric_put(dim: int = 10, num_steps: int = 50) -> Problem:
 
 def _geometric(option, dim, expiry, rate, dividend_yield, vol, rho, num_steps) -> Problem:
     basket = Basket(100.0, expiry, option, kind="geometric")  # pyright: ignore[reportArgumentType]
-    put = Bermudan(basket, expiry * np.arange(1, 51) / 50.0)
+    put = Bermudan(basket, expiry * np.arange(1, 51) / 50.0)  # pyright: ignore
     correlation = np.full((dim, dim), rho) + (1.0 - rho) * np.eye(dim)
     yields = dim * [dividend_yield]
     model = BlackScholes(dim * [100.0], rate, dim * [vol], yields, correlation=correlation)
-    return problem_of(put, model, num_steps)
+    return from_product(put, model, num_steps)
 
 
 def down_and_out_call(barrier: float = 90.0, num_steps: int = 50) -> Problem:
     """A call that ends when the spot is below the barrier on one of fifty dates."""
     dates = 0.2 * np.arange(1, 51) / 50.0
     call = Barrier(100.0, 0.2, barrier, "down-and-out", dates=dates)  # pyright: ignore[reportArgumentType]
-    return problem_of(call, BlackScholes(100.0, 0.1, 0.3), num_steps)  # pyright: ignore[reportArgumentType]
+    return from_product(call, BlackScholes(100.0, 0.1, 0.3), num_steps)  # pyright: ignore[reportArgumentType]
 
 
 def gaussian_swaption(num_steps: int = 72) -> Problem:
@@ -250,7 +250,7 @@ def gaussian_swaption(num_steps: int = 72) -> Problem:
     """
     years = np.arange(1.0, 11.0)
     swaption = BermudanSwaption(0.0304545, years[:-1], years, np.ones(10))  # pyright: ignore[reportArgumentType]
-    return problem_of(swaption, HullWhite(0.03, 0.03, 0.01), num_steps)  # pyright: ignore[reportArgumentType]
+    return from_product(swaption, HullWhite(0.03, 0.03, 0.01), num_steps)  # pyright: ignore[reportArgumentType]
 
 
 def _two_rates(t, x, y, z):

@@ -15,7 +15,7 @@ from jaxtape import AbstractSchedule, Revolve, StoreAll
 from ..grids.alternating_directions import Grid, Operator, Stepper, forward_rates, variance_grid
 from ..grids.dupire import local_vol_value
 from ..grids.stencil import interpolation, rounded, sinh_grid
-from ..models import AbstractModel, Heston, LocalVol
+from ..models import AbstractModel, CharacteristicFunction, LocalVolatility, StochasticVariance
 from ..numerics.safe_math import clipped, larger
 from ..products import AbstractProduct, EarlyExercise, SingleBarrier, SpotOption, TerminalClaim
 from .fourier import Fourier
@@ -60,34 +60,36 @@ class FiniteDifference(Tiled):
         return Tiling(trade_bytes, 4)  # the states of more would leave the cache
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
-        if isinstance(model, LocalVol):
+        if isinstance(model, LocalVolatility):
             known = isinstance(product, TerminalClaim)
             return None if known else missing("payoff of the spot at expiry alone", product)
-        if not isinstance(model, Heston):
+        if not isinstance(model, StochasticVariance):
             return missing("Heston variance or local volatility", model)
         early = isinstance(product, EarlyExercise) and isinstance(product, SpotOption)
         continuous = isinstance(product, SingleBarrier) and product.monitoring_dates is None
         if product.multi_asset or not (early or continuous):
             return missing("continuously monitored barrier or early exercise of one asset", product)
+        if continuous and not isinstance(model, CharacteristicFunction):
+            return missing("characteristic function", model)
         return None
 
     def samples(
         self, product: Any, model: Any, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
         del key
-        if isinstance(model, LocalVol):
+        if isinstance(model, LocalVolatility):
             sizes = self.num_distances, self.num_steps
             return local_vol_value(product, model, *sizes, self.schedule)
         if isinstance(product, SingleBarrier):
             return self._barrier(product, model)
         if product.any_time:
-            held = self._exercised(product, model, self._obliged)
+            held = self._exercised(product, model, self._above_payoff)
             return larger(held, product.side * (model.spot - product.strike))
-        return self._exercised(product, model, self._free)
+        return self._exercised(product, model, self._unconstrained)
 
     # --- continuous barriers ----------------------------------------------------------------------------
 
-    def _barrier(self, product: SingleBarrier, model: Heston) -> Scalar:
+    def _barrier(self, product: SingleBarrier, model: Any) -> Scalar:
         vanilla = Fourier().samples(product.vanilla, model)
         living = product.living_side
         alive = living * (model.spot - product.barrier) > 0.0
@@ -98,7 +100,7 @@ class FiniteDifference(Tiled):
         touched_value = jnp.where(product.knocks_in, vanilla, product.rebate)
         return jnp.where(alive, living_value, touched_value)
 
-    def _inside(self, product: SingleBarrier, model: Heston) -> Scalar:
+    def _inside(self, product: SingleBarrier, model: StochasticVariance) -> Scalar:
         """The solution on the living side, at today's spot and variance."""
         side = product.living_side
         distance = side * jnp.log(model.spot / product.barrier)
@@ -118,7 +120,7 @@ class FiniteDifference(Tiled):
     def _exercised(
         self,
         product: SpotOption,
-        model: Heston,
+        model: StochasticVariance,
         through: Callable[[Stepper, Grid, Array, Array], Grid],
     ) -> Scalar:
         """Today's value of the right to the payoff at its times; `through` steps back through a period."""
@@ -148,13 +150,13 @@ class FiniteDifference(Tiled):
         u, _ = jaxtape.scan(back, u, backwards, schedule=StoreAll())
         return _read(u, y, v, distance, model)
 
-    def _free(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
+    def _unconstrained(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
         """Steps without a right to the payoff."""
         del payoff
         step = lambda u, excess: (stepper.step(u, excess), None)  # noqa: E731
         return jaxtape.scan(step, u, excess, schedule=self.schedule)[0]
 
-    def _obliged(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
+    def _above_payoff(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
         """Steps that end at the payoff or above it."""
 
         def step(state: tuple[Grid, Grid], excess: Scalar):
@@ -167,18 +169,20 @@ class FiniteDifference(Tiled):
         return u
 
 
-def _mean_rate(model: Heston, expiry: Scalar) -> Scalar:
+def _mean_rate(model: StochasticVariance, expiry: Scalar) -> Scalar:
     return -jnp.log(model.discount(expiry)) / expiry
 
 
-def _read(u: Grid, y: Array, v: Array, distance: Scalar, model: Heston) -> Scalar:
+def _read(u: Grid, y: Array, v: Array, distance: Scalar, model: StochasticVariance) -> Scalar:
     """The grid's value at a distance and today's variance."""
     i, along_y = interpolation(y, distance, 5)
     j, along_v = interpolation(v, model.initial_variance, 4)
     return along_y @ jax.lax.dynamic_slice(u, (i, j), (5, 4)) @ along_v
 
 
-def _distances(nodes: int, product: SingleBarrier, model: Heston, distance: Scalar) -> Array:
+def _distances(
+    nodes: int, product: SingleBarrier, model: StochasticVariance, distance: Scalar
+) -> Array:
     """From the barrier out to where it no longer matters, finest at the barrier."""
     std = jnp.sqrt(model.total_variance(product.expiry))
     strike = product.living_side * jnp.log(product.strike / product.barrier)
@@ -187,7 +191,7 @@ def _distances(nodes: int, product: SingleBarrier, model: Heston, distance: Scal
     return sinh_grid(jnp.linspace(0.0, 1.0, nodes, dtype=reach.dtype), reach, fine)
 
 
-def _both_sides(nodes: int, model: Heston, expiry: Scalar, distance: Scalar) -> Array:
+def _both_sides(nodes: int, model: StochasticVariance, expiry: Scalar, distance: Scalar) -> Array:
     """From the strike to both sides, past the spot to where nothing matters, finest at the strike."""
     std = jnp.sqrt(model.total_variance(expiry))
     reach, fine = rounded(jnp.abs(distance) + 5.0 * std), rounded(0.5 * std)

@@ -72,4 +72,4 @@ class BermudanTrade(OptionTrade):
     @classmethod
     def products(cls, column: Column) -> Bermudan:
         payoff = European(column("strike"), column("expiry"), column("option"))
-        return Bermudan(payoff, column("exercise_dates"))  # pyright: ignore[reportCallIssue]
+        return Bermudan(payoff, column("exercise_dates"))  # pyright: ignore

@@ -53,7 +53,11 @@ class SpotOption(Exercisable):
     """
 
     strike: eqx.AbstractVar[Real]
-    side: eqx.AbstractVar[Real]
+
+    @property
+    @abc.abstractmethod
+    def side(self) -> Real:
+        """+1 for a call, -1 for a put."""
 
     @property
     def average(self) -> str:

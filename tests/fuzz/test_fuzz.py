@@ -18,9 +18,8 @@ from calibration.commands.fitting import standard_start, too_few
 from calibration.commands.risk import risk
 from calibration.objectives import objective_of
 from calibration.objectives.swap_legs import SwapLegs
+from calibration.parameters import Parameters
 from calibration.problem import Problem
-from calibration.transforms import parameters_of
-from calibration.underlyings import quotes_of
 from jaxtape.command_line import app
 from pricing.fbsde import command as solve_command
 from pricing.ingestion import UnreadableFile
@@ -102,8 +101,8 @@ def prepare(book, market):
         if name in market.equities or name in quoted:
             too_few(market, name, "market.json")
             models[name] = start = standard_start(market, name)
-            quotes = quotes_of(start, market)[name]
-            Problem(quotes, start, objective_of(quotes), parameters_of(start))
+            quotes = start.quotes_in(market)[name]
+            Problem(quotes, start, objective_of(quotes), Parameters.of(start))
             if name not in market.equities:
                 SwapLegs.plain(vols)
     if not models:

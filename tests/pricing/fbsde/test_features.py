@@ -13,7 +13,7 @@ from pricing.fbsde import (
     Hermite,
     OneStepMalliavin,
     Payoffs,
-    problem_of,
+    from_product,
     solve,
     with_features,
 )
@@ -25,12 +25,12 @@ SOLVER = GradientRegression(65536, (Hermite(6, logs=True), Payoffs()))
 
 
 def call(features):
-    return problem_of(European(features[0], 1.0, "call"), MODEL, 8)
+    return from_product(European(features[0], 1.0, "call"), MODEL, 8)
 
 
 def bermudan_put(features):
     put = Bermudan(European(features[0], 1.0, "put"), [0.25, 0.5, 0.75, 1.0])
-    return problem_of(put, MODEL, 8)
+    return from_product(put, MODEL, 8)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def rate_and_strike(features):
     correlation = np.array([[1.0, 0.4], [0.4, 1.0]])
     model = BlackScholes([100.0, 80.0], rate, [0.2, 0.3], [0.01, 0.0], correlation=correlation)
     put = Bermudan(Basket(strike, 1.0, "put"), [0.5, 1.0])
-    return problem_of(put, model, 4)
+    return from_product(put, model, 4)
 
 
 def test_every_function_is_that_of_the_problem_with_these_features():

@@ -15,7 +15,7 @@ from pricing.fbsde import (
     Payoffs,
     SmoothMaximum,
     bounds,
-    problem_of,
+    from_product,
     problems,
     solve,
 )
@@ -41,7 +41,7 @@ def solved(problem, *bases, num_paths=16384, seed=0, **options):
     ids=["European", "Bermudan"],
 )
 def test_figures_are_those_of_pricing(product, method):
-    found = solved(problem_of(product, BLACK_SCHOLES, 16), num_paths=65536)
+    found = solved(from_product(product, BLACK_SCHOLES, 16), num_paths=65536)
     known = greeks(product, BLACK_SCHOLES, method)
     x0 = jnp.array([100.0])
     np.testing.assert_allclose(found.value(0.0, x0), known.value, rtol=3e-3)
@@ -51,7 +51,7 @@ def test_figures_are_those_of_pricing(product, method):
 
 def test_figures_hold_away_from_the_start():
     """In the middle of the time, at several spots."""
-    found = solved(problem_of(European(100.0, 1.0, "call"), BLACK_SCHOLES, 16), num_paths=65536)
+    found = solved(from_product(European(100.0, 1.0, "call"), BLACK_SCHOLES, 16), num_paths=65536)
     later = European(100.0, 0.5, "call")
     for spot in (90.0, 100.0, 110.0):
         known = greeks(later, BlackScholes(spot, 0.05, 0.2), ClosedForm())
@@ -62,7 +62,7 @@ def test_figures_hold_away_from_the_start():
 
 
 def test_between_dates_figures_are_linear_in_time():
-    found = solved(problem_of(European(100.0, 1.0, "call"), BLACK_SCHOLES, 4), num_paths=4096)
+    found = solved(from_product(European(100.0, 1.0, "call"), BLACK_SCHOLES, 4), num_paths=4096)
     x = jnp.array([105.0])
     for figure in (found.value, found.delta, found.gamma):
         between = 0.25 * figure(0.25, x) + 0.75 * figure(0.5, x)
@@ -123,7 +123,7 @@ def best_call(spot):
 def test_smooth_maxima_span_the_best_of_ten(scatter):
     """Starts that are spread tell Gamma; where all are x0, value and Delta are told at least."""
     spot = jnp.full(10, 100.0)
-    problem = problem_of(Basket(120.0, 1.0, kind="max"), BlackScholes(spot, 0.05, 10 * [0.2]), 12)
+    problem = from_product(Basket(120.0, 1.0, kind="max"), BlackScholes(spot, 0.05, 10 * [0.2]), 12)
     bases = Hermite(1), SmoothMaximum(), Payoffs()
     found = solved(problem, *bases, num_paths=65536, scatter=scatter)
     np.testing.assert_allclose(found.value(0.0, spot), best_call(spot), rtol=5e-3)
@@ -146,11 +146,11 @@ def book(count: int):
 def test_contracts_of_a_book_are_what_they_are_alone():
     puts, model = book(5)
     bases = (Hermite(2, logs=True), Mean(4, above=2, logs=True))
-    whole = solved(problem_of(puts, model, 4), *bases, num_paths=4096)
+    whole = solved(from_product(puts, model, 4), *bases, num_paths=4096)
     x0 = model.spot
     assert whole.gamma(0.0, x0).shape == (5, 10, 10)
     one = jax.tree.map(lambda leaf: leaf[3], puts.broadcast())
-    alone = solved(problem_of(one, model, 4), *bases, num_paths=4096)
+    alone = solved(from_product(one, model, 4), *bases, num_paths=4096)
     np.testing.assert_allclose(whole.value(0.0, x0)[3], alone.value(0.0, x0), rtol=1e-7)
     np.testing.assert_allclose(whole.delta(0.0, x0)[3], alone.delta(0.0, x0), rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(whole.gamma(0.0, x0)[3], alone.gamma(0.0, x0), rtol=1e-4, atol=1e-7)

@@ -16,8 +16,8 @@ from pricing.fbsde import (
     Payoffs,
     Problem,
     bounds,
+    from_product,
     hedging,
-    problem_of,
     problems,
     solve,
 )
@@ -50,7 +50,7 @@ class BlackScholesCall(AbstractApproximation):
 
 def hedged(num_steps: int, vol: float = VOL, num_paths: int = 8192, **options):
     """A call, hedged by the closed form on so many dates."""
-    problem = problem_of(CALL, MODEL, num_steps)
+    problem = from_product(CALL, MODEL, num_steps)
     solution = solve(problem, GradientRegression(4096, (Hermite(1),)), key=jax.random.key(0))
     known = eqx.tree_at(
         lambda s: s.approximation,
@@ -93,7 +93,7 @@ def test_the_delta_of_another_vol_leaves_more_and_its_premium_is_the_mean():
     right, wrong = hedged(64), hedged(64, 2.0 * VOL, gamma=False)
     assert wrong.delta_gamma is None
     assert wrong.delta.std > 2.0 * right.delta.std
-    problem = problem_of(CALL, MODEL, 64)
+    problem = from_product(CALL, MODEL, 64)
     premiums = [BlackScholesCall(problem, v).value(0, problem.x0) for v in (VOL, 2.0 * VOL)]
     for made in (wrong.unhedged, wrong.delta):
         assert abs(made.mean - (premiums[1] - premiums[0])) < 4.0 * made.std_error
@@ -101,7 +101,7 @@ def test_the_delta_of_another_vol_leaves_more_and_its_premium_is_the_mean():
 
 def test_regressions_of_many_contracts_hedge_as_well():
     calls = European([90.0, 100.0, 115.0], 1.0, "call")
-    problem = problem_of(calls, MODEL, 16)
+    problem = from_product(calls, MODEL, 16)
     solver = GradientRegression(16384, (Hermite(8), Payoffs()))
     found = hedging(solve(problem, solver, key=jax.random.key(2)), jax.random.key(3))
     assert found.delta.samples.shape == (3, 4096)
@@ -113,7 +113,7 @@ def test_regressions_of_many_contracts_hedge_as_well():
 def test_what_the_rule_exercises_is_worth_its_lower_bound():
     """The premium less the mean is what the holder earns: as `bounds` finds by discounted payoffs."""
     put = Bermudan(European(STRIKE, 1.0, "put"), [0.25, 0.5, 0.75, 1.0])
-    problem = problem_of(put, MODEL, 16)
+    problem = from_product(put, MODEL, 16)
     solution = solve(problem, GradientRegression(16384, (Hermite(6),)), key=jax.random.key(4))
     found = hedging(solution, jax.random.key(5))
     between = bounds(solution, jax.random.key(6))

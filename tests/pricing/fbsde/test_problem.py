@@ -20,7 +20,7 @@ from pricing import (
     HullWhite,
     Swaption,
 )
-from pricing.fbsde import Problem, problem_of, problems
+from pricing.fbsde import Problem, from_product, problems
 from pricing.fbsde.expansion import Composed, expanded
 from pricing.fbsde.paths import simulate, survival
 
@@ -178,7 +178,7 @@ def test_a_problem_from_a_model_has_its_law_and_its_payoff():
     basket = Basket(
         [100.0, 70.0], [1.0, 1.0], "call", kind="arithmetic", weights=[[0.5, 0.5], [0.1, 0.9]]
     )
-    problem = problem_of(basket, model, 4)
+    problem = from_product(basket, model, 4)
     paths = simulate(problem, jax.random.key(3), 65536)
     logs = jnp.log(paths.states[-1])
     np.testing.assert_allclose(
@@ -206,7 +206,7 @@ def test_a_problem_from_a_model_has_its_law_and_its_payoff():
 )
 def test_short_steps_move_as_drift_and_diffusion_say(product, model):
     """The mean of a step, and its slope in the noise, over the corners of a cube: exact up to order dt."""
-    problem, t, dt = problem_of(product, model, 4), jnp.asarray(0.4), jnp.asarray(1e-5)
+    problem, t, dt = from_product(product, model, 4), jnp.asarray(0.4), jnp.asarray(1e-5)
     x = problem.x0 * 1.1 + 0.01
     dw = jnp.sqrt(dt) * jnp.array(list(itertools.product((-1.0, 1.0), repeat=problem.dim)))
     moved = jax.vmap(lambda dw: problem.advance(t, x, dw, dt))(dw) - x[None]
@@ -218,29 +218,29 @@ def test_short_steps_move_as_drift_and_diffusion_say(product, model):
 
 def test_a_swaption_pays_what_its_swap_is_worth():
     """On today's curve at date 0; a batch of contracts is its contracts."""
-    problem = problem_of(SWAPTION, HULL_WHITE, 4)
+    problem = from_product(SWAPTION, HULL_WHITE, 4)
     assert problem.exercise_dates == ()
     law = problem.drift.__self__
     years = jnp.array([1.0, 5.0])
     bonds = law.bonds(jnp.asarray(0.0), years, problem.x0)
     np.testing.assert_allclose(bonds, jnp.exp(-0.03 * years), rtol=1e-12)
     rates = Swaption([0.02, 0.03], [1.0, 1.0], 2 * [[2.0, 3.0]], 2 * [[1.0, 1.0]], 2 * ["payer"])
-    both = problem_of(rates, HULL_WHITE, 4).terminal(jnp.array([0.01]))
+    both = from_product(rates, HULL_WHITE, 4).terminal(jnp.array([0.01]))
     assert both.shape == (2,)
     np.testing.assert_allclose(both[0], problem.terminal(jnp.array([0.01])), rtol=1e-12)
     dates = [1.0, 2.0]
-    right = problem_of(BermudanSwaption(0.02, dates, [2.0, 3.0], [1.0, 1.0]), HULL_WHITE, 4)
+    right = from_product(BermudanSwaption(0.02, dates, [2.0, 3.0], [1.0, 1.0]), HULL_WHITE, 4)
     assert right.exercise_dates == (2, 4)
 
 
 def test_rights_and_barriers_of_products_are_on_the_grid():
     model = BlackScholes(100.0, 0.05, 0.2)
-    put = problem_of(American(100.0, 1.0, "put"), model, 5)
+    put = from_product(American(100.0, 1.0, "put"), model, 5)
     assert put.exercise_dates == (0, 1, 2, 3, 4, 5)
-    put = problem_of(Bermudan(European(100.0, 1.0, "put"), [0.5, 1.0]), model, 4)
+    put = from_product(Bermudan(European(100.0, 1.0, "put"), [0.5, 1.0]), model, 4)
     assert put.exercise_dates == (2, 4)
     assert list(np.flatnonzero(put.is_exercise_date)) == [2]
-    call = problem_of(Barrier(100.0, 1.0, 90.0, rebate=1.5, dates=[0.5, 1.0]), model, 4)
+    call = from_product(Barrier(100.0, 1.0, 90.0, rebate=1.5, dates=[0.5, 1.0]), model, 4)
     assert call.stopping_dates == (2, 4)
     assert not bool(call.is_alive(call.times[2], jnp.array([89.0])))
     np.testing.assert_allclose(call.stopped_value(call.times[2], jnp.array([89.0])), 1.5)
@@ -262,12 +262,12 @@ def test_rights_and_barriers_of_products_are_on_the_grid():
 )
 def test_products_and_models_without_a_problem_are_named(product, model, message):
     with pytest.raises(TypeError, match=message):
-        problem_of(product, model, 4)
+        from_product(product, model, 4)
 
 
 def test_contracts_of_one_problem_end_together():
     with pytest.raises(ValueError, match="solve them apart"):
-        problem_of(European([100.0, 90.0], [1.0, 2.0]), BlackScholes(100.0, 0.02, 0.2), 4)
+        from_product(European([100.0, 90.0], [1.0, 2.0]), BlackScholes(100.0, 0.02, 0.2), 4)
 
 
 @pytest.mark.parametrize(
