@@ -7,17 +7,17 @@ from .loops import while_loop as while_loop
 from .planning import Plan as Plan
 from .planning import plan as plan
 from .recording import Recording as Recording
-from .schedules.binomial import advances as advances
-from .schedules.binomial import beta as beta
 from .schedules.online import loop_advances as loop_advances
 from .schedules.schedule import AbstractSchedule as AbstractSchedule
-from .schedules.schedule import Fit as Fit
+from .schedules.schedule import Budget as Budget
 from .schedules.schedule import Marked as Marked
 from .schedules.schedule import MultiStage as MultiStage
 from .schedules.schedule import Periodic as Periodic
 from .schedules.schedule import Recursive as Recursive
 from .schedules.schedule import Revolve as Revolve
 from .schedules.schedule import StoreAll as StoreAll
+from .schedules.table import advances as advances
+from .schedules.table import beta as beta
 from .second_order import hvp as hvp
 from .tape import Tape as Tape
 from .xla_flags import without_ynn_fusions

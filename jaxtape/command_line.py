@@ -27,7 +27,7 @@ MAX_SEED, MAX_COUNT = 2**63 - 1, 2**31 - 1  # what arrays of integers hold
 
 
 class Precision(StrEnum):
-    """Width of floating-point numbers: 64 or 32 bits."""
+    """The width of floating-point numbers: 64 or 32 bits."""
 
     double = "double"
     single = "single"
@@ -37,12 +37,12 @@ class Commands(TyperGroup):
     """The subcommands of the installed distributions, each imported when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Every subcommand's name, in alphabetical order."""
+        """Return the name of every subcommand, in alphabetical order."""
         del ctx
         return sorted(_commands())
 
     def get_command(self, ctx: Any, cmd_name: str):
-        """The subcommand of that name; None if there is none."""
+        """Return the subcommand of that name; None if there is none."""
         del ctx
         found = _commands().get(cmd_name)
         return None if found is None else _command(cmd_name, found.load())
@@ -82,7 +82,11 @@ def _jaxtape(
 
 
 def path_of(text: str) -> Path:
-    """The path that an option gives; an empty one would be the current folder."""
+    """Return the path that an option gives; an empty one would be the current folder.
+
+    Raises:
+        BadParameter: If the text is no path.
+    """
     try:
         is_path = bool(text.strip()) and b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -94,7 +98,7 @@ def path_of(text: str) -> Path:
 
 @contextlib.contextmanager
 def progress_bar(name: str, console: Console) -> Iterator[Callable[[int, int, str], None] | None]:
-    """A live bar as the argument `progress` of a computation; None where nobody looks at the terminal."""
+    """Yield a live bar as the argument `progress` of a computation; None where nobody looks at the terminal."""
     if not (console.is_terminal and sys.stdout.isatty()):
         yield None
         return
@@ -115,7 +119,7 @@ def progress_bar(name: str, console: Console) -> Iterator[Callable[[int, int, st
 
 
 def configure(precision: Precision) -> None:
-    """Settings of JAX for a command: precision, and a compilation cache that outlives the process.
+    """Set JAX up for a command: precision, and a compilation cache that outlives the process.
 
     On a CPU programs are compiled without XLA's fusion emitters, which saves a quarter of a first run and
     leaves them about as fast.
@@ -142,7 +146,7 @@ def configure(precision: Precision) -> None:
 
 
 def main() -> None:
-    """The entry point of the command."""
+    """Run the command."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # like stderr: no name stops a command
         sys.stdout.reconfigure(errors="backslashreplace")
     app(prog_name="jaxtape")

@@ -1,4 +1,4 @@
-"""`scan`: `jax.lax.scan` at a memory budget."""
+"""Loops of JAX at a memory budget: `scan` and `while_loop`."""
 
 import operator
 from collections.abc import Callable
@@ -9,16 +9,13 @@ import jax.core
 import jax.numpy as jnp
 from jax import lax
 
-from .schedules.binomial import check_count, check_slots
+from . import sweeps
 from .schedules.online import online_table, two_sweeps
-from .schedules.rows import Room, Rows
 from .schedules.schedule import AbstractSchedule, StoreAll
-from .sweeps.chain import as_array, trace, with_condition, with_rows
-
-try:
-    from .sweeps.rule import run
-except ImportError:  # VJPHiPrimitive is experimental
-    from .sweeps.reverse_only import run
+from .schedules.table import check_count, check_slots
+from .sweeps.chain import as_array, trace
+from .sweeps.executor import Scheduled
+from .sweeps.open import Open, with_condition
 
 
 def scan(
@@ -31,20 +28,10 @@ def scan(
     unroll: int | bool = 1,
     schedule: AbstractSchedule | None = None,
 ) -> tuple[Any, Any]:
-    """`jax.lax.scan`, reversed as a schedule says.
+    """Run `jax.lax.scan`, reversed as a schedule says.
 
-    `carry[k+1], y[k] = f(carry[k], x[k])`, k = 0 … n-1. Returns `(carry[n], ys)`, where `ys` stacks
-    y on a new leading axis. Values and gradients are those of `lax.scan`: with respect to `init`,
-    `xs` and whatever `f` closes over. Integer and key leaves are carried along.
-
-    - **f**: `(carry, x) -> (carry, y)`; the carry keeps its structure, shapes and dtypes.
-    - **init**: the first carry, any pytree of arrays.
-    - **xs**: a pytree whose leaves have leading axis n; None if `f` reads nothing of its own.
-    - **length**: n, needed if `xs` has no leaves.
-    - **reverse**: run over `xs` from its end.
-    - **unroll**: as in `lax.scan`: how many nodes a turn of the loop runs. Schedules other than `StoreAll`
-      check it and do without.
-    - **schedule**: what is kept for the reverse sweep. None is `StoreAll()`: `lax.scan` itself.
+    `carry[k+1], y[k] = f(carry[k], x[k])`, k = 0 … n-1. Values and gradients are those of `lax.scan`: with
+    respect to `init`, `xs` and whatever `f` closes over. Integer and key leaves are carried along.
 
     Both modes and all second derivatives keep to the schedule. Forward over reverse is the quickest of
     them; reverse over reverse runs as reverse over forward, whose states are twice as large. Reverse
@@ -52,9 +39,29 @@ def scan(
     nothing, and the primal runs twice. What `f` does besides (`jax.debug.print`, `io_callback`), it does
     again whenever a node is run again: `jt.plan` and `jt.advances` say how often that is.
 
-    **Errors**: `ValueError` if the leading axes disagree with each other or with `length`, or `length` or
-    `unroll` is negative; `TypeError` if `f` changes the carry's structure, shape or dtype, or `length` or
-    `unroll` is traced or no number.
+    Args:
+        f: A function `(carry, x) -> (carry, y)`; the carry keeps its structure, shapes and dtypes.
+        init: The first carry, any pytree of arrays.
+        xs: A pytree whose leaves have leading axis n; None if `f` reads nothing of its own.
+        length: The number of nodes n, needed if `xs` has no leaves.
+        reverse: Whether to run over `xs` from its end.
+        unroll: How many nodes a turn of the loop runs, as in `lax.scan`. Schedules other than `StoreAll`
+            check it and do without.
+        schedule: What is kept for the reverse sweep. None is `StoreAll()`: `lax.scan` itself.
+
+    Returns:
+        The pair `(carry[n], ys)`, where `ys` stacks y on a new leading axis.
+
+    Raises:
+        TypeError: If `schedule` is no schedule, `f` changes the carry's structure, shape or dtype, or `length`
+            or `unroll` is traced or no number. It is a `ValueError` if the leading axes disagree with each
+            other or with `length`, or `length` or `unroll` is negative.
+
+    Examples:
+        >>> import jax.numpy as jnp, jaxtape as jt
+        >>> total, ys = jt.scan(lambda c, x: (c + x, c), 0.0, jnp.arange(4.0), schedule=jt.Revolve(2))
+        >>> f"{total:.1f}", ys.shape
+        ('6.0', (4,))
     """
     schedule = StoreAll() if schedule is None else schedule
     if not isinstance(schedule, AbstractSchedule):
@@ -62,12 +69,11 @@ def scan(
     xs = jax.tree.map(as_array, xs)
     length = _common_length(xs, length)
     unroll = _checked_unroll(unroll)
-    table = schedule.compile(length)
-    if table is None:
+    if schedule.keeps_residuals or not length:
         return lax.scan(f, init, xs, length, reverse=reverse, unroll=unroll)
-    chain, arrays, carry_tree, y_tree = trace(f, init, xs, table, reverse)
-    out: Any = run(chain, arrays)
-    carry, ys = out
+    executor = Scheduled.of(schedule, length)
+    chain, arrays, carry_tree, y_tree = trace(f, init, xs, executor, reverse)
+    carry, ys = sweeps.run(chain, arrays)
     return jax.tree.unflatten(carry_tree, carry), jax.tree.unflatten(y_tree, ys)
 
 
@@ -79,53 +85,58 @@ def while_loop(
     *,
     slots: int | None = None,
 ) -> Any:
-    """`jax.lax.while_loop` that stops after `max_steps` at the latest, with a gradient.
+    """Run `jax.lax.while_loop`, which stops after `max_steps` at the latest, with a gradient.
 
-    `state[k+1] = body(state[k])` while `cond(state[k])` holds and k < max_steps. Returns the last
-    state. Work is proportional to the n steps that are taken: each is taped once, and all together are
-    advanced `loop_advances(n, slots)` times. That is n up to n = slots and less than 2 n up to about
-    n = slots^2 / 2; beyond, it is within a few percent of `advances(n, slots)`, the least there can be
-    where n is known beforehand.
-
-    - **cond**: state -> a boolean scalar. It is not differentiated.
-    - **body**: state -> state, of the same structure, shapes and dtypes.
-    - **init**: the first state, any pytree of arrays.
-    - **max_steps**: a Python int.
-    - **slots**: how many states may be kept, from 1. None takes as many, about sqrt(2 max_steps), as no
-      step need be advanced more than twice.
+    `state[k+1] = body(state[k])` while `cond(state[k])` holds and k < max_steps. Work is
+    proportional to the n steps that are taken: each is taped once, and all together are advanced
+    `loop_advances(n, slots)` times. That is n up to n = slots and less than 2 n up to about n = slots^2 / 2;
+    beyond, it is within a few percent of `advances(n, slots)`, the least there can be where n is known
+    beforehand.
 
     Both modes, and second derivatives forward over reverse. In a batch (`jax.vmap`) the loop goes on
     until the last of the batch has stopped; those that have stopped stand still. What `cond` and `body`
     do besides (`jax.debug.print`) is done again whenever they run.
 
-    **Errors**: `TypeError` if `cond` returns no boolean scalar, or `body` changes the state's
-    structure, shapes or dtypes; `ValueError` if `max_steps` or `slots` is below 1.
+    Args:
+        cond: A function of the state to a boolean scalar. It is not differentiated.
+        body: A function of the state to the next state, of the same structure, shapes and dtypes.
+        init: The first state, any pytree of arrays.
+        max_steps: The most steps, a Python int.
+        slots: How many states may be kept, from 1. None takes as many, about sqrt(2 max_steps), as no
+            step need be advanced more than twice.
+
+    Returns:
+        The last state.
+
+    Raises:
+        TypeError: If `cond` returns no boolean scalar, or `body` changes the state's structure, shapes or
+            dtypes. It is a `ValueError` if `max_steps` or `slots` is below 1.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> float(jt.while_loop(lambda x: x < 9.0, lambda x: 2.0 * x, 1.0, max_steps=8))
+        16.0
     """
     check_count("max_steps", max_steps, "a loop may take a step")
     if slots is not None:
         check_slots(slots)
     max_steps = int(max_steps)
     table = online_table(max_steps, two_sweeps(max_steps) if slots is None else int(slots))
-    chain, arrays, tree, _ = trace(lambda state, _: (body(state), None), init, (), table, False)
+    chain, arrays, tree, _ = trace(lambda state, _: (body(state), None), init, (), Open(table))
     closed, shape = jax.make_jaxpr(cond, return_shape=True)(jax.tree.unflatten(tree, arrays.init))
     if [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(shape)] != [((), jnp.bool_)]:
         raise TypeError(f"cond returns {shape}: return one boolean scalar.")
     chain, arrays = with_condition(chain, arrays, closed)
-    out: Any = run(chain, arrays)
-    state, _ = out
-    return jax.tree.unflatten(tree, state)
-
-
-def run_edited(f: Callable, state, xs, room: Room, rows: Rows):
-    """The last carry of `f` over the live nodes of `xs`, which `rows` names and schedules."""
-    chain, arrays, tree, _ = trace(f, state, xs, room, False)
-    out: Any = run(*with_rows(chain, arrays, rows))
-    state, _ = out
+    state, _ = sweeps.run(chain, arrays)
     return jax.tree.unflatten(tree, state)
 
 
 def _common_length(xs, length) -> int:
-    """The number of nodes, on which `length` and every leaf of `xs` must agree."""
+    """Return the number of nodes, on which `length` and every leaf of `xs` must agree.
+
+    Raises:
+        ValueError: If they do not agree, or if there is none.
+    """
     leaves = jax.tree_util.tree_leaves_with_path(xs)
     lengths = {} if length is None else {"length": _static_length(length)}
     for path, leaf in leaves:
@@ -154,7 +165,12 @@ def _static_length(length) -> int:
 
 
 def _checked_unroll(unroll) -> int | bool:
-    """`unroll` as `lax.scan` takes it."""
+    """Return `unroll` as `lax.scan` takes it.
+
+    Raises:
+        TypeError: If it is no int and no bool.
+        ValueError: If it is negative.
+    """
     if isinstance(unroll, bool):
         return unroll
     try:

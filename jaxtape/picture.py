@@ -1,88 +1,43 @@
-"""A plan to look at: as a table of text, and as a picture of what is advanced and kept when."""
+"""A picture of what is advanced and kept when."""
 
-import io
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table as TextTable
 
 from .schedules.table import Table
-
-if TYPE_CHECKING:
-    from .planning import Plan
-
-_MOST = 100_000  # evaluations that a picture shows
-
-
-def as_text(plan: "Plan") -> str:
-    """One line a segment, and the sums."""
-    text = TextTable(
-        title=f"{sum(part.nodes for part in plan.parts):,} nodes", title_justify="left"
-    )
-    titles = (
-        "segment",
-        "schedule",
-        "nodes",
-        "advanced",
-        "taped",
-        "busiest",
-        "slots",
-        "bytes each",
-        "work",
-    )
-    for title in titles:
-        text.add_column(title, justify="left" if title in titles[:2] else "right")
-    for part in plan.parts:
-        numbers = part.nodes, part.advanced, part.taped, part.repetition, part.slots
-        figures = (f"{number:,}" for number in (*numbers, *reversed(part.footprint)))
-        text.add_row(part.operation, repr(part.schedule), *figures)
-    written = io.StringIO()
-    Console(file=written, width=120).print(text)
-    host = f", and {plan.host_bytes:,} bytes on the host" if plan.host_bytes else ""
-    return (
-        f"{written.getvalue()}{plan.evaluations:,} evaluations of a step: {plan.advanced:,} advanced "
-        f"(the busiest {plan.repetition} times), {plan.taped:,} taped\n"
-        f"peak of {plan.peak_bytes:,} bytes{host}"
-    )
 
 
 class Timeline(NamedTuple):
     """A gradient as it goes: time counts steps advanced or pulled back, positions those of the whole tape.
 
-    - **path**: (time, position) along the way; NaN where a state is loaded.
-    - **kept**: (position, from when, until when) of every state that was kept.
+    Attributes:
+        path: The (time, position) along the way; NaN where a state is loaded.
+        kept: The (position, from when, until when) of every state that was kept.
     """
 
     path: np.ndarray
     kept: np.ndarray
 
 
-def draw(plan: "Plan", axes=None):
-    """What is advanced and kept when: the position against steps, and how many states are kept.
+def draw(tables: Sequence[Table], title: str, axes=None):
+    """Draw the position against the steps of a gradient that follows these tables, and the states kept.
 
-    - **axes**: two matplotlib axes above one another; None makes a figure.
-
-    Returns the figure. **Errors**: `ValueError` if there are more than 100,000 evaluations.
+    Returns the figure of `axes`, two of matplotlib above one another; None makes a figure.
     """
     import matplotlib.pyplot as plt  # takes long to import
 
-    if plan.evaluations > _MOST:
-        raise ValueError(
-            f"{plan.evaluations:,} evaluations make no picture: draw a plan of at most {_MOST:,}."
-        )
     if axes is None:
         sizes = {"height_ratios": (3, 1)}
         _, axes = plt.subplots(
             2, 1, sharex=True, figsize=(9, 6), gridspec_kw=sizes, layout="constrained"
         )
     upper, lower = axes
-    line = timeline(plan)
+    line = timeline(tables)
     position, begun, ended = line.kept.T
     upper.hlines(position, begun, ended, color="tab:orange", lw=1, label="kept")
     upper.plot(*line.path.T, color="tab:blue", lw=0.8, label="advanced, and pulled back")
-    upper.set(ylabel="position")
-    upper.set_title(f"{plan.evaluations:,} evaluations of a step, {plan.peak_bytes:,} bytes")
+    upper.set(ylabel="position", title=title)
     upper.legend(loc="upper right")
     changes = np.concatenate(
         [np.stack([begun, np.ones_like(begun)]), np.stack([ended, -np.ones_like(ended)])], 1
@@ -93,19 +48,18 @@ def draw(plan: "Plan", axes=None):
     return upper.figure
 
 
-def timeline(plan: "Plan") -> Timeline:
-    """The first sweeps of all segments, then their reverse sweeps, the last segment's first."""
-    clock = _Clock()
-    starts = np.cumsum([0, *(part.nodes for part in plan.parts)]).tolist()
-    tables = ((part.table, start) for part, start in zip(plan.parts, starts, strict=False))
-    swept = [(t, start, clock.sweep_first(t, start)) for t, start in tables if t is not None]
+def timeline(tables: Sequence[Table]) -> Timeline:
+    """Follow the first sweeps of all segments, then their reverse sweeps, the last segment's first."""
+    clock, starts = _Clock(), np.cumsum([0, *map(len, tables)]).tolist()
+    pairs = zip(tables, starts, strict=False)
+    swept = [(table, start, clock.sweep_first(table, start)) for table, start in pairs]
     for table, start, held in reversed(swept):
         clock.sweep_back(table, start, held)
     return Timeline(np.array(clock.path, float), np.array(clock.kept, float))
 
 
 class _Clock:
-    """Follows tables and writes down when what happens. `held`: slot -> (position, since when)."""
+    """Follow tables and write down when what happens; `held` is slot -> (position, since when)."""
 
     def __init__(self):
         self.time, self.path, self.kept = 0, [(0.0, 0.0)], []

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,19 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from .edits import Edits
+from .node_list import AbstractTape
 from .schedules.schedule import AbstractSchedule, MultiStage, Revolve
 from .segment import Segment
-
-if TYPE_CHECKING:
-    from .tape import Tape
 
 
 class Piece(eqx.Module):
     """The nodes [i, j) of a tape, all of one segment.
 
-    Their params are gathered into room for the next power of two of nodes. So a few programs serve
+    Their params are gathered into a capacity of the next power of two of nodes. So a few programs serve
     every piece of a tape, and each holds the params, the cotangents and the states of its own nodes,
-    however many the segment has room for.
+    however many the segment has places for.
     """
 
     segment: Segment
@@ -30,33 +28,33 @@ class Piece(eqx.Module):
     edits: Edits
 
     @classmethod
-    def of(cls, tape: "Tape", i: int, j: int) -> "Piece":
-        """The nodes [i, j) of one segment, i < j."""
+    def of(cls, tape: AbstractTape, i: int, j: int) -> "Piece":
+        """Take the nodes [i, j) of one segment, i < j."""
         number, start = tape.segment_at(i)
         segment, count = tape.segments[number], j - i
-        least = min(segment.capacity, 2)  # a segment with room for one node is what may be a bridge
-        room = 1 << (max(count, least) - 1).bit_length()
-        schedule = _schedule(segment, room)
-        places = np.pad(segment.places[i - start : j - start], (0, room - count), "edge")
+        least = min(segment.capacity, 2)  # a segment with one place is what may be a bridge
+        capacity = 1 << (max(count, least) - 1).bit_length()
+        schedule = _schedule(segment, capacity)
+        places = np.pad(segment.places[i - start : j - start], (0, capacity - count), "edge")
         whole = Segment(segment.params, segment.shared, segment.static, schedule)
-        return cls(whole, places, Edits.first(count, room, schedule))
+        return cls(whole, places, Edits.first(count, capacity, schedule))
 
     @property
     def nodes(self) -> Segment:
-        """They alone, as a segment."""
+        """The nodes alone, as a segment."""
         params = jax.tree.map(lambda leaf: leaf[self.places], self.segment.params)
         return dataclasses.replace(self.segment, params=params, edits=self.edits)
 
 
 @eqx.filter_jit
 def run_piece(piece: Piece, state):
-    """The state after the piece."""
+    """Return the state after the piece."""
     return piece.nodes(state)
 
 
 @functools.partial(eqx.filter_jit, donate="all-except-first")
 def pull_piece(given: tuple, bars: tuple) -> tuple[tuple, Any]:
-    """The segment's cotangents with those of a piece added in place, and that of the state before it.
+    """Add the cotangents of a piece to the segment's in place; return them, and that of the state before it.
 
     `given` is (piece, the state before it, the cotangent of the state after it), `bars` the cotangents
     of the segment's params and of what its nodes share, which are no more afterwards.
@@ -78,11 +76,11 @@ def pull_piece(given: tuple, bars: tuple) -> tuple[tuple, Any]:
     ), state_bar
 
 
-def _schedule(segment: Segment, room: int) -> AbstractSchedule:
-    """The fewest steps within the slots of the segment; a piece needs no more than it has nodes."""
-    dtype = getattr(segment.schedule, "checkpoint_dtype", None)
-    slots = max(min(segment.slots, room) - 1, 1)  # the state before the last node has its own
-    device = max(segment.slots - segment.host_slots - 1, 1)
+def _schedule(segment: Segment, capacity: int) -> AbstractSchedule:
+    """Return what takes fewest steps in the slots of the segment; a piece needs no more than it has nodes."""
+    dtype = segment.schedule.checkpoint_dtype
+    slots = max(min(segment.slots, capacity) - 1, 1)  # the state before the last node has its own
+    device = max(segment.slots - segment.executor.host_slots - 1, 1)
     if slots <= device:
         return Revolve(slots, checkpoint_dtype=dtype)
     return MultiStage(device, slots - device, checkpoint_dtype=dtype)

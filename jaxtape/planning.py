@@ -1,31 +1,37 @@
 """What the gradient of a tape will cost, before it is run: step evaluations, and bytes."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+import io
+
+from rich.console import Console
+from rich.table import Table as TextTable
 
 from . import picture
-from .schedules.binomial import check_count
-from .schedules.schedule import AbstractSchedule, Fit, Revolve
-from .schedules.table import Table
+from .schedules.schedule import AbstractSchedule, Budget, Revolve
+from .schedules.table import Table, check_count
 from .segment import Segment, operation_name
-from .sharing import footprints, shared_slots, with_slots
+from .sharing import footprints, shared_slots
 from .sweeps.footprint import Footprint, peak_bytes
-from .sweeps.slots import host_is_apart
+from .tape import Tape, with_slots
 
-if TYPE_CHECKING:
-    from .tape import Tape
+_MOST_DRAWN = 100_000  # evaluations that a picture shows
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One segment of a plan.
+    """What one segment of a plan takes.
 
-    - **nodes**, **operation**, **schedule**: of the segment.
-    - **advanced**: forward steps, those of the value among them; **taped**: steps that are pulled back.
-    - **repetition**: how often the busiest step is advanced.
-    - **slots**: states kept at a time, **host_slots** of them in the host's memory if that is another.
-    - **footprint**: bytes of each of them, and of the work beside them.
-    - **table**: what the sweeps follow; of an empty segment None.
+    Attributes:
+        operation: The name of its step.
+        nodes: The number of nodes.
+        schedule: What it keeps.
+        advanced: Forward steps, those of the value among them.
+        taped: Steps that are pulled back.
+        repetition: How often the busiest step is advanced.
+        slots: How many states are kept at a time.
+        host_slots: How many of them lie in the host's memory, if that is another than the device's.
+        footprint: The bytes of each state, and of the work beside them.
+        table: What the sweeps follow; None of an empty segment.
     """
 
     operation: str
@@ -41,7 +47,7 @@ class Part:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the states kept on the device."""
+        """The bytes of the states kept on the device."""
         return (self.slots - self.host_slots) * self.footprint.state
 
 
@@ -51,13 +57,21 @@ class Plan:
 
     `tape.with_schedule(plan.schedule)` is the tape that was planned. Evaluations are exact. Bytes are
     temporaries: what is kept and worked with between the arguments and the results.
+
+    Attributes:
+        parts: What each segment takes.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.Plan(()).evaluations
+        0
     """
 
     parts: tuple[Part, ...]
 
     @property
     def schedules(self) -> tuple[AbstractSchedule, ...]:
-        """One for each segment."""
+        """The schedule of each segment."""
         return tuple(part.schedule for part in self.parts)
 
     @property
@@ -67,17 +81,17 @@ class Plan:
 
     @property
     def advanced(self) -> int:
-        """Forward steps."""
+        """The number of forward steps."""
         return sum(part.advanced for part in self.parts)
 
     @property
     def taped(self) -> int:
-        """Steps that are run once more for their pullback, or once and for all under `StoreAll`."""
+        """The number of steps that run once more for their pullback, or once and for all under `StoreAll`."""
         return sum(part.taped for part in self.parts)
 
     @property
     def evaluations(self) -> int:
-        """All evaluations of a step."""
+        """The number of evaluations of a step."""
         return self.advanced + self.taped
 
     @property
@@ -87,60 +101,105 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes of temporaries on the device."""
+        """The bytes of temporaries on the device."""
         kept = [part.kept_bytes for part in self.parts]
         return peak_bytes(kept, [part.footprint for part in self.parts])
 
     @property
     def host_bytes(self) -> int:
-        """Bytes of states kept in the host's memory."""
+        """The bytes of states kept in the host's memory."""
         return sum(part.host_slots * part.footprint.state for part in self.parts)
 
     def draw(self, axes=None):
-        """What is advanced and kept when, as a matplotlib figure.
+        """Draw what is advanced and kept when, as a matplotlib figure.
 
-        - **axes**: two axes above one another; None makes a figure.
+        Args:
+            axes: Two axes above one another; None makes a figure.
 
-        **Errors**: `ValueError` if there are more than 100,000 evaluations.
+        Raises:
+            ValueError: If there are more than 100,000 evaluations.
         """
-        return picture.draw(self, axes)
+        if self.evaluations > _MOST_DRAWN:
+            raise ValueError(
+                f"{self.evaluations:,} evaluations make no picture: draw a plan of at most {_MOST_DRAWN:,}."
+            )
+        tables = [part.table for part in self.parts if part.table is not None]
+        title = f"{self.evaluations:,} evaluations of a step, {self.peak_bytes:,} bytes"
+        return picture.draw(tables, title, axes)
 
     def __str__(self) -> str:
-        return picture.as_text(self)
+        text = TextTable(
+            title=f"{sum(part.nodes for part in self.parts):,} nodes", title_justify="left"
+        )
+        titles = (
+            "segment",
+            "schedule",
+            "nodes",
+            "advanced",
+            "taped",
+            "busiest",
+            "slots",
+            "bytes each",
+            "work",
+        )
+        for title in titles:
+            text.add_column(title, justify="left" if title in titles[:2] else "right")
+        for part in self.parts:
+            numbers = part.nodes, part.advanced, part.taped, part.repetition, part.slots
+            figures = (f"{number:,}" for number in (*numbers, *reversed(part.footprint)))
+            text.add_row(part.operation, repr(part.schedule), *figures)
+        written = io.StringIO()
+        Console(file=written, width=120).print(text)
+        host = f", and {self.host_bytes:,} bytes on the host" if self.host_bytes else ""
+        return (
+            f"{written.getvalue()}{self.evaluations:,} evaluations of a step: {self.advanced:,} advanced "
+            f"(the busiest {self.repetition} times), {self.taped:,} taped\n"
+            f"peak of {self.peak_bytes:,} bytes{host}"
+        )
 
 
-def plan(tape: "Tape", x, *, bytes: int | None = None, slots: int | None = None) -> Plan:
-    """The cheapest schedule for a tape within a budget, and what it costs; without a budget, the tape's own.
+def plan(tape: Tape, x, *, bytes: int | None = None, slots: int | None = None) -> Plan:
+    """Find the cheapest schedule for a tape within a budget, and what it costs.
 
-    - **x**: the first state, or its types (`jax.ShapeDtypeStruct`); nothing is run.
-    - **bytes**: of the gradient's temporaries on the device.
-    - **slots**: states kept at a time, counted over all segments; each needs one. The state before a
-      segment's last node, which the value passes in any case, has a slot of its own beside them.
+    A budget is divided among the segments so that the steps recomputed are fewest: more goes where one more
+    slot saves most steps a byte. Without a budget, the plan is that of the tape's own schedules.
 
-    Either is shared among the segments so that the steps recomputed are fewest: more go where one more
-    slot saves most steps a byte.
+    Args:
+        tape: The tape; nothing of it is run.
+        x: The first state, or its types (`jax.ShapeDtypeStruct`).
+        bytes: The bytes of the gradient's temporaries on the device.
+        slots: The states kept at a time, counted over all segments; each needs one. The state before a
+            segment's last node, which the value passes in any case, has a slot of its own beside them.
 
-    **Errors**: `TypeError` if both are given or one is no int; `ValueError` if they hold less than the
-    first state of every segment.
+    Returns:
+        The schedules and their costs.
+
+    Raises:
+        TypeError: If both `bytes` and `slots` are given, or one is no int. It is a `ValueError` if they hold
+            less than the first state of every segment.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> print(jt.plan(jt.Tape(), 1.0).peak_bytes)
+        0
     """
     if bytes is not None and slots is not None:
         raise TypeError(f"bytes is {bytes} and slots is {slots}: give one of them.")
     if bytes is not None:
-        tape = tape.with_schedule(Fit(bytes))
+        tape = tape.with_schedule(Budget(bytes))
     if slots is not None:
         check_count("slots", slots, "the first state needs one")
         sizes = [(len(segment), 1) for segment in tape.segments]
         tape = tape.with_schedule([Revolve(s) for s in shared_slots(sizes, int(slots))])
     tape = with_slots(tape, x)
-    return Plan(tuple(map(_part, tape.segments, footprints(tape, x))))
+    return Plan(tuple(map(_part, tape.segments, footprints(tape.segments, x))))
 
 
 def _part(segment: Segment, footprint: Footprint) -> Part:
     n, name = len(segment), operation_name(segment.step)
     table = segment.table if n else None
-    if table is None or segment.keeps_all:
+    if table is None or segment.keeps_residuals:
         return Part(name, n, segment.schedule, 0, n, 0, segment.slots, 0, footprint, table)
     advanced, repetition = table.count_advances() + 1, table.count_repetition()
-    on_host = segment.host_slots if host_is_apart() else 0
-    counts = advanced, n, repetition, segment.slots, on_host
+    counts = advanced, n, repetition, segment.slots, segment.executor.slots_apart
     return Part(name, n, segment.schedule, *counts, footprint, table)

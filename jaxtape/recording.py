@@ -2,17 +2,15 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .node_list import AbstractTape, TapeT
 from .piece import Piece, pull_piece, run_piece
-
-if TYPE_CHECKING:
-    from .tape import Tape
 
 Hook = Callable[[int, Any], None]
 
@@ -30,7 +28,7 @@ class Diagnosis(NamedTuple):
     leaf: str
 
 
-class Recording:
+class Recording(Generic[TapeT]):
     """What `tape.record(x)` returns: the tape, the first state, and the states at some positions.
 
     The positions are those that the schedule's first sweep keeps, the marks, where segments start,
@@ -38,10 +36,20 @@ class Recording:
     still right are run again. Every state that is still right stays, as long as there are no more
     than twice as many as the edited tape asks for; beyond that go those whose neighbors are nearest.
     A recording lives outside of `jax.jit`; its runs are compiled.
+
+    Attributes:
+        tape: The tape that was run.
+
+    Examples:
+        >>> import jax.numpy as jnp, jaxtape as jt
+        >>> tape = jt.Tape().append(lambda params, state: params * state, jnp.array([2.0, 3.0, 4.0]))
+        >>> recording = tape.record(1.0)
+        >>> float(recording.value), float(recording.truncate(2).value)
+        (24.0, 6.0)
     """
 
-    def __init__(self, tape: "Tape", kept: dict[int, Any]):
-        """Runs from the last kept state on; `kept` holds position 0 and where segments start up to there."""
+    def __init__(self, tape: TapeT, kept: dict[int, Any]):
+        """Run from the last kept state on; `kept` holds position 0 and where segments start up to there."""
         wanted, start = tape.kept_positions() | {0, len(tape)}, max(kept)
         states, state = dict(kept), kept[start]
         for stop in sorted(p for p in wanted if p > start):
@@ -60,18 +68,24 @@ class Recording:
         return tuple(sorted(self._kept))
 
     def state(self, k: int):
-        """The state at position k, from the nearest kept one at or before it."""
+        """Return the state at position k, from the nearest kept one at or before it."""
         k = self.tape.position(k)
         start = max(p for p in self._kept if p <= k)
         state = self._kept[start]
         return state if start == k else run_piece(Piece.of(self.tape, start, k), state)
 
-    def pullback(self, y_bar, stop: int = 0, hook: Hook | None = None) -> tuple[Any, "Tape"]:
-        """Cotangents pulled back from the value to position `stop`.
+    def pullback(self, y_bar, stop: int = 0, hook: Hook | None = None) -> tuple[Any, TapeT]:
+        """Pull cotangents back from the value to position `stop`.
 
-        Returns (state_bar at `stop`, tape_bar): the latter as `eqx.filter_grad` gives it, zero for the nodes
-        before `stop`. `hook(position, state_bar)` sees the cotangent of every state on the way, the
-        value's first; it makes the sweep go node by node.
+        Args:
+            y_bar: The cotangent of the value.
+            stop: The position to go back to.
+            hook: A function `hook(position, state_bar)` that sees the cotangent of every state on the way, the
+                value's first; it makes the sweep go node by node.
+
+        Returns:
+            The pair (state_bar at `stop`, tape_bar); the latter as `eqx.filter_grad` gives it, zero for the
+            nodes before `stop`.
         """
         stop = self.tape.position(stop)
         state_bar, bars = jax.tree.map(jnp.asarray, y_bar), _zero_bars(self.tape)
@@ -86,31 +100,44 @@ class Recording:
             hook(stop, state_bar)
         return state_bar, _tape_bar(self.tape, bars)
 
-    def append(self, step: Callable, params) -> "Recording":
-        """With more nodes, which are all that is run."""
+    def append(self, step: Callable, params) -> "Recording[TapeT]":
+        """Return the recording with more nodes, which are all that is run."""
         return Recording(self.tape.append(step, params), self._kept)
 
-    def erase(self, i: int, j: int) -> "Recording":
-        """Without the nodes [i, j): states up to position i stay."""
+    def erase(self, i: int, j: int) -> "Recording[TapeT]":
+        """Return the recording without the nodes [i, j): states up to position i stay."""
         return self._edited(self.tape.erase(i, j), i, j)
 
-    def truncate(self, k: int) -> "Recording":
-        """The nodes before position k."""
+    def truncate(self, k: int) -> "Recording[TapeT]":
+        """Return the recording of the nodes before position k."""
         return self.erase(k, len(self.tape))
 
-    def drop(self, n: int) -> "Recording":
-        """Without the n oldest nodes, from the state that they led to: no state after it changes."""
+    def drop(self, n: int) -> "Recording[TapeT]":
+        """Return the recording without the n oldest nodes, from the state that they led to.
+
+        No state after that changes.
+        """
         tape = self.tape.drop(n)
         later = {p - n: state for p, state in self._kept.items() if p > n}
         return Recording(tape, {0: self.state(n), **later})
 
-    def replace(self, i: int, j: int, params) -> "Recording":
-        """With other params for the nodes [i, j): states up to position i stay."""
+    def replace(self, i: int, j: int, params) -> "Recording[TapeT]":
+        """Return the recording with other params for the nodes [i, j): states up to position i stay."""
         return self._edited(self.tape.replace(i, j, params), i, j)
 
     def diagnose(self, y_bar=None) -> Diagnosis | None:
-        """The first node whose state is not finite; if there is none and `y_bar` is given, the first on the
-        way back whose cotangent is not. None if all are finite."""
+        """Find the first node that makes something that is not finite.
+
+        Args:
+            y_bar: The cotangent of the value; if it is given and all states are finite, the first node on the
+                way back whose cotangent is not finite is found.
+
+        Returns:
+            What was found, or None if all are finite.
+
+        Raises:
+            ValueError: If the first state is not finite.
+        """
         state = self._kept[0]
         if leaves := _not_finite(state):
             raise ValueError(
@@ -134,7 +161,7 @@ class Recording:
         return f"Recording({self.tape!r}, {len(self._kept)} states kept)"
 
     def _pieces_back(self, stop: int) -> Iterator[tuple[int, int, Any]]:
-        """(start, end, state at start) of the pieces between kept states, the last first, down to `stop`."""
+        """Yield (start, end, state at start) of the pieces between kept states, the last first, to `stop`."""
         end, borders = len(self.tape), {start for start, _ in self.tape.bounds()}
         for start in sorted((p for p in self._kept if stop < p < end), reverse=True):
             if end - start >= _LEAST_PIECE or start in borders:
@@ -144,7 +171,7 @@ class Recording:
             yield stop, end, self.state(stop)
 
     def _nodes_back(self, pieces) -> Iterator[tuple[int, int, Any]]:
-        """The pieces cut into single nodes, the last first."""
+        """Cut the pieces into single nodes, the last first."""
         for start, end, state in pieces:
             states = [state]
             for k in range(start, end - 1):
@@ -152,15 +179,15 @@ class Recording:
             for k in reversed(range(start, end)):
                 yield k, k + 1, states.pop()
 
-    def _edited(self, tape: "Tape", i: int, j: int) -> "Recording":
-        """Of a tape that has other nodes than this one from i on, or the same if i is j."""
+    def _edited(self, tape: TapeT, i: int, j: int) -> "Recording[TapeT]":
+        """Return the recording of a tape with other nodes than this one from i on, or the same if i is j."""
         i, j = self.tape.position(i), self.tape.position(j)
         right = {p: state for p, state in self._kept.items() if p <= i or i == j}
         return Recording(tape, right)
 
 
 def _thinned(states: dict[int, Any], wanted: set[int]) -> dict[int, Any]:
-    """Twice as many states as are wanted, those among them: first go those whose neighbors are nearest."""
+    """Keep twice as many states as are wanted, those among them: first go those whose neighbors are nearest."""
     positions, most = sorted(states), 2 * len(wanted)
     while len(positions) > most:
         gaps = {k: b - a for a, k, b in zip(positions, positions[1:], positions[2:], strict=False)}
@@ -168,15 +195,15 @@ def _thinned(states: dict[int, Any], wanted: set[int]) -> dict[int, Any]:
     return {k: states[k] for k in positions}
 
 
-def _zero_bars(tape: "Tape") -> list[tuple]:
-    """For each segment, zero cotangents of its params and of what its nodes share."""
+def _zero_bars(tape: AbstractTape) -> list[tuple]:
+    """Return zero cotangents of the params of each segment and of what its nodes share."""
     inexact = eqx.filter(tape, eqx.is_inexact_array)
     zero = jax.tree.map(jnp.zeros_like, inexact)
     return [(segment.params, segment.shared) for segment in zero.segments]
 
 
-def _tape_bar(tape: "Tape", bars: list[tuple]) -> "Tape":
-    """The tape with cotangents in the place of params and of what nodes share, and None for the rest."""
+def _tape_bar(tape: TapeT, bars: list[tuple]) -> TapeT:
+    """Return the tape with cotangents in the place of params and of what nodes share, and None for the rest."""
     segments = [
         dataclasses.replace(segment, params=params, shared=shared)
         for segment, (params, shared) in zip(eqx.filter(tape.segments, False), bars, strict=True)
@@ -185,7 +212,7 @@ def _tape_bar(tape: "Tape", bars: list[tuple]) -> "Tape":
 
 
 def _not_finite(state) -> list[str]:
-    """The paths of the leaves that hold something that is not finite."""
+    """Return the paths of the leaves that hold something that is not finite."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(state, eqx.is_inexact_array))
     return [
         f"state{jax.tree_util.keystr(path)}"

@@ -8,19 +8,25 @@ import jax.numpy as jnp
 
 
 def hvp(f: Callable, primals, tangents) -> tuple:
-    """The Hessian of `f` times a vector, `H(x) v = d/de grad f(x + e v)` at e = 0.
+    """Return the Hessian of `f` times a vector, `H(x) v = d/de grad f(x + e v)` at e = 0.
 
-    Forward over reverse, so a scan inside `f` keeps to its schedule; about twice the memory of a gradient.
+    The product is taken forward over reverse, so a scan inside `f` keeps to its schedule; it takes about twice
+    the memory of a gradient. `TypeError` is raised where `primals` or `tangents` is no tuple or `f` returns no
+    real scalar, and `ValueError` where a tangent has not the structure, shape or dtype of its primal.
 
-    - **f**: a function of pytrees that returns a scalar.
-    - **primals**: x, a tuple with one pytree for each argument of `f`.
-    - **tangents**: v, with the structure, shapes and dtypes of `primals`; integer and key leaves are held,
-      and whatever stands there, None included, is ignored.
+    Args:
+        f: A function of pytrees that returns a scalar.
+        primals: The point x, a tuple with one pytree for each argument of `f`.
+        tangents: The vector v, with the structure, shapes and dtypes of `primals`; integer and key leaves are
+            held, and whatever stands there, None included, is ignored.
 
-    Returns H v in the structure of `primals`, with None in the place of the leaves that are held.
+    Returns:
+        The product H v in the structure of `primals`, with None in the place of the leaves that are held.
 
-    **Errors**: `TypeError` if `primals` or `tangents` is no tuple, or `f` returns no real scalar; `ValueError`
-    if a tangent has not the structure, shape or dtype of its primal.
+    Examples:
+        >>> import jaxtape as jt
+        >>> [float(v) for v in jt.hvp(lambda x: x**3, (2.0,), (1.0,))]
+        [12.0]
     """
     check_arguments("primals", primals)
     check_arguments("tangents", tangents)
@@ -31,7 +37,11 @@ def hvp(f: Callable, primals, tangents) -> tuple:
 
 
 def check_arguments(name: str, arguments) -> None:
-    """Raise `TypeError` unless `arguments` is a tuple."""
+    """Check that `arguments` is a tuple.
+
+    Raises:
+        TypeError: If it is not.
+    """
     if not isinstance(arguments, tuple):
         raise TypeError(
             f"{name} is {arguments!r}: give a tuple with one pytree for each argument, ({name},)."
@@ -39,7 +49,7 @@ def check_arguments(name: str, arguments) -> None:
 
 
 def partition(arguments: tuple) -> tuple[tuple, tuple]:
-    """The leaves that vary, as arrays, and those that are held; None in the place of the others."""
+    """Return the leaves that vary, as arrays, and those that are held; None in the place of the others."""
     varied, held = eqx.partition(arguments, _varies)
     return jax.tree.map(jnp.asarray, varied), held
 
@@ -49,7 +59,11 @@ def _varies(leaf) -> bool:
 
 
 def _tangents(varied, primals, tangents):
-    """A tangent for every leaf that varies, checked against it."""
+    """Return a tangent for every leaf that varies, checked against it.
+
+    Raises:
+        ValueError: If the structure, a shape or a dtype differs.
+    """
     try:
         tangents = jax.tree.map(lambda x, v: v if _varies(x) else None, primals, tangents)
     except ValueError as error:

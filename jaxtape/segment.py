@@ -8,13 +8,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from . import sweeps
 from .edits import Edits
-from .loops import run_edited, scan
-from .schedules.rows import Room, marked_table
-from .schedules.schedule import AbstractSchedule, Fit, StoreAll
-from .schedules.table import Budget, Table
-from .sweeps.chain import check_state, same_state
+from .schedules.arena import marked_table
+from .schedules.schedule import AbstractSchedule
+from .schedules.table import Table
+from .sweeps.chain import check_state, same_state, trace
+from .sweeps.edited import Edited, with_rows
+from .sweeps.executor import AbstractTableExecutor, Scheduled
 
 
 class Segment(eqx.Module):
@@ -24,8 +27,8 @@ class Segment(eqx.Module):
     whose arrays are floats is something `jax.grad` accepts, and the gradient is a segment too.
 
     `schedule` says what is kept for the reverse sweep. `edits` is None as long as the nodes are those
-    of `params`, in order. An edited segment has room for more, and there which places of `params` are
-    live, and in what order.
+    of `params`, in order. Of an edited segment it says which places of `params`
+    are live, and in what order; the others are free.
     """
 
     params: Any
@@ -36,7 +39,7 @@ class Segment(eqx.Module):
 
     @classmethod
     def of(cls, step: Callable, params, schedule: AbstractSchedule) -> "Segment":
-        """The nodes of stacked `params`."""
+        """Make a segment of the nodes of stacked `params`."""
         _check_step(step)
         leaves, tree = jax.tree.flatten(step)
         params = jax.tree.map(jnp.asarray, params)
@@ -54,12 +57,12 @@ class Segment(eqx.Module):
 
     @property
     def capacity(self) -> int:
-        """How many nodes `params` has room for."""
+        """The number of nodes that `params` has places for."""
         return jax.tree.leaves(self.params)[0].shape[0]
 
     @property
     def places(self) -> np.ndarray:
-        """Where in `params` the live nodes lie, in execution order."""
+        """The places of the live nodes in `params`, in execution order."""
         return np.arange(self.capacity) if self.edits is None else self.edits.live
 
     @property
@@ -76,16 +79,19 @@ class Segment(eqx.Module):
         return self.capacity if self.edits is None else self.edits.count
 
     def __call__(self, state):
-        """The state after the last node.
+        """Return the state after the last node.
 
         A single node may change the structure of the state; nothing is recomputed for it but itself.
         """
         if self.is_bridge(state):
-            step = self.step if isinstance(self.schedule, StoreAll) else jax.checkpoint(self.step)
+            step = self.step if self.schedule.keeps_residuals else jax.checkpoint(self.step)
             return step(self.node(0), state)
-        if self.edits is None:
-            return scan(self.scanned, state, self.params, schedule=self.schedule)[0]
-        return run_edited(self.scanned, state, self.params, self.edits.room, self.edits.rows)
+        if self.keeps_residuals or not self.capacity:
+            return lax.scan(self.scanned, state, self.params)[0]
+        chain, arrays, tree, _ = trace(self.scanned, state, self.params, self.executor)
+        if self.edits is not None:
+            chain, arrays = with_rows(chain, arrays, self.edits.rows)
+        return jax.tree.unflatten(tree, sweeps.run(chain, arrays)[0])
 
     @property
     def scanned(self) -> Callable:
@@ -100,7 +106,7 @@ class Segment(eqx.Module):
         return node
 
     def is_bridge(self, state) -> bool:
-        """Whether this is a single node that changes the structure, shape or dtype of the state."""
+        """Say whether this is a single node that changes the structure, shape or dtype of the state."""
         if self.capacity != 1:
             return False
         params = jax.tree.map(lambda leaf: leaf[0], self.params)
@@ -109,43 +115,38 @@ class Segment(eqx.Module):
 
     @property
     def table(self) -> Table:
-        """What the sweeps follow, as it is for `len(self)` >= 1 nodes."""
+        """The table that the sweeps follow, for `len(self)` >= 1 nodes."""
         return marked_table(len(self), self.schedule, tuple(filter(None, self.marks)))
 
     @property
-    def room(self) -> Table | Room | Budget:
-        """What the sweeps have room for: a table, that of an edited segment's capacity, or a budget."""
-        if isinstance(self.schedule, Fit):
-            return Budget(self.capacity, self.schedule.bytes, self.schedule.checkpoint_dtype)
-        return self.table if self.edits is None else self.edits.room
+    def executor(self) -> AbstractTableExecutor:
+        """The executor that runs and reverses the nodes, for a capacity >= 1."""
+        if self.edits is None:
+            return Scheduled.of(self.schedule, self.capacity)
+        return Edited(self.edits.arena)
 
     @property
-    def keeps_all(self) -> bool:
+    def keeps_residuals(self) -> bool:
         """Whether `lax.scan` keeps what every pullback reads; an edited segment keeps states instead."""
-        return self.edits is None and isinstance(self.schedule, StoreAll)
+        return self.edits is None and self.schedule.keeps_residuals
 
     @property
     def slots(self) -> int:
-        """How many states, or under `keeps_all` nodes' residuals, there is room for."""
-        return self.table.slots if self.edits is None else self.edits.room.slots
-
-    @property
-    def host_slots(self) -> int:
-        """How many of them in the host's memory."""
-        return self.table.host_slots if self.edits is None else self.edits.room.host_slots
+        """The number of states, or under `keeps_residuals` of nodes' residuals, that are kept at a time."""
+        return self.executor.slots
 
     @property
     def kept_positions(self) -> np.ndarray:
-        """Where the first sweep keeps states, beside the first."""
+        """The positions where the first sweep keeps states, beside the first."""
         return self.table.store_position[slice(*self.table.sweep_rows)]
 
     def node(self, k: int):
-        """The params of the k-th live node."""
+        """Return the params of the k-th live node."""
         place = k if self.capacity == 1 else int(self.places[k])
         return jax.tree.map(lambda leaf: leaf[place], self.params)
 
     def agrees(self, other: "Segment") -> bool:
-        """Whether the nodes of both run the same step on params of the same structure."""
+        """Say whether the nodes of both run the same step on params of the same structure."""
 
         def one_node(segment):
             leaves, tree = jax.tree.flatten(segment.params)
@@ -155,7 +156,7 @@ class Segment(eqx.Module):
         return same and all(a is b for a, b in zip(self.shared, other.shared, strict=True))
 
     def grow(self, other: "Segment") -> "Segment":
-        """This segment followed by the nodes of another that agrees with it and is not edited.
+        """Return this segment followed by the nodes of another that agrees with it and is not edited.
 
         An edited segment takes them into free places, and doubles its capacity where they do not fit.
         """
@@ -165,14 +166,18 @@ class Segment(eqx.Module):
         params, edits = self.params, self.edits
         if len(other) > spare:
             more = max(self.capacity, len(other) - spare)
-            room = jax.tree.map(lambda leaf: _zeros(leaf, more), params)
-            params, edits = _concatenated(params, room), edits.grown(more, self.schedule)
+            places = jax.tree.map(lambda leaf: _free_places(leaf, more), params)
+            params, edits = _concatenated(params, places), edits.grown(more, self.schedule)
         places = edits.free[: len(other)]
         params = jax.tree.map(lambda old, new: old.at[places].set(new), params, other.params)
         return self._with(params, edits.appended(len(other), self.schedule))
 
     def replaced(self, i: int, j: int, params) -> "Segment":
-        """This segment with other params for its live nodes [i, j)."""
+        """Return this segment with other params for its live nodes [i, j).
+
+        Raises:
+            ValueError: If their number, structure, shape or dtype is another.
+        """
         new = Segment.of(self.step, params, self.schedule)
         if not self.agrees(new) or len(new) != j - i:
             raise ValueError(
@@ -184,13 +189,13 @@ class Segment(eqx.Module):
         return self._with(params, self.edits)
 
     def edited(self, change: Callable) -> "Segment":
-        """This segment with its live nodes changed by `change(edits, schedule)`; no params move."""
+        """Return this segment with its live nodes changed by `change(edits, schedule)`; no params move."""
         n = self.capacity
         edits = Edits.first(n, n, self.schedule) if self.edits is None else self.edits
         return self._with(self.params, change(edits, self.schedule))
 
     def scheduled(self, schedule: AbstractSchedule) -> "Segment":
-        """This segment under another schedule."""
+        """Return this segment under another schedule."""
         edits = None if self.edits is None else self.edits.scheduled(schedule)
         return Segment(self.params, self.shared, self.static, schedule, edits)
 
@@ -199,7 +204,7 @@ class Segment(eqx.Module):
 
 
 def operation_name(step: Callable) -> str:
-    """What a step is called in tables."""
+    """Return what a step is called in tables."""
     return getattr(step, "__qualname__", type(step).__name__)
 
 
@@ -207,13 +212,17 @@ def _concatenated(*parts):
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
-def _zeros(leaf, count: int):
-    """Room for `count` more nodes; a copy of the first one fills it, whatever its dtype."""
+def _free_places(leaf, count: int):
+    """Make places for `count` more nodes; copies of the first one fill them, whatever its dtype."""
     return jnp.broadcast_to(leaf[:1], (count, *leaf.shape[1:]))
 
 
 def _check_step(step: Callable) -> None:
-    """Raise `TypeError` unless a step can be called with params and a state, where that can be known."""
+    """Check that a step can be called with params and a state, where that can be known.
+
+    Raises:
+        TypeError: If it cannot.
+    """
     if not callable(step):
         raise TypeError(f"step is {step!r}: give a callable (params, state) -> state.")
     try:
@@ -231,7 +240,11 @@ def _check_step(step: Callable) -> None:
 
 
 def _check_stacked(params) -> None:
-    """Raise `ValueError` unless every leaf has the same leading axis."""
+    """Check that every leaf has the same leading axis.
+
+    Raises:
+        ValueError: If one has not, or there is no leaf.
+    """
     leaves = jax.tree_util.tree_leaves_with_path(params)
     if not leaves:
         raise ValueError(

@@ -1,110 +1,104 @@
-"""Slots shared among the segments of a tape."""
+"""How a budget is divided among the segments of a tape."""
 
-import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import jax
 
-from .schedules.binomial import advances
-from .schedules.schedule import AbstractSchedule, Fit, Revolve, StoreAll
-from .schedules.table import slots_within
+from .schedules.schedule import AbstractSchedule, Budget, Revolve, StoreAll
+from .schedules.table import advances, slots_within
 from .segment import Segment
 from .sweeps.chain import trace
-from .sweeps.footprint import Footprint, footprint_of, peak_bytes, step_footprint, stored_footprint
+from .sweeps.executor import Scheduled
+from .sweeps.footprint import (
+    Footprint,
+    footprint_of,
+    peak_bytes,
+    step_footprint,
+    stored_footprint,
+)
 
-if TYPE_CHECKING:
-    from .tape import Tape
+Segments = Sequence[Segment]
 
 
-def shared(tape: "Tape", x) -> "Tape":
-    """The tape with a share of its budget for each segment, and slots for one that is edited.
+def divided(segments: Segments, x) -> list[AbstractSchedule]:
+    """Return the schedules, with a share of the budget for each segment, and slots for one that is edited.
 
     A segment that is not edited sees its states, batched or not, when it is differentiated.
+
+    Raises:
+        TypeError: If the nodes of an edited segment cannot be counted here.
     """
-    fits = _fits(tape)
-    if not fits or (len(tape.segments) == 1 and tape.segments[0].edits is None):
-        return tape
-    if not all(segment.is_known for segment in tape.segments):
+    if not all(segment.is_known for segment in segments):
+        budget = next(s.schedule for s in segments if s.schedule.budget is not None)
         raise TypeError(
-            f"{fits[0]} of a tape that was edited cannot be taken up where its nodes are traced: outside of "
+            f"{budget} of a tape that was edited cannot be taken up where its nodes are traced: outside of "
             "jax.jit, tape.with_schedule(jt.plan(tape, x).schedule) makes it a number of slots."
         )
-    found = footprints(tape, x)
-    slots = settled(tape, found)
-    kept = [s.slots * f.state for s, f in zip(slots.segments, found, strict=True)]
-    left = max(_budget(fits) - sum(kept) - max(f.work for f in found), 0)
-    sizes = [len(s) * f.state for s, f in zip(tape.segments, found, strict=True)]
+    found = footprints(segments, x)
+    schedules = settled(segments, found)
+    kept = _kept_bytes(segments, schedules, found)
+    left = max(_budget(segments) - sum(kept) - max(f.work for f in found), 0)
+    sizes = [len(s) * f.state for s, f in zip(segments, found, strict=True)]
     shares = [left * size // max(sum(sizes), 1) for size in sizes]
-    schedules: list[AbstractSchedule] = []
-    for i, segment in enumerate(tape.segments):
-        schedule = slots.segments[i].schedule
-        if isinstance(segment.schedule, Fit) and segment.edits is None:
-            share = found[i].work + kept[i] + shares[i]
-            schedule = dataclasses.replace(segment.schedule, bytes=share)
-        schedules.append(schedule)
-    return tape.with_schedule(schedules)
+    for i, segment in enumerate(segments):
+        if segment.schedule.budget is not None and segment.edits is None:
+            share, dtype = found[i].work + kept[i] + shares[i], segment.schedule.checkpoint_dtype
+            schedules[i] = Budget(share, checkpoint_dtype=dtype)
+    return schedules
 
 
-def with_slots(tape: "Tape", x) -> "Tape":
-    """The tape with a number of slots in the place of every budget."""
-    return settled(tape, footprints(tape, x)) if _fits(tape) else tape
-
-
-def settled(tape: "Tape", found: list[Footprint]) -> "Tape":
-    """The tape with a number of slots in the place of every budget, from the footprints of its segments."""
-    fits = _fits(tape)
-    if not fits:
-        return tape
-    budget, reserved, sizes = _budget(fits), max(footprint.work for footprint in found), []
-    for segment, (_, state) in zip(tape.segments, found, strict=True):
-        if isinstance(segment.schedule, Fit):
+def settled(segments: Segments, found: list[Footprint]) -> list[AbstractSchedule]:
+    """Return the schedules, with slots in the place of every budget, from the footprints of the segments."""
+    budget, reserved, sizes = _budget(segments), max(footprint.work for footprint in found), []
+    for segment, (_, state) in zip(segments, found, strict=True):
+        if segment.schedule.budget is not None:
             sizes.append((len(segment), state))
             reserved += len(segment.marks) * state
         else:
             reserved += segment.slots * state
     if len(sizes) == 1:
-        return _filled(tape, [slots_within(budget, sizes[0][0], reserved, sizes[0][1])])
+        return _filled(segments, [slots_within(budget, sizes[0][0], reserved, sizes[0][1])])
     last = sum(state for _, state in sizes)  # a segment's last state has a slot of its own
-    room = budget - reserved - last
-    given = _filled(tape, shared_slots(sizes, room))
-    spare = budget - _peak(given, found)  # the work of all segments is not there at the peak
+    left = budget - reserved - last
+    given = _filled(segments, shared_slots(sizes, left))
+    # the work of all segments is not there at the peak
+    spare = budget - peak_bytes(_kept_bytes(segments, given, found), found)
     for more in (spare, spare // 2, spare // 4):
-        fuller = _filled(tape, shared_slots(sizes, room + more))
-        if _peak(fuller, found) <= budget:
+        fuller = _filled(segments, shared_slots(sizes, left + more))
+        if peak_bytes(_kept_bytes(segments, fuller, found), found) <= budget:
             return fuller
     return given
 
 
-def _filled(tape: "Tape", slots: list[int]) -> "Tape":
-    """The tape with these numbers of slots in the place of its budgets."""
-    left = iter(slots)
-    schedules = [
-        Revolve(next(left), checkpoint_dtype=s.schedule.checkpoint_dtype)
-        if isinstance(s.schedule, Fit)
-        else s.schedule
-        for s in tape.segments
+def _filled(segments: Segments, slots: list[int]) -> list[AbstractSchedule]:
+    """Return the schedules, with these numbers of slots in the place of the budgets."""
+    numbers = iter(slots)
+    return [
+        schedule
+        if schedule.budget is None
+        else Revolve(next(numbers), checkpoint_dtype=schedule.checkpoint_dtype)
+        for schedule in (segment.schedule for segment in segments)
     ]
-    return tape.with_schedule(schedules)
 
 
-def _peak(tape: "Tape", found: list[Footprint]) -> int:
-    kept = [s.slots * f.state for s, f in zip(tape.segments, found, strict=True)]
-    return peak_bytes(kept, found)
+def _kept_bytes(
+    segments: Segments, schedules: list[AbstractSchedule], found: list[Footprint]
+) -> list[int]:
+    """Return the bytes of the states that each segment keeps under its schedule."""
+    triples = zip(segments, schedules, found, strict=True)
+    return [segment.scheduled(one).slots * f.state for segment, one, f in triples]
 
 
-def _fits(tape: "Tape") -> list[Fit]:
-    return [s.schedule for s in tape.segments if isinstance(s.schedule, Fit)]
-
-
-def _budget(fits: list[Fit]) -> int:
-    return min(fit.bytes for fit in fits)
+def _budget(segments: Segments) -> int:
+    budgets = (segment.schedule.budget for segment in segments)
+    return min(budget for budget in budgets if budget is not None)
 
 
 def shared_slots(sizes: list[tuple[int, int]], budget: int) -> list[int]:
-    """Slots for segments of `(nodes, price of a slot)` that take the fewest steps within a budget.
+    """Return slots for segments of `(nodes, price of a slot)` that take the fewest steps within a budget.
 
-    **Errors**: `ValueError` if the budget does not hold one slot each.
+    Raises:
+        ValueError: If the budget does not hold one slot each.
     """
     least = sum(price for _, price in sizes)
     if budget < least:
@@ -117,7 +111,7 @@ def shared_slots(sizes: list[tuple[int, int]], budget: int) -> list[int]:
         return [max(n, 1) for n, _ in sizes]
 
     def worth(saving: float) -> list[int]:
-        """The slots of each segment that save at least so many steps for their price."""
+        """Return the slots of each segment that save at least so many steps for their price."""
         return [_slots_worth(max(n, 1), price * saving) for n, price in sizes]
 
     def left(slots: list[int]) -> int:
@@ -156,7 +150,7 @@ def _exchanged(sizes: list[tuple[int, int]], slots: list[int], left: Callable) -
 
 
 def _slots_worth(n: int, saving: float) -> int:
-    """The most slots the last of which saves at least so many steps; the savings fall, so halve."""
+    """Return the most slots the last of which saves at least so many steps; the savings fall, so halve."""
     low, high = 1, n
     while low < high:
         middle = (low + high + 1) // 2
@@ -165,16 +159,16 @@ def _slots_worth(n: int, saving: float) -> int:
 
 
 def _saving(n: int, slots: int) -> int:
-    """Steps saved by the last of so many slots."""
+    """Return the steps saved by the last of so many slots."""
     return advances(n, slots - 1) - advances(n, slots)
 
 
-def footprints(tape: "Tape", x) -> list[Footprint]:
-    """Of each segment of a tape from state `x`, or from one of its types."""
+def footprints(segments: Segments, x) -> list[Footprint]:
+    """Measure each segment, from state `x` or from one of its types."""
     found = []
 
     def run(x):
-        for segment in tape.segments:
+        for segment in segments:
             found.append(_footprint(segment, x))
             x = segment.scheduled(StoreAll())(x)
 
@@ -185,5 +179,9 @@ def footprints(tape: "Tape", x) -> list[Footprint]:
 def _footprint(segment: Segment, state) -> Footprint:
     if segment.is_bridge(state):
         return step_footprint(segment.step, segment.node(0), state)
-    chain, arrays, *_ = trace(segment.scanned, state, segment.params, segment.room, False)
-    return stored_footprint(chain, arrays) if segment.keeps_all else footprint_of(chain, arrays)
+    executor = segment.executor
+    if segment.schedule.budget is not None:  # though the segment is edited
+        executor = Scheduled.of(segment.schedule, segment.capacity)
+    chain, arrays, *_ = trace(segment.scanned, state, segment.params, executor)
+    measured = stored_footprint if segment.keeps_residuals else footprint_of
+    return measured(chain, arrays, executor.short)

@@ -1,15 +1,13 @@
 """A view of some consecutive nodes of a tape."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import jax
 import numpy as np
 
+from .node_list import TapeT
 from .segment import Segment
-
-if TYPE_CHECKING:
-    from .tape import Tape
 
 _GATHERED = 32  # nodes at a time
 
@@ -22,14 +20,14 @@ class Node(NamedTuple):
     params: Any
 
     def __call__(self, state):
-        """The next state."""
+        """Return the next state."""
         return self.step(self.params, state)
 
 
-class Span:
+class Span(Generic[TapeT]):
     """The nodes [start, stop) of a tape, in topological order; `reversed(span)` is the order of the adjoint."""
 
-    def __init__(self, tape: "Tape", start: int, stop: int):
+    def __init__(self, tape: TapeT, start: int, stop: int):
         self.tape, self.start, self.stop = tape, start, stop
 
     def __len__(self) -> int:
@@ -45,15 +43,15 @@ class Span:
         return f"Span([{self.start}, {self.stop}) of {self.tape!r})"
 
     def replay(self, state):
-        """The state after the span, from the state before it."""
+        """Return the state after the span, from the state before it."""
         return self.tape[self.start : self.stop](state)
 
-    def cut(self) -> tuple["Tape", "Tape"]:
-        """The tape without the span, and the span as a tape of its own."""
+    def cut(self) -> tuple[TapeT, TapeT]:
+        """Return the tape without the span, and the span as a tape of its own."""
         return self.tape.erase(self.start, self.stop), self.tape[self.start : self.stop]
 
     def _nodes(self, direction: int) -> Iterator[Node]:
-        """One after the other, in direction 1 or -1."""
+        """Yield one node after the other, in direction 1 or -1."""
         pairs = zip(self.tape.bounds(), self.tape.segments, strict=True)
         for (start, stop), segment in list(pairs)[::direction]:
             positions = range(max(start, self.start), min(stop, self.stop))
@@ -61,14 +59,14 @@ class Span:
 
 
 def _nodes_of(segment: Segment, start: int, positions: range) -> Iterator[Node]:
-    """The nodes of a segment at some positions, their params gathered a few nodes at a time."""
+    """Yield the nodes of a segment at some positions, their params gathered a few nodes at a time."""
     if not positions:
         return
     step, places = segment.step, segment.places[np.asarray(positions) - start]
-    room = min(_GATHERED, 1 << (len(positions) - 1).bit_length())
-    for first in range(0, len(positions), room):
-        few = places[first : first + room]
-        few = np.pad(few, (0, room - len(few)), "edge")  # one shape, or each would be compiled
+    count = min(_GATHERED, 1 << (len(positions) - 1).bit_length())
+    for first in range(0, len(positions), count):
+        few = places[first : first + count]
+        few = np.pad(few, (0, count - len(few)), "edge")  # one shape, or each would be compiled
         leaves, tree = jax.tree.flatten(jax.tree.map(lambda leaf, at=few: leaf[at], segment.params))
-        for position, *own in zip(positions[first : first + room], *leaves, strict=False):
+        for position, *own in zip(positions[first : first + count], *leaves, strict=False):
             yield Node(position, step, jax.tree.unflatten(tree, own))

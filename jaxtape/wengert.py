@@ -1,19 +1,15 @@
 """A tape printed as a Wengert list: one line an operation."""
 
-from typing import TYPE_CHECKING
-
 import jax
 
+from .node_list import AbstractTape
 from .segment import operation_name
-
-if TYPE_CHECKING:
-    from .tape import Tape
 
 _ENDS = 10  # lines shown at either end of a long tape
 
 
-def wengert_list(tape: "Tape") -> str:
-    """position, operation, states live when the first sweep is there, whether this is one, bytes of params."""
+def wengert_list(tape: AbstractTape) -> str:
+    """Print position, operation, states kept when the first sweep is there, whether this is one, and bytes."""
     lines = [f"{'position':>8}  {'operation':<32}  {'live':>6}  {'kept':<6}  {'bytes':>10}"]
     marks, kept_at, position, live, n = set(tape.marks), tape.kept_positions(), 0, 0, len(tape)
     for segment in tape.segments:

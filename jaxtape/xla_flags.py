@@ -28,7 +28,7 @@ _SWITCH, _ON = "JAXTAPE_XLA_FLAGS", {"": True, "1": True, "0": False}
 
 
 def add_flag(name: str, value: str, known: tuple[Version, Version]) -> bool:
-    """Adds `name=value` to XLA_FLAGS, where it `is_missing` and XLA_FLAGS does not name a file.
+    """Add `name=value` to XLA_FLAGS, where it `is_missing` and XLA_FLAGS does not name a file.
 
     Returns:
         Whether it was added.
@@ -41,20 +41,18 @@ def add_flag(name: str, value: str, known: tuple[Version, Version]) -> bool:
 
 
 def is_missing(name: str, known: tuple[Version, Version]) -> bool:
-    """Says whether a flag is to be added.
+    """Say whether a flag is to be added.
 
     It is not where XLA_FLAGS has the flag already, nor for a jaxlib outside of known[0] <= version < known[1],
-    the versions that know it (others would refuse to start), nor where the user wants none.
-
-    Raises:
-        ValueError: JAXTAPE_XLA_FLAGS is neither 0 nor 1.
+    the versions that know it (others would refuse to start), nor where the user wants none. `ValueError` is
+    raised if JAXTAPE_XLA_FLAGS is neither 0 nor 1.
     """
     first, end = known
     return _is_wanted() and first <= jaxlib_version < end and name not in _given()
 
 
 def without_ynn_fusions() -> None:
-    """Sets the flag that turns them off, unless the user has given it; warns where it cannot be heeded."""
+    """Set the flag that turns the fusions off, unless the user has; warn where it cannot be heeded."""
     name, value, known = WITHOUT_YNN_FUSIONS
     if not is_missing(name, known):
         return
@@ -80,7 +78,7 @@ def _is_wanted() -> bool:
 
 
 def _given() -> set[str]:
-    """The names of the flags in XLA_FLAGS, or in the file that it names."""
+    """Return the names of the flags in XLA_FLAGS, or in the file that it names."""
     text = os.environ.get("XLA_FLAGS", "")
     if file := _file_of(text):
         text = file.read_text(encoding="utf-8") if file.is_file() else ""
@@ -88,7 +86,7 @@ def _given() -> set[str]:
 
 
 def _file_of(flags: str) -> Path | None:
-    """The file of flags that XLA would read: any text that does not begin with a dash names one."""
+    """Return the file of flags that XLA would read: any text that does not begin with a dash names one."""
     return Path(flags) if flags and not flags.lstrip().startswith("-") else None
 
 

@@ -20,7 +20,7 @@ all_schedules = (
     jt.Recursive(3),
     jt.Marked(),
     jt.MultiStage(device=2, host=3),
-    jt.Fit(bytes=2**14),
+    jt.Budget(bytes=2**14),
 )
 
 

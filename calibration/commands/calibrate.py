@@ -88,10 +88,10 @@ def calibrate(
     errors = [str(error) for error in quotes.errors]
     if has_failed(calibration):
         errors.append(f"{market}: {underlying!r}: {message_of(calibration)}")
-    output.tell(errors)
-    with stages.stage("write") as lines, output.written() as aside:
-        write_errors(aside, errors)
-        _write(aside, quotes, underlying, calibration, stages)
+    output.print_errors(errors)
+    with stages.stage("write") as lines, output.written() as folder:
+        write_errors(folder, errors)
+        _write(folder, quotes, underlying, calibration, stages)
         lines.append(f"wrote {out}")
     _summarize(calibration, output.folder)
     if errors:
@@ -127,14 +127,14 @@ def _models(market: Market) -> dict[str, Model]:
 
 
 def _write(
-    aside: Path, market: Market, name: str, calibration: Calibration, stages: Stages
+    folder: Path, market: Market, name: str, calibration: Calibration, stages: Stages
 ) -> None:
     """The numbers and the report."""
     from pricing.reporting.page import write_fit_report  # matplotlib: not before it is needed
 
     fits, seconds = [surface_fit(market, name, calibration)], stages.seconds
-    write_json(aside / "calibration.json", as_json(market, name, calibration))
-    write_fit_report(aside / "report.html", market, fits, seconds)
+    write_json(folder / "calibration.json", as_json(market, name, calibration))
+    write_fit_report(folder / "report.html", market, fits, seconds)
 
 
 def _summarize(calibration: Calibration, folder: Path) -> None:

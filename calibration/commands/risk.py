@@ -108,10 +108,10 @@ def risk(
         result = _valued(book, served, fit, settings)
         lines.append(f"valued {len(result.trades) - len(result.failed):,} trades")
     errors = _errors(result, book)
-    output.tell(errors)
-    with stages.stage("write") as lines, output.written() as aside:
-        write_errors(aside, errors)
-        _write(aside, result, book, quotes, calibrations, model, stages)
+    output.print_errors(errors)
+    with stages.stage("write") as lines, output.written() as folder:
+        write_errors(folder, errors)
+        _write(folder, result, book, quotes, calibrations, model, stages)
         lines.append(f"wrote {out}")
     _summarize(result, quotes, output.folder)
     if errors:
@@ -183,7 +183,7 @@ def _valued(book: Book, market: Market, fit: Fit, settings: dict[str, Any]) -> R
 
 
 def _write(
-    aside: Path,
+    folder: Path,
     result: RiskResult,
     book: Book,
     market: Market,
@@ -202,19 +202,19 @@ def _write(
     numbers = {name: as_json(market, name, found) for name, found in calibrations.items()}
     parts = {f"value the book: {part}": length for part, length in result.stats.items()}
     seconds = {**stages.seconds, **parts}
-    write_positions(aside / "npv.csv", positions)
-    write_quote_risks(aside / "sensitivity.csv", risks)
-    write_json(aside / "calibration.json", numbers)
-    write_report(aside / "report.html", result, book, market, fits, seconds)
+    write_positions(folder / "npv.csv", positions)
+    write_quote_risks(folder / "sensitivity.csv", risks)
+    write_json(folder / "calibration.json", numbers)
+    write_report(folder / "report.html", result, book, market, fits, seconds)
 
 
 def _errors(result: RiskResult, book: Book) -> list[str]:
     """One line for each mistake of the input, then for each other trade that failed."""
-    told = {error.line for error in result.errors if error.file == book.file}
+    reported = {error.line for error in result.errors if error.file == book.file}
     return [str(error) for error in result.errors] + [
         f"{book.file}:{row.line}: trade {row.id!r}: {risk.status}"
         for row, risk in zip(book.rows, result.trades, strict=True)
-        if risk.figures is None and row.line not in told
+        if risk.figures is None and row.line not in reported
     ]
 
 

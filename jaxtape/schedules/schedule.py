@@ -1,4 +1,4 @@
-"""What is kept and what is recomputed: schedules."""
+"""Schedules: which states of a chain are kept, and which are computed again."""
 
 import abc
 import dataclasses
@@ -6,12 +6,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from .binomial import check_count, check_slots
 from .table import (
-    Budget,
     Table,
     block_table,
-    cached_by_length,
+    check_count,
+    check_slots,
     equal_sizes,
     multi_stage_table,
     revolve_table,
@@ -23,34 +22,47 @@ class AbstractSchedule(abc.ABC):
 
     What a step does besides its values (`jax.debug.print`, `io_callback`) it does again whenever it is
     run again, as often as `jt.plan` says.
+
+    Attributes:
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+        budget: The most bytes of a gradient's temporaries, if it is they that say how much is kept.
+        keeps_residuals: Whether `lax.scan` runs the chain, and keeps what every pullback reads.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> isinstance(jt.Revolve(slots=3), jt.AbstractSchedule)
+        True
     """
 
-    @abc.abstractmethod
-    def compile(self, length: int) -> Table | Budget | None:
-        """The table for a chain of `length` nodes, or the budget for one; None leaves it to `lax.scan`."""
+    checkpoint_dtype: Any = None
+    budget: int | None = None
+    keeps_residuals: bool = False
 
+    @abc.abstractmethod
     def table(self, length: int) -> Table:
-        """The table for `length` >= 1 nodes; a slot for every state if what to keep is left open."""
-        table = self.compile(length)
-        return table if isinstance(table, Table) else revolve_table(length, length)
+        """Lay out which states of `length` >= 1 nodes are kept where, and what is recomputed from which."""
 
     def most_slots(self, capacity: int, longest: int) -> int:
-        """Slots enough for every chain of up to `capacity` nodes between marks; it has now `longest`."""
+        """Return slots enough for every chain of up to `capacity` nodes.
+
+        The most nodes between two marks are `longest` now.
+        """
         del longest
         return self.table(capacity).slots + 1 if capacity else 0
 
     def host_slots(self, capacity: int) -> int:
-        """How many of them lie in the host's memory."""
+        """Return how many of those slots lie in the host's memory."""
         del capacity
         return 0
 
 
 @dataclasses.dataclass(frozen=True)
-class _Slots(AbstractSchedule):
+class AbstractSlots(AbstractSchedule):
     """A schedule that keeps states in slots, at the states' precision or a lower one.
 
-    checkpoint_dtype: of real floating-point leaves in slots, such as `jnp.float32`. Inexact: the reverse
-    sweep then starts from rounded states, so gradients carry that rounding; values do not.
+    Attributes:
+        checkpoint_dtype: The dtype of real floating-point leaves in slots, such as `jnp.float32`. The reverse
+            sweep then starts from rounded states, so gradients carry that rounding; values do not.
     """
 
     checkpoint_dtype: Any = dataclasses.field(default=None, kw_only=True)
@@ -63,51 +75,51 @@ class _Slots(AbstractSchedule):
                 )
             object.__setattr__(self, "checkpoint_dtype", jnp.dtype(self.checkpoint_dtype))
 
-    def compile(self, length: int) -> Table | None:
-        """The table, or None for an empty chain."""
-        if not length:
-            return None
-        if self.checkpoint_dtype is None:
-            return self._table(length)
-        return _rounded(length, self)
-
     def __repr__(self) -> str:
-        own = [
-            f"{f.name}={getattr(self, f.name)}" for f in dataclasses.fields(self) if not f.kw_only
-        ]
+        shown = [f.name for f in dataclasses.fields(self) if f.repr and not f.kw_only]
+        own = [f"{name}={getattr(self, name)}" for name in shown]
         inexact = [f"checkpoint_dtype={self.checkpoint_dtype}"] if self.checkpoint_dtype else []
         return f"{type(self).__name__}({', '.join(own + inexact)})"
-
-    @abc.abstractmethod
-    def _table(self, length: int) -> Table:
-        """The table of a chain that is not empty."""
-
-
-@cached_by_length
-def _rounded(length: int, schedule: _Slots) -> Table:
-    """The table of a schedule whose slots are of lower precision."""
-    exact = schedule._table(length)
-    return dataclasses.replace(exact, checkpoint_dtype=schedule.checkpoint_dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class StoreAll(AbstractSchedule):
-    """Keep what every step's pullback reads: `lax.scan` itself. No step is run twice; memory grows with n."""
+    """Keep what every step's pullback reads: `lax.scan` itself. No step is run twice; memory grows with n.
 
-    def compile(self, length: int) -> None:
-        del length
-        return None
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.StoreAll().keeps_residuals
+        True
+    """
+
+    keeps_residuals = True
+
+    def table(self, length: int) -> Table:
+        """Give every state a slot, as an edited segment does under this schedule."""
+        return revolve_table(length, length)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Revolve(_Slots):
+class Revolve(AbstractSlots):
     """Keep `slots` states, recompute the others: the fewest steps possible (binomial schedule).
 
     Reversing n nodes takes `advances(n, slots)` forward steps and n taped ones. Besides the slots,
     the state before the last node is kept, which the value has to pass in any case.
 
     Source: Griewank & Walther, *Algorithm 799: revolve*, ACM TOMS 26(1), 2000.
-    **Errors**: `ValueError` if `slots < 1`.
+
+    Attributes:
+        slots: How many states are kept at a time.
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+
+    Raises:
+        TypeError: If `slots` is no int, or `checkpoint_dtype` no real floating-point dtype.
+        ValueError: If `slots` is below 1.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.Revolve(slots=2).table(6).load_position.tolist()
+        [0, 1, 0, 3, 3, 5]
     """
 
     slots: int
@@ -117,21 +129,32 @@ class Revolve(_Slots):
         check_slots(self.slots)
 
     def most_slots(self, capacity: int, longest: int) -> int:
-        """The slots, and one for the state before the last node."""
+        """Return the slots, and one for the state before the last node."""
         del longest
         return min(self.slots, capacity) + 1
 
-    def _table(self, length: int) -> Table:
+    def table(self, length: int) -> Table:
         return revolve_table(length, min(self.slots, length))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Periodic(_Slots):
+class Periodic(AbstractSlots):
     """Keep every `every`-th state; a block between two of them is recomputed once, its states all kept.
 
     At most 2 n forward steps and ceil(n / every) + every - 1 slots, fewest at every = sqrt(n).
 
-    **Errors**: `TypeError` unless `every` is an int, `ValueError` unless it is at least 1.
+    Attributes:
+        every: How many nodes a block has.
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+
+    Raises:
+        TypeError: If `every` is no int, or `checkpoint_dtype` no real floating-point dtype.
+        ValueError: If `every` is below 1.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.Periodic(every=3).table(9).slots
+        5
     """
 
     every: int
@@ -140,18 +163,29 @@ class Periodic(_Slots):
         super().__post_init__()
         check_count("every", self.every, "a block has a node")
 
-    def _table(self, length: int) -> Table:
+    def table(self, length: int) -> Table:
         return block_table(length, (self.every, 1))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Recursive(_Slots):
+class Recursive(AbstractSlots):
     """Blocks within blocks, `levels` deep, each cut into about the `levels`-th root of n parts.
 
     At most levels n forward steps and about levels n^(1 / levels) slots, as with `jax.checkpoint` around
     nested loops. `Revolve` with as many slots takes fewer steps.
 
-    **Errors**: `TypeError` unless `levels` is an int, `ValueError` unless it is at least 1.
+    Attributes:
+        levels: How deep blocks are nested.
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+
+    Raises:
+        TypeError: If `levels` is no int, or `checkpoint_dtype` no real floating-point dtype.
+        ValueError: If `levels` is below 1.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.Recursive(levels=2).table(9).slots
+        5
     """
 
     levels: int
@@ -160,28 +194,36 @@ class Recursive(_Slots):
         super().__post_init__()
         check_count("levels", self.levels, "nodes are one")
 
-    def _table(self, length: int) -> Table:
+    def table(self, length: int) -> Table:
         return block_table(length, equal_sizes(length, self.levels))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Marked(_Slots):
+class Marked(AbstractSlots):
     """Keep the marked positions; the nodes between two of them are run again once, their states all kept.
 
     At most 2 n forward steps, and as many slots as there are marks and nodes between two of them. For
     a tape whose author knows where it will be entered: `tape.mark(k)` at every reset date.
+
+    Attributes:
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.Marked()
+        Marked()
     """
 
     def most_slots(self, capacity: int, longest: int) -> int:
-        """Room for the longest run between marks, doubled as it grows."""
+        """Return slots for the longest run between marks, doubled as it grows."""
         return min(1 << max(longest - 1, 0).bit_length(), capacity)
 
-    def _table(self, length: int) -> Table:
+    def table(self, length: int) -> Table:
         return block_table(length, (length, 1))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class MultiStage(_Slots):
+class MultiStage(AbstractSlots):
     """`Revolve(device + host)` whose least touched slots lie in the host's pinned memory.
 
     The fewest steps for that many states, with the fewest transfers: a slot of the outermost level is
@@ -192,7 +234,20 @@ class MultiStage(_Slots):
 
     Source: Stumm & Walther, *MultiStage approaches for optimal offline checkpointing*, SIAM J. Sci.
     Comput. 31(3), 2009.
-    **Errors**: `TypeError` unless both are ints, `ValueError` unless both are at least 1.
+
+    Attributes:
+        device: How many states are kept on the device.
+        host: How many states are kept in the host's memory.
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+
+    Raises:
+        TypeError: If a count is no int, or `checkpoint_dtype` no real floating-point dtype.
+        ValueError: If a count is below 1.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.MultiStage(device=2, host=3).table(20).host_slots
+        3
     """
 
     device: int
@@ -204,20 +259,20 @@ class MultiStage(_Slots):
         check_count("host", self.host, "without a slot there it is Revolve(device)")
 
     def most_slots(self, capacity: int, longest: int) -> int:
-        """The slots of both, and one for the state before the last node."""
+        """Return the slots of both, and one for the state before the last node."""
         del longest
         return min(self.device + self.host, capacity) + 1
 
     def host_slots(self, capacity: int) -> int:
-        """As many as a chain of that length has."""
+        """Return as many as a chain of that length has."""
         return multi_stage_table(capacity, self.device, self.host).host_slots if capacity else 0
 
-    def _table(self, length: int) -> Table:
+    def table(self, length: int) -> Table:
         return multi_stage_table(length, self.device, self.host)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Fit(_Slots):
+class Budget(AbstractSlots):
     """As many slots as fit in `bytes`, taken up as `Revolve` does: the fewest steps within a budget.
 
     The bytes are those of a gradient's temporaries: the states kept and the work of one node, which
@@ -225,19 +280,30 @@ class Fit(_Slots):
     all its members; in `vmap(grad(f))` each counts alone, so give the bytes of one. `jt.plan` says
     beforehand what comes of it.
 
-    **Errors**: `TypeError` unless `bytes` is an int, `ValueError` unless it is at least 1; at the first
-    gradient, `ValueError` if the bytes do not hold two states and the work of a node.
+    Attributes:
+        bytes: The most bytes of a gradient's temporaries on the device.
+        budget: The same, as every schedule names it.
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+
+    Raises:
+        TypeError: If `bytes` is no int, or `checkpoint_dtype` no real floating-point dtype.
+        ValueError: If `bytes` is below 1; at the first gradient, if they do not hold two states and the work
+            of a node.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.Budget(bytes=2**20)
+        Budget(bytes=1048576)
     """
 
     bytes: int
+    budget: int = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self):
         super().__post_init__()
         check_count("bytes", self.bytes, "a gradient needs memory")
+        object.__setattr__(self, "budget", int(self.bytes))
 
-    def compile(self, length: int) -> Budget | None:
-        """The budget, or None for an empty chain."""
-        return Budget(length, int(self.bytes), self.checkpoint_dtype) if length else None
-
-    def _table(self, length: int) -> Table:
-        raise TypeError(f"{self} has no table of {length} nodes before a state is seen.")
+    def table(self, length: int) -> Table:
+        """Return a slot for every state, until the bytes of one are known."""
+        return revolve_table(length, length)

@@ -3,11 +3,9 @@
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-
-from .binomial import first_part
 
 _LONG = 2**14
 
@@ -26,9 +24,32 @@ def cached_by_length(function):
     return remembered
 
 
+class Rows(NamedTuple):
+    """A table as int32 arrays: what the sweeps read.
+
+    Attributes:
+        length: The number of live nodes, a scalar.
+        order: Where in `xs` each node reads its own: the live nodes first, in execution order, then the
+            free places. None if the nodes lie in order.
+        sweep: The two ends of the first sweep's store rows.
+        load_position, load_slot, first_row, last_row, store_position, store_slot: As in `Table`, padded to
+            the capacity where nodes are edited.
+    """
+
+    length: Any
+    order: Any
+    load_position: Any
+    load_slot: Any
+    first_row: Any
+    last_row: Any
+    store_position: Any
+    store_slot: Any
+    sweep: Any
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """A schedule for a chain of known length, as small int32 arrays.
+    """What a chain of known length keeps and recomputes, as small int32 arrays.
 
     To reverse node k: load slot `load_slot[k]`, which holds position `load_position[k]`; for each
     store row in `[first_row[k], last_row[k])` advance to `store_position[row]` and keep that state
@@ -36,7 +57,7 @@ class Table:
 
     The first sweep follows the rows of the last node, `sweep_rows`, from position 0 in slot 0, and
     leaves the state before the last node in slot `load_slot[-1]`. The first `host_slots` slots lie
-    in the host's memory, real floating-point leaves in `checkpoint_dtype` (None: as they are).
+    in the host's memory.
     """
 
     slots: int
@@ -47,109 +68,127 @@ class Table:
     store_position: np.ndarray
     store_slot: np.ndarray
     sweep_rows: tuple[int, int]
-    checkpoint_dtype: Any = None
     host_slots: int = 0
 
     def __len__(self) -> int:
         return len(self.load_position)
 
+    @property
+    def rows(self) -> Rows:
+        """The table as the sweeps read it, of nodes that lie in order."""
+        per_node = self.load_position, self.load_slot, self.first_row, self.last_row
+        store = self.store_position, self.store_slot
+        return Rows(np.int32(len(self)), None, *per_node, *store, np.asarray(self.sweep_rows))
+
     def count_advances(self) -> int:
-        """Forward steps of the first sweep (the last node apart) and of every recomputation."""
+        """Count the forward steps of the first sweep (the last node apart) and of every recomputation."""
         return len(self) - 1 + int((np.arange(len(self)) - self.load_position).sum())
 
     def count_repetition(self) -> int:
-        """How often the busiest step is advanced."""
+        """Return how often the busiest step is advanced."""
         begun = np.bincount(self.load_position, minlength=len(self))
         return int(np.cumsum(begun - 1).max(initial=0)) + int(len(self) > 1)
 
 
-@dataclasses.dataclass(frozen=True)
-class Budget:
-    """Bytes for the temporaries of a gradient: what table that is, the size of the states will say."""
+def beta(s: int, r: int) -> int:
+    """Return the length of the longest chain that `s` slots reverse with no step advanced more than `r` times.
 
-    length: int
-    bytes: int
-    checkpoint_dtype: Any = None
-    host_slots: int = 0
+    `beta(s, r) = C(s + r, s)`, and 0 where `s` or `r` is negative.
 
-    def __len__(self) -> int:
-        return self.length
+    Source: Griewank & Walther, *Algorithm 799: revolve*, ACM TOMS 26(1), 2000, Proposition 1.
 
-    def table(self, work: int, state: int) -> Table:
-        """The table that takes the fewest steps with `work` bytes at work and `state` bytes a slot.
+    Args:
+        s: The number of slots.
+        r: How often the busiest step is advanced.
 
-        **Errors**: `ValueError` if the bytes do not hold the first state and the last one.
-        """
-        slots = slots_within(self.bytes, self.length, work, state)
-        exact = revolve_table(self.length, slots)
-        return dataclasses.replace(exact, checkpoint_dtype=self.checkpoint_dtype)
+    Returns:
+        The number of steps, exactly.
 
-
-def slots_within(budget: int, length: int, work: int, state: int) -> int:
-    """How many states of a chain fit in a budget beside what is at work, one for the last left apart.
-
-    **Errors**: `ValueError` if it is none.
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.beta(3, 2)
+        10
     """
-    fit = (budget - work) // state if state else length + 1
-    if fit > length or (fit == length == 1):
-        return length
-    if fit < 2:
-        raise ValueError(
-            f"A budget of {budget:,} bytes does not hold a gradient through these nodes: the work of one node "
-            f"takes {work:,} bytes and every state kept {state:,}, so give at least {work + 2 * state:,}."
+    return math.comb(s + r, s) if s >= 0 and r >= 0 else 0
+
+
+def repetition(n: int, s: int) -> int:
+    """Return the smallest `r` with `n <= beta(s, r)`: how often the busiest step is advanced."""
+    below, r = -1, 1
+    while beta(s, r) < n:
+        below, r = r, 2 * r
+    while r - below > 1:
+        middle = (below + r) // 2
+        below, r = (middle, r) if beta(s, middle) < n else (below, middle)
+    return r
+
+
+def advances(n: int, s: int) -> int:
+    """Return the fewest forward steps that reverse a chain of `n` steps with `s` slots.
+
+    `advances(n, s) = r n - beta(s + 1, r - 1)`, `beta(s, r - 1) < n <= beta(s, r)`. The first sweep, up to
+    the state before the last step, is counted; the `n` taped steps are not. The initial state occupies a slot.
+
+    Source: Griewank & Walther, *Algorithm 799: revolve*, ACM TOMS 26(1), 2000, equation 4.
+
+    Args:
+        n: The steps of the chain.
+        s: The number of slots.
+
+    Returns:
+        The number of steps, exactly.
+
+    Raises:
+        ValueError: If `n` is negative or `s` below 1.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.advances(365, 12)
+        990
+    """
+    if n < 0:
+        raise ValueError(f"A chain of {n} steps cannot be reversed: give n >= 0.")
+    check_slots(s)
+    s = max(1, min(s, n))
+    r = repetition(n, s)
+    return r * n - beta(s + 1, r - 1)
+
+
+def check_slots(slots: int) -> None:
+    """Check that `slots` is a number of slots, as `check_count` does."""
+    check_count("slots", slots, "the initial state needs one")
+
+
+def check_count(name: str, count: int, why: str) -> None:
+    """Check that a count is an int of at least 1; `why` says what the first is for.
+
+    Raises:
+        TypeError: If it is no int.
+        ValueError: If it is below 1.
+    """
+    if isinstance(count, bool) or not isinstance(count, int | np.integer):
+        raise TypeError(
+            f"{name} is {count!r}: it fixes the size of a buffer, so give a Python int."
         )
-    return fit - 1
+    if count < 1:
+        raise ValueError(f"{name} is {count}: {why}, so give at least 1.")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Blocks:
-    """Blocks within blocks.
+def first_part(size: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """Return how far to advance before the next checkpoint: the greatest m of the optimal ones.
 
-    The state at position p is kept in `slot[p]`; the last node k of a block finds the start of the
-    outermost block that ends there at `load_position[k]`. Blocks of one parent have slots of their
-    own, which the next parent's use again; the first of them starts where the parent does.
+    Every m in `[max(beta(s, r-2), n - beta(s-1, r)), min(beta(s, r-1), n - beta(s-1, r-1))]` is
+    optimal (Griewank & Walther 2000, section 3); the greatest needs the fewest generations.
     """
-
-    slots: int
-    slot: np.ndarray
-    load_position: np.ndarray
-
-    @classmethod
-    def of(cls, length: int, sizes: tuple[int, ...]) -> "Blocks":
-        """Blocks of `sizes[0]` nodes, each cut into blocks of `sizes[1]`, and so on down to 1."""
-        node = np.arange(length)
-        start, slot, slots = np.full(length, -1), np.full(length, -1), 0
-        for parent, size in zip((length, *sizes), sizes, strict=False):
-            shared = int(slots > 0)  # the slot of the parent's start
-            within = node % parent // size
-            slot = np.where((slot < 0) & (node % size == 0), slots + within - shared, slot)
-            start = np.where((start < 0) & ((node + 1) % size == 0), node - node % size, start)
-            slots += -(-min(parent, length) // size) - shared
-        return cls(slots, slot.astype(np.int32), start.astype(np.int32))
-
-
-def equal_sizes(length: int, levels: int) -> tuple[int, ...]:
-    """Sizes that cut each block into about the `levels`-th root of n parts."""
-    parts = max(2, math.ceil(length ** (1.0 / levels)))
-    return tuple(parts**level for level in reversed(range(levels)))
-
-
-@cached_by_length
-def block_table(length: int, sizes: tuple[int, ...]) -> Table:
-    """The table of blocks within blocks.
-
-    The last node of a block keeps the starts of the blocks inside it, down to its own state.
-    """
-    blocks, node, rows = Blocks.of(length, sizes), np.arange(length), []
-    for parent, size in zip((length, *sizes), sizes, strict=False):
-        last = node[((node + 1) % parent == 0) | (node == length - 1)]
-        count = last % parent // size
-        part = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + 1
-        position = np.repeat(last - last % parent, count) + part * size
-        rows.append(np.stack([np.repeat(last, count), position, blocks.slot[position]]))
-    rows = np.concatenate(rows, axis=1)
-    load = np.stack([blocks.load_position, blocks.slot[blocks.load_position]])
-    return _table(load, rows[:, np.lexsort(rows[1::-1])], length, blocks.slots)
+    m = np.empty_like(size)
+    for s in np.unique(free):
+        here = free == s
+        n, s = size[here], int(s)
+        top = repetition(int(n.max()), s)
+        left, right = (np.array([beta(i, r) for r in range(top)]) for i in (s, s - 1))
+        r = np.searchsorted(left, n)
+        m[here] = np.minimum(left[r - 1], n - right[r - 1])
+    return m
 
 
 @cached_by_length
@@ -175,12 +214,12 @@ def revolve_table(length: int, slots: int) -> Table:
         size = np.concatenate([size - m, m])
         free = np.concatenate([free - 1, free])
     rows = np.concatenate(rows, axis=1)
-    return _table(load, rows[:, np.lexsort(rows[1::-1])], length, slots)
+    return _laid_out(load, rows[:, np.lexsort(rows[1::-1])], length, slots)
 
 
 @cached_by_length
 def multi_stage_table(length: int, device: int, host: int) -> Table:
-    """Revolve's table with the slots of both, those that are touched least in the host's memory.
+    """Return Revolve's table with the slots of both, those that are touched least in the host's memory.
 
     Slot 0 holds the first state as ever, and the last slot, which the first sweep leaves full and the
     reverse sweep starts from, is the device's.
@@ -209,7 +248,7 @@ def _lay_flat(load, start, size, free, slots):
     return rows[:, stored]
 
 
-def _table(load: np.ndarray, rows: np.ndarray, length: int, slots: int) -> Table:
+def _laid_out(load: np.ndarray, rows: np.ndarray, length: int, slots: int) -> Table:
     """Lay out loads and sorted store rows; the last node's rows belong to the first sweep."""
     node, position, slot = rows.astype(np.int32)
     edges = np.searchsorted(node, np.arange(length + 1)).astype(np.int32)
@@ -221,3 +260,77 @@ def _table(load: np.ndarray, rows: np.ndarray, length: int, slots: int) -> Table
     held = slot[-1] if slot.size else 0
     load[:, -1] = length - 1, slots if spare else held
     return Table(slots + spare, load[0], load[1], first, last, position, slot, sweep)
+
+
+def slots_within(budget: int, length: int, work: int, state: int) -> int:
+    """Return how many states of a chain fit in a budget, one for the last node left apart.
+
+    Args:
+        budget: The bytes that there are.
+        length: The number of nodes.
+        work: The bytes of the work of one node.
+        state: The bytes of one state.
+
+    Raises:
+        ValueError: If not one state fits.
+    """
+    fit = (budget - work) // state if state else length + 1
+    if fit > length or (fit == length == 1):
+        return length
+    if fit < 2:
+        raise ValueError(
+            f"A budget of {budget:,} bytes does not hold a gradient through these nodes: the work of one node "
+            f"takes {work:,} bytes and every state kept {state:,}, so give at least {work + 2 * state:,}."
+        )
+    return fit - 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NestedBlocks:
+    """Blocks within blocks.
+
+    The state at position p is kept in `slot[p]`; the last node k of a block finds the start of the
+    outermost block that ends there at `load_position[k]`. Blocks of one parent have slots of their
+    own, which the next parent's use again; the first of them starts where the parent does.
+    """
+
+    slots: int
+    slot: np.ndarray
+    load_position: np.ndarray
+
+    @classmethod
+    def of(cls, length: int, sizes: tuple[int, ...]) -> "NestedBlocks":
+        """Cut a chain into blocks of `sizes[0]` nodes, each into blocks of `sizes[1]`, and so on down to 1."""
+        node = np.arange(length)
+        start, slot, slots = np.full(length, -1), np.full(length, -1), 0
+        for parent, size in zip((length, *sizes), sizes, strict=False):
+            shared = int(slots > 0)  # the slot of the parent's start
+            within = node % parent // size
+            slot = np.where((slot < 0) & (node % size == 0), slots + within - shared, slot)
+            start = np.where((start < 0) & ((node + 1) % size == 0), node - node % size, start)
+            slots += -(-min(parent, length) // size) - shared
+        return cls(slots, slot.astype(np.int32), start.astype(np.int32))
+
+
+def equal_sizes(length: int, levels: int) -> tuple[int, ...]:
+    """Return sizes that cut each block into about the `levels`-th root of n parts."""
+    parts = max(2, math.ceil(length ** (1.0 / levels)))
+    return tuple(parts**level for level in reversed(range(levels)))
+
+
+@cached_by_length
+def block_table(length: int, sizes: tuple[int, ...]) -> Table:
+    """Return the table of blocks within blocks.
+
+    The last node of a block keeps the starts of the blocks inside it, down to its own state.
+    """
+    blocks, node, rows = NestedBlocks.of(length, sizes), np.arange(length), []
+    for parent, size in zip((length, *sizes), sizes, strict=False):
+        last = node[((node + 1) % parent == 0) | (node == length - 1)]
+        count = last % parent // size
+        part = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + 1
+        position = np.repeat(last - last % parent, count) + part * size
+        rows.append(np.stack([np.repeat(last, count), position, blocks.slot[position]]))
+    rows = np.concatenate(rows, axis=1)
+    load = np.stack([blocks.load_position, blocks.slot[blocks.load_position]])
+    return _laid_out(load, rows[:, np.lexsort(rows[1::-1])], length, blocks.slots)

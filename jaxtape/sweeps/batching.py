@@ -7,23 +7,24 @@ from operator import or_
 import jax
 import jax.numpy as jnp
 
-from ..schedules.rows import Rows
-from .chain import Arrays, Chain, Condition, inputs_of_outputs
-from .masks import Active, Mask, merge, pick
+from .chain import Active, Arrays, Chain, Condition, Mask, inputs_of_outputs, merge, pick
 
 
 def batch_chain(
     chain: Chain, axis, arrays: tuple, dims: tuple, force: Active | None = None
 ) -> tuple[Chain, Arrays, Active]:
-    """Returns the chain of the batched step, its arrays, and which of its leaves have a batch axis.
+    """Return the chain of the batched step, its arrays, and which of its leaves have a batch axis.
 
     That axis is the first of shared values and of the state, and the second of `xs` and ys. Leaves that do not
     depend on the batch have none, unless `force` selects them.
+
+    Raises:
+        ValueError: If the members of the batch are edited apart.
     """
     batched = _batched_leaves(chain, axis, dims, force)
     masks = batched.inputs
     arrays = Arrays(*map(merge, masks, _move(arrays, dims, masks, axis.size), arrays))
-    if chain.is_edited and any(masks[0][: len(Rows._fields)]):
+    if any(masks[0][: chain.executor.num_consts]):
         raise ValueError(
             "A batch of edited tapes must share their edits: batch their params alone, with "
             "jax.vmap(..., in_axes=...) None for `rows`."
@@ -55,25 +56,25 @@ def over_axis(axis):
 
 
 def is_batched(chain: Chain, axis, dims) -> bool:
-    """Whether some leaf has a batch axis, or the step names it."""
+    """Say whether some leaf has a batch axis, or the step names it."""
     dims = jax.tree.leaves(dims, is_leaf=lambda dim: dim is None)
     return any(dim is not None for dim in dims) or _names(chain, axis)
 
 
 def _names(chain: Chain, axis) -> bool:
-    """Whether the step names the batch's axis, as collectives do."""
+    """Say whether the step names the batch's axis, as collectives do."""
     names = {getattr(effect, "name", None) for effect in chain.jaxpr.effects}
     return isinstance(axis.name, str) and axis.name in names
 
 
 def batched_outputs(chain: Chain, axis, dims: tuple) -> tuple[Mask, Mask, bool]:
-    """Which leaves of the state and of y depend on the batch, and whether the number of steps does."""
+    """Say which leaves of the state and of y depend on the batch, and whether the number of steps does."""
     batched = _batched_leaves(chain, axis, dims)
     return batched.state, batched.ys, _ends_apart(chain, batched)
 
 
 def _batched_leaves(chain: Chain, axis, dims: tuple, force: Active | None = None) -> Active:
-    """The leaves with a batch axis and those that depend on one, a fixpoint on the jaxpr of the step.
+    """Return the leaves with a batch axis and those that depend on one, a fixpoint on the jaxpr of the step.
 
     A step that names the batch's axis (`jax.lax.axis_index`) may depend on it though no argument does, and
     chains that end apart hold every leaf apart: then all of the state and of y is batched.
@@ -97,7 +98,7 @@ def _batched_leaves(chain: Chain, axis, dims: tuple, force: Active | None = None
 
 
 def _ends_apart(chain: Chain, batched: Active) -> bool:
-    """Whether the members of a batch may take different numbers of steps."""
+    """Say whether the members of a batch may take different numbers of steps."""
     condition = chain.condition
     if condition is None:
         return False
@@ -107,7 +108,7 @@ def _ends_apart(chain: Chain, batched: Active) -> bool:
 
 
 def _guarded(step, goes_on, batched_consts: Mask):
-    """A step in which members that have stopped stand still.
+    """Return a step in which members that have stopped stand still.
 
     They step from where one that goes on is: their own state may be where the step has no derivative.
     """
@@ -124,7 +125,7 @@ def _guarded(step, goes_on, batched_consts: Mask):
 
 
 def _along(live, leaf):
-    """A flag for each of a batch, for `jnp.where` with a leaf whose first axis is the batch."""
+    """Return a flag for each of a batch, for `jnp.where` with a leaf whose first axis is the batch."""
     return live.reshape(live.shape + (1,) * (leaf.ndim - 1))
 
 
@@ -133,7 +134,7 @@ def _axes(mask: Mask) -> tuple:
 
 
 def _move(parts: tuple, dims: tuple, masks: tuple, size: int) -> tuple:
-    """The selected leaves of consts, init and xs, each with its batch axis where a chain wants it."""
+    """Return the selected leaves of consts, init and xs, each with its batch axis where a chain wants it."""
     return tuple(
         tuple(
             with_axis(leaf, dim, to, size)
@@ -144,7 +145,7 @@ def _move(parts: tuple, dims: tuple, masks: tuple, size: int) -> tuple:
 
 
 def with_axis(leaf, dim: int | None, to: int, size: int):
-    """A leaf with its batch axis at `to`; one without is given one."""
+    """Return a leaf with its batch axis at `to`; one without is given one."""
     if dim is not None:
         return jnp.moveaxis(leaf, dim, to)
     leaf = jnp.expand_dims(leaf, to)

@@ -1,28 +1,49 @@
 """A chain: one step, traced once, and everything it reads laid out as flat tuples of arrays."""
 
+import abc
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.core
 import jax.numpy as jnp
 from jax import lax
+from jax.interpreters import ad
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from ..schedules.online import Online
-from ..schedules.rows import Room, Rows, rows_of_table
-from ..schedules.table import Budget, Table
-from .masks import Mask
+from . import host_memory
+
+Mask = tuple[bool, ...]
 
 
 class Arrays(NamedTuple):
-    """What a chain reads: values shared by all nodes, the first state, and each node's own."""
+    """What a chain reads.
+
+    Attributes:
+        consts: The values that all nodes share.
+        init: The first state.
+        xs: Each node's own values, stacked.
+    """
 
     consts: tuple
     init: tuple
     xs: tuple
+
+
+class Active(NamedTuple):
+    """Which leaves carry a cotangent: shared ones, the state's, each node's x, each node's y."""
+
+    consts: Mask
+    state: Mask
+    xs: Mask
+    ys: Mask
+
+    @property
+    def inputs(self) -> tuple[Mask, Mask, Mask]:
+        """The masks of consts, state and x: what a step reads."""
+        return self.consts, self.state, self.xs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,22 +51,31 @@ class Chain:
     """`state[k+1], y[k] = step(consts, state[k], x[k])`, k = 0 … length-1; static and hashable.
 
     The step is a jaxpr: tracing it is the closure conversion, for what the user's function closes
-    over becomes `consts`. With `reverse`, node k reads `xs[length-1-k]` and writes `ys` there.
-    `spread`: its pullback adds up the cotangents of shared values as `jaxtape.sweeps.spread` says.
+    over becomes `consts`.
+
+    Attributes:
+        jaxpr: The step, from consts, state and x to the next state and y.
+        num_state: How many leaves the state has.
+        executor: How the chain is run and reversed.
+        reverse: Whether node k reads `xs[length-1-k]` and writes `ys` there.
+        condition: What ends the chain before `length` nodes, if anything does.
+        captured: What the step closes over beside `consts`.
+        broadcasts: Whether the pullback adds up the cotangents of shared values before it sums them, as
+            `jaxtape/sweeps/pullback.py` says.
     """
 
     jaxpr: Any
     num_state: int
-    table: Table | Online | Room | Budget
+    executor: "AbstractExecutor"
     reverse: bool
     condition: "Condition | None" = None
     captured: "Captured | None" = None
-    spread: bool = False
+    broadcasts: bool = False
 
     @property
     def length(self) -> int:
-        """The number of nodes."""
-        return len(self.table)
+        """The most nodes that the chain may have."""
+        return self.executor.length
 
     @property
     def y_avals(self) -> list:
@@ -53,18 +83,18 @@ class Chain:
         return [v.aval for v in self.jaxpr.outvars[self.num_state :]]
 
     def step(self, consts: tuple, state: tuple, x: tuple) -> tuple[tuple, tuple]:
-        """One node: the next state and this node's y."""
+        """Run one node: the next state and this node's y."""
         closed, rest = self.closed_over(consts)
         out = jax.core.eval_jaxpr(self.jaxpr, closed, *rest, *state, *x)
         return tuple(out[: self.num_state]), tuple(out[self.num_state :])
 
     def closed_over(self, consts: tuple) -> tuple[tuple, tuple]:
-        """The values of the jaxpr's constants, and of the shared values among its arguments."""
+        """Return the values of the jaxpr's constants, and of the shared values among its arguments."""
         n = len(self.jaxpr.constvars)
         return (consts[:n], consts[n:]) if self.captured is None else (self.captured.values, consts)
 
     def inputs_of_outputs(self) -> list[Mask]:
-        """For each leaf of the next state and of y: which leaves of consts, state and x it depends on."""
+        """Say of each leaf of the next state and of y which leaves of consts, state and x it depends on."""
         closed = self.jaxpr.constvars
         whole = self.jaxpr.replace(
             constvars=[],
@@ -75,41 +105,22 @@ class Chain:
         return [mask[first:] for mask in inputs_of_outputs(whole)]
 
     def goes_on(self, consts: tuple, state: tuple):
-        """Whether a chain with a condition takes another step."""
+        """Say whether a chain with a condition takes another step."""
         assert self.condition is not None
         return self.condition.holds(consts, state)
 
-    def rows(self, consts: tuple) -> Rows:
-        """The table as arrays: constants, or the first of `consts` where the nodes may be edited."""
-        if self.is_edited:
-            return Rows(*consts[: len(Rows._fields)])
-        assert isinstance(self.table, Table)
-        return rows_of_table(self.table)
+    def run(self, arrays: Arrays) -> tuple[tuple, tuple]:
+        """Run the chain: the last state and ys."""
+        return self.executor.run(self, arrays)
 
-    @property
-    def online(self) -> Online:
-        """What the sweeps of a chain with a condition follow."""
-        assert isinstance(self.table, Online)
-        return self.table
-
-    @property
-    def is_edited(self) -> bool:
-        """Whether the live nodes and their order come as data."""
-        return isinstance(self.table, Room)
-
-    def index(self, k, consts: tuple):
-        """Where node k reads `xs` and writes `ys`."""
-        if self.is_edited:
-            return jnp.asarray(self.rows(consts).order)[k]
-        return self.length - 1 - k if self.reverse else k
-
-    def scan(self, consts: tuple, init: tuple, xs: tuple) -> tuple[tuple, tuple]:
-        """The whole chain by `lax.scan`: the last state and `ys`."""
-        step = functools.partial(self.step, consts)
-        return lax.scan(step, init, xs, self.length, reverse=self.reverse)
+    def slot_bytes(self, needed: Mask, arrays: Arrays) -> int:
+        """Return the bytes of the needed leaves of one state in a slot."""
+        dtype = self.executor.checkpoint_dtype
+        slot = lambda leaves: tuple(stored(leaf, dtype) for leaf in leaves)  # noqa: E731
+        return leaf_bytes(jax.eval_shape(slot, shapes(pick(needed, arrays.init))))
 
     def derive(self, step: Callable, arrays: Arrays) -> "Chain":
-        """The chain of another flat `step(consts, state, x)`: same nodes, same table."""
+        """Return the chain of another flat `step(consts, state, x)`: same nodes, same executor."""
         closed = jax.make_jaxpr(step)(arrays.consts, arrays.init, first_node(arrays.xs))
         captured, num_state = Captured(tuple(closed.consts)), len(arrays.init)
         return dataclasses.replace(self, jaxpr=closed.jaxpr, num_state=num_state, captured=captured)
@@ -133,75 +144,116 @@ class Condition:
 
     @classmethod
     def of(cls, holds: Callable, consts: tuple, state: tuple) -> "Condition":
-        """The condition `holds(consts, state)`."""
+        """Return the condition `holds(consts, state)`."""
         closed = jax.make_jaxpr(holds)(consts, state)
         return cls(closed.jaxpr, len(consts), len(state), Captured(tuple(closed.consts)))
 
     def holds(self, consts: tuple, state: tuple):
-        """Whether it is true of these values."""
+        """Say whether the condition is true of these values."""
         inputs = *consts[: self.num_consts], *state[: self.num_state]
         return jax.core.eval_jaxpr(self.jaxpr, self.captured.values, *inputs)[0]
 
 
-def inputs_of_outputs(jaxpr) -> list[Mask]:
-    """Which inputs each output of a jaxpr depends on."""
-    n = len(jaxpr.outvars)
-    return [tuple(dce_jaxpr(jaxpr, [i == j for i in range(n)])[1]) for j in range(n)]
+class AbstractExecutor(abc.ABC):
+    """How a chain is run, run while states are kept, and reversed.
 
+    An executor is a hashable value: programs are made for it. Of every state the leaves that `needed` selects
+    are kept; `bars` and the cotangents returned are of the active leaves alone.
 
-def check_varying(arrays: Arrays) -> None:
-    """Raise `ValueError` unless shared floats vary over the mesh axes that the state varies over.
-
-    Devices stop after different numbers of steps, and the cotangent of a replicated value would be
-    added up over the devices at every step: those that go on would wait for ever.
+    Attributes:
+        num_consts: How many of the chain's first shared values are the executor's own.
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+        host_slots: How many of the first slots lie in the host's memory.
     """
-    axes = frozenset().union(*map(_axes, arrays.init))
-    for leaf in arrays.consts:
-        missing = tuple(sorted(axes - _axes(leaf)))
-        if missing and jnp.issubdtype(leaf.dtype, jnp.inexact):
-            raise ValueError(
-                f"The loop's state varies over the mesh axes {missing}, and a value that its body closes over, "
-                f"{jax.typeof(leaf)}, does not: give it value = jax.lax.pcast(value, {missing}, "
-                "to='varying'), made before the loop."
-            )
+
+    num_consts: int = 0
+    checkpoint_dtype: Any = None
+    host_slots: int = 0
+
+    @property
+    @abc.abstractmethod
+    def length(self) -> int:
+        """The most nodes that a chain may have."""
+
+    @property
+    @abc.abstractmethod
+    def slots(self) -> int:
+        """How many states are kept at a time."""
+
+    @property
+    def slots_apart(self) -> int:
+        """How many of the slots lie in the host's memory, if that is another than the device's."""
+        return self.host_slots if self.host_slots and host_memory.host_is_apart() else 0
+
+    @abc.abstractmethod
+    def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
+        """Run the chain: the last state and ys."""
+
+    @abc.abstractmethod
+    def first_sweep(self, chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tuple, Any]:
+        """Run the chain once while states are kept: the last state, ys, and what is kept."""
+
+    @abc.abstractmethod
+    def reverse_sweep(
+        self, chain: Chain, active: Active, needed: Mask, arrays: Arrays, kept, bars: tuple
+    ) -> Arrays:
+        """Pull the cotangents of the last state and of ys back through the chain, the last node first.
+
+        Returns the sum over all nodes for `consts`, the first state's for `init`, one a node for `xs`. Of
+        `arrays.init` the leaves that no step changes are read.
+        """
+
+    @abc.abstractmethod
+    def kept_dims(self, kept, of_leaves: tuple, dim: int | None):
+        """Return the batch axes of what is kept: those of the needed leaves, and `dim` of the steps taken."""
+
+    def index(self, chain: Chain, k, consts: tuple):
+        """Return where node k reads `xs` and writes `ys`."""
+        del consts
+        return self.length - 1 - k if chain.reverse else k
+
+    def kept_bytes(self, state: int) -> int:
+        """Return the bytes of all that is kept, from those of one state."""
+        return self.slots * state
+
+    def settled(self, measure: Callable[[Callable], tuple[int, int]] | None) -> "AbstractExecutor":
+        """Return the executor that reverses the chain, now that its states are known.
+
+        `measure(short)` returns the bytes of the work and of a state, from short chains under the executors
+        `short(nodes, slots)`. It is None where a size is symbolic.
+        """
+        del measure
+        return self
 
 
-def _axes(leaf) -> frozenset:
-    return frozenset(jax.typeof(leaf).manual_axis_type.varying)
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def first_sweep(chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tuple, Any]:
+    """Run the chain once while states are kept: the last state, ys, and what is kept."""
+    return chain.executor.first_sweep(chain, needed, arrays)
 
 
-def with_rows(chain: Chain, arrays: Arrays, rows: Rows) -> tuple[Chain, Arrays]:
-    """The chain that finds its table and the order of its nodes in its first consts."""
-    n = len(rows)
-    arrays = arrays._replace(consts=(*map(jnp.asarray, rows), *arrays.consts))
-    return chain.derive(lambda consts, state, x: chain.step(consts[n:], state, x), arrays), arrays
-
-
-def with_condition(chain: Chain, arrays: Arrays, cond) -> tuple[Chain, Arrays]:
-    """The chain that goes on while `cond`, a closed jaxpr of the state, holds; it shares what that reads."""
-    n = len(arrays.consts)
-    arrays = arrays._replace(consts=(*arrays.consts, *cond.consts))
-    check_varying(arrays)
-    derived = chain.derive(lambda consts, state, x: chain.step(consts[:n], state, x), arrays)
-    holds = lambda consts, state: jax.core.eval_jaxpr(cond.jaxpr, consts[n:], *state)[0]  # noqa: E731
-    condition = Condition.of(holds, arrays.consts, arrays.init)
-    return dataclasses.replace(derived, condition=condition), arrays
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def reverse_sweep(
+    chain: Chain, active: Active, needed: Mask, arrays: Arrays, kept, bars: tuple
+) -> Arrays:
+    """Pull cotangents back through the chain, from what its first sweep has kept."""
+    return chain.executor.reverse_sweep(chain, active, needed, arrays, kept, bars)
 
 
 def first_node(xs):
-    """The types of one node's part of `xs`."""
+    """Return the types of one node's part of `xs`."""
     return jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
 
 
-def trace(f: Callable, init, xs, table: Table | Online | Room | Budget, reverse: bool):
+def trace(f: Callable, init, xs, executor: AbstractExecutor, reverse: bool = False):
     """Trace `f(carry, x) -> (carry, y)` into a chain.
 
     Returns the chain, its arrays, and the tree structures of the carry and of y.
 
-    **Errors**: `TypeError` if `f` returns no pair, or changes the structure, shape or dtype of
-    the carry.
+    Raises:
+        TypeError: If `f` returns no pair, or changes the structure, shape or dtype of the carry.
     """
-    init = jax.tree.map(as_array, init)
+    init, xs = jax.tree.map(as_array, (init, xs))
     jaxpr, out = jax.make_jaxpr(f, return_shape=True)(init, first_node(xs))
     if not (isinstance(out, tuple | list) and len(out) == 2):
         raise TypeError(f"The scanned function returned {out}: return a pair (carry, y).")
@@ -209,25 +261,25 @@ def trace(f: Callable, init, xs, table: Table | Online | Room | Budget, reverse:
     check_state("The scanned function", init, carry)
     strong = jax.tree.map(_strengthen, init, carry)
     if any(a is not b for a, b in zip(*map(jax.tree.leaves, (init, strong)), strict=True)):
-        return trace(f, strong, xs, table, reverse)
+        return trace(f, strong, xs, executor, reverse)
     arrays = Arrays(tuple(jaxpr.consts), *(tuple(jax.tree.leaves(tree)) for tree in (init, xs)))
-    chain = Chain(jaxpr.jaxpr, len(arrays.init), table, reverse)
+    chain = Chain(jaxpr.jaxpr, len(arrays.init), executor, reverse)
     return chain, arrays, jax.tree.structure(carry), jax.tree.structure(y)
 
 
 def as_array(leaf):
-    """A leaf as an array; one that is an array already is itself, where `jnp.asarray` would copy it."""
+    """Return a leaf as an array; an array is returned as it is, where `jnp.asarray` would copy it."""
     return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
 
 
 def _strengthen(before, after):
-    """A weakly typed leaf (it was a Python scalar) takes the dtype that the step gives it."""
+    """Give a weakly typed leaf (it was a Python scalar) the dtype that the step gives it."""
     weak = jax.typeof(before).weak_type and not after.weak_type
     return lax.convert_element_type(before, after.dtype) if weak else before
 
 
 def same_state(before, after) -> bool:
-    """Whether a step that makes `after` of `before` can follow itself; a weakly typed leaf takes any dtype."""
+    """Say whether a step that makes `after` of `before` can follow itself, as `check_state` does."""
     try:
         check_state("The step", before, after)
     except TypeError:
@@ -236,9 +288,12 @@ def same_state(before, after) -> bool:
 
 
 def check_state(what: str, before, after) -> None:
-    """Raise `TypeError` unless `after` has the structure, shapes and dtypes of `before`.
+    """Check that `after` has the structure, shapes and dtypes of `before`.
 
     A weakly typed leaf may take another dtype.
+
+    Raises:
+        TypeError: If it has not.
     """
     before, after = (jax.eval_shape(lambda tree: tree, tree) for tree in (before, after))
     tree, new_tree = jax.tree.structure(before), jax.tree.structure(after)
@@ -255,3 +310,78 @@ def check_state(what: str, before, after) -> None:
                 f"{a.dtype}{list(a.shape)} to {b.dtype}{list(b.shape)}: return the shape and "
                 "dtype it receives, or start from a state that already has them."
             )
+
+
+def inputs_of_outputs(jaxpr) -> list[Mask]:
+    """Say which inputs each output of a jaxpr depends on."""
+    n = len(jaxpr.outvars)
+    return [tuple(dce_jaxpr(jaxpr, [i == j for i in range(n)])[1]) for j in range(n)]
+
+
+def inexact(leaves: Sequence) -> Mask:
+    """Say which leaves are numbers that can vary; integers, booleans and keys are not."""
+    return tuple(bool(jnp.issubdtype(leaf.dtype, jnp.inexact)) for leaf in leaves)
+
+
+def merge(mask: Mask, picked: Sequence, leaves: Sequence) -> tuple:
+    """`leaves` with the selected ones replaced by `picked`."""
+    replacements = iter(picked)
+    return tuple(next(replacements) if chosen else leaf
+                 for chosen, leaf in zip(mask, leaves, strict=True))  # fmt: skip
+
+
+def pick(mask: Mask, leaves: Sequence) -> tuple:
+    """Return the leaves that the mask selects."""
+    return tuple(leaf for chosen, leaf in zip(mask, leaves, strict=True) if chosen)
+
+
+def leaf_bytes(leaves: Sequence) -> int:
+    """Return the bytes of arrays, or of their types."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+
+
+def shapes(tree):
+    """Return the types of arrays without mesh axes."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
+
+
+def stored(leaf, dtype):
+    """Return a leaf as slots hold it: real numbers in `dtype` (None: as they are), a key as its words."""
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.key_data(leaf)  # keys cannot be moved between memories
+    lowers = dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)
+    return leaf.astype(dtype) if lowers else leaf
+
+
+def avals(tree):
+    """Return the types of arrays."""
+    return jax.tree.map(jax.typeof, tree)
+
+
+def out_avals(f: Callable, *args):
+    """Return the types that `f(*args)` returns, as primitives want them."""
+    jaxpr, out = jax.make_jaxpr(f, return_shape=True)(*args)
+    return jax.tree.unflatten(jax.tree.structure(out), jaxpr.out_avals)
+
+
+def is_zero(leaf) -> bool:
+    """Say whether a tangent or cotangent is known to be 0."""
+    return isinstance(leaf, ad.Zero)
+
+
+def instantiated(tree):
+    """Make arrays of symbolic zeros."""
+    return jax.tree.map(ad.instantiate_zeros, tree, is_leaf=is_zero)
+
+
+def zero_cotangents(types):
+    """Return symbolic zeros for arguments of these types."""
+    return jax.tree.map(lambda aval: ad.Zero(aval.to_ct_aval()), types)
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Static:
+    """A hashable value among saved arrays."""
+
+    value: Any

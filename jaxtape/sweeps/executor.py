@@ -1,26 +1,362 @@
-"""Which sweeps run and reverse a chain."""
+"""How a chain is prepared, and the executor that runs and reverses it as a table says, with states in slots."""
 
+import abc
+import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .chain import Chain
-from .open import open_first_sweep, open_reverse_sweep, run_open
-from .scheduled import first_sweep, reverse_sweep, run_live
+import jax
+import jax.export
+import jax.numpy as jnp
+from jax import lax
+
+from ..schedules.schedule import AbstractSchedule
+from ..schedules.table import Rows, Table, revolve_table, slots_within
+from . import host_memory
+from .chain import (
+    AbstractExecutor,
+    Active,
+    Arrays,
+    Chain,
+    Mask,
+    first_sweep,
+    merge,
+    pick,
+    reverse_sweep,
+    stored,
+)
+from .footprint import footprint
+from .pullback import gathered, needed_state, nothing_shared, pull, with_broadcasts, zeros_stack
 
 
-class Sweeps(NamedTuple):
-    """How a chain is run, run while keeping states, and reversed."""
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A chain that is prepared to be reversed.
 
-    run: Callable
-    first: Callable
-    reverse: Callable
+    Attributes:
+        chain: The chain, its budget settled as slots.
+        needed: Which leaves of the state are kept and recomputed.
+    """
+
+    chain: Chain
+    needed: Mask
 
     @classmethod
-    def of(cls, chain: Chain) -> "Sweeps":
-        """By a table if the length is known, by blocks if a condition ends the chain."""
-        if chain.is_edited:
-            return cls(functools.partial(run_live, chain), first_sweep, reverse_sweep)
-        if chain.condition is None:
-            return cls(chain.scan, first_sweep, reverse_sweep)
-        return cls(functools.partial(run_open, chain), open_first_sweep, open_reverse_sweep)
+    def of(cls, chain: Chain, active: Active, arrays: Arrays) -> "Prepared":
+        """Find what the pullback reads, and settle what is kept.
+
+        `ValueError` is raised if a budget is too small, or is given where a shape is symbolic (`jax.export`),
+        or if states lie in the host's memory and the step has ordered side effects.
+        """
+        needed = needed_state(chain, active, arrays)
+        measure = None
+        if not _is_symbolic(arrays):  # or bytes could not be compared
+            kept = chain.executor.kept_bytes(chain.slot_bytes(needed, arrays))
+            chain = with_broadcasts(chain, active, arrays, kept)
+            measure = functools.partial(footprint, chain, active, needed, arrays)
+        chain = dataclasses.replace(chain, executor=chain.executor.settled(measure))
+        _check_effects(chain)
+        return cls(chain, needed)
+
+    def first_sweep(self, arrays: Arrays) -> tuple[tuple, tuple, Any]:
+        """Run the chain while states are kept: the last state, ys, and what is kept."""
+        return first_sweep(self.chain, self.needed, arrays)
+
+    def reverse_sweep(self, active: Active, arrays: Arrays, kept, bars: tuple) -> Arrays:
+        """Pull the cotangents of the active leaves back, from what the first sweep has kept."""
+        return reverse_sweep(self.chain, active, self.needed, arrays, kept, bars)
+
+
+class Slots(NamedTuple):
+    """The needed leaves of every state that is kept, one entry a slot; the first slots are the host's."""
+
+    host: tuple = ()
+    device: tuple = ()
+
+    @classmethod
+    def empty(cls, executor: AbstractExecutor, leaves: tuple) -> "Slots":
+        """Make as many slots as an executor has, at its precision; each holds a first state's `leaves`."""
+        leaves = tuple(stored(leaf, executor.checkpoint_dtype) for leaf in leaves)
+        on_host = executor.slots_apart
+
+        def stacked(count: int) -> tuple:
+            return tuple(jnp.broadcast_to(leaf, (count, *leaf.shape)) for leaf in leaves)
+
+        host = host_memory.to_host(stacked(on_host)) if on_host else ()
+        return cls(host, stacked(executor.slots - on_host))
+
+    def each(self, values: tuple) -> "Slots":
+        """Return a value for each stack, from one for each leaf."""
+        return Slots(values if self.host else (), values)
+
+    def put(self, leaves: tuple, slot) -> "Slots":
+        """Return the slots with other leaves in one of them."""
+        leaves = tuple(
+            stored(leaf, stack.dtype) for leaf, stack in zip(leaves, self.device, strict=True)
+        )
+        if self.host:
+            return Slots(*host_memory.put_of_two(self.host, self.device, leaves, slot))
+        return Slots((), put(self.device, leaves, slot))
+
+    def get(self, slot, like: tuple) -> tuple:
+        """Return the leaves in a slot, at the precision of `like`."""
+        two = self.host, self.device
+        leaves = host_memory.get_of_two(*two, slot) if self.host else get(self.device, slot)
+        return tuple(map(_restored, leaves, like))
+
+
+class ForwardState(NamedTuple):
+    """How far steps forward have come: the states in the slots, a position, its state, the ys so far."""
+
+    kept: Slots
+    position: Any
+    state: tuple
+    ys: tuple
+
+
+@dataclasses.dataclass(frozen=True)
+class Forward:
+    """Steps forward that carry some leaves of the state and keep some of those in the slots.
+
+    A leaf that is not carried is one that no step changes, or that the carried ones do not read: the first
+    state's stands in for it.
+    """
+
+    chain: Chain
+    carried: Mask
+    kept: Mask
+
+    @classmethod
+    def of_all(cls, chain: Chain, kept: Mask) -> "Forward":
+        """Return steps that carry the whole state."""
+        return cls(chain, (True,) * chain.num_state, kept)
+
+    @classmethod
+    def of_needed(cls, chain: Chain, needed: Mask) -> "Forward":
+        """Return steps that carry and keep what the pullback needs."""
+        return cls(chain, needed, (True,) * sum(needed))
+
+    def advance_and_keep(
+        self, arrays: Arrays, reached: ForwardState, rows: Rows, first, last
+    ) -> ForwardState:
+        """Follow the store rows [first, last): advance to each row's position and keep its state."""
+        position, slot = map(jnp.asarray, (rows.store_position, rows.store_slot))
+        if not position.size:
+            return reached
+
+        def row(i, reached):
+            return self.keep(self.advance(arrays, reached, position[i]), slot[i])
+
+        return lax.fori_loop(first, last, row, reached)
+
+    def keep(self, reached: ForwardState, slot) -> ForwardState:
+        """Put the state in a slot."""
+        kept = reached.kept.put(pick(self.kept, reached.state), slot)
+        return reached._replace(kept=kept)
+
+    def advance(self, arrays: Arrays, reached: ForwardState, stop) -> ForwardState:
+        """Advance to position `stop`. The slots stay outside this loop, or XLA would copy them."""
+        chain = self.chain
+        if not (reached.state or reached.ys):
+            return reached._replace(position=stop)
+
+        def node(k, carry):
+            state, ys = carry
+            at = chain.executor.index(chain, k, arrays.consts)
+            x = get(arrays.xs, at)
+            state, y = chain.step(arrays.consts, merge(self.carried, state, arrays.init), x)
+            return pick(self.carried, state), put(ys, y, at) if ys else ys
+
+        state, ys = lax.fori_loop(reached.position, stop, node, (reached.state, reached.ys))
+        return ForwardState(reached.kept, stop, state, ys)
+
+    def whole(self, arrays: Arrays, reached: ForwardState) -> tuple:
+        """Return the state with every leaf; one that is not carried is any value."""
+        return merge(self.carried, reached.state, arrays.init)
+
+
+class ReverseState(NamedTuple):
+    """How far a reverse sweep has come: the slots, the cotangents of the state and of what is shared."""
+
+    kept: Slots
+    state_bar: tuple
+    shared_bar: tuple
+
+
+class AbstractTableExecutor(AbstractExecutor):
+    """An executor whose sweeps follow the rows of a table."""
+
+    @abc.abstractmethod
+    def rows(self, consts: tuple) -> Rows:
+        """Return the table as arrays."""
+
+    @abc.abstractmethod
+    def over_nodes(
+        self,
+        chain: Chain,
+        active: Active,
+        arrays: Arrays,
+        pull: Callable,
+        start: ReverseState,
+        ys_bar,
+    ) -> tuple[ReverseState, tuple]:
+        """Call `state, x_bar = pull(k, x, y_bar, state)` of every node, the last first; stack `x_bar`."""
+
+    def first_sweep(self, chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tuple, Slots]:
+        rows = self.rows(arrays.consts)
+        last = jnp.maximum(rows.length - 1, 0)
+        forward = Forward.of_all(chain, needed)
+        kept = Slots.empty(self, pick(needed, arrays.init))
+        ys = tuple(zeros_stack(chain.length, aval) for aval in chain.y_avals)
+        start = ForwardState(kept, jnp.int32(0), arrays.init, ys)
+        reached = forward.advance_and_keep(arrays, start, rows, *map(jnp.int32, rows.sweep))
+        reached = forward.advance(arrays, reached, last)
+        kept = forward.keep(reached, jnp.asarray(rows.load_slot)[last]).kept
+        reached = forward.advance(arrays, reached, jnp.int32(rows.length))
+        return reached.state, reached.ys, kept
+
+    def reverse_sweep(
+        self, chain: Chain, active: Active, needed: Mask, arrays: Arrays, kept, bars: tuple
+    ) -> Arrays:
+        rows = jax.tree.map(jnp.asarray, self.rows(arrays.consts))
+        forward = Forward.of_needed(chain, needed)
+
+        def pull_node(k, x, y_bar, pulled: ReverseState) -> tuple[ReverseState, tuple]:
+            """Load a state, advance to node k, keep states on the way, pull back."""
+            loaded = pulled.kept.get(rows.load_slot[k], pick(needed, arrays.init))
+            reached = ForwardState(pulled.kept, rows.load_position[k], loaded, ())
+            ends = rows.first_row[k], rows.last_row[k]
+            reached = forward.advance_and_keep(arrays, reached, rows, *ends)
+            state = forward.whole(arrays, forward.advance(arrays, reached, k))
+            inputs = arrays.consts, state, x
+            node_bar, state_bar, x_bar = pull(chain, active, inputs, (pulled.state_bar, y_bar))
+            shared_bar = tuple(map(jnp.add, pulled.shared_bar, node_bar))
+            return ReverseState(reached.kept, state_bar, shared_bar), x_bar
+
+        state_bar, ys_bar = bars
+        start = ReverseState(kept, state_bar, nothing_shared(chain, active, arrays))
+        pulled, xs_bar = self.over_nodes(chain, active, arrays, pull_node, start, ys_bar)
+        consts_bar = gathered(chain, active, arrays, pulled.shared_bar)
+        return Arrays(consts_bar, pulled.state_bar, xs_bar)
+
+    def kept_dims(self, kept: Slots, of_leaves: tuple, dim: int | None) -> Slots:
+        del dim
+        return kept.each(of_leaves)
+
+    def short(self, nodes: int, slots: int) -> "Scheduled":
+        """Return an executor for fewer nodes and slots whose programs need the memory that this one's do."""
+        table = revolve_table(nodes, slots)
+        table = dataclasses.replace(table, host_slots=min(self.host_slots, 1))
+        return Scheduled(table, self.checkpoint_dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheduled(AbstractTableExecutor):
+    """The executor of a chain whose nodes lie in order, as its schedule's table says.
+
+    Attributes:
+        table: What is kept where, and what is recomputed from which.
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+        budget: The most bytes of a gradient's temporaries, as long as the table has a slot for every state.
+    """
+
+    table: Table
+    checkpoint_dtype: Any = None
+    budget: int | None = None
+
+    @classmethod
+    def of(cls, schedule: AbstractSchedule, length: int) -> "Scheduled":
+        """Return the executor of `length` >= 1 nodes under a schedule."""
+        dtype, budget = schedule.checkpoint_dtype, schedule.budget
+        table = schedule.table(length) if budget is None else revolve_table(length, length)
+        return cls(table, dtype, budget)
+
+    @property
+    def length(self) -> int:
+        return len(self.table)
+
+    @property
+    def slots(self) -> int:
+        return self.table.slots
+
+    @property
+    def host_slots(self) -> int:
+        return self.table.host_slots
+
+    def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
+        step = functools.partial(chain.step, arrays.consts)
+        return lax.scan(step, arrays.init, arrays.xs, self.length, reverse=chain.reverse)
+
+    def rows(self, consts: tuple) -> Rows:
+        del consts
+        return self.table.rows
+
+    def over_nodes(self, chain, active, arrays, pull, start, ys_bar):
+        del active
+
+        def node(carry, per_node):
+            k, pulled = carry
+            pulled, x_bar = pull(k, *per_node, pulled)
+            return (k - 1, pulled), x_bar
+
+        first, per_node = (jnp.int32(self.length - 1), start), (arrays.xs, ys_bar)
+        (_, pulled), xs_bar = lax.scan(
+            node, first, per_node, self.length, reverse=not chain.reverse
+        )
+        return pulled, xs_bar
+
+    def kept_bytes(self, state: int) -> int:
+        return self.slots * state if self.budget is None else self.budget
+
+    def settled(self, measure: Callable[[Callable], tuple[int, int]] | None) -> "Scheduled":
+        if self.budget is None:
+            return self
+        if measure is None:
+            raise ValueError(
+                f"A budget of {self.budget:,} bytes needs concrete shapes, and the shape of an array "
+                "is symbolic: give a number of slots, such as Revolve(slots=12), or export a program "
+                "for each size."
+            )
+        slots = slots_within(self.budget, self.length, *measure(self.short))
+        return Scheduled(revolve_table(self.length, slots), self.checkpoint_dtype)
+
+
+def get(stacked: tuple, i) -> tuple:
+    """Return entry i of each stack."""
+    return tuple(lax.dynamic_index_in_dim(a, i, keepdims=False) for a in stacked)
+
+
+def put(stacked: tuple, leaves: tuple, i) -> tuple:
+    """Return each stack with another entry i."""
+    return tuple(
+        lax.dynamic_update_index_in_dim(a, leaf, i, 0)
+        for a, leaf in zip(stacked, leaves, strict=True)
+    )
+
+
+def _restored(leaf, like):
+    """Return a leaf of a slot as one of the state."""
+    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like))
+    return leaf if leaf.dtype == like.dtype else leaf.astype(like.dtype)
+
+
+def _is_symbolic(arrays: Arrays) -> bool:
+    """Say whether a size is known only when an exported program runs."""
+    sizes = [size for leaf in jax.tree.leaves(tuple(arrays)) for size in jax.typeof(leaf).shape]
+    return any(map(jax.export.is_symbolic_dim, sizes))
+
+
+def _check_effects(chain: Chain) -> None:
+    """Check that the step has no ordered side effects where states lie in the host's memory.
+
+    Raises:
+        ValueError: If it has.
+    """
+    ordered = [effect for effect in chain.jaxpr.effects if str(effect).startswith("Ordered")]
+    if ordered and chain.executor.slots_apart:
+        raise ValueError(
+            f"The step has ordered side effects ({', '.join(map(str, ordered))}), which JAX does not compile "
+            "beside states in the host's memory: give ordered=False, or Revolve(slots) for MultiStage."
+        )

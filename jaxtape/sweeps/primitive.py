@@ -1,12 +1,9 @@
 """Primitives of JAX with rules of their own, and what those rules are written with."""
 
-import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.hijax import Zero, instantiate_zeros
 
 try:
     from jax.experimental.hijax import VJPHiPrimitive as Primitive
@@ -14,7 +11,17 @@ except ImportError:  # its name since JAX 0.11
     from jax.experimental.hijax import HiPrim as Primitive  # pyright: ignore[reportAttributeAccessIssue]
 
 from .batching import over_axis
-from .masks import Mask, inexact, merge, pick
+from .chain import (
+    Mask,
+    avals,
+    inexact,
+    instantiated,
+    is_zero,
+    merge,
+    out_avals,
+    pick,
+    zero_cotangents,
+)
 
 
 class LoopPrimitive(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
@@ -30,11 +37,11 @@ class LoopPrimitive(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
         return inexact(self.in_avals_flat)
 
     def pullback(self, args: tuple, bars) -> tuple:
-        """The cotangents of the varied leaves of `args`, from those of the outputs, `Zero` where they are 0."""
+        """Return the cotangents of the varied leaves of `args` from those of the outputs, `Zero` where 0."""
         raise NotImplementedError
 
     def out_dims(self, axis, dims: tuple):
-        """The batch axis of each output, 0 or None, from those of the arguments."""
+        """Return the batch axis of each output, 0 or None, from those of the arguments."""
         raise NotImplementedError
 
     def vjp_fwd(self, nonzeros, /, *args):
@@ -45,7 +52,7 @@ class LoopPrimitive(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
         return merge_leaves(self.varied, self.pullback(args, bars), zero_cotangents(self.in_avals))
 
     def jvp(self, primals, tangents):
-        """The outputs and their tangents, with respect to the perturbed leaves alone."""
+        """Return the outputs and their tangents, with respect to the perturbed leaves alone."""
         dots = leaves_or_zeros(tangents)
         moving = tuple(not is_zero(dot) for dot in dots)
         leaves = pick(moving, jax.tree.leaves(primals))
@@ -93,7 +100,7 @@ class _Batch(LoopPrimitive):
         return over_axis(self.axis)(self.one.expand, self.dims, self.dims_out)(*args)
 
     def pullback(self, args, bars):
-        """That of each member; the cotangents of what members share are added up.
+        """Pull back each member; the cotangents of what members share are added up.
 
         An output that they share is pulled back by the first of them alone.
         """
@@ -115,10 +122,10 @@ class _Batch(LoopPrimitive):
         )
 
     def out_dims(self, axis, dims: tuple):
-        """Those of one member, whose own batch axis stands before."""
-        inner = jax.tree.map(_without, dims, self.dims, is_leaf=_is_none)
+        """Return the axes of one member, whose own batch axis stands before."""
+        of_one = jax.tree.map(_without, dims, self.dims, is_leaf=_is_none)
         return jax.tree.map(
-            _behind, self.one.out_dims(axis, inner), self.dims_out, is_leaf=_is_none
+            _behind, self.one.out_dims(axis, of_one), self.dims_out, is_leaf=_is_none
         )
 
 
@@ -165,12 +172,12 @@ _ORDERS = (
 
 
 def _without(dim: int | None, removed: int | None) -> int | None:
-    """An axis of an array once another is removed."""
+    """Return an axis of an array once another is removed."""
     return dim if dim is None or removed is None else dim - (removed < dim)
 
 
 def _behind(dim: int | None, first: int | None) -> int | None:
-    """A leading axis once another may stand before it."""
+    """Return a leading axis once another may stand before it."""
     return dim if dim is None or first is None else dim + 1
 
 
@@ -178,51 +185,17 @@ def _is_none(leaf) -> bool:
     return leaf is None
 
 
-def avals(tree):
-    """The types of arrays."""
-    return jax.tree.map(jax.typeof, tree)
-
-
-def out_avals(f: Callable, *args):
-    """The types that `f(*args)` returns, as primitives want them."""
-    jaxpr, out = jax.make_jaxpr(f, return_shape=True)(*args)
-    return jax.tree.unflatten(jax.tree.structure(out), jaxpr.out_avals)
-
-
-def is_zero(leaf) -> bool:
-    """Whether a tangent or cotangent is known to be 0."""
-    return isinstance(leaf, Zero)
-
-
-def instantiated(tree):
-    """Symbolic zeros made arrays."""
-    return jax.tree.map(instantiate_zeros, tree, is_leaf=is_zero)
-
-
-def zero_cotangents(types):
-    """Symbolic zeros for arguments of these types."""
-    return jax.tree.map(lambda aval: Zero(aval.to_ct_aval()), types)
-
-
 def leaves_or_zeros(tree) -> list:
-    """The leaves of a tree of tangents or cotangents."""
+    """Return the leaves of a tree of tangents or cotangents."""
     return jax.tree.leaves(tree, is_leaf=is_zero)
 
 
 def leaves_or_nones(tree) -> list:
-    """The leaves of a tree of batch axes."""
+    """Return the leaves of a tree of batch axes."""
     return jax.tree.leaves(tree, is_leaf=_is_none)
 
 
 def merge_leaves(mask: Mask, picked, tree):
-    """A tree with the selected leaves replaced."""
+    """Return a tree with the selected leaves replaced."""
     leaves, structure = jax.tree.flatten(tree, is_leaf=is_zero)
     return jax.tree.unflatten(structure, merge(mask, picked, leaves))
-
-
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class Static:
-    """A hashable value among saved arrays."""
-
-    value: Any

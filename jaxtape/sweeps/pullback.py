@@ -1,15 +1,27 @@
-"""One node's pullback, and the cotangents of what all nodes share."""
+"""One node's pullback: what it reads of the state, and what it adds to the cotangents of shared values.
+
+A step that multiplies a state of many paths by a shared scalar has a pullback that sums over the
+paths at every node, and that sum costs more than the rest of it. Sums commute: let the step take the
+scalar as an array of one entry a path, add up the cotangents of that along the chain, and sum over
+the paths once.
+"""
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
+import jax.core
 import jax.numpy as jnp
+from jax import lax
+from jax.extend.core import Literal
+from jax.extend.core import primitives as p
+from jax.interpreters.partial_eval import dce_jaxpr
 
-from .chain import Arrays, Chain
-from .masks import Active, leaf_bytes, merge, pick
-from .spread import spread_step, spread_values
+from .chain import Active, Arrays, Chain, Mask, first_node, leaf_bytes, merge, pick
 
-_MOST_SPREAD = 0.25  # of the bytes of the states kept: what spread cotangents may take
+_ELEMENTWISE = {p.add_p, p.sub_p, p.mul_p, p.div_p, p.max_p, p.min_p, p.pow_p}
+_MOST_BROADCAST = 0.25  # of the bytes of the states kept: what cotangents before their sum may take
 
 
 def pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple[tuple, tuple, tuple]:
@@ -22,8 +34,8 @@ def pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple[tupl
     def taped(values, *picked):
         merged = tuple(map(merge, active.inputs, picked, inputs))
         state, y = (
-            spread_step(chain, active.consts, values, merged)
-            if chain.spread
+            broadcast_step(chain, active.consts, values, merged)
+            if chain.broadcasts
             else chain.step(*merged)
         )
         return pick(active.state, state), pick(active.ys, y)
@@ -35,13 +47,13 @@ def pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple[tupl
 
 
 def nothing_shared(chain: Chain, active: Active, arrays: Arrays) -> tuple:
-    """The cotangents of what is shared before the first node is pulled back."""
+    """Return the cotangents of what is shared before the first node is pulled back."""
     consts = pick(active.consts, arrays.consts)
     return tuple(map(jnp.zeros_like, (*consts, *_values(chain, active, arrays.consts))))
 
 
 def gathered(chain: Chain, active: Active, arrays: Arrays, shared_bar: tuple) -> tuple:
-    """The cotangents of the active consts, from the sums over all nodes."""
+    """Return the cotangents of the active consts, from the sums over all nodes."""
     consts = pick(active.consts, arrays.consts)
     consts_bar, values_bar = shared_bar[: len(consts)], shared_bar[len(consts) :]
     if not values_bar:
@@ -54,12 +66,176 @@ def gathered(chain: Chain, active: Active, arrays: Arrays, shared_bar: tuple) ->
     return tuple(map(jnp.add, consts_bar, pullback(values_bar)))
 
 
-def spreading(chain: Chain, active: Active, arrays: Arrays, kept_bytes: int) -> Chain:
-    """The chain with its shared values spread in the pullback, if they are little beside what is kept."""
-    spread = lambda consts: spread_values(chain, active.consts, consts)  # noqa: E731
-    size = leaf_bytes(jax.eval_shape(spread, arrays.consts))
-    return dataclasses.replace(chain, spread=0 < size <= _MOST_SPREAD * kept_bytes)
+def with_broadcasts(chain: Chain, active: Active, arrays: Arrays, kept_bytes: int) -> Chain:
+    """Let the chain broadcast shared values in its pullback, if they are little beside what is kept."""
+    values = lambda consts: broadcast_values(chain, active.consts, consts)  # noqa: E731
+    size = leaf_bytes(jax.eval_shape(values, arrays.consts))
+    return dataclasses.replace(chain, broadcasts=0 < size <= _MOST_BROADCAST * kept_bytes)
 
 
 def _values(chain: Chain, active: Active, consts: tuple) -> tuple:
-    return spread_values(chain, active.consts, consts) if chain.spread else ()
+    return broadcast_values(chain, active.consts, consts) if chain.broadcasts else ()
+
+
+def needed_state(chain: Chain, active: Active, arrays: Arrays) -> Mask:
+    """Return the leaves that the pullback of a node reads, or that recomputing such a leaf reads.
+
+    The smallest set closed under both, found by dead-code elimination on the jaxpr of the pullback
+    and, until nothing is added, on that of the step. A leaf that the step hands on as it is need not be
+    kept: it is that of the first state.
+    """
+    reads_state = slice(len(arrays.consts), len(arrays.consts) + chain.num_state)
+    pullback = pullback_of_node(chain, active, arrays)
+    step = jax.make_jaxpr(chain.step)(*_one_node(arrays)).jaxpr
+    needed = _read(pullback, [True] * len(pullback.outvars))[reads_state]
+    while True:
+        outputs = [*needed, *[False] * len(chain.y_avals)]
+        recomputing = _read(step, outputs)[reads_state]
+        grown = tuple(a or b for a, b in zip(needed, recomputing, strict=True))
+        if grown == needed:
+            changes = _changes(step, reads_state)
+            return tuple(a and b for a, b in zip(needed, changes, strict=True))
+        needed = grown
+
+
+def pullback_of_node(chain: Chain, active: Active, arrays: Arrays):
+    """Return the jaxpr of one node's pullback, from its consts, state and x."""
+
+    def pull_node(*inputs):
+        state, y = chain.step(*inputs)
+        bars = tuple(
+            tuple(zeros_like(leaf) for leaf, is_active in zip(part, mask, strict=True) if is_active)
+            for part, mask in ((state, active.state), (y, active.ys))
+        )
+        return pull(chain, active, inputs, bars)
+
+    return jax.make_jaxpr(pull_node)(*_one_node(arrays)).jaxpr
+
+
+def _changes(step, state: slice) -> Mask:
+    """Say which leaves of the state a step makes anew."""
+    before = step.invars[state]
+    return tuple(a is not b for a, b in zip(before, step.outvars[: len(before)], strict=True))
+
+
+def _one_node(arrays: Arrays) -> Arrays:
+    return arrays._replace(xs=first_node(arrays.xs))
+
+
+def _read(jaxpr, outputs: list[bool]) -> Mask:
+    """Say which inputs the selected outputs depend on."""
+    return tuple(dce_jaxpr(jaxpr, outputs)[1])
+
+
+def zeros_like(leaf):
+    """Return zeros that do not read the leaf, varying and sharded over the same mesh axes."""
+    return zeros_stack(1, jax.typeof(leaf))[0]
+
+
+def zeros_stack(length: int, aval):
+    """Return a stack for one leaf of every node, varying and sharded over the same mesh axes as the leaf."""
+    sharding = aval.sharding.update(spec=(None, *aval.sharding.spec))
+    stack = jnp.zeros((length, *aval.shape), aval.dtype, out_sharding=sharding)
+    varying = tuple(aval.manual_axis_type.varying)
+    return lax.pcast(stack, varying, to="varying") if varying else stack
+
+
+class _Value(NamedTuple):
+    """A value inside a step.
+
+    `own`: it depends on the state or x. `varies`: of a shared one, the size of the largest argument
+    with a cotangent that it depends on, 0 if there is none.
+    """
+
+    value: Any
+    own: bool
+    varies: int
+
+
+def broadcast_values(chain: Chain, varies: Mask, consts: tuple) -> tuple:
+    """Return the shared values that meet an array, each as large as that, in the order in which the step asks.
+
+    `varies`: which of `consts` do; the others are left as they are.
+    """
+    found = []
+
+    def take(value, shape):
+        found.append(jnp.broadcast_to(value, shape))
+        return found[-1]
+
+    _run(chain, varies, consts, None, take)
+    return tuple(found)
+
+
+def broadcast_step(chain: Chain, varies: Mask, values: tuple, inputs: tuple) -> tuple[tuple, tuple]:
+    """Run the step on `inputs` (consts, state, x), with `values` where it asks for them: next state, y."""
+    left = iter(values)
+    out = _run(chain, varies, inputs[0], inputs[1:], lambda value, shape: next(left))
+    return out[: chain.num_state], out[chain.num_state :]
+
+
+def _run(chain: Chain, varies: Mask, consts: tuple, own: tuple | None, take: Callable):
+    """Evaluate the step; without `own` (state and x), only what is shared, and the outputs are None."""
+    closed, rest = chain.closed_over(consts)
+    mask = varies if chain.captured is None else (*(False for _ in closed), *varies)
+    pairs = zip((*closed, *rest), mask, strict=True)
+    shared = [_Value(leaf, False, leaf.size if varies else 0) for leaf, varies in pairs]
+    count = len(chain.jaxpr.invars) - len(rest)
+    leaves = [None] * count if own is None else [leaf for part in own for leaf in part]
+    args = [*shared, *(_Value(leaf, True, 0) for leaf in leaves)]
+    out = _evaluate(chain.jaxpr, args, take, own is None)
+    return tuple(value.value for value in out)
+
+
+def _evaluate(jaxpr, args: list[_Value], take: Callable, shared_only: bool) -> list[_Value]:
+    """Evaluate a jaxpr on values, its constants first among `args`."""
+    known = dict(zip((*jaxpr.constvars, *jaxpr.invars), args, strict=True))
+    broadcast = {}
+
+    def read(v) -> _Value:
+        return _Value(v.val, False, 0) if isinstance(v, Literal) else known[v]
+
+    def grown(v, aval) -> _Value:
+        """Return a shared value as large as the array it meets, if it is smaller or came of smaller ones."""
+        value = read(v)
+        if value.own or not 0 < min(value.varies, v.aval.size) < aval.size:
+            return value
+        if (v, aval.shape) not in broadcast:
+            broadcast[v, aval.shape] = _Value(take(value.value, aval.shape), True, 0)
+        return broadcast[v, aval.shape]
+
+    for eqn in jaxpr.eqns:
+        inputs = [read(v) for v in eqn.invars]
+        own = any(value.own for value in inputs) or bool(eqn.effects)
+        if own and eqn.primitive in _ELEMENTWISE:
+            inputs = [grown(v, eqn.outvars[0].aval) for v in eqn.invars]
+        if eqn.primitive is p.jit_p and own:
+            called = eqn.params["jaxpr"]
+            held = [_Value(c, False, 0) for c in called.consts]
+            out = _evaluate(called.jaxpr, [*held, *inputs], take, shared_only)
+        else:
+            varies = 0 if own else max((value.varies for value in inputs), default=0)
+            skipped = own and shared_only
+            values = [None] * len(eqn.outvars) if skipped else _bound(jaxpr, eqn, inputs)
+            out = [_Value(value, own, varies) for value in values]
+        known |= zip(eqn.outvars, out, strict=True)
+    return [read(v) for v in jaxpr.outvars]
+
+
+def _bound(jaxpr, eqn, inputs: list[_Value]) -> list:
+    """Return the outputs of one equation of a jaxpr, as those of a jaxpr of its own.
+
+    An elementwise one may have inputs larger than the jaxpr says, and is bound as it is.
+    """
+    if eqn.primitive in _ELEMENTWISE:
+        return [eqn.primitive.bind(*(value.value for value in inputs), **eqn.params)]
+    read = {
+        v: value.value
+        for v, value in zip(eqn.invars, inputs, strict=True)
+        if not isinstance(v, Literal)
+    }
+    names = jaxpr.debug_info.with_unknown_names()
+    alone = jaxpr.replace(
+        constvars=list(read), invars=[], outvars=list(eqn.outvars), eqns=[eqn], debug_info=names
+    )
+    return jax.core.eval_jaxpr(alone, list(read.values()))

@@ -11,30 +11,31 @@ tangents forward, and reverse over reverse is reverse over forward, of the dual 
 """
 
 import jax
+from jax.interpreters import ad
 
 from .batching import batch_chain, batched_outputs, is_batched, with_axis
-from .chain import Arrays, Chain, as_array
-from .executor import Sweeps
-from .footprint import reversible
-from .masks import Active, Mask, inexact, merge, pick
-from .needed import needed_state
-from .primitive import (
-    LoopPrimitive,
-    Primitive,
+from .chain import (
+    Active,
+    Arrays,
+    Chain,
+    Mask,
     Static,
-    Zero,
+    as_array,
     avals,
+    inexact,
     instantiated,
     is_zero,
-    leaves_or_zeros,
-    merge_leaves,
+    merge,
     out_avals,
+    pick,
     zero_cotangents,
 )
+from .executor import Prepared
+from .primitive import LoopPrimitive, Primitive, leaves_or_zeros, merge_leaves
 
 
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
-    """The chain's last state and ys, differentiated as its schedule says."""
+    """Run a chain: the last state and ys, differentiated as its schedule says."""
     return Sweep(chain, arrays)(*arrays)
 
 
@@ -44,14 +45,15 @@ class Sweep(Primitive):
     chain: Chain
 
     def __init__(self, chain: Chain, arrays: Arrays):
+        self.chain = chain
         self.in_avals = avals(tuple(arrays))
-        self.out_aval = out_avals(Sweeps.of(chain).run, *arrays)
+        self.out_aval = out_avals(self.expand, *arrays)
         self.params = {"chain": chain}
         self.effects = chain.jaxpr.effects
         super().__init__()
 
     def expand(self, *arrays):
-        return Sweeps.of(self.chain).run(*arrays)
+        return self.chain.run(Arrays(*arrays))
 
     def vjp_fwd(self, nonzeros, /, *arrays):
         arrays, active = _as_arrays(arrays), self._active(nonzeros)
@@ -83,7 +85,7 @@ class Sweep(Primitive):
         active = self._active([[not is_zero(t) for t in part] for part in tangents])
         dots = instantiated(tuple(map(pick, active.inputs, tangents)))
         out = Tangent(self.chain, active, arrays, dots)(arrays, dots)
-        zeros = jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), self.out_aval)
+        zeros = jax.tree.map(lambda aval: ad.Zero(aval.to_tangent_aval()), self.out_aval)
         return tuple(map(merge, (active.state, active.ys), out, zeros))
 
     def batch(self, axis, arrays, dims):
@@ -93,7 +95,7 @@ class Sweep(Primitive):
         return Sweep(chain, arrays)(*arrays), _out_dims((batched.state, batched.ys), 0, 1)
 
     def _active(self, nonzeros) -> Active:
-        """Every inexact leaf of the state and of ys; of the inputs only those perturbed."""
+        """Take every inexact leaf of the state and of ys; of the inputs only those perturbed."""
         (state, ys), (consts, _, xs) = self.out_aval, nonzeros
         return Active(tuple(consts), inexact(state), tuple(xs), inexact(ys))
 
@@ -114,7 +116,7 @@ class Tangent(Primitive):
 
     def expand(self, arrays, dots):
         dual, arrays = self._dual(arrays, dots)
-        return self._dots(Sweeps.of(dual).run(*arrays))
+        return self._dots(dual.run(arrays))
 
     def transpose(self, bars, arrays, accumulators):
         arrays = _as_arrays(arrays)
@@ -167,7 +169,7 @@ class Tangent(Primitive):
         return out, _out_dims(self.out_aval, 0, 1)
 
     def _moving(self, moving: Mask, primals):
-        """The dual chain, under its schedule, as a function of the moving leaves alone."""
+        """Return the dual chain, under its schedule, as a function of the moving leaves alone."""
 
         def swept(*picked):
             arrays, dots = merge_leaves(moving, picked, primals)
@@ -176,7 +178,7 @@ class Tangent(Primitive):
         return swept, pick(moving, jax.tree.leaves(primals))
 
     def _dual(self, arrays: tuple, dots: tuple) -> tuple[Chain, Arrays]:
-        """The chain whose state carries its own tangent, and whose ys are tangents alone."""
+        """Return the chain whose state carries its own tangent, and whose ys are tangents alone."""
         counts, active = tuple(map(len, arrays)), self.active
 
         def step(*joined):
@@ -207,25 +209,23 @@ class FirstSweep(LoopPrimitive):
     """
 
     chain: Chain
-    swept: Chain
-    needed: Mask
+    prepared: Prepared
 
-    def __init__(self, chain: Chain, swept: Chain, needed: Mask, arrays: Arrays):
-        self.swept, self.needed = swept, needed
+    def __init__(self, chain: Chain, prepared: Prepared, arrays: Arrays):
+        self.prepared = prepared
         self.in_avals = (avals(arrays),)
         self.out_aval = out_avals(self.expand, arrays)
-        self.params = {"chain": chain, "swept": swept, "needed": needed}
+        self.params = {"chain": chain, "prepared": prepared}
         self.effects = chain.jaxpr.effects
         super().__init__()
 
     @classmethod
     def of(cls, chain: Chain, active: Active, arrays: Arrays) -> "FirstSweep":
-        """Prepare a chain for its reversal: find what its pullback reads, and the table for a budget."""
-        needed = needed_state(chain, active, arrays)
-        return cls(chain, reversible(chain, active, needed, arrays), needed, arrays)
+        """Return the first sweep of a chain, prepared for its reversal."""
+        return cls(chain, Prepared.of(chain, active, arrays), arrays)
 
     def expand(self, arrays):
-        return Sweeps.of(self.swept).first(self.swept, self.needed, arrays)
+        return self.prepared.first_sweep(arrays)
 
     def pullback(self, args, bars):
         (arrays,), (*bars, _) = args, bars
@@ -243,12 +243,9 @@ class FirstSweep(LoopPrimitive):
         state, ys, apart = batched_outputs(self.chain, axis, dims[0])
         state_dims, ys_dims = _out_dims((state, ys), 0, 0)
         *_, kept = self.out_aval
-        of_leaves = pick(self.needed, state_dims)
-        if self.chain.condition is None:
-            return state_dims, ys_dims, kept.each(of_leaves)
-        dim = 0 if apart else None
-        held = kept._replace(states=kept.states.each(of_leaves), position=dim, steps=dim)
-        return state_dims, ys_dims, held
+        of_leaves = pick(self.prepared.needed, state_dims)
+        dims = self.chain.executor.kept_dims(kept, of_leaves, 0 if apart else None)
+        return state_dims, ys_dims, dims
 
 
 class ReverseSweep(LoopPrimitive):
@@ -271,8 +268,7 @@ class ReverseSweep(LoopPrimitive):
         return inexact(arrays) + (False,) * len(kept) + (True,) * len(bars)
 
     def expand(self, arrays, kept, bars):
-        swept, needed = self.first.swept, self.first.needed
-        return Sweeps.of(swept).reverse(swept, self.active, needed, arrays, kept, *bars)
+        return self.first.prepared.reverse_sweep(self.active, arrays, kept, bars)
 
     def pullback(self, args, bars):
         """`<w, J' v>` is `<v, J w>`: the cotangent of v is J w, and that of the arrays is that of J w."""
@@ -288,7 +284,7 @@ class ReverseSweep(LoopPrimitive):
         return *pullback(pulled), *jax.tree.leaves(pulled_bar)
 
     def _tangents(self, bars) -> tuple[Active, tuple]:
-        """The cotangents of the outputs as tangents of the arrays, without those that are 0."""
+        """Return the cotangents of the outputs as tangents of the arrays, without those that are 0."""
         in_use = [tuple(not is_zero(bar) for bar in part) for part in bars]
         in_use[1] = (True,) * len(in_use[1])
         consts, _, xs = (
@@ -303,12 +299,12 @@ class ReverseSweep(LoopPrimitive):
 
 
 def _as_arrays(parts: tuple) -> Arrays:
-    """The arrays of a chain; JAX hands rules the scalars of Python as they are."""
+    """Return the arrays of a chain; JAX hands rules the scalars of Python as they are."""
     return Arrays(*jax.tree.map(as_array, parts))
 
 
 def _out_dims(parts, state_dim: int | None, ys_dim: int | None) -> tuple:
-    """Where the batch axis of the leaves of the state and of ys is: None at a leaf that is the flag False."""
+    """Return the batch axis of the leaves of the state and of ys: None at a leaf that is the flag False."""
     return tuple(
         tuple(None if leaf is False else dim for leaf in part)
         for part, dim in zip(parts, (state_dim, ys_dim), strict=True)

@@ -12,7 +12,14 @@ from .function import dtype_name, to_torch
 
 @dataclasses.dataclass(frozen=True)
 class GradientRow:
-    """The gradients with respect to one input: the largest entry, and how far the two are apart."""
+    """The gradients with respect to one input.
+
+    Attributes:
+        name: Which leaf of the inputs it is.
+        shape: The shape of the leaf.
+        largest: The largest entry of PyTorch's gradient.
+        max_difference: How far the two gradients are apart.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -27,14 +34,19 @@ class GradientRow:
 
 @dataclasses.dataclass(frozen=True)
 class GradientTable:
-    """Values and gradients of a JAX function beside those of a PyTorch function. `print` it."""
+    """Values and gradients of a JAX function beside those of a PyTorch function. `print` it.
+
+    Attributes:
+        value_difference: How far the values are apart.
+        rows: One for each input.
+    """
 
     value_difference: float
     rows: tuple[GradientRow, ...]
 
     @property
     def max_relative_difference(self) -> float:
-        """The largest of the rows'."""
+        """The largest relative difference of all inputs."""
         return float(np.max([row.max_relative_difference for row in self.rows]))
 
     def __str__(self) -> str:
@@ -57,17 +69,27 @@ def compare_gradients(
     The gradient is that of `sum_i w_i y_i` over all float outputs; w is 1 for a scalar and standard normal
     for other outputs.
 
-    - **jax_fn**, **torch_fn**: the same function of pytrees of arrays, and of tensors; their float outputs
-      correspond in the order of the leaves.
-    - **inputs**: a tuple with one pytree of NumPy or JAX arrays, or numbers, for each argument; integer and
-      boolean leaves are held. Give float64 to see agreement to rounding.
-    - **seed**: for the weights w.
+    Args:
+        jax_fn: A function of pytrees of arrays.
+        torch_fn: The same function of pytrees of tensors; the float outputs of both correspond in the order of
+            the leaves.
+        inputs: A tuple with one pytree of NumPy or JAX arrays, or numbers, for each argument; integer and
+            boolean leaves are held. Give float64 to see agreement to rounding.
+        seed: The seed of the weights w.
 
-    Returns one row for each float leaf of `inputs`: `max |difference|`, absolute and in units of the leaf's
-    `max |gradient|` (PyTorch's), and the largest difference of values.
+    Returns:
+        One row for each float leaf of `inputs`: `max |difference|`, absolute and in units of the leaf's
+        `max |gradient|` (PyTorch's), and the largest difference of values.
 
-    **Errors**: `TypeError` if `inputs` is no tuple; `ValueError` if no leaf of it is a float, or if the
-    outputs differ in number, shape or dtype.
+    Raises:
+        TypeError: If `inputs` is no tuple.
+        ValueError: If no leaf of it is a float, or if the outputs differ in number, shape or dtype.
+
+    Examples:
+        >>> import jax.numpy as jnp, torch  # doctest: +SKIP
+        >>> from jaxtape.torch import compare_gradients  # doctest: +SKIP
+        >>> compare_gradients(jnp.sin, torch.sin, (0.3,)).rows[0].name  # doctest: +SKIP
+        'inputs[0]'
     """
     if not isinstance(inputs, tuple):
         raise TypeError(f"inputs is {inputs!r}: give a tuple with one pytree for each argument.")
@@ -102,7 +124,7 @@ def _float_outputs(f: Callable, tree, tensors: list) -> list:
 
 
 def _gradient(outputs: list, inputs: list, seed: int) -> list:
-    """Gradients of the weighted sum of the outputs; zeros for an input that it does not read."""
+    """Return gradients of the weighted sum of the outputs; zeros for an input that it does not read."""
     rng = np.random.default_rng(seed)
     weights = [
         torch.tensor(rng.standard_normal(y.shape) if y.ndim else 1.0, dtype=y.dtype)

@@ -13,22 +13,29 @@ HELD = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32",
 
 
 def to_torch(fn: Callable) -> Callable:
-    """A JAX function as a function of PyTorch tensors that `torch.autograd` differentiates.
+    """Make a JAX function a function of PyTorch tensors that `torch.autograd` differentiates.
 
     `x_bar = J(x)' y_bar`, by the rule that JAX has for `fn`, schedules included. Tensors cross by DLPack,
     without a copy if they are contiguous and aligned. `fn` is compiled once for each signature: structure,
     shapes and dtypes of the arguments, and which of them require gradients. What it keeps for the reverse
     sweep is kept by `save_for_backward`, so that `retain_graph` and saved-tensor hooks work as usual.
 
-    - **fn**: a function of pytrees of arrays to a pytree of arrays, which `jax.jit` accepts. What it closes
-      over is constant.
+    Args:
+        fn: A function of pytrees of arrays to a pytree of arrays, which `jax.jit` accepts. What it closes over
+            is constant.
 
-    The function returned takes positional pytrees of tensors (float32, float64, integer or boolean) and returns
-    `fn`'s pytree of tensors. Integer and boolean outputs are not differentiable; inputs that do not require
-    gradients get none. Differentiating a gradient raises: differentiate in JAX first, `to_torch(jax.grad(fn))`.
+    Returns:
+        A function that takes positional pytrees of tensors (float32, float64, integer or boolean) and returns
+        the pytree of `fn` as tensors. Integer and boolean outputs are not differentiable; inputs that do not
+        require gradients get none. Differentiating a gradient raises `RuntimeError`: differentiate in JAX
+        first, `to_torch(jax.grad(fn))`. It raises `TypeError` if a leaf is not a tensor, has another
+        dtype, or is of 64 bits where JAX's are disabled.
 
-    **Errors**: `TypeError` if a leaf is not a tensor or has another dtype, or is of 64 bits where JAX's are
-    disabled; `RuntimeError` when a gradient is differentiated.
+    Examples:
+        >>> import jax.numpy as jnp, torch  # doctest: +SKIP
+        >>> from jaxtape.torch import to_torch  # doctest: +SKIP
+        >>> to_torch(jnp.sin)(torch.zeros(3)).shape  # doctest: +SKIP
+        torch.Size([3])
     """
     compiled = _Compiled(fn)
 
@@ -129,7 +136,7 @@ def _to_jax(tensor):
 
 
 def dtype_name(tensor) -> str:
-    """A tensor's dtype, by the name that NumPy and JAX have for it."""
+    """Return a tensor's dtype, by the name that NumPy and JAX have for it."""
     return str(tensor.dtype).removeprefix("torch.")
 
 

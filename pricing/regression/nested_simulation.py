@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 
 from ..numerics.safe_math import larger
-from ..sampling import random_bits
 from ..sampling.low_discrepancy import sobol_words
+from ..sampling.threefry import random_bits
 from ..sampling.transforms import inverse_normal
 from .backward import Rule
 from .chain import AbstractStep, ClaimValues, State

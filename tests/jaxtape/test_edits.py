@@ -93,8 +93,8 @@ some_nodes = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=3)
 
 
 schedules = (
-    *(schedule for schedule in all_schedules if not isinstance(schedule, jt.Fit)),
-    jt.Fit(bytes=1400),
+    *(schedule for schedule in all_schedules if not isinstance(schedule, jt.Budget)),
+    jt.Budget(bytes=1400),
 )
 
 
@@ -175,7 +175,7 @@ class Edits(RuleBasedStateMachine):
         if not hasattr(self, "tape"):
             return
         tape = self.tape
-        if isinstance(tape.schedule, jt.Fit):  # its slots are a number before it is compiled
+        if isinstance(tape.schedule, jt.Budget):  # its slots are a number before it is compiled
             tape = tape.with_schedule(jt.plan(tape, X).schedule)
         assert tape.segments[0].capacity == CAPACITY
         assert_equals_list(tape, self.nodes)

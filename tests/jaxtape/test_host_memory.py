@@ -7,8 +7,7 @@ import pytest
 from jax import lax
 
 import jaxtape as jt
-import jaxtape.sweeps.footprint
-import jaxtape.sweeps.slots
+from jaxtape.sweeps import host_memory
 
 from ..helpers_tape import assert_close, loss_of, mixed_arguments
 from .test_scan import transformed, transformed_without_schedule
@@ -21,8 +20,7 @@ class TestApart:
 
     @pytest.fixture(autouse=True)
     def _apart(self, monkeypatch):
-        for module in (jaxtape.sweeps.slots, jaxtape.sweeps.footprint):
-            monkeypatch.setattr(module, "host_is_apart", lambda: True)
+        monkeypatch.setattr(host_memory, "host_is_apart", lambda: True)
 
     def test_slots_are_placed_there(self):
         jaxpr = str(jax.make_jaxpr(jax.grad(loss_of(STAGES)))(*mixed_arguments(n=9)))

@@ -9,8 +9,9 @@ from jax import lax
 
 import jaxtape as jt
 from jaxtape.sweeps.chain import trace
-from jaxtape.sweeps.masks import Active, inexact
-from jaxtape.sweeps.needed import needed_state
+from jaxtape.sweeps.executor import Scheduled
+from jaxtape.sweeps.footprint import everything_active
+from jaxtape.sweeps.pullback import needed_state
 
 from ..helpers_tape import assert_close, heston, heston_call, heston_noise, heston_step
 
@@ -21,11 +22,9 @@ SCHEDULE = jt.Revolve(12)
 def needed(step, init, x):
     """Which leaves of `init` a chain of `step(state, x) -> state` keeps."""
     xs = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), x)
-    chain, arrays, *_ = trace(
-        lambda state, x: (step(state, x), None), init, xs, SCHEDULE.compile(3), False
-    )
-    active = Active(*map(inexact, arrays), inexact(chain.y_avals))
-    return needed_state(chain, active, arrays)
+    executor = Scheduled.of(SCHEDULE, 3)
+    chain, arrays, *_ = trace(lambda state, x: (step(state, x), None), init, xs, executor)
+    return needed_state(chain, everything_active(chain, arrays), arrays)
 
 
 ONE = jnp.asarray(1.0)

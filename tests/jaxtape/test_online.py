@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxtape as jt
-from jaxtape.schedules.binomial import repetition
 from jaxtape.schedules.online import online_table, two_sweeps
-from jaxtape.schedules.table import Blocks, equal_sizes
+from jaxtape.schedules.table import NestedBlocks, equal_sizes, repetition
 
 
 def followed(table, n):
@@ -93,7 +92,7 @@ def test_each_step_at_most_twice_while_the_slots_suffice(slots):
 @pytest.mark.parametrize("length", [50, 400, 2500])
 def test_no_more_steps_than_blocks_within_blocks_with_as_many_slots(length, levels):
     """Which run each block again, to its last node, but for those that the first sweep ended in."""
-    blocks = Blocks.of(length, equal_sizes(length, levels))
+    blocks = NestedBlocks.of(length, equal_sizes(length, levels))
     again = np.cumsum(np.arange(length) - blocks.load_position)
     table = online_table(length, blocks.slots)
     for n in range(2, length + 1, max(1, length // 100)):

@@ -13,7 +13,6 @@ import pytest
 
 import jaxtape as jt
 from jaxtape.picture import timeline
-from jaxtape.schedules.schedule import AbstractSchedule
 from jaxtape.sharing import shared_slots
 
 from ..helpers_tape import Counter, all_schedules, assert_close
@@ -193,7 +192,7 @@ def test_a_budget_is_filled_but_not_passed():
     tape, x = heston_tape(365, 512), heston_state(512)
     for budget in (2**16, 2**17, 2**18, 2**20, 2**24):
         plan = jt.plan(tape, x, bytes=budget)
-        used = temp_bytes(tape.with_schedule(jt.Fit(budget)), x)
+        used = temp_bytes(tape.with_schedule(jt.Budget(budget)), x)
         assert used <= budget
         assert used == pytest.approx(plan.peak_bytes, rel=0.01)
         slots = plan.parts[0].slots
@@ -203,7 +202,7 @@ def test_a_budget_is_filled_but_not_passed():
 
 def test_a_budget_gives_the_gradient_of_its_slots():
     tape, x = heston_tape(50, 16), heston_state(16)
-    fit = tape.with_schedule(jt.Fit(2**13))
+    fit = tape.with_schedule(jt.Budget(2**13))
     assert_close(eqx.filter_jit(value_and_bars)(fit, x)[1][1], value_and_bars(tape, x)[1][1])
 
 
@@ -212,7 +211,7 @@ def test_a_batch_counts_with_all_its_members():
 
     def value(x):
         tape = jt.Tape().append(heston, (jnp.ones((100, 1)),) * 2)
-        return jnp.sum(tape.with_schedule(jt.Fit(budget))(x)[0] ** 2)
+        return jnp.sum(tape.with_schedule(jt.Budget(budget))(x)[0] ** 2)
 
     def temp(gradient):
         compiled = jax.jit(gradient).lower(x).compile()
@@ -229,21 +228,21 @@ def test_segments_share_a_budget():
     tape, x, budget = tape.append(turn, jnp.ones(50)), jnp.ones((64, 64)), 2**20
     plan = jt.plan(tape, x, bytes=budget)
     assert 0.9 * budget < temp_bytes(tape.with_schedule(plan.schedule), x) <= budget
-    assert 0.9 * budget < temp_bytes(tape.with_schedule(jt.Fit(budget)), x) <= budget
+    assert 0.9 * budget < temp_bytes(tape.with_schedule(jt.Budget(budget)), x) <= budget
     alike = jt.plan(tape.with_schedule(jt.Revolve(3)), x)
     assert plan.peak_bytes >= alike.peak_bytes and plan.advanced < alike.advanced
 
 
 def test_a_budget_for_an_edited_tape():
     tape, x = heston_tape(40, 64).drop(5).mark(9), heston_state(64)
-    fit = tape.with_schedule(jt.Fit(2**13))
+    fit = tape.with_schedule(jt.Budget(2**13))
     planned = tape.with_schedule(jt.plan(fit, x).schedule)
     assert isinstance(planned.schedule, jt.Revolve)
     assert temp_bytes(planned, x) <= 2**13
     desired = value_and_bars(tape, x)[1][1]
     assert_close(value_and_bars(fit, x)[1][1], desired)
     assert_close(eqx.filter_jit(value_and_bars)(planned, x)[1][1], desired)
-    with pytest.raises(TypeError, match=r"Fit\(bytes=8192\) .*outside of jax.jit, .*jt.plan"):
+    with pytest.raises(TypeError, match=r"Budget\(bytes=8192\) .*outside of jax.jit, .*jt.plan"):
         eqx.filter_jit(value_and_bars)(fit, x)
 
 
@@ -256,7 +255,7 @@ def test_a_budget_inside_shard_map():
         jax.shard_map, mesh=mesh, in_specs=(spec("paths"), spec("paths")), out_specs=spec("paths")
     )
     def gradient(*x):
-        tape = jt.Tape().append(heston, params).with_schedule(jt.Fit(2**16))
+        tape = jt.Tape().append(heston, params).with_schedule(jt.Budget(2**16))
         return jax.grad(lambda x: jnp.sum(tape(x)[0]))(x)[1]
 
     x = heston_state(64 * len(jax.devices()))
@@ -330,7 +329,7 @@ def test_print_and_draw():
 @pytest.mark.parametrize("schedule", all_schedules[1:-1], ids=str)
 def test_the_timeline_keeps_no_more_than_the_slots(schedule):
     plan = jt.plan(jt.Tape().append(turn, jnp.ones(60)).with_schedule(schedule), X)
-    line = timeline(plan)
+    line = timeline([part.table for part in plan.parts])
     assert line.path[-1, 0] == plan.evaluations
     assert np.nanmax(line.path[:, 1]) == 60
     moments = np.arange(plan.evaluations) + 0.5
@@ -353,7 +352,7 @@ def test_a_plan_is_taken_up_by_its_tape():
     plan = jt.plan(tape, heston_state(64), slots=8)
     assert [part.slots - 1 for part in plan.parts] == [s.slots for s in plan.schedules]
     assert sum(s.slots for s in plan.schedules) == 8
-    assert isinstance(plan.schedule, tuple | AbstractSchedule)
+    assert isinstance(plan.schedule, tuple | jt.AbstractSchedule)
     planned = tape.with_schedule(plan.schedule)
     assert [segment.schedule for segment in planned.segments] == list(plan.schedules)
     assert jt.plan(planned, heston_state(64)) == plan
@@ -379,7 +378,7 @@ def test_fewer_slots_than_segments():
 
 
 def test_a_fit_too_small_says_so_at_the_gradient():
-    tape, x = heston_tape(40, 64).with_schedule(jt.Fit(1000)), heston_state(64)
+    tape, x = heston_tape(40, 64).with_schedule(jt.Budget(1000)), heston_state(64)
     tape(x)  # the value keeps nothing
     with pytest.raises(ValueError, match=r"1,000 bytes does not hold .* give at least [\d,]+"):
         value_and_bars(tape, x)

@@ -138,7 +138,7 @@ kinds_of_schedule = [
     jt.Recursive(3),
     jt.Marked(),
     jt.MultiStage(device=2, host=2),
-    jt.Fit(bytes=600),
+    jt.Budget(bytes=600),
 ]
 
 

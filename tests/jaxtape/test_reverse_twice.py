@@ -113,7 +113,7 @@ def test_under_every_schedule(schedule):
 
 def test_within_a_budget():
     """The reverse sweep of the reverse sweep finds slots of its own within the bytes."""
-    ways = found(grad_of_grad, jt.Fit(bytes=2**13)), found(grad_of_grad, None)
+    ways = found(grad_of_grad, jt.Budget(bytes=2**13)), found(grad_of_grad, None)
     assert_close(*ways, rtol=1e-11)
 
 

@@ -108,7 +108,7 @@ TRANSFORMATIONS = {
 
 def _transformed():
     """Slots on the host, whose sweeps are those of Revolve, at every run with every third transformation."""
-    schedules = jt.Revolve(3), jt.MultiStage(device=1, host=2), jt.Fit(bytes=2**13)
+    schedules = jt.Revolve(3), jt.MultiStage(device=1, host=2), jt.Budget(bytes=2**13)
     for (i, name), schedule in itertools.product(enumerate(TRANSFORMATIONS), schedules):
         rare = i % 3 and isinstance(schedule, jt.MultiStage)
         marks = [pytest.mark.slow] if rare else []
@@ -148,7 +148,7 @@ def test_gradient_against_central_differences():
 
 def test_reverse_only(monkeypatch):
     """Where JAX offers no more than `custom_vjp`."""
-    monkeypatch.setattr(jaxtape.loops, "run", jaxtape.sweeps.reverse_only.run)
+    monkeypatch.setattr(jaxtape.sweeps, "run", jaxtape.sweeps.reverse_only.run)
     arguments = mixed_arguments(n=9)
     actual, desired = (
         jax.jit(jax.value_and_grad(loss_of(schedule), (0, 1, 2)))(*arguments)
@@ -344,7 +344,7 @@ def test_a_python_scalar_is_closed_over():
         step = lambda c, x: (jnp.sin(a * c) * x, None)  # noqa: E731
         return jt.scan(step, 1.0, jnp.ones(5), schedule=schedule)[0]
 
-    for schedule in (jt.Fit(bytes=2**20), jt.Revolve(2)):
+    for schedule in (jt.Budget(bytes=2**20), jt.Revolve(2)):
         assert_close(jax.grad(run)(0.7, schedule), jax.grad(run)(0.7, None))
 
 
@@ -377,7 +377,7 @@ def test_explicit_sharding():
     spec = jax.sharding.PartitionSpec("paths")
     with jax.set_mesh(mesh):
         x = jax.device_put(jnp.linspace(0.0, 1.0, 2 * devices), spec)
-        for schedule in (jt.Revolve(3), jt.Fit(bytes=2**20)):
+        for schedule in (jt.Revolve(3), jt.Budget(bytes=2**20)):
 
             def loss(x, xs, schedule=schedule):
                 step = lambda c, z: (jnp.sin(c) * z + c, c.sum())  # noqa: E731
@@ -406,4 +406,4 @@ def test_export_with_a_symbolic_batch():
     arguments = jnp.linspace(0.1, 1.0, 5), jnp.float64(0.9)
     assert_close(exported.call(*arguments), gradient(None)(*arguments))
     with pytest.raises(ValueError, match=r"2,048 bytes needs concrete shapes.*Revolve\(slots=12\)"):
-        jax.export.export(gradient(jt.Fit(bytes=2**11)))(*types)
+        jax.export.export(gradient(jt.Budget(bytes=2**11)))(*types)

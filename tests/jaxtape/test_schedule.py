@@ -1,8 +1,11 @@
 """The tables of schedules against closed forms and against a list of kept states."""
 
+import functools
 import math
 import time
 
+import jax
+import jax.numpy as jnp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,7 +42,7 @@ def replay(table):
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.integers(1, 400), st.integers(1, 60))
 def test_a_table_takes_the_fewest_steps(n, slots):
-    table = jt.Revolve(slots).compile(n)
+    table = jt.Revolve(slots).table(n)
     assert replay(table) == table.count_advances() == jt.advances(n, slots)
     assert table.slots <= min(slots, n) + 1
 
@@ -47,7 +50,7 @@ def test_a_table_takes_the_fewest_steps(n, slots):
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.integers(1, 400), st.integers(1, 60))
 def test_periodic_recomputes_each_block_once(n, every):
-    table = jt.Periodic(every).compile(n)
+    table = jt.Periodic(every).table(n)
     assert replay(table) == table.count_advances() <= 2 * n
     assert table.slots <= math.ceil(n / every) + every - 1
 
@@ -55,7 +58,7 @@ def test_periodic_recomputes_each_block_once(n, every):
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.integers(1, 2000), st.integers(1, 5))
 def test_recursive_takes_a_sweep_a_level(n, levels):
-    table = jt.Recursive(levels).compile(n)
+    table = jt.Recursive(levels).table(n)
     assert replay(table) == table.count_advances() <= levels * n
     parts = max(2, math.ceil(n ** (1 / levels)))
     assert table.slots <= parts + (levels - 1) * (parts - 1)
@@ -85,7 +88,7 @@ def test_closed_forms():
 )
 def test_long_chains_compile_quickly(n, slots, seconds):
     start = time.perf_counter()
-    table = jt.Revolve(slots).compile(n)
+    table = jt.Revolve(slots).table(n)
     assert time.perf_counter() - start < seconds
     assert table.count_advances() == jt.advances(n, slots)
 
@@ -93,9 +96,17 @@ def test_long_chains_compile_quickly(n, slots, seconds):
 def test_schedules_are_values():
     assert jt.Revolve(3) == jt.Revolve(slots=3) != jt.Revolve(4)
     assert hash(jt.StoreAll()) == hash(jt.StoreAll())
-    assert jt.StoreAll().compile(5) is None
-    assert jt.Revolve(3).compile(0) is None
-    assert jt.Revolve(3).compile(9) is jt.Revolve(3).compile(9)
+    assert jt.StoreAll().keeps_residuals and not jt.Revolve(3).keeps_residuals
+    assert jt.Revolve(3).table(9) is jt.Revolve(3).table(9)
+
+
+def test_an_empty_chain_is_left_to_lax_scan():
+    run = functools.partial(jt.scan, lambda c, x: (jnp.sin(c) * x, c), jnp.ones(2))
+    jaxpr, other = (
+        str(jax.make_jaxpr(functools.partial(run, schedule=schedule))(jnp.ones(0)))
+        for schedule in (jt.Revolve(3), jt.StoreAll())
+    )
+    assert jaxpr == other
 
 
 @pytest.mark.parametrize("schedule", [jt.Periodic, jt.Recursive])

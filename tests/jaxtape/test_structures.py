@@ -54,7 +54,7 @@ def gradient(f, tape, x):
 
 
 each_schedule = pytest.mark.parametrize(
-    "schedule", [jt.StoreAll(), jt.Revolve(2), jt.Fit(bytes=1800)], ids=str
+    "schedule", [jt.StoreAll(), jt.Revolve(2), jt.Budget(bytes=1800)], ids=str
 )
 
 

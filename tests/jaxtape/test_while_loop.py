@@ -188,7 +188,7 @@ def test_memory_is_that_of_the_slots():
 
 
 def test_the_fallback_without_the_primitive_agrees(monkeypatch):
-    monkeypatch.setattr(jaxtape.loops, "run", jaxtape.sweeps.reverse_only.run)
+    monkeypatch.setattr(jaxtape.sweeps, "run", jaxtape.sweeps.reverse_only.run)
     assert_close(jax.grad(LOSS)(RATE), jax.grad(PLAIN)(RATE), rtol=1e-11)
 
 

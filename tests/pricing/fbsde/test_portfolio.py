@@ -1,5 +1,6 @@
 """Many contracts at once: each is what it is alone, and together they are the sum of all."""
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,8 +21,7 @@ from pricing.fbsde import (
     from_product,
     solve,
 )
-from pricing.fbsde.solve import concluded
-from pricing.fbsde.training import begun
+from pricing.fbsde.training import init, postprocess
 
 TINY = {"num_iterations": 2, "num_paths": 256, "batch_size": 64}
 REGRESSION = GradientRegression(4096, (Hermite(2, logs=True), Mean(4, above=2, logs=True)))
@@ -109,7 +109,7 @@ def test_figures_of_a_portfolio_cost_the_same_whatever_the_number_of_contracts(s
     each, portfolio = [], []
     for count in (2, 200):
         problem = from_product(book(count, 3), model(3), 4)
-        untrained = concluded(problem, solver, begun(problem, solver, jax.random.key(0)))
+        untrained = postprocess(problem, solver, init(problem, solver, key=jax.random.key(0)))
         each.append(operations(untrained, problem.x0))
         portfolio.append(operations(untrained.portfolio(np.ones(count)), problem.x0))
     assert portfolio[0] == portfolio[1]
@@ -149,7 +149,7 @@ def test_contracts_of_a_book_are_what_they_are_alone():
     puts, market = book(50, 3), model(3)
     whole = solve(from_product(puts, market, 4), REGRESSION, key=jax.random.key(1))
     found = today(whole)
-    assert found[2].shape == (50, 3, 3)
+    chex.assert_shape(found, [(50,), (50, 3), (50, 3, 3)])
     for index in (3, 27, 49):
         problem = from_product(contract(puts, index), market, 4)
         alone = solve(problem, REGRESSION, key=jax.random.key(1))

@@ -1,6 +1,6 @@
 """Cotangents of shared values, added up along the chain and summed once: the same gradients, fewer sums.
 
-Nine slots are enough here for all that is spread.
+Nine slots are enough here for all that is broadcast.
 """
 
 import functools
@@ -11,11 +11,10 @@ import pytest
 from jax import lax
 
 import jaxtape as jt
-from jaxtape.schedules.table import revolve_table
 from jaxtape.sweeps.chain import trace
+from jaxtape.sweeps.executor import Scheduled
 from jaxtape.sweeps.footprint import everything_active
-from jaxtape.sweeps.pullback import spreading
-from jaxtape.sweeps.spread import spread_values
+from jaxtape.sweeps.pullback import broadcast_values, with_broadcasts
 
 from ..helpers_tape import assert_close, heston, heston_call, heston_noise
 
@@ -134,17 +133,17 @@ def chain_of(step, varied=VARIED):
     def node(state, x):
         return {"x": step(SHARED | varied, state["x"], x), "n": state["n"] + 1}, None
 
-    return trace(node, STATE, XS, revolve_table(10, 3), False)[:2]
+    return trace(node, STATE, XS, Scheduled.of(jt.Revolve(3), 10))[:2]
 
 
-def spread_of(step):
-    """The shapes of what a step's shared values are spread to."""
+def broadcasts_of(step):
+    """The shapes of what a step's shared values are broadcast to."""
 
     def shapes(varied):
         chain, arrays = chain_of(step, varied)
         active = everything_active(chain, arrays)
-        values = spread_values(chain, active.consts, arrays.consts)
-        assert spreading(chain, active, arrays, 10**9).spread == bool(values)
+        values = broadcast_values(chain, active.consts, arrays.consts)
+        assert with_broadcasts(chain, active, arrays, 10**9).broadcasts == bool(values)
         return values
 
     return [value.shape for value in jax.eval_shape(shapes, VARIED)]
@@ -154,20 +153,20 @@ def spread_of(step):
     ("step", "count"),
     [(scaled, 2), (used_twice, 1), (by_row, 2), (by_matrix, 0), (in_a_jitted_part, 4)],
 )
-def test_what_is_spread(step, count):
+def test_what_is_broadcast(step, count):
     """A value that meets an array, once however often it does; not what already is as large, nor a factor
     of a matrix product."""
-    assert spread_of(step) == [(4, 3)] * count
+    assert broadcasts_of(step) == [(4, 3)] * count
 
 
-def test_values_are_spread_if_they_are_little_beside_what_is_kept():
+def test_values_are_broadcast_if_they_are_little_beside_what_is_kept():
     def flag(shared):
         def step(state, x):
             return state + sum(jnp.sin(shared[i] * state) for i in range(20)) * x, None
 
-        chain, arrays, *_ = trace(step, jnp.ones(8), XS, revolve_table(10, 3), False)
+        chain, arrays, *_ = trace(step, jnp.ones(8), XS, Scheduled.of(jt.Revolve(3), 10))
         active, kept = everything_active(chain, arrays), (0, 4 * 20 * 64 - 1, 4 * 20 * 64)
-        flags.extend(spreading(chain, active, arrays, k).spread for k in kept)
+        flags.extend(with_broadcasts(chain, active, arrays, k).broadcasts for k in kept)
         return 0.0
 
     flags = []

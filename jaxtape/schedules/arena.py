@@ -1,0 +1,123 @@
+"""A table as data: what a chain follows whose nodes are edited without compiling again."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from .schedule import AbstractSchedule
+from .table import Rows, Table, cached_by_length
+
+_PER_NODE = "load_position", "load_slot", "first_row", "last_row"
+_PER_ROW = "store_position", "store_slot"
+
+
+@dataclasses.dataclass(frozen=True)
+class Arena:
+    """The static part of a table that comes as data: how many nodes and slots there are places for.
+
+    Attributes:
+        capacity: The most live nodes.
+        slots: The most states kept at a time; the first `host_slots` of them lie in the host's memory.
+        mark_slots: How many of the slots are for marked states.
+        checkpoint_dtype: Of real floating-point leaves in slots; None leaves them as they are.
+    """
+
+    capacity: int
+    slots: int
+    mark_slots: int = 0
+    checkpoint_dtype: Any = None
+    host_slots: int = 0
+
+    @classmethod
+    def of(
+        cls, schedule: AbstractSchedule, capacity: int, length: int, marks: tuple, mark_slots: int
+    ) -> "Arena":
+        """Take the schedule's slots at any length within the capacity, and `mark_slots` for marks."""
+        longest = int(np.diff([0, *marks, length]).max())
+        return cls(
+            capacity,
+            schedule.most_slots(capacity, longest) + mark_slots,
+            mark_slots,
+            schedule.checkpoint_dtype,
+            schedule.host_slots(capacity),
+        )
+
+
+def rows_of(
+    schedule: AbstractSchedule, order: np.ndarray, length: int, marks: tuple[int, ...], arena: Arena
+) -> Rows:
+    """Return the rows of the live nodes, `order[:length]`, with the states before `marks` always kept."""
+    return Rows(np.int32(length), order, *_padded(length, schedule, marks, arena))
+
+
+@cached_by_length
+def _padded(length: int, schedule: AbstractSchedule, marks: tuple[int, ...], arena: Arena) -> tuple:
+    if not length:
+        nothing = np.zeros(arena.capacity, np.int32)
+        return (nothing,) * 6 + (np.zeros(2, np.int32),)
+    table = marked_table(length, schedule, marks, arena.slots - arena.mark_slots)
+    columns = [getattr(table, name) for name in (*_PER_NODE, *_PER_ROW)]
+    padded = tuple(np.pad(c, (0, arena.capacity - len(c))).astype(np.int32) for c in columns)
+    return *padded, np.asarray(table.sweep_rows, np.int32)
+
+
+@cached_by_length
+def marked_table(
+    length: int, schedule: AbstractSchedule, marks: tuple[int, ...], own: int | None = None
+) -> Table:
+    """Join the tables of the stretches between marks, one after the other, to one.
+
+    The stretches share the schedule's `own` slots (None: as many as they need) but for the first of each,
+    which holds where it starts: that is the mark's own slot. The first sweep keeps the marked states
+    on its way to the last stretch.
+    """
+    starts = [0, *(mark for mark in marks if 0 < mark < length)]
+    sizes = np.diff([*starts, length]).tolist()
+    tables = [schedule.table(size) for size in sizes]
+    own = max(table.slots for table in tables) if own is None else own
+    stretches, count = [], 0
+    for i, (start, table) in enumerate(zip(starts, tables, strict=True)):
+        stretch = _placed(table, start, own + i - 1 if i else 0, count)
+        stretches.append(stretch if i + 1 == len(starts) else _entered_at_its_start(stretch))
+        count += len(table.store_position)
+    whole = {
+        name: np.concatenate([getattr(stretch, name) for stretch in stretches])
+        for name in (*_PER_NODE, *_PER_ROW)
+    }
+    # the rows of the last node come last: the marked states are kept just before
+    first, last = stretches[-1].sweep_rows
+    kept = np.asarray(starts[1:], np.int64)
+    whole["store_position"] = np.insert(whole["store_position"], first, kept)
+    whole["store_slot"] = np.insert(whole["store_slot"], first, own + np.arange(len(kept)))
+    sweep = first, last + len(kept)
+    return dataclasses.replace(stretches[-1], slots=own + len(kept), sweep_rows=sweep, **whole)
+
+
+def _placed(table: Table, start: int, first_slot: int, rows: int) -> Table:
+    """Return the table of a stretch in the numbers of the whole: nodes from `start`, `rows` store rows before.
+
+    Where the stretch starts is held in `first_slot` instead of slot 0.
+    """
+    in_own = lambda slot: np.where(slot == 0, first_slot, slot)  # noqa: E731
+    first, last = table.sweep_rows
+    return dataclasses.replace(
+        table,
+        load_position=table.load_position + start,
+        load_slot=in_own(table.load_slot),
+        first_row=table.first_row + rows,
+        last_row=table.last_row + rows,
+        store_position=table.store_position + start,
+        store_slot=in_own(table.store_slot),
+        sweep_rows=(first + rows, last + rows),
+    )
+
+
+def _entered_at_its_start(stretch: Table) -> Table:
+    """Let the last node of a stretch reload where it starts, for the first sweep goes on beyond it."""
+    at_the_end = {"load_position": stretch.load_position.min(), "load_slot": stretch.load_slot[0]}
+    at_the_end["first_row"], at_the_end["last_row"] = stretch.sweep_rows
+    columns = {name: getattr(stretch, name).copy() for name in at_the_end}
+    for name, value in at_the_end.items():
+        columns[name][-1] = value
+    return dataclasses.replace(stretch, **columns)

@@ -1,0 +1,70 @@
+"""The executor of a chain whose nodes are edited without compiling again."""
+
+import dataclasses
+
+import jax.numpy as jnp
+from jax import lax
+
+from ..schedules.arena import Arena
+from ..schedules.table import Rows
+from .chain import Arrays, Chain, pick
+from .executor import AbstractTableExecutor, Forward, ForwardState, Slots, get, put
+
+
+@dataclasses.dataclass(frozen=True)
+class Edited(AbstractTableExecutor):
+    """The executor of a chain whose live nodes, their order and their table are data: its first consts."""
+
+    arena: Arena
+    num_consts = len(Rows._fields)
+
+    @property
+    def length(self) -> int:
+        return self.arena.capacity
+
+    @property
+    def slots(self) -> int:
+        return self.arena.slots
+
+    @property
+    def host_slots(self) -> int:
+        return self.arena.host_slots
+
+    @property
+    def checkpoint_dtype(self):
+        return self.arena.checkpoint_dtype
+
+    def rows(self, consts: tuple) -> Rows:
+        return Rows(*consts[: self.num_consts])
+
+    def index(self, chain: Chain, k, consts: tuple):
+        del chain
+        return jnp.asarray(self.rows(consts).order)[k]
+
+    def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
+        forward = Forward.of_all(chain, ())
+        start = ForwardState(Slots(), jnp.int32(0), arrays.init, ())
+        length = jnp.asarray(self.rows(arrays.consts).length)
+        return forward.advance(arrays, start, length).state, ()
+
+    def over_nodes(self, chain, active, arrays, pull, start, ys_bar):
+        """Call `pull` of the live nodes, where they lie; places that no node has keep a zero."""
+        del ys_bar
+        length = jnp.asarray(self.rows(arrays.consts).length)
+
+        def node(i, carry):
+            pulled, xs_bar = carry
+            k = length - 1 - i
+            at = self.index(chain, k, arrays.consts)
+            pulled, x_bar = pull(k, get(arrays.xs, at), (), pulled)
+            return pulled, put(xs_bar, x_bar, at)
+
+        xs_bar = tuple(map(jnp.zeros_like, pick(active.xs, arrays.xs)))
+        return lax.fori_loop(0, length, node, (start, xs_bar))
+
+
+def with_rows(chain: Chain, arrays: Arrays, rows: Rows) -> tuple[Chain, Arrays]:
+    """Return the chain that finds its table and the order of its nodes in its first consts."""
+    n = len(rows)
+    arrays = arrays._replace(consts=(*map(jnp.asarray, rows), *arrays.consts))
+    return chain.derive(lambda consts, state, x: chain.step(consts[n:], state, x), arrays), arrays

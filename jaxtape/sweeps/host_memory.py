@@ -1,0 +1,103 @@
+"""Slots in the host's memory, where that is another than the device's."""
+
+import functools
+
+import jax
+import jax.custom_batching
+import jax.numpy as jnp
+from jax import lax
+
+_HOST, _DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
+
+
+def host_is_apart() -> bool:
+    """Say whether the host's memory is another than the device's."""
+    return jax.default_backend() != "cpu"
+
+
+def to_host(leaves: tuple) -> tuple:
+    """Return the leaves in the host's memory."""
+    return tuple(jax.device_put(leaf, _HOST) for leaf in leaves)
+
+
+def put_of_two(host: tuple, device: tuple, leaves: tuple, slot) -> tuple[tuple, tuple]:
+    """Return both stacks with other leaves in a slot; the first slots are the host's."""
+    on_host, there, here = _split(host, slot)
+    moved = lambda host: tuple(  # noqa: E731
+        _host_put(0)(stack, leaf, there) for stack, leaf in zip(host, to_host(leaves), strict=True)
+    )
+    kept = lambda device: tuple(  # noqa: E731
+        lax.dynamic_update_index_in_dim(stack, leaf, here, 0)
+        for stack, leaf in zip(device, leaves, strict=True)
+    )
+    # a loop of one or no turn writes in place, where a branch would copy the stack
+    return _if(on_host, moved, host), _if(1 - on_host, kept, device)
+
+
+def get_of_two(host: tuple, device: tuple, slot) -> tuple:
+    """Return the leaves in a slot, on the device; the first slots are the host's."""
+    on_host, there, here = _split(host, slot)
+    fetched = lambda _: tuple(  # noqa: E731
+        jax.device_put(_host_get(0)(stack, there), _DEVICE) for stack in host
+    )
+    of_device = tuple(lax.dynamic_index_in_dim(stack, here, keepdims=False) for stack in device)
+    return _if(on_host, fetched, of_device)
+
+
+def _split(host: tuple, slot):
+    """Say whether a slot is the host's (0 or 1), and which entry it is there and here."""
+    count = host[0].shape[0]
+    on_host = (slot < count).astype(jnp.int32)
+    return on_host, jnp.minimum(slot, count - 1), jnp.maximum(slot - count, 0)
+
+
+@functools.cache
+def _host_get(axis: int):
+    """`(stack, i) -> entry i` along an axis. `vmap` would make it a gather, which host memory has not."""
+
+    @jax.custom_jvp
+    @jax.custom_batching.custom_vmap
+    def entry(stack, i):
+        return lax.dynamic_index_in_dim(stack, i, axis, keepdims=False)
+
+    @entry.fun.def_vmap
+    def batched(size, in_batch, stack, i):
+        del size, in_batch  # of the stack alone: a schedule is not batched
+        return _host_get(axis + 1)(stack, i), True
+
+    @entry.defjvp
+    def tangent(primals, tangents):
+        stack, i = primals
+        return entry(stack, i), entry(tangents[0], i)
+
+    return entry
+
+
+@functools.cache
+def _host_put(axis: int):
+    """`(stack, leaf, i) -> stack` with another entry i along an axis."""
+
+    @jax.custom_jvp
+    @jax.custom_batching.custom_vmap
+    def replaced(stack, leaf, i):
+        return lax.dynamic_update_index_in_dim(stack, leaf, i, axis)
+
+    @replaced.fun.def_vmap
+    def batched(size, in_batch, stack, leaf, i):
+        stack, leaf = (
+            value if is_batched else jnp.broadcast_to(value, (size, *value.shape))
+            for value, is_batched in zip((stack, leaf), in_batch, strict=False)
+        )
+        return _host_put(axis + 1)(stack, leaf, i), True
+
+    @replaced.defjvp
+    def tangent(primals, tangents):
+        stack, leaf, i = primals
+        return replaced(stack, leaf, i), replaced(*tangents[:2], i)
+
+    return replaced
+
+
+def _if(flag, change, value):
+    """`change(value)` if the flag is 1, `value` if it is 0."""
+    return lax.fori_loop(0, flag, lambda _, value: change(value), value)
