@@ -3,6 +3,7 @@
 import functools
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -57,6 +58,7 @@ def levenberg_marquardt(
         del extra
         gradient, unravel = ravel_pytree(updates)
         flat, _ = ravel_pytree(params)
+        chex.assert_shape(jacobian, (residual.size, flat.size))
         here = Point(flat, 0.5 * jnp.sum(residual**2), gradient, jacobian.T @ jacobian)
         lower = here.loss < state.best.loss
         best = jax.tree.map(lambda new, old: jnp.where(lower, new, old), here, state.best)

@@ -1,6 +1,6 @@
 """At-the-money swaptions: implied vols of a model of Gaussian short rates."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -36,6 +36,8 @@ class SwaptionVolError(AbstractObjective):
     the expiry T of the quotes, a vol is (2 / sqrt(T)) N^{-1}((1 + price / (A F)) / 2) if it is lognormal, which
     asks for F > 0, and sqrt(2 pi / T) price / A if it is normal.
     """
+
+    usual_for: ClassVar[type] = SwaptionVols
 
     weights: Matrix | None = eqx.field(converter=_weights, default=None)
     legs: SwapLegs | None = None

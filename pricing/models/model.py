@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+import chex
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
@@ -242,7 +243,10 @@ def correlation_of(
     correlation: Float[Array, "assets assets"] | None, spot: Float[Array, " assets"]
 ) -> Float[Array, "assets assets"]:
     """A correlation matrix for the assets: the given one, or that of independent ones."""
-    return jnp.eye(spot.size, dtype=spot.dtype) if correlation is None else correlation
+    if correlation is None:
+        return jnp.eye(spot.size, dtype=spot.dtype)
+    chex.assert_shape(correlation, (spot.size, spot.size))
+    return correlation
 
 
 def stacked(models: Sequence[Model], **given: Any) -> Model:

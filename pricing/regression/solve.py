@@ -1,5 +1,6 @@
 """Weighted linear least squares with many more paths than functions, without LAPACK."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +19,7 @@ def least_squares(
     The columns should be of order one: the ridge (1e-9, in float32 2e-6) then only decides where the paths do
     not, and the refinement, a fit to what the first one left, takes its bias away elsewhere.
     """
+    chex.assert_shape(target, columns.shape[1:])
     weighted = columns if weights is None else columns * weights[None, :]
     count = target.size if weights is None else jnp.maximum(jnp.sum(weights), 1.0)
     ridge = max(_RIDGE, 16.0 * float(np.finfo(target.dtype).eps))
