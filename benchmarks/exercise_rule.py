@@ -16,8 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pricing.fbsde import Problem, Solution, solve
-from pricing.fbsde.catalogue import CATALOGUE
+from pricing.fbsde import CATALOGUE, Problem, Solution, solve
 
 from .command import Run, parser_of, whole
 

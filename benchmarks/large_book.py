@@ -1,6 +1,6 @@
 """Ten thousand mixed contracts and every quote's sensitivity: how time grows, what memory it takes.
 
-Run `python -m benchmarks.large_book [--trades 10000] [--budget 1GiB] [--repeat 3] [--devices 8] [--kinds KIND
+Run `python -m benchmarks.large_book [--trades 10000] [--budget MIB] [--repeat 3] [--devices 8] [--kinds KIND
 ...] [--out FILE]`. A fifth of the contracts (Asian options, barriers and double knock-outs on dates,
 autocallables) are valued by Monte Carlo, the others by Fourier integrals and finite differences, under Heston,
 fitted to the DAX surface of the sample market, whose curve is given 200 pillars here. Each contract has value,
@@ -31,11 +31,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 import pricing.samples
-from calibration.commands.console import bytes_of
-from calibration.commands.fitting import calibrated, fit_each
-from pricing.book_risk import RiskResult, risk
-from pricing.market import Market, ZeroCurve
-from pricing.trades.book import Book
+from calibration import calibrate, fit
+from pricing import Book, Heston, Market, RiskResult, ZeroCurve, risk
 
 from .command import Run, parser_of, whole
 
@@ -131,8 +128,8 @@ class Valuer:
 
     def __init__(self, options):
         self.options, self.market = options, market()
-        fitted = calibrated(self.market, "DAX", progress=False)
-        self.fit = fit_each({"DAX": fitted})
+        start = Heston.starting_on(self.market, "DAX")
+        self.fit = fit(calibrate(self.market.equities["DAX"].surface, start).model)
         devices = jax.devices()
         self.mesh = Mesh(np.array(devices), ("trades",)) if len(devices) > 1 else None
 
@@ -141,7 +138,8 @@ class Valuer:
         trades = book(count, self.options.kinds)
         start = time.perf_counter()
         with Peak() as peak:
-            result = risk(trades, self.market, self.fit, mesh=self.mesh, budget=self.options.budget)
+            budget = self.options.budget * 2**20
+            result = risk(trades, self.market, self.fit, mesh=self.mesh, budget=budget)
         return result, time.perf_counter() - start, peak.bytes
 
 
@@ -149,9 +147,13 @@ def columns_of(result: RiskResult) -> dict[str, np.ndarray]:
     """Each measure of all trades, and the sensitivities of the total."""
     rows = [vars(trade.figures) for trade in result.trades if trade.figures]
     numbers = {name: [jax.tree.leaves(row[name]) or [0.0] for row in rows] for name in rows[0]}
-    return {name: np.array(column) for name, column in numbers.items()} | {
-        "sensitivities": np.array(list(result.sensitivities.values()))
-    }
+    errors = [trade.std_errors.value for trade in result.trades if trade.figures]
+    found = {name: np.array(column) for name, column in numbers.items()}
+    return (
+        found
+        | {"std_error": np.array(errors)}
+        | {"sensitivities": np.array(list(result.sensitivities.values()))}
+    )
 
 
 def on_devices(count: int, devices: int, options) -> dict[str, np.ndarray]:
@@ -159,7 +161,7 @@ def on_devices(count: int, devices: int, options) -> dict[str, np.ndarray]:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "columns.npz"
-        arguments = ["--trades", str(count), "--budget", f"{options.budget}B"]
+        arguments = ["--trades", str(count), "--budget", str(options.budget)]
         arguments += ["--columns", str(file), "--kinds", *options.kinds]
         command = [sys.executable, "-m", "benchmarks.large_book", *arguments]
         subprocess.run(command, check=True, env=os.environ | {"XLA_FLAGS": flags})
@@ -190,15 +192,14 @@ def measured(valuer: Valuer, few: int, many: int, repeat: int) -> dict[str, Any]
         "sensitivities": len(result.sensitivities),
         "seconds": {count: min(times) for count, times in seconds.items()},
         "ratio": min(seconds[many]) / min(seconds[few]),
-        "budget_bytes": valuer.options.budget,
+        "budget_bytes": valuer.options.budget * 2**20,
         "peak_bytes": {n: None if None in sizes else max(sizes) for n, sizes in peaks.items()},
         "parts": result.stats,
     }
 
 
 def parser() -> argparse.ArgumentParser:
-    found = parser_of(__doc__, trades=10_000, repeat=3)
-    found.add_argument("--budget", type=bytes_of, default=2**30, metavar="SIZE")
+    found = parser_of(__doc__, trades=10_000, repeat=3, budget=1024)
     found.add_argument(
         "--kinds", nargs="+", choices=list(SHARES), default=list(SHARES), metavar="KIND"
     )

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from pricing import Basket, Bermudan, BlackScholes
-from pricing.fbsde import GradientRegression, Hermite, Mean, Solution, problem_of, solve
+from pricing.fbsde import GradientRegression, Hermite, Mean, Solution, from_product, solve
 
 from .command import Run, parser_of, table_of
 from .timing import interleaved
@@ -70,7 +70,7 @@ class Solves:
         return figures(solution, self.model.spot)
 
     def _solved(self, product: Bermudan, seed: int) -> Solution:
-        problem = problem_of(product, self.model, STEPS)
+        problem = from_product(product, self.model, STEPS)
         return solve(problem, self.solver, key=jax.random.key(seed))
 
 

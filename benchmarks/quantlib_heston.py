@@ -38,7 +38,7 @@ def calibration_row(market: Market, repeat: int) -> tuple[Row, dict[str, str], H
     quotes = market.equities[NAME].surface
     peer = HestonMarket(market, NAME, start)
     results, times = interleaved(
-        {"ours": lambda: calibrate(quotes, start, progress=False), "QuantLib": peer.calibration()},
+        {"ours": lambda: calibrate(quotes, start), "QuantLib": peer.calibration()},
         repeat,
     )
     dividend = start.dividend_yield
@@ -260,7 +260,7 @@ def sweep_facts(book: Book, sides: Sides, repeat: int, every: int) -> dict[str, 
         return result
 
     def revalue():  # from the fitted parameters, at `calibrate`'s own tolerance; raises if not converged
-        bumped = calibrate(quotes, models[NAME], progress=False).model
+        bumped = calibrate(quotes, models[NAME]).model
         return values_of(book, market, {NAME: bumped})
 
     results, times = interleaved(

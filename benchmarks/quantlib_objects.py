@@ -3,13 +3,13 @@
 import itertools
 from collections.abc import Callable, Sequence
 from datetime import date
+from typing import Any
 
 import numpy as np
 import QuantLib as ql
 
 from pricing.market import Market
 from pricing.models import Heston
-from pricing.trades.kinds import BarrierTrade, DigitalTrade, Trade
 
 OPTION = {"call": ql.Option.Call, "put": ql.Option.Put}
 KIND = {
@@ -109,7 +109,7 @@ class HestonMarket:
     def set(self, parameters: np.ndarray) -> None:
         self.model.setParams(ql.Array(list(map(float, parameters))))
 
-    def terminal(self, trades: Sequence[Trade], engine: ql.PricingEngine) -> Portfolio:
+    def terminal(self, trades: Sequence[Any], engine: ql.PricingEngine) -> Portfolio:
         """Europeans, and digitals as call (put) spreads: cash = -side dV/dK, asset = side V + K cash."""
 
         def vanilla(trade, strike):
@@ -118,7 +118,7 @@ class HestonMarket:
             return _with_engine([option], engine)[0]
 
         def parts(trade):
-            if not isinstance(trade, DigitalTrade):
+            if trade.type != "digital":
                 return [(vanilla(trade, trade.strike), 1.0)]
             side = 1.0 if trade.option == "call" else -1.0
             units = trade.amount * (trade.strike if trade.payout == "asset" else 1.0)
@@ -133,7 +133,7 @@ class HestonMarket:
 
         return [parts(trade) for trade in trades]
 
-    def barriers(self, trades: Sequence[BarrierTrade], grid: tuple[int, int, int]) -> Portfolio:
+    def barriers(self, trades: Sequence[Any], grid: tuple[int, int, int]) -> Portfolio:
         """On a grid of (steps, spots, variances)."""
         engine = ql.FdHestonBarrierEngine(self.model, *grid)
         built = [

@@ -23,8 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import log_ndtr
 
-from pricing.fbsde import problems, solve
-from pricing.fbsde.catalogue import CATALOGUE
+from pricing.fbsde import CATALOGUE, problems, solve
 
 from .command import Run, parser_of, table_of, whole
 

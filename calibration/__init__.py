@@ -1,3 +1,7 @@
+from pricing.models import Exp as Exp
+from pricing.models import Identity as Identity
+from pricing.models import Tanh as Tanh
+
 from .calibration import Calibration as Calibration
 from .calibration import calibrate as calibrate
 from .market_fit import fit as fit
@@ -7,6 +11,3 @@ from .objectives import SwapLegs as SwapLegs
 from .objectives import SwaptionVolError as SwaptionVolError
 from .optimizers import levenberg_marquardt as levenberg_marquardt
 from .results import RESULTS as RESULTS
-from .transforms import Exp as Exp
-from .transforms import Identity as Identity
-from .transforms import Tanh as Tanh

@@ -9,18 +9,17 @@ import jax.numpy as jnp
 import optax
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
-from rich.progress import Progress
 
-from pricing.models import AbstractModel
+from pricing.models import AbstractModel, AbstractTransform, Quotes
+from pricing.progress import Progress
 
 from .objectives import AbstractObjective, objective_of
 from .optimizers import levenberg_marquardt
-from .problem import Problem, Quotes, Search, identification
+from .parameters import Parameters, random_starts
+from .problem import Problem, Search, identification
 from .results import RESULTS
-from .starts import random_starts
-from .transforms import AbstractTransform, parameters_of
 
-_STEPS_A_REFRESH = 5
+_STEPS_A_REPORT = 5
 
 
 class Calibration(eqx.Module):
@@ -45,39 +44,58 @@ def calibrate(
     optimizer: optax.GradientTransformation | None = None,
     objective: AbstractObjective | None = None,
     transform: Mapping[str, AbstractTransform] | None = None,
-    starts: int = 1,
+    num_starts: int = 1,
     key: PRNGKeyArray | None = None,
     max_steps: int = 100,
     rtol: float = 1e-10,
-    progress: bool = True,
+    progress: Progress | None = None,
     throw: bool = True,
 ) -> Calibration:
     """Fit `model`, from its own parameters, to implied vols of options or of swaptions, by least squares.
 
-    optimizer: any optax transformation (default: Levenberg-Marquardt); objective: the residuals (default:
-    of implied vols, equal weights); transform: field -> bounds of each free parameter (default: the model's);
-    starts: starting points, the first the model itself, the others random (`key`, default seed 0), of which
-    the best end wins; rtol: stop once a step would lower the loss by less than this fraction of it;
-    progress: a live bar.
-
     A batch of quotes or of models is mapped over, by `jax.vmap`, with neither `progress` nor `throw`.
 
-    Raises RuntimeError with the message of `result` if the best start did not converge and `throw`; ValueError
-    for a batch that is not mapped over.
+    Args:
+        quotes: One surface of implied vols of an equity, or one matrix of swaption vols.
+        model: Its type, its starting parameters, and the market that it stands on.
+        optimizer: Any optax transformation; the default is Levenberg-Marquardt.
+        objective: The residuals; the default are those of implied vols, with equal weights.
+        transform: Field -> bounds of each free parameter; the default are the model's own.
+        num_starts: Starting points. The first is the model itself, the others are random; the best end wins.
+        key: Of the random starts; the default is seed 0.
+        max_steps: Steps of each start at most.
+        rtol: A search stops once a step would lower the loss by less than this fraction of it.
+        progress: Called with the steps done, `max_steps` and a message, every few steps.
+        throw: Whether a search that did not converge raises.
+
+    Returns:
+        The fitted model, its residuals, and why the search ended.
+
+    Raises:
+        RuntimeError: The best start did not converge and `throw`; the message is that of `result`.
+        ValueError: A batch is not mapped over, or is mapped over with `progress` or `throw`.
+        TypeError: The model does not say which of its fields are free, and `transform` is not given.
+
+    Example:
+        >>> surface = VolSurface([0.5, 1.0], [90.0, 100.0, 110.0], [[0.22, 0.2, 0.19]] * 2)
+        >>> start = Heston(100.0, 0.03, 0.04, 1.0, 0.04, 0.5, -0.5)
+        >>> calibrate(surface, start).model.correlation < 0.0  # doctest: +SKIP
+        True
     """
     is_traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((quotes, model)))
-    if is_traced and (progress or throw):
+    if is_traced and (progress is not None or throw):
         raise ValueError(
-            "calibrate within jax.vmap or jax.jit can neither show a bar nor raise what it finds: give "
-            "progress=False and throw=False, and look at the result"
+            "calibrate within jax.vmap or jax.jit can neither report progress nor raise what it finds: give "
+            "progress=None and throw=False, and look at the result"
         )
-    parameters = parameters_of(model, transform)
+    parameters = Parameters.of(model, transform)
     problem = Problem(quotes, model, objective or objective_of(quotes), parameters)
     optimizer = optimizer or levenberg_marquardt()
-    points = random_starts(parameters, model, starts, jax.random.key(0) if key is None else key)
+    key = jax.random.key(0) if key is None else key
+    points = random_starts(parameters, model, num_starts, key=key)
 
-    search = _watched if progress else solved
-    calibration = search(problem, optimizer, points, jnp.asarray(rtol), jnp.asarray(max_steps))
+    settings = problem, optimizer, points, jnp.asarray(rtol), jnp.asarray(max_steps)
+    calibration = solved(*settings) if progress is None else _watched(*settings, progress)
     if throw and calibration.result != RESULTS.converged:
         raise RuntimeError(f"calibrating {type(model).__name__}: {RESULTS[calibration.result]}")
     return calibration
@@ -91,51 +109,49 @@ def solved(
     rtol: Array,
     max_steps: Array,
 ) -> Calibration:
-    """The best of the fits from each of the points, in one program."""
-    searches = _advanced(problem, optimizer, _start(problem, optimizer, points), rtol, max_steps)
-    return _concluded(problem, searches)
+    """Return the best of the fits from each of the points, in one program."""
+    searches = _init(problem, optimizer, points)
+    return _postprocess(problem, _run(problem, optimizer, searches, rtol, max_steps))
 
 
-def _watched(problem: Problem, optimizer, points, rtol: Array, max_steps: Array) -> Calibration:
-    """The same, a few steps at a time, with a live bar."""
-    searches, last_step, end = _start(problem, optimizer, points), 0, int(max_steps)
-    with Progress() as bar:
-        task = bar.add_task(f"calibrating {type(problem.template).__name__}", total=end)
-        while bool(jnp.any(searches.is_on(end))):
-            last_step = min(last_step + _STEPS_A_REFRESH, end)
-            searches = _advanced(problem, optimizer, searches, rtol, jnp.asarray(last_step))
-            bar.update(task, completed=int(jnp.max(searches.step)))
-        bar.update(task, completed=end)
-    return _concluded(problem, searches)
-
-
-@eqx.filter_jit
-def _start(problem: Problem, optimizer, points: Float[Array, "starts parameters"]) -> Search:
-    """A search from each of the points."""
-    return jax.vmap(lambda free: Search.start(problem, optimizer, free))(points)
+def _watched(
+    problem: Problem, optimizer, points, rtol: Array, max_steps: Array, progress: Progress
+) -> Calibration:
+    """Return the same, found a few steps at a time, with progress in between."""
+    searches, until, end = _init(problem, optimizer, points), 0, int(max_steps)
+    while bool(jnp.any(searches.is_running(end))):
+        until = min(until + _STEPS_A_REPORT, end)
+        searches = _run(problem, optimizer, searches, rtol, jnp.asarray(until))
+        progress(int(jnp.max(searches.num_steps)), end, "")
+    progress(end, end, "")
+    return _postprocess(problem, searches)
 
 
 @eqx.filter_jit
-def _advanced(
-    problem: Problem, optimizer, searches: Search, rtol: Array, last_step: Array
-) -> Search:
-    """Every search, up to its end or to `last_step`; one alone runs unbatched."""
+def _init(problem: Problem, optimizer, points: Float[Array, "starts parameters"]) -> Search:
+    """Return a search from each of the points."""
+    return jax.vmap(lambda free: Search.init(problem, optimizer, free))(points)
+
+
+@eqx.filter_jit
+def _run(problem: Problem, optimizer, searches: Search, rtol: Array, max_steps: Array) -> Search:
+    """Return every search at its end or after `max_steps`; one alone runs unbatched."""
     optimizer = optax.with_extra_args_support(optimizer)
-    onward = lambda search: search.advanced(problem, optimizer, rtol, last_step)  # noqa: E731
-    if searches.step.shape[0] > 1:
+    onward = lambda search: search.run(problem, optimizer, rtol, max_steps)  # noqa: E731
+    if searches.num_steps.shape[0] > 1:
         return jax.vmap(onward)(searches)
     alone = jax.tree.map(lambda leaf: leaf[0], searches)
     return jax.tree.map(lambda leaf: leaf[None], onward(alone))
 
 
 @eqx.filter_jit
-def _concluded(problem: Problem, searches: Search) -> Calibration:
-    """The best of the ends, with its residuals and what they say of the parameters."""
+def _postprocess(problem: Problem, searches: Search) -> Calibration:
+    """Return the best of the ends, with its residuals and what they say of the parameters."""
     losses = jnp.where(searches.finite, jax.vmap(lambda search: search.loss)(searches), jnp.inf)
     best = jnp.argmin(losses)
     search = jax.tree.map(lambda leaf: leaf[best], searches)
     stats = {
-        "steps": search.step,
+        "steps": search.num_steps,
         "sum_squared_vol_points": 2e4 * search.loss,
         "starts_at_optimum": jnp.sum(losses <= losses[best] * (1.0 + 1e-6)),
         **identification(problem, search),

@@ -10,15 +10,14 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from pricing.market import Market
-from pricing.models import AbstractModel
+from pricing.models import AbstractModel, AbstractTransform, Quotes
 
 from .calibration import solved
 from .objectives import AbstractObjective, objective_of
 from .optimizers import levenberg_marquardt
-from .problem import Problem, Quotes, least_gain
+from .parameters import Parameters
+from .problem import Problem, least_gain
 from .results import RESULTS
-from .transforms import AbstractTransform, Parameters, parameters_of
-from .underlyings import market_model, quotes_of
 
 Vector = Float[Array, " parameters"]
 
@@ -51,15 +50,15 @@ def fit(
         raise ValueError(
             f"one objective or transform for {kinds}: give each model a fit of its own"
         )
-    free = [parameters_of(model, transform) for model in models]
+    free = [Parameters.of(model, transform) for model in models]
     optimizer = optimizer or levenberg_marquardt()
     settings = jnp.asarray(rtol), jnp.asarray(max_steps)
 
     def fitted(market: Market) -> dict[str, AbstractModel]:
         return {
-            name: fitted_to(quotes, market_model(model, market, name), model, parameters)
+            name: fitted_to(quotes, model.on_market(market, name), model, parameters)
             for model, parameters in zip(models, free, strict=True)
-            for name, quotes in quotes_of(model, market).items()
+            for name, quotes in model.quotes_in(market).items()
         }
 
     def fitted_to(quotes: Quotes, template, start, parameters: Parameters) -> AbstractModel:

@@ -9,14 +9,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from pricing.market import SwaptionVols, VolSurface
-from pricing.models import AbstractModel
+from pricing.models import AbstractModel, Quotes
 
 from .objectives import AbstractObjective
+from .parameters import Parameters
 from .results import RESULTS
-from .transforms import Parameters
 
-Quotes = VolSurface | SwaptionVols
 Vector = Float[Array, " parameters"]
 
 
@@ -60,7 +58,7 @@ class Problem(eqx.Module):
 
 _ONE = (
     "A calibration is of one model to one set of quotes; for a batch, map over it: jax.vmap(lambda quotes: "
-    "calibrate(quotes, model, progress=False, throw=False))(batch), or jax.vmap(fit(model))(markets)"
+    "calibrate(quotes, model, throw=False))(batch), or jax.vmap(fit(model))(markets)"
 )
 
 
@@ -96,21 +94,21 @@ class Search(eqx.Module):
     residual: Float[Array, " residuals"]
     jacobian: Float[Array, "residuals parameters"]
     proposal: Vector
-    memory: Any
-    step: Int[Array, ""]
+    optimizer_state: Any
+    num_steps: Int[Array, ""]
     converged: Bool[Array, ""]
     finite: Bool[Array, ""]
 
     @classmethod
-    def start(
+    def init(
         cls, problem: Problem, optimizer: optax.GradientTransformation, free: Vector
     ) -> "Search":
-        """Before the start itself is evaluated, as step 0: nothing is known yet."""
+        """Return the search before its start itself is evaluated, as step 0: nothing is known yet."""
         residual = jax.eval_shape(problem.residual, free)
         unknown = jnp.full(residual.shape, jnp.inf, free.dtype)
         jacobian = jnp.zeros((unknown.size, free.size), free.dtype)
-        step, no, yes = -jnp.ones((), int), jnp.asarray(False), jnp.asarray(True)
-        return cls(free, unknown, jacobian, free, optimizer.init(free), step, no, yes)
+        none, no, yes = -jnp.ones((), int), jnp.asarray(False), jnp.asarray(True)
+        return cls(free, unknown, jacobian, free, optimizer.init(free), none, no, yes)
 
     @property
     def loss(self) -> Float[Array, ""]:
@@ -125,45 +123,45 @@ class Search(eqx.Module):
         )
         return RESULTS.where(self.converged & self.finite, RESULTS.converged, unfinished)
 
-    def is_on(self, last_step: Int[Array, ""] | int) -> Bool[Array, "*starts"]:
-        """Whether there is anything left to do before `last_step`, in one search or in each of a batch."""
-        return ~self.converged & self.finite & (self.step < last_step)
+    def is_running(self, max_steps: Int[Array, ""] | int) -> Bool[Array, "*starts"]:
+        """Return whether there is anything left to do in `max_steps`, in one search or in each of a batch."""
+        return ~self.converged & self.finite & (self.num_steps < max_steps)
 
-    def stepped(
+    def step(
         self, problem: Problem, optimizer: optax.GradientTransformationExtraArgs, rtol: Array
     ) -> "Search":
-        """After one evaluation; converged once a Gauss-Newton step would gain less than rtol * loss."""
+        """Return the search after one evaluation; converged once a step would gain less than rtol * loss."""
         free = self.proposal
         residual, jacobian = problem.linearized(free)
         gradient, loss = residual @ jacobian, 0.5 * jnp.sum(residual**2)
         with jax.numpy_dtype_promotion("standard"):  # optax counts its steps in integers
-            updates, memory = optimizer.update(
-                gradient, self.memory, free,
+            updates, state = optimizer.update(
+                gradient, self.optimizer_state, free,
                 value=loss, grad=gradient, value_fn=_loss_of(problem), residual=residual, jacobian=jacobian,
             )  # fmt: skip
         proposal = optax.apply_updates(free, updates)
         assert isinstance(proposal, Array)  # as `free` is; optax knows only that both are trees
         gain = 0.5 * gradient @ (_pseudo_inverse(jacobian) @ gradient)
         converged = gain <= least_gain(loss, residual.size, rtol)
-        keep = converged | (loss < self.loss) | (self.step < 0)
+        keep = converged | (loss < self.loss) | (self.num_steps < 0)
         found, known = (free, residual, jacobian), (self.free, self.residual, self.jacobian)
         best = lambda new, old: jnp.where(keep, new, old)  # noqa: E731
         free, residual, jacobian = map(best, found, known)
         finite = jnp.all(jnp.isfinite(proposal))
-        step = self.step + 1
-        return Search(free, residual, jacobian, proposal, memory, step, converged, finite)
+        count = self.num_steps + 1
+        return Search(free, residual, jacobian, proposal, state, count, converged, finite)
 
-    def advanced(
+    def run(
         self,
         problem: Problem,
         optimizer: optax.GradientTransformationExtraArgs,
         rtol: Array,
-        last_step: Int[Array, ""] | int,
+        max_steps: Int[Array, ""] | int,
     ) -> "Search":
-        """After as many steps as it takes to converge, or up to `last_step`."""
+        """Return the search after as many steps as it takes to converge, `max_steps` at most."""
         return jax.lax.while_loop(
-            lambda search: search.is_on(last_step),
-            lambda search: search.stepped(problem, optimizer, rtol),
+            lambda search: search.is_running(max_steps),
+            lambda search: search.step(problem, optimizer, rtol),
             self,
         )
 

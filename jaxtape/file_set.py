@@ -18,20 +18,20 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-LABEL = "run.json"
-_ASIDE = ".jaxtape-"
+MANIFEST = "run.json"
+_STAGING = ".jaxtape-"
 
 
 class FileSet:
     """The files of one run in one folder.
 
-    They are written aside, in a hidden folder within the folder. A run that fails, or is interrupted, while
+    They are written to a staging folder, hidden within the folder. A run that fails, or is interrupted, while
     they are written leaves the last run's files as they were. The files of a run that succeeds are renamed
     into place, one after the other.
 
-    A run with a `command` also leaves a label, `run.json`, with the size and digest of each file. The label
-    states `"complete": false` while files are renamed, so a run that was killed there is known, and so are its
-    files: those whose digests agree (`strangers` names the others).
+    A run with a `command` also leaves a manifest, `run.json`, with the size and digest of each file. It states
+    `"complete": false` while files are renamed. A run that was killed there is known by it, and so are its
+    files: those whose digests agree (`mismatched_files` names the others).
     """
 
     def __init__(self, folder: Path, command: str = "", optional: Sequence[str] = ()):
@@ -39,12 +39,12 @@ class FileSet:
 
         Args:
             folder: Where the files go.
-            command: What made them, for the label. Files without a command have no label.
+            command: What made them, for the manifest. Files without a command have no manifest.
             optional: Names of files that not every run writes; a run that does not removes the last run's.
         """
         self.folder, self._command, self._optional = Path(folder), command, optional
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._aside():
+        with self._staging():
             pass
 
     @contextlib.contextmanager
@@ -54,43 +54,39 @@ class FileSet:
         Raises:
             OSError: A file could not be written or renamed; it names the file at its place.
         """
-        with self._alone(), self._aside() as name:
-            aside = Path(name)
+        with self._locked(), self._staging() as name:
+            staging = Path(name)
             try:
-                yield aside
-                self._commit(aside)
+                yield staging
+                self._commit(staging)
             except OSError as error:
                 if error.filename is not None:
-                    error.filename = str(error.filename).replace(str(aside), str(self.folder))
+                    error.filename = str(error.filename).replace(str(staging), str(self.folder))
                 raise
 
-    def _commit(self, aside: Path) -> None:
-        """Rename the files into place, once all that takes room on the disk has been written.
-
-        Raises:
-            IsADirectoryError: A folder lies where a file is to go.
-        """
-        files = sorted(aside.iterdir())
+    def _commit(self, staging: Path) -> None:
+        """All that takes room on the disk comes before the first file is renamed."""
+        files = sorted(staging.iterdir())
         for file in files:
-            _keep(file)
+            _sync(file)
             if (self.folder / file.name).is_dir():
                 code = errno.EISDIR
                 raise IsADirectoryError(code, os.strerror(code), str(file))
-        begun, complete = self._labels(aside, files)
-        for label in begun:
-            label.replace(self.folder / LABEL)
-            _keep(self.folder)
+        begun, complete = self._manifests(staging, files)
+        for manifest in begun:
+            manifest.replace(self.folder / MANIFEST)
+            _sync(self.folder)
         for name in set(self._optional) - {file.name for file in files}:
             (self.folder / name).unlink(missing_ok=True)
         for file in files:
             file.replace(self.folder / file.name)
-        _keep(self.folder)
-        for label in complete:
-            label.replace(self.folder / LABEL)
-            _keep(self.folder)
+        _sync(self.folder)
+        for manifest in complete:
+            manifest.replace(self.folder / MANIFEST)
+            _sync(self.folder)
 
-    def _labels(self, aside: Path, files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-        """Return the label of a run whose files are on their way, and of one whose files are there."""
+    def _manifests(self, staging: Path, files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+        """The manifest of a run whose files are on their way, and of one whose files are there."""
         if not self._command:
             return [], []
         run = {
@@ -98,22 +94,22 @@ class FileSet:
             "version": version("jaxtape"),
             "written": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        facts = {file.name: _facts(file) for file in files}
-        labels = [aside / f"{LABEL}.begun", aside / LABEL]
-        for label, complete in zip(labels, (False, True), strict=True):
+        facts = {file.name: _digest(file) for file in files}
+        manifests = [staging / f"{MANIFEST}.begun", staging / MANIFEST]
+        for manifest, complete in zip(manifests, (False, True), strict=True):
             text = json.dumps({**run, "complete": complete, "files": facts}, indent=1)
-            label.write_text(f"{text}\n", encoding="utf-8")
-            _keep(label)
-        return labels[:1], labels[1:]
+            manifest.write_text(f"{text}\n", encoding="utf-8")
+            _sync(manifest)
+        return manifests[:1], manifests[1:]
 
-    def _aside(self) -> tempfile.TemporaryDirectory:
+    def _staging(self) -> tempfile.TemporaryDirectory:
         return tempfile.TemporaryDirectory(
-            prefix=_ASIDE, dir=self.folder, ignore_cleanup_errors=True
+            prefix=_STAGING, dir=self.folder, ignore_cleanup_errors=True
         )
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Wait while another run writes to the folder, then clears what killed runs have left aside.
+    def _locked(self) -> Iterator[None]:
+        """Waits while another run writes to the folder, then clears the staging folders of killed runs.
 
         Where the system has no locks nobody waits, and nothing is cleared.
         """
@@ -124,42 +120,45 @@ class FileSet:
         try:
             with contextlib.suppress(OSError):
                 fcntl.flock(folder, fcntl.LOCK_EX)
-                for left in self.folder.glob(f"{_ASIDE}*"):
+                for left in self.folder.glob(f"{_STAGING}*"):
                     shutil.rmtree(left, ignore_errors=True)
             yield
         finally:
             os.close(folder)
 
 
-def strangers(folder: Path) -> list[str]:
-    """Name the files of a folder's label that are not those of the run that the label is of.
+def mismatched_files(folder: Path) -> list[str]:
+    """Names the files of a folder's manifest that are not those of the run that the manifest is of.
 
     They are another run's, were changed since, or are gone. There are none where a run ended well. `OSError` is
     raised if the folder has no label.
 
     Raises:
-        ValueError: The label is not the JSON that a run writes.
+        OSError: The folder has no manifest.
+        ValueError: The manifest is not the JSON that a run writes.
     """
-    label: Any = json.loads((Path(folder) / LABEL).read_text(encoding="utf-8"))
-    files = label.get("files") if isinstance(label, dict) else None
+    manifest: Any = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
+    files = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(files, dict):
-        raise ValueError(f"{Path(folder) / LABEL} is not the label of a run: it names no files")
+        raise ValueError(
+            f"{Path(folder) / MANIFEST} is not the manifest of a run: it names no files"
+        )
     places = {Path(folder) / name: facts for name, facts in files.items()}
     return [
         place.name
         for place, facts in places.items()
-        if not place.is_file() or _facts(place) != facts
+        if not place.is_file() or _digest(place) != facts
     ]
 
 
-def _facts(file: Path) -> dict[str, int | str]:
+def _digest(file: Path) -> dict[str, int | str]:
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     return {"bytes": file.stat().st_size, "sha256": digest}
 
 
-def _keep(path: Path) -> None:
-    """Have the system put a file, or the names in a folder, on the disk."""
+def _sync(path: Path) -> None:
+    """Has the system put a file, or the names in a folder, on the disk."""
     if path.is_dir() and os.name == "nt":  # Windows has no such call for folders
         return
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)

@@ -29,10 +29,12 @@ from .products import European as European
 from .products import Swap as Swap
 from .products import Swaption as Swaption
 from .results import RESULTS as RESULTS
+from .results import Bounds as Bounds
 from .sensitivities import Greeks as Greeks
 from .sensitivities import greeks as greeks
+from .sweep.trade_risk import Figures as Figures
+from .sweep.trade_risk import TradeRisk as TradeRisk
 from .trades.book import Book as Book
 from .valuation import Valuation as Valuation
 from .valuation import price as price
-from .value_bounds import Bounds as Bounds
 from .value_bounds import bounds as bounds

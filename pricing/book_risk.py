@@ -80,11 +80,13 @@ def risk(
     fitted = fit_models(fit, market, (trade.underlyings for trade in book.trades), greeks)
     times.append(time.perf_counter())
 
-    groups, unpriced = group_trades(book.trades, market, fitted.models, key, budget, mesh, methods)
-    found, cotangents = sweep_book(groups, fitted, key, budget, progress)
+    groups, unpriced = group_trades(
+        book.trades, market, fitted.models, methods, key=key, budget=budget, mesh=mesh
+    )
+    found, cotangents = sweep_book(groups, fitted, key=key, budget=budget, progress=progress)
     times.append(time.perf_counter())
 
-    gradient = None if fitted.pullback is None else fitted.pullback(cotangents)
+    gradient = fitted.pullback(cotangents)[0] if fitted.pullback else None
     sensitivities = {} if gradient is None else market.by_quote(gradient)
     times.append(time.perf_counter())
 

@@ -58,7 +58,7 @@ def greeks(
     Arguments and errors as in `price`. A second derivative that the method's samples do not carry
     without bias is None, never a silent zero.
     """
-    method = applicable(product, model, method, key)
+    method = applicable(product, model, method, key=key)
     means, errors = _greeks(product, model, method, key)
     finite = all_finite(means)
     result = RESULTS.where(finite, RESULTS.successful, RESULTS.non_finite)

@@ -38,7 +38,7 @@ def price(
 
     Raises TypeError, naming the missing ability and what would work, if the method cannot price the pair.
     """
-    method = applicable(product, model, method, key)
+    method = applicable(product, model, method, key=key)
     value, std_error = _value(product, model, method, key)
     finite = all_finite((value, std_error))
     result = RESULTS.where(finite, RESULTS.successful, RESULTS.non_finite)
@@ -86,8 +86,9 @@ def applicable(
     product: AbstractProduct,
     model: AbstractModel,
     method: AbstractMethod | None = None,
-    key: PRNGKeyArray | None = None,
     methods: Sequence[AbstractMethod] = METHODS,
+    *,
+    key: PRNGKeyArray | None = None,
 ) -> AbstractMethod:
     """The given method if it applies, or the first of `methods` that does; a TypeError otherwise."""
     working = (m for m in methods if lacking(product, model, m) is None)

@@ -1,34 +1,13 @@
 """The verb: between what lies the value of a right to exercise early?"""
 
-from typing import Any
-
 import equinox as eqx
-import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from .methods import LeastSquares
 from .models import AbstractModel
 from .products import AbstractProduct
-from .results import RESULTS
+from .results import Between, Bounds
 from .valuation import applicable, mean_and_error, over_batch
-
-Real = Float[Array, "*batch"]
-
-
-class Between(eqx.Module):
-    """A lower and an upper bound, and the gap between them (currency)."""
-
-    lower: Real
-    upper: Real
-    gap: Real
-
-
-class Bounds(Between):
-    """`Between`, and the standard error of each: lower and upper come from the same paths."""
-
-    std_errors: Between
-    result: RESULTS
-    stats: dict[str, Any]
 
 
 def bounds(
@@ -45,13 +24,9 @@ def bounds(
     as in `price`; method None is `LeastSquares()`.
     """
     method = LeastSquares() if method is None else method
-    applicable(product, model, method, key)
+    applicable(product, model, method, key=key)
     means, errors = _bounds(product, model, method, key)
-    finite = jnp.all(jnp.isfinite(means.gap) & jnp.isfinite(errors.gap))
-    result = RESULTS.where(finite, RESULTS.successful, RESULTS.non_finite)
-    if throw:
-        means = result.error_if(means, ~finite)
-    return Bounds(**vars(means), std_errors=errors, result=result, stats={"method": method})
+    return Bounds.of(means, errors, stats={"method": method}, throw=throw)
 
 
 @eqx.filter_jit

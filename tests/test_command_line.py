@@ -20,7 +20,7 @@ from calibration import RESULTS, Calibration
 from calibration.commands.console import Output, Stages, bytes_of, fail, summarize
 from calibration.commands.risk import risk as risk_command
 from jaxtape.command_line import app
-from jaxtape.file_set import strangers
+from jaxtape.file_set import mismatched_files
 from pricing.book_risk import risk as value_book
 from pricing.market import Market
 from pricing.models import Heston
@@ -95,15 +95,15 @@ def test_it_writes_every_file_and_says_where(valued):
     assert names == {*tables, "run.json"}
     run = json.loads((folder / "out" / "run.json").read_text())
     assert run["complete"] and run["command"].split()[0] == "jaxtape"
-    assert run["files"].keys() == tables and not strangers(folder / "out")
+    assert run["files"].keys() == tables and not mismatched_files(folder / "out")
     assert str(folder / "out" / "report.html") in outcome.stdout
     assert "read 6 trades and 247 quotes" in outcome.stderr
 
 
 def test_the_label_has_the_command_as_it_was_typed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/bin/jaxtape", "risk", "--out", "of a day"])
-    with Output(tmp_path).written() as aside:
-        (aside / "npv.csv").write_text("id")
+    with Output(tmp_path).written() as folder:
+        (folder / "npv.csv").write_text("id")
     label = json.loads((tmp_path / "run.json").read_text())
     assert label["command"] == "jaxtape risk --out 'of a day'"
 
@@ -346,7 +346,7 @@ def test_a_rename_that_fails_says_which_files_are_of_an_earlier_run(
     assert outcome.exit_code == 2
     place, mixed = tmp_path / "report.html", "report.html is not of the last run"
     assert f"{place}: cannot be written: Permission denied" in outcome.stderr
-    assert mixed in outcome.stderr and strangers(tmp_path) == ["report.html"]
+    assert mixed in outcome.stderr and mismatched_files(tmp_path) == ["report.html"]
 
 
 def test_a_calibration_that_stops_early_exits_with_1(tmp_path, small_market):

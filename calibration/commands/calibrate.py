@@ -8,7 +8,7 @@ import jax
 import typer
 from rich.table import Table
 
-from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure, path_of
+from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure, path_of, progress_bar
 from pricing.ingestion.errors import UnreadableFile, listed
 from pricing.ingestion.fields import closest
 from pricing.market import Market
@@ -19,8 +19,8 @@ from .fitting import (
     as_json,
     calibrated,
     has_failed,
+    label_of,
     message_of,
-    name_of,
     parameter_table,
     summary_of,
     surface_fit,
@@ -72,23 +72,26 @@ def calibrate(
     output, stages = Output(out), Stages()
     with stages.stage("read"):
         quotes = _read(market, underlying, model)
-    with stages.stage("calibrate") as lines:
+    with (
+        stages.stage("calibrate") as lines,
+        progress_bar(f"calibrating {underlying}", stages.console) as progress,
+    ):
         calibration = calibrated(
             *(quotes, underlying),
-            starts=starts,
+            num_starts=starts,
             max_steps=max_steps,
             key=jax.random.key(seed),
-            progress=False,
+            progress=progress,
         )
-        found = f"{name_of(calibration.model)} to {underlying}"
+        found = f"{label_of(calibration)} to {underlying}"
         lines.append(f"calibrated {found}: {summary_of(calibration)}")
     errors = [str(error) for error in quotes.errors]
     if has_failed(calibration):
         errors.append(f"{market}: {underlying!r}: {message_of(calibration)}")
-    output.tell(errors)
-    with stages.stage("write") as lines, output.written() as aside:
-        write_errors(aside, errors)
-        _write(aside, quotes, underlying, calibration, stages)
+    output.print_errors(errors)
+    with stages.stage("write") as lines, output.written() as folder:
+        write_errors(folder, errors)
+        _write(folder, quotes, underlying, calibration, stages)
         lines.append(f"wrote {out}")
     _summarize(calibration, output.folder)
     if errors:
@@ -124,14 +127,14 @@ def _models(market: Market) -> dict[str, Model]:
 
 
 def _write(
-    aside: Path, market: Market, name: str, calibration: Calibration, stages: Stages
+    folder: Path, market: Market, name: str, calibration: Calibration, stages: Stages
 ) -> None:
     """The numbers and the report."""
     from pricing.reporting.page import write_fit_report  # matplotlib: not before it is needed
 
     fits, seconds = [surface_fit(market, name, calibration)], stages.seconds
-    write_json(aside / "calibration.json", as_json(market, name, calibration))
-    write_fit_report(aside / "report.html", market, fits, seconds)
+    write_json(folder / "calibration.json", as_json(market, name, calibration))
+    write_fit_report(folder / "report.html", market, fits, seconds)
 
 
 def _summarize(calibration: Calibration, folder: Path) -> None:

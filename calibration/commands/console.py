@@ -12,7 +12,7 @@ from typing import NoReturn
 import typer
 from rich.console import Console, RenderableType
 
-from jaxtape.file_set import FileSet, strangers
+from jaxtape.file_set import FileSet, mismatched_files
 from pricing.ingestion.characters import escaped
 
 SOME_FAILED, UNUSABLE = 1, 2
@@ -76,16 +76,16 @@ class Output:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        with self._reported():
+        with self._exits_if_unwritable():
             self._files = FileSet(folder, shlex.join(["jaxtape", *sys.argv[1:]]), (_ERRORS,))
 
     @contextlib.contextmanager
     def written(self) -> Iterator[Path]:
         """A folder to write files to; they take the places of the last run's together when the block ends."""
-        with self._reported(), self._files.written() as aside:
-            yield aside
+        with self._exits_if_unwritable(), self._files.written() as folder:
+            yield folder
 
-    def tell(self, errors: Sequence[str]) -> None:
+    def print_errors(self, errors: Sequence[str]) -> None:
         """The first errors on stderr; `write_errors` writes all of them to a file."""
         for error in errors[:_MAX_SHOWN]:
             print(escaped(error), file=sys.stderr)
@@ -95,22 +95,22 @@ class Output:
             print(more, file=sys.stderr)
 
     @contextlib.contextmanager
-    def _reported(self) -> Iterator[None]:
+    def _exits_if_unwritable(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             place, reason = error.filename or self.folder, error.strerror or str(error)
-            mixed = "".join(f", {name} is not of the last run" for name in self._strangers())
+            mixed = "".join(f", {name} is not of the last run" for name in self._mismatched_files())
             fail(f"{place}: cannot be written: {reason}; give another --out{mixed}")
 
-    def _strangers(self) -> list[str]:
+    def _mismatched_files(self) -> list[str]:
         with contextlib.suppress(OSError, ValueError):
-            return strangers(self.folder)
+            return mismatched_files(self.folder)
         return []
 
 
-def write_errors(aside: Path, errors: Sequence[str]) -> None:
+def write_errors(folder: Path, errors: Sequence[str]) -> None:
     """All errors in errors.txt; no such file if there are none."""
     if errors:
         text = "".join(f"{escaped(error)}\n" for error in errors)
-        (aside / _ERRORS).write_text(text, encoding="utf-8")
+        (folder / _ERRORS).write_text(text, encoding="utf-8")

@@ -13,47 +13,39 @@ import numpy as np
 
 from pricing.ingestion.errors import InputError
 from pricing.market import Market, VolSurface
-from pricing.models import AbstractModel, AbstractRateModel, Heston, HullWhite
+from pricing.models import AbstractModel, AbstractRateModel, Calibratable, Heston, HullWhite
 from pricing.reporting import SurfaceFit, pillar_dates
 from pricing.sweep.fitted_models import Fit
 
 from ..calibration import Calibration, calibrate
 from ..market_fit import fit
 from ..objectives import model_vols
+from ..parameters import Parameters
 from ..results import RESULTS
-from ..transforms import parameters_of
-from ..underlyings import market_model, quotes_of
 
 _CURVE_POINTS = 61
-_EQUITY_START: dict[str, Any] = {
-    "spot": 1.0,
-    "rate": 0.0,
-    "initial_variance": 0.1,
-    "mean_reversion": 1.0,
-    "long_run_variance": 0.1,
-    "vol_of_vol": 0.5,
-    "correlation": -0.5,
-}
-_RATES_START: dict[str, Any] = {"curve": 0.0, "mean_reversion": 0.05, "vol": 0.01}
-_NAMES: dict[type, str] = {Heston: "Heston", HullWhite: "Hull-White"}
+_MODELS: tuple[type[Calibratable], ...] = (Heston, HullWhite)
+"""What commands calibrate: the first that the market has quotes of the underlying for."""
+
 _READS = "Nothing to calibrate: Black-Scholes reads the surface at each trade's expiry and strike."
 
 
-def standard_start(market: Market, name: str) -> AbstractModel:
-    """Of an equity Heston, 32 % of vol now and in the long run, moderate skew; of a curve Hull-White."""
-    start = Heston(**_EQUITY_START) if name in market.equities else HullWhite(**_RATES_START)
-    return market_model(start, market, name)
+def standard_start(market: Market, name: str) -> Calibratable:
+    """Return the model that one underlying is fitted by, where its search starts."""
+    kind = next(kind for kind in _MODELS if name in kind.quotes_in(market))
+    return kind.starting_on(market, name)
 
 
-def name_of(model: AbstractModel) -> str:
-    """The name that a reader knows a model by."""
-    return _NAMES[type(model)]
+def label_of(calibration: Calibration) -> str:
+    """Return the name that a reader knows the model by."""
+    model = calibration.model
+    return model.label if isinstance(model, Calibratable) else type(model).__name__
 
 
 def calibrated(market: Market, name: str, **settings: Any) -> Calibration:
     """The model of one underlying calibrated to its quotes, from the standard start."""
     start = standard_start(market, name)
-    quotes = quotes_of(start, market)[name]
+    quotes = start.quotes_in(market)[name]
     rtol = max(1e-10, 100.0 * float(jnp.finfo(quotes.vols.dtype).eps))
     return calibrate(quotes, start, rtol=rtol, throw=False, **settings)
 
@@ -85,12 +77,10 @@ def only(market: Market, names: tuple[str, ...]) -> Market:
 def too_few(market: Market, name: str, file: str) -> InputError | None:
     """Why there is nothing to calibrate: fewer quotes than free parameters leave some of them unknown."""
     start = standard_start(market, name)
-    count, free = quotes_of(start, market)[name].vols.size, len(parameters_of(start).names)
+    count, free = start.quotes_in(market)[name].vols.size, len(Parameters.of(start).names)
     if count >= free:
         return None
-    why = (
-        f"the {free} free parameters of {name_of(start)} need as many quotes, and there are {count}"
-    )
+    why = f"the {free} free parameters of {start.label} need as many quotes, and there are {count}"
     return _error(start, name, str(count), why, f"give at least {free}", file)
 
 
@@ -103,11 +93,11 @@ def failure(market: Market, name: str, calibration: Calibration, file: str) -> I
         why = message_of(calibration)
     else:
         fitted = fit(calibration.model, throw=False)(only(market, (name,)))[name]
-        names = parameters_of(fitted).names
+        names = Parameters.of(fitted).names
         if all(jnp.isfinite(getattr(fitted, parameter)) for parameter in names):
             return None
         why = RESULTS[RESULTS.not_a_minimum]
-    why = f"{name_of(calibration.model)} could not be calibrated: {why}".rstrip(".")
+    why = f"{label_of(calibration)} could not be calibrated: {why}".rstrip(".")
     return _error(calibration.model, name, "", why, "check the quotes", file)
 
 
@@ -149,7 +139,7 @@ def both(first: Fit, second: Fit) -> Fit:
 
 def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
     """Parameter to (value, standard error)."""
-    names = parameters_of(calibration.model).names
+    names = Parameters.of(calibration.model).names
     errors = np.sqrt(np.diag(np.asarray(calibration.stats["covariance"])))
     return {
         name: (float(getattr(calibration.model, name)), float(error))
@@ -159,7 +149,7 @@ def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
 
 def surface_fit(market: Market, name: str, calibration: Calibration | None) -> SurfaceFit:
     """What the report shows of one underlying: a calibration, or None for Black-Scholes."""
-    if calibration is not None and isinstance(calibration.model, AbstractRateModel):
+    if calibration is not None and name not in market.equities:
         return _swaption_fit(market, name, calibration)
     equity = market.equities[name]
     surface = equity.surface
@@ -176,7 +166,7 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
         facts = _facts(calibration)
     return SurfaceFit(
         underlying=name,
-        model="Heston" if calibration else "Black-Scholes",
+        model=label_of(calibration) if calibration else "Black-Scholes",
         spot=float(equity.spot),
         expiries=pillar_dates(surface.expiries, market),
         strikes=np.asarray(surface.strikes),
@@ -196,7 +186,7 @@ def _swaption_fit(market: Market, name: str, calibration: Calibration) -> Surfac
     market_vols, residuals = np.asarray(quotes.vols), np.asarray(calibration.residuals)
     return SurfaceFit(
         underlying=name,
-        model=name_of(calibration.model),
+        model=label_of(calibration),
         spot=None,
         expiries=tuple(f"{expiry:g}Y" for expiry in quotes.expiries.tolist()),
         strikes=np.asarray(quotes.tenors),
@@ -229,10 +219,10 @@ def _facts(calibration: Calibration) -> dict[str, str]:
 def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, Any]:
     """A calibration in plain values. `residuals`: model less market per 1.00 vol, by quote id."""
     table, stats = parameter_table(calibration), calibration.stats
-    ids = quotes_of(calibration.model, market.quote_ids())[name].vols
+    ids = calibration.model.quotes_in(market.quote_ids())[name].vols
     residuals = np.asarray(calibration.residuals).ravel().tolist()
     return {
-        "model": name_of(calibration.model).lower(),
+        "model": label_of(calibration).lower(),
         "underlying": name,
         "asof": str(market.asof),
         "parameters": {parameter: value for parameter, (value, _) in table.items()},

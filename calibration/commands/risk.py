@@ -32,7 +32,7 @@ from .fitting import (
     calibrated,
     failure,
     fit_each,
-    name_of,
+    label_of,
     only,
     summary_of,
     surface_fit,
@@ -108,10 +108,10 @@ def risk(
         result = _valued(book, served, fit, settings)
         lines.append(f"valued {len(result.trades) - len(result.failed):,} trades")
     errors = _errors(result, book)
-    output.tell(errors)
-    with stages.stage("write") as lines, output.written() as aside:
-        write_errors(aside, errors)
-        _write(aside, result, book, quotes, calibrations, model, stages)
+    output.print_errors(errors)
+    with stages.stage("write") as lines, output.written() as folder:
+        write_errors(folder, errors)
+        _write(folder, result, book, quotes, calibrations, model, stages)
         lines.append(f"wrote {out}")
     _summarize(result, quotes, output.folder)
     if errors:
@@ -160,9 +160,12 @@ def _calibrate(book: Book, market: Market, model: Model, file: str, stages: Stag
     served, calibrations = only(market, equities), {}
     for name in (*(equities if model is Model.heston else ()), *curves):
         if not (error := too_few(market, name, file)):
-            with stages.stage(f"calibrate {name}") as lines:
-                calibration = calibrated(market, name, progress=False)
-                found = f"{name_of(calibration.model)} to {name}"
+            with (
+                stages.stage(f"calibrate {name}") as lines,
+                progress_bar(f"calibrating {name}", stages.console) as progress,
+            ):
+                calibration = calibrated(market, name, progress=progress)
+                found = f"{label_of(calibration)} to {name}"
                 lines.append(f"calibrated {found}: {summary_of(calibration)}")
                 error = failure(market, name, calibration, file)
                 calibrations[name] = calibration
@@ -180,7 +183,7 @@ def _valued(book: Book, market: Market, fit: Fit, settings: dict[str, Any]) -> R
 
 
 def _write(
-    aside: Path,
+    folder: Path,
     result: RiskResult,
     book: Book,
     market: Market,
@@ -199,19 +202,19 @@ def _write(
     numbers = {name: as_json(market, name, found) for name, found in calibrations.items()}
     parts = {f"value the book: {part}": length for part, length in result.stats.items()}
     seconds = {**stages.seconds, **parts}
-    write_positions(aside / "npv.csv", positions)
-    write_quote_risks(aside / "sensitivity.csv", risks)
-    write_json(aside / "calibration.json", numbers)
-    write_report(aside / "report.html", result, book, market, fits, seconds)
+    write_positions(folder / "npv.csv", positions)
+    write_quote_risks(folder / "sensitivity.csv", risks)
+    write_json(folder / "calibration.json", numbers)
+    write_report(folder / "report.html", result, book, market, fits, seconds)
 
 
 def _errors(result: RiskResult, book: Book) -> list[str]:
     """One line for each mistake of the input, then for each other trade that failed."""
-    told = {error.line for error in result.errors if error.file == book.file}
+    reported = {error.line for error in result.errors if error.file == book.file}
     return [str(error) for error in result.errors] + [
         f"{book.file}:{row.line}: trade {row.id!r}: {risk.status}"
         for row, risk in zip(book.rows, result.trades, strict=True)
-        if risk.figures is None and row.line not in told
+        if risk.figures is None and row.line not in reported
     ]
 
 

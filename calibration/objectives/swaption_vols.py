@@ -13,7 +13,7 @@ from pricing.fields import word
 from pricing.formulas.swap import right_to_payments
 from pricing.market import SwaptionVols
 from pricing.market.interpolation import as_leaf
-from pricing.models import G2, HullWhite
+from pricing.models import GaussianFactors
 
 from .objective import AbstractObjective
 from .swap_legs import SwapLegs
@@ -42,7 +42,7 @@ class SwaptionVolError(AbstractObjective):
     months: int = eqx.field(static=True, default=12)
     error: str = word("error", ("vol", "relative price"), default="vol")
 
-    def residuals(self, model: HullWhite | G2, quotes: SwaptionVols) -> Matrix:
+    def residuals(self, model: GaussianFactors, quotes: SwaptionVols) -> Matrix:
         if self.error == "vol":
             errors = self.vols(model, quotes) - quotes.vols
         else:
@@ -50,11 +50,11 @@ class SwaptionVolError(AbstractObjective):
             errors = self._prices(model, quotes) / quoted - 1.0
         return errors if self.weights is None else self.weights * errors
 
-    def vols(self, model: HullWhite | G2, quotes: SwaptionVols) -> Matrix:
+    def vols(self, model: GaussianFactors, quotes: SwaptionVols) -> Matrix:
         """The model's vols of the swaptions that are quoted."""
         return _std_of(self._prices(model, quotes), quotes.kind) / _root_of_expiry(quotes)
 
-    def _prices(self, model: HullWhite | G2, quotes: SwaptionVols) -> Matrix:
+    def _prices(self, model: GaussianFactors, quotes: SwaptionVols) -> Matrix:
         """The model's prices over A F, or over A where vols are normal."""
         legs = SwapLegs.plain(quotes, self.months) if self.legs is None else self.legs
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..models import ConditionallyGaussian
+from ..models import ConditionallyGaussian, LognormalSpots
 from ..numerics import normal_law
 from ..numerics.safe_math import safe_sqrt
 from ..products import AbstractProduct, Average, Claim
@@ -74,7 +74,7 @@ class GeometricAverage(AbstractEstimator):
 
     def needs(self, product: Average, model: ConditionallyGaussian, num_dates: int) -> Needs:
         del product, num_dates
-        return Needs((0,) if model.variance_is_random else (1,))
+        return Needs((1,) if isinstance(model, LognormalSpots) else (0,))
 
     def values(self, product: Average, model: ConditionallyGaussian, draw: Draw) -> Paths:
         points = Points.of(product, model, draw.walk(model, product.fixings))

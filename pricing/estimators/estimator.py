@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..models import ConditionallyGaussian, Walk
+from ..models import ConditionallyGaussian, LocalVolatility, LognormalSpots, Walk
 from ..products import AbstractProduct
 
 SECOND_ORDER = frozenset({"gamma", "vanna", "volga"})
@@ -50,7 +50,7 @@ class AbstractEstimator(eqx.Module):
 
     @property
     def last_step_is_enough(self) -> bool:
-        """Whether its samples are as good where only the last step is open (`only_last_step_is_open`)."""
+        """Whether its samples are as good where only the last step is open (`LocalVolatility`)."""
         return False
 
     @abc.abstractmethod
@@ -91,6 +91,6 @@ def smooth(model: ConditionallyGaussian) -> frozenset[str]:
     A random variance path has kinks in its parameters: its second derivative in the volatility level is wrong.
     None where the path moves the spot.
     """
-    if model.only_last_step_is_open:
+    if isinstance(model, LocalVolatility):
         return frozenset()
-    return SECOND_ORDER - {"volga"} if model.variance_is_random else SECOND_ORDER
+    return SECOND_ORDER if isinstance(model, LognormalSpots) else SECOND_ORDER - {"volga"}

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 import jaxtape
 
-from ..models import ConditionallyGaussian
+from ..models import ConditionallyGaussian, LognormalSpots
 from ..products import AbstractProduct, Monitored
 from .continuation import Continuation, End, date_of
 from .corridor import Look, Paths, looks_of, paid_always, truncated_normal
@@ -35,7 +35,7 @@ class OneStepSurvival(AbstractEstimator):
 
     def controlled(self, product: Monitored, model: ConditionallyGaussian, num_steps: int) -> Any:
         del num_steps
-        plain = model.variance_is_random or product.dates.size == 1
+        plain = product.dates.size == 1 or not isinstance(model, LognormalSpots)
         return self if plain else OneStepSurvival(Continuation.fit(product, model))
 
     def dates(self, product: Monitored, num_steps: int) -> Float[Array, " dates"]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..formulas.black import exercise_probabilities
-from ..models import ConditionallyGaussian, MeanVariance
+from ..models import ConditionallyGaussian, LognormalSpots, MeanVariance
 from ..numerics.safe_math import safe_sqrt
 from ..products import AbstractProduct, TerminalClaim
 from .estimator import AbstractEstimator, Draw, Needs, smooth
@@ -53,7 +53,7 @@ class Terminal(AbstractEstimator):
 
     def needs(self, product: TerminalClaim, model: ConditionallyGaussian, num_dates: int) -> Needs:
         del product, num_dates
-        return Needs((0,) if model.variance_is_random else (1,))
+        return Needs((1,) if isinstance(model, LognormalSpots) else (0,))
 
     def values(self, product: TerminalClaim, model: ConditionallyGaussian, draw: Draw) -> Paths:
         walk = draw.walk(model, self._dates(product))

@@ -1,96 +1,37 @@
-"""What the backward schemes share: their paths, one step of them both ways, and least squares.
+"""What the backward schemes share: one regression on networks a date, and least squares for linear parts.
 
-Inside these schemes values are flat, [contracts], [1] for one contract, and in units of the terminal value.
+Inside these schemes values are flat, [contracts], [1] for one contract, and parameters are in units of the
+terminal value's standard deviation (`scale`) and of the standardized state of their date.
 """
 
 import abc
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from ..sampling import normals
-from .descent import Descent, adam
-from .networks import Architecture, Network, summed
-from .paths import Spread, shared, simulate, survival
+from ..numerics.standardizer import Standardizer
+from .networks import Architecture, Network, OptimizerState, adam, minimize, sum_over_contracts
 from .problem import Problem, Real, State
-from .solver import AbstractSolver
+from .simulation import AntitheticSteps, PathPool, shard_paths
+from .solver import AbstractApproximation, AbstractSolver, Date
 
 Index = Int[Array, ""]
 
 
-class Pool(NamedTuple):
-    """Paths that every date draws from.
-
-    They are drawn once and kept, [dates, paths, dim] numbers: fresh paths at every iteration would cost the
-    steps from today each time, and what a path is worth a step later, which is computed once for a date, would
-    be computed for every batch. Increments are not kept: each date draws its own.
-    """
-
-    states: Float[Array, "dates paths dim"]
-    alive: Bool[Array, "dates paths"]
-    spread: Spread
-    unit: Float[Array, " contracts"]  # the deviation of what is paid at the end
-
-    @classmethod
-    def draw(cls, problem: Problem, key: PRNGKeyArray, num_paths: int, mesh: Mesh | None) -> "Pool":
-        states = simulate(problem, key, num_paths, mesh=mesh).states
-        paid = jax.vmap(problem.terminal)(states[-1]).reshape(num_paths, -1)
-        unit = jnp.std(paid, axis=0)
-        unit = jnp.where(unit > 0.0, unit, 1.0)
-        return cls(states, survival(problem, states), Spread.of(states), unit)
-
-    def at(
-        self, date: Index, mesh: Mesh | None
-    ) -> tuple[Float[Array, "paths dim"], Float[Array, " paths"]]:
-        """States at a date, and weights: 1 for a path that is alive, else 0."""
-        x = shared(self.states[date], mesh)
-        return x, self.alive[date].astype(x.dtype)
-
-
-class Pairs(NamedTuple):
-    """A step from each of many states, along increments and along their opposites.
-
-    Half the sum over a pair tells of the mean, half the difference of the slope: neither is noise to the other.
-    """
-
-    increments: Float[Array, "paths pairs dim"]
-    after: Float[Array, "2 paths pairs dim"]
-
-    @classmethod
-    def draw(
-        cls,
-        problem: Problem,
-        key: PRNGKeyArray,
-        date: Index,
-        x: Float[Array, "paths dim"],
-        pairs: int,
-    ):
-        num_paths, dim = x.shape
-        noise = normals(key, (num_paths, pairs * dim), x.dtype).reshape(num_paths, pairs, dim)
-        dw = jnp.sqrt(problem.dt) * noise
-        advance = jax.vmap(jax.vmap(problem.advance, (None, None, 0)), (None, 0, 0))
-        t = problem.times[date]
-        return cls(dw, jnp.stack([advance(t, x, dw), advance(t, x, -dw)]))
-
-
-def over_pairs(function: Callable) -> Callable:
-    """A function of one state, of arrays [2, paths, pairs, ...]."""
-    return jax.vmap(jax.vmap(jax.vmap(function)))
-
-
-def worth(
+def value_at_step_end(
     problem: Problem, date: Index, x: State, continuation: Callable[[State], tuple[Array, Array]]
 ) -> tuple[Float[Array, " contracts"], Float[Array, "contracts dim"]]:
-    """Y and Z at the end of a step, where it may be exercised, stopped, or over.
+    """Return Y and Z at the end of a step, where it may be exercised, stopped, or over.
 
-    continuation: Y and Z of the networks, which hold it for more than it is worth at an exercise.
+    continuation: Y and Z of the networks there, which know of no exercise and of no stop.
     """
     t = problem.times[date]
 
@@ -100,15 +41,15 @@ def worth(
     over = lambda: flat(problem.terminal(x), problem.terminal_gradient(x))  # noqa: E731
     y, z = jax.lax.cond(date == problem.num_steps, over, lambda: continuation(x))
     if problem.exercise_value is not None:
-        taken, z_taken = flat(*_with_gradient(problem.exercise_value, t, x))
-        better = jnp.asarray(problem.is_exercise_date)[date] & (taken > y)
-        y, z = jnp.where(better, taken, y), jnp.where(better[:, None], z_taken, z)
+        paid, z_paid = flat(*_with_gradient(problem.exercise_value, t, x))
+        exercised = jnp.asarray(problem.is_exercise_date)[date] & (paid > y)
+        y, z = jnp.where(exercised, paid, y), jnp.where(exercised[:, None], z_paid, z)
     if problem.is_alive is not None:
         stopped = jnp.asarray(problem.is_stopping_date)[date] & ~problem.is_alive(t, x)
-        rest, z_rest = jnp.zeros_like(y), jnp.zeros_like(z)
+        paid, z_paid = jnp.zeros_like(y), jnp.zeros_like(z)
         if problem.stopped_value is not None:
-            rest, z_rest = flat(*_with_gradient(problem.stopped_value, t, x))
-        y, z = jnp.where(stopped, rest, y), jnp.where(stopped, z_rest, z)
+            paid, z_paid = flat(*_with_gradient(problem.stopped_value, t, x))
+        y, z = jnp.where(stopped, paid, y), jnp.where(stopped, z_paid, z)
     return y, z
 
 
@@ -119,150 +60,230 @@ def _with_gradient(function: Callable, t: Real, x: State) -> tuple[Array, Array]
 # --- Linear parts, and changes of their coordinates ----------------------------------------------------
 
 
-def quadratic(seen: Float[Array, "*batch dim"]) -> Float[Array, "*batch terms"]:
-    """1, x and (x^2 - 1) / 2 of every coordinate."""
-    one = jnp.ones_like(seen[..., :1])
-    return jnp.concatenate([one, seen, 0.5 * (seen**2 - 1.0)], axis=-1)
+def quadratic_features(x: Float[Array, "*batch dim"]) -> Float[Array, "*batch terms"]:
+    """Return 1, x and (x^2 - 1) / 2 of every standardized coordinate."""
+    one = jnp.ones_like(x[..., :1])
+    return jnp.concatenate([one, x, 0.5 * (x**2 - 1.0)], axis=-1)
 
 
-def total(parameters: PyTree, quantities: Float[Array, " contracts"]) -> PyTree:
-    """The parameters of the sum of quantity times contract: all outputs are linear in the last of them."""
-    return jax.tree.map(
-        lambda part: (
-            part.total(quantities) if isinstance(part, Network) else summed(part, quantities)
-        ),
-        parameters,
-        is_leaf=lambda part: isinstance(part, Network),
-    )
-
-
-class Move(NamedTuple):
-    """From the standard coordinates of one date to those of another: old = scale * new + shift."""
+class CoordinateChange(NamedTuple):
+    """From the standardized coordinates of one date to those of another: old = scale * new + shift."""
 
     scale: Float[Array, " dim"]
     shift: Float[Array, " dim"]
 
     @classmethod
-    def between(cls, spread: Spread, old: Index, new: Index) -> "Move":
-        std = spread.std[old]
-        return cls(spread.std[new] / std, (spread.mean[new] - spread.mean[old]) / std)
+    def between(cls, standardizer: Standardizer, old: Index, new: Index) -> "CoordinateChange":
+        one, other = standardizer.at(old), standardizer.at(new)
+        return cls(one.whitening / other.whitening, one.whitening * (other.mean - one.mean))
 
     def quadratic(self, terms: Float[Array, "terms outputs"]) -> Float[Array, "terms outputs"]:
-        """Coefficients of `quadratic`, so that the function of x stays what it was."""
+        """Change coefficients of `quadratic_features` so that the function of x stays what it was."""
         dim = self.scale.shape[0]
-        level, slope, curve = self.apart(jnp.zeros((dim, terms.shape[1]), terms.dtype), terms[1:])
+        zero = jnp.zeros((dim, terms.shape[1]), terms.dtype)
+        level, slope, curve = self.by_coordinate(zero, terms[1:])
         return jnp.concatenate([terms[:1] + jnp.sum(level, axis=0)[None], slope, curve])
 
-    def apart(
+    def by_coordinate(
         self, level: Float[Array, "dim outputs"], others: Float[Array, "two_dim outputs"]
     ) -> tuple[Array, Array, Array]:
-        """Likewise, with a level of its own for each coordinate."""
+        """Change coefficients likewise, where each coordinate has a level of its own."""
         r, m = self.scale[:, None], self.shift[:, None]
         slope, curve = jnp.split(others, 2)
         level = level + m * slope + 0.5 * curve * (m**2 + r**2 - 1.0)
         return level, r * (slope + m * curve), r**2 * curve
 
     def network(self, network: Network) -> Network:
+        """Change the first layer of a network likewise."""
         weight, bias = network.weights[0], network.biases[0]
-        moved = self.scale[:, None] * weight, bias + self.shift @ weight
-        return eqx.tree_at(lambda n: (n.weights[0], n.biases[0]), network, moved)
+        changed = self.scale[:, None] * weight, bias + self.shift @ weight
+        return eqx.tree_at(lambda n: (n.weights[0], n.biases[0]), network, changed)
 
 
 def least_squares(
     features: Float[Array, "rows terms"],
     weights: Float[Array, " rows"] | None = None,
-    used: Float[Array, " terms"] | None = None,
+    active: Float[Array, " terms"] | None = None,
 ) -> Callable[[Float[Array, "rows outputs"]], Float[Array, "terms outputs"]]:
-    """From targets to coefficients with the least weighted squares; where features tell nothing, near 0.
+    """Return the map from targets to coefficients with the least weighted squares.
 
-    used: 1, or 0 for features that are not to tell anything.
+    Coefficients are near 0 where features tell nothing. active: 1, or 0 for features that are left out.
     """
     weighted = features if weights is None else features * weights[:, None]
     gram = weighted.T @ features
-    if used is not None:
-        gram = gram * jnp.outer(used, used)
+    if active is not None:
+        gram = gram * jnp.outer(active, active)
     limits = jnp.finfo(gram.dtype)
     ridge = 16.0 * limits.eps * jnp.max(jnp.diagonal(gram)) + limits.tiny  # no path may be alive
     one = jnp.eye(gram.shape[0], dtype=gram.dtype)
-    half = jax.lax.linalg.triangular_solve(
+    factor = jax.lax.linalg.triangular_solve(
         jax.lax.linalg.cholesky(gram + ridge * one), one, left_side=True, lower=True
     )  # of the inverse: a product, not two solves, for every target
-    half = half if used is None else half * used[None]
-    return lambda targets: half.T @ (half @ (weighted.T @ targets))
+    factor = factor if active is None else factor * active[None]
+    return lambda targets: factor.T @ (factor @ (weighted.T @ targets))
 
 
-_kept = jax.lax.optimization_barrier  # computed once, not again in every loop that reads it
+_computed_once = jax.lax.optimization_barrier  # not again in every loop that reads it
 
 
-# --- Stages: dates, latest first, the first of them for longer -----------------------------------------
+# --- One regression a date -----------------------------------------------------------------------------
 
 
-class AbstractStep(eqx.Module):
-    """A date of a problem: how parameters are read there, and what they are to learn."""
+class AbstractDateRegression(eqx.Module):
+    """The regression of one date: how parameters are read there, and what they are fitted to.
+
+    Attributes:
+        problem: The problem that is solved.
+        date: The index of the date.
+        standardizer: The mean and deviation of the states of all dates.
+        scale: The deviation of the terminal value, of every contract.
+    """
+
+    extrapolates_gamma: ClassVar[bool] = False  # today's Hessian is that of the next two dates
 
     problem: Problem
     date: Index
-    spread: Spread
-    unit: Float[Array, " contracts"]
+    standardizer: Standardizer
+    scale: Float[Array, " contracts"]
 
     @abc.abstractmethod
-    def lesson(
-        self, x: Array, weight: Array, pairs: Pairs, later: "AbstractStep", parameters: PyTree
+    def value(self, parameters: PyTree, x: State) -> Float[Array, " contracts"]:
+        """Return u at a state."""
+
+    @abc.abstractmethod
+    def gradient(self, parameters: PyTree, x: State) -> Float[Array, "contracts dim"]:
+        """Return the gradient of u at a state."""
+
+    @abc.abstractmethod
+    def hessian(self, parameters: PyTree, x: State) -> Float[Array, "contracts dim dim"]:
+        """Return the Hessian of u at a state."""
+
+    @abc.abstractmethod
+    def targets(
+        self,
+        x: Array,
+        weight: Array,
+        steps: AntitheticSteps,
+        later: "AbstractDateRegression",
+        parameters: PyTree,
     ) -> PyTree[Array]:
-        """What is to be learned, path by path; later, parameters: of the networks a step later."""
+        """Return what is fitted, path by path, from the regression and parameters of the date after."""
 
-    def task(self, parameters: PyTree, lesson: PyTree) -> PyTree[Array]:
-        """What batches are drawn of: the lesson, and what of it does not change while the networks learn."""
+    def training_set(self, parameters: PyTree, targets: PyTree) -> PyTree[Array]:
+        """Return what batches are drawn of: the targets, and what does not change while networks train."""
         del parameters
-        return lesson
+        return targets
 
     @abc.abstractmethod
-    def loss(self, parameters: PyTree, task: PyTree) -> Float[Array, ""]:
-        """Of a batch."""
+    def loss(self, parameters: PyTree, batch: PyTree) -> Float[Array, ""]:
+        """Return the mean square that the parameters leave of a batch."""
 
     @abc.abstractmethod
-    def linear_solver(self, like: PyTree, lesson: PyTree) -> Callable[[PyTree], PyTree]:
-        """From parameters such as these to those whose linear parts miss the least, given the networks."""
+    def linear_solver(self, like: PyTree, targets: PyTree) -> Callable[[PyTree], PyTree]:
+        """Return the map from parameters such as `like` to those with the best linear parts, given networks."""
 
-    def at(self, date: Index) -> "AbstractStep":
-        return type(self)(self.problem, date, self.spread, self.unit)
+    def at(self, date: Index) -> "AbstractDateRegression":
+        """Return the regression of another date."""
+        return replace(self, date=date)
 
-    def seen(self, x: State) -> State:
-        return self.spread.standard(self.date, x)
+    def standardized(self, x: State) -> State:
+        """Return the state in units of its deviation at this date."""
+        return self.standardizer.at(self.date)(x)
 
     @property
-    def std(self) -> Float[Array, "1 dim"]:
-        return self.spread.std[self.date][None]
+    def whitening(self) -> Float[Array, "1 dim"]:
+        """1 / the deviation of the state at this date."""
+        return self.standardizer.at(self.date).whitening[None]
 
     @property
     def time(self) -> Real:
+        """The time of this date."""
         return self.problem.times[self.date]
 
-    def used(self, *terms: int) -> Float[Array, " terms"]:
-        """Numbers of features: 1, for the last of them, curves, 0 today: one state tells its level alone."""
-        flat = jnp.ones(sum(terms[:-1]), self.unit.dtype)
+    def active(self, *terms: int) -> Float[Array, " terms"]:
+        """Return 1 for each feature; today 0 for the last of these numbers: one state tells a level alone."""
+        flat = jnp.ones(sum(terms[:-1]), self.scale.dtype)
         curved = (self.date > 0).astype(flat.dtype)
         return jnp.concatenate([flat, jnp.full(terms[-1], curved)])
 
 
-class Progress(NamedTuple):
-    """Between two stages."""
+class DatewiseApproximation(AbstractApproximation):
+    """u from the parameters of each date, as its regression reads them. Today's are learned at x0 alone."""
 
-    pool: Pool
-    parameters: PyTree[Array]  # of the date after
+    regression: AbstractDateRegression
+    parameters: PyTree[Array]
+    contracts: tuple[int, ...] = eqx.field(static=True)
+
+    def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
+        regression, parameters = self._at(date)
+        return regression.value(parameters, x).reshape(self.contracts)
+
+    def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
+        regression, parameters = self._at(date)
+        return regression.gradient(parameters, x).reshape(*self.contracts, x.size)
+
+    def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
+        def at(date: Date):
+            regression, parameters = self._at(date)
+            return regression.hessian(parameters, x).reshape(*self.contracts, x.size, x.size)
+
+        if not self.regression.extrapolates_gamma or self.regression.problem.num_steps < 3:
+            return at(date)
+        today = lambda: 2.0 * at(1) - at(2)  # noqa: E731
+        return jax.lax.cond(jnp.asarray(date) == 0, today, lambda: at(date))
+
+    def portfolio(self, quantities: Float[Array, " contracts"]) -> "DatewiseApproximation":
+        scale = self.regression.scale
+        one = replace(self.regression, scale=jnp.ones_like(scale[:1]))
+        return DatewiseApproximation(one, _portfolio(self.parameters, quantities * scale), ())
+
+    def _at(self, date: Date) -> tuple[AbstractDateRegression, PyTree[Array]]:
+        date = jnp.asarray(date)
+        return self.regression.at(date), jax.tree.map(lambda rows: rows[date], self.parameters)
+
+
+def _portfolio(parameters: PyTree, quantities: Float[Array, " contracts"]) -> PyTree:
+    """Return the parameters of the sum of quantity times contract: outputs are linear in the last of them."""
+    is_network = lambda part: isinstance(part, Network)  # noqa: E731
+    return jax.tree.map(
+        lambda part: (
+            part.portfolio(quantities) if is_network(part) else sum_over_contracts(part, quantities)
+        ),
+        parameters,
+        is_leaf=is_network,
+    )
+
+
+# --- The solver ----------------------------------------------------------------------------------------
+
+
+class BackwardState(NamedTuple):
+    """The paths, and the parameters of the date that was done last."""
+
+    pool: PathPool
+    parameters: PyTree[Array]
 
 
 _setting = partial(eqx.field, static=True, kw_only=True)
 
 
-class AbstractBackward(AbstractSolver):
-    """Regressions on networks, date by date.
+class AbstractBackwardSolver(AbstractSolver):
+    """Regressions on networks, date by date, the latest first.
 
-    num_paths: kept at every date, num_paths * dim numbers each; num_pairs: steps from each path, both ways.
-    num_iterations: of a date; the first has `first_stages` times as many. optimizer: any of optax, begun
-    anew at every stage; None: Adam from `learning_rate` on the first date, from `later_learning_rate` on all
-    others, falling along a cosine.
+    Attributes:
+        num_iterations: The optimizer's iterations at each date.
+        first_stages: How many times as many the latest date has, which starts from no other.
+        batch_size: The paths of an iteration.
+        num_paths: The paths that are kept at every date, num_paths * dim numbers each.
+        num_pairs: The antithetic pairs of steps from each path.
+        learning_rate: Adam's rate at the latest date; it falls along a cosine.
+        later_learning_rate: Adam's rate at all other dates, which start from the networks of the date after.
+        architecture: How the networks are made.
+        optimizer: Any optimizer of optax in place of Adam; it begins anew at every stage.
+        mesh: The devices that share the paths (axis "paths"), or None.
     """
+
+    date_regression: eqx.AbstractClassVar[type[AbstractDateRegression]]
 
     num_iterations: int = _setting(default=100)
     first_stages: int = _setting(default=5)
@@ -286,55 +307,62 @@ class AbstractBackward(AbstractSolver):
                 raise ValueError(f"{name}={rate}: give a number above 0.")
 
     @abc.abstractmethod
-    def parameters(self, problem: Problem, contracts: int, key: PRNGKeyArray) -> PyTree[Array]:
-        """Before the first date."""
-
-    @abc.abstractmethod
-    def step(self, problem: Problem, date: Index, pool: Pool) -> AbstractStep: ...
+    def init_parameters(
+        self, problem: Problem, num_contracts: int, *, key: PRNGKeyArray
+    ) -> PyTree[Array]:
+        """Return the parameters before the first stage."""
 
     def num_stages(self, problem: Problem) -> int:
         return problem.num_steps - 1 + self.first_stages
 
-    def start(self, problem: Problem, key: PRNGKeyArray) -> Progress:
-        drawn, seed = jax.random.split(key)
-        pool = Pool.draw(problem, drawn, self.num_paths, self.mesh)
-        return Progress(pool, self.parameters(problem, pool.unit.size, seed))
+    def init(self, problem: Problem, *, key: PRNGKeyArray) -> BackwardState:
+        paths, weights = jax.random.split(key)
+        pool = PathPool.draw(problem, self.num_paths, self.mesh, key=paths)
+        return BackwardState(pool, self.init_parameters(problem, pool.scale.size, key=weights))
 
-    def stage(self, problem: Problem, state: Progress, index: Array, key: PRNGKeyArray):
+    def stage(self, problem: Problem, state: BackwardState, index: Array, *, key: PRNGKeyArray):
         pool, date = state.pool, self._date(problem, index)
-        before = jnp.minimum(date + 1, problem.num_steps - 1)
-        drawn, batches = jax.random.split(key)
+        after = jnp.minimum(date + 1, problem.num_steps - 1)
+        noise, batches = jax.random.split(key)
         x, weight = pool.at(date, self.mesh)
-        pairs = _kept(Pairs.draw(problem, drawn, date, x, self.num_pairs))
-        step = self.step(problem, date, pool)
-        lesson = _kept(step.lesson(x, weight, pairs, step.at(before), state.parameters))
-        start = state.parameters.moved(Move.between(pool.spread, before, date))
-        solved = step.linear_solver(start, lesson)
-        start = solved(start)
-        task = step.task(start, lesson)
+        steps = AntitheticSteps.draw(problem, date, x, self.num_pairs, key=noise)
+        steps = _computed_once(steps)
+        regression = self.date_regression(problem, date, pool.standardizer, pool.scale)
+        targets = regression.targets(x, weight, steps, regression.at(after), state.parameters)
+        targets = _computed_once(targets)
+        change = CoordinateChange.between(pool.standardizer, after, date)
+        start = state.parameters.in_coordinates(change)
+        with_best_linear_parts = regression.linear_solver(start, targets)
+        start = with_best_linear_parts(start)
+        training_set = regression.training_set(start, targets)
 
         def loss(networks, key: PRNGKeyArray):
             rows = jax.random.randint(key, (self.batch_size,), 0, self.num_paths)
-            batch = jax.tree.map(lambda leaf: shared(leaf[rows], self.mesh), task)
-            return step.loss(start.with_networks(networks), batch)
+            batch = jax.tree.map(lambda leaf: shard_paths(leaf[rows], self.mesh), training_set)
+            return regression.loss(start.with_networks(networks), batch)
 
         optimizer = self._optimizer(index, problem.x0.dtype)
-        descent = Descent.start(optimizer, start.networks)
-        descent, losses = descent.advanced(optimizer, loss, batches, self.num_iterations)
-        kept = lambda new, old: jnp.where(date > 0, new, old)  # noqa: E731, today there is one state only
-        networks = jax.tree.map(kept, descent.parameters, start.networks)
-        parameters = solved(start.with_networks(networks))
-        return Progress(pool, parameters), parameters, losses
+        first = OptimizerState.init(optimizer, start.networks)
+        last, losses = minimize(loss, optimizer, first, self.num_iterations, key=batches)
+        trained = lambda new, old: jnp.where(date > 0, new, old)  # noqa: E731, today has one state only
+        networks = jax.tree.map(trained, last.parameters, start.networks)
+        parameters = with_best_linear_parts(start.with_networks(networks))
+        return BackwardState(pool, parameters), parameters, losses
 
-    def by_date(self, outputs: PyTree[Array]) -> PyTree[Array]:
-        """The parameters of each date, today first."""
-        return jax.tree.map(lambda rows: rows[self.first_stages - 1 :][::-1], outputs)
+    def postprocess(
+        self, problem: Problem, state: BackwardState, outputs: PyTree[Array]
+    ) -> DatewiseApproximation:
+        pool = state.pool
+        today = jnp.zeros((), jnp.int32)
+        regression = self.date_regression(problem, today, pool.standardizer, pool.scale)
+        by_date = jax.tree.map(lambda rows: rows[self.first_stages - 1 :][::-1], outputs)
+        return DatewiseApproximation(regression, by_date, problem.contracts)
 
-    def where(self, problem: Problem, stage: int) -> str:
+    def describe_stage(self, problem: Problem, stage: int) -> str:
         return f"date {int(self._date(problem, jnp.asarray(stage)))}"
 
-    def metrics(self, state: Progress) -> dict[str, Array]:
-        return {"level": state.parameters.y[0] * state.pool.unit}
+    def metrics(self, state: BackwardState) -> dict[str, Array]:
+        return {"level": state.parameters.y[0] * state.pool.scale}
 
     def _date(self, problem: Problem, stage: Index) -> Index:
         return problem.num_steps - 1 - jnp.maximum(stage - (self.first_stages - 1), 0)

@@ -8,53 +8,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..numerics.standardizer import whitening
+from ..numerics.standardizer import Standardizer
 from ..regression.polynomials import heat_polynomials, identity, multi_indices
-from .descent import Descent, adam
-from .expansion import Features, Functions, States
+from .ito_taylor import Features, Functions, States
+from .networks import OptimizerState, adam, minimize
 from .problem import Problem, Real
 
 
-class AbstractBasis(eqx.Module):
-    """Functions of a few features of the state, at one date, as its frame sees them."""
+class BasisTargets(NamedTuple):
+    """What the functions of a basis are trained on: `rest` is of `coefficients` times functions and increments.
 
-    @abc.abstractmethod
-    def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
-        """What the functions of every date need to be of order one: arrays with an axis of dates in front."""
-
-    @abc.abstractmethod
-    def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
-        """What the functions see of the states of a date."""
-
-    @abc.abstractmethod
-    def outer(self, frame: PyTree[Array], features: Features) -> Functions:
-        """All functions of the features: smooth."""
-
-    @property
-    @abc.abstractmethod
-    def is_linear(self) -> bool:
-        """Whether they are affine in the features."""
-
-    @property
-    def learns(self) -> bool:
-        """Whether the functions of a date come of `learned`."""
-        return False
-
-    def following(self, frame: PyTree[Array], later: PyTree[Array]) -> PyTree[Array]:
-        """The frame of a date before descent; later: what was learned at the date after."""
-        del later
-        return frame
-
-    def learned(self, frame: PyTree[Array], lesson: "Lesson", key: PRNGKeyArray) -> PyTree[Array]:
-        """The frame of a date after descent."""
-        del lesson, key
-        return frame
-
-
-class Lesson(NamedTuple):
-    """What functions of a date are to learn: `rest` is of their combination by `coefficients`, with its moves.
-
-    In units of the rest's deviation.
+    The rest is in units of its deviation.
     """
 
     x: States
@@ -64,45 +28,82 @@ class Lesson(NamedTuple):
     rest: Float[Array, "contracts paths"]
 
 
-class Whitened(NamedTuple):
-    """u = whitening (x - center) has mean 0 and covariance 1."""
+class AbstractBasis(eqx.Module):
+    """Functions of a few features of the state, at one date, that a regression combines.
 
-    center: Float[Array, "*dates coordinates"]
-    whitening: Float[Array, "*dates coordinates coordinates"]
+    A basis has parameters of each date: what makes its functions of order one there, and what it has learned.
 
-    @classmethod
-    def of(cls, x: Float[Array, "dates coordinates paths"]) -> "Whitened":
-        center = jnp.mean(x, axis=-1)
-        apart = x - center[..., None]
-        covariance = apart @ jnp.swapaxes(apart, -1, -2) / x.shape[-1]
-        return cls(center, jax.vmap(whitening)(covariance))
+    Examples:
+        >>> from pricing.fbsde import AbstractBasis, Hermite, Payoffs
+        >>> bases: tuple[AbstractBasis, ...] = (Hermite(1), Payoffs())
+        >>> [basis.is_linear for basis in bases]
+        [True, True]
+    """
 
-    def seen(self, x: Float[Array, "coordinates paths"]) -> Float[Array, "coordinates paths"]:
-        return self.whitening @ (x - self.center[:, None])
+    @abc.abstractmethod
+    def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
+        """Return the parameters of every date: arrays with an axis of dates in front."""
+
+    @abc.abstractmethod
+    def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
+        """Return what the functions see of the states of a date."""
+
+    @abc.abstractmethod
+    def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
+        """Return all functions of the features: smooth."""
+
+    @property
+    @abc.abstractmethod
+    def is_linear(self) -> bool:
+        """Whether the functions are affine in the features."""
+
+    @property
+    def is_trainable(self) -> bool:
+        """Whether the parameters of a date come of `train`."""
+        return False
+
+    def warm_start(self, parameters: PyTree[Array], later: PyTree[Array]) -> PyTree[Array]:
+        """Return the parameters of a date before its training, given those of the date after it."""
+        del later
+        return parameters
+
+    def train(
+        self, parameters: PyTree[Array], targets: BasisTargets, *, key: PRNGKeyArray
+    ) -> PyTree[Array]:
+        """Return the parameters of a date after its training."""
+        del targets, key
+        return parameters
 
 
 class Hermite(AbstractBasis):
-    """Hermite polynomials of the coordinates, up to a total degree.
+    """Hermite polynomials of the coordinates, up to a total degree; the first is constant.
 
-    logs: the coordinates are the states' logarithms (lognormal assets). The first function is constant.
+    Attributes:
+        degree: The largest total degree.
+        logs: Whether the coordinates are the logarithms of the states (lognormal assets).
+
+    Examples:
+        >>> from pricing.fbsde import Hermite
+        >>> Hermite(6).is_linear
+        False
     """
 
     degree: int = eqx.field(static=True, default=2)
     logs: bool = eqx.field(static=True, default=False)
 
-    def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
+    def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         del problem
-        seen = _coordinates(states, self.logs)
-        std = _deviation(seen)
-        return std, Whitened.of(seen / std[..., None])
+        x = _coordinates(states, self.logs)
+        std = _deviation(x)
+        return std, Standardizer.of(x / std[..., None])
 
-    def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
-        del problem, frame, t
+    def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
+        del problem, parameters, t
         return _coordinates(x, self.logs)
 
-    def outer(self, frame: PyTree[Array], features: Features) -> Functions:
-        std, whitened = frame
-        return _polynomials(whitened.seen(features / std[:, None]), self.degree)
+    def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
+        std, standardizer = parameters
+        return _polynomials(standardizer(features / std[:, None]), self.degree)
 
     @property
     def is_linear(self) -> bool:
@@ -112,8 +113,20 @@ class Hermite(AbstractBasis):
 class Mean(AbstractBasis):
     """Hermite polynomials of the mean of the coordinates, of the degrees above `above` up to `degree`.
 
-    The mean is of the coordinates as multiples of their deviations. above: what `Hermite` beside it has.
-    logs: the coordinates are the states' logarithms.
+    The mean is of the coordinates as multiples of their deviations.
+
+    Attributes:
+        degree: The largest degree.
+        above: The degree of the `Hermite` beside it, whose functions are left out.
+        logs: Whether the coordinates are the logarithms of the states.
+
+    Raises:
+        ValueError: `above` is negative, or not below `degree`.
+
+    Examples:
+        >>> from pricing.fbsde import Mean
+        >>> Mean(5, above=2).degree
+        5
     """
 
     degree: int = eqx.field(static=True, default=8)
@@ -126,20 +139,20 @@ class Mean(AbstractBasis):
                 f"degree={self.degree}, above={self.above}: give 0 or more for above, and a degree above it."
             )
 
-    def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
+    def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         del problem
-        seen = _coordinates(states, self.logs)
-        std = _deviation(seen)
-        return std, Whitened.of(jnp.mean(seen / std[..., None], axis=1, keepdims=True))
+        x = _coordinates(states, self.logs)
+        std = _deviation(x)
+        return std, Standardizer.of(jnp.mean(x / std[..., None], axis=1, keepdims=True))
 
-    def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
+    def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
         del problem, t
-        std, _ = frame
+        std, _ = parameters
         return jnp.mean(_coordinates(x, self.logs) / std[:, None], axis=0, keepdims=True)
 
-    def outer(self, frame: PyTree[Array], features: Features) -> Functions:
-        _, whitened = frame
-        return _polynomials(whitened.seen(features), self.degree)[self.above + 1 :]
+    def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
+        _, standardizer = parameters
+        return _polynomials(standardizer(features), self.degree)[self.above + 1 :]
 
     @property
     def is_linear(self) -> bool:
@@ -147,32 +160,43 @@ class Mean(AbstractBasis):
 
 
 class SmoothMaximum(AbstractBasis):
-    """Hermite polynomials, up to a total degree, of smooth maxima of the coordinates z = ln x, standardized:
+    """Hermite polynomials, up to a total degree, of smooth maxima of the coordinates.
+
+    With z = ln x, standardized, the smooth maxima are
 
         L_b = ln(sum_i exp(b z_i)) / b, for each b of `sharpness`; b < 0 is a smooth minimum.
 
     They are symmetric, as many in two dimensions as in a hundred, and smooth, unlike the maximum itself: what
-    a step leaves of them is small. For positive states.
+    a step leaves of them is small. States must be positive.
+
+    Attributes:
+        sharpness: The numbers b.
+        degree: The largest total degree.
+
+    Examples:
+        >>> from pricing.fbsde import SmoothMaximum
+        >>> SmoothMaximum().sharpness
+        (0.5, 1.0, 2.0)
     """
 
     sharpness: tuple[float, ...] = eqx.field(static=True, default=(0.5, 1.0, 2.0))
     degree: int = eqx.field(static=True, default=3)
 
-    def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
+    def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         del problem
         logs = jnp.log(states)
         center, std = jnp.mean(logs, axis=-1), _deviation(logs)
         maxima = jax.vmap(self._maxima)(logs, center, std)
-        return center, std, Whitened.of(maxima)
+        return center, std, Standardizer.of(maxima)
 
-    def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
+    def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
         del problem, t
-        center, std, _ = frame
+        center, std, _ = parameters
         return self._maxima(jnp.log(x), center, std)
 
-    def outer(self, frame: PyTree[Array], features: Features) -> Functions:
-        *_, whitened = frame
-        return _polynomials(whitened.seen(features), self.degree)[1:]  # a constant is in `Hermite`
+    def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
+        *_, standardizer = parameters
+        return _polynomials(standardizer(features), self.degree)[1:]  # a constant is in `Hermite`
 
     @property
     def is_linear(self) -> bool:
@@ -183,12 +207,34 @@ class SmoothMaximum(AbstractBasis):
         return jnp.stack([jax.nn.logsumexp(b * z, axis=0) / b for b in self.sharpness])
 
 
-class Hidden(AbstractBasis):
-    """The hidden layer of a network, tanh(W u + b), u the whitened state: it learns what other functions leave.
+class _Layer(NamedTuple):
+    """The weights and biases of a hidden layer."""
 
-    W and b descend at every date, from those of the date after, by Adam on batches of paths, for all contracts
-    at once. The weights of its outputs are the regression's, which has the layer among its functions.
-    num_iterations 0: W and b stay as they were drawn. logs: u is of the states' logarithms.
+    weight: Float[Array, "*dates width dim"]
+    bias: Float[Array, "*dates width"]
+
+
+class Hidden(AbstractBasis):
+    """The hidden layer of a network, tanh(W u + b), u the standardized state, trained on what others leave.
+
+    W and b are trained at every date, from those of the date after, by Adam on batches of paths, for all
+    contracts at once. The weights of its outputs are the regression's, which has the layer among its functions.
+
+    Attributes:
+        width: The units of the layer.
+        num_iterations: Adam's iterations at each date; with 0, W and b stay as they were drawn.
+        batch_size: The paths of an iteration.
+        learning_rate: Adam's rate; it falls along a cosine.
+        logs: Whether u is of the logarithms of the states.
+        seed: The seed of the first W and b.
+
+    Raises:
+        ValueError: A number is out of its range.
+
+    Examples:
+        >>> from pricing.fbsde import Hidden
+        >>> Hidden(16, num_iterations=0).is_trainable
+        False
     """
 
     width: int = eqx.field(static=True, default=32)
@@ -203,23 +249,23 @@ class Hidden(AbstractBasis):
             if (number := getattr(self, name)) < least:
                 raise ValueError(f"{name}={number}: give {least} or more.")
 
-    def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
+    def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         dates, dim, dtype = len(states), problem.dim, states.dtype
-        whitened = Whitened.of(_coordinates(states, self.logs))
+        standardizer = Standardizer.of(_coordinates(states, self.logs))
         weights, biases = jax.random.split(jax.random.key(self.seed))
-        layer = Layer(
+        layer = _Layer(
             jax.random.normal(weights, (self.width, dim), dtype) / dim**0.5,
             jax.random.normal(biases, (self.width,), dtype),
         )
-        return whitened, jax.tree.map(lambda a: jnp.broadcast_to(a, (dates, *a.shape)), layer)
+        return standardizer, jax.tree.map(lambda a: jnp.broadcast_to(a, (dates, *a.shape)), layer)
 
-    def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
+    def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
         del problem, t
-        whitened, layer = frame
-        return layer.weight @ whitened.seen(_coordinates(x, self.logs)) + layer.bias[:, None]
+        standardizer, layer = parameters
+        return layer.weight @ standardizer(_coordinates(x, self.logs)) + layer.bias[:, None]
 
-    def outer(self, frame: PyTree[Array], features: Features) -> Functions:
-        del frame
+    def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
+        del parameters
         return jnp.tanh(features)
 
     @property
@@ -227,57 +273,62 @@ class Hidden(AbstractBasis):
         return False
 
     @property
-    def learns(self) -> bool:
+    def is_trainable(self) -> bool:
         return self.num_iterations > 0
 
-    def following(self, frame: PyTree[Array], later: PyTree[Array]) -> PyTree[Array]:
-        whitened, _ = frame
+    def warm_start(self, parameters: PyTree[Array], later: PyTree[Array]) -> PyTree[Array]:
+        standardizer, _ = parameters
         _, layer = later
-        return whitened, layer
+        return standardizer, layer
 
-    def learned(self, frame: PyTree[Array], lesson: Lesson, key: PRNGKeyArray) -> PyTree[Array]:
-        whitened, layer = frame
-        seen = lambda x: whitened.seen(_coordinates(x, self.logs))  # noqa: E731
-        u, du = jax.jvp(seen, (lesson.x,), (lesson.noise,))
+    def train(
+        self, parameters: PyTree[Array], targets: BasisTargets, *, key: PRNGKeyArray
+    ) -> PyTree[Array]:
+        standardizer, layer = parameters
+        standardized = lambda x: standardizer(_coordinates(x, self.logs))  # noqa: E731
+        u, du = jax.jvp(standardized, (targets.x,), (targets.noise,))
 
-        def loss(parameters: tuple[Layer, Array], key: PRNGKeyArray) -> Float[Array, ""]:
+        def loss(parameters: tuple[_Layer, Array], key: PRNGKeyArray) -> Float[Array, ""]:
             layer, outputs = parameters
             paths = jax.random.randint(key, (self.batch_size,), 0, u.shape[1])
             inner = layer.weight @ u[:, paths] + layer.bias[:, None]
-            now, moves = jax.jvp(jnp.tanh, (inner,), (layer.weight @ du[:, paths],))
-            missed = lesson.rest[:, paths] - outputs @ (now + moves)
-            return jnp.mean(lesson.weights[paths][None] * missed**2)
+            now, increments = jax.jvp(jnp.tanh, (inner,), (layer.weight @ du[:, paths],))
+            residuals = targets.rest[:, paths] - outputs @ (now + increments)
+            return jnp.mean(targets.weights[paths][None] * residuals**2)
 
         optimizer = adam(self.learning_rate, self.num_iterations)
-        descent = Descent.start(optimizer, (layer, lesson.coefficients))
-        descent, _ = descent.advanced(optimizer, loss, key, self.num_iterations)
-        layer, _ = descent.parameters
-        return whitened, layer
-
-
-class Layer(NamedTuple):
-    weight: Float[Array, "*dates width dim"]
-    bias: Float[Array, "*dates width"]
+        first = OptimizerState.init(optimizer, (layer, targets.coefficients))
+        last, _ = minimize(loss, optimizer, first, self.num_iterations, key=key)
+        layer, _ = last.parameters
+        return standardizer, layer
 
 
 class Payoffs(AbstractBasis):
-    """What exercise pays, if that is positive, and what is paid at the end: in units of its deviation."""
+    """What exercise pays, if that is positive, and what is paid at the end: in units of its deviation.
 
-    def frames(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
+    Examples:
+        >>> from pricing.fbsde import Payoffs
+        >>> Payoffs().is_linear
+        True
+    """
+
+    def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         paid = jax.vmap(problem.terminal, -1, -1)(states[-1])
         unit = jnp.std(paid, axis=-1)
         unit = jnp.where(unit > 0.0, unit, 1.0)
         return jnp.broadcast_to(unit, (len(states), *unit.shape))
 
-    def features(self, problem: Problem, frame: PyTree[Array], t: Real, x: States) -> Features:
-        found = [jax.vmap(problem.terminal, -1, -1)(x)]
+    def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
+        values = [jax.vmap(problem.terminal, -1, -1)(x)]
         if problem.exercise_value is not None:
             paid = jax.vmap(problem.exercise_value, (None, -1), -1)(t, x)
-            found.append(jnp.where(paid > 0.0, paid, 0.0))
-        return jnp.concatenate([(f / frame[..., None]).reshape(-1, x.shape[-1]) for f in found])
+            values.append(jnp.where(paid > 0.0, paid, 0.0))
+        return jnp.concatenate(
+            [(f / parameters[..., None]).reshape(-1, x.shape[-1]) for f in values]
+        )
 
-    def outer(self, frame: PyTree[Array], features: Features) -> Functions:
-        del frame
+    def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
+        del parameters
         return features
 
     @property
@@ -286,6 +337,7 @@ class Payoffs(AbstractBasis):
 
 
 def _deviation(states: Float[Array, "dates dim paths"]) -> Float[Array, "dates dim"]:
+    """Return the standard deviation of every coordinate, or 1 where it is 0."""
     std = jnp.std(states, axis=-1)
     return jnp.where(std > 0.0, std, 1.0)
 
@@ -293,20 +345,23 @@ def _deviation(states: Float[Array, "dates dim paths"]) -> Float[Array, "dates d
 def _coordinates(
     x: Float[Array, "*dates dim paths"], logs: bool
 ) -> Float[Array, "*dates dim paths"]:
+    """Return the states, or their logarithms."""
     return jnp.log(x) if logs else x
 
 
-def _polynomials(seen: Float[Array, "coordinates paths"], degree: int) -> Functions:
-    """All Hermite polynomials up to a total degree, the constant first."""
-    coordinates = len(seen)
-    return heat_polynomials(seen, identity(coordinates), multi_indices(coordinates, degree))
+def _polynomials(x: Float[Array, "coordinates paths"], degree: int) -> Functions:
+    """Return all Hermite polynomials up to a total degree, the constant first."""
+    coordinates = len(x)
+    return heat_polynomials(x, identity(coordinates), multi_indices(coordinates, degree))
 
 
-def joined(bases: tuple[AbstractBasis, ...], problem, frames, t, x: States) -> Functions:
-    """The functions of all bases."""
-    return jnp.concatenate(
-        [
-            basis.outer(frame, basis.features(problem, frame, t, x))
-            for basis, frame in zip(bases, frames, strict=True)
-        ]
-    )
+def evaluate(
+    bases: tuple[AbstractBasis, ...],
+    problem: Problem,
+    parameters: tuple[PyTree[Array], ...],
+    t: Real,
+    x: States,
+) -> Functions:
+    """Return the functions of all bases."""
+    each = zip(bases, parameters, strict=True)
+    return jnp.concatenate([b.outer(p, b.features(problem, p, t, x)) for b, p in each])

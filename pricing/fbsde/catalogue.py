@@ -21,10 +21,16 @@ from .solver import AbstractSolver
 
 @dataclass(frozen=True)
 class Entry:
-    """A problem, a solver that suits it, and what is known at t = 0, x0; None: not known, or zero.
+    """A problem, a solver that suits it, and what is known at t = 0, x0; None is not known, or zero.
 
-    delta: each entry of the gradient, or the gradient as a function of x0; gamma, cross_gamma: each entry on
-    and off the Hessian's diagonal. bounded: whether bounds of early exercise are asked for, too.
+    Attributes:
+        problem: Makes the problem.
+        solver: The solver, with settings that suit the problem.
+        value: The value.
+        delta: Each entry of the gradient, or the gradient as a function of x0.
+        gamma: Each entry on the Hessian's diagonal.
+        cross_gamma: Each entry off the Hessian's diagonal.
+        bounded: Whether bounds of early exercise are computed, too.
     """
 
     problem: Callable[[], Problem]
@@ -36,7 +42,7 @@ class Entry:
     bounded: bool = False
 
     def figures(self, problem: Problem) -> dict[str, np.ndarray]:
-        """All that is known, by name: the value, the gradient, the Hessian, what it has off its diagonal."""
+        """Return all that is known, by name: value, gradient, Hessian, and the Hessian off its diagonal."""
         known, x0 = {"value": np.asarray(self.value)}, np.asarray(problem.x0, float)
         if self.delta is not None:
             delta = self.delta(x0) if callable(self.delta) else self.delta
@@ -50,6 +56,7 @@ class Entry:
 
 
 def off_diagonal(matrix: np.ndarray) -> np.ndarray:
+    """Return the entries off the diagonal."""
     return matrix[~np.eye(len(matrix), dtype=bool)]
 
 
@@ -67,17 +74,17 @@ def _regression(*bases, num_paths: int = 65536, **options) -> GradientRegression
     return GradientRegression(num_paths=num_paths, bases=bases, **options)
 
 
-def _of_extremes(*sharpness: float) -> GradientRegression:
-    """For a payoff of the largest or smallest of a hundred assets that start equal."""
+def _extremes(*sharpness: float) -> GradientRegression:
+    """Return a solver for a payoff of the largest or smallest of a hundred assets that start equal."""
     bases = Hermite(1), SmoothMaximum(sharpness), Payoffs()
-    return _regression(*bases, num_paths=8192, scatter=0.0)
+    return _regression(*bases, num_paths=8192, initial_dispersion=0.0)
 
 
-_GEOMETRIC = _regression(Hermite(1, logs=True), Mean(12, logs=True), scatter=0.8)
+_GEOMETRIC = _regression(Hermite(1, logs=True), Mean(12, logs=True), initial_dispersion=0.8)
 
 
 def _bounded(dim: int, solver: AbstractSolver) -> Entry:
-    """exp(1 / 2) cos(sum x) at x = 1."""
+    """Return the entry of a problem whose value is exp(1 / 2) cos(sum x) at x = 1."""
     value, slope = (math.exp(0.5) * f(dim) for f in (math.cos, math.sin))
     return Entry(lambda: problems.bounded_example(dim), solver, value, -slope, -value, -value)
 
@@ -89,10 +96,13 @@ def _max_call(dim: int, solver: AbstractSolver, *known: float) -> Entry:
 CATALOGUE: dict[str, Entry] = {
     "allen-cahn": Entry(problems.allen_cahn, DeepBSDE(num_iterations=1500), 0.0527813),
     "hjb": Entry(problems.hjb, DeepBSDE(num_iterations=1500), 4.59016172),
-    "default-risk": Entry(problems.default_risk, _of_extremes(-1.0, -2.0, -4.0), 57.300),
-    "different-rates": Entry(problems.different_rates, _of_extremes(1.0, 2.0, 4.0), 21.174),
+    "default-risk": Entry(problems.default_risk, _extremes(-1.0, -2.0, -4.0), 57.300),
+    "different-rates": Entry(problems.different_rates, _extremes(1.0, 2.0, 4.0), 21.174),
     "burgers": Entry(  # polynomials of higher degree feed themselves, far out
-        problems.burgers, _regression(Hermite(1), Mean(4), Payoffs(), scatter=0.2), 0.5, 0.005
+        problems.burgers,
+        _regression(Hermite(1), Mean(4), Payoffs(), initial_dispersion=0.2),
+        0.5,
+        0.005,
     ),
     "reaction-diffusion": Entry(
         problems.reaction_diffusion, _regression(Hermite(1), Mean(8), num_paths=16384, order=1), 1.6
@@ -110,8 +120,8 @@ CATALOGUE: dict[str, Entry] = {
         lambda x: 2.0 * _GROWTH * x,
         2.0 * _GROWTH,
     ),
-    "bounded-5": _bounded(5, _regression(Hermite(1), Mean(8), scatter=0.2)),
-    "bounded-10": _bounded(10, _regression(Hermite(1), Mean(8), scatter=0.2)),
+    "bounded-5": _bounded(5, _regression(Hermite(1), Mean(8), initial_dispersion=0.2)),
+    "bounded-10": _bounded(10, _regression(Hermite(1), Mean(8), initial_dispersion=0.2)),
     "bounded-5-networks": _bounded(5, _NETWORKS),
     "bounded-10-networks": _bounded(10, _NETWORKS),
     "different-rates-call": Entry(
@@ -147,16 +157,18 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "down-and-out-90": Entry(
         lambda: problems.down_and_out_call(90.0),
-        _regression(Hermite(10), Payoffs(), scatter=0.01),
+        _regression(Hermite(10), Payoffs(), initial_dispersion=0.01),
         *(6.098196, 0.632810, 0.020572),
     ),
     "down-and-out-95": Entry(
         lambda: problems.down_and_out_call(95.0),
-        _regression(Hermite(10), Payoffs(), scatter=0.01),
+        _regression(Hermite(10), Payoffs(), initial_dispersion=0.01),
         *(4.906789, 0.797814, 0.000681),
     ),
 }
-"""Values. Default risk: E, Han, Jentzen (2017). Different rates: three ways that agree
+"""Published problems by the names that `jaxtape solve` takes.
+
+Sources of the values. Default risk: E, Han, Jentzen (2017). Different rates: three ways that agree
 (`benchmarks/two_rates.py`); the published 21.299 is .6 % higher. Best of five, ten and twenty assets: point
 estimates in the literature after Andersen, Broadie (2004). Burgers, reaction-diffusion, Barenblatt, Riccati,
 the bounded example and the call at two rates: closed forms. The others: this project's grids and quadratures.

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import jax
 import numpy as np
@@ -16,15 +16,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from jaxtape.command_line import Precision, configure, path_of
+from jaxtape.command_line import Precision, configure, path_of, progress_bar
 from jaxtape.file_set import FileSet
 
 from ..ingestion.characters import escaped
-from .bounds import bounds
 from .catalogue import CATALOGUE, Entry, off_diagonal
+from .early_exercise_bounds import bounds
 from .problem import Problem
 from .solution import Solution
-from .solve import solve as solved
+from .solving import solve as solve_problem
 
 _NAMES = ", ".join(CATALOGUE)
 
@@ -33,9 +33,17 @@ _NAMES = ", ".join(CATALOGUE)
 class Row:
     """A figure of one problem: of a gradient the mean of its entries, of a Hessian that of its diagonal.
 
-    known; mean and spread over seeds; error: of that mean, relative; apart: |found - known| / |known|, of the
-    whole figure in the norm of all entries, as a mean over seeds. seconds: of one solve, its program compiled
-    before; compile_seconds: what the first took more.
+    Attributes:
+        problem: The name of the problem.
+        solver: The name of the solver.
+        figure: The name of the figure.
+        known: The known figure.
+        mean: The mean over seeds.
+        spread: The standard deviation over seeds.
+        error: The relative error of the mean.
+        apart: |found - known| / |known|, in the norm of all entries of the figure, in the mean over seeds.
+        seconds: The time of one solve, its program compiled before.
+        compile_seconds: What the first solve took more.
     """
 
     problem: str
@@ -83,39 +91,49 @@ def solve(
     names = list(CATALOGUE) if names == ["all"] else names
     unknown = [name for name in names if name not in CATALOGUE]
     if unknown:
-        console.print(
-            f"{escaped(', '.join(unknown))}: no such problem. There are: {_NAMES}.", style="red"
-        )
-        raise typer.Exit(2)
+        _fail(console, f"{escaped(', '.join(unknown))}: no such problem. There are: {_NAMES}.")
     files = None if out is None else _output(out, console)
     rows: list[Row] = []
     for name in names:
         places = _within(checkpoint, name), _within(metrics, name)
-        rows += _rows(name, CATALOGUE[name], seeds, progress, *places)
+        shown = console if progress else None
+        rows += _rows(name, CATALOGUE[name], seeds, shown, *places)
     console.print(_table(rows, seeds))
     if out is not None and files is not None:
         text = json.dumps([asdict(row) for row in rows], indent=1)
-        with _told(out, console), files.written() as aside:
+        with _exit_if_not_written(out, console), files.written() as aside:
             (aside / out.name).write_text(f"{text}\n", encoding="utf-8")
 
 
 def _output(path: Path, console: Console) -> FileSet:
-    """Where the table goes, before anything is solved for it."""
-    with _told(path, console):
+    """Return where the table goes, before anything is solved for it."""
+    with _exit_if_not_written(path, console):
         if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            _fail(console, _not_written(path, os.strerror(errno.EISDIR)))
         return FileSet(path.parent)
 
 
 @contextlib.contextmanager
-def _told(path: Path, console: Console) -> Iterator[None]:
-    """Exits with status 2 where the table cannot be written."""
+def _exit_if_not_written(path: Path, console: Console) -> Iterator[None]:
+    """Exit with status 2 where the table cannot be written."""
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
-        console.print(f"{path}: cannot be written: {reason}; give another --out", style="red")
-        raise typer.Exit(2) from None
+        _fail(console, _not_written(path, error.strerror or str(error)))
+
+
+def _not_written(path: Path, reason: str) -> str:
+    return f"{path}: cannot be written: {reason}; give another --out"
+
+
+def _fail(console: Console, message: str) -> NoReturn:
+    """Print what is wrong, and exit with status 2.
+
+    Raises:
+        typer.Exit: Always.
+    """
+    console.print(message, style="red")
+    raise typer.Exit(2) from None
 
 
 def _within(folder: Path | None, name: str) -> Path | None:
@@ -126,24 +144,25 @@ def _rows(
     name: str,
     entry: Entry,
     seeds: int,
-    progress: bool,
+    console: Console | None,
     checkpoint: Path | None,
     metrics: Path | None,
 ) -> list[Row]:
-    """Every known figure of one problem."""
-    problem = entry.problem()
+    """Return every known figure of one problem; console: where progress is shown."""
+    problem, solver = entry.problem(), type(entry.solver).__name__
     found, seconds = [], []
     for seed in range(seeds):
         start = time.perf_counter()
-        solution = solved(
-            problem,
-            entry.solver,
-            key=jax.random.key(seed),
-            progress=progress,
-            metrics=_within(metrics, str(seed)),
-            checkpoint=_within(checkpoint, str(seed)),
-            throw=False,
-        )
+        with progress_bar(solver, console) if console else contextlib.nullcontext() as progress:
+            solution = solve_problem(
+                problem,
+                entry.solver,
+                key=jax.random.key(seed),
+                progress=progress,
+                metrics=_within(metrics, str(seed)),
+                checkpoint=_within(checkpoint, str(seed)),
+                throw=False,
+            )
         jax.block_until_ready(solution.stats["losses"])
         seconds.append(time.perf_counter() - start)
         found.append(_figures(problem, entry, solution, seed))
@@ -151,7 +170,6 @@ def _rows(
     times = usual, max(0.0, seconds[0] - usual)
     known = entry.figures(problem)
     known |= {"lower": known["value"], "upper": known["value"]}
-    solver = type(entry.solver).__name__
     return [
         Row(name, solver, figure, *_compared([f[figure] for f in found], known[figure]), *times)
         for figure in found[0]
@@ -161,7 +179,7 @@ def _rows(
 def _compared(
     found: list[np.ndarray], known: np.ndarray
 ) -> tuple[float, float, float, float, float]:
-    """Known, mean, spread, error and apart of a `Row`."""
+    """Return known, mean, spread, error and apart of a `Row`."""
     truth, means = _summary(known), np.array([_summary(figure) for figure in found])
     mean = float(means.mean())
     spread = float(means.std(ddof=1)) if len(found) > 1 else float("nan")
@@ -171,13 +189,14 @@ def _compared(
 
 
 def _summary(figure: np.ndarray) -> float:
+    """Return the mean of a figure's entries, of a Hessian that of its diagonal."""
     return float(np.mean(np.diagonal(figure) if figure.ndim == 2 else figure))
 
 
 def _figures(
     problem: Problem, entry: Entry, solution: Solution, seed: int
 ) -> dict[str, np.ndarray]:
-    """What the solution says of all that is known."""
+    """Return what the solution says of all that is known."""
     x0, known = problem.x0, entry.figures(problem)
     figures: dict[str, jax.Array | np.ndarray] = {"value": solution.value(0.0, x0)}
     if "delta" in known:
@@ -187,12 +206,13 @@ def _figures(
     if "cross gamma" in known:
         figures["cross gamma"] = off_diagonal(np.asarray(figures["gamma"]))
     if entry.bounded:
-        between = bounds(solution, jax.random.key(10_000 + seed))
+        between = bounds(solution, key=jax.random.key(10_000 + seed), throw=False)
         figures |= {"lower": between.lower, "upper": between.upper}
     return {name: np.asarray(figure) for name, figure in figures.items()}
 
 
 def _table(rows: list[Row], seeds: int) -> Table:
+    """Return the table that is printed."""
     table = Table(title=f"mean and spread of {seeds} seeds")
     for heading in ("problem", "solver", "figure"):
         table.add_column(heading, no_wrap=True)

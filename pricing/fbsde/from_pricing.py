@@ -6,131 +6,128 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..fields import as_real
-from ..models import AbstractModel, BlackScholes, Heston, HullWhite
-from ..products import (
-    AbstractProduct,
-    American,
-    Barrier,
-    Basket,
-    Bermudan,
-    BermudanSwaption,
-    European,
-    Swaption,
-)
-from .laws import AbstractLaw, Lognormal, ShortRate, SpotAndVariance
+from ..models import AbstractModel, AbstractRateModel, Diffusion
+from ..products import AbstractProduct, BarrierOption, Exercisable, SwapEntry
 from .problem import Problem, Real, State
 
-_KNOCKS_OUT = 2  # codes of kinds below are knock-outs
 
+def from_product(product: AbstractProduct, model: AbstractModel, num_steps: int) -> Problem:
+    """Return the backward equation of a contract, or of a batch of one kind with the same dates.
 
-def problem_of(product: AbstractProduct, model: AbstractModel, num_steps: int) -> Problem:
-    """The backward equation of a contract, or of a batch of one kind with the same dates.
+    States move by the model's own step: exact under Black-Scholes, x the spots, and Hull-White, x the short
+    rate less today's forward rate; Andersen's QE-M under Heston, x = (spot, variance).
 
-    European, Bermudan and American options and knock-outs on dates, under Black-Scholes, x the spot,
-    or Heston, x = (spot, variance); baskets and Bermudan options on them, under Black-Scholes with several
-    assets; European and Bermudan swaptions under Hull-White, x the short rate less today's forward rate. States
-    move by their exact law, Heston's by Andersen's QE-M scheme. An American option may be exercised on the
-    grid's dates. A batch of products (leaves with an axis in front) is a vector of contracts.
+    Args:
+        product: A right to exercise (European, Bermudan and American options, on one asset or a basket,
+            swaptions) or a knock-out on dates. A right to exercise at any time is one on the grid's dates. A
+            batch (leaves with an axis in front) is a vector of contracts.
+        model: A model with the ability `Diffusion`.
+        num_steps: Equal steps to the last date, on which all dates must lie.
 
-    Raises TypeError for another model or product, ValueError where dates are not on the grid of num_steps.
+    Returns:
+        The problem; -r y is its driver.
+
+    Raises:
+        TypeError: The product is another, or the model does not say how what it depends on moves.
+        ValueError: A date is not on the grid of num_steps, or contracts of a batch have several dates.
     """
-    law = _law(product, model)
-    terminal, maturity, rights = _parts(product, law, num_steps)
+    model = _diffusion(product, model)
+    terminal, maturity, rights = _parts(product, model, num_steps)
+    x0 = model.state0
     return Problem(
-        law.x0.size,
+        x0.size,
         maturity,
-        law.x0,
-        drift=law.drift,
-        diffusion=law.diffusion,
-        driver=law.driver,
+        x0,
+        drift=model.drift,
+        diffusion=model.diffusion,
+        driver=_Discounting(model),
         terminal=terminal,
         num_steps=num_steps,
-        step=law.step,
+        step=model.step,
         **rights,
     )
 
 
-def _law(product: AbstractProduct, model: AbstractModel) -> AbstractLaw:
-    """How the state moves that the product is a function of."""
-    if isinstance(product, (Swaption, BermudanSwaption)):
-        if isinstance(model, HullWhite):
-            return ShortRate(model.anchored(jnp.zeros_like(model.horizon)))
-    elif isinstance(model, BlackScholes):
-        return Lognormal(model.read_at(_one(product).vol_at))
-    elif isinstance(model, Heston) and model.spot.ndim == 0 and not product.multi_asset:
-        return SpotAndVariance(model)
+def _diffusion(product: AbstractProduct, model: AbstractModel) -> Diffusion:
+    """Return the model as the product sees it, if it says how what the product reads moves."""
+    fits = isinstance(product, SwapEntry) == isinstance(model, AbstractRateModel)
+    if product.multi_asset and not model.underlying.ndim:
+        fits = False
+    if fits and isinstance(model, Diffusion):
+        return model.read_at(_one(product).vol_at)
     raise TypeError(
-        f"{type(product).__name__} under {type(model).__name__} has no problem yet: give options under "
-        "BlackScholes or, of one asset, Heston, and swaptions under HullWhite, or write a Problem."
+        f"{type(product).__name__} under {type(model).__name__} has no problem yet: give options under a model "
+        "of equities with the ability Diffusion (BlackScholes; Heston of one asset), and swaptions under one "
+        "of rates (HullWhite), or write a Problem."
     )
 
 
 def _parts(
-    product: AbstractProduct, law: AbstractLaw, num_steps: int
+    product: AbstractProduct, model: Diffusion, num_steps: int
 ) -> tuple[Callable, float, dict]:
-    """What is paid at the end, when that is, and what may happen before."""
-    if isinstance(product, (Swaption, BermudanSwaption)):
-        dates = _same("exercise dates", product.entry_dates, axes=1)
-        full = product.broadcast()
-        assert isinstance(full, Swaption | BermudanSwaption) and isinstance(law, ShortRate)
-        return _exercised(_Swap(full, law), dates)
-    if isinstance(product, Bermudan):
-        dates = _same("dates", product.dates, axes=1)
-        return _exercised(_Intrinsic(product.payoff_product), dates)
-    if isinstance(product, American):
-        claim = European(product.strike, product.expiry, product.option)
-        dates = np.linspace(0.0, _same("expiry", product.expiry), num_steps + 1)
-        return _exercised(_Intrinsic(claim), dates)
-    if isinstance(product, (European, Basket)):
-        return _exercised(_Intrinsic(product), _same("expiry", product.expiry)[None])
-    if isinstance(product, Barrier) and product.dates is not None:
-        terminal, maturity, _ = _parts(product.vanilla, law, num_steps)
-        return terminal, maturity, _stopped(product)
+    """Return what is paid at the end, when that is, and what may happen before."""
+    if isinstance(product, Exercisable):
+        dates = _same("exercise dates", product.exercise_times(num_steps))
+        if product.any_time:
+            dates = np.append(0.0, dates)
+        pays = _Exercise(product.broadcast(), model)
+        rights = {"exercise_times": dates, "exercise_value": pays} if len(dates) > 1 else {}
+        return _IfPositive(pays, dates[-1]), float(dates[-1]), rights
+    if isinstance(product, BarrierOption) and product.monitoring_dates is not None:
+        terminal, maturity, _ = _parts(product.vanilla, model, num_steps)
+        return terminal, maturity, _stopped(product, model)
     raise TypeError(
-        f"{type(product).__name__} has no problem yet: give a European, basket, Bermudan or American "
-        "option, a barrier on dates or a swaption, or write a Problem."
+        f"{type(product).__name__} has no problem yet: give an option that is exercised for a payoff of the "
+        "spots, a barrier on dates or a swaption, or write a Problem."
     )
 
 
-def _exercised(pays: Callable, dates: np.ndarray) -> tuple[Callable, float, dict]:
-    """Parts of a contract that pays at one of the dates, if that is positive."""
-    rights = {"exercise_times": dates, "exercise_value": pays} if len(dates) > 1 else {}
-    return _IfPositive(pays, dates[-1]), float(dates[-1]), rights
-
-
-def _stopped(product: Barrier) -> dict:
-    if np.any(np.asarray(product.kind) >= _KNOCKS_OUT):
+def _stopped(product: BarrierOption, model: Diffusion) -> dict:
+    """Return when and where a knock-out ends, and what it pays then."""
+    if np.any(np.asarray(product.knocks_in)):
         raise TypeError("a knock-in is the vanilla option less its knock-out: give these")
     if product.batch_shape:
         raise TypeError("paths stop for all contracts alike: give one barrier option at a time")
     return {
-        "stopping_times": np.asarray(product.dates),
-        "is_alive": _Alive(product),
+        "stopping_times": np.asarray(product.monitoring_dates),
+        "is_alive": _Alive(product, model),
         "stopped_value": _Rebate(product),
     }
 
 
-def _same(name: str, values: Array, axes: int = 0):
-    """The value, or dates, that all contracts share."""
-    rows = np.asarray(values).reshape(-1, *np.shape(values)[np.ndim(values) - axes :])
+def _same(name: str, values: Array) -> np.ndarray:
+    """Return the dates that all contracts share."""
+    rows = np.asarray(values).reshape(-1, np.shape(values)[-1])
     if np.any(np.abs(rows - rows[:1]) > 1e-9):
         raise ValueError(
-            f"contracts of one problem have one {name}, got {np.unique(rows)[:5]}: solve them apart"
+            f"contracts of one problem have the same {name}, got {np.unique(rows)[:5]}: solve them apart"
         )
     return rows[0]
 
 
 def _one(product: AbstractProduct) -> AbstractProduct:
-    """The first contract of a batch."""
+    """Return the first contract of a batch."""
     batch = product.batch_shape
     full = product.broadcast()
     return jax.tree.map(lambda leaf: leaf[(0,) * len(batch)], full) if batch else product
 
 
+class _Discounting(eqx.Module):
+    """The driver -r y."""
+
+    model: Diffusion
+
+    def __call__(self, t: Real, x: State, y: Array, z: Array) -> Array:
+        del z
+        return -self.model.short_rate(t, x) * y
+
+
 class _IfPositive(eqx.Module):
+    """What is paid at the end: nothing where exercise would cost."""
+
     pays: Callable
     when: Real = eqx.field(converter=as_real)
 
@@ -138,57 +135,35 @@ class _IfPositive(eqx.Module):
         return jnp.maximum(self.pays(self.when, x), 0.0)
 
 
-class _Intrinsic(eqx.Module):
+class _Exercise(eqx.Module):
     """What exercise pays, below zero where it does not pay."""
 
-    claim: European | Basket
+    product: Exercisable
+    model: Diffusion
 
     def __call__(self, t: Real, x: State) -> Float[Array, "*contracts"]:
-        del t
-        return intrinsic(self.claim, x)
-
-
-def intrinsic(claim: European | Basket, x: State) -> Float[Array, "*contracts"]:
-    """side * (average of the spots - strike)."""
-    averages: dict[str, Callable] = {
-        "arithmetic": lambda weights: weights @ x,
-        "geometric": lambda weights: jnp.exp(weights @ jnp.log(x)),
-        "max": lambda weights: jnp.max(x),
-        "min": lambda weights: jnp.min(x),
-    }
-    if not isinstance(claim, Basket):
-        return claim.side * (x[0] - claim.strike)
-    level = averages[claim.average](claim.weights_of(x.size))
-    return claim.side * (level - claim.strike)
-
-
-class _Swap(eqx.Module):
-    """What a swap is worth when it is entered."""
-
-    product: Swaption | BermudanSwaption
-    law: ShortRate
-
-    def __call__(self, t: Real, x: State) -> Float[Array, "*contracts"]:
-        def worth(product):
-            at_once, payments = product.payments(t)
-            return at_once + payments @ self.law.bonds(t, product.payment_dates, x)
-
+        market = self.model.observed(t, x)
+        pays = lambda product: product.exercise_value(t, market)  # noqa: E731
         for _ in self.product.batch_shape:
-            worth = jax.vmap(worth)
-        return worth(self.product)
+            pays = jax.vmap(pays)
+        return pays(self.product)
 
 
 class _Alive(eqx.Module):
-    barrier: Barrier
+    """Whether a knock-out has not ended."""
 
-    def __call__(self, t: Real, x: State) -> Array:
-        del t
-        return self.barrier.living_side * (x[0] - self.barrier.barrier) > 0.0
+    product: BarrierOption
+    model: Diffusion
+
+    def __call__(self, t: Real, x: State) -> Bool[Array, ""]:
+        return self.product.is_inside(self.model.observed(t, x).spot)
 
 
 class _Rebate(eqx.Module):
-    barrier: Barrier
+    """What a knock-out pays when it ends."""
+
+    product: BarrierOption
 
     def __call__(self, t: Real, x: State) -> Array:
         del t, x
-        return self.barrier.rebate
+        return self.product.rebate

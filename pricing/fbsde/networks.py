@@ -1,17 +1,19 @@
-"""Multilayer perceptrons, as equinox modules of arrays alone (they can be carried by a loop)."""
+"""Multilayer perceptrons as pytrees of arrays, and their training inside a program."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 _EPSILON = 1e-5  # keeps the variance of a layer above zero
 
 
 class Network(eqx.Module):
-    """x -> W_n a(... a(W_1 x + b_1)) + b_n; layer_norm: each hidden layer is standardized before a."""
+    """The function W_n a(... a(W_1 x + b_1)) + b_n; with layer_norm hidden layers are normalized before a."""
 
     weights: tuple[Array, ...]
     biases: tuple[Array, ...]
@@ -22,26 +24,42 @@ class Network(eqx.Module):
         *hidden, last = zip(self.weights, self.biases, strict=True)
         for weight, bias in hidden:
             x = x @ weight + bias.reshape((1,) * (x.ndim - 1) + bias.shape)
-            x = self.activation(_standardized(x) if self.layer_norm else x)
+            x = self.activation(_layer_norm(x) if self.layer_norm else x)
         weight, bias = last
         return x @ weight + bias.reshape((1,) * (x.ndim - 1) + bias.shape)
 
-    def total(self, quantities: Float[Array, " contracts"]) -> "Network":
-        """The sum of quantity times outputs; these are of many contracts, contract by contract."""
+    def portfolio(self, quantities: Float[Array, " contracts"]) -> "Network":
+        """Return the network of the sum of quantity times outputs, which are in order of their contracts."""
         last = lambda n: (n.weights[-1], n.biases[-1])  # noqa: E731
-        return eqx.tree_at(last, self, tuple(summed(leaf, quantities) for leaf in last(self)))
+        return eqx.tree_at(
+            last, self, tuple(sum_over_contracts(leaf, quantities) for leaf in last(self))
+        )
 
 
-def summed(
+def sum_over_contracts(
     rows: Float[Array, "*batch outputs"], quantities: Float[Array, " contracts"]
 ) -> Float[Array, "*batch outputs_of_one"]:
-    """The sum over contracts of an axis that has the outputs of one after those of another."""
+    """Return the sum of quantity times outputs, over an axis with the outputs of one contract after another."""
     of_each = rows.reshape(*rows.shape[:-1], quantities.size, -1)
     return jnp.einsum("...ck,c->...k", of_each, quantities)
 
 
 class Architecture(eqx.Module):
-    """How the networks of a solver are made: `depth` hidden layers of `width` (None: the dimension + 10)."""
+    """How the networks of a solver are made.
+
+    Attributes:
+        width: The units of a hidden layer; None is the problem's dimension + 10.
+        depth: The number of hidden layers.
+        activation: The function after each hidden layer.
+        layer_norm: Whether hidden layers are normalized before the activation.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from pricing.fbsde import Architecture
+        >>> network = Architecture(width=8)(jax.random.key(0), 2, 3, dim=2, dtype=jnp.float32)
+        >>> network(jnp.ones(2)).shape
+        (3,)
+    """
 
     width: int | None = eqx.field(static=True, default=None)
     depth: int = eqx.field(static=True, default=2)
@@ -51,7 +69,7 @@ class Architecture(eqx.Module):
     def __call__(
         self, key: PRNGKeyArray, inputs: int, outputs: int, dim: int, dtype, first_output=None
     ) -> Network:
-        """A network with weights of variance 1 / fan-in, whose outputs start as `first_output` (or 0)."""
+        """Draw a network with weights of variance 1 / fan-in, whose outputs start as `first_output` (or 0)."""
         width = dim + 10 if self.width is None else self.width
         sizes = [inputs, *(width,) * self.depth, outputs]
         keys = jax.random.split(key, len(sizes) - 1)
@@ -66,6 +84,44 @@ class Architecture(eqx.Module):
         return Network(tuple(weights), tuple(biases), self.activation, self.layer_norm)
 
 
-def _standardized(x: Array) -> Array:
+def _layer_norm(x: Array) -> Array:
+    """Normalize the last axis: Ba, Kiros, Hinton, arXiv:1607.06450 (2016)."""
     apart = x - jnp.mean(x, axis=-1, keepdims=True)
     return apart * jax.lax.rsqrt(jnp.mean(apart**2, axis=-1, keepdims=True) + _EPSILON)
+
+
+class OptimizerState(NamedTuple):
+    """Parameters in training, and what the optimizer remembers of their way."""
+
+    parameters: PyTree[Array]
+    memory: optax.OptState
+
+    @classmethod
+    def init(cls, optimizer: optax.GradientTransformation, parameters: PyTree) -> "OptimizerState":
+        """Return the state before the first iteration."""
+        return cls(parameters, optimizer.init(parameters))
+
+
+def minimize(
+    loss: Callable[[PyTree, PRNGKeyArray], Float[Array, ""]],
+    optimizer: optax.GradientTransformation,
+    state: OptimizerState,
+    num_iterations: int,
+    *,
+    key: PRNGKeyArray,
+) -> tuple[OptimizerState, Float[Array, " iterations"]]:
+    """Return the state after so many iterations, each on a batch from its own key, and the loss of each."""
+
+    def iteration(state: OptimizerState, index):
+        parameters, memory = state
+        value, slope = jax.value_and_grad(loss)(parameters, jax.random.fold_in(key, index))
+        with jax.numpy_dtype_promotion("standard"):  # optax multiplies floats by counts
+            change, memory = optimizer.update(slope, memory, parameters)
+        return OptimizerState(optax.apply_updates(parameters, change), memory), value
+
+    return jax.lax.scan(iteration, state, jnp.arange(num_iterations))
+
+
+def adam(learning_rate: float, num_iterations: int) -> optax.GradientTransformation:
+    """Return Adam, its rate falling to a hundredth along a cosine."""
+    return optax.adam(optax.cosine_decay_schedule(learning_rate, num_iterations, 0.01))

@@ -55,7 +55,7 @@ class Problem(eqx.Module):
     Raises:
         ValueError: A time is off the grid, or an exercise or a stop is given without its times, or the reverse.
 
-    Example:
+    Examples:
         >>> from pricing.fbsde import Problem
         >>> heat = Problem(2, 1.0, 0.0, drift=lambda t, x: 0.0 * x, diffusion=lambda t, x: 1.0,
         ...     driver=lambda t, x, y, z: 0.0 * y, terminal=lambda x: x @ x, num_steps=4)
@@ -193,7 +193,11 @@ class Problem(eqx.Module):
 
 
 def _on_grid(name: str, times: Times, maturity: float | Real, num_steps: int) -> tuple[int, ...]:
-    """Return the indices of the times on the grid."""
+    """Return the indices of the times on the grid.
+
+    Raises:
+        ValueError: A time is off the grid.
+    """
     if times is None:
         return ()
     steps = np.asarray(times, float) / float(maturity) * num_steps
@@ -214,6 +218,11 @@ def _mask(index: tuple[int, ...], num_steps: int) -> np.ndarray:
 
 
 def _require_both(times_name: str, times: tuple, name: str, function: Callable | None) -> None:
+    """Refuse a function without its times, and the reverse.
+
+    Raises:
+        ValueError: One is given without the other.
+    """
     if bool(times) != (function is not None):
         missing, given = (name, times_name) if times else (times_name, name)
         raise ValueError(f"{given} is given without {missing}: give both, or neither.")

@@ -8,59 +8,86 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .. import results
 from ..fields import Number, as_real
-from .approximation import AbstractApproximation
 from .problem import Problem, State
+from .solver import AbstractApproximation
 
 
-class RESULTS(eqx.Enumeration):
-    """How a training ended."""
+class RESULTS(results.RESULTS):
+    """How a training ended: an enumeration whose values are messages.
 
-    successful = ""
-    non_finite = (
-        "Lower the learning rate; of a regression, take functions of lower degree, order=1, a wider scatter "
-        "or more paths; or look for infinite values of the problem's functions far out."
+    Examples:
+        >>> from pricing.fbsde import RESULTS
+        >>> RESULTS[RESULTS.non_finite_loss][:24]
+        'Lower the learning rate;'
+    """
+
+    non_finite_loss = (
+        "Lower the learning rate; of a regression, take functions of lower degree, order=1, a wider "
+        "initial_dispersion or more paths; or look for infinite values of the problem's functions far out."
     )
 
 
-class _Known(eqx.Module):
-    """A function of time and state, known on the dates of the problem's grid, with its derivatives.
-
-    All raise ValueError for a state of another shape than [dim].
-    """
+class AbstractValueFunction(eqx.Module):
+    """A function of time and state, known on the dates of the problem's grid, with its derivatives."""
 
     problem: eqx.AbstractVar[Problem]
     approximation: eqx.AbstractVar[AbstractApproximation]
 
     @abc.abstractmethod
-    def _paid(self, x: State) -> Array:
-        """At the end."""
+    def _terminal(self, x: State) -> Array:
+        """Return the value at maturity."""
 
     def value(self, t: Number, x: Number) -> Float[Array, "*contracts"]:
-        """u(t, x)."""
+        """Return u(t, x).
+
+        Args:
+            t: The time, between 0 and the maturity.
+            x: The state, of shape [dim]; ValueError for another shape.
+
+        Returns:
+            The value of every contract.
+        """
         return self._derivative(0, t, x)
 
     def delta(self, t: Number, x: Number) -> Float[Array, "*contracts dim"]:
-        """The gradient of u in x."""
+        """Return the gradient of u in x; arguments and errors are those of `value`."""
         return self._derivative(1, t, x)
 
     def gamma(self, t: Number, x: Number) -> Float[Array, "*contracts dim dim"]:
-        """The Hessian of u in x."""
+        """Return the Hessian of u in x; arguments and errors are those of `value`."""
         return self._derivative(2, t, x)
 
     def _derivative(self, order: int, t: Number, x: Number) -> Array:
+        """Return a derivative of u in x.
+
+        Raises:
+            ValueError: x is of another shape than [dim].
+        """
         dim, dtype = self.problem.dim, self.problem.x0.dtype
         t, x = as_real(t).astype(dtype), as_real(x).astype(dtype)
         if x.shape != (dim,):
             raise ValueError(f"x of shape {x.shape}: give one state, [{dim}]; jax.vmap takes many.")
-        return _between(self, order, t, x)
+        return _interpolated(self, order, t, x)
 
 
-class Solution(_Known):
-    """u, its gradient and Hessian at any time and state, of every contract, held by what may not happen today.
+class Solution(AbstractValueFunction):
+    """What `solve` found: u, its gradient and its Hessian at any time and state, of every contract.
 
-    On a date of the grid: the continuation value, before exercise or a stop; between two dates: linear in
-    time. stats: "losses", of every iteration [stages, iterations].
+    On a date of the grid u is the continuation value, before an exercise or a stop; between two dates it is
+    linear in time.
+
+    Attributes:
+        problem: The problem that was solved.
+        approximation: u at the dates of the grid.
+        result: How the training ended.
+        stats: "losses", of every iteration, of shape [stages, iterations].
+
+    Examples:
+        >>> from pricing.fbsde import Solution
+        >>> def figures(solution: Solution, t, x):
+        ...     return solution.value(t, x), solution.delta(t, x), solution.gamma(t, x)
     """
 
     problem: Problem
@@ -69,7 +96,17 @@ class Solution(_Known):
     stats: dict[str, Any]
 
     def portfolio(self, quantities: Number) -> "Portfolio":
-        """So many of each contract, together; raises ValueError for quantities of another shape."""
+        """Return the sum of quantity times contract.
+
+        Args:
+            quantities: The quantity of each contract, of their shape.
+
+        Returns:
+            The portfolio.
+
+        Raises:
+            ValueError: The quantities are of another shape.
+        """
         quantities, contracts = as_real(quantities), self.problem.contracts
         if quantities.shape != contracts:
             raise ValueError(
@@ -77,34 +114,44 @@ class Solution(_Known):
                 "give a quantity for each."
             )
         quantities = quantities.astype(self.problem.x0.dtype)
-        total = self.approximation.total(quantities.reshape(-1))
-        return Portfolio(self.problem, total, quantities)
+        summed = self.approximation.portfolio(quantities.reshape(-1))
+        return Portfolio(self.problem, summed, quantities)
 
-    def _paid(self, x: State) -> Float[Array, "*contracts"]:
+    def _terminal(self, x: State) -> Float[Array, "*contracts"]:
         return self.problem.terminal(x)
 
 
-class Portfolio(_Known):
+class Portfolio(AbstractValueFunction):
     """The sum of quantity times contract, and its derivatives, as a `Solution` has those of each contract.
 
     The quantities are in the coefficients already: Delta is one reverse sweep and Gamma one for each
     coordinate, of one function, or what the solver learned of them, summed, whatever the number of contracts.
+
+    Attributes:
+        problem: The problem that was solved.
+        approximation: The sum at the dates of the grid.
+        quantities: The quantity of each contract, of their shape.
+
+    Examples:
+        >>> from pricing.fbsde import Portfolio, Solution
+        >>> def long_short(solution: Solution) -> Portfolio:
+        ...     return solution.portfolio([1.0, -1.0])
     """
 
     problem: Problem
     approximation: AbstractApproximation
     quantities: Float[Array, "*contracts"]
 
-    def _paid(self, x: State) -> Float[Array, ""]:
+    def _terminal(self, x: State) -> Float[Array, ""]:
         return jnp.sum(self.quantities * self.problem.terminal(x))
 
 
 @eqx.filter_jit
-def _between(known: _Known, order: int, t: Array, x: State) -> Array:
-    """A derivative of that order, linear in time between the dates around t, of which the last is the end."""
-    problem, found = known.problem, known.approximation
-    slope = jax.jacrev(known._paid)
-    at_end = (known._paid, slope, jax.jacfwd(slope))[order]
+def _interpolated(function: AbstractValueFunction, order: int, t: Array, x: State) -> Array:
+    """Return a derivative of that order, linear in time between the dates around t."""
+    problem, found = function.problem, function.approximation
+    slope = jax.jacrev(function._terminal)
+    at_end = (function._terminal, slope, jax.jacfwd(slope))[order]
     at_date = (found.value, found.gradient, found.hessian)[order]
     last = problem.num_steps
     steps = t / problem.dt

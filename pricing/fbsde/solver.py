@@ -1,61 +1,112 @@
-"""What every solver is: a chain of stages over a state, and what its end says of u."""
+"""What every solver is, a chain of stages over a state; and what it finds, u with its derivatives."""
 
 import abc
 from typing import Any
 
 import equinox as eqx
+import jax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from .approximation import AbstractApproximation
-from .problem import Problem
+from .problem import Problem, State
 
-ONE_START = (
+Date = int | Int[Array, ""]
+
+SINGLE_START = (
     "paths that start elsewhere than at x0 (features of contracts): GradientRegression has them"
 )
 
 
-class AbstractSolver(eqx.Module):
-    """A training is `num_stages` stages, one after the other in one program; a checkpoint is between two.
+class AbstractApproximation(eqx.Module):
+    """What a solver found: u at the dates of the grid, before an exercise or a stop there.
 
-    What a stage hands out besides the next state is stacked over the stages (a backward scheme: the
-    parameters of its date). mesh: devices that share the paths (axis "paths").
+    A subclass has `value` and `portfolio`; gradient and Hessian are derivatives of the value by default.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from pricing.fbsde import AbstractApproximation
+        >>> class Square(AbstractApproximation):
+        ...     quantity: float = 1.0
+        ...     def value(self, date, x):
+        ...         return self.quantity * jnp.sum(x**2)
+        ...     def portfolio(self, quantities):
+        ...         return Square(self.quantity * quantities[0])
+        >>> Square().gradient(0, jnp.ones(2)).tolist()
+        [2.0, 2.0]
+    """
+
+    @abc.abstractmethod
+    def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
+        """Return u at a date (its index, below num_steps) and a state."""
+
+    def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
+        """Return the gradient of u in the state."""
+        return jax.jacrev(self.value, argnums=1)(date, x)
+
+    def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
+        """Return the Hessian of u in the state."""
+        return jax.jacfwd(self.gradient, argnums=1)(date, x)
+
+    @abc.abstractmethod
+    def portfolio(self, quantities: Float[Array, " contracts"]) -> "AbstractApproximation":
+        """Return the approximation of one contract, the sum of quantity times contract, in their flat order.
+
+        The quantities are multiplied into what the outputs are linear in, so that no work is left that grows
+        with the number of contracts.
+        """
+
+
+class AbstractSolver(eqx.Module):
+    """What `solve` trains: `num_stages` stages, one after the other in one program.
+
+    A checkpoint is kept between two stages. What a stage hands out besides the next state is stacked over the
+    stages (a backward scheme hands out the parameters of its date).
+
+    Attributes:
+        mesh: The devices that share the paths (axis "paths"), or None.
+
+    Examples:
+        >>> from pricing.fbsde import AbstractSolver, DeepBSDE, problems
+        >>> solver: AbstractSolver = DeepBSDE(num_iterations=1500)
+        >>> solver.num_stages(problems.allen_cahn(2)), solver.describe_stage(problems.allen_cahn(2), 0)
+        (15, 'iterations 0 to 99, all dates')
     """
 
     mesh: eqx.AbstractVar[Mesh | None]
 
     @abc.abstractmethod
-    def lacks(self, problem: Problem) -> str | None:
-        """Why it cannot solve the problem, and what can; None if it can."""
+    def unsupported(self, problem: Problem) -> str | None:
+        """Return what the problem has that this solver cannot do, and which solvers can; None if it can."""
 
     @abc.abstractmethod
-    def num_stages(self, problem: Problem) -> int: ...
+    def num_stages(self, problem: Problem) -> int:
+        """Return the number of stages of a training."""
 
     @abc.abstractmethod
-    def start(self, problem: Problem, key: PRNGKeyArray) -> PyTree[Array]:
-        """The state before the first stage: arrays."""
+    def init(self, problem: Problem, *, key: PRNGKeyArray) -> PyTree[Array]:
+        """Return the state before the first stage: arrays."""
 
     @abc.abstractmethod
     def stage(
-        self, problem: Problem, state: PyTree[Array], index: Array, key: PRNGKeyArray
+        self, problem: Problem, state: PyTree[Array], index: Array, *, key: PRNGKeyArray
     ) -> tuple[PyTree[Array], PyTree[Array], Float[Array, " iterations"]]:
-        """The state after stage `index`, what it hands out, and the loss of each of its iterations.
+        """Return the state after stage `index`, what the stage hands out, and the loss of each iteration.
 
         A loss is infinite where what was found is known to be worthless, be it finite.
         """
 
     @abc.abstractmethod
-    def approximation(
+    def postprocess(
         self, problem: Problem, state: PyTree[Array], outputs: PyTree[Array]
     ) -> AbstractApproximation:
-        """What the last state and the stacked outputs say of u."""
+        """Return what the last state and the stacked outputs say of u."""
 
-    def where(self, problem: Problem, stage: int) -> str:
-        """In words: what a stage works on."""
+    def describe_stage(self, problem: Problem, stage: int) -> str:
+        """Return in words what a stage works on."""
         del problem
         return f"stage {stage}"
 
     def metrics(self, state: PyTree[Array]) -> dict[str, Any]:
-        """Numbers worth watching after a stage, besides its loss."""
+        """Return numbers to watch after a stage, besides its loss."""
         del state
         return {}

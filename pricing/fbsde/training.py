@@ -1,16 +1,24 @@
-"""The loop over a solver's stages, and what is kept of it."""
+"""The loop over a solver's stages, what is kept of it, and the events that it emits."""
 
+import contextlib
+import itertools
+import json
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from ..progress import Progress
 from .problem import Problem
+from .solution import RESULTS, Solution
 from .solver import AbstractSolver
-from .watch import told
 
 
 class Training(NamedTuple):
@@ -23,36 +31,145 @@ class Training(NamedTuple):
 
 
 @eqx.filter_jit
-def begun(problem: Problem, solver: AbstractSolver, key: PRNGKeyArray) -> Training:
-    """Before the first stage."""
-    start, stages = jax.random.split(key)
-    state = solver.start(problem, start)
-    stage = partial(solver.stage, problem)
+def init(problem: Problem, solver: AbstractSolver, *, key: PRNGKeyArray) -> Training:
+    """Return the training before the first stage."""
+    first, stages = jax.random.split(key)
+    state = solver.init(problem, key=first)
+    stage = partial(solver.stage, problem, key=stages)
     zero = jnp.zeros((), jnp.int32)
-    _, output, losses = eqx.filter_eval_shape(stage, state, zero, stages)
+    after, output, losses = eqx.filter_eval_shape(stage, state, zero)
+    chex.assert_trees_all_equal_shapes_and_dtypes(state, after)
+    chex.assert_rank(losses, 1)
     count = solver.num_stages(problem)
     rows = lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype)  # noqa: E731
     return Training(state, jax.tree.map(rows, output), rows(losses), zero)
 
 
 @eqx.filter_jit
-def continued(
+def step(
     problem: Problem,
     solver: AbstractSolver,
     training: Training,
-    key: PRNGKeyArray,
     num_stages: int,
-    watch: Array | None,
+    subscription: Array | None,
+    *,
+    key: PRNGKeyArray,
 ) -> Training:
-    """So many stages further, in one program."""
+    """Return the training so many stages further, which are one program."""
     _, stages = jax.random.split(key)
 
-    def onward(training: Training, _: Any):
+    def one_stage(training: Training, _: Any):
         state, outputs, losses, stage = training
-        state, output, loss = solver.stage(problem, state, stage, jax.random.fold_in(stages, stage))
+        stage_key = jax.random.fold_in(stages, stage)
+        state, output, loss = solver.stage(problem, state, stage, key=stage_key)
         outputs = jax.tree.map(lambda rows, row: rows.at[stage].set(row), outputs, output)
-        told(watch, stage, {"loss": loss[-1], **solver.metrics(state)})
+        emit(subscription, stage, {"loss": loss[-1], **solver.metrics(state)})
         return Training(state, outputs, losses.at[stage].set(loss), stage + 1), None
 
-    training, _ = jax.lax.scan(onward, training, None, num_stages)
+    training, _ = jax.lax.scan(one_stage, training, None, num_stages)
     return training
+
+
+def postprocess(problem: Problem, solver: AbstractSolver, training: Training) -> Solution:
+    """Return the solution that a training found."""
+    approximation = solver.postprocess(problem, training.state, training.outputs)
+    finite = jnp.all(jnp.isfinite(training.losses))
+    result = RESULTS.where(finite, RESULTS.successful, RESULTS.non_finite_loss)
+    return Solution(problem, approximation, result, {"losses": training.losses})
+
+
+# --- Events --------------------------------------------------------------------------------------------
+
+
+class Event(NamedTuple):
+    """A stage of a training has ended, with these metrics."""
+
+    stage: int
+    metrics: dict[str, np.ndarray]
+
+
+Listener = Callable[[Event], None]
+
+# programs know a number, so that other listeners do not compile them anew
+_subscriptions: dict[int, list[Listener]] = {}
+_numbers = itertools.count()
+
+
+def emit(subscription: Array | None, stage: Array, metrics: dict[str, Array]) -> None:
+    """Send an event to the listeners of a subscription, once this point of the program is reached."""
+    if subscription is not None:
+        jax.debug.callback(_dispatch, subscription, stage, metrics)
+
+
+def _dispatch(subscription, stage, metrics: dict[str, Any]) -> None:
+    event = Event(int(stage), {name: np.asarray(value) for name, value in metrics.items()})
+    for listener in _subscriptions.get(int(subscription), ()):
+        listener(event)
+
+
+@contextlib.contextmanager
+def subscribe(*listeners: Listener | None) -> Iterator[Array | None]:
+    """Yield the number under which a program reaches these listeners; None if there are none."""
+    present = [listener for listener in listeners if listener is not None]
+    if not present:
+        yield None
+        return
+    number = next(_numbers)
+    _subscriptions[number] = present
+    try:
+        yield jnp.asarray(number, jnp.int32)
+        jax.effects_barrier()
+    finally:
+        del _subscriptions[number]
+
+
+def reporting(progress: Progress | None, total: int) -> Listener | None:
+    """Return a listener that reports the stages done, and the latest loss."""
+    if progress is None:
+        return None
+
+    def listener(event: Event) -> None:
+        progress(event.stage + 1, total, f"loss {float(np.mean(event.metrics['loss'])):.3g}")
+
+    return listener
+
+
+@contextlib.contextmanager
+def metrics_file(path: Path | None) -> Iterator[Listener | None]:
+    """Append one JSON object a stage to `path`; in a folder: metrics.jsonl and events for TensorBoard."""
+    if path is None:
+        yield None
+        return
+    path = Path(path)
+    with contextlib.ExitStack() as open_files:
+        board = None
+        if path.suffix != ".jsonl":
+            path.mkdir(parents=True, exist_ok=True)
+            board = open_files.enter_context(_event_writer(path))
+            path = path / "metrics.jsonl"
+        lines = open_files.enter_context(path.open("a", encoding="utf-8"))
+
+        def listener(event: Event) -> None:
+            row = {name: value.tolist() for name, value in event.metrics.items()}
+            lines.write(f"{json.dumps({'stage': event.stage, **row})}\n")
+            lines.flush()
+            if board is not None:
+                for name, value in event.metrics.items():
+                    board.add_scalar(name, float(np.mean(value)), event.stage)
+
+        yield listener
+
+
+def _event_writer(folder: Path):
+    """Return a writer of TensorBoard's events.
+
+    Raises:
+        ImportError: tensorboardX is not installed.
+    """
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise ImportError(
+            f"metrics={folder} is a folder, for TensorBoard: pip install 'jaxtape[fbsde]', or name a .jsonl"
+        ) from error
+    return SummaryWriter(str(folder))

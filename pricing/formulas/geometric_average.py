@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..models import BlackScholes
+from ..models import LognormalSpots
 from ..numerics.safe_math import smaller
 from ..products import Average
 from .black import black
@@ -12,7 +12,7 @@ from .black import black
 Scalar = Float[Array, ""]
 
 
-def geometric_average_value(product: Average, model: BlackScholes) -> Scalar:
+def geometric_average_value(product: Average, model: LognormalSpots) -> Scalar:
     """Black's formula with the mean m and the variance v of sum_j w_j log S_j: forward exp(m + v / 2).
 
     Kemna and Vorst (1990), eq. 15, for dates; the same for assets.
@@ -24,14 +24,14 @@ def geometric_average_value(product: Average, model: BlackScholes) -> Scalar:
     return model.discount(product.fixings[-1]) * value
 
 
-def _of_dates(product: Average, model: BlackScholes) -> tuple[Array, Array]:
+def _of_dates(product: Average, model: LognormalSpots) -> tuple[Array, Array]:
     """Means and covariances of one asset's log-spots at the fixings."""
     variance = model.state_variance(product.fixings)
     log_forward = jnp.log(jax.vmap(model.forward)(product.fixings))
     return log_forward - 0.5 * variance, smaller(variance[:, None], variance[None, :])
 
 
-def _of_assets(product: Average, model: BlackScholes) -> tuple[Array, Array]:
+def _of_assets(product: Average, model: LognormalSpots) -> tuple[Array, Array]:
     """Means and covariances of the assets' log-spots at expiry."""
     variance = model.state_variance(product.fixings)[-1]
     std = jnp.sqrt(variance)

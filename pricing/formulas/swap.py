@@ -2,16 +2,18 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..models import G2, AbstractRateModel, HullWhite
+from ..models import AbstractRateModel, GaussianFactors
 from ..numerics import normal_law
+from ..numerics.cholesky import semidefinite_cholesky
 from ..numerics.crossing import as_root
-from ..numerics.safe_math import clipped, larger, safe_sqrt
-from ..products import Swap, SwapEntry, Swaption
+from ..numerics.safe_math import clipped, larger
+from ..products import SwapEntry, SwapOption
 
 Scalar = Float[Array, ""]
 Payments = Float[Array, " payments"]
@@ -22,20 +24,20 @@ _NODES = 64
 _STEEPEST = 3.0  # beyond, 64 nodes miss more than 1e-10
 
 
-def swap_value(product: Swap, model: AbstractRateModel) -> Scalar:
+def swap_value(product: SwapEntry, model: AbstractRateModel) -> Scalar:
     """Every payment discounted, the floating leg as P(start) - P(end)."""
     return jnp.sum(_discounted(product, model)[0])
 
 
-def swaption_value(product: Swaption, model: HullWhite | G2) -> Scalar:
+def swaption_value(product: SwapOption, model: GaussianFactors) -> Scalar:
     """Today's value of the right to the swap's payments."""
     amounts, times = _discounted(product, model)
     sign = product.sign * jnp.sign(product.notional)
-    return right_to_payments(amounts, times, sign, product.exercise_date, model)
+    return right_to_payments(amounts, times, sign, product.exercise_times()[0], model)
 
 
 def right_to_payments(
-    amounts: Payments, times: Payments, sign: Scalar, expiry: Scalar, model: HullWhite | G2
+    amounts: Payments, times: Payments, sign: Scalar, expiry: Scalar, model: GaussianFactors
 ) -> Scalar:
     """E[max(sum_j a_j exp(-k_j . z - |k_j|^2 / 2), 0)] over standard normals z, a_j the payments' values today.
 
@@ -44,12 +46,11 @@ def right_to_payments(
     what is left is an integral over a line, as in Brigo and Mercurio (2006), eq. 4.31, but turned so that the
     line is the one along which the swap's value does not move, and the integrand hardly does (Gauss, Hermite).
     """
-    if isinstance(model, HullWhite):
-        anchored = model.anchored(expiry)
-        std = jnp.sqrt(anchored.state_variance(expiry))
-        return _option_value(amounts, anchored.slope(times) * std, sign)
-    loadings = _cholesky(model.state_covariance(expiry))
-    return _two_factor_value(amounts, model.slopes(expiry, times) @ loadings, sign)
+    slopes, covariance = model.slopes(expiry, times), model.state_covariance(expiry)
+    if slopes.shape[-1] == 1:
+        return _option_value(amounts, slopes[:, 0] * jnp.sqrt(covariance[0, 0]), sign)
+    chex.assert_shape(slopes, (times.size, 2))
+    return _two_factor_value(amounts, slopes @ semidefinite_cholesky(covariance), sign)
 
 
 def _discounted(
@@ -119,12 +120,3 @@ def _inner_direction(owed: Payments, slopes: Float[Array, "payments 2"]) -> Floa
 def _gauss_hermite(count: int) -> tuple[np.ndarray, np.ndarray]:
     nodes, weights = np.polynomial.hermite_e.hermegauss(count)
     return nodes, weights / np.sqrt(2.0 * np.pi)
-
-
-def _cholesky(covariance: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
-    """The lower factor, also of a singular matrix."""
-    first = jnp.sqrt(covariance[0, 0])
-    across = covariance[1, 0] / first
-    left = covariance[1, 1] - across**2
-    second = safe_sqrt(left)
-    return jnp.stack([jnp.stack([first, jnp.zeros_like(first)]), jnp.stack([across, second])])

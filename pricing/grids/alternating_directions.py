@@ -1,7 +1,8 @@
-"""Heston's equation on a grid of log-spots and variances, by alternating directions.
+"""The equation of a stochastic variance on a grid of log-spots and variances, by alternating directions.
 
 With y = s log(S / anchor), s = +1 or -1, and time to expiry tau,
-u_tau = v/2 u_yy + s (r - q - v/2) u_y + s rho xi v u_yv + xi^2 v/2 u_vv + kappa (theta - v) u_v - r u.
+u_tau = v/2 u_yy + s (r - q - v/2) u_y + s rho b sqrt(v) u_yv + b^2/2 u_vv + a u_v - r u, where
+dv = a(v) dt + b(v) dB (`StochasticVariance`; Heston's a = kappa (theta - v), b = xi sqrt(v)).
 The modified Craig-Sneyd scheme (in 't Hout and Foulon 2010, eq. 2.6).
 """
 
@@ -12,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..models import Heston
+from ..models import StochasticVariance
+from ..numerics.safe_math import safe_sqrt
 from ..numerics.tridiagonal import Factored, Tridiagonal
 from .stencil import first_difference, rounded, second_difference, sinh_grid
 
@@ -53,7 +55,13 @@ class Operator(eqx.Module):
 
     @classmethod
     def of(
-        cls, model: Heston, rate: Scalar, side: Scalar, y: Array, v: Array, has_barrier: bool
+        cls,
+        model: StochasticVariance,
+        rate: Scalar,
+        side: Scalar,
+        y: Array,
+        v: Array,
+        has_barrier: bool,
     ) -> "Operator":
         inner = jnp.ones_like(y).at[0].set(0.0 if has_barrier else 1.0)
         drift = side * (rate - model.dividend_yield - 0.5 * v)
@@ -69,15 +77,14 @@ class Operator(eqx.Module):
         along_y[1] = along_y[1] - half_rate * inner[:, None]
 
         e1, e2 = first_difference(v), second_difference(v)
-        pull = model.mean_reversion * (model.long_run_variance - v)
-        diffusion = model.vol_of_vol**2 * v
+        pull, diffusion = model.variance_drift(v), model.variance_of_variance(v)
         along_v = [
             (a * pull + 0.5 * b * diffusion)[:, None] * inner[None, :]
             for a, b in zip(e1, e2, strict=True)
         ]
         along_v[1] = along_v[1] - half_rate * inner[None, :]
 
-        cross = (side * model.correlation * model.vol_of_vol * v).at[-1].set(0.0)
+        cross = (side * model.correlation * safe_sqrt(diffusion * v)).at[-1].set(0.0)
         slope_y, mixed_v = _scaled(d1, inner), _scaled(e1, cross)
         bands = Tridiagonal(*along_y), Tridiagonal(*along_v)
         return cls(rate, side, inner, *bands, slope_y, mixed_v)
@@ -131,17 +138,16 @@ class Stepper(eqx.Module):
         return self.implicit_v.solve((first - _THETA * before.along_v).T).T
 
 
-def forward_rates(model: Heston, times: Float[Array, " times"]) -> Float[Array, " steps"]:
+def forward_rates(
+    model: StochasticVariance, times: Float[Array, " times"]
+) -> Float[Array, " steps"]:
     """The mean rate over each step between times."""
     return -jnp.diff(jnp.log(jax.vmap(model.discount)(times))) / jnp.diff(times)
 
 
-def variance_grid(nodes: int, model: Heston, expiry: Scalar) -> Array:
+def variance_grid(nodes: int, model: StochasticVariance, expiry: Scalar) -> Array:
     """From zero to where the variance never is, finest at zero."""
-    kappa, xi = model.mean_reversion, model.vol_of_vol
-    level = jnp.maximum(model.initial_variance, model.long_run_variance)
-    scale = -0.5 * xi**2 * jnp.expm1(-kappa * expiry) / kappa
-    reach = rounded(level + 4.0 * jnp.sqrt(level * scale) + 6.0 * scale)
+    reach = rounded(model.highest_variance(expiry))
     return sinh_grid(jnp.linspace(0.0, 1.0, nodes, dtype=reach.dtype), reach, 0.006 * reach)
 
 

@@ -10,8 +10,8 @@ import jaxtape
 from jaxtape import AbstractSchedule
 
 from ..formulas.black import exercise_probabilities
-from ..models import LocalVol
-from ..models.smile import Smile
+from ..models import LocalVolatility
+from ..models.local_vol import LocalVariance
 from ..numerics.tridiagonal import Tridiagonal
 from ..products import TerminalClaim
 from .stencil import first_difference, interpolation, rounded, second_difference, sinh_grid
@@ -25,7 +25,7 @@ _FINE = 0.3  # standard deviations within which nodes are dense
 
 def local_vol_value(
     product: TerminalClaim,
-    model: LocalVol,
+    model: LocalVolatility,
     num_nodes: int,
     num_steps: int,
     schedule: AbstractSchedule,
@@ -40,13 +40,13 @@ def local_vol_value(
     expiry.
     """
     log_forward = jnp.log(model.forward(product.expiry) / product.strike)
-    smile = model.smile
-    y = _nodes(smile, product.expiry, log_forward, num_nodes)
+    variances_at = model.local_variances
+    y = _nodes(variances_at, product.expiry, log_forward, num_nodes)
     shares = jnp.arange(num_steps + 1, dtype=y.dtype) / num_steps
     times = product.expiry * (1.0 - shares**2)
-    variances = jax.vmap(lambda start, end: smile.local_variance(start, end, y - log_forward))(
-        times[1:], times[:-1]
-    )
+    variances = jax.vmap(
+        lambda start, end: variances_at.local_variance(start, end, y - log_forward)
+    )(times[1:], times[:-1])
     along_strike = variances[:, y.size // 2]
     total = jnp.cumsum(along_strike)
 
@@ -86,10 +86,10 @@ def _payoff(claim: TerminalClaim, y: Nodes) -> Nodes:
     return jnp.where(pays, asset_units * claim.strike * jnp.exp(y) + cash_units, 0.0)
 
 
-def _nodes(smile: Smile, expiry: Scalar, log_forward: Scalar, count: int) -> Nodes:
+def _nodes(variances: LocalVariance, expiry: Scalar, log_forward: Scalar, count: int) -> Nodes:
     """An odd number of them, symmetric, standing still under small moves of the market."""
     strike_and_forward = jnp.stack([-log_forward, jnp.zeros_like(log_forward)])
-    std = jnp.sqrt(jnp.max(smile.total_variance(expiry, strike_and_forward)))
+    std = jnp.sqrt(jnp.max(variances.total_variance(expiry, strike_and_forward)))
     reach, fine = rounded(jnp.abs(log_forward) + _REACH * std), rounded(_FINE * std)
     half = count // 2
     return sinh_grid(jnp.arange(-half, half + 1, dtype=reach.dtype) / half, reach, fine)

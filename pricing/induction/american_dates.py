@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from jaxtape import AbstractSchedule
 
-from ..models import BlackScholes
+from ..models import LognormalSpots
 from ..products import SpotOption
 from .exercise import cash_flows, induction, nothing_later
 
@@ -27,7 +27,7 @@ def american_dates(expiry: Scalar, num_dates: int) -> Float[Array, " dates"]:
 
 def american_by_dates(
     product: SpotOption,
-    model: BlackScholes,
+    model: LognormalSpots,
     dates: Float[Array, " dates"],
     num_nodes: int,
     schedule: AbstractSchedule,

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from jaxtape import AbstractSchedule, Tape
 
 from ..formulas.black import exercise_probabilities
-from ..models import BlackScholes
+from ..models import LognormalSpots
 from ..numerics import normal_law
 from ..numerics.safe_math import clipped, larger
 from ..products import Monitored, Payoff
@@ -58,7 +58,7 @@ class Corridor(eqx.Module):
 class KnockOut(eqx.Module):
     """The node of a look: from the values after the later looks to those after this one."""
 
-    model: BlackScholes
+    model: LognormalSpots
     num_panels: int = eqx.field(static=True)
     num_breaks: int = eqx.field(static=True)
 
@@ -75,12 +75,12 @@ class KnockOut(eqx.Module):
         return jax.tree.map(lambda old, new: jnp.where(is_open, old, new), later, new)
 
 
-def looks(product: Monitored, model: BlackScholes) -> Look:
+def looks(product: Monitored, model: LognormalSpots) -> Look:
     """The looks of all dates but the last, stacked, the latest first."""
     return jax.tree.map(lambda leaf: leaf[-2::-1], _every_look(product, model))
 
 
-def at_expiry(product: Monitored, model: BlackScholes, num_nodes: int) -> Corridor:
+def at_expiry(product: Monitored, model: LognormalSpots, num_nodes: int) -> Corridor:
     """The values after the last look: what the contract pays there if it is still alive."""
     look = jax.tree.map(lambda leaf: leaf[-1], _every_look(product, model))
     variance = model.state_variance(look.date)
@@ -95,7 +95,7 @@ def at_expiry(product: Monitored, model: BlackScholes, num_nodes: int) -> Corrid
 
 
 def knock_out_induction(
-    product: Monitored, model: BlackScholes, num_nodes: int, schedule: AbstractSchedule
+    product: Monitored, model: LognormalSpots, num_nodes: int, schedule: AbstractSchedule
 ) -> tuple[Tape, Corridor]:
     """The tape of the looks before the last, and its first state, `at_expiry`.
 
@@ -108,7 +108,7 @@ def knock_out_induction(
     return tape, at_expiry(product, model, num_nodes)
 
 
-def paid_always(product: Monitored, model: BlackScholes) -> Scalar:
+def paid_always(product: Monitored, model: LognormalSpots) -> Scalar:
     """Today's value of what no barrier can end."""
     expiry, claim = product.dates[-1], product.always
     forward, std = model.forward(expiry), jnp.sqrt(model.state_variance(expiry))
@@ -123,13 +123,13 @@ def _paid(payoff: Payoff, spot: Points) -> Points:
     return jnp.sum(jnp.where(side * (spot[None, :] - strike) > 0.0, units, 0.0), axis=0)
 
 
-def _every_look(product: Monitored, model: BlackScholes) -> Look:
+def _every_look(product: Monitored, model: LognormalSpots) -> Look:
     discount = jax.vmap(model.discount)(product.dates)
     levels = product.lower, product.upper, product.paid_below, product.paid_above
     return Look(product.dates, discount, *levels)
 
 
-def _corridor(model: BlackScholes, look: Look) -> tuple[Scalar, Scalar]:
+def _corridor(model: LognormalSpots, look: Look) -> tuple[Scalar, Scalar]:
     """The barriers in the state, far out where there is none."""
     variance = model.state_variance(look.date)
     far = 4.0 * STDS * jnp.sqrt(variance)

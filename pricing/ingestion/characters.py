@@ -2,19 +2,19 @@
 
 import re
 
-_ACTING = re.compile(
+_CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029"  # control characters, line and paragraph separators
     "\u202a-\u202e\u2066-\u2069"  # changes of the direction of writing
     "\ud800-\udfff]"  # halves of surrogate pairs, which no file can hold
 )
 
 
-def acting(text: str) -> str | None:
+def control_character(text: str) -> str | None:
     """The first such character of a text as its code, `U+001B`, or None."""
-    found = _ACTING.search(text)
+    found = _CONTROL.search(text)
     return f"U+{ord(found[0]):04X}" if found else None
 
 
 def escaped(text: str) -> str:
     r"""The text with such characters written as in Python, `\x1b`: it stays on its line and can be encoded."""
-    return _ACTING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -15,7 +15,7 @@ from datetime import date
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from .characters import acting
+from .characters import control_character
 from .errors import show
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
@@ -122,7 +122,7 @@ def name_of(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise problem(f"{show(value)} is not a name", "give a text that is not empty")
     value = value.strip()
-    if found := acting(value):
+    if found := control_character(value):
         remedy = "give a name without control characters, line breaks or halves of surrogate pairs"
         raise problem(f"{show(value)} holds the character {found}", remedy)
     if len(value) > _MAX_NAME:

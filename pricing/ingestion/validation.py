@@ -37,8 +37,8 @@ def validate(
     try:
         return model.model_validate(data, context=context), ()
     except ValidationError as error:
-        told = (detail for detail in error.errors() if detail["type"] != _CONSEQUENCE)
-        return None, tuple(_problem(model, data, detail) for detail in told)
+        details = (detail for detail in error.errors() if detail["type"] != _CONSEQUENCE)
+        return None, tuple(_problem(model, data, detail) for detail in details)
 
 
 def _problem(model: type[BaseModel], data: object, detail: ErrorDetails) -> Problem:

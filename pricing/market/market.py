@@ -26,7 +26,7 @@ class Market(eqx.Module):
     """What is quoted on the day `asof`; a pytree whose leaves are arrays of floats.
 
     `curves`, `equities`: by name. `swaption_vols`: a matrix or None. `correlations`: of pairs of
-    equities, by names such as "DAX|SX5E". `errors`: the parts of the file that were left out, and
+    equities, by names such as ("DAX", "SX5E"). `errors`: the parts of the file that were left out, and
     why. A derivative with respect to a market is again a market; `by_quote` turns it into numbers
     keyed by quote ids.
     """
@@ -38,7 +38,7 @@ class Market(eqx.Module):
     currency: str = eqx.field(static=True, default="")
     labels: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True, default=(), repr=False)
     errors: tuple[InputError, ...] = eqx.field(static=True, default=())
-    correlations: dict[str, Float[Array, ""]] = eqx.field(default_factory=dict)
+    correlations: dict[tuple[str, str], Float[Array, ""]] = eqx.field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "Market":

@@ -1,5 +1,6 @@
 """From the text of a market file to curves, equities, swaption vols, quote ids and errors."""
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -13,7 +14,7 @@ from pricing.ingestion.files import parse_json, unreadable
 from pricing.ingestion.locator import Locator
 from pricing.ingestion.validation import Problem, validate
 
-from .correlations import SEPARATOR, least_eigenvalue, missing_pairs, quoted
+from .correlations import Pair, least_eigenvalue, missing_pairs, quoted
 from .curve import ZeroCurve
 from .equity import Equity
 from .interpolation import as_leaf
@@ -54,7 +55,7 @@ class Contents:
     curves: dict[str, ZeroCurve] = field(default_factory=dict)
     equities: dict[str, Equity] = field(default_factory=dict)
     swaption_vols: SwaptionVols | None = None
-    correlations: dict[str, Array] = field(default_factory=dict)
+    correlations: dict[Pair, Array] = field(default_factory=dict)
     labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
     errors: list[InputError] = field(default_factory=list)
 
@@ -145,9 +146,9 @@ class _Reader:
     def read_equity(self, name: str, value: object):
         asof, curves = self.contents.asof, self.contents.curves
         record, problems = validate(EquityRecord, value, asof=asof)
-        if SEPARATOR in name:
+        if "|" in name:
             message = f"{name!r} would be taken for a basket"
-            remedy = f"give the equity a name without {SEPARATOR}"
+            remedy = "give the equity a name without |"
             problems = (*problems, Problem((), show(name), message, remedy))
         if record is not None and record.curve not in curves:
             problems = (*problems, self._absent("curves", record.curve, curves, "curve"))
@@ -172,30 +173,32 @@ class _Reader:
             ),
         }
 
-    def read_correlation(self, pair: str, value: object):
+    def read_correlation(self, name: str, value: object):
         record, problems = validate(CorrelationRecord, {"value": value})
-        problems = tuple(replace(problem, path=()) for problem in problems) or self._no_pair(pair)
-        self.report(problems, "correlations", pair)
+        problems = tuple(replace(problem, path=()) for problem in problems) or self._no_pair(name)
+        self.report(problems, "correlations", name)
         if record is not None and not problems:
-            self.contents.correlations[pair] = as_leaf(record.value)
-            quote = "/".join(("CORRELATION", *pair.split(SEPARATOR)))
-            self.contents.labels[f".correlations[{pair!r}]"] = (quote,)
+            one, other = name.split("|")
+            self.contents.correlations[one, other] = as_leaf(record.value)
+            path = f".correlations[{(one, other)!r}]"
+            self.contents.labels[path] = (f"CORRELATION/{one}/{other}",)
 
-    def _no_pair(self, pair: str) -> tuple[Problem, ...]:
+    def _no_pair(self, name: str) -> tuple[Problem, ...]:
         """Why a name is not that of a new pair of equities, if it is not."""
-        names, known = pair.split(SEPARATOR), self.contents.equities
-        remedy = "name two equities, such as DAX|SX5E"
+        names, known = name.split("|"), self.contents.equities
         if len(names) != 2 or names[0] == names[1]:
-            return (Problem((), show(pair), f"{show(pair)} is not a pair of equities", remedy),)
+            message, remedy = "is not a pair of equities", "name two equities, such as DAX|SX5E"
+            return (Problem((), show(name), f"{show(name)} {message}", remedy),)
         if twin := quoted(names[0], names[1], self.contents.correlations):
-            return (Problem((), show(pair), f"{show(twin)} is the same pair", "keep one of them"),)
+            message = f"{show('|'.join(twin))} is the same pair"
+            return (Problem((), show(name), message, "keep one of them"),)
         absent = [name for name in names if name not in known]
         return tuple(self._absent("equities", name, known) for name in absent[:1])
 
     def check_correlations(self):
         """Leave out correlations that no equities can have."""
         pairs = self.contents.correlations
-        names = sorted({name for pair in pairs for name in pair.split(SEPARATOR)})
+        names = sorted(set(itertools.chain(*pairs)))
         if not pairs or missing_pairs(names, pairs):
             return
         if (least := least_eigenvalue(names, pairs)) <= 0.0:

@@ -9,7 +9,7 @@ from ..formulas.barrier import barrier_value
 from ..formulas.black import exercise_probabilities
 from ..formulas.geometric_average import geometric_average_value
 from ..formulas.swap import swap_value, swaption_value
-from ..models import G2, AbstractModel, AbstractRateModel, BlackVol, HullWhite
+from ..models import AbstractModel, AbstractRateModel, BlackVol, GaussianFactors, LognormalSpots
 from ..products import (
     AbstractProduct,
     Average,
@@ -42,15 +42,16 @@ class ClosedForm(AbstractMethod):
         if isinstance(product, EarlyExercise):
             return missing("closed form", product)
         if isinstance(product, SwapOption):
-            known = isinstance(model, (HullWhite, G2))
-            return None if known else missing("Gaussian short rate", model)
+            known = isinstance(model, GaussianFactors) and model.mean_reversions.size <= 2
+            return None if known else missing("Gaussian short rate of one factor or two", model)
         if isinstance(product, SwapEntry):
             known = isinstance(model, AbstractRateModel)
             return None if known else missing("curve of bonds", model)
         if not isinstance(model, BlackVol):
             return missing("Black volatility (lognormal terminal spots)", model)
         if isinstance(product, Average) and product.average == "geometric":
-            return None
+            known = isinstance(model, LognormalSpots)
+            return None if known else missing("lognormal spots at all times", model)
         continuous = isinstance(product, SingleBarrier) and product.monitoring_dates is None
         if not (continuous or isinstance(product, TerminalClaim)):
             return missing("closed form", product)

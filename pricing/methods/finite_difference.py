@@ -15,7 +15,7 @@ from jaxtape import AbstractSchedule, Revolve, StoreAll
 from ..grids.alternating_directions import Grid, Operator, Stepper, forward_rates, variance_grid
 from ..grids.dupire import local_vol_value
 from ..grids.stencil import interpolation, rounded, sinh_grid
-from ..models import AbstractModel, Heston, LocalVol
+from ..models import AbstractModel, CharacteristicFunction, LocalVolatility, StochasticVariance
 from ..numerics.safe_math import clipped, larger
 from ..products import AbstractProduct, EarlyExercise, SingleBarrier, SpotOption, TerminalClaim
 from .fourier import Fourier
@@ -65,20 +65,22 @@ class FiniteDifference(AbstractMethod):
         return 4  # the states of more would leave the cache
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
-        if isinstance(model, LocalVol):
+        if isinstance(model, LocalVolatility):
             known = isinstance(product, TerminalClaim)
             return None if known else missing("payoff of the spot at expiry alone", product)
-        if not isinstance(model, Heston):
+        if not isinstance(model, StochasticVariance):
             return missing("Heston variance or local volatility", model)
         early = isinstance(product, EarlyExercise) and isinstance(product, SpotOption)
         continuous = isinstance(product, SingleBarrier) and product.monitoring_dates is None
         if product.multi_asset or not (early or continuous):
             return missing("continuously monitored barrier or early exercise of one asset", product)
+        if continuous and not isinstance(model, CharacteristicFunction):
+            return missing("characteristic function", model)
         return None
 
     def samples(self, product: Any, model: Any, key: PRNGKeyArray | None) -> Float[Array, ""]:
         del key
-        if isinstance(model, LocalVol):
+        if isinstance(model, LocalVolatility):
             sizes = self.num_distances, self.num_steps
             return local_vol_value(product, model, *sizes, self.schedule)
         if isinstance(product, SingleBarrier):
@@ -90,7 +92,7 @@ class FiniteDifference(AbstractMethod):
 
     # --- continuous barriers ----------------------------------------------------------------------------
 
-    def _barrier(self, product: SingleBarrier, model: Heston) -> Scalar:
+    def _barrier(self, product: SingleBarrier, model: StochasticVariance) -> Scalar:
         vanilla = Fourier().samples(product.vanilla, model, None)
         living = product.living_side
         alive = living * (model.spot - product.barrier) > 0.0
@@ -101,7 +103,7 @@ class FiniteDifference(AbstractMethod):
         touched_value = jnp.where(product.knocks_in, vanilla, product.rebate)
         return jnp.where(alive, living_value, touched_value)
 
-    def _inside(self, product: SingleBarrier, model: Heston) -> Scalar:
+    def _inside(self, product: SingleBarrier, model: StochasticVariance) -> Scalar:
         """The solution on the living side, at today's spot and variance."""
         side = product.living_side
         distance = side * jnp.log(model.spot / product.barrier)
@@ -121,7 +123,7 @@ class FiniteDifference(AbstractMethod):
     def _exercised(
         self,
         product: SpotOption,
-        model: Heston,
+        model: StochasticVariance,
         through: Callable[[Stepper, Grid, Array, Array], Grid],
     ) -> Scalar:
         """Today's value of the right to the payoff at its times; `through` steps back through a period."""
@@ -170,18 +172,20 @@ class FiniteDifference(AbstractMethod):
         return u
 
 
-def _mean_rate(model: Heston, expiry: Scalar) -> Scalar:
+def _mean_rate(model: StochasticVariance, expiry: Scalar) -> Scalar:
     return -jnp.log(model.discount(expiry)) / expiry
 
 
-def _read(u: Grid, y: Array, v: Array, distance: Scalar, model: Heston) -> Scalar:
+def _read(u: Grid, y: Array, v: Array, distance: Scalar, model: StochasticVariance) -> Scalar:
     """The grid's value at a distance and today's variance."""
     i, along_y = interpolation(y, distance, 5)
     j, along_v = interpolation(v, model.initial_variance, 4)
     return along_y @ jax.lax.dynamic_slice(u, (i, j), (5, 4)) @ along_v
 
 
-def _distances(nodes: int, product: SingleBarrier, model: Heston, distance: Scalar) -> Array:
+def _distances(
+    nodes: int, product: SingleBarrier, model: StochasticVariance, distance: Scalar
+) -> Array:
     """From the barrier out to where it no longer matters, finest at the barrier."""
     std = jnp.sqrt(model.total_variance(product.expiry))
     strike = product.living_side * jnp.log(product.strike / product.barrier)
@@ -190,7 +194,7 @@ def _distances(nodes: int, product: SingleBarrier, model: Heston, distance: Scal
     return sinh_grid(jnp.linspace(0.0, 1.0, nodes, dtype=reach.dtype), reach, fine)
 
 
-def _both_sides(nodes: int, model: Heston, expiry: Scalar, distance: Scalar) -> Array:
+def _both_sides(nodes: int, model: StochasticVariance, expiry: Scalar, distance: Scalar) -> Array:
     """From the strike to both sides, past the spot to where nothing matters, finest at the strike."""
     std = jnp.sqrt(model.total_variance(expiry))
     reach, fine = rounded(jnp.abs(distance) + 5.0 * std), rounded(0.5 * std)

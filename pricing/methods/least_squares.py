@@ -12,18 +12,16 @@ from jaxtape import AbstractSchedule, StoreAll
 from ..fields import word
 from ..models import AbstractModel
 from ..numerics.differentiable_once import differentiable_once
-from ..products import AbstractProduct
+from ..products import AbstractProduct, EarlyExercise
 from ..regression import (
     USUAL_INNER_PATHS,
-    Exercisable,
-    InnerPoints,
+    NestedPaths,
     Rule,
     Samples,
     chain_of,
     fit,
     follow,
     lacking,
-    usual_degree,
     usual_inner_paths,
 )
 from ..sampling import AbstractSampler, PseudoRandom
@@ -135,7 +133,7 @@ class LeastSquares(AbstractMethod):
     ) -> Samples:
         blocks, paths = self.sampler.blocks(self.num_paths, self.block)
         key, inner_key = jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)
-        shape = rule.hedge.shape[0] - 1, rule.frame.state.mean.shape[-1]
+        shape = rule.hedge.shape[0] - 1, rule.basis.state.mean.shape[-1]
 
         def values(product, model, rule, noise, inner):
             chain = chain_of(product.canonical, model, self.num_steps)
@@ -147,8 +145,8 @@ class LeastSquares(AbstractMethod):
             noise = self.sampler.noise(key, index, paths, (shape,), 0, dtype).normals[0]
             inner = None
             if num_inner_paths:
-                inner = jax.random.fold_in(inner_key, index)
-                inner = InnerPoints.drawn(inner, num_inner_paths, (*shape, paths))
+                shifts = jax.random.fold_in(inner_key, index)
+                inner = NestedPaths.drawn(num_inner_paths, (*shape, paths), key=shifts)
             found = differentiable_once(values, _WHY_ONCE)(product, model, rule, noise, inner)
             return jax.tree.map(self.sampler.reduce, found)
 
@@ -158,7 +156,7 @@ class LeastSquares(AbstractMethod):
     def _rule(self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray) -> Rule:
         product, model = jax.lax.stop_gradient((product, model))
         canonical = product.canonical
-        assert isinstance(canonical, Exercisable)  # `lacking` has asked
+        assert isinstance(canonical, EarlyExercise)  # `lacking` has asked
         chain = chain_of(canonical, model, self.num_steps)
-        degree = usual_degree(chain) if self.degree is None else self.degree
-        return fit(chain, jax.random.fold_in(key, 0), self.num_fit_paths, degree)
+        degree = chain.steps.usual_degree if self.degree is None else self.degree
+        return fit(chain, self.num_fit_paths, degree, key=jax.random.fold_in(key, 0))

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxtape import AbstractSchedule, StoreAll
 
 from ..estimators import ESTIMATORS, AbstractEstimator, Draw
-from ..models import AbstractModel, ConditionallyGaussian, Walk
+from ..models import AbstractModel, ConditionallyGaussian, LocalVolatility, LognormalSpots, Walk
 from ..products import AbstractProduct
 from ..sampling import AbstractSampler, PseudoRandom
 from ..sampling.time_grid import between, grid_through, refined
@@ -76,8 +76,7 @@ class MonteCarlo(AbstractMethod):
         estimator = _estimator(canonical)
         shares = (  # where only the last step is open each contract needs its own
             isinstance(model, ConditionallyGaussian)
-            and model.variance_is_random
-            and not model.only_last_step_is_open
+            and not isinstance(model, LognormalSpots | LocalVolatility)
         )
         if estimator is None or not (estimator.dates_are_declared and shares):
             return self
@@ -92,7 +91,7 @@ class MonteCarlo(AbstractMethod):
         estimator = _estimator(product.form)
         if estimator is None:
             return missing("payoff of a spot path", product)
-        if model.only_last_step_is_open and not estimator.last_step_is_enough:
+        if isinstance(model, LocalVolatility) and not estimator.last_step_is_enough:
             return missing("Gaussian steps to the dates of this product, given all noise", model)
         return None
 
@@ -138,13 +137,14 @@ class MonteCarlo(AbstractMethod):
         """The random numbers of one block."""
         dates = estimator.dates(product, self.num_steps)
         needs = estimator.needs(product, model, dates.size)
-        substeps = -(-self.num_steps // dates.size) if model.variance_is_random else 1
+        is_random = not isinstance(model, LognormalSpots)
+        substeps = -(-self.num_steps // dates.size) if is_random else 1
         num_steps = substeps * dates.size if self.grid is None else self.grid.size
         walks = (num_steps, *model.underlying.shape)
-        streams = (walks if model.variance_is_random else (0,), needs.normals)
+        streams = (walks if is_random else (0,), needs.normals)
         noise = self.sampler.noise(key, index, paths, streams, needs.uniforms, dates.dtype)
         of_variance, normals = noise.normals
-        if not model.variance_is_random:
+        if not is_random:
             of_variance = jnp.zeros((*walks, paths), dates.dtype)
 
         def walk(model: ConditionallyGaussian, dates: Float[Array, " dates"]) -> Walk:

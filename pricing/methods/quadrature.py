@@ -16,7 +16,7 @@ from ..induction.american_dates import COARSEST, CROWDING, american_by_dates, am
 from ..induction.exercise import cash_flows, induction, nothing_later
 from ..induction.knock_out import knock_out_induction, paid_always
 from ..induction.layer import NODES_A_STD, STDS
-from ..models import AbstractModel, BlackScholes, BondState, GaussianState
+from ..models import AbstractModel, BondState, GaussianState, LognormalSpots
 from ..products import AbstractProduct, EarlyExercise, Exercisable, Monitored, SwapOption
 from .method import AbstractMethod, at_least, missing
 
@@ -76,7 +76,7 @@ class Quadrature(AbstractMethod):
             return None if known else missing("bonds in terms of one Gaussian state", model)
         if not isinstance(product.form, (EarlyExercise, Monitored)):
             return missing("right to exercise or barrier dates", product)
-        known = isinstance(model, BlackScholes) and not product.multi_asset
+        known = isinstance(model, LognormalSpots) and not product.multi_asset
         return None if known else missing("spot in terms of one Gaussian state", model)
 
     def prepared(

@@ -1,25 +1,22 @@
 """Black and Scholes: dS = (r - q) S dt + sigma S dW, one asset or several."""
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxtape import AbstractSchedule
-
 from ..fields import Number, correlations, positive, real
-from ..market.state import MarketState
+from .lognormal import LognormalSpots
 from .model import (
     AbstractEquityModel,
     BlackVol,
-    ConditionallyGaussian,
     Discounts,
-    GaussianState,
+    Joinable,
     Scalar,
-    Walk,
-    correlation_of,
     flat_or_curve,
+    stacked,
 )
 
 
@@ -41,7 +38,7 @@ class VolTerms(Protocol):
     def shifted(self, vol: Scalar) -> "VolTerms": ...
 
 
-class BlackScholes(BlackVol, ConditionallyGaussian, GaussianState):
+class BlackScholes(BlackVol, LognormalSpots, Joinable):
     """Lognormal spots; a surface of volatilities is read at each contract's expiry and strike.
 
     spot: currency, a number or one for each asset; rate: per year, continuous, a number or a curve; vol: per
@@ -56,8 +53,6 @@ class BlackScholes(BlackVol, ConditionallyGaussian, GaussianState):
     vol: Any = flat_or_curve("vol", (ImpliedVols, VolTerms))
     dividend_yield: Float[Array, "*assets"] = real("dividend_yield", default=0.0)
     correlation: Float[Array, "assets assets"] | None = correlations("correlation", default=None)
-
-    variance_is_random: ClassVar[bool] = False
 
     @property
     def is_constant(self) -> bool:
@@ -86,33 +81,38 @@ class BlackScholes(BlackVol, ConditionallyGaussian, GaussianState):
             return variance_rate * t
         return jnp.tensordot(t, variance_rate, axes=0)
 
-    def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """The discount factor: rates do not depend on the state."""
-        return jnp.broadcast_to(self.discount(t), x.shape)
-
-    def market_state(self, t: Scalar, x: Scalar) -> MarketState:
-        return MarketState(spot=self.forward(t) * jnp.exp(x - 0.5 * self.state_variance(t)))
-
-    @property
-    def residual_correlation(self) -> Float[Array, "assets assets"]:
-        return correlation_of(self.correlation, self.spot)
-
-    def walk(
-        self,
-        noise: Float[Array, "steps *assets paths"],
-        times: Float[Array, " steps"],
-        schedule: AbstractSchedule,
-    ) -> Walk:
-        del schedule
-        total = self.state_variance(times)
-        variance = jnp.diff(total, axis=0, prepend=jnp.zeros_like(total[:1]))
-        length = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
-        moves = (length > 0.0).reshape(-1, *(1,) * (total.ndim - 1))  # a date may come twice
-        variance = jnp.where(moves, variance, 0.0)
-        variance = jnp.where(variance < 0.0, jnp.nan, variance)  # no such law
-        variances = jnp.broadcast_to(variance[..., None], noise.shape)
-        return Walk(-0.5 * variances, variances, variances, jnp.zeros_like(variances), length)
-
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
         moved = self.vol + vol if isinstance(self.vol, Array) else self.vol.shifted(vol)
         return eqx.tree_at(lambda model: model.vol, self, moved)
+
+    @classmethod
+    def joined(
+        cls, models: Sequence["BlackScholes"], correlation: Float[Array, "assets assets"]
+    ) -> "BlackScholes":
+        """Return one model; a surface among them is read at the forward of each time (`AtTheMoney`)."""
+        if all(isinstance(model.vol, Array) for model in models):
+            return stacked(models, correlation=correlation)
+        return stacked(models, correlation=correlation, vol=AtTheMoney(tuple(models)))
+
+
+class AtTheMoney(eqx.Module):
+    """The variances of several assets, each from the vol of its own model at the forward of the time asked for.
+
+    The forwards are those of the models as they were joined: they do not move with a shift of the spots, and so
+    spot Greeks hold the vols.
+    """
+
+    models: tuple[BlackScholes, ...]
+
+    def total_variance(self, t: Float[Array, "..."]) -> Float[Array, "... assets"]:
+        """Return the variance of each log-spot from today to `t` (years)."""
+        return jnp.stack([self._variance(model, t) for model in self.models], axis=-1)
+
+    def _variance(self, model: BlackScholes, t: Float[Array, "..."]) -> Float[Array, "..."]:
+        if isinstance(model.vol, ImpliedVols):
+            return model.vol.vol(t, jnp.vectorize(model.forward)(t)) ** 2 * t
+        return model.state_variance(t)
+
+    def shifted(self, vol: Number) -> "AtTheMoney":
+        """Return the same with every vol up by `vol`."""
+        return AtTheMoney(tuple(model.shifted(vol=vol) for model in self.models))

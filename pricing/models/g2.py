@@ -8,14 +8,13 @@ from jaxtyping import Array, Float
 
 from ..fields import Number, between, non_negative, positive, real
 from .model import flat_or_curve
-from .rates import AbstractRateModel, mean_exponential
+from .rates import GaussianFactors, mean_exponential
 
 
-class G2(AbstractRateModel):
+class G2(GaussianFactors):
     """r = u + v + phi(t), du = -a u dt + sigma dW, dv = -b v dt + eta dB, d<W, B> = rho dt.
 
-    With x = (u, v) less its mean under the measure of the bond that matures at t, x ~ N(0, V(t)), and
-    P(t, T) = P(0, T) / P(0, t) exp(-b . x - b . V(t) b / 2), b_i = (1 - e^{-a_i (T - t)}) / a_i,
+    In the terms of `GaussianFactors`, x = (u, v) and
     V_ij(t) = rho_ij sigma_i sigma_j (1 - e^{-(a_i + a_j) t}) / (a_i + a_j).
 
     curve: zero rates (`ZeroCurve`) or one flat rate, continuous, per year; mean_reversion a and
@@ -32,22 +31,17 @@ class G2(AbstractRateModel):
     second_vol: Float[Array, ""] = non_negative("second_vol")
     correlation: Float[Array, ""] = between("correlation", -1.0, 1.0)
 
+    @property
+    def mean_reversions(self) -> Float[Array, "2"]:
+        return jnp.stack([self.mean_reversion, self.second_mean_reversion])
+
     def state_covariance(self, t: Float[Array, ""]) -> Float[Array, "2 2"]:
-        """V(t)."""
-        a = jnp.stack([self.mean_reversion, self.second_mean_reversion])
+        a = self.mean_reversions
         vols = jnp.stack([self.vol, self.second_vol])
         one = jnp.ones_like(self.correlation)
         rho = jnp.stack([jnp.stack([one, self.correlation]), jnp.stack([self.correlation, one])])
         time = t * mean_exponential(-(a[:, None] + a[None, :]) * t)
         return rho * vols[:, None] * vols[None, :] * time
-
-    def slopes(
-        self, t: Float[Array, ""], maturities: Float[Array, " bonds"]
-    ) -> Float[Array, "bonds 2"]:
-        """b of each bond: minus the derivatives of log P(t, T) in x (years)."""
-        a = jnp.stack([self.mean_reversion, self.second_mean_reversion])
-        left = (maturities - t)[:, None]
-        return left * mean_exponential(-a[None, :] * left)
 
     def with_vol_shift(self, vol: Number) -> "G2":
         moved = self.vol + vol, self.second_vol * (1.0 + vol / self.vol)

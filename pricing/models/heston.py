@@ -1,43 +1,35 @@
 """Heston: dS = (r - q) S dt + sqrt(v) S dW, dv = kappa (theta - v) dt + xi sqrt(v) dB, d<W, B> = rho dt."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
-import jaxtape
-from jaxtape import AbstractSchedule
-
 from ..fields import Number, between, correlations, non_negative, positive, real
 from ..numerics import complex_functions
-from ..numerics.differentiable_once import differentiable_once
 from .model import (
     AbstractEquityModel,
     CharacteristicFunction,
-    MeanVariance,
+    Joinable,
     Scalar,
-    Walk,
-    correlation_of,
     flat_or_curve,
+    stacked,
 )
+from .parameters import Calibratable, Exp, FreeParameter, Tanh
 from .quadratic_exponential import QuadraticExponential
-
-_WHY_ONCE = (
-    "Paths of the variance have a kink where it reaches zero: their second derivative in the model's "
-    "parameters is wrong. Differentiate once, or take Fourier() for volga."
-)
+from .stochastic_variance import StochasticVariance
 
 
-class Heston(CharacteristicFunction, MeanVariance):
+class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable):
     """Stochastic variance, mean reverting, correlated with the spot.
 
     spot: currency; rate: per year, continuous, a number or a curve; initial_variance (v0) and
     long_run_variance (theta): per year; mean_reversion (kappa): per year; vol_of_vol (xi): per year;
     correlation (rho): in [-1, 1]; dividend_yield: per year, continuous. The Feller condition is not asked for.
 
-    Several assets: arrays in place of numbers, and `asset_correlation` R. With B the drivers of the variances,
-    of correlation R, W_i = rho_i B_i + sqrt(1 - rho_i^2) Z_i, Z also of correlation R and independent of B.
+    Several assets: arrays in place of numbers, and `asset_correlation` (`StochasticVariance`).
 
     Heston (1993), eq. 1 and 4.
     """
@@ -54,7 +46,14 @@ class Heston(CharacteristicFunction, MeanVariance):
         "asset_correlation", default=None
     )
 
-    variance_is_random: ClassVar[bool] = True
+    label: ClassVar[str] = "Heston"
+    free_parameters: ClassVar[Mapping[str, FreeParameter]] = {
+        "initial_variance": FreeParameter(Exp(), start=0.1, low=0.01, high=0.5),
+        "mean_reversion": FreeParameter(Exp(), start=1.0, low=0.2, high=20.0),
+        "long_run_variance": FreeParameter(Exp(), start=0.1, low=0.01, high=0.5),
+        "vol_of_vol": FreeParameter(Exp(), start=0.5, low=0.1, high=4.0),
+        "correlation": FreeParameter(Tanh(), start=-0.5, low=-0.9, high=0.5),
+    }
 
     def log_characteristic(
         self, u: Complex[Array, " nodes"], t: Scalar
@@ -85,9 +84,6 @@ class Heston(CharacteristicFunction, MeanVariance):
         log_term = z_over_xi2 * complex_functions.log1p_over(xi * xi * z_over_xi2)
         return kappa * theta * (a * t - 2.0 * log_term) + v0 * a * (1.0 - decay) / (1.0 - g * decay)
 
-    def total_variance(self, t: Scalar) -> Scalar:
-        return self.mean_integral(self.initial_variance, t)
-
     def mean_variance(
         self, variance: Float[Array, "..."], t: Float[Array, "..."]
     ) -> Float[Array, "..."]:
@@ -100,8 +96,8 @@ class Heston(CharacteristicFunction, MeanVariance):
     ) -> Float[Array, "..."]:
         """theta t + (v - theta) (1 - e^{-kappa t}) / kappa."""
         excess = variance - self.long_run_variance
-        aged = -jnp.expm1(-self.mean_reversion * t) / self.mean_reversion
-        return self.long_run_variance * t + excess * aged
+        decayed = -jnp.expm1(-self.mean_reversion * t) / self.mean_reversion
+        return self.long_run_variance * t + excess * decayed
 
     def tail_rate(self, t: Scalar) -> tuple[Scalar, Scalar]:
         """(sqrt(1 - rho^2), -rho) (v0 + kappa theta t) / xi."""
@@ -109,52 +105,28 @@ class Heston(CharacteristicFunction, MeanVariance):
         over = scale / self.vol_of_vol
         return jnp.sqrt(1.0 - self.correlation**2) * over, -self.correlation * over
 
-    @property
-    def residual_correlation(self) -> Float[Array, "assets assets"]:
-        return correlation_of(self.asset_correlation, self.spot)
+    def variance_drift(self, v: Float[Array, "..."]) -> Float[Array, "..."]:
+        return self.mean_reversion * (self.long_run_variance - v)
 
-    def walk(
-        self,
-        noise: Float[Array, "steps *assets paths"],
-        times: Float[Array, " steps"],
-        schedule: AbstractSchedule,
-    ) -> Walk:
-        """Andersen's QE-M: no square root at zero variance is ever differentiated.
+    def variance_of_variance(self, v: Float[Array, "..."]) -> Float[Array, "..."]:
+        return self.vol_of_vol**2 * v
+
+    def highest_variance(self, t: Scalar) -> Scalar:
+        """Return four standard deviations above the higher of the levels, and more where they are small."""
+        kappa = self.mean_reversion
+        level = jnp.maximum(self.initial_variance, self.long_run_variance)
+        scale = -0.5 * self.vol_of_vol**2 * jnp.expm1(-kappa * t) / kappa
+        return level + 4.0 * jnp.sqrt(level * scale) + 6.0 * scale
+
+    def variance_scheme(self, dt: Scalar) -> QuadraticExponential:
+        """Return Andersen's QE-M: no square root at zero variance is ever differentiated.
 
         Paths are continuous in the parameters but for the scheme's switch, with a kink where the variance
-        reaches zero: they may be differentiated once. Variances of several assets are driven by normals
-        with the assets' correlation.
+        reaches zero.
         """
-        parameters = (
-            self.initial_variance,
-            self.mean_reversion,
-            self.long_run_variance,
-            self.vol_of_vol,
-            self.correlation,
+        return QuadraticExponential.of(
+            self.mean_reversion, self.long_run_variance, self.vol_of_vol, self.correlation, dt
         )
-
-        def variance_walk(parameters, lengths, noise):
-            start, kappa, theta, xi, rho = (_beside_paths(x) for x in parameters)
-
-            def step(v, of_step):
-                z, dt = of_step
-                moves = dt > 0.0  # a date that comes twice is a step of no length
-                scheme = QuadraticExponential.of(kappa, theta, xi, rho, jnp.where(moves, dt, 1.0))
-                new, steps = scheme.step(v, z)
-                return jnp.where(moves, new, v), tuple(
-                    jnp.where(moves, x, 0.0) for x in (*steps, new - v)
-                )
-
-            paths = jnp.broadcast_to(start, noise.shape[1:])
-            return jaxtape.scan(step, paths, (noise, lengths), schedule=schedule)[1]
-
-        if self.asset_correlation is not None:
-            noise = jnp.einsum("ij,sjp->sip", jnp.linalg.cholesky(self.asset_correlation), noise)
-        lengths = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
-        rounding = 8.0 * float(jnp.finfo(times.dtype).eps) * times[-1]
-        lengths = jnp.where(lengths > rounding, lengths, 0.0)
-        walk = differentiable_once(variance_walk, _WHY_ONCE)
-        return Walk(*walk(parameters, lengths, noise), length=lengths)
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
         """sqrt(v0) and sqrt(theta) both up by `vol`: the parallel shift of the volatility level."""
@@ -165,7 +137,8 @@ class Heston(CharacteristicFunction, MeanVariance):
             tuple((jnp.sqrt(level) + vol) ** 2 for level in levels),
         )
 
-
-def _beside_paths(parameter: Array) -> Array:
-    """One number for each asset, with an axis for the paths; a single number as it is."""
-    return parameter[..., None] if parameter.ndim else parameter
+    @classmethod
+    def joined(
+        cls, models: Sequence["Heston"], correlation: Float[Array, "assets assets"]
+    ) -> "Heston":
+        return stacked(models, asset_correlation=correlation)

@@ -1,6 +1,7 @@
 """Hull and White: dr = (theta(t) - a r) dt + sigma dW, fitted to today's curve."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -8,11 +9,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import Number, non_negative, positive, real
+from ..market.state import MarketState
+from .diffusion import Diffusion, State
 from .model import Scalar, flat_or_curve
-from .rates import BondState, mean_exponential
+from .parameters import Calibratable, Exp, FreeParameter, Identity
+from .rates import BondState, GaussianFactors, mean_exponential
 
 
-class HullWhite(BondState):
+class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
     """The one-factor Gaussian short rate, as a linear Gauss-Markov model.
 
     Under the measure of its numeraire N, x is a martingale of variance zeta and
@@ -26,6 +30,12 @@ class HullWhite(BondState):
 
     Hull and White (1990); Hagan and Woodward, Markov interest rate models (1999), for the form.
     """
+
+    label: ClassVar[str] = "Hull-White"
+    free_parameters: ClassVar[Mapping[str, FreeParameter]] = {
+        "mean_reversion": FreeParameter(Identity(), start=0.05, low=-0.05, high=0.3),
+        "vol": FreeParameter(Exp(), start=0.01, low=0.002, high=0.03),
+    }
 
     curve: Any = flat_or_curve("curve")
     mean_reversion: Float[Array, ""] = real("mean_reversion")
@@ -41,8 +51,7 @@ class HullWhite(BondState):
 
     def slope(self, maturity: Float[Array, "..."]) -> Float[Array, "..."]:
         """H: minus the derivative of log P(t, maturity) / N in x (years)."""
-        after = maturity - self.horizon
-        return after * mean_exponential(-self.mean_reversion * after)
+        return self._rate_slope(maturity - self.horizon)
 
     def deflated_bond(
         self, t: Float[Array, "..."], maturity: Float[Array, "..."], x: Float[Array, "..."]
@@ -50,6 +59,52 @@ class HullWhite(BondState):
         slope = self.slope(maturity)
         exponent = slope * x + 0.5 * slope**2 * self.state_variance(t)
         return self.discount(maturity) * jnp.exp(-exponent)
+
+    @property
+    def mean_reversions(self) -> Float[Array, "1"]:
+        return self.mean_reversion[None]
+
+    def state_covariance(self, t: Scalar) -> Float[Array, "1 1"]:
+        return self._rate_variance(t)[None, None]
+
+    @property
+    def state0(self) -> State:
+        """The short rate less today's forward rate, under the money market's measure.
+
+        dX = (y(t) - a X) dt + sigma dW, y(t) = Var X_t = sigma^2 (1 - e^{-2 a t}) / (2 a); steps are exact.
+        """
+        return jnp.zeros((1,), self.vol.dtype)
+
+    def drift(self, t: Scalar, x: State) -> State:
+        return self._rate_variance(t) - self.mean_reversion * x
+
+    def diffusion(self, t: Scalar, x: State) -> Array:
+        del t, x
+        return self.vol
+
+    def step(self, t: Scalar, dt: Scalar, x: State, dw: State) -> State:
+        mean = lambda t: 0.5 * (self.vol * self._rate_slope(t)) ** 2  # noqa: E731
+        decay = jnp.exp(-self.mean_reversion * dt)
+        return decay * (x - mean(t)) + mean(t + dt) + jnp.sqrt(self._rate_variance(dt) / dt) * dw
+
+    def short_rate(self, t: Scalar, x: State) -> Scalar:
+        return super().short_rate(t, x) + x[0]
+
+    def observed(self, t: Scalar, x: State) -> MarketState:
+        def bonds(maturities: Float[Array, "..."]) -> Float[Array, "..."]:
+            slope = self._rate_slope(maturities - t)
+            exponent = slope * x[0] + 0.5 * slope**2 * self._rate_variance(t)
+            return self.discount(maturities) / self.discount(t) * jnp.exp(-exponent)
+
+        return MarketState(bonds=bonds)
+
+    def _rate_slope(self, left: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Return minus the derivative of log P(t, t + left) in the short rate (years)."""
+        return left * mean_exponential(-self.mean_reversion * left)
+
+    def _rate_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Return the variance of the short rate at t."""
+        return self.vol**2 * t * mean_exponential(-2.0 * self.mean_reversion * t)
 
     def with_vol_shift(self, vol: Number) -> "HullWhite":
         return eqx.tree_at(lambda model: model.vol, self, self.vol + vol)

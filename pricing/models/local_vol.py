@@ -1,6 +1,7 @@
 """Local volatility: dS = (r - q) S dt + sigma(t, S) S dW, with the sigma that a surface of vols implies."""
 
-from typing import Any, ClassVar, NamedTuple
+import abc
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -15,7 +16,7 @@ from ..fields import Number, positive, real
 from ..market import VolSurface
 from ..numerics.differentiable_once import differentiable_once
 from ..numerics.safe_math import safe_sqrt
-from .model import AbstractEquityModel, ConditionallyGaussian, Walk, flat_or_curve
+from .model import AbstractEquityModel, ConditionallyGaussian, Scalar, Walk, flat_or_curve
 from .smile import Smile
 
 Points = Float[Array, " points"]
@@ -24,6 +25,65 @@ _WHY_ONCE = (
     "Paths under a local volatility have kinks where they pass a quoted strike: their second derivative is "
     "wrong. Differentiate once, or take FiniteDifference() for Gamma, where it applies."
 )
+
+
+@runtime_checkable
+class LocalVariance(Protocol):
+    """Variances of the log-spot as functions of time (years) and log-moneyness k = log(spot / forward(t))."""
+
+    def local_variance(self, start: Scalar, end: Scalar, k: Points) -> Points:
+        """Return the integral of sigma^2 from `start` to `end` at k; NaN where there is none."""
+        ...
+
+    def total_variance(self, t: Scalar, k: Points) -> Points:
+        """Return the implied variance to t at k: what the width of a grid is measured by."""
+        ...
+
+
+class LocalVolatility(ConditionallyGaussian):
+    """Ability: one asset whose volatility is a function of time and spot.
+
+    A walk takes Euler steps of the log-spot, so the noise moves all steps but the last one, which is left open
+    with its mean and variance.
+    """
+
+    @property
+    @abc.abstractmethod
+    def local_variances(self) -> LocalVariance:
+        """Variances by time and log-moneyness."""
+
+    @property
+    def residual_correlation(self) -> Float[Array, "assets assets"]:
+        return jnp.ones((1, 1), self.spot.dtype)
+
+    def walk(
+        self,
+        noise: Float[Array, "steps *assets paths"],
+        times: Float[Array, " steps"],
+        schedule: AbstractSchedule,
+    ) -> Walk:
+        """Return Euler steps, variances integrated in time. Samples may be differentiated once."""
+        starts = jnp.concatenate([jnp.zeros_like(times[:1]), times[:-1]])
+
+        def positions(variances, starts, times, noise):
+            def step(x, of_step):
+                start, end, z = of_step
+                moves = end > start
+                variance = variances.local_variance(start, jnp.where(moves, end, start + 1.0), x)
+                variance = jnp.where(moves, variance, 0.0)
+                move = safe_sqrt(variance) * z - 0.5 * variance
+                return x + move, (move, variance)
+
+            origin = jnp.zeros_like(noise[0])
+            return jaxtape.scan(step, origin, (starts, times, noise), schedule=schedule)[1]
+
+        moves, variances = differentiable_once(positions, _WHY_ONCE)(
+            self.local_variances, starts, times, noise
+        )
+        is_last = (jnp.arange(times.size) == times.size - 1)[:, None]
+        mean = jnp.where(is_last, -0.5 * variances, moves)
+        still = jnp.zeros_like(variances)
+        return Walk(mean, jnp.where(is_last, variances, 0.0), variances, still, times - starts)
 
 
 class Arbitrage(NamedTuple):
@@ -37,7 +97,7 @@ class Arbitrage(NamedTuple):
     strike: float
 
 
-class LocalVol(ConditionallyGaussian):
+class LocalVol(LocalVolatility):
     """One asset whose volatility is a function of time and spot, so that all quotes of a surface are met.
 
     sigma^2(t, K) = dw/dt / ((1 - k w' / 2 w)^2 - (w' / 2)^2 (1 / w + 1 / 4) + w'' / 2), w the implied total
@@ -55,9 +115,6 @@ class LocalVol(ConditionallyGaussian):
     surface: VolSurface  # pyright: ignore[reportGeneralTypeIssues]
     dividend_yield: Float[Array, ""] = real("dividend_yield", default=0.0)
 
-    variance_is_random: ClassVar[bool] = True
-    only_last_step_is_open: ClassVar[bool] = True
-
     def __check_init__(self):
         if self.surface.strikes.size < 2:
             raise ValueError(
@@ -65,7 +122,7 @@ class LocalVol(ConditionallyGaussian):
             )
 
     @property
-    def smile(self) -> Smile:
+    def local_variances(self) -> Smile:
         """The surface's total variances, smooth in strike."""
         surface = self.surface
         dtype = self.spot.dtype
@@ -88,42 +145,6 @@ class LocalVol(ConditionallyGaussian):
             for i, j in np.argwhere(~(number > 0.0))
         ]
 
-    @property
-    def residual_correlation(self) -> Float[Array, "assets assets"]:
-        return jnp.ones((1, 1), self.spot.dtype)
-
-    def walk(
-        self,
-        noise: Float[Array, "steps *assets paths"],
-        times: Float[Array, " steps"],
-        schedule: AbstractSchedule,
-    ) -> Walk:
-        """Euler steps of the log-spot, variances integrated in time: the noise moves all but the last one.
-
-        That one is left open, with its mean and variance. Samples may be differentiated once.
-        """
-        starts = jnp.concatenate([jnp.zeros_like(times[:1]), times[:-1]])
-
-        def positions(smile, starts, times, noise):
-            def step(x, of_step):
-                start, end, z = of_step
-                moves = end > start
-                variance = smile.local_variance(start, jnp.where(moves, end, start + 1.0), x)
-                variance = jnp.where(moves, variance, 0.0)
-                move = safe_sqrt(variance) * z - 0.5 * variance
-                return x + move, (move, variance)
-
-            origin = jnp.zeros_like(noise[0])
-            return jaxtape.scan(step, origin, (starts, times, noise), schedule=schedule)[1]
-
-        moves, variances = differentiable_once(positions, _WHY_ONCE)(
-            self.smile, starts, times, noise
-        )
-        is_last = (jnp.arange(times.size) == times.size - 1)[:, None]
-        mean = jnp.where(is_last, -0.5 * variances, moves)
-        still = jnp.zeros_like(variances)
-        return Walk(mean, jnp.where(is_last, variances, 0.0), variances, still, times - starts)
-
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
         return eqx.tree_at(lambda model: model.surface, self, self.surface.shifted(vol))
 
@@ -133,7 +154,7 @@ def _looks(model: LocalVol) -> tuple[np.ndarray, ...]:
 
     @eqx.filter_jit
     def numbers(model, strikes):
-        smile = model.smile
+        smile = model.local_variances
         starts = jnp.concatenate([jnp.zeros_like(smile.expiries[:1]), smile.expiries[:-1]])
 
         def at(start, end):

@@ -1,7 +1,9 @@
 """What every model is, and the abilities that a method may ask of it."""
 
 import abc
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,9 +12,12 @@ from jaxtyping import Array, Complex, Float
 from jaxtape import AbstractSchedule
 
 from ..fields import Number, real
+from ..market import Market, SwaptionVols, VolSurface
 from ..market.state import MarketState
 
+Quotes = VolSurface | SwaptionVols
 Scalar = Float[Array, ""]
+Model = TypeVar("Model", bound="AbstractEquityModel")
 
 
 @runtime_checkable
@@ -53,6 +58,20 @@ class AbstractModel(eqx.Module):
     ) -> "AbstractModel":
         """The model after a shift of the underlying, of its volatility level, and of all rates in parallel."""
 
+    @classmethod
+    @abc.abstractmethod
+    def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
+        """Return the model of one underlying of a market, the rest of its fields being `parameters`."""
+
+    @abc.abstractmethod
+    def on_market(self, market: Market, name: str) -> Any:
+        """Return the model with its own parameters and what the market says of an underlying."""
+
+    @classmethod
+    @abc.abstractmethod
+    def quotes_in(cls, market: Market) -> Mapping[str, Quotes]:
+        """Return the volatilities that such a model may be fitted to, by underlying."""
+
     def read_at(self, place: tuple[Scalar, Scalar] | None) -> Any:
         """The model as a contract sees it: a surface of vols is read at this (expiry, strike)."""
         del place
@@ -91,6 +110,36 @@ class AbstractEquityModel(AbstractModel):
     @abc.abstractmethod
     def with_vol_shift(self, vol: Number) -> "AbstractEquityModel":
         """The model with its volatility level up by `vol` (per 1.00)."""
+
+    @classmethod
+    def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
+        found: Any = _said_of(market, name)
+        return cls(**found, **parameters)
+
+    def on_market(self, market: Market, name: str) -> Any:
+        found = _said_of(market, name)
+        where = lambda model: [getattr(model, field) for field in found]  # noqa: E731
+        return eqx.tree_at(where, self, list(found.values()))
+
+    @classmethod
+    def quotes_in(cls, market: Market) -> Mapping[str, VolSurface]:
+        return {name: equity.surface for name, equity in market.equities.items()}
+
+
+def _said_of(market: Market, name: str) -> dict[str, Any]:
+    """Return spot, rate and dividend yield of an equity."""
+    equity = market.equities[name]
+    curve = market.curves[equity.curve]
+    return {"spot": equity.spot, "rate": curve, "dividend_yield": equity.dividend_yield}
+
+
+class Joinable(AbstractEquityModel):
+    """Ability: models of one asset each, on one curve, make one model of them all."""
+
+    @classmethod
+    @abc.abstractmethod
+    def joined(cls, models: Sequence[Any], correlation: Float[Array, "assets assets"]) -> Any:
+        """Return the model of several assets; correlation: of what drives their log-spots."""
 
 
 class BlackVol(AbstractEquityModel):
@@ -165,11 +214,11 @@ class Walk(NamedTuple):
 
 
 class ConditionallyGaussian(AbstractEquityModel):
-    """Ability: given its variance path, log(S_t / forward(t)) is a Gaussian walk with known steps."""
+    """Ability: given its variance path, log(S_t / forward(t)) is a Gaussian walk with known steps.
 
-    variance_is_random: eqx.AbstractClassVar[bool]
-    only_last_step_is_open: ClassVar[bool] = False
-    """Whether the noise of the variance path moves the spot as well, up to the last step."""
+    The variance path is random, but for `LognormalSpots`; its noise moves the spot as well under a
+    `LocalVolatility`.
+    """
 
     @property
     @abc.abstractmethod
@@ -189,29 +238,18 @@ class ConditionallyGaussian(AbstractEquityModel):
         """
 
 
-class MeanVariance(ConditionallyGaussian):
-    """Ability: the variance of the one asset is random, and its mean is known at any time.
-
-    exp(mean + variance / 2) of the steps of a walk has mean 1, and its variances have these means, exactly.
-    """
-
-    initial_variance: eqx.AbstractVar[Float[Array, "..."]]
-
-    @abc.abstractmethod
-    def mean_variance(
-        self, variance: Float[Array, "..."], t: Float[Array, "..."]
-    ) -> Float[Array, "..."]:
-        """Mean of the instantaneous variance t years after it was `variance`."""
-
-    @abc.abstractmethod
-    def mean_integral(
-        self, variance: Float[Array, "..."], t: Float[Array, "..."]
-    ) -> Float[Array, "..."]:
-        """Mean of its integral over those t years; affine in `variance`."""
-
-
 def correlation_of(
     correlation: Float[Array, "assets assets"] | None, spot: Float[Array, " assets"]
 ) -> Float[Array, "assets assets"]:
     """A correlation matrix for the assets: the given one, or that of independent ones."""
     return jnp.eye(spot.size, dtype=spot.dtype) if correlation is None else correlation
+
+
+def stacked(models: Sequence[Model], **given: Any) -> Model:
+    """Return a model whose numbers are those of the models in a row; the rate is that of the first."""
+    numbers = {
+        field.name: jnp.stack([getattr(model, field.name) for model in models])
+        for field in dataclasses.fields(models[0])
+        if field.name not in ("rate", *given)
+    }
+    return type(models[0])(**numbers, rate=models[0].rate, **given)

@@ -1,6 +1,7 @@
 """What every model of interest rates is, and the ability to give bonds in terms of one Gaussian state."""
 
 import abc
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import Number
+from ..market import Market, SwaptionVols
 from ..market.state import MarketState
 from .model import AbstractModel, Discounts, GaussianState, Scalar
 
@@ -37,6 +39,19 @@ class AbstractRateModel(AbstractModel):
         there = eqx.tree_at(lambda model: model.curve, self, curve)
         return there.with_vol_shift(vol)
 
+    @classmethod
+    def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
+        found: Any = {"curve": market.curves[name]}
+        return cls(**found, **parameters)
+
+    def on_market(self, market: Market, name: str) -> Any:
+        return eqx.tree_at(lambda model: model.curve, self, market.curves[name])
+
+    @classmethod
+    def quotes_in(cls, market: Market) -> Mapping[str, SwaptionVols]:
+        vols = market.swaption_vols
+        return {vols.curve: vols} if vols is not None and vols.curve in market.curves else {}
+
     @abc.abstractmethod
     def with_vol_shift(self, vol: Number) -> "AbstractRateModel":
         """The model with its volatility level up by `vol` (per 1.00)."""
@@ -57,6 +72,30 @@ class BondState(AbstractRateModel, GaussianState):
     def market_state(self, t: Scalar, x: Scalar) -> MarketState:
         bonds = lambda maturities: self.deflated_bond(t, maturities, x) / self.deflator(t, x)  # noqa: E731
         return MarketState(bonds=bonds)
+
+
+class GaussianFactors(AbstractRateModel):
+    """Ability: r = sum_i x_i + phi(t), dx_i = -a_i x_i dt + sigma_i dW_i, fitted to today's curve.
+
+    With x less its mean under the measure of the bond that matures at t, x ~ N(0, V(t)), and
+    P(t, T) = P(0, T) / P(0, t) exp(-b . x - b . V(t) b / 2), b_i = (1 - e^{-a_i (T - t)}) / a_i.
+    """
+
+    @property
+    @abc.abstractmethod
+    def mean_reversions(self) -> Float[Array, " factors"]:
+        """a, per year, of any sign."""
+
+    @abc.abstractmethod
+    def state_covariance(self, t: Scalar) -> Float[Array, "factors factors"]:
+        """Return V(t)."""
+
+    def slopes(
+        self, t: Scalar, maturities: Float[Array, " bonds"]
+    ) -> Float[Array, "bonds factors"]:
+        """Return b of each bond: minus the derivatives of log P(t, T) in x (years)."""
+        left = (maturities - t)[:, None]
+        return left * mean_exponential(-self.mean_reversions[None, :] * left)
 
 
 _TERMS = 20  # what is left out at |y| = 1 is 1 / 21! = 2e-20

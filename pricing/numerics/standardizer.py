@@ -8,10 +8,13 @@ from jaxtyping import Array, Float
 
 
 class Standardizer(eqx.Module):
-    """u = whitening @ (x - mean), which has mean 0 and covariance 1 over the points that it was fitted to."""
+    """u = whitening @ (x - mean), which has mean 0 and covariance 1 over the points that it was fitted to.
+
+    Fitted by coordinate, whitening is a vector, the diagonal of a matrix: u has variance 1 alone.
+    """
 
     mean: Float[Array, "*dates dim"]
-    whitening: Float[Array, "*dates dim dim"]
+    whitening: Float[Array, "*dates dim dim"] | Float[Array, "*dates dim"]
 
     @classmethod
     def of(cls, x: Float[Array, "*dates dim paths"]) -> "Standardizer":
@@ -21,9 +24,20 @@ class Standardizer(eqx.Module):
         covariance = apart @ jnp.swapaxes(apart, -1, -2) / x.shape[-1]
         return cls(mean, jnp.vectorize(whitening, signature="(n,n)->(n,n)")(covariance))
 
-    def __call__(self, x: Float[Array, "dim paths"]) -> Float[Array, "dim paths"]:
-        """Return the standardized points of one date."""
-        return self.whitening @ (x - self.mean[:, None])
+    @classmethod
+    def by_coordinate(cls, x: Float[Array, "*dates dim paths"]) -> "Standardizer":
+        """Fit mean and variance of every coordinate, at each date apart; one that does not move is kept."""
+        std = jnp.std(x, axis=-1)
+        return cls(jnp.mean(x, axis=-1), 1.0 / jnp.where(std > 0.0, std, 1.0))
+
+    def __call__(self, x: Float[Array, "dim ..."]) -> Float[Array, "dim ..."]:
+        """Return the standardized points, or point, of one date."""
+        apart = (x.T - self.mean).T
+        return self.whitening @ apart if self.whitening.ndim == 2 else (self.whitening * apart.T).T
+
+    def at(self, date) -> "Standardizer":
+        """Return the standardizer of one date, by its index."""
+        return Standardizer(self.mean[date], self.whitening[date])
 
 
 def whitening(covariance: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:

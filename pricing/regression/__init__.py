@@ -1,11 +1,9 @@
 from .backward import Rule as Rule
 from .backward import fit as fit
 from .build import USUAL_INNER_PATHS as USUAL_INNER_PATHS
-from .build import Exercisable as Exercisable
 from .build import chain_of as chain_of
 from .build import lacking as lacking
-from .build import usual_degree as usual_degree
 from .build import usual_inner_paths as usual_inner_paths
 from .forward import Samples as Samples
 from .forward import follow as follow
-from .inner import InnerPoints as InnerPoints
+from .nested_simulation import NestedPaths as NestedPaths

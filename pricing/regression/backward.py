@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..numerics.safe_math import larger
 from ..numerics.standardizer import Standardizer
 from ..sampling import normals
-from .chain import Chain, Frame, State, at_date
-from .planes import Planes
+from .chain import Basis, Chain, State, at_date
+from .half_spaces import HalfSpaces
 from .solve import least_squares
 
 Paths = Float[Array, " paths"]
@@ -25,14 +25,14 @@ class Rule(eqx.Module):
 
     unit * continuation . features(state); where the two are closer than unit * width, with a chance that rises
     with their difference. Today's value moves along the martingale whose step to a date is
-    unit * hedge . moves. (Nothing moves to today: that hedge is zero.) unit * worth . features: the value of
+    unit * hedge . moves. (Nothing moves to today: that hedge is zero.) unit * value . features: the value of
     continuing as it is fitted to all paths alike, and not for a decision.
     """
 
-    frame: Frame
+    basis: Basis
     continuation: Float[Array, "*dates features"]
     hedge: Float[Array, "*dates moves"]
-    worth: Float[Array, "*dates features"]
+    value: Float[Array, "*dates features"]
     width: Float[Array, "*dates"]
 
 
@@ -40,10 +40,10 @@ class _Ahead(NamedTuple):
     """What the regression at one date needs of the later one: values over unit."""
 
     values: Paths
-    planes: Planes
+    half_spaces: HalfSpaces
 
 
-def fit(chain: Chain, key: PRNGKeyArray, num_paths: int, degree: int) -> Rule:
+def fit(chain: Chain, num_paths: int, degree: int, *, key: PRNGKeyArray) -> Rule:
     """Longstaff and Schwartz (2001), with a martingale among the regressors.
 
     At each date the values of later cash flows, less the later moves of the martingale, are regressed on
@@ -51,70 +51,74 @@ def fit(chain: Chain, key: PRNGKeyArray, num_paths: int, degree: int) -> Rule:
     their part of the fit is the martingale's step. What is left is regressed on the features once more where
     exercise pays, for the rule.
     """
-    states, noise = _paths(chain, key, num_paths)
-    quotes = jax.vmap(lambda step, x: step.quotes(x))(chain.steps, states)
+    states, noise = _paths(chain, num_paths, key=key)
+    claim_values = jax.vmap(lambda step, x: step.claim_values(x))(chain.steps, states)
     dtype, dim = states.dtype, states.shape[1]
     last = at_date(chain.steps, -1).exercise
     paid = larger(last.of(last.branches(states[-1])), 0.0)
     unit = jnp.sqrt(jnp.mean(paid**2))
     unit = jnp.where(unit > 0.0, unit, 1.0)
-    frames = _frames(chain, states, unit, degree)
+    bases = _bases(chain, states, unit, degree)
 
     def step_back(ahead: _Ahead, of_date):
-        (step, frame, after, noise), (earlier, frame_before, before), (quoted, quoted_before) = (
-            of_date
+        (
+            (step, basis, after, noise),
+            (earlier, basis_before, before),
+            (claims_after, claims_before),
+        ) = of_date
+        basis = eqx.tree_at(lambda f: f.half_spaces, basis, ahead.half_spaces)
+        features = earlier.features(basis_before, before, claims_before)
+        moves = step.martingale_increments(
+            basis, before, after, noise, (claims_before, claims_after)
         )
-        frame = eqx.tree_at(lambda f: f.planes, frame, ahead.planes)
-        features = earlier.features(frame_before, before, quoted_before)
-        moves = step.moves(frame, before, after, noise, (quoted_before, quoted))
         both = least_squares(jnp.concatenate([features, moves]), ahead.values)
-        hedge, worth = both[len(features) :], both[: len(features)]
+        hedge, value = both[len(features) :], both[: len(features)]
         left = ahead.values - hedge @ moves
-        values, planes, continuation, width = _decide(earlier, frame_before, before, features, left)
+        values, planes, continuation, width = _decide(earlier, basis_before, before, features, left)
         return _Ahead(values, planes), (
             hedge,
-            worth,
-            ahead.planes,
+            value,
+            ahead.half_spaces,
             continuation,
             width,
         )
 
     steps, tail = chain.steps, slice(1, None)
     xs = (
-        (at_date(steps, tail), at_date(frames, tail), states[1:], noise),
-        (at_date(steps, slice(-1)), at_date(frames, slice(-1)), states[:-1]),
-        (quotes[1:], quotes[:-1]),
+        (at_date(steps, tail), at_date(bases, tail), states[1:], noise),
+        (at_date(steps, slice(-1)), at_date(bases, slice(-1)), states[:-1]),
+        (claim_values[1:], claim_values[:-1]),
     )
-    at_end = at_date(frames, -1)
+    at_end = at_date(bases, -1)
     branches = last.branches(states[-1])
     gain = last.of(branches) / unit
-    planes = Planes.between(
-        at_end.seen(states[-1]),
+    planes = HalfSpaces.between(
+        at_end.standardized(states[-1]),
         gain,
         jnp.ones_like(gain, bool),
         last.chosen(branches),
         len(branches),
     )
-    first, (hedge, worth, planes, continuation, width) = jax.lax.scan(
+    first, (hedge, value, planes, continuation, width) = jax.lax.scan(
         step_back, _Ahead(paid / unit, planes), xs, reverse=True
     )
-    nowhere = Planes.nowhere(chain.num_branches, dim, dtype)
+    nowhere = HalfSpaces.nowhere(chain.num_branches, dim, dtype)
     del first
     stack = lambda first, rest: jnp.concatenate([first[None], rest])  # noqa: E731
     planes = jax.tree.map(stack, nowhere, planes)
     return Rule(
-        eqx.tree_at(lambda f: f.planes, frames, planes),
+        eqx.tree_at(lambda f: f.half_spaces, bases, planes),
         jnp.concatenate([continuation, jnp.zeros_like(continuation[:1])]),
         stack(jnp.zeros_like(hedge[0]), hedge),
-        jnp.concatenate([worth, jnp.zeros_like(worth[:1])]),
+        jnp.concatenate([value, jnp.zeros_like(value[:1])]),
         jnp.concatenate([width, jnp.zeros_like(width[:1])]),
     )
 
 
-def _decide(step, frame: Frame, x: State, features, left: Paths):
+def _decide(step, basis: Basis, x: State, features, left: Paths):
     """Values at a date before its exercise decision -> those with it, and its rule; all over unit."""
     branches = step.exercise.branches(x)
-    paid = step.exercise.of(branches) / frame.unit
+    paid = step.exercise.of(branches) / basis.unit
     in_the_money = paid > 0.0
     weights = jnp.where(in_the_money, 1.0, _OUT_OF_THE_MONEY).astype(paid.dtype)
     continuation = least_squares(features, left, weights)
@@ -124,17 +128,17 @@ def _decide(step, frame: Frame, x: State, features, left: Paths):
     exercised = step.is_open & in_the_money & (gain > 0.0)
     chosen = step.exercise.chosen(branches)
     gain = jnp.where(step.is_open, gain, -1.0)
-    planes = Planes.between(
-        frame.seen(step.coordinates(x)), gain, in_the_money, chosen, len(branches)
+    planes = HalfSpaces.between(
+        basis.standardized(step.coordinates(x)), gain, in_the_money, chosen, len(branches)
     )
     return jnp.where(exercised, paid, left), planes, continuation, width
 
 
-def _paths(chain: Chain, key: PRNGKeyArray, num_paths: int) -> tuple[Array, Array]:
-    """States at all dates [dates, dim, paths], from scattered starts, and the noise of the steps to them."""
+def _paths(chain: Chain, num_paths: int, *, key: PRNGKeyArray) -> tuple[Array, Array]:
+    """States at all dates [dates, dim, paths], from dispersed starts, and the noise of the steps to them."""
     shape = (chain.num_steps + 1, chain.start.size, num_paths)
     noise = normals(key, shape, chain.start.dtype)
-    start = chain.start[:, None] + chain.scatter @ noise[0]
+    start = chain.start[:, None] + chain.initial_dispersion @ noise[0]
 
     def advance(state: State, of_step):
         step, noise = of_step
@@ -145,19 +149,19 @@ def _paths(chain: Chain, key: PRNGKeyArray, num_paths: int) -> tuple[Array, Arra
     return jnp.concatenate([start[None], later]), noise[1:]
 
 
-def _frames(
+def _bases(
     chain: Chain, states: Float[Array, "dates dim paths"], unit: Array, degree: int
-) -> Frame:
-    """Frames of all dates, planes not yet known."""
+) -> Basis:
+    """Return the bases of all dates, half-spaces not yet known."""
     dates, dim, _ = states.shape
-    nowhere = Planes.nowhere(chain.num_branches, dim, states.dtype)
+    nowhere = HalfSpaces.nowhere(chain.num_branches, dim, states.dtype)
     repeated = jax.tree.map(lambda x: jnp.broadcast_to(x, (dates, *x.shape)), nowhere)
 
     def of_date(step, x: State):
-        ranks = None
+        ordered = None
         if chain.num_branches > 1:
-            ranks = Standardizer.of(step.exercise.ranked(step.exercise.branches(x), x))
-        return Standardizer.of(step.coordinates(x)), ranks
+            ordered = Standardizer.of(step.exercise.ordered(step.exercise.branches(x), x))
+        return Standardizer.of(step.coordinates(x)), ordered
 
-    state, ranks = jax.vmap(of_date)(chain.steps, states)
-    return Frame(state, ranks, repeated, jnp.broadcast_to(unit, (dates,)), degree)
+    state, ordered = jax.vmap(of_date)(chain.steps, states)
+    return Basis(state, ordered, repeated, jnp.broadcast_to(unit, (dates,)), degree)

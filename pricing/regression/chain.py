@@ -9,29 +9,36 @@ from jaxtyping import Array, Bool, Float
 
 from ..numerics.standardizer import Standardizer
 from .claims import Exercise
-from .planes import Planes
+from .half_spaces import HalfSpaces
 from .polynomials import Indices, heat_polynomials, identity, multi_indices
 
-_RANKED_DEGREE = 4
+_ORDERED_DEGREE = 4
+_DEGREES = (
+    (2, 6),
+    (3, 4),
+    (5, 3),
+    (12, 2),
+    (float("inf"), 1),
+)  # up to so many factors, this degree
 
 State = Float[Array, "dim paths"]
 Functions = Float[Array, "functions paths"]
-Quotes = Float[Array, "claims paths"]
+ClaimValues = Float[Array, "claims paths"]
 
 
-class Frame(eqx.Module):
-    """How the functions of a regression see the states of one date; fitted, then held.
+class Basis(eqx.Module):
+    """The functions of a regression at one date, of standardized states; fitted, then held.
 
-    ranks: of the states in the order of what they pay; None: exercise pays one sum only. unit: currency.
+    ordered: of the states in the order of what they pay; None: exercise pays one sum only. unit: currency.
     """
 
     state: Standardizer
-    ranks: Standardizer | None
-    planes: Planes
+    ordered: Standardizer | None
+    half_spaces: HalfSpaces
     unit: Float[Array, "*dates"]
     degree: int = eqx.field(static=True)
 
-    def seen(self, x: State) -> State:
+    def standardized(self, x: State) -> State:
         return self.state(x)
 
     @property
@@ -56,38 +63,44 @@ class AbstractStep(eqx.Module):
         """The state at this date, from the one before and standard normals."""
 
     @abc.abstractmethod
-    def quotes(self, x: State) -> Quotes:
+    def claim_values(self, x: State) -> ClaimValues:
         """Values of claims at this date, over the numeraire, or guesses of them (currency): features."""
 
     @abc.abstractmethod
-    def moves(
+    def martingale_increments(
         self,
-        frame: Frame,
+        basis: Basis,
         before: State,
         after: State,
         noise: State,
-        quoted: tuple[Quotes, Quotes],
+        claims_at_ends: tuple[ClaimValues, ClaimValues],
     ) -> Functions:
-        """Functions of the step with mean zero given `before`, whatever that is; over the frame's unit.
+        """Functions of the step with mean zero given `before`, whatever that is; over the basis's unit.
 
-        quoted: quotes before and after.
+        claims_at_ends: `claim_values` before and after.
         """
 
+    @property
+    def usual_degree(self) -> int:
+        """Of the regression's polynomials: it keeps their number below a hundred up to a dozen factors."""
+        factors = self.exercise.slopes.shape[-1]
+        return next(degree for most, degree in _DEGREES if factors <= most)
+
     def coordinates(self, x: State) -> State:
-        """The state as the frame takes it."""
+        """The state as the basis takes it."""
         return x
 
-    def features(self, frame: Frame, x: State, quotes: Quotes) -> Functions:
+    def features(self, basis: Basis, x: State, claim_values: ClaimValues) -> Functions:
         """What the value of continuing is a combination of: a constant first."""
         branches = self.exercise.branches(x)
-        polynomials = [_orthonormal(frame.seen(self.coordinates(x)), frame.degree)]
+        polynomials = [_orthonormal(basis.standardized(self.coordinates(x)), basis.degree)]
         paid = [branches]
-        if frame.ranks is not None:
-            ranked = frame.ranks(self.exercise.ranked(branches, x))
-            polynomials.append(_orthonormal(ranked, _RANKED_DEGREE)[1:])
+        if basis.ordered is not None:
+            ordered = basis.ordered(self.exercise.ordered(branches, x))
+            polynomials.append(_orthonormal(ordered, _ORDERED_DEGREE)[1:])
             paid.append(self.exercise.of(branches)[None])
         smooth = [self.scale * p for p in polynomials]
-        return jnp.concatenate([*smooth, *(e / frame.unit for e in (quotes, *paid))])
+        return jnp.concatenate([*smooth, *(e / basis.unit for e in (claim_values, *paid))])
 
 
 def _orthonormal(u: State, degree: int) -> Functions:
@@ -95,10 +108,10 @@ def _orthonormal(u: State, degree: int) -> Functions:
 
 
 class Chain(eqx.Module):
-    """start: today's state; scatter: a factor of the covariance by which a fit spreads its starting states."""
+    """start: today's state; initial_dispersion: a factor of the covariance of a fit's starting states."""
 
     start: Float[Array, " dim"]
-    scatter: Float[Array, "dim dim"]
+    initial_dispersion: Float[Array, "dim dim"]
     steps: AbstractStep
 
     @property

@@ -9,9 +9,9 @@ from jaxtyping import Array, Float, Int
 
 from ..numerics import normal_law
 from ..numerics.safe_math import divisor, larger, safe_sqrt, smaller
-from .ranks import in_order
+from .order_statistics import order_statistics
 
-_MOST_RANKS = 3
+_MOST_ORDERED = 3
 
 State = Float[Array, "dim paths"]
 Paths = Float[Array, " paths"]
@@ -37,12 +37,12 @@ class Exercise(eqx.Module):
         choose = larger if self.best else smaller
         return self.sign * functools.reduce(choose, self.sign * branches)
 
-    def ranked(
+    def ordered(
         self, branches: Float[Array, "branches paths"], x: State
     ) -> Float[Array, "ranks paths"]:
         """States of the branches that decide most, the one that is paid first; state i is branch i's."""
         keys = branches * (self.sign if self.best else -self.sign)
-        return in_order(keys, x, min(_MOST_RANKS, len(x)))
+        return order_statistics(keys, x, min(_MOST_ORDERED, len(x)))
 
     def chosen(self, branches: Float[Array, "branches paths"]) -> Int[Array, " paths"]:
         choose = jnp.argmax if self.best else jnp.argmin

@@ -4,28 +4,25 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..models import BlackScholes
+from ..models import LognormalSpots
 from ..numerics.safe_math import safe_sqrt
-from ..products import American, Basket, Bermudan, European
+from ..products import SpotOption
 from .chain import Chain
 from .claims import Claims, Exercise
 from .gaussian import GaussianStep
 
-_SCATTER = 0.05  # share of the variance at expiry by which the starts of a fit are spread
+_DISPERSION = 0.05  # share of the variance at expiry by which the starts of a fit are spread
 _MOST_PAIRS = 5  # assets: each pair of more would make too many claims
 
 Times = Float[Array, " dates"]
 
 
-def lognormal_chain(
-    product: Bermudan | American, times: Times, open_today: bool, model: BlackScholes
-) -> Chain:
-    """times: today's 0 first."""
-    payoff = product.payoff_product if isinstance(product, Bermudan) else product
+def lognormal_chain(product: SpotOption, times: Times, model: LognormalSpots) -> Chain:
+    """Return the chain of an option; times: today's 0 first."""
     log_spot, covariances, correlation = _moments(model, times)
     discount = jax.vmap(model.discount)(times)
-    if isinstance(payoff, Basket) and payoff.average == "geometric":
-        weights = payoff.weights_of(log_spot.shape[-1])
+    if product.average == "geometric":
+        weights = product.weights_of(log_spot.shape[-1])
         log_spot = (log_spot @ weights)[:, None]
         covariances = (weights @ covariances @ weights)[:, None, None]
         correlation = jnp.ones((1, 1), log_spot.dtype)
@@ -33,18 +30,18 @@ def lognormal_chain(
     std = safe_sqrt(jnp.diagonal(steps, axis1=-2, axis2=-1))
     factor = std[:, :, None] * jnp.linalg.cholesky(correlation)[None]
     drift = jnp.diff(log_spot, axis=0, prepend=log_spot[:1])
-    is_open = jnp.ones(times.shape, bool).at[0].set(open_today).at[-1].set(False)
-    exercise = _exercise(payoff, discount, log_spot.shape[-1])
-    claims = _claims(payoff, discount[-1], log_spot, covariances)
+    is_open = jnp.ones(times.shape, bool).at[0].set(product.any_time).at[-1].set(False)
+    exercise = _exercise(product, discount, log_spot.shape[-1])
+    claims = _claims(product, discount[-1], log_spot, covariances)
     total = jnp.sqrt(jnp.diagonal(covariances[-1]))[:, None] * jnp.linalg.cholesky(correlation)
     return Chain(
         log_spot[0],
-        _SCATTER**0.5 * total,
+        _DISPERSION**0.5 * total,
         GaussianStep(exercise, is_open, discount, drift, factor, jnp.zeros_like(drift), claims),
     )
 
 
-def _moments(model: BlackScholes, times: Times) -> tuple[Array, Array, Array]:
+def _moments(model: LognormalSpots, times: Times) -> tuple[Array, Array, Array]:
     """Means [dates, assets] and covariances [dates, assets, assets] of the log-spots, and their correlation."""
     forward, variance = jax.vmap(model.forward)(times), model.state_variance(times)
     if forward.ndim == 1:
@@ -57,21 +54,18 @@ def _moments(model: BlackScholes, times: Times) -> tuple[Array, Array, Array]:
     return jnp.log(forward) - 0.5 * variance, covariances, correlation
 
 
-def _exercise(payoff: European | American | Basket, discount: Times, dim: int) -> Exercise:
+def _exercise(product: SpotOption, discount: Times, dim: int) -> Exercise:
     """side * (average - strike) over dates; its terms are the spots and 1."""
-    side, strike = payoff.side, payoff.strike
+    side, strike = product.side, product.strike
     spots, cash = jnp.eye(dim, dtype=strike.dtype), jnp.ones((dim, 1), strike.dtype)
-    best = True
-    if isinstance(payoff, Basket) and payoff.average == "arithmetic":
-        spots, cash = payoff.weights_of(dim)[None], cash[:1]
-    elif isinstance(payoff, Basket):
-        best = payoff.average != "min"
+    if product.average == "arithmetic":
+        spots, cash = product.weights_of(dim)[None], cash[:1]
     amounts = side * jnp.concatenate([spots, -strike * cash], axis=1)
     return Exercise(
         discount[:, None, None] * amounts[None],
         jnp.broadcast_to(_slopes(dim, strike.dtype), (discount.size, dim + 1, dim)),
         jnp.broadcast_to(side, discount.shape),
-        best,
+        best=product.average != "min",
     )
 
 
@@ -80,20 +74,20 @@ def _slopes(dim: int, dtype) -> Float[Array, "terms dim"]:
     return jnp.eye(dim + 1, dim, dtype=dtype)
 
 
-def _claims(payoff, discount: Array, means: Array, covariances: Array) -> Claims:
+def _claims(product: SpotOption, discount: Array, means: Array, covariances: Array) -> Claims:
     """Options to exchange one lognormal for another, or for cash, at the end.
 
-    On one asset: the European option. On an arithmetic average: the option on the geometric one whose weights
-    are the assets' shares, scaled to the same forward. On the best or the worst: options on each asset, and
-    on each pair.
+    On an arithmetic average: the option on the geometric one whose weights are the assets' shares, scaled to
+    the same forward; on one asset that is the European option. On the best or the worst: options on each asset,
+    and on each pair.
     """
-    dim, side, strike = means.shape[-1], payoff.side, payoff.strike
+    dim, side, strike = means.shape[-1], product.side, product.strike
     axes = jnp.eye(dim, dtype=strike.dtype)
     zero, one = jnp.zeros_like(axes[0]), jnp.ones_like(strike)
     pairs = [(one, axes[i], strike, zero) for i in range(dim)]
-    if isinstance(payoff, Basket) and payoff.average == "arithmetic":
-        pairs = [(*_geometric(payoff, means[-1], covariances[-1]), strike, zero)]
-    elif isinstance(payoff, Basket) and dim <= _MOST_PAIRS:
+    if product.average == "arithmetic":
+        pairs = [(*_geometric(product, means[-1], covariances[-1]), strike, zero)]
+    elif dim <= _MOST_PAIRS:
         pairs += [(one, axes[i], one, axes[j]) for i in range(dim) for j in range(i)]
     amounts = [discount * side * jnp.stack([bought, -sold]) for bought, _, sold, _ in pairs]
     slopes = [jnp.stack([rising, falling]) for _, rising, _, falling in pairs]
@@ -113,9 +107,9 @@ def _claims(payoff, discount: Array, means: Array, covariances: Array) -> Claims
     )
 
 
-def _geometric(payoff: Basket, mean: Array, covariance: Array) -> tuple[Array, Array]:
+def _geometric(product: SpotOption, mean: Array, covariance: Array) -> tuple[Array, Array]:
     """(c, g) such that c exp(g . x) has the forward of the arithmetic average, and its slopes there."""
-    parts = payoff.weights_of(mean.size) * jnp.exp(mean + 0.5 * jnp.diagonal(covariance))
+    parts = product.weights_of(mean.size) * jnp.exp(mean + 0.5 * jnp.diagonal(covariance))
     total = jnp.sum(parts)
     shares = parts / total
     return total * jnp.exp(-(shares @ mean) - 0.5 * (shares @ covariance @ shares)), shares

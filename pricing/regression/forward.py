@@ -11,7 +11,7 @@ from jaxtape import AbstractSchedule
 from ..numerics.safe_math import clipped, larger
 from .backward import Rule
 from .chain import Chain, at_date
-from .inner import At, InnerPoints, inner_move, move
+from .nested_simulation import At, NestedPaths, martingale_increment, nested_increment
 
 Paths = Float[Array, " paths"]
 
@@ -27,7 +27,7 @@ class _Walk(NamedTuple):
     """alive: the chance that the rule has not exercised yet."""
 
     state: Float[Array, "dim paths"]
-    quotes: Float[Array, "claims paths"]
+    claim_values: Float[Array, "claims paths"]
     martingale: Paths
     alive: Paths
     lower: Paths
@@ -39,7 +39,7 @@ def follow(
     rule: Rule,
     noise: Float[Array, "steps dim paths"],
     schedule: AbstractSchedule,
-    inner: InnerPoints | None = None,
+    nested: NestedPaths | None = None,
 ) -> Samples:
     """Payoffs less the martingale M, over the numeraire: at the exercise of the rule, and at the best date.
 
@@ -50,28 +50,28 @@ def follow(
     The rule's decision is a chance, continuous in the state, and a sample its mean over the decisions: what
     the paths earn has no jump, so derivatives of samples are those of what the rule earns.
 
-    inner: points for the means of M's steps; None: M is made of functions with known means alone.
+    nested: paths for the means of M's steps; None: M is made of functions with known means alone.
     """
     start = jnp.broadcast_to(chain.start[:, None], noise.shape[1:])
     none = jnp.zeros_like(start[0])
     today = chain.today()
-    first = _Walk(start, today.quotes(start), none, none + 1.0, none, none - jnp.inf)
-    first = _look(today, at_date(rule, 0), first)
+    first = _Walk(start, today.claim_values(start), none, none + 1.0, none, none - jnp.inf)
+    first = _decide(today, at_date(rule, 0), first)
 
     def step(walk: _Walk, of_date):
         step, rule, pays, noise, shift = of_date
         after = step.advance(walk.state, noise)
-        quotes = step.quotes(after)
-        ends = At(walk.state, walk.quotes), At(after, quotes)
-        if inner is None:
-            moved = move(step, rule, *ends, noise)
+        claim_values = step.claim_values(after)
+        ends = At(walk.state, walk.claim_values), At(after, claim_values)
+        if nested is None:
+            moved = martingale_increment(step, rule, *ends, noise)
         else:
-            moved = inner_move(step, rule, pays, *ends, inner.points, shift)
+            moved = nested_increment(step, rule, pays, *ends, nested.points, shift)
         martingale = walk.martingale + moved
-        moved = walk._replace(state=after, quotes=quotes, martingale=martingale)
-        return _look(step, rule, moved), None
+        moved = walk._replace(state=after, claim_values=claim_values, martingale=martingale)
+        return _decide(step, rule, moved), None
 
-    shifts = None if inner is None else inner.shifts
+    shifts = None if nested is None else nested.shifts
     pays = chain.later().is_open.at[-1].set(True)
     later = chain.later(), at_date(rule, slice(1, None)), pays, noise, shifts
     walk, _ = jaxtape.scan(step, first, later, schedule=schedule)
@@ -80,12 +80,12 @@ def follow(
     return Samples(walk.lower + walk.alive * left, larger(walk.upper, left))
 
 
-def _look(step, rule: Rule, walk: _Walk) -> _Walk:
+def _decide(step, rule: Rule, walk: _Walk) -> _Walk:
     """The decision at a date."""
     paid = step.exercise.of(step.exercise.branches(walk.state))
-    features = step.features(rule.frame, walk.state, walk.quotes)
-    continuation = rule.frame.unit * (rule.continuation @ features)
-    width = rule.frame.unit * rule.width
+    features = step.features(rule.basis, walk.state, walk.claim_values)
+    continuation = rule.basis.unit * (rule.continuation @ features)
+    width = rule.basis.unit * rule.width
     chance = _ramp(0.5 * width + paid - continuation, width) * _ramp(paid, width)
     chance = jnp.where(step.is_open, chance, 0.0)
     gained = paid - walk.martingale

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..numerics.safe_math import safe_sqrt
-from .chain import AbstractStep, Frame, Functions, Quotes, State
+from .chain import AbstractStep, Basis, ClaimValues, Functions, State
 from .claims import Claims, Exercise
 from .polynomials import heat_polynomials, identity
 
@@ -12,7 +12,7 @@ from .polynomials import heat_polynomials, identity
 class GaussianStep(AbstractStep):
     """x' = x + drift + factor @ noise; functions see x - shift.
 
-    Martingale moves: those of heat polynomials of the state, of powers beyond the frame's planes, of claims.
+    Martingale moves: those of heat polynomials of the state, of powers beyond the basis's planes, of claims.
     All are functions of the later state less their means, in closed form (regression later: Glasserman and
     Yu 2004).
     """
@@ -31,26 +31,27 @@ class GaussianStep(AbstractStep):
     def coordinates(self, x: State) -> State:
         return x - self.shift[:, None]
 
-    def quotes(self, x: State) -> Quotes:
+    def claim_values(self, x: State) -> ClaimValues:
         return self.claims.values(x)
 
-    def moves(
+    def martingale_increments(
         self,
-        frame: Frame,
+        basis: Basis,
         before: State,
         after: State,
         noise: State,
-        quoted: tuple[Quotes, Quotes],
+        claims_at_ends: tuple[ClaimValues, ClaimValues],
     ) -> Functions:
         del noise
-        seen = frame.seen(self.coordinates(after))
-        mean = frame.seen(self.coordinates(before + self.drift[:, None]))
-        loading = frame.state.whitening @ self.factor
+        seen = basis.standardized(self.coordinates(after))
+        mean = basis.standardized(self.coordinates(before + self.drift[:, None]))
+        loading = basis.state.whitening @ self.factor
         spread = jnp.eye(len(seen), dtype=seen.dtype) - loading @ loading.T
-        polynomials = heat_polynomials(seen, identity(len(seen)), frame.indices)
-        means = heat_polynomials(mean, spread, frame.indices)
-        std = safe_sqrt(jnp.sum((frame.planes.normals @ loading) ** 2, axis=-1))
-        powers, mean_powers = frame.planes.powers(seen), frame.planes.mean_powers(mean, std)
-        moved = self.claims.lives[:, None] * (quoted[1] - quoted[0]) / frame.unit
+        polynomials = heat_polynomials(seen, identity(len(seen)), basis.indices)
+        means = heat_polynomials(mean, spread, basis.indices)
+        std = safe_sqrt(jnp.sum((basis.half_spaces.normals @ loading) ** 2, axis=-1))
+        powers = basis.half_spaces.truncated_powers(seen)
+        mean_powers = basis.half_spaces.mean_truncated_powers(mean, std)
+        moved = self.claims.lives[:, None] * (claims_at_ends[1] - claims_at_ends[0]) / basis.unit
         smooth = [(polynomials - means)[1:], powers - mean_powers]
         return jnp.concatenate([*(self.scale * moves for moves in smooth), moved])

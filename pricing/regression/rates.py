@@ -1,18 +1,18 @@
 """Chains of Bermudan swaptions under Gaussian rates: the state is that of the bonds."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..models import G2, HullWhite
-from ..numerics.safe_math import divisor, larger, safe_sqrt
-from ..products import BermudanSwaption
+from ..models import GaussianFactors
+from ..numerics.cholesky import semidefinite_cholesky
+from ..numerics.safe_math import larger
+from ..products import SwapOption
 from .chain import Chain
 from .claims import Claims, Exercise
 from .gaussian import GaussianStep
 
-_SCATTER = 0.05
+_DISPERSION = 0.05
 _MOST_CLAIMS = 4
 _REACH = 10.0  # standard deviations within which the swap rate is sought that is worth nothing
 _HALVINGS = 60
@@ -20,16 +20,14 @@ _HALVINGS = 60
 Times = Float[Array, " dates"]
 
 
-def swaption_chain(product: BermudanSwaption, times: Times, model: HullWhite | G2) -> Chain:
+def swaption_chain(product: SwapOption, times: Times, model: GaussianFactors) -> Chain:
     """times: today's 0 first. The numeraire is the bond that matures on the last of them.
 
     Samples depend on it, if no price does, and are differentiated in it.
     """
-    if isinstance(model, HullWhite):
-        model = eqx.tree_at(lambda model: model.horizon, model, times[-1])
     covariances = jax.vmap(lambda t: _covariance(model, t, times[-1]))(times)
     dim = covariances.shape[-1]
-    factor = _factors(jnp.diff(covariances, axis=0, prepend=covariances[:1]))
+    factor = semidefinite_cholesky(jnp.diff(covariances, axis=0, prepend=covariances[:1]))
     exercise = _exercise(product, times, model)
     start = jnp.zeros(dim, covariances.dtype)
     steps = GaussianStep(
@@ -41,42 +39,25 @@ def swaption_chain(product: BermudanSwaption, times: Times, model: HullWhite | G
         _shift(exercise, covariances),
         _claims(exercise, covariances),
     )
-    return Chain(start, _SCATTER**0.5 * _factors(covariances[-1:])[0], steps)
+    return Chain(start, _DISPERSION**0.5 * semidefinite_cholesky(covariances[-1]), steps)
 
 
-def _covariance(model: HullWhite | G2, t: Array, horizon: Array) -> Float[Array, "dim dim"]:
-    """Of the state: of G2's, carried on to the horizon, so that it is a martingale."""
-    if isinstance(model, HullWhite):
-        return model.state_variance(t)[None, None]
-    speeds = jnp.stack([model.mean_reversion, model.second_mean_reversion])
-    carried = jnp.exp(-speeds * (horizon - t))
+def _covariance(model: GaussianFactors, t: Array, horizon: Array) -> Float[Array, "dim dim"]:
+    """Return the covariance of the factors, carried on to the horizon, so that they are martingales."""
+    carried = jnp.exp(-model.mean_reversions * (horizon - t))
     return carried[:, None] * model.state_covariance(t) * carried[None, :]
 
 
 def _bonds(
-    model: HullWhite | G2, t: Array, maturities: Float[Array, " bonds"], horizon: Array
+    model: GaussianFactors, t: Array, maturities: Float[Array, " bonds"], horizon: Array
 ) -> tuple[Float[Array, " bonds"], Float[Array, "bonds dim"]]:
     """Bonds over the numeraire are sizes * exp(slopes . x)."""
-    two_factors = isinstance(model, G2)
-    slopes = -(
-        model.slopes(horizon, maturities) if two_factors else model.slope(maturities)[:, None]
-    )
+    slopes = -model.slopes(horizon, maturities)
     convexity = 0.5 * jnp.sum((slopes @ _covariance(model, t, horizon)) * slopes, axis=-1)
     return jax.vmap(model.discount)(maturities) * jnp.exp(-convexity), slopes
 
 
-def _factors(covariances: Float[Array, "dates dim dim"]) -> Float[Array, "dates dim dim"]:
-    """Lower triangular, of one state or two; zero where nothing moves."""
-    first = safe_sqrt(covariances[:, 0, 0])
-    if covariances.shape[-1] == 1:
-        return first[:, None, None]
-    cross = jnp.where(first > 0.0, covariances[:, 0, 1] / divisor(first), 0.0)
-    second = safe_sqrt(covariances[:, 1, 1] - cross**2)
-    rows = [[first, jnp.zeros_like(first)], [cross, second]]
-    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
-
-
-def _exercise(product: BermudanSwaption, times: Times, model: HullWhite | G2) -> Exercise:
+def _exercise(product: SwapOption, times: Times, model: GaussianFactors) -> Exercise:
     """The swap entered at each date, in bonds over the numeraire: the one that ends now, and the payments'."""
 
     def of_date(t):

@@ -1,4 +1,4 @@
-"""Chains of options under Heston's model: the state is the variance and the log-spot."""
+"""Chains of options under a random variance: the state is the variance and the log-spot."""
 
 import equinox as eqx
 import jax
@@ -6,23 +6,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..formulas.black import black
-from ..models import Heston
-from ..models.quadratic_exponential import QuadraticExponential
+from ..models import StochasticVariance
+from ..models.stochastic_variance import VarianceScheme
 from ..numerics import normal_law
 from ..numerics.safe_math import divisor, larger, safe_sqrt
-from ..products import American, Bermudan
-from .chain import AbstractStep, Chain, Frame, Functions, Quotes, State
+from ..products import SpotOption
+from .chain import AbstractStep, Basis, Chain, ClaimValues, Functions, State
 from .claims import Exercise
 from .polynomials import heat_polynomials, identity, multi_indices
 
-_SCATTER = (
+_DISPERSION = (
     0.05  # share of the expected variance at expiry by which a fit's starting log-spots are spread
 )
 _BEHIND = (
     1,
     2,
     3,
-)  # the degree in the state, less than the frame's, beside each degree in the noise
+)  # the degree in the state, less than the basis's, beside each degree in the noise
 
 Times = Float[Array, " dates"]
 Paths = Float[Array, " paths"]
@@ -60,7 +60,7 @@ class _Option(eqx.Module):
 
 
 class VarianceStep(AbstractStep):
-    """A step of Andersen's QE-M scheme: v' from the first noise; given v', log S' is Gaussian.
+    """A step of the model's scheme: v' from the first noise; given v', log S' is Gaussian.
 
     Martingale moves: functions of the later state less their means given v', which are those of a Gaussian
     step; and Hermite polynomials of the noise of v' times polynomials of the earlier state.
@@ -71,7 +71,7 @@ class VarianceStep(AbstractStep):
     scale: Float[Array, "*dates"]
     moves_on: Bool[Array, "*dates"]
     drift: Float[Array, "*dates"]
-    scheme: QuadraticExponential
+    scheme: VarianceScheme
     option: _Option
     before: _Option
     floor: Float[Array, "*dates"]
@@ -80,45 +80,52 @@ class VarianceStep(AbstractStep):
         v, mean, variance = self._given_variance(before, noise)
         return jnp.stack([v, mean + safe_sqrt(variance) * noise[1]])
 
-    def quotes(self, x: State) -> Quotes:
+    def claim_values(self, x: State) -> ClaimValues:
         return self.option.value(x[0], x[1])[None]
 
-    def moves(
+    def martingale_increments(
         self,
-        frame: Frame,
+        basis: Basis,
         before: State,
         after: State,
         noise: State,
-        quoted: tuple[Quotes, Quotes],
+        claims_at_ends: tuple[ClaimValues, ClaimValues],
     ) -> Functions:
         v, mean, variance = self._given_variance(before, noise)
-        seen, middle = (frame.seen(self.coordinates(x)) for x in (after, jnp.stack([v, mean])))
-        loading = frame.state.whitening[1, 1] * safe_sqrt(variance)
-        moving = tuple(a for a in frame.indices if a[1] > 0)
+        seen, middle = (
+            basis.standardized(self.coordinates(x)) for x in (after, jnp.stack([v, mean]))
+        )
+        loading = basis.state.whitening[1, 1] * safe_sqrt(variance)
+        moving = tuple(a for a in basis.indices if a[1] > 0)
         spread = [[1.0, 0.0], [0.0, 1.0 - loading**2]]
         polynomials = heat_polynomials(seen, identity(2), moving)
         means = heat_polynomials(middle, spread, moving)
-        std = jnp.abs(frame.planes.normals[:, 1:]) * loading[None]
-        powers, mean_powers = frame.planes.powers(seen), frame.planes.mean_powers(middle, std)
-        option = (quoted[1] - self.option.value(v, mean, variance)[None]) / frame.unit
-        of_variance = self._of_variance(frame, before, noise[0])
+        std = jnp.abs(basis.half_spaces.normals[:, 1:]) * loading[None]
+        powers = basis.half_spaces.truncated_powers(seen)
+        mean_powers = basis.half_spaces.mean_truncated_powers(middle, std)
+        option = (claims_at_ends[1] - self.option.value(v, mean, variance)[None]) / basis.unit
+        of_variance = self._of_variance(basis, before, noise[0])
         smooth = [polynomials - means, powers - mean_powers]
         return jnp.concatenate([*(self.scale * moves for moves in smooth), option, of_variance])
 
-    def _of_variance(self, frame: Frame, before: State, z: Paths) -> Functions:
+    def _of_variance(self, basis: Basis, before: State, z: Paths) -> Functions:
         """Hermite polynomials of the noise, which have mean zero, times functions of the earlier state."""
         x = self.coordinates(before)
         hermite = heat_polynomials(z[None], identity(1), multi_indices(1, len(_BEHIND)))
         columns = []
         for order, behind in enumerate(_BEHIND, start=1):
-            degree = max(frame.degree - behind, 0)
-            state = heat_polynomials(frame.seen(x), identity(2), multi_indices(2, degree))
+            degree = max(basis.degree - behind, 0)
+            state = heat_polynomials(basis.standardized(x), identity(2), multi_indices(2, degree))
             columns.append(self.scale * state * hermite[order][None])
-        delta, vega, bend = self.before.greeks(*before) / frame.unit
+        delta, vega, bend = self.before.greeks(*before) / basis.unit
         columns.append(
             jnp.stack([delta * x[0] * z, vega * x[0] * z, bend * x[0] ** 2 * hermite[2]])
         )
         return jnp.concatenate(columns)
+
+    @property
+    def usual_degree(self) -> int:
+        return 3
 
     def coordinates(self, x: State) -> State:
         """The square root of the variance, without its cusp at zero, and the log-spot."""
@@ -131,53 +138,55 @@ class VarianceStep(AbstractStep):
         return v, before[1] + self.drift + mean, jnp.where(self.moves_on, variance, 0.0)
 
 
-def heston_chain(
-    product: Bermudan | American, times: Times, is_open: Bool[Array, " dates"], model: Heston
+def variance_chain(
+    product: SpotOption, times: Times, is_open: Bool[Array, " dates"], model: StochasticVariance
 ) -> Chain:
-    """times: today's 0 first; is_open: where the option may be exercised."""
-    payoff = product.payoff_product if isinstance(product, Bermudan) else product
+    """Return the chain of an option; times: today's 0 first; is_open: where it may be exercised."""
     log_forward = jnp.log(jax.vmap(model.forward)(times))
     discount = jax.vmap(model.discount)(times)
     dts = jnp.diff(times, prepend=times[:1])
     moves = dts > 0.0
-    scheme = jax.vmap(
-        lambda dt: QuadraticExponential.of(
-            model.mean_reversion, model.long_run_variance, model.vol_of_vol, model.correlation, dt
-        )
-    )(jnp.where(moves, dts, 1.0))
+    scheme = jax.vmap(model.variance_scheme)(jnp.where(moves, dts, 1.0))
     drift = jnp.diff(log_forward, prepend=log_forward[:1])
-    option = _option(payoff, model, times, log_forward)
+    option = _option(product, model, times, log_forward)
     earlier = jax.tree.map(lambda x: jnp.concatenate([x[:1], x[:-1]]), option)
     mean_variance = model.total_variance(times[-1]) / times[-1]
     floor = jnp.broadcast_to(jax.lax.stop_gradient(0.05 * mean_variance), times.shape)
-    exercise = _exercise(payoff, discount)
+    exercise = _exercise(product, discount)
     steps = VarianceStep(exercise, is_open, discount, moves, drift, scheme, option, earlier, floor)
-    spread = _SCATTER * model.total_variance(times[-1])
+    spread = _DISPERSION * model.total_variance(times[-1])
     zero = jnp.zeros_like(spread)
     # the variance is spread in the same proportion, and kept above zero
     v0 = model.initial_variance
-    scatter = jnp.stack([jnp.stack([0.2 * v0, zero]), jnp.stack([zero, jnp.sqrt(spread)])])
-    return Chain(jnp.stack([v0, log_forward[0]]), scatter, steps)
+    initial_dispersion = jnp.stack(
+        [jnp.stack([0.2 * v0, zero]), jnp.stack([zero, jnp.sqrt(spread)])]
+    )
+    return Chain(jnp.stack([v0, log_forward[0]]), initial_dispersion, steps)
 
 
-def _exercise(payoff, discount: Times) -> Exercise:
+def _exercise(product: SpotOption, discount: Times) -> Exercise:
     """side * (S - strike)."""
-    one = jnp.ones_like(payoff.strike)
-    amounts = discount[:, None, None] * (payoff.side * jnp.stack([one, -payoff.strike]))[None, None]
+    one = jnp.ones_like(product.strike)
+    amounts = (
+        discount[:, None, None] * (product.side * jnp.stack([one, -product.strike]))[None, None]
+    )
     slopes = jnp.zeros((2, 2), one.dtype).at[0, 1].set(1.0)
     spread = jnp.broadcast_to(slopes, (discount.size, 2, 2))
-    return Exercise(amounts, spread, jnp.broadcast_to(payoff.side, discount.shape))
+    return Exercise(amounts, spread, jnp.broadcast_to(product.side, discount.shape))
 
 
-def _option(payoff, model: Heston, times: Times, log_forward: Times) -> _Option:
+def _option(
+    product: SpotOption, model: StochasticVariance, times: Times, log_forward: Times
+) -> _Option:
     left = times[-1] - times
-    slope = -jnp.expm1(-model.mean_reversion * left) / model.mean_reversion
+    mean = lambda v: model.mean_integral(v, left)  # noqa: E731
+    level, slope = jax.jvp(mean, (jnp.zeros_like(left),), (jnp.ones_like(left),))
     repeated = lambda x: jnp.broadcast_to(x, times.shape)  # noqa: E731
     return _Option(
-        repeated(payoff.side),
-        repeated(payoff.strike),
+        repeated(product.side),
+        repeated(product.strike),
         log_forward[-1] - log_forward,
         repeated(model.discount(times[-1])),
         slope,
-        model.long_run_variance * (left - slope),
+        level,
     )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from datetime import date
 
-_ACTING = (
+_FORMULA_STARTS = (
     "=",
     "+",
     "-",
@@ -50,7 +50,7 @@ def cell(text: str) -> str:
 
     Another stands before a text that begins with one: whoever takes the first away has the text again.
     """
-    return f"'{text}" if text.startswith(_ACTING) else text
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def day(value: date) -> str:

@@ -103,7 +103,7 @@ def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str,
     sums = {figure: tables.total(positions, figure) for figure in tables.figures_of(positions)}
     tiles = []
     for figure, figure_sum in sums.items():
-        shown = tables.FIGURES[figure]
+        shown = tables.heading(figure, positions)
         unit = f"{currency} per {shown.shift}" if shown.shift else currency
         decimals = min(4, decimals_for([figure_sum]))
         tiles.append((shown.label, number(figure_sum, decimals), unit))
@@ -117,7 +117,7 @@ def _fit_view(fit: SurfaceFit) -> dict[str, Any]:
         "parameters": tables.parameters(fit),
         "facts": tables.facts({**fit.facts, "why it stopped": fit.result}, ("Fit", "Outcome")),
         "smiles": figures.smiles(fit),
-        "residuals": tables.heat(
+        "residuals": tables.heat_map(
             fit.rows, map(plain, fit.strikes), 100 * fit.residuals, sums=False
         ),
     }
@@ -166,7 +166,7 @@ def _vol_risk(name: str, risks: Iterable[QuoteRisk], market: Market) -> dict[str
     return {
         "name": name,
         "unit": f"{market.equities[name].currency or market.currency} per vol point",
-        "map": tables.heat(
+        "map": tables.heat_map(
             map(day, expiries), map(plain, np.asarray(surface.strikes)), values, sums=True
         ),
     }
@@ -184,7 +184,7 @@ def _swaption_risk(risks: Iterable[QuoteRisk], market: Market) -> dict[str, Any]
     return {
         "name": "swaptions",
         "unit": found[ids.vols.flat[0]].unit,
-        "map": tables.heat(expiries, tenors, values, sums=True),
+        "map": tables.heat_map(expiries, tenors, values, sums=True),
     }
 
 

@@ -51,7 +51,8 @@ class Position:
 
     `trade`: its `Trade`, None if the row has none. `figures`: by column; none if it failed, and without
     those that the method cannot give without bias. `by_asset`: of a basket, what the spot of each of its assets
-    does alone.
+    does alone. `vega_shift`: what `vega_1volpt` is per, in words: a point of lognormal vols, a basis point of
+    normal ones.
     """
 
     line: int
@@ -63,6 +64,7 @@ class Position:
     status: str
     currency: str
     by_asset: dict[str, dict[str, float]] = field(default_factory=dict)
+    vega_shift: str = "1 vol point"
 
     def on(self, name: str) -> "Position":
         """The position as its Delta and Gamma to the spot of one of its assets."""
@@ -85,6 +87,7 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
             *(row.line, row.id, row.type, row.trade, figures, risk.method, risk.status),
             currency=(equity.currency if equity else "") or market.currency,
             by_asset=by_asset,
+            vega_shift="1 bp of vol" if _reads_normal_vols(row.trade, market) else "1 vol point",
         )
 
     return tuple(map(position_of, book.rows, result.trades))
@@ -117,9 +120,15 @@ def _columns(trade: Any, market: Market) -> dict[str, tuple]:
     if not trade.in_rates:
         return SCALED
     columns = {name: SCALED[name] for name in ("vega_1volpt", "theta_1day", "rho_1bp")}
-    if market.swaption_vols and market.swaption_vols.kind == "normal":
+    if _reads_normal_vols(trade, market):
         columns["vega_1volpt"] = ("vega", lambda spot: 1e-4)
     return {**columns, **SCALED_IN_RATES}
+
+
+def _reads_normal_vols(trade: Any, market: Market) -> bool:
+    """Whether the vols behind a trade are normal: those of swaptions may be."""
+    vols = market.swaption_vols
+    return trade is not None and trade.in_rates and vols is not None and vols.kind == "normal"
 
 
 def _scaled(raw: dict[str, Any], columns: dict[str, tuple], spot: float) -> dict[str, float]:

@@ -64,7 +64,7 @@ def _currencies(market: Market) -> dict[str, str]:
         currency = market.equities[name].currency
         found |= {quote: currency for leaf in quotes for quote in np.ravel(leaf)}
     for pair, quote in ids.correlations.items():
-        equity = market.equities.get(pair.split("|")[0])
+        equity = market.equities.get(pair[0])
         found[quote.item()] = equity.currency if equity else ""
     return found
 

@@ -1,7 +1,7 @@
 """The report's tables, as text ready for the page."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan, nan
 
 import numpy as np
@@ -14,7 +14,7 @@ from .terms import terms
 
 
 @dataclass(frozen=True)
-class Shown:
+class Heading:
     """How a figure is called: its name, of which trades it is (of all if empty), and the shift it is for."""
 
     name: str
@@ -34,14 +34,14 @@ class Shown:
 
 _KEEP = "\N{NO-BREAK SPACE}"
 FIGURES = {
-    "value": Shown("Value"),
-    "delta_1pct": Shown("Delta", "equities", "1 % of spot"),
-    "gamma_1pct": Shown("Gamma", "equities", "1 % of spot"),
-    "vega_1volpt": Shown("Vega", shift="1 vol point"),
-    "theta_1day": Shown("Theta", shift="1 day"),
-    "rho_1bp": Shown("Rho", shift="1 bp of rates"),
-    "delta_1bp": Shown("Delta", "rates", "1 bp of rates"),
-    "gamma_1bp": Shown("Gamma", "rates", "1 bp of rates"),
+    "value": Heading("Value"),
+    "delta_1pct": Heading("Delta", "equities", "1 % of spot"),
+    "gamma_1pct": Heading("Gamma", "equities", "1 % of spot"),
+    "vega_1volpt": Heading("Vega", shift="1 vol point"),
+    "theta_1day": Heading("Theta", shift="1 day"),
+    "rho_1bp": Heading("Rho", shift="1 bp of rates"),
+    "delta_1bp": Heading("Delta", "rates", "1 bp of rates"),
+    "gamma_1bp": Heading("Gamma", "rates", "1 bp of rates"),
 }
 _OF_SPOT = ("delta_1pct", "gamma_1pct")
 
@@ -70,7 +70,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Heat:
+class HeatMap:
     """A map of numbers by expiry and strike; `totals` are the sums of its rows, or empty."""
 
     columns: tuple[str, ...]
@@ -80,7 +80,9 @@ class Heat:
     column_totals: tuple[str, ...] = ()
 
 
-def heat(rows: Iterable[str], columns: Iterable[str], values: np.ndarray, sums: bool) -> Heat:
+def heat_map(
+    rows: Iterable[str], columns: Iterable[str], values: np.ndarray, sums: bool
+) -> HeatMap:
     """A map of `values`, colored by sign and size; `sums` adds the totals of rows and columns."""
     largest = np.nanmax(np.abs(values), initial=0.0) or 1.0
     decimals = min(2, decimals_for([largest]))
@@ -91,10 +93,10 @@ def heat(rows: Iterable[str], columns: Iterable[str], values: np.ndarray, sums: 
 
     cells = tuple(tuple(map(cell, row)) for row in values.tolist())
     if not sums:
-        return Heat(tuple(columns), tuple(rows), cells)
+        return HeatMap(tuple(columns), tuple(rows), cells)
     write = lambda totals: tuple(number(total, decimals) for total in totals)  # noqa: E731
     by_row, by_column = values.sum(axis=1), values.sum(axis=0)
-    return Heat(
+    return HeatMap(
         tuple(columns), tuple(rows), cells, write(by_row), write([*by_column, values.sum()])
     )
 
@@ -104,6 +106,14 @@ def figures_of(positions: Iterable[Position]) -> tuple[str, ...]:
     in_rates = {position.trade.in_rates for position in positions if position.figures}
     figures = SCALED if in_rates != {True} else [name for name in SCALED if name not in _OF_SPOT]
     return ("value", *figures, *(SCALED_IN_RATES if True in in_rates else ()))
+
+
+def heading(figure: str, positions: Iterable[Position]) -> Heading:
+    """How a figure of some positions is called; the shift of Vega is that of the vols that they read."""
+    shifts = dict.fromkeys(position.vega_shift for position in positions if position.figures)
+    if figure == "vega_1volpt" and shifts:
+        return replace(FIGURES[figure], shift=" or ".join(shifts))
+    return FIGURES[figure]
 
 
 def products(positions: Sequence[Position]) -> Table:
@@ -117,7 +127,12 @@ def products(positions: Sequence[Position]) -> Table:
         (kind, number(len(members)), number(sum(not p.figures for p in members)), *figures)
         for (kind, members), figures in zip(groups, zip(*columns, strict=True), strict=True)
     ]
-    headers = ("Product", "Trades", "Failed", *(FIGURES[figure].header for figure in shown))
+    headers = (
+        "Product",
+        "Trades",
+        "Failed",
+        *(heading(figure, positions).header for figure in shown),
+    )
     return Table(headers, tuple(rows), has_total=True)
 
 
@@ -137,7 +152,7 @@ def largest(positions: Iterable[Position], count: int) -> Table:
         "Product",
         "Terms",
         "Quantity",
-        *(FIGURES[figure].header for figure in figures),
+        *(heading(figure, shown).header for figure in figures),
     )
     return Table(headers, rows, words=3, left_out=len(valued) - len(shown))
 

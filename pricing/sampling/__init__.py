@@ -1,12 +1,6 @@
-from .bridge import bridge_rotation as bridge_rotation
-from .bridge import bridged as bridged
 from .gaussian import normals as normals
 from .gaussian import uniforms as uniforms
-from .low_discrepancy import sobol as sobol
-from .low_discrepancy import sobol_normals as sobol_normals
 from .sampler import AbstractSampler as AbstractSampler
 from .sampler import Noise as Noise
 from .sampler import PseudoRandom as PseudoRandom
 from .sampler import Sobol as Sobol
-from .threefry import random_bits as random_bits
-from .threefry import threefry_2x32 as threefry_2x32

@@ -18,6 +18,7 @@ Found = dict[str, tuple[Group, Figures, Figures]]
 def sweep_book(
     groups: Sequence[Group],
     fitted: FittedModels,
+    *,
     key: PRNGKeyArray,
     budget: int,
     progress: Progress | None,
@@ -25,7 +26,7 @@ def sweep_book(
     """By trade its group, figures and standard errors; and the gradient of the book's value in its models."""
     total, found = sum(len(group.trades) for group in groups), {}
     gradient = jax.tree.map(jnp.zeros_like, fitted.models)
-    run = run_tiles(groups, lambda group, tile: fitted.sweep(group, tile, key), budget)
+    run = run_tiles(groups, lambda group, tile: fitted.sweep(group, tile, key=key), budget)
     for group, results in run:
         names, rest = group.underlyings, group.trades
         for result in results:

@@ -22,21 +22,21 @@ class FittedModels(NamedTuple):
     """Models by their underlyings: by one name, or by several for the joined model of a basket.
 
     vol, rate: their tangents where all implied vols, or all zero rates, move in parallel, per 1.00; pullback:
-    from cotangents of the models to the gradient in the market. None where no derivatives are wanted.
+    from cotangents of the models to those of the market. None where no derivatives are wanted.
     """
 
     models: Models
-    vol: Models | None
-    rate: Models | None
-    pullback: Callable[[Models], Market] | None
+    vol: Models | None = None
+    rate: Models | None = None
+    pullback: Callable[[Models], tuple[Market]] | None = None
 
-    def sweep(self, group: Group, tile: Tile, key: PRNGKeyArray) -> tuple[dict, dict, Any]:
+    def sweep(self, group: Group, tile: Tile, *, key: PRNGKeyArray) -> tuple[dict, dict, Any]:
         """The figures of a tile, their standard errors, and the gradient of its value in its model."""
         names = group.underlyings
         if self.vol is None or self.rate is None:
-            return tile_values(tile, self.models[names], group.method, key)
-        tangents = self.vol[names], self.rate[names]
-        return tile_sweep(tile, self.models[names], group.method, key, *tangents)
+            return tile_values(tile, self.models[names], group.method, key=key)
+        vol, rate = self.vol[names], self.rate[names]
+        return tile_sweep(tile, self.models[names], group.method, vol, rate, key=key)
 
 
 def fit_models(
@@ -45,11 +45,10 @@ def fit_models(
     """The models of a market, joined for the baskets among the underlyings."""
     fit_all = with_baskets(fit, underlyings)
     if not derivatives:
-        return FittedModels(fit_all(market), None, None, None)
+        return FittedModels(fit_all(market))
     models, tangent = jax.linearize(fit_all, market)
     vol, rate = tangent(_shift(market, vol=1.0)), tangent(_shift(market, rate=1.0))
-    transposed = jax.linear_transpose(tangent, market)
-    return FittedModels(models, vol, rate, lambda cotangents: transposed(cotangents)[0])
+    return FittedModels(models, vol, rate, jax.linear_transpose(tangent, market))
 
 
 def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[Market], Models]:

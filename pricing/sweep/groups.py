@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PRNGKeyArray
 
 from ..market import Market
 from ..methods import AbstractMethod
@@ -71,10 +72,11 @@ def group_trades(
     trades: Sequence[Trade],
     market: Market,
     models: Mapping[tuple[str, ...], AbstractModel],
-    key: jax.Array,
+    methods: Sequence[AbstractMethod],
+    *,
+    key: PRNGKeyArray,
     budget: int,
     mesh: Mesh | None,
-    methods: Sequence[AbstractMethod],
 ) -> tuple[list[Group], dict[str, str]]:
     """The groups of a book, and the reason, by trade id, for each trade that no method prices."""
     if mesh is not None:
@@ -86,7 +88,7 @@ def group_trades(
         try:
             if model is None:
                 raise TypeError(f"there is no model of {'|'.join(names)}: {_lack(market)}")
-            method = applicable(products, model, None, key, methods)
+            method = applicable(products, model, None, methods, key=key)
         except TypeError as error:
             unpriced |= {trade.id: str(error) for trade in members}
             continue

@@ -28,9 +28,10 @@ def tile_sweep(
     tile: Tile,
     model: AbstractModel,
     method: AbstractMethod,
-    key: PRNGKeyArray,
     vol: AbstractModel,
     rate: AbstractModel,
+    *,
+    key: PRNGKeyArray,
 ) -> tuple[Figures, Figures, AbstractModel]:
     """Each measure of one contract of every trade, its standard error, and d(value of the tile) / d(model).
 
@@ -43,7 +44,7 @@ def tile_sweep(
 
 @eqx.filter_jit
 def tile_values(
-    tile: Tile, model: AbstractModel, method: AbstractMethod, key: PRNGKeyArray
+    tile: Tile, model: AbstractModel, method: AbstractMethod, *, key: PRNGKeyArray
 ) -> tuple[Figures, Figures, AbstractModel]:
     """The value of one contract of every trade, its standard error, and no derivative: 0 to the model."""
 

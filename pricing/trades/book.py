@@ -10,7 +10,7 @@ from pricing.ingestion.fields import closest
 from pricing.ingestion.files import read_text
 from pricing.ingestion.validation import Problem, validate
 from pricing.market import Market
-from pricing.market.correlations import least_eigenvalue, missing_pairs
+from pricing.market.correlations import least_eigenvalue, missing_pairs, shown
 
 from .kinds import COLUMNS, NEUTRAL, TRADE_TYPES, Trade
 from .table import RawRow, Table, read_table
@@ -236,7 +236,7 @@ def _no_basket(trade: Trade, market: Market) -> list[Problem]:
         message = "the equities differ in curve or currency"
         remedy = "give equities that are discounted on one curve, in one currency"
     elif lacking := missing_pairs(names, market.correlations):
-        message = f"the market has no correlation of {listed(lacking)}"
+        message = f"the market has no correlation of {listed(shown(lacking))}"
         remedy = "give it under correlations in the market"
     elif (least := least_eigenvalue(names, market.correlations)) <= 0.0:
         message = f"the matrix of correlations has the eigenvalue {least:g}, not above 0"

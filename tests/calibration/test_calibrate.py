@@ -28,7 +28,7 @@ def standard_start():
 
 
 def fit(quotes=None, model=None, **settings):
-    return calibrate(quotes or surface(), model or standard_start(), progress=False, **settings)
+    return calibrate(quotes or surface(), model or standard_start(), **settings)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_parameters_are_identified(optimum):
 
 
 def test_ninety_five_of_a_hundred_random_starts_reach_the_optimum(optimum):
-    found = fit(starts=101)
+    found = fit(num_starts=101)
     assert found.stats["starts_at_optimum"] >= 96  # the standard start is one of them
     np.testing.assert_allclose(
         found.stats["sum_squared_vol_points"], optimum.stats["sum_squared_vol_points"], rtol=1e-9

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from calibration import ImpliedVolError, fit
+from calibration.parameters import Parameters
 from calibration.problem import Problem
-from calibration.transforms import parameters_of
-from calibration.underlyings import market_model
 from pricing import Book, Heston, price, risk
 from pricing.trades.contracts import products_of
 from tests.helpers import dax, dax_book, dax_heston, double
@@ -53,8 +52,8 @@ def recalibrated(sub_book):
     quantities = [jnp.asarray([trade.quantity for trade in kind]) for kind in trades]
 
     def value(market):
-        model = market_model(dax_heston(), market, "DAX")
-        parameters = parameters_of(model)
+        model = dax_heston().on_market(market, "DAX")
+        parameters = Parameters.of(model)
         problem = Problem(market.equities["DAX"].surface, model, OBJECTIVE, parameters)
 
         def gradient(free):

@@ -34,7 +34,7 @@ def quoted() -> SwaptionVols:
 
 
 def fitted(quotes, model=START, **settings):
-    return calibrate(quotes, model, progress=False, **settings)
+    return calibrate(quotes, model, **settings)
 
 
 # --- the published calibration ------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def published():
     days = (PUBLISHED["settlement"] - PUBLISHED["today"]).days
     quotes = matrix(quoted().vols, expiries=legs.exercise + days / 365.0)
     objective = SwaptionVolError(COTERMINAL, legs, error="relative price")
-    return quotes, objective, fitted(quotes, objective=objective, starts=5)
+    return quotes, objective, fitted(quotes, objective=objective, num_starts=5)
 
 
 def test_the_published_parameters_and_vols(published):

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration import Exp, Identity, Tanh, calibrate
-from calibration.starts import random_starts
-from calibration.transforms import parameters_of
+from calibration.parameters import Parameters, random_starts
 from pricing import BlackScholes
 from tests.helpers import dax, dax_heston, double
 
@@ -45,7 +44,7 @@ def test_every_real_is_inside_and_maps_with_a_slope(transform, free):
 
 def test_a_model_survives_the_free_space_and_keeps_its_other_fields():
     model = dax_heston()
-    parameters = parameters_of(model)
+    parameters = Parameters.of(model)
     back = parameters.model(dax_heston(), parameters.free(model))
     for found, wanted in zip(jax.tree.leaves(back), jax.tree.leaves(model), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-13)
@@ -53,7 +52,7 @@ def test_a_model_survives_the_free_space_and_keeps_its_other_fields():
 
 def test_transforms_choose_what_is_free():
     model = dax_heston()
-    parameters = parameters_of(model, {"correlation": Tanh()})
+    parameters = Parameters.of(model, {"correlation": Tanh()})
     moved = parameters.model(model, parameters.free(model) + 1.0)
     np.testing.assert_allclose(moved.correlation, np.tanh(np.arctanh(model.correlation) + 1.0))
     assert eqx.tree_equal(eqx.tree_at(lambda m: m.correlation, moved, model.correlation), model)
@@ -63,23 +62,27 @@ def test_an_unknown_field_and_a_model_without_defaults_are_named():
     surface = dax().equities["DAX"].surface
     with pytest.raises(ValueError, match="Heston has no parameter 'kappa' to calibrate"):
         calibrate(surface, dax_heston(), transform={"kappa": Exp()})
-    with pytest.raises(TypeError, match=r"no default transforms for BlackScholes .*transform="):
+    with pytest.raises(
+        TypeError, match=r"BlackScholes does not say which of its fields are free .*transform="
+    ):
         calibrate(surface, BlackScholes(100.0, 0.0, 0.2))
 
 
 def test_random_starts_begin_with_the_model_and_are_reproducible():
     model = dax_heston()
-    parameters = parameters_of(model)
-    points = random_starts(parameters, model, 5, jax.random.key(3))
+    parameters = Parameters.of(model)
+    points = random_starts(parameters, model, 5, key=jax.random.key(3))
     assert points.shape == (5, 5)
     np.testing.assert_array_equal(points[0], parameters.free(model))
-    np.testing.assert_array_equal(points, random_starts(parameters, model, 5, jax.random.key(3)))
+    np.testing.assert_array_equal(
+        points, random_starts(parameters, model, 5, key=jax.random.key(3))
+    )
     assert len({float(x) for x in points[:, 0]}) == 5
-    with pytest.raises(ValueError, match="starts must be at least 1, got 0"):
-        random_starts(parameters, model, 0, jax.random.key(3))
+    with pytest.raises(ValueError, match="num_starts must be at least 1, got 0"):
+        random_starts(parameters, model, 0, key=jax.random.key(3))
 
 
 def test_a_parameter_without_a_range_cannot_start_at_random():
-    parameters = parameters_of(dax_heston(), {"spot": Exp()})
+    parameters = Parameters.of(dax_heston(), {"spot": Exp()})
     with pytest.raises(TypeError, match="no range to draw a random start of spot"):
-        random_starts(parameters, dax_heston(), 2, jax.random.key(0))
+        random_starts(parameters, dax_heston(), 2, key=jax.random.key(0))

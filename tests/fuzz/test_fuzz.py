@@ -18,13 +18,12 @@ from calibration.commands.fitting import standard_start, too_few
 from calibration.commands.risk import risk
 from calibration.objectives import objective_of
 from calibration.objectives.swap_legs import SwapLegs
+from calibration.parameters import Parameters
 from calibration.problem import Problem
-from calibration.transforms import parameters_of
-from calibration.underlyings import quotes_of
 from jaxtape.command_line import app
 from pricing.fbsde import command as solve_command
 from pricing.ingestion import UnreadableFile
-from pricing.ingestion.characters import acting
+from pricing.ingestion.characters import control_character
 from pricing.market import Market
 from pricing.methods import METHODS, Quadrature
 from pricing.models.surface_models import black_scholes
@@ -71,7 +70,7 @@ def check_error(error, path):
     assert error.line or any(words in error.message for words in WHOLE_FILE), text
     shown = error.value and (error.value in text or error.message.startswith("the row"))
     assert shown or error.field or error.line or error.message in WHOLE_FILE, text
-    assert acting(text) is None
+    assert control_character(text) is None
     text.encode()
 
 
@@ -93,7 +92,7 @@ def prepare(book, market):
     book = book.checked(market)
     for row in book.rows:
         assert (row.trade is None) == bool(row.errors)
-        assert acting(row.id) is acting(row.type) is None
+        assert control_character(row.id) is control_character(row.type) is None
     market.flat_quotes()
     vols = market.swaption_vols
     quoted = () if vols is None else (vols.curve,)
@@ -102,14 +101,15 @@ def prepare(book, market):
         if name in market.equities or name in quoted:
             too_few(market, name, "market.json")
             models[name] = start = standard_start(market, name)
-            quotes = quotes_of(start, market)[name]
-            Problem(quotes, start, objective_of(quotes), parameters_of(start))
+            quotes = start.quotes_in(market)[name]
+            Problem(quotes, start, objective_of(quotes), Parameters.of(start))
             if name not in market.equities:
                 SwapLegs.plain(vols)
     if not models:
         return
     fit = with_baskets(lambda m: models | black_scholes(m), [t.underlyings for t in book.trades])
-    group_trades(book.trades, market, fit(market), jax.random.key(0), 2**30, None, UNPREPARED)
+    settings = {"key": jax.random.key(0), "budget": 2**30, "mesh": None}
+    group_trades(book.trades, market, fit(market), UNPREPARED, **settings)
 
 
 def check_files(folder, market_content, name, book_content):
@@ -184,7 +184,7 @@ def run(tmp_path, monkeypatch):
         assert outcome.exception is None or isinstance(outcome.exception, SystemExit), words
         assert outcome.exit_code == 0 or outcome.output.strip(), words
         is_usage = outcome.stderr.startswith("Usage:")  # the words as they were typed
-        assert is_usage or acting(outcome.output.replace("\n", "")) is None, words
+        assert is_usage or control_character(outcome.output.replace("\n", "")) is None, words
         return outcome
 
     return invoke

@@ -11,33 +11,33 @@ from pathlib import Path
 import pytest
 
 from jaxtape import file_set
-from jaxtape.file_set import FileSet, strangers
+from jaxtape.file_set import FileSet, mismatched_files
 
 NAMES = ("a.csv", "b.json", "c.html")
 OPTIONAL = "errors.txt"
-RENAMES = len(NAMES) + 2  # and those of the label
+RENAMES = len(NAMES) + 2  # and those of the manifest
 
 
 def write(folder, run, *, names=NAMES):
-    with FileSet(folder, f"jaxtape {run}", (OPTIONAL,)).written() as aside:
+    with FileSet(folder, f"jaxtape {run}", (OPTIONAL,)).written() as staging:
         for name in names:
-            (aside / name).write_text(f"{name} of {run}")
+            (staging / name).write_text(f"{name} of {run}")
 
 
 def contents(folder):
-    """The text of each file but the label, hidden ones included."""
+    """The text of each file but the manifest, hidden ones included."""
     return {path.name: path.read_text() for path in folder.iterdir() if path.name != "run.json"}
 
 
-def label(folder):
+def manifest(folder):
     return json.loads((folder / "run.json").read_text())
 
 
 def told_apart(folder):
-    """Whether the label says which of the files are of the run that it names."""
-    run = label(folder)["command"].removeprefix("jaxtape ")
+    """Whether the manifest says which of the files are of the run that it names."""
+    run = manifest(folder)["command"].removeprefix("jaxtape ")
     old = [name for name in NAMES if contents(folder).get(name) != f"{name} of {run}"]
-    return strangers(folder) == old and label(folder)["complete"] == (not old)
+    return mismatched_files(folder) == old and manifest(folder)["complete"] == (not old)
 
 
 @pytest.fixture
@@ -66,30 +66,30 @@ def failing(at, error):
 
 
 def test_a_run_replaces_the_files_of_the_last_and_says_what_it_was(old):
-    assert set(label(old)["files"]) == {*NAMES, OPTIONAL}
+    assert set(manifest(old)["files"]) == {*NAMES, OPTIONAL}
     write(old, "new --out 'x y'")
     assert contents(old) == {name: f"{name} of new --out 'x y'" for name in NAMES} | {
         "mine.txt": "mine"
     }
-    assert label(old)["command"] == "jaxtape new --out 'x y'" and label(old)["complete"]
-    assert set(label(old)["files"]) == set(NAMES) and not strangers(old)
+    assert manifest(old)["command"] == "jaxtape new --out 'x y'" and manifest(old)["complete"]
+    assert set(manifest(old)["files"]) == set(NAMES) and not mismatched_files(old)
     (old / NAMES[1]).write_text("b.json of mew --out 'x y'")
     (old / NAMES[2]).unlink()
-    assert strangers(old) == [*NAMES[1:]]
+    assert mismatched_files(old) == [*NAMES[1:]]
 
 
 @pytest.mark.parametrize("text", ["[]", '{"solver": "DeepBSDE"}', "{"])
 def test_a_label_of_something_else_is_told(old, text):
     (old / "run.json").write_text(text)
-    with pytest.raises(ValueError, match=r"is not the label of a run|property name"):
-        strangers(old)
+    with pytest.raises(ValueError, match=r"is not the manifest of a run|property name"):
+        mismatched_files(old)
     write(old, "new")
-    assert not strangers(old)
+    assert not mismatched_files(old)
 
 
 def test_files_without_a_command_have_no_label(tmp_path):
-    with FileSet(tmp_path).written() as aside:
-        (aside / "table.json").write_text("[]")
+    with FileSet(tmp_path).written() as staging:
+        (staging / "table.json").write_text("[]")
     assert contents(tmp_path) == {"table.json": "[]"} and not (tmp_path / "run.json").exists()
 
 
@@ -97,21 +97,21 @@ def test_files_without_a_command_have_no_label(tmp_path):
 @pytest.mark.parametrize("at", range(len(NAMES) + 2))
 def test_a_write_that_fails_leaves_the_last_run_whole(old, monkeypatch, at, error):
     """At each file, and at each of both labels."""
-    before, run = contents(old), label(old)
+    before, run = contents(old), manifest(old)
     monkeypatch.setattr(Path, "write_text", failing(at, error)(Path.write_text))
     with pytest.raises(type(error)):
         write(old, "new")
-    assert contents(old) == before and label(old) == run and not strangers(old)
+    assert contents(old) == before and manifest(old) == run and not mismatched_files(old)
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), KeyboardInterrupt()])
 @pytest.mark.parametrize("at", range(len(NAMES) + 2))
 def test_a_disk_that_does_not_keep_a_file_leaves_the_last_run_whole(old, monkeypatch, at, error):
-    before, run = contents(old), label(old)
+    before, run = contents(old), manifest(old)
     monkeypatch.setattr(os, "fsync", failing(at, error)(os.fsync))
     with pytest.raises(type(error)):
         write(old, "new")
-    assert contents(old) == before and label(old) == run and not strangers(old)
+    assert contents(old) == before and manifest(old) == run and not mismatched_files(old)
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EACCES, "open elsewhere"), KeyboardInterrupt()])
@@ -124,13 +124,13 @@ def test_a_rename_that_fails_leaves_files_that_are_told_apart(old, monkeypatch, 
     monkeypatch.undo()
     assert not list(old.glob(".*"))
     if at == 0:
-        assert contents(old) == before and label(old)["complete"]
-    elif at == RENAMES - 1:  # the files are there, and the label does not know it yet
-        assert not strangers(old) and not label(old)["complete"]
+        assert contents(old) == before and manifest(old)["complete"]
+    elif at == RENAMES - 1:  # the files are there, and the manifest does not know it yet
+        assert not mismatched_files(old) and not manifest(old)["complete"]
     else:
-        assert strangers(old) == [*NAMES[at - 1 :]] and told_apart(old)
+        assert mismatched_files(old) == [*NAMES[at - 1 :]] and told_apart(old)
     write(old, "newer")
-    assert told_apart(old) and label(old)["complete"]
+    assert told_apart(old) and manifest(old)["complete"]
 
 
 KILLED = """
@@ -151,9 +151,9 @@ def killed(path, target):
 for at, folder in enumerate(sys.argv[2:]):
     if (child := os.fork()) == 0:
         Path.replace = killed
-        with file_set.FileSet(Path(folder), "jaxtape new", ("errors.txt",)).written() as aside:
+        with file_set.FileSet(Path(folder), "jaxtape new", ("errors.txt",)).written() as staging:
             for name in ("a.csv", "b.json", "c.html"):
-                (aside / name).write_text(f"{name} of new")
+                (staging / name).write_text(f"{name} of new")
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 """
@@ -168,14 +168,14 @@ def test_a_process_killed_at_any_rename_leaves_files_that_are_told_apart(tmp_pat
     subprocess.run(command, check=True)
     for at, folder in enumerate(folders):
         (left,) = folder.glob(".jaxtape-*")
-        assert label(folder)["complete"] == (at == 0)
-        assert strangers(folder) == [*NAMES[max(at - 1, 0) :] * (at > 0)]
+        assert manifest(folder)["complete"] == (at == 0)
+        assert mismatched_files(folder) == [*NAMES[max(at - 1, 0) :] * (at > 0)]
         assert {name: (folder / name).read_text() for name in NAMES} == {
             name: f"{name} of {'new' if place < at - 1 else 'old'}"
             for place, name in enumerate(NAMES)
         }
         write(folder, "newer")
-        assert not left.exists() and told_apart(folder) and label(folder)["complete"]
+        assert not left.exists() and told_apart(folder) and manifest(folder)["complete"]
 
 
 def test_a_folder_in_the_place_of_a_file_is_found_before_a_file_is_renamed(tmp_path):
@@ -184,7 +184,7 @@ def test_a_folder_in_the_place_of_a_file_is_found_before_a_file_is_renamed(tmp_p
     with pytest.raises(IsADirectoryError) as raised:
         write(tmp_path, "new")
     assert raised.value.filename == str(tmp_path / NAMES[2])
-    assert not strangers(tmp_path) and label(tmp_path)["command"] == "jaxtape old"
+    assert not mismatched_files(tmp_path) and manifest(tmp_path)["command"] == "jaxtape old"
 
 
 def test_a_place_that_is_no_folder_or_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch):
@@ -207,10 +207,10 @@ def test_runs_into_one_folder_come_one_after_the_other(tmp_path):
         "import sys; from pathlib import Path; from jaxtape.file_set import FileSet\n"
         "files = FileSet(Path(sys.argv[1]), 'jaxtape second')\n"
         "print('here', flush=True)\n"
-        "with files.written() as aside:\n"
-        f"    [(aside / name).write_text(f'{{name}} of second') for name in {NAMES}]\n"
+        "with files.written() as staging:\n"
+        f"    [(staging / name).write_text(f'{{name}} of second') for name in {NAMES}]\n"
     )
-    with FileSet(tmp_path, "jaxtape first").written() as aside:
+    with FileSet(tmp_path, "jaxtape first").written() as staging:
         second = subprocess.Popen(
             [sys.executable, "-c", waits, str(tmp_path)], stdout=subprocess.PIPE, text=True
         )
@@ -218,7 +218,7 @@ def test_runs_into_one_folder_come_one_after_the_other(tmp_path):
         with pytest.raises(subprocess.TimeoutExpired):
             second.wait(0.5)
         for name in NAMES:
-            (aside / name).write_text(f"{name} of first")
+            (staging / name).write_text(f"{name} of first")
     second.communicate(timeout=60)
     assert second.returncode == 0
-    assert label(tmp_path)["command"] == "jaxtape second" and told_apart(tmp_path)
+    assert manifest(tmp_path)["command"] == "jaxtape second" and told_apart(tmp_path)

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from pricing.ingestion import UnreadableFile, files
-from pricing.ingestion.characters import acting, escaped
+from pricing.ingestion.characters import control_character, escaped
 from pricing.ingestion.errors import InputError, listed, show
 from pricing.ingestion.fields import closest
 from pricing.ingestion.locator import Locator
@@ -67,14 +67,16 @@ def test_a_name_that_acts_is_refused_and_shown_by_its_code(case):
     book = Book.from_text(text, "t.json")
     assert [trade.id for trade in book.trades] == ["A"]
     assert [error.field for error in book.errors] == ["id", "underlying"]
-    assert acting(book.rows[0].id) is None
+    assert control_character(book.rows[0].id) is None
     market = Market.from_text(
         json.dumps({"asof": "2002-07-05", "currency": name, "curves": {name: {"zero_rate": 0.1}}})
     )
     assert (market.currency, dict(market.curves)) == ("", {})
     for error in (*book.errors, *market.errors):
         assert error.message.endswith(f"holds the character {code}")
-        assert acting(str(error)) is None and str(error).isprintable() and error.line == 1
+        assert (
+            control_character(str(error)) is None and str(error).isprintable() and error.line == 1
+        )
 
 
 def test_an_error_escapes_whatever_it_quotes():

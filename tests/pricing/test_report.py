@@ -177,8 +177,8 @@ S2,swap,EUR,payer,0.045,1000,2002-10-05,2005-10-05,,,
 E1,european,A/B,,,,,,call,210,2002-10-18
 X1,european,A/B,,,,,,call,zero,2002-10-18
 """
-EVERY = ["Value: EUR", "Vega: EUR per 1 vol point", "Theta: EUR per 1 day"]
-EVERY.append("Rho: EUR per 1 bp of rates")
+VEGA, NORMAL_VEGA = "Vega: EUR per 1 vol point", "Vega: EUR per 1 bp of vol"
+THETA_AND_RHO = ["Theta: EUR per 1 day", "Rho: EUR per 1 bp of rates"]
 OF_SPOT = [f"{name}, equities: EUR per 1 % of spot" for name in ("Delta", "Gamma")]
 OF_RATES = [f"{name}, rates: EUR per 1 bp of rates" for name in ("Delta", "Gamma")]
 
@@ -186,10 +186,13 @@ OF_RATES = [f"{name}, rates: EUR per 1 bp of rates" for name in ("Delta", "Gamma
 @pytest.mark.parametrize(
     ("ids", "expected"),
     [
-        (["E1"], EVERY[:1] + OF_SPOT + EVERY[1:]),
-        (["S1", "S2"], EVERY + OF_RATES),
-        (["E1", "S1"], EVERY[:1] + OF_SPOT + EVERY[1:] + OF_RATES),
-        (["X1"], EVERY[:1] + OF_SPOT + EVERY[1:]),
+        (["E1"], ["Value: EUR", *OF_SPOT, VEGA, *THETA_AND_RHO]),
+        (["S1", "S2"], ["Value: EUR", NORMAL_VEGA, *THETA_AND_RHO, *OF_RATES]),
+        (
+            ["E1", "S1"],
+            ["Value: EUR", *OF_SPOT, f"{NORMAL_VEGA} or 1 vol point", *THETA_AND_RHO, *OF_RATES],
+        ),
+        (["X1"], ["Value: EUR", *OF_SPOT, VEGA, *THETA_AND_RHO]),
     ],
     ids=["equities", "rates", "both", "none valued"],
 )
@@ -276,7 +279,9 @@ def test_a_basket_moves_with_all_its_spots_and_with_each(tmp_path, market):
 
 
 def test_a_map_sums_rows_and_columns():
-    heat = tables.heat(["a", "b"], ["x", "y"], np.array([[1000.0, -2000.0], [0.0, 500.0]]), True)
+    heat = tables.heat_map(
+        ["a", "b"], ["x", "y"], np.array([[1000.0, -2000.0], [0.0, 500.0]]), True
+    )
     assert heat.totals == ("−1,000", "500")  # noqa: RUF001
     assert heat.column_totals == ("1,000", "−1,500", "−500")  # noqa: RUF001
     assert heat.cells[0][1].color == "down" and heat.cells[0][1].strength == 1.0

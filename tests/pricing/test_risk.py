@@ -120,9 +120,9 @@ def test_the_number_of_workers_changes_no_tile_and_no_bit(monkeypatch):
     answers, tiles = [], []
     swept = fitted_models.tile_sweep
 
-    def recorded(tile, model, method, *rest):
+    def recorded(tile, model, method, *tangents, key):
         tiles[-1].append((type(method).__name__, *map(np.shape, jax.tree.leaves(tile))))
-        return swept(tile, model, method, *rest)
+        return swept(tile, model, method, *tangents, key=key)
 
     monkeypatch.setattr(fitted_models, "tile_sweep", recorded)
     for count in (1, 2, 7):

@@ -9,18 +9,10 @@ import pytest
 import scipy.stats
 from jax.sharding import Mesh, PartitionSpec
 
-from pricing.sampling import (
-    PseudoRandom,
-    Sobol,
-    bridge_rotation,
-    bridged,
-    normals,
-    random_bits,
-    sobol,
-    sobol_normals,
-    threefry_2x32,
-    uniforms,
-)
+from pricing.sampling import PseudoRandom, Sobol, normals, uniforms
+from pricing.sampling.bridge import bridge_rotation, bridged
+from pricing.sampling.low_discrepancy import sobol, sobol_normals
+from pricing.sampling.threefry import random_bits, threefry_2x32
 from pricing.sampling.transforms import inverse_normal, normal_pair
 from tests.helpers import double
 

@@ -111,8 +111,8 @@ def test_values_alone_are_those_of_the_sweep_with_their_errors():
     batch = Asian([100.0, 105.0], DATES).broadcast()
     tile, method = Tile(batch, np.array([1.0, 2.0])), FEW.prepared(batch, HESTON)
     still = jax.tree.map(jnp.zeros_like, HESTON)
-    figures, errors, _ = tile_sweep(tile, HESTON, method, KEY, still, still)
-    values, errors_alone, bar = tile_values(tile, HESTON, method, KEY)
+    figures, errors, _ = tile_sweep(tile, HESTON, method, still, still, key=KEY)
+    values, errors_alone, bar = tile_values(tile, HESTON, method, key=KEY)
     np.testing.assert_allclose(values["value"], figures["value"], rtol=1e-12)
     np.testing.assert_allclose(errors_alone["value"], errors["value"], rtol=1e-12)
     assert float(errors_alone["value"].min()) > 0.0
@@ -128,7 +128,7 @@ def test_a_trade_that_is_not_finite_does_not_reach_the_others():
     still = jax.tree.map(jnp.zeros_like, HESTON)
 
     def swept(products, weights):
-        return tile_sweep(Tile(products, weights), HESTON, method, KEY, still, still)
+        return tile_sweep(Tile(products, weights), HESTON, method, still, still, key=KEY)
 
     with_it, without = swept(batch, np.array([1.0, 5.0, 2.0])), swept(good, np.array([1.0, 2.0]))
     assert not np.isfinite(with_it[0]["value"][1])

@@ -10,8 +10,7 @@ import numpy as np
 from jax.scipy.stats import norm
 
 from pricing import BlackScholes, European, greeks
-from pricing.fbsde import Problem, Solution, problems
-from pricing.fbsde.catalogue import CATALOGUE
+from pricing.fbsde import CATALOGUE, Problem, Solution, problems
 
 RATE, VOL, SPOT = 0.05, 0.2, 100.0
 

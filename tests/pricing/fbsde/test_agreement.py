@@ -20,7 +20,7 @@ from pricing import (
     Swaption,
     greeks,
 )
-from pricing.fbsde import GradientRegression, Hermite, Payoffs, problem_of, solve
+from pricing.fbsde import GradientRegression, Hermite, Payoffs, from_product, solve
 
 from .backward_problems import apart
 
@@ -65,7 +65,7 @@ CASES = {
 
 
 def agrees(product, model, method, num_steps, bases, tolerances, num_paths=32768) -> None:
-    problem, known = problem_of(product, model, num_steps), greeks(product, model, method)
+    problem, known = from_product(product, model, num_steps), greeks(product, model, method)
     solution = solve(problem, GradientRegression(num_paths, bases), key=jax.random.key(0))
     spots = model.underlying.size
     figures = (

@@ -97,7 +97,7 @@ def test_wrong_settings_are_named():
 
 def test_stages_are_dates_latest_first():
     problem, solver = put(4, 4), BackwardDP(first_stages=2)
-    dates = [solver.where(problem, stage) for stage in range(solver.num_stages(problem))]
+    dates = [solver.describe_stage(problem, stage) for stage in range(solver.num_stages(problem))]
     assert dates == ["date 3", "date 3", "date 2", "date 1", "date 0"]
 
 

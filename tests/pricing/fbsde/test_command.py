@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pricing.fbsde.catalogue import CATALOGUE
+from pricing.fbsde import CATALOGUE
 
 
 def run(*arguments: str, cache) -> subprocess.CompletedProcess:

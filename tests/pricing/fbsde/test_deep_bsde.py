@@ -1,5 +1,6 @@
 """Deep BSDE: published problems in a hundred dimensions, and what it does not do."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +8,7 @@ import optax
 import pytest
 
 from jaxtape import Revolve
-from pricing.fbsde import DeepBSDE, Problem, problems, solve
-from pricing.fbsde.catalogue import CATALOGUE
+from pricing.fbsde import CATALOGUE, DeepBSDE, Problem, problems, solve
 
 from .backward_problems import single
 
@@ -102,7 +102,7 @@ def test_a_vector_of_contracts_is_its_contracts():
     value = found.value(0.0, both.x0)
     known = [3.0, 3.0 * np.exp(0.5 * (0.1 + 0.3**2))]
     np.testing.assert_allclose(value, known, rtol=5e-3)
-    assert found.delta(0.0, both.x0).shape == (2, 3)
+    chex.assert_shape(found.delta(0.0, both.x0), (2, 3))
     np.testing.assert_allclose(found.delta(0.0, both.x0)[0], 1.0, rtol=0.05)
 
 

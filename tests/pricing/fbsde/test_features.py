@@ -13,11 +13,11 @@ from pricing.fbsde import (
     Hermite,
     OneStepMalliavin,
     Payoffs,
-    problem_of,
+    from_product,
+    parametric,
     solve,
-    with_features,
 )
-from pricing.fbsde.paths import simulate
+from pricing.fbsde.simulation import simulate
 
 MODEL = BlackScholes(100.0, 0.05, 0.2)
 STRIKES = (90.0, 95.0, 100.0, 105.0, 110.0)
@@ -25,12 +25,12 @@ SOLVER = GradientRegression(65536, (Hermite(6, logs=True), Payoffs()))
 
 
 def call(features):
-    return problem_of(European(features[0], 1.0, "call"), MODEL, 8)
+    return from_product(European(features[0], 1.0, "call"), MODEL, 8)
 
 
 def bermudan_put(features):
     put = Bermudan(European(features[0], 1.0, "put"), [0.25, 0.5, 0.75, 1.0])
-    return problem_of(put, MODEL, 8)
+    return from_product(put, MODEL, 8)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def bermudan_put(features):
     ids=["call", "Bermudan-put"],
 )
 def test_one_training_is_for_all_strikes(make, product, method):
-    solution = solve(with_features(make, 85.0, 115.0), SOLVER, key=jax.random.key(0))
+    solution = solve(parametric(make, 85.0, 115.0), SOLVER, key=jax.random.key(0))
     figures = jax.jit(lambda x: (solution.value(0.0, x), solution.delta(0.0, x)))
     for strike in STRIKES:
         known = greeks(product(strike), MODEL, method)
@@ -62,11 +62,11 @@ def rate_and_strike(features):
     correlation = np.array([[1.0, 0.4], [0.4, 1.0]])
     model = BlackScholes([100.0, 80.0], rate, [0.2, 0.3], [0.01, 0.0], correlation=correlation)
     put = Bermudan(Basket(strike, 1.0, "put"), [0.5, 1.0])
-    return problem_of(put, model, 4)
+    return from_product(put, model, 4)
 
 
 def test_every_function_is_that_of_the_problem_with_these_features():
-    problem = with_features(rate_and_strike, [0.01, 80.0], [0.05, 100.0])
+    problem = parametric(rate_and_strike, [0.01, 80.0], [0.05, 100.0])
     features = jnp.array([0.02, 95.0])
     alone = rate_and_strike(features)
     t, dt = jnp.asarray(0.3), jnp.asarray(0.1)
@@ -90,8 +90,8 @@ def test_every_function_is_that_of_the_problem_with_these_features():
 
 
 def test_paths_of_a_training_start_with_features_between_the_bounds():
-    problem = with_features(rate_and_strike, [0.01, 80.0], [0.05, 100.0])
-    states = simulate(problem, jax.random.key(1), 1024, at_x0=False).states
+    problem = parametric(rate_and_strike, [0.01, 80.0], [0.05, 100.0])
+    states = simulate(problem, 1024, key=jax.random.key(1), at_x0=False).states
     features = np.asarray(states[..., 2:])
     np.testing.assert_array_equal(features, np.broadcast_to(features[0], features.shape))
     np.testing.assert_allclose(states[0, :, :2], np.tile([100.0, 80.0], (1024, 1)))
@@ -100,17 +100,17 @@ def test_paths_of_a_training_start_with_features_between_the_bounds():
     assert 0.99 < share.max() < 1.0
     np.testing.assert_allclose(share.mean(axis=0), 0.5, atol=4.0 / np.sqrt(12.0 * 1024.0))
     assert abs(np.corrcoef(share.T)[0, 1]) < 4.0 / 32.0
-    at_x0 = simulate(problem, jax.random.key(1), 2).states
+    at_x0 = simulate(problem, 2, key=jax.random.key(1)).states
     np.testing.assert_allclose(at_x0[0], np.tile(problem.x0, (2, 1)))
 
 
 @pytest.mark.parametrize("solver", [DeepBSDE(), BackwardDP(), OneStepMalliavin()])
 def test_solvers_that_start_at_one_state_refuse(solver):
     with pytest.raises(TypeError, match="features of contracts"):
-        solve(with_features(call, 90.0, 110.0), solver, key=jax.random.key(0))
+        solve(parametric(call, 90.0, 110.0), solver, key=jax.random.key(0))
 
 
 @pytest.mark.parametrize(("low", "high"), [(110.0, 90.0), ([90.0], [100.0, 110.0])])
 def test_bounds_are_in_order_and_of_one_length(low, high):
     with pytest.raises(ValueError, match="give two vectors, the first below the second"):
-        with_features(call, low, high)
+        parametric(call, low, high)

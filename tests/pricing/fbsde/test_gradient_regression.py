@@ -1,5 +1,6 @@
 """Gradient-enhanced regression: values, Delta and Gamma beside closed forms and published values; bounds."""
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import pytest
 
 from pricing import Basket, Bermudan, BlackScholes, ClosedForm, European, Quadrature, greeks
 from pricing.fbsde import (
+    CATALOGUE,
     GradientRegression,
     Hermite,
     Hidden,
@@ -15,11 +17,11 @@ from pricing.fbsde import (
     Payoffs,
     SmoothMaximum,
     bounds,
-    problem_of,
+    from_product,
     problems,
     solve,
 )
-from pricing.fbsde.catalogue import CATALOGUE, off_diagonal
+from pricing.fbsde.catalogue import off_diagonal
 
 from .backward_problems import apart, single
 
@@ -41,7 +43,7 @@ def solved(problem, *bases, num_paths=16384, seed=0, **options):
     ids=["European", "Bermudan"],
 )
 def test_figures_are_those_of_pricing(product, method):
-    found = solved(problem_of(product, BLACK_SCHOLES, 16), num_paths=65536)
+    found = solved(from_product(product, BLACK_SCHOLES, 16), num_paths=65536)
     known = greeks(product, BLACK_SCHOLES, method)
     x0 = jnp.array([100.0])
     np.testing.assert_allclose(found.value(0.0, x0), known.value, rtol=3e-3)
@@ -51,7 +53,7 @@ def test_figures_are_those_of_pricing(product, method):
 
 def test_figures_hold_away_from_the_start():
     """In the middle of the time, at several spots."""
-    found = solved(problem_of(European(100.0, 1.0, "call"), BLACK_SCHOLES, 16), num_paths=65536)
+    found = solved(from_product(European(100.0, 1.0, "call"), BLACK_SCHOLES, 16), num_paths=65536)
     later = European(100.0, 0.5, "call")
     for spot in (90.0, 100.0, 110.0):
         known = greeks(later, BlackScholes(spot, 0.05, 0.2), ClosedForm())
@@ -62,7 +64,7 @@ def test_figures_hold_away_from_the_start():
 
 
 def test_between_dates_figures_are_linear_in_time():
-    found = solved(problem_of(European(100.0, 1.0, "call"), BLACK_SCHOLES, 4), num_paths=4096)
+    found = solved(from_product(European(100.0, 1.0, "call"), BLACK_SCHOLES, 4), num_paths=4096)
     x = jnp.array([105.0])
     for figure in (found.value, found.delta, found.gamma):
         between = 0.25 * figure(0.25, x) + 0.75 * figure(0.5, x)
@@ -83,7 +85,7 @@ def test_borrowing_at_another_rate():
 def test_paths_that_are_knocked_out(barrier):
     known = CATALOGUE[f"down-and-out-{barrier}"]
     problem = known.problem()
-    found = solved(problem, Hermite(10), Payoffs(), num_paths=65536, scatter=0.01)
+    found = solved(problem, Hermite(10), Payoffs(), num_paths=65536, initial_dispersion=0.01)
     np.testing.assert_allclose(found.value(0.0, problem.x0), known.value, rtol=3e-3)
     np.testing.assert_allclose(found.delta(0.0, problem.x0)[0], known.delta, rtol=1e-2)
     np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], known.gamma, atol=2e-3)
@@ -103,11 +105,11 @@ def test_the_best_of_two_and_its_bounds():
     found = solved(problem, *bases, num_paths=32768)
     np.testing.assert_allclose(found.value(0.0, problem.x0), known.value, rtol=3e-3)
     np.testing.assert_allclose(found.delta(0.0, problem.x0), known.delta, rtol=2e-2)
-    between = bounds(found, jax.random.key(1), 1024, 64)
-    assert between.lower < known.value + 3.0 * between.lower_error
-    assert between.upper > known.value - 3.0 * between.upper_error
-    assert between.lower > known.value * 0.995 - 3.0 * between.lower_error
-    assert between.upper < known.value * 1.005 + 3.0 * between.upper_error
+    between = bounds(found, key=jax.random.key(1), num_paths=1024, num_inner_paths=64)
+    assert between.lower < known.value + 3.0 * between.std_errors.lower
+    assert between.upper > known.value - 3.0 * between.std_errors.upper
+    assert between.lower > known.value * 0.995 - 3.0 * between.std_errors.lower
+    assert between.upper < known.value * 1.005 + 3.0 * between.std_errors.upper
 
 
 def best_call(spot):
@@ -119,16 +121,16 @@ def best_call(spot):
     return np.exp(-0.05) * 0.5 * (last - first) * jnp.sum(weights * np.exp(logs) * (1.0 - below))
 
 
-@pytest.mark.parametrize("scatter", [0.05, 0.0])
-def test_smooth_maxima_span_the_best_of_ten(scatter):
-    """Starts that are spread tell Gamma; where all are x0, value and Delta are told at least."""
+@pytest.mark.parametrize("dispersion", [0.05, 0.0])
+def test_smooth_maxima_span_the_best_of_ten(dispersion):
+    """Starts that are dispersed tell Gamma; where all are x0, value and Delta are told at least."""
     spot = jnp.full(10, 100.0)
-    problem = problem_of(Basket(120.0, 1.0, kind="max"), BlackScholes(spot, 0.05, 10 * [0.2]), 12)
+    problem = from_product(Basket(120.0, 1.0, kind="max"), BlackScholes(spot, 0.05, 10 * [0.2]), 12)
     bases = Hermite(1), SmoothMaximum(), Payoffs()
-    found = solved(problem, *bases, num_paths=65536, scatter=scatter)
+    found = solved(problem, *bases, num_paths=65536, initial_dispersion=dispersion)
     np.testing.assert_allclose(found.value(0.0, spot), best_call(spot), rtol=5e-3)
     assert apart(found.delta(0.0, spot), jax.grad(best_call)(spot)) < 0.02
-    if scatter > 0.0:
+    if dispersion > 0.0:
         assert apart(found.gamma(0.0, spot), jax.hessian(best_call)(spot)) < 0.1
 
 
@@ -146,11 +148,12 @@ def book(count: int):
 def test_contracts_of_a_book_are_what_they_are_alone():
     puts, model = book(5)
     bases = (Hermite(2, logs=True), Mean(4, above=2, logs=True))
-    whole = solved(problem_of(puts, model, 4), *bases, num_paths=4096)
+    whole = solved(from_product(puts, model, 4), *bases, num_paths=4096)
     x0 = model.spot
-    assert whole.gamma(0.0, x0).shape == (5, 10, 10)
+    figures = whole.value(0.0, x0), whole.delta(0.0, x0), whole.gamma(0.0, x0)
+    chex.assert_shape(figures, [(5,), (5, 10), (5, 10, 10)])
     one = jax.tree.map(lambda leaf: leaf[3], puts.broadcast())
-    alone = solved(problem_of(one, model, 4), *bases, num_paths=4096)
+    alone = solved(from_product(one, model, 4), *bases, num_paths=4096)
     np.testing.assert_allclose(whole.value(0.0, x0)[3], alone.value(0.0, x0), rtol=1e-7)
     np.testing.assert_allclose(whole.delta(0.0, x0)[3], alone.delta(0.0, x0), rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(whole.gamma(0.0, x0)[3], alone.gamma(0.0, x0), rtol=1e-4, atol=1e-7)
@@ -163,12 +166,12 @@ def test_bounds_of_other_drivers_are_refused():
     )
     found = solved(exercised, Hermite(2), num_paths=4096)
     with pytest.raises(ValueError, match="a driver that discounts"):
-        bounds(found, jax.random.key(0), 256)
+        bounds(found, key=jax.random.key(0), num_paths=256)
     plain = solved(problem, Hermite(2), num_paths=4096)
     with pytest.raises(ValueError, match="bounds are of early exercise"):
-        bounds(plain, jax.random.key(0), 256)
+        bounds(plain, key=jax.random.key(0), num_paths=256)
     with pytest.raises(ValueError, match="give a multiple of 256"):
-        bounds(exercised and found, jax.random.key(0), 100)
+        bounds(exercised and found, key=jax.random.key(0), num_paths=100)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +241,7 @@ def test_published_values_of_five_seeds(name):
 def test_a_hidden_layer_learns_what_other_functions_leave():
     """A wave along one direction of five, beside affine functions: as drawn, and learned at every date."""
     problem = single(problems.bounded_example(5, num_steps=12))
-    exact = GradientRegression(16384, (Hermite(1), Mean(8)), scatter=0.2)
+    exact = GradientRegression(16384, (Hermite(1), Mean(8)), initial_dispersion=0.2)
     key = jax.random.key(1)
     known = solve(problem, exact, key=key)
     drawn, learned = (
@@ -255,7 +258,7 @@ def test_a_hidden_layer_learns_what_other_functions_leave():
 def test_a_path_far_out_does_not_feed_itself():
     """A quadratic f of a fit that one path alone decides: without ends, some of these seeds are not finite."""
     problem = single(problems.bounded_example(5))
-    solver = GradientRegression(16384, (Hermite(1), Mean(8)), scatter=0.2)
+    solver = GradientRegression(16384, (Hermite(1), Mean(8)), initial_dispersion=0.2)
     for seed in range(3):
         solution = solve(problem, solver, key=jax.random.key(seed))
         np.testing.assert_allclose(solution.value(0.0, problem.x0), 0.46768, rtol=5e-3)

@@ -1,5 +1,6 @@
 """Many contracts at once: each is what it is alone, and together they are the sum of all."""
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,11 +18,10 @@ from pricing.fbsde import (
     Payoffs,
     Problem,
     Solution,
-    problem_of,
+    from_product,
     solve,
 )
-from pricing.fbsde.solve import concluded
-from pricing.fbsde.training import begun
+from pricing.fbsde.training import init, postprocess
 
 TINY = {"num_iterations": 2, "num_paths": 256, "batch_size": 64}
 REGRESSION = GradientRegression(4096, (Hermite(2, logs=True), Mean(4, above=2, logs=True)))
@@ -108,8 +108,8 @@ def test_figures_of_a_portfolio_cost_the_same_whatever_the_number_of_contracts(s
     """Operations of a Hessian, as the compiler counts them: of every contract, and of the portfolio."""
     each, portfolio = [], []
     for count in (2, 200):
-        problem = problem_of(book(count, 3), model(3), 4)
-        untrained = concluded(problem, solver, begun(problem, solver, jax.random.key(0)))
+        problem = from_product(book(count, 3), model(3), 4)
+        untrained = postprocess(problem, solver, init(problem, solver, key=jax.random.key(0)))
         each.append(operations(untrained, problem.x0))
         portfolio.append(operations(untrained.portfolio(np.ones(count)), problem.x0))
     assert portfolio[0] == portfolio[1]
@@ -131,9 +131,9 @@ def test_quantities_are_one_for_each_contract():
 def test_two_thousand_contracts_on_ten_assets():
     """Beside their own solves: from the same paths to 1 %, from others within their spread over eight keys."""
     puts, market = book(2000, 10), model(10)
-    whole = solve(problem_of(puts, market, 4), REGRESSION, key=jax.random.key(1))
+    whole = solve(from_product(puts, market, 4), REGRESSION, key=jax.random.key(1))
     for index in range(0, 2000, 500):
-        problem = problem_of(contract(puts, index), market, 4)
+        problem = from_product(contract(puts, index), market, 4)
         found = [figure[index] for figure in today(whole)]
         alone = today(solve(problem, REGRESSION, key=jax.random.key(1)))
         keys = jax.random.split(jax.random.key(2 + index), 8)
@@ -147,11 +147,11 @@ def test_two_thousand_contracts_on_ten_assets():
 
 def test_contracts_of_a_book_are_what_they_are_alone():
     puts, market = book(50, 3), model(3)
-    whole = solve(problem_of(puts, market, 4), REGRESSION, key=jax.random.key(1))
+    whole = solve(from_product(puts, market, 4), REGRESSION, key=jax.random.key(1))
     found = today(whole)
-    assert found[2].shape == (50, 3, 3)
+    chex.assert_shape(found, [(50,), (50, 3), (50, 3, 3)])
     for index in (3, 27, 49):
-        problem = problem_of(contract(puts, index), market, 4)
+        problem = from_product(contract(puts, index), market, 4)
         alone = solve(problem, REGRESSION, key=jax.random.key(1))
         for known, of_book in zip(today(alone), found, strict=True):
             np.testing.assert_allclose(of_book[index], known, rtol=1e-2, atol=1e-7)

@@ -20,9 +20,9 @@ from pricing import (
     HullWhite,
     Swaption,
 )
-from pricing.fbsde import Problem, problem_of, problems
-from pricing.fbsde.expansion import Composed, expanded
-from pricing.fbsde.paths import simulate, survival
+from pricing.fbsde import Problem, from_product, problems
+from pricing.fbsde.ito_taylor import Composition, martingale_increments
+from pricing.fbsde.simulation import simulate, survival
 
 HESTON = Heston(100.0, 0.02, 0.04, 1.5, 0.04, 0.5, -0.7)
 HULL_WHITE = HullWhite(0.03, 0.05, 0.01)
@@ -86,7 +86,7 @@ def test_milsteins_step_is_closer_to_the_exact_one_than_eulers():
     exact = lambda t, dt, x, dw: x * jnp.exp((0.05 - 0.08) * dt + 0.4 * dw)  # noqa: E731
     key = jax.random.key(0)
     ends = {
-        name: simulate(brownian(**model, **options), key, 512).states[-1]
+        name: simulate(brownian(**model, **options), 512, key=key).states[-1]
         for name, options in (
             ("exact", {"step": exact}),
             ("euler", {}),
@@ -109,7 +109,9 @@ def test_moves_have_mean_zero_and_explain_the_change():
         after = x + jnp.array([[1.0], [2.0]]) * dw
         rows = []
         for order in (1, 2):
-            value, moves = expanded(problem, [Composed(function)], problem.times[0], x, dw, order)
+            value, moves = martingale_increments(
+                problem, [Composition(function)], problem.times[0], x, dw, order
+            )
             error = 4.0 * jnp.std(moves, axis=-1) / 8192**0.5
             assert np.all(np.abs(jnp.mean(moves, axis=-1)) < error)
             rows.append(jnp.std(function(after) - value - moves, axis=-1))
@@ -129,13 +131,13 @@ def test_moves_of_composed_functions_are_those_of_the_whole(dim):
     dice = np.random.default_rng(0)
     x, dw = jnp.asarray(dice.uniform(0.5, 1.5, (dim, 64))), jnp.asarray(dice.normal(size=(dim, 64)))
     at = problem.times[0], x, dw
-    whole = expanded(problem, [Composed(lambda x: outer(features(x)))], *at)
-    both = expanded(problem, [Composed(features, outer, is_linear=False)], *at)
+    whole = martingale_increments(problem, [Composition(lambda x: outer(features(x)))], *at)
+    both = martingale_increments(problem, [Composition(features, outer, is_linear=False)], *at)
     for found, known in zip(both, whole, strict=True):
         np.testing.assert_allclose(found, known, rtol=1e-10, atol=1e-10)
     flat = jnp.asarray(dice.normal(size=(5, 3)))
-    linear = expanded(problem, [Composed(features, lambda f: flat @ f)], *at)
-    alone = expanded(problem, [Composed(lambda x: flat @ features(x))], *at)
+    linear = martingale_increments(problem, [Composition(features, lambda f: flat @ f)], *at)
+    alone = martingale_increments(problem, [Composition(lambda x: flat @ features(x))], *at)
     for found, known in zip(linear, alone, strict=True):
         np.testing.assert_allclose(found, known, rtol=1e-10, atol=1e-10)
 
@@ -144,7 +146,7 @@ def test_scattered_coordinates_are_those_of_paths_apart():
     """Each is spread as the equation spreads it; no two are correlated, though their noise is."""
     s = jnp.array([[1.0, 0.0], [1.8, 0.6]])
     problem = brownian(diffusion=lambda t, x: s)
-    starts = simulate(problem, jax.random.key(0), 40_000, scatter=0.25).states[0]
+    starts = simulate(problem, 40_000, key=jax.random.key(0), initial_dispersion=0.25).states[0]
     covariance = np.cov(starts.T)
     np.testing.assert_allclose(np.diag(covariance), 0.25 * np.array([1.0, 3.6]), rtol=0.03)
     assert abs(covariance[0, 1]) < 4.0 * 0.25 * 3.6**0.5 / 40_000**0.5
@@ -163,7 +165,7 @@ def test_a_published_problem_is_one_problem():
 
 def test_paths_stop_where_they_are_not_alive():
     problem = brownian(stopping_times=[0.5, 1.0], is_alive=lambda t, x: x[0] > -0.5, num_steps=4)
-    states = simulate(problem, jax.random.key(2), 256).states
+    states = simulate(problem, 256, key=jax.random.key(2)).states
     alive = survival(problem, states)
     beyond = np.asarray(states[..., 0] <= -0.5)
     np.testing.assert_array_equal(alive[0], True)
@@ -178,8 +180,8 @@ def test_a_problem_from_a_model_has_its_law_and_its_payoff():
     basket = Basket(
         [100.0, 70.0], [1.0, 1.0], "call", kind="arithmetic", weights=[[0.5, 0.5], [0.1, 0.9]]
     )
-    problem = problem_of(basket, model, 4)
-    paths = simulate(problem, jax.random.key(3), 65536)
+    problem = from_product(basket, model, 4)
+    paths = simulate(problem, 65536, key=jax.random.key(3))
     logs = jnp.log(paths.states[-1])
     np.testing.assert_allclose(
         jnp.mean(paths.states[-1], axis=0), model.forward(jnp.asarray(1.0)), rtol=4e-3
@@ -206,7 +208,7 @@ def test_a_problem_from_a_model_has_its_law_and_its_payoff():
 )
 def test_short_steps_move_as_drift_and_diffusion_say(product, model):
     """The mean of a step, and its slope in the noise, over the corners of a cube: exact up to order dt."""
-    problem, t, dt = problem_of(product, model, 4), jnp.asarray(0.4), jnp.asarray(1e-5)
+    problem, t, dt = from_product(product, model, 4), jnp.asarray(0.4), jnp.asarray(1e-5)
     x = problem.x0 * 1.1 + 0.01
     dw = jnp.sqrt(dt) * jnp.array(list(itertools.product((-1.0, 1.0), repeat=problem.dim)))
     moved = jax.vmap(lambda dw: problem.advance(t, x, dw, dt))(dw) - x[None]
@@ -218,29 +220,29 @@ def test_short_steps_move_as_drift_and_diffusion_say(product, model):
 
 def test_a_swaption_pays_what_its_swap_is_worth():
     """On today's curve at date 0; a batch of contracts is its contracts."""
-    problem = problem_of(SWAPTION, HULL_WHITE, 4)
+    problem = from_product(SWAPTION, HULL_WHITE, 4)
     assert problem.exercise_dates == ()
     law = problem.drift.__self__
     years = jnp.array([1.0, 5.0])
     bonds = law.bonds(jnp.asarray(0.0), years, problem.x0)
     np.testing.assert_allclose(bonds, jnp.exp(-0.03 * years), rtol=1e-12)
     rates = Swaption([0.02, 0.03], [1.0, 1.0], 2 * [[2.0, 3.0]], 2 * [[1.0, 1.0]], 2 * ["payer"])
-    both = problem_of(rates, HULL_WHITE, 4).terminal(jnp.array([0.01]))
+    both = from_product(rates, HULL_WHITE, 4).terminal(jnp.array([0.01]))
     assert both.shape == (2,)
     np.testing.assert_allclose(both[0], problem.terminal(jnp.array([0.01])), rtol=1e-12)
     dates = [1.0, 2.0]
-    right = problem_of(BermudanSwaption(0.02, dates, [2.0, 3.0], [1.0, 1.0]), HULL_WHITE, 4)
+    right = from_product(BermudanSwaption(0.02, dates, [2.0, 3.0], [1.0, 1.0]), HULL_WHITE, 4)
     assert right.exercise_dates == (2, 4)
 
 
 def test_rights_and_barriers_of_products_are_on_the_grid():
     model = BlackScholes(100.0, 0.05, 0.2)
-    put = problem_of(American(100.0, 1.0, "put"), model, 5)
+    put = from_product(American(100.0, 1.0, "put"), model, 5)
     assert put.exercise_dates == (0, 1, 2, 3, 4, 5)
-    put = problem_of(Bermudan(European(100.0, 1.0, "put"), [0.5, 1.0]), model, 4)
+    put = from_product(Bermudan(European(100.0, 1.0, "put"), [0.5, 1.0]), model, 4)
     assert put.exercise_dates == (2, 4)
     assert list(np.flatnonzero(put.is_exercise_date)) == [2]
-    call = problem_of(Barrier(100.0, 1.0, 90.0, rebate=1.5, dates=[0.5, 1.0]), model, 4)
+    call = from_product(Barrier(100.0, 1.0, 90.0, rebate=1.5, dates=[0.5, 1.0]), model, 4)
     assert call.stopping_dates == (2, 4)
     assert not bool(call.is_alive(call.times[2], jnp.array([89.0])))
     np.testing.assert_allclose(call.stopped_value(call.times[2], jnp.array([89.0])), 1.5)
@@ -262,12 +264,12 @@ def test_rights_and_barriers_of_products_are_on_the_grid():
 )
 def test_products_and_models_without_a_problem_are_named(product, model, message):
     with pytest.raises(TypeError, match=message):
-        problem_of(product, model, 4)
+        from_product(product, model, 4)
 
 
 def test_contracts_of_one_problem_end_together():
     with pytest.raises(ValueError, match="solve them apart"):
-        problem_of(European([100.0, 90.0], [1.0, 2.0]), BlackScholes(100.0, 0.02, 0.2), 4)
+        from_product(European([100.0, 90.0], [1.0, 2.0]), BlackScholes(100.0, 0.02, 0.2), 4)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,8 @@ from jax.sharding import Mesh
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from pricing.fbsde import (
+    RESULTS,
+    AbstractSolver,
     DeepBSDE,
     GradientRegression,
     Hermite,
@@ -20,8 +23,7 @@ from pricing.fbsde import (
     problems,
     solve,
 )
-from pricing.fbsde.solution import RESULTS
-from pricing.fbsde.store import Store
+from pricing.fbsde.storage import Checkpoints
 
 from .backward_problems import single
 
@@ -43,7 +45,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(problem, solver, kill_at, tmp_pat
     key = jax.random.key(0)
     whole = solve(problem, solver, key=key, checkpoint=tmp_path / "whole")
 
-    keep, kept = Store.keep, []
+    keep, kept = Checkpoints.save, []
 
     def killed(self, training):
         if len(kept) == kill_at:
@@ -51,15 +53,13 @@ def test_a_killed_run_goes_on_to_the_same_bits(problem, solver, kill_at, tmp_pat
         kept.append(int(training.stage))
         keep(self, training)
 
-    monkeypatch.setattr(Store, "keep", killed)
+    monkeypatch.setattr(Checkpoints, "save", killed)
     with pytest.raises(KeyboardInterrupt):
         solve(problem, solver, key=key, checkpoint=tmp_path / "killed")
-    monkeypatch.setattr(Store, "keep", keep)
+    monkeypatch.setattr(Checkpoints, "save", keep)
     resumed = solve(problem, solver, key=key, checkpoint=tmp_path / "killed")
     assert kept == list(range(1, kill_at + 1))
-    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(resumed), strict=True):
-        if eqx.is_array(a):
-            np.testing.assert_array_equal(a, b)
+    chex.assert_trees_all_equal(*(eqx.filter(found, eqx.is_array) for found in (whole, resumed)))
 
 
 def test_another_run_does_not_go_on_from_it(tmp_path):
@@ -76,13 +76,13 @@ def test_blas_has_one_thread_meanwhile(tmp_path, monkeypatch):
         pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
         return {pool["filepath"]: pool["num_threads"] for pool in pools}
 
-    keep, meanwhile = Store.keep, []
+    keep, meanwhile = Checkpoints.save, []
 
     def recorded(self, training):
         meanwhile.append(threads())
         keep(self, training)
 
-    monkeypatch.setattr(Store, "keep", recorded)
+    monkeypatch.setattr(Checkpoints, "save", recorded)
     with threadpool_limits(2, user_api="blas"):
         solve(problems.allen_cahn(3), SOLVER, key=jax.random.key(0), checkpoint=tmp_path)
         assert set(threads().values()) == {2}
@@ -107,6 +107,32 @@ def test_a_solution_is_compiled_once_for_all_dates_and_states():
     assert len(traces) == seen
     with pytest.raises(ValueError, match=r"x of shape \(2,\): give one state, \[1\]"):
         solution.delta(0.0, [1.0, 2.0])
+
+
+class Growing(AbstractSolver):
+    """Its state has another shape after a stage."""
+
+    mesh: None = None
+
+    def unsupported(self, problem):
+        return None
+
+    def num_stages(self, problem):
+        return 2
+
+    def init(self, problem, *, key):
+        return jnp.zeros(1)
+
+    def stage(self, problem, state, index, *, key):
+        return jnp.zeros(2), (), jnp.zeros(1)
+
+    def postprocess(self, problem, state, outputs):
+        raise NotImplementedError
+
+
+def test_a_stage_must_keep_the_shapes_of_the_state():
+    with pytest.raises(AssertionError, match=r"shape"):
+        solve(problems.allen_cahn(2), Growing(), key=jax.random.key(0))
 
 
 def exploding() -> Problem:
@@ -153,7 +179,7 @@ def test_a_bond_is_not_refused():
         num_steps=12,
     )
     problem = single(bond)
-    solver = GradientRegression(8192, (Hermite(1), Mean(12), Payoffs()), scatter=0.0)
+    solver = GradientRegression(8192, (Hermite(1), Mean(12), Payoffs()), initial_dispersion=0.0)
     solution = solve(problem, solver, key=jax.random.key(0))
     np.testing.assert_allclose(solution.value(0.0, problem.x0), np.exp(-0.03), rtol=1e-5)
 
@@ -165,9 +191,16 @@ def test_a_date_is_named():
 
 def test_news_of_every_stage(tmp_path):
     path = tmp_path / "news.jsonl"
+    reports = []
     solution = solve(
-        problems.allen_cahn(3), SOLVER, key=jax.random.key(0), metrics=path, progress=True
+        problems.allen_cahn(3),
+        SOLVER,
+        key=jax.random.key(0),
+        metrics=path,
+        progress=lambda *report: reports.append(report),
     )
+    assert [report[:2] for report in reports] == [(done, 6) for done in range(1, 7)]
+    assert reports[-1][2] == f"loss {solution.stats['losses'][-1, -1]:.3g}"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["stage"] for row in rows] == list(range(6))
     np.testing.assert_allclose([row["loss"] for row in rows], solution.stats["losses"][:, -1])

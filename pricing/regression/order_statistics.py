@@ -7,7 +7,7 @@ State = Float[Array, "dim paths"]
 Row = tuple[Array, Array]  # a key and what it belongs to
 
 
-def in_order(keys: State, x: State, count: int) -> Float[Array, "count paths"]:
+def order_statistics(keys: State, x: State, count: int) -> Float[Array, "count paths"]:
     """The `count` rows of x whose keys are the largest on each path, the largest first.
 
     By exchanges of neighbours: a sort is slow on few rows. Where keys change places the result is continuous in

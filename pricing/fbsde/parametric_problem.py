@@ -1,4 +1,4 @@
-"""Features of contracts as inputs: one training for all strikes, or vols, or rates, of a range."""
+"""Features of contracts as coordinates of the state: one training for all strikes, vols or rates of a range."""
 
 from collections.abc import Callable
 
@@ -14,54 +14,69 @@ from .problem import Problem, State
 Features = Float[Array, " features"]
 
 
-def with_features(make: Callable[[Features], Problem], low: Number, high: Number) -> Problem:
-    """All problems make(features), low <= features <= high, as one: u(t, (x, features)).
+def parametric(make: Callable[[Features], Problem], low: Number, high: Number) -> Problem:
+    """Join all problems make(features), low <= features <= high, into one with u(t, (x, features)).
 
     The features are coordinates of the state that stay as they are: paths of a training start with features
     that are uniform between the bounds, x0 has their middle, and derivatives to them (of a strike, a vol) are
-    the last entries of Delta and Gamma. A figure outside of the bounds is an extrapolation.
+    the last entries of Delta and Gamma. A figure outside of the bounds is an extrapolation. Nothing moves a
+    feature, so a solver must not divide by the diffusion: GradientRegression does not, the others refuse.
 
-    make is called with arrays that are not known before run time: of what it returns, dim, maturity,
-    num_steps and dates may not depend on them; functions and x0 may. Nothing moves a feature, so a solver must
-    not divide by the diffusion: GradientRegression does not, the others refuse.
+    Args:
+        make: A problem from an array of features. The features are not known before run time: of what it
+            returns, dim, maturity, num_steps and dates may not depend on them; functions and x0 may.
+        low: The least features, a number or a vector.
+        high: The greatest features, of the same length.
 
-    Raises ValueError for bounds that are no two vectors, each entry of the first below that of the second.
+    Returns:
+        The joint problem, whose dimension is that of x plus the number of features.
+
+    Raises:
+        ValueError: The bounds are no two vectors of one length, each entry of `low` below that of `high`.
+
+    Examples:
+        >>> from pricing import BlackScholes, European
+        >>> from pricing.fbsde import parametric, from_product
+        >>> market = BlackScholes(100.0, 0.05, 0.2)
+        >>> call = lambda strike: from_product(European(strike[0], 1.0), market, 8)
+        >>> parametric(call, 85.0, 115.0).x0.tolist()
+        [100.0, 100.0]
     """
     low, high = (jnp.atleast_1d(as_real(bound)) for bound in (low, high))
     if low.shape != high.shape or low.ndim != 1 or not bool(jnp.all(low < high)):
         raise ValueError(f"low={low}, high={high}: give two vectors, the first below the second.")
     middle = 0.5 * (low + high)
     one = make(middle)
-    extended = _Extended(make, low, high, one.dim)
+    functions = _ParametricFunctions(make, low, high, one.dim)
 
     def on_grid(dates: tuple[int, ...]):
         return np.asarray(dates) * float(one.maturity) / one.num_steps if dates else None
 
     def if_given(name: str) -> Callable | None:
-        return None if getattr(one, name) is None else extended.of_state(name)
+        return None if getattr(one, name) is None else functions.of_state(name)
 
     return Problem(
         one.dim + low.size,
         one.maturity,
         jnp.concatenate([one.x0, middle]),
-        drift=extended.drift,
-        diffusion=extended.diffusion,
-        driver=extended.driver,
-        terminal=extended.terminal,
+        drift=functions.drift,
+        diffusion=functions.diffusion,
+        driver=functions.driver,
+        terminal=functions.terminal,
         num_steps=one.num_steps,
         exercise_times=on_grid(one.exercise_dates),
         exercise_value=if_given("exercise_value"),
         stopping_times=on_grid(one.stopping_dates),
         is_alive=if_given("is_alive"),
         stopped_value=if_given("stopped_value"),
-        step=None if one.step is None else extended.step,
+        step=None if one.step is None else functions.step,
         scheme=one.scheme,
-        start=extended.start,
+        start=functions.start,
     )
 
 
-class _Extended(eqx.Module):
-    """The functions of all problems make(features), of states (x, features)."""
+class _ParametricFunctions(eqx.Module):
+    """The functions of all problems make(features), as functions of states (x, features)."""
 
     make: Callable = eqx.field(static=True)
     low: Features
@@ -94,7 +109,7 @@ class _Extended(eqx.Module):
         return jnp.concatenate([self._made(features).x0, features])
 
     def of_state(self, name: str) -> Callable:
-        """A function of time and state, of the problem that the state's features make."""
+        """Return the function of that name of the problem that the state's features make."""
 
         def function(t, state: State):
             problem, x = self._parts(state)

@@ -1,4 +1,4 @@
-"""What is left for the seller of a contract who hedges along paths."""
+"""Profit and loss of the seller of a contract who hedges along paths."""
 
 from typing import NamedTuple
 
@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from .paths import simulate
 from .problem import Problem, State
+from .simulation import simulate
 from .solution import Solution
 
 _BLOCK = 256  # paths at a time; each has a Hessian of every contract
@@ -19,26 +19,52 @@ Gamma = Float[Array, "*contracts dim dim"]
 
 
 class ProfitAndLoss(eqx.Module):
-    """Of every contract along each path, in money of today: below zero the seller loses."""
+    """The profit and loss of the seller of every contract along each path, in money of today.
+
+    Attributes:
+        samples: The profit on each path, of shape [*contracts, paths]; below zero the seller loses.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from pricing.fbsde import ProfitAndLoss
+        >>> made = ProfitAndLoss(jnp.array([1.0, -1.0, 3.0, 1.0]))
+        >>> float(made.mean), f"{made.std_error:.3f}"
+        (1.0, '0.707')
+    """
 
     samples: Float[Array, "*contracts paths"]
 
     @property
     def mean(self) -> Float[Array, "*contracts"]:
+        """The mean over paths."""
         return jnp.mean(self.samples, axis=-1)
 
     @property
     def std(self) -> Float[Array, "*contracts"]:
+        """The standard deviation over paths."""
         return jnp.std(self.samples, axis=-1)
 
     @property
     def std_error(self) -> Float[Array, "*contracts"]:
-        """Of the mean."""
+        """The standard error of the mean."""
         return self.std / self.samples.shape[-1] ** 0.5
 
 
 class Hedging(eqx.Module):
-    """What the seller is left with who does not hedge, who hedges Delta, and Delta and Gamma, if asked."""
+    """What is left for sellers who do not hedge, who hedge Delta, and who hedge Delta and Gamma.
+
+    Attributes:
+        unhedged: The profit and loss without a hedge.
+        delta: The same with a Delta hedge.
+        delta_gamma: The same with a Delta and a Gamma hedge; None if that was not asked for.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from pricing.fbsde import Hedging, ProfitAndLoss
+        >>> made = ProfitAndLoss(jnp.zeros((3, 256)))
+        >>> Hedging(made, made, None).delta.std.shape
+        (3,)
+    """
 
     unhedged: ProfitAndLoss
     delta: ProfitAndLoss
@@ -46,12 +72,12 @@ class Hedging(eqx.Module):
 
 
 def hedging(
-    solution: Solution, key: PRNGKeyArray, num_paths: int = 4096, *, gamma: bool = True
+    solution: Solution, *, key: PRNGKeyArray, num_paths: int = 4096, gamma: bool = True
 ) -> Hedging:
-    """The P&L of whoever sells each contract for u(0, x0), and hedges on every date of the grid.
+    """Sell each contract for u(0, x0), hedge on every date of the grid, and return the profit and loss.
 
-    His money V is invested as the driver says, and is held against what the contract pays: at the end, where
-    the solution's rule exercises it, or where the path is stopped. Over a step from x to X
+    The seller's money V is invested as the driver says. It is held against what the contract pays: at the end,
+    where the solution's rule exercises it, or where the path is stopped. Over a step from x to X
 
         V grows by p . (X - x) - (f(V, s^T p) + p . b) dt + (dW . C dW - dt tr C) / 2,
 
@@ -59,65 +85,85 @@ def hedging(
     over both ends of the step. The last term is the Gamma hedge, C = s^T Hess(u) s: claims on the squares of
     the noise at their fair price. It is what Delta leaves in the stochastic Taylor expansion of u, to order dt
     (Kloeden, Platen (1992), section 5.5): over n steps Delta leaves a deviation of order n^(-1/2), Delta and
-    Gamma n^(-1), with a kink in the payoff n^(-3/4) (Gobet, Makhlouf, Math. Finance 22 (2012)). P&L is
-    discounted by exp(integral of df/dy), of a driver -r y by r.
+    Gamma n^(-1), with a kink in the payoff n^(-3/4) (Gobet, Makhlouf, Math. Finance 22 (2012)). Profit and loss
+    is discounted by exp(integral of df/dy), of a driver -r y by r.
 
-    gamma: whether that hedge is made, too; DeepBSDE has none. Raises ValueError for num_paths that is no
-    multiple of 256, TypeError for a Gamma that the solver has not learned.
+    Args:
+        solution: The solution whose values and derivatives the seller uses.
+        key: The key of the random numbers.
+        num_paths: The number of paths, a multiple of 256.
+        gamma: Whether the Gamma hedge is made, too; TypeError if the solver has no Gamma, as DeepBSDE.
+
+    Returns:
+        The profit and loss of every hedge.
+
+    Raises:
+        ValueError: num_paths is no multiple of 256.
+
+    Examples:
+        >>> from pricing.fbsde import Solution, hedging
+        >>> def delta_hedged(solution: Solution, key):
+        ...     return hedging(solution, key=key, gamma=False).delta.std
     """
     if num_paths < 1 or num_paths % _BLOCK:
         raise ValueError(f"num_paths={num_paths}: give a multiple of {_BLOCK}.")
-    unhedged, *hedged = map(ProfitAndLoss, _made(solution, key, num_paths // _BLOCK, gamma))
+    unhedged, *hedged = map(ProfitAndLoss, _samples(solution, key, num_paths // _BLOCK, gamma))
     return Hedging(unhedged, hedged[0], hedged[1] if gamma else None)
 
 
 @eqx.filter_jit
-def _made(solution: Solution, key: PRNGKeyArray, blocks: int, gamma: bool):
-    """[hedges, *contracts, paths]: every block of paths has its own key."""
+def _samples(
+    solution: Solution, key: PRNGKeyArray, blocks: int, gamma: bool
+) -> Float[Array, "hedges *contracts paths"]:
+    """Return the profit and loss of every hedge; every block of paths has its own key."""
 
     def of_block(index):
-        states, increments = simulate(solution.problem, jax.random.fold_in(key, index), _BLOCK)
-        along = lambda x, dw: _along(solution, x, dw, gamma)  # noqa: E731
-        return jax.vmap(along, (1, 1), -1)(states, increments)
+        key_of_block = jax.random.fold_in(key, index)
+        states, increments = simulate(solution.problem, _BLOCK, key=key_of_block)
+        on_path = lambda x, dw: _on_path(solution, x, dw, gamma)  # noqa: E731
+        return jax.vmap(on_path, (1, 1), -1)(states, increments)
 
     found = jnp.moveaxis(jax.lax.map(of_block, jnp.arange(blocks)), 0, -2)
     return found.reshape(*found.shape[:-2], -1)
 
 
 class _Account(NamedTuple):
-    """Of each hedge and contract on a path; made: discounted P&L of contracts that are no longer open."""
+    """The account of each hedge and contract on a path; made: discounted profit of contracts that ended."""
 
     money: Money
     discount: Money
     made: Money
     is_open: Bool[Array, "*contracts"]
 
-    def settled(self, ends: Bool[Array, "*contracts"], paid: Float[Array, "*contracts"]):
+    def settled(
+        self, ends: Bool[Array, "*contracts"], paid: Float[Array, "*contracts"]
+    ) -> "_Account":
+        """Return the account after the contracts that end have been paid."""
         made = self.discount * (self.money - paid[None])
         now = (self.is_open & ends)[None]
         return self._replace(made=jnp.where(now, made, self.made), is_open=self.is_open & ~ends)
 
 
-def _along(
+def _on_path(
     solution: Solution,
     states: Float[Array, "dates dim"],
     increments: Float[Array, "steps dim"],
     gamma: bool,
 ) -> Money:
-    """P&L of one path."""
+    """Return the profit and loss of one path."""
     problem, found = solution.problem, solution.approximation
     price = found.value(0, problem.x0)
     zero = jnp.zeros_like(price)
 
-    def onward(account: _Account, of_step):
+    def advance(account: _Account, of_step):
         date, x, after, dw = of_step
-        account = account.settled(*_due(solution, date, x))
+        account = account.settled(*_settlement(solution, date, x))
         p = found.gradient(date, x)
         gains, deltas = [zero, zero], [jnp.zeros_like(p), p]
         if gamma:
             gains.append(_gamma_gain(problem, date, x, dw, found.hessian(date, x)))
             deltas.append(p)
-        hold = jax.vmap(lambda money, p: _held(problem, date, x, after, money, p))
+        hold = jax.vmap(lambda money, p: _after_step(problem, date, x, after, money, p))
         money, growth = hold(account.money, jnp.stack(deltas))
         money, discount = money + jnp.stack(gains), account.discount * growth
         return account._replace(money=money, discount=discount), None
@@ -125,14 +171,14 @@ def _along(
     each = jnp.broadcast_to(price, (2 + gamma, *price.shape))
     start = _Account(each, jnp.ones_like(each), jnp.zeros_like(each), jnp.ones(price.shape, bool))
     dates = jnp.arange(problem.num_steps)
-    account, _ = jax.lax.scan(onward, start, (dates, states[:-1], states[1:], increments))
+    account, _ = jax.lax.scan(advance, start, (dates, states[:-1], states[1:], increments))
     last = states[-1]
     everyone = jnp.ones(price.shape, bool)
     due = _stopped(problem, problem.num_steps, last, everyone, problem.terminal(last))
     return account.settled(*due).made
 
 
-def _held(
+def _after_step(
     problem: Problem,
     date: Array,
     x: State,
@@ -140,7 +186,7 @@ def _held(
     money: Float[Array, "*contracts"],
     p: Delta,
 ) -> tuple[Float[Array, "*contracts"], Float[Array, "*contracts"]]:
-    """The money after a step with p held, and the discount over it."""
+    """Return the money after a step with p held, and the discount over it."""
 
     def rates(t, x, money):
         f = lambda y: problem.driver(t, x, y, problem.z_of(t, x, p))  # noqa: E731
@@ -157,14 +203,14 @@ def _held(
 def _gamma_gain(
     problem: Problem, date: Array, x: State, dw: State, hessian: Gamma
 ) -> Float[Array, "*contracts"]:
-    """(dW . C dW - dt tr C) / 2."""
+    """Return (dW . C dW - dt tr C) / 2."""
     times_s = lambda matrix: problem.z_of(problem.times[date], x, matrix)  # noqa: E731
     c = times_s(jnp.swapaxes(times_s(hessian), -1, -2))
     return 0.5 * (c @ dw @ dw - problem.dt * jnp.trace(c, axis1=-2, axis2=-1))
 
 
-def _due(solution: Solution, date: Array, x: State):
-    """Which contracts end at a date before the last, and what is paid then."""
+def _settlement(solution: Solution, date: Array, x: State):
+    """Return which contracts end at a date before the last, and what is paid then."""
     problem, found = solution.problem, solution.approximation
     none = jnp.zeros(problem.contracts, x.dtype)
     ends, paid = none > 0.0, none
@@ -176,7 +222,7 @@ def _due(solution: Solution, date: Array, x: State):
 
 
 def _stopped(problem: Problem, date, x: State, ends: Array, paid: Array):
-    """The same, where paths may be stopped: all contracts end, and are worth the stopped value."""
+    """Return the same where paths may be stopped: then all contracts end with the stopped value."""
     if problem.is_alive is None:
         return ends, paid
     t = problem.times[date]

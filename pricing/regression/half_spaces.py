@@ -17,21 +17,21 @@ _NEAR = 0.3  # of the gain's deviation: what counts as close to the boundary
 _FEWEST = 10  # paths
 
 
-class Planes(eqx.Module):
+class HalfSpaces(eqx.Module):
     """Half-spaces {normal . u > level} of standardised coordinates u; arrays over planes."""
 
     normals: Float[Array, "planes dim"]
     levels: Float[Array, " planes"]
 
     @classmethod
-    def nowhere(cls, planes: int, dim: int, dtype) -> "Planes":
+    def nowhere(cls, planes: int, dim: int, dtype) -> "HalfSpaces":
         normals = jnp.zeros((planes, dim), dtype).at[:, 0].set(1.0)
         return cls(normals, jnp.full(planes, _NOWHERE, dtype))
 
     @classmethod
     def between(
         cls, u: Points, gain: Paths, allowed: Bool[Array, " paths"], branch: Array, planes: int
-    ) -> "Planes":
+    ) -> "HalfSpaces":
         """For each branch the plane that fits {gain = 0} best: that of a linear fit to the gain close to zero.
 
         gain: of exercise over continuation; allowed: where exercise makes sense; branch: which of the exercise
@@ -41,7 +41,7 @@ class Planes(eqx.Module):
         normals, levels = zip(*found, strict=True)
         return cls(jnp.stack(normals), jnp.stack(levels))
 
-    def powers(self, u: Points) -> Float[Array, "functions paths"]:
+    def truncated_powers(self, u: Points) -> Float[Array, "functions paths"]:
         """(normal . u - level)_+ ^ m, m = 1 ... POWERS."""
         beyond = larger(self._distance(u), 0.0)
         powers = [beyond]
@@ -49,7 +49,7 @@ class Planes(eqx.Module):
             powers.append(powers[-1] * beyond)
         return jnp.concatenate(powers)
 
-    def mean_powers(
+    def mean_truncated_powers(
         self, u: Points, std: Float[Array, " planes"] | Float[Array, "planes paths"]
     ) -> Float[Array, "functions paths"]:
         """Their means when normal . u moves by a Gaussian step of this standard deviation.

@@ -1,0 +1,91 @@
+"""The free parameters of a model as a vector on the real line, and where a search for them may start."""
+
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from pricing.models import AbstractModel, AbstractTransform, Calibratable
+
+Vector = Float[Array, " parameters"]
+
+
+class Parameters(eqx.Module):
+    """Which fields of a model are free, and the transform of each: model <-> unconstrained vector."""
+
+    names: tuple[str, ...] = eqx.field(static=True)
+    transforms: tuple[AbstractTransform, ...]
+
+    @classmethod
+    def of(
+        cls, model: AbstractModel, transform: Mapping[str, AbstractTransform] | None = None
+    ) -> "Parameters":
+        """Return the fields of `transform` if it is given, or those that the model says are free.
+
+        Raises:
+            TypeError: The model says of no field that it is free, and `transform` is not given.
+            ValueError: The model has no such field.
+        """
+        if transform is None and isinstance(model, Calibratable):
+            transform = {name: free.transform for name, free in model.free_parameters.items()}
+        kind = type(model).__name__
+        if not transform:
+            raise TypeError(
+                f"{kind} does not say which of its fields are free (it is not Calibratable): "
+                "give transform={'field': calibration.Exp(), ...}"
+            )
+        for name in transform:
+            if not hasattr(model, name):
+                raise ValueError(f"{kind} has no parameter {name!r} to calibrate")
+        return cls(tuple(transform), tuple(transform.values()))
+
+    def free(self, model: AbstractModel) -> Vector:
+        """Return the model's free parameters on the real line, in the order of `names`."""
+        pairs = zip(self.names, self.transforms, strict=True)
+        return jnp.stack([transform.to_free(getattr(model, name)) for name, transform in pairs])
+
+    def values(self, free: Vector) -> Vector:
+        """Return the parameters themselves at a point of the free space, in the order of `names`."""
+        pairs = zip(self.transforms, free, strict=True)
+        return jnp.stack([transform.to_parameter(x) for transform, x in pairs])
+
+    def model(self, template: AbstractModel, free: Vector) -> AbstractModel:
+        """Return `template` with its free parameters replaced."""
+        where = lambda model: [getattr(model, name) for name in self.names]  # noqa: E731
+        return eqx.tree_at(where, template, list(self.values(free)))
+
+
+@eqx.filter_jit
+def random_starts(
+    parameters: Parameters, model: AbstractModel, num_starts: int, *, key: PRNGKeyArray
+) -> Float[Array, "starts parameters"]:
+    """Return points of the free space: the model itself, then points uniform in the model's ranges.
+
+    Raises:
+        TypeError: Random starts are asked for, and the model has no range for a free field.
+        ValueError: num_starts is below 1.
+    """
+    if num_starts < 1:
+        raise ValueError(f"num_starts must be at least 1, got {num_starts}")
+    own = parameters.free(model)[None]
+    if num_starts == 1:
+        return own
+    known = model.free_parameters if isinstance(model, Calibratable) else {}
+    unknown = [name for name in parameters.names if name not in known]
+    if unknown:
+        kind = type(model).__name__
+        raise TypeError(
+            f"no range to draw a random start of {', '.join(unknown)} from for {kind}: use num_starts=1, or "
+            f"add it to {kind}.free_parameters"
+        )
+
+    def ends(end: str) -> Vector:
+        at = [jnp.asarray(getattr(known[name], end), own.dtype) for name in parameters.names]
+        pairs = zip(parameters.transforms, at, strict=True)
+        return jnp.stack([transform.to_free(x) for transform, x in pairs])
+
+    low, high = ends("low"), ends("high")
+    draw = lambda key: jax.random.uniform(key, own.shape[1:], own.dtype, low, high)  # noqa: E731
+    return jnp.concatenate([own, jax.vmap(draw)(jax.random.split(key, num_starts - 1))])

@@ -1,0 +1,255 @@
+"""Between what lies today's value: what the found rule of exercise earns, and what no rule can."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from ..results import Between, Bounds
+from ..sampling import normals
+from .ito_taylor import Composition, martingale_increments
+from .problem import Problem
+from .simulation import simulate
+from .solution import Solution
+
+_BLOCK = 256  # paths at a time; each has its inner paths
+
+Samples = Float[Array, "*contracts paths"]
+
+
+class _RuleState(NamedTuple):
+    """The state of the exercise rule on every path, in money of today.
+
+    martingale is what u has moved so far, but for its drift; earned is what exercise has paid.
+    """
+
+    martingale: Samples
+    earned: Samples
+    is_held: Bool[Array, "*contracts paths"]
+
+
+def bounds(
+    solution: Solution,
+    *,
+    key: PRNGKeyArray,
+    num_paths: int = 4096,
+    num_inner_paths: int = 64,
+    throw: bool = True,
+) -> Bounds:
+    """Bound u(0, x0) of a right to early exercise from below and from above, on the same fresh paths.
+
+    The lower bound is what is earned by exercising where that pays more than the continuation value of the
+    solution, less the sum of the martingale increments of u over the steps (Z dW and the term of Gamma), whose
+    mean is zero. The upper bound is the mean of max over dates of (discounted payoff - M) (Rogers, 2002; Haugh,
+    Kogan, 2004), where M grows from one date of exercise to the next by V - E[V], V the larger of payoff and
+    continuation value, its mean taken over antithetic inner paths (Andersen, Broadie, 2004).
+
+    Args:
+        solution: The solution, of a problem whose driver discounts: f = -r(t, x) y.
+        key: The key of the random numbers.
+        num_paths: The number of paths, a multiple of 256.
+        num_inner_paths: The number of inner paths from each date of exercise, an even number.
+        throw: Whether to raise RuntimeError where a bound is not finite.
+
+    Returns:
+        The bounds of every contract, their gap and standard errors.
+
+    Raises:
+        ValueError: The driver is another, paths may be stopped, there is no early exercise, or a number of
+            paths is no such multiple.
+
+    Examples:
+        >>> from pricing.fbsde import Solution, bounds
+        >>> def gap(solution: Solution, key):
+        ...     return bounds(solution, key=key, num_paths=1024).gap
+    """
+    problem = solution.problem
+    if num_paths % _BLOCK or num_inner_paths % 2:
+        raise ValueError(
+            f"num_paths={num_paths}, num_inner_paths={num_inner_paths}: give a multiple of {_BLOCK}, and of 2."
+        )
+    if problem.stopping_dates or problem.exercise_value is None:
+        raise ValueError("bounds are of early exercise, on paths that are not stopped.")
+    if not _discounts(problem):
+        raise ValueError(
+            "bounds need a driver that discounts, f = -r(t, x) y: what a rule earns is no bound under another."
+        )
+    means, errors = _means_and_errors(solution, key, num_paths, num_inner_paths)
+    return Bounds.of(means, errors, stats={"num_paths": num_paths}, throw=throw)
+
+
+def _discounts(problem: Problem) -> bool:
+    """Return whether f is linear in y and does not depend on z, at x0."""
+    shape = problem.contracts
+    zero, one = jnp.zeros(shape, problem.x0.dtype), jnp.ones(shape, problem.x0.dtype)
+    z = jnp.ones((*shape, problem.dim), problem.x0.dtype)
+    at = lambda y, z: problem.driver(problem.times[0], problem.x0, y, z)  # noqa: E731
+    rate = at(one, 0.0 * z)
+    return bool(jnp.allclose(at(3.0 * one, z), 3.0 * rate) & jnp.allclose(at(zero, z), zero))
+
+
+@eqx.filter_jit
+def _means_and_errors(
+    solution: Solution, key: PRNGKeyArray, num_paths: int, num_inner: int
+) -> tuple[Between, Between]:
+    """Return the means of both bounds and of their gap over all paths, and the standard errors."""
+
+    def of_block(index):
+        return _samples(solution, jax.random.fold_in(key, index), num_inner)
+
+    found = jax.lax.map(of_block, jnp.arange(num_paths // _BLOCK))
+    lower, upper = (jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], -1) for x in found)
+    error = lambda x: jnp.std(x, axis=-1) / num_paths**0.5  # noqa: E731
+    mean = lambda x: jnp.mean(x, axis=-1)  # noqa: E731
+    samples = lower, upper, upper - lower
+    return Between(*map(mean, samples)), Between(*map(error, samples))
+
+
+def _samples(solution: Solution, key: PRNGKeyArray, num_inner: int) -> tuple[Samples, Samples]:
+    """Return samples of both bounds from one block of paths."""
+    problem = solution.problem
+    outer, inner = jax.random.split(key)
+    states, increments = (jnp.swapaxes(x, 1, 2) for x in simulate(problem, _BLOCK, key=outer))
+    rates = jax.vmap(lambda t, x: _rate(problem, t, x))(problem.times, states)
+    growth = 0.5 * problem.dt * (rates[1:] + rates[:-1])
+    discounts = jnp.exp(-jnp.cumsum(jnp.concatenate([jnp.zeros_like(growth[:1]), growth]), axis=0))
+    paid = _discounted(discounts[-1], jax.vmap(problem.terminal, -1, -1)(states[-1]))
+    lower = _lower_samples(solution, states, increments, discounts, paid)
+    return lower, _upper_samples(solution, inner, states, discounts, paid, num_inner)
+
+
+def _lower_samples(solution: Solution, states, increments, discounts, paid: Samples) -> Samples:
+    """Return what the rule earns on every path, less the martingale of u."""
+    problem = solution.problem
+    zero = jnp.zeros_like(paid)
+
+    def advance(rule: _RuleState, of_step):
+        date, is_open, x, dw, discount = of_step
+        exercise, continuation = _exercise_and_continuation(solution, date, x)
+        exercised = is_open & rule.is_held & (exercise > continuation) & (exercise > 0.0)
+        paid = _discounted(discount, exercise) - rule.martingale
+        earned = jnp.where(exercised, paid, rule.earned)
+        increment = _martingale_increment(solution, date, x, dw)
+        martingale = rule.martingale + _discounted(discount, increment)
+        return _RuleState(martingale, earned, rule.is_held & ~exercised), None
+
+    steps = (
+        jnp.arange(problem.num_steps),
+        jnp.asarray(problem.is_exercise_date[:-1]),
+        states[:-1],
+        increments,
+        discounts[:-1],
+    )
+    start = _RuleState(zero, zero, jnp.ones(paid.shape, bool))
+    rule, _ = jax.lax.scan(advance, start, steps)
+    return jnp.where(rule.is_held, paid - rule.martingale, rule.earned)
+
+
+def _upper_samples(
+    solution: Solution, key, states, discounts, paid: Samples, num_inner: int
+) -> Samples:
+    """Return the most of discounted payoff less martingale on every path."""
+    problem = solution.problem
+    is_open = problem.is_exercise_date
+    dates = _period_ends(problem)
+
+    def advance(both, of_period):
+        martingale, best = both
+        first, last, key, can = of_period
+        exercise, _ = _exercise_and_continuation(solution, first, states[first])
+        paid = _discounted(discounts[first], exercise) - martingale
+        best = jnp.where(can & (paid > best), paid, best)
+        mean = _mean_ahead(solution, key, first, last, states[first], num_inner)
+        ahead = _discounted(discounts[last], _value(solution, last, states[last]))
+        return (martingale + ahead - _discounted(discounts[first], mean), best), None
+
+    keys = jax.random.split(key, len(dates) - 1)
+    periods = (
+        jnp.asarray(dates[:-1]),
+        jnp.asarray(dates[1:]),
+        keys,
+        jnp.asarray(is_open[dates[:-1]]),
+    )
+    start = jnp.zeros_like(paid), jnp.full_like(paid, -jnp.inf)
+    (martingale, best), _ = jax.lax.scan(advance, start, periods)
+    return jnp.maximum(best, paid - martingale)
+
+
+def _mean_ahead(solution: Solution, key, first, last, x, num_inner: int) -> Samples:
+    """Return the discounted mean of the value at date `last`, given x at date `first`."""
+    problem = solution.problem
+    dim, paths = x.shape
+    longest = int(np.max(np.diff(_period_ends(problem))))
+    count = 1 if problem.step is not None else longest
+    noise = normals(key, (count, dim, num_inner // 2, paths), x.dtype)
+    noise = jnp.concatenate([noise, -noise], axis=2).reshape(count, dim, -1)
+    x = jnp.broadcast_to(x[:, None], (dim, num_inner, paths)).reshape(dim, -1)
+    span = problem.dt if problem.step is None else (last - first).astype(x.dtype) * problem.dt
+
+    def advance(state, of_step):
+        step, noise = of_step
+        x, log_discount = state
+        t = problem.times[first] + step.astype(span.dtype) * span
+        move = lambda x, w: problem.advance(t, x, jnp.sqrt(span) * w, span)  # noqa: E731
+        after = jax.vmap(move, -1, -1)(x, noise)
+        growth = 0.5 * span * (_rate(problem, t, x) + _rate(problem, t + span, after))
+        is_on = (first + step < last) | (count == 1)
+        return (jnp.where(is_on, after, x), log_discount - jnp.where(is_on, growth, 0.0)), None
+
+    start = x, jnp.zeros(x.shape[1], x.dtype)
+    (x, log_discount), _ = jax.lax.scan(advance, start, (jnp.arange(count), noise))
+    value = _discounted(jnp.exp(log_discount), _value(solution, last, x))
+    return jnp.mean(value.reshape(*value.shape[:-1], num_inner, paths), axis=-2)
+
+
+def _period_ends(problem: Problem) -> np.ndarray:
+    """Return today, the dates of exercise, and the last date."""
+    return np.unique([0, *problem.exercise_dates, problem.num_steps])
+
+
+def _value(solution: Solution, date, x) -> Samples:
+    """Return the larger of exercise and continuation value; at the last date the terminal value."""
+    problem = solution.problem
+    last = problem.num_steps
+
+    def before():
+        return jnp.maximum(*_exercise_and_continuation(solution, jnp.minimum(date, last - 1), x))
+
+    return jax.lax.cond(date == last, lambda: jax.vmap(problem.terminal, -1, -1)(x), before)
+
+
+def _exercise_and_continuation(solution: Solution, date, x) -> tuple[Samples, Samples]:
+    """Return the exercise value and the continuation value."""
+    problem, found = solution.problem, solution.approximation
+    t = problem.times[date]
+    assert problem.exercise_value is not None  # `bounds` has asked
+    exercise = jax.vmap(problem.exercise_value, (None, -1), -1)(t, x)
+    return exercise, jax.vmap(lambda x: found.value(date, x), -1, -1)(x)
+
+
+def _martingale_increment(solution: Solution, date, x, dw) -> Samples:
+    """Return how u moves over the step but for its drift."""
+    problem, found = solution.problem, solution.approximation
+
+    def value(x):
+        flat = jax.vmap(lambda x: found.value(date, x), -1, -1)(x)
+        return flat.reshape(-1, x.shape[-1])
+
+    t = problem.times[date]
+    _, increments = martingale_increments(problem, [Composition(value)], t, x, dw)
+    return increments.reshape(*problem.contracts, x.shape[-1])
+
+
+def _discounted(discount: Float[Array, " paths"], values: Samples) -> Samples:
+    """Return the values of every contract in money of today."""
+    return values * discount.reshape((1,) * (values.ndim - 1) + discount.shape)
+
+
+def _rate(problem: Problem, t, x) -> Float[Array, " paths"]:
+    """Return r of f = -r y."""
+    one = jnp.ones(problem.contracts, x.dtype)
+    z = jnp.zeros((*problem.contracts, problem.dim), x.dtype)
+    return -jax.vmap(lambda x: jnp.ravel(problem.driver(t, x, one, z))[0], -1)(x)

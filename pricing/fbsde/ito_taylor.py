@@ -1,0 +1,111 @@
+"""How functions of the state move over a step, by the stochastic Taylor expansion."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .problem import Problem, Real
+
+States = Float[Array, "dim paths"]
+Functions = Float[Array, "functions paths"]
+Features = Float[Array, "features paths"]
+
+
+class Composition(NamedTuple):
+    """Functions f = outer(features) of the state, outer smooth; is_linear says that outer'' = 0."""
+
+    features: Callable[[States], Features]
+    outer: Callable[[Features], Functions] = lambda features: features
+    is_linear: bool = True
+
+
+def martingale_increments(
+    problem: Problem,
+    compositions: Sequence[Composition],
+    t: Real,
+    x: States,
+    dw: States,
+    order: int = 2,
+) -> tuple[Functions, Functions]:
+    """Return all f(x), and what f(X) - f(x) is over a step but for its drift: of mean zero, whatever f.
+
+    The increment is D f, where D is the derivative along s dW; with order 2 also
+
+        (D^2 f - dt sum_k D_k^2 f) / 2,   D_k the derivative along the k-th column of s.
+
+    Kloeden, Platen (1992), section 5.5. With F the features,
+
+        D^2 f = outer' D^2 F + outer''(D F, D F),
+
+    where outer'' sees each column of s, or, if there are fewer features than columns, the features'
+    covariance.
+    """
+
+    def all_features(x: States) -> list[Array]:
+        return [f.features(x) for f in compositions]
+
+    def along(field: Callable[[States], States]) -> tuple[list[Array], list[Array]]:
+        """Return D F and D^2 F."""
+        first = lambda x: jax.jvp(all_features, (x,), (field(x),))[1]  # noqa: E731
+        return jax.jvp(first, (x,), (field(x),))
+
+    each = partial(zip, compositions, strict=True)
+    noise = jax.vmap(lambda x, dw: problem.diffused(t, x, dw), -1, -1)
+    values, (first, second) = all_features(x), along(lambda x: noise(x, dw))
+    if order == 1:
+        return _joined([jax.jvp(f.outer, (a,), (b,)) for f, a, b in each(values, first)])
+
+    def curvatures(v: list[Array]) -> list[Array]:
+        """Return what is to be summed over columns for each outer''."""
+        return [_curvature(*parts, problem.dim) for parts in each(values, v)]
+
+    def add(total, axis):
+        column = jax.vmap(lambda x: problem.column(t, x, axis), -1, -1)
+        of_column, its_second = along(column)
+        return jax.tree.map(jnp.add, total, (its_second, curvatures(of_column))), None
+
+    both = second, curvatures(first)
+    summed, _ = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, both), jnp.arange(problem.dim))
+    second, bends = jax.tree.map(lambda a, b: 0.5 * (a - problem.dt * b), both, summed)
+    slopes = jax.tree.map(jnp.add, first, second)
+    return _joined([_composed(*parts) for parts in each(values, slopes, bends)])
+
+
+def _composed(
+    f: Composition, values: Features, slope: Features, bends: Array
+) -> tuple[Functions, Functions]:
+    """Return f and its increment, from those of the features and what outer'' is to be applied to."""
+    value, increment = jax.jvp(f.outer, (values,), (slope,))
+    if f.is_linear:
+        return value, increment
+    return value, increment + (_contracted(f.outer, values, bends) if bends.ndim == 3 else bends)
+
+
+def _curvature(f: Composition, values: Features, v: Features, columns: int) -> Array:
+    """Return outer''(v, v), or the covariances of the features where these are fewer."""
+    if f.is_linear:
+        return jnp.zeros((0, 0), v.dtype)
+    by_covariance = len(values) < columns
+    return v[:, None] * v[None] if by_covariance else _second(f.outer, values, v, v)
+
+
+def _second(outer: Callable, values: Features, v: Features, w: Features) -> Functions:
+    """Return outer''(v, w)."""
+    return jax.jvp(lambda f: jax.jvp(outer, (f,), (v,))[1], (values,), (w,))[1]
+
+
+def _contracted(outer: Callable, values: Features, matrix: Array) -> Functions:
+    """Return the sum of outer''_ij matrix_ij, where matrix is [features, features, paths]."""
+    axes = jnp.broadcast_to(jnp.eye(len(values), dtype=values.dtype)[..., None], matrix.shape)
+    parts = (_second(outer, values, axis, row) for axis, row in zip(axes, matrix, strict=True))
+    return jnp.asarray(sum(parts))
+
+
+def _joined(pairs: list[tuple[Array, Array]]) -> tuple[Functions, Functions]:
+    """Concatenate values, and increments."""
+    values, increments = zip(*pairs, strict=True)
+    return jnp.concatenate(values), jnp.concatenate(increments)

@@ -1,0 +1,166 @@
+"""Paths of the forward equation, how their states are distributed, and further steps from them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from jaxtape import AbstractSchedule, scan
+
+from ..numerics.standardizer import Standardizer
+from ..sampling import normals, uniforms
+from .problem import Problem
+
+
+class Paths(NamedTuple):
+    """States at all dates, and the Brownian increments that lead from each to the next."""
+
+    states: Float[Array, "dates paths dim"]
+    increments: Float[Array, "steps paths dim"]
+
+
+def simulate(
+    problem: Problem,
+    num_paths: int,
+    *,
+    key: PRNGKeyArray,
+    at_x0: bool = True,
+    initial_dispersion: float = 0.0,
+    mesh: Mesh | None = None,
+    schedule: AbstractSchedule | None = None,
+) -> Paths:
+    """Simulate independent paths of the forward equation.
+
+    Args:
+        problem: The problem whose states are simulated.
+        num_paths: The number of paths.
+        key: The key of the random numbers.
+        at_x0: Whether paths begin at x0, or where the problem's `start` has them.
+        initial_dispersion: Paths start where the equation, as it is today, would take them in this share of the
+            maturity. From x0, every coordinate moves as if on a path of its own: no two are correlated, so that
+            a regression tells the slope of one from that of another.
+        mesh: The devices that share the paths (axis "paths"); the random numbers are the same.
+        schedule: What a reverse sweep keeps of the loop over dates (`jaxtape.scan`).
+
+    Returns:
+        The states and the increments of all paths.
+    """
+    shape = problem.num_steps + 1, num_paths, problem.dim
+    noise = shard_paths(normals(key, shape, problem.x0.dtype), mesh, axis=1)
+    increments = jnp.sqrt(problem.dt) * noise[1:]
+    start = jnp.broadcast_to(problem.x0, shape[1:])
+    own_start = None if at_x0 else problem.start
+    if own_start is not None:
+        after_noise = shape[0]
+        uniform = uniforms(key, (1, *shape[1:]), problem.x0.dtype, first_row=after_noise)
+        start = shard_paths(jax.vmap(own_start)(uniform[0]), mesh)
+    if initial_dispersion > 0.0:
+        before = initial_dispersion * problem.maturity
+        today = lambda x, dw: problem.advance(problem.times[0], x, dw, before)  # noqa: E731
+        start = jax.vmap(today)(start, jnp.sqrt(before) * noise[0])
+        start = _uncorrelated(start) if own_start is None else start
+
+    def advance(x, of_step):
+        t, dw = of_step
+        x = jax.vmap(problem.advance, (None, 0, 0))(t, x, dw)
+        return x, x
+
+    _, later = scan(advance, start, (problem.times[:-1], increments), schedule=schedule)
+    return Paths(jnp.concatenate([start[None], later]), increments)
+
+
+def _uncorrelated(states: Float[Array, "paths dim"]) -> Float[Array, "paths dim"]:
+    """Shift coordinate i to another path, i / dim of all of them away."""
+    paths, dim = states.shape
+    return jnp.stack([jnp.roll(states[:, i], i * paths // dim) for i in range(dim)], axis=1)
+
+
+def shard_paths(array: Array, mesh: Mesh | None, axis: int = 0) -> Array:
+    """Lay the array's axis of paths over the devices of the mesh."""
+    if mesh is None:
+        return array
+    spec = PartitionSpec(*(None,) * axis, "paths")
+    return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, spec))
+
+
+def survival(
+    problem: Problem, states: Float[Array, "dates paths dim"]
+) -> Bool[Array, "dates paths"]:
+    """Return whether each path has not been stopped at a date or before."""
+    if problem.is_alive is None:
+        return jnp.ones(states.shape[:2], bool)
+    at_dates = jax.vmap(jax.vmap(problem.is_alive, (None, 0)))(problem.times, states)
+    lives = at_dates | ~problem.is_stopping_date[:, None]
+    return jnp.cumprod(lives, axis=0, dtype=jnp.int32).astype(bool)
+
+
+def standardizer_by_date(states: Float[Array, "dates paths dim"]) -> Standardizer:
+    """Fit mean and deviation of every coordinate at each date; x0 has the deviation of the first step."""
+    found = Standardizer.by_coordinate(jnp.swapaxes(states, 1, 2))
+    return Standardizer(found.mean, found.whitening.at[0].set(found.whitening[1]))
+
+
+class PathPool(NamedTuple):
+    """Paths from which every date draws its batches.
+
+    They are drawn once and kept, [dates, paths, dim] numbers: fresh paths at every iteration would cost the
+    steps from today each time, and the values at the ends of their steps, which are computed once for a date,
+    would be computed for every batch. Increments are not kept: each date draws its own.
+    """
+
+    states: Float[Array, "dates paths dim"]
+    alive: Bool[Array, "dates paths"]
+    standardizer: Standardizer
+    scale: Float[Array, " contracts"]  # the deviation of what is paid at the end
+
+    @classmethod
+    def draw(
+        cls, problem: Problem, num_paths: int, mesh: Mesh | None, *, key: PRNGKeyArray
+    ) -> "PathPool":
+        states = simulate(problem, num_paths, key=key, mesh=mesh).states
+        paid = jax.vmap(problem.terminal)(states[-1]).reshape(num_paths, -1)
+        scale = jnp.std(paid, axis=0)
+        scale = jnp.where(scale > 0.0, scale, 1.0)
+        return cls(states, survival(problem, states), standardizer_by_date(states), scale)
+
+    def at(
+        self, date: Int[Array, ""], mesh: Mesh | None
+    ) -> tuple[Float[Array, "paths dim"], Float[Array, " paths"]]:
+        """Return the states at a date, and weights: 1 for a path that is alive, else 0."""
+        x = shard_paths(self.states[date], mesh)
+        return x, self.alive[date].astype(x.dtype)
+
+
+class AntitheticSteps(NamedTuple):
+    """Steps from each of many states, along increments and along their opposites.
+
+    Half the sum over such a pair tells the mean, half the difference the slope: neither is noise to the other.
+    """
+
+    increments: Float[Array, "paths pairs dim"]
+    ends: Float[Array, "2 paths pairs dim"]
+
+    @classmethod
+    def draw(
+        cls,
+        problem: Problem,
+        date: Int[Array, ""],
+        x: Float[Array, "paths dim"],
+        num_pairs: int,
+        *,
+        key: PRNGKeyArray,
+    ) -> "AntitheticSteps":
+        num_paths, dim = x.shape
+        noise = normals(key, (num_paths, num_pairs * dim), x.dtype)
+        dw = jnp.sqrt(problem.dt) * noise.reshape(num_paths, num_pairs, dim)
+        advance = jax.vmap(jax.vmap(problem.advance, (None, None, 0)), (None, 0, 0))
+        t = problem.times[date]
+        return cls(dw, jnp.stack([advance(t, x, dw), advance(t, x, -dw)]))
+
+
+def over_steps(function: Callable) -> Callable:
+    """Map a function of one state over arrays [2, paths, pairs, ...]."""
+    return jax.vmap(jax.vmap(jax.vmap(function)))

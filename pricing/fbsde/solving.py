@@ -1,0 +1,120 @@
+"""The verb: which Y and Z solve a backward equation?"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array
+from threadpoolctl import threadpool_limits
+
+from ..progress import Progress
+from .problem import Problem
+from .solution import RESULTS, Solution
+from .solver import AbstractSolver
+from .storage import Checkpoints, Keys
+from .training import init, metrics_file, postprocess, reporting, step, subscribe
+
+
+def solve(
+    problem: Problem,
+    solver: AbstractSolver,
+    *,
+    key: Keys,
+    progress: Progress | None = None,
+    metrics: Path | None = None,
+    checkpoint: Path | None = None,
+    every: int = 1,
+    throw: bool = True,
+) -> Solution:
+    """Solve a backward equation: one program, from paths and optimizer steps to the last date.
+
+    Meanwhile BLAS has one thread, in the whole process.
+
+    Args:
+        problem: The equation.
+        solver: The scheme and its settings.
+        key: One key, or many of shape [n] (seeds), which are solved side by side; then every array of the
+            solution has an axis for them in front.
+        progress: What is called as each stage ends, with the stages done, their number, and the latest loss
+            in words (`pricing.progress`).
+        metrics: A file .jsonl, or a folder that TensorBoard reads, for the numbers of each stage as it ends.
+        checkpoint: A folder from which a killed run goes on to the same bits.
+        every: The number of stages after which a checkpoint is kept.
+        throw: Whether to raise where the loss is not finite.
+
+    Returns:
+        The solution, with the result and every loss in `stats`.
+
+    Raises:
+        TypeError: The problem has what the solver does not solve.
+        ValueError: `every` is below 1, or `checkpoint` holds another run.
+        RuntimeError: The loss is not finite, and `throw`. The message has stage, iteration and remedy; the
+            checkpoint stays that of the stage before.
+
+    Examples:
+        >>> from pricing.fbsde import DeepBSDE, problems, solve
+        >>> try:
+        ...     solve(problems.max_call(2), DeepBSDE(), key=None)
+        ... except TypeError as error:
+        ...     print(str(error)[:53])
+        DeepBSDE does not solve this problem. It has early ex
+    """
+    reason = solver.unsupported(problem)
+    if reason is not None:
+        raise TypeError(f"{type(solver).__name__} does not solve this problem. It has {reason}.")
+    if every < 1:
+        raise ValueError(f"every={every}: a checkpoint is kept after 1 stage or more.")
+    count = solver.num_stages(problem)
+    over_keys = _over_keys(key)
+    training = over_keys(lambda key: init(problem, solver, key=key))(key)
+    checkpoints = None if checkpoint is None else Checkpoints(checkpoint, problem, solver, key=key)
+    if checkpoints is not None:
+        training = checkpoints.latest(training)
+
+    with (
+        _single_blas_thread(),
+        metrics_file(metrics) as file,
+        subscribe(reporting(progress, count), file) as subscription,
+    ):
+        done = int(np.max(training.stage))
+        while done < count:
+            stages = count - done if checkpoints is None else min(every, count - done)
+            further = lambda training, key, stages=stages: step(  # noqa: E731
+                problem, solver, training, stages, subscription, key=key
+            )
+            training = over_keys(further)(training, key)
+            done += stages
+            losses = training.losses[..., :done, :]
+            if throw and (fault := _non_finite_loss(problem, solver, losses)):
+                raise RuntimeError(fault)
+            if checkpoints is not None:
+                checkpoints.save(training)
+    return over_keys(lambda training: postprocess(problem, solver, training))(training)
+
+
+def _over_keys(key: Keys) -> Callable[[Callable], Callable]:
+    """Return what maps a function over the keys, if there are many, and over trainings likewise."""
+    return eqx.filter_vmap if key.ndim else lambda function: function
+
+
+def _single_blas_thread() -> threadpool_limits:
+    """Limit BLAS to one thread: after a call those of OpenBLAS spin for a while, on the cores that XLA's want.
+
+    Programs on CPU call SciPy's for factors and triangular solves; their products are XLA's own.
+    """
+    import scipy.linalg.cython_lapack  # noqa: F401, jaxlib loads it too, but when it compiles
+
+    return threadpool_limits(1, user_api="blas")
+
+
+def _non_finite_loss(problem: Problem, solver: AbstractSolver, losses: Array) -> str | None:
+    """Return which of the losses [..., stages, iterations] is the first that is not finite, and the remedy."""
+    bad = ~np.isfinite(np.asarray(losses))
+    if not bad.any():
+        return None
+    *_, stage, iteration = np.argwhere(bad)[0]
+    return (
+        f"the loss of {type(solver).__name__} is not finite at iteration {iteration} of stage {stage} "
+        f"({solver.describe_stage(problem, int(stage))}). {RESULTS[RESULTS.non_finite_loss]}"
+    )

@@ -1,0 +1,52 @@
+"""The ability to be a stochastic differential equation, which backward equations start from."""
+
+import abc
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..market.state import MarketState
+from .model import AbstractModel, Scalar
+
+State = Float[Array, " dim"]
+
+
+class Diffusion(AbstractModel):
+    """Ability: a Markov state X, dX = b(t, X) dt + s(t, X) dW, says all that contracts depend on.
+
+    All functions are of one time (years) and one state.
+    """
+
+    @property
+    @abc.abstractmethod
+    def state0(self) -> State:
+        """Today's state."""
+
+    @abc.abstractmethod
+    def drift(self, t: Scalar, x: State) -> State:
+        """Return b."""
+
+    @abc.abstractmethod
+    def diffusion(self, t: Scalar, x: State) -> Array:
+        """Return s: a number (times the identity), a vector (a diagonal) or a matrix of shape (dim, dim)."""
+
+    @abc.abstractmethod
+    def observed(self, t: Scalar, x: State) -> MarketState:
+        """Return what a contract reads of the market."""
+
+    def step(self, t: Scalar, dt: Scalar, x: State, dw: State) -> State:
+        """Return the state dt later by the increments dw of W: Euler's step, or what a model knows better."""
+        s = self.diffusion(t, x)
+        return x + self.drift(t, x) * dt + (s @ dw if jnp.ndim(s) == 2 else s * dw)
+
+    def short_rate(self, t: Scalar, x: State) -> Scalar:
+        """Return the rate that discounts; unless a model knows better, that of today's curve at t."""
+        del x
+        return -time_derivative(lambda t: jnp.log(self.discount(t)), t)
+
+
+def time_derivative(function: Callable[[Scalar], Array], t: Scalar) -> Array:
+    """Return the derivative of a function of time."""
+    return jax.jvp(function, (t,), (jnp.ones_like(t),))[1]

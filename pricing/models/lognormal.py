@@ -1,0 +1,72 @@
+"""The ability to have lognormal spots: their variance is known at all times."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxtape import AbstractSchedule
+
+from ..market.state import MarketState
+from .diffusion import Diffusion, State, time_derivative
+from .model import ConditionallyGaussian, GaussianState, Scalar, Walk, correlation_of
+
+
+class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
+    """Ability: log(S_t / forward(t)) = x_t - state_variance(t) / 2 at all times, of one asset or of several.
+
+    For several assets `state_variance` has their axis last. The state of the diffusion is the spots, and its
+    step is exact.
+    """
+
+    correlation: eqx.AbstractVar[Float[Array, "assets assets"] | None]
+
+    def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Return the discount factor: rates do not depend on the state."""
+        return jnp.broadcast_to(self.discount(t), x.shape)
+
+    def market_state(self, t: Scalar, x: Scalar) -> MarketState:
+        return MarketState(spot=self.forward(t) * jnp.exp(x - 0.5 * self.state_variance(t)))
+
+    @property
+    def residual_correlation(self) -> Float[Array, "assets assets"]:
+        return correlation_of(self.correlation, self.spot)
+
+    def walk(
+        self,
+        noise: Float[Array, "steps *assets paths"],
+        times: Float[Array, " steps"],
+        schedule: AbstractSchedule,
+    ) -> Walk:
+        del schedule
+        total = self.state_variance(times)
+        variance = jnp.diff(total, axis=0, prepend=jnp.zeros_like(total[:1]))
+        length = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
+        moves = (length > 0.0).reshape(-1, *(1,) * (total.ndim - 1))  # a date may come twice
+        variance = jnp.where(moves, variance, 0.0)
+        variance = jnp.where(variance < 0.0, jnp.nan, variance)  # no such law
+        variances = jnp.broadcast_to(variance[..., None], noise.shape)
+        return Walk(-0.5 * variances, variances, variances, jnp.zeros_like(variances), length)
+
+    @property
+    def state0(self) -> State:
+        return self.spot.reshape(-1)
+
+    def drift(self, t: Scalar, x: State) -> State:
+        return time_derivative(lambda t: jnp.log(self.forward(t)).reshape(-1), t) * x
+
+    def diffusion(self, t: Scalar, x: State) -> Array:
+        scale = jnp.sqrt(time_derivative(self.state_variance, t)).reshape(-1) * x
+        if self.correlation is None:
+            return scale
+        return scale[:, None] * jnp.linalg.cholesky(self.correlation)
+
+    def step(self, t: Scalar, dt: Scalar, x: State, dw: State) -> State:
+        growth = (self.forward(t + dt) / self.forward(t)).reshape(-1)
+        variance = (self.state_variance(t + dt) - self.state_variance(t)).reshape(-1)
+        if self.correlation is not None:
+            dw = jnp.linalg.cholesky(self.correlation) @ dw
+        return x * growth * jnp.exp(jnp.sqrt(variance / dt) * dw - 0.5 * variance)
+
+    def observed(self, t: Scalar, x: State) -> MarketState:
+        del t
+        return MarketState(spot=x.reshape(self.spot.shape))

@@ -1,0 +1,88 @@
+"""What a calibration may move: the free parameters of a model, and bounds by change of variables."""
+
+import abc
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..market import Market
+from .model import AbstractModel
+
+Real = Float[Array, "..."]
+
+
+class AbstractTransform(eqx.Module):
+    """A smooth one-to-one map from the whole real line onto an open interval."""
+
+    @abc.abstractmethod
+    def to_parameter(self, free: Real) -> Real:
+        """Return the parameter at a point of the real line."""
+
+    @abc.abstractmethod
+    def to_free(self, parameter: Real) -> Real:
+        """Return the point of the real line for a parameter; infinite on the interval's ends."""
+
+
+class Exp(AbstractTransform):
+    """(0, inf): parameter = exp(free)."""
+
+    def to_parameter(self, free: Real) -> Real:
+        return jnp.exp(free)
+
+    def to_free(self, parameter: Real) -> Real:
+        return jnp.log(parameter)
+
+
+class Tanh(AbstractTransform):
+    """(-1, 1): parameter = tanh(free)."""
+
+    def to_parameter(self, free: Real) -> Real:
+        return jnp.tanh(free)
+
+    def to_free(self, parameter: Real) -> Real:
+        return jnp.arctanh(parameter)
+
+
+class Identity(AbstractTransform):
+    """The whole line."""
+
+    def to_parameter(self, free: Real) -> Real:
+        return free
+
+    def to_free(self, parameter: Real) -> Real:
+        return parameter
+
+
+class FreeParameter(NamedTuple):
+    """A number of a model that quotes determine.
+
+    Attributes:
+        transform: The map from the real line, on which an optimizer moves, onto the parameter's bounds.
+        start: The usual starting point.
+        low: The least random start.
+        high: The largest random start; between the two a start is uniform on the real line.
+    """
+
+    transform: AbstractTransform
+    start: float
+    low: float
+    high: float
+
+
+class Calibratable(AbstractModel):
+    """Ability: some fields are free parameters, which a calibration determines from quotes."""
+
+    label: eqx.AbstractClassVar[str]
+    """The name that a reader knows the model by."""
+
+    free_parameters: eqx.AbstractClassVar[Mapping[str, FreeParameter]]
+    """By the name of the field."""
+
+    @classmethod
+    def starting_on(cls, market: Market, name: str) -> Any:
+        """Return the model of one underlying of a market with every free parameter at its usual start."""
+        starts = {field: parameter.start for field, parameter in cls.free_parameters.items()}
+        return cls.from_market(market, name, **starts)

@@ -1,0 +1,160 @@
+"""The abilities of a variance that is random: its means, and a diffusion with a scheme that steps it."""
+
+import abc
+from typing import Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+import jaxtape
+from jaxtape import AbstractSchedule
+
+from ..market.state import MarketState
+from ..numerics.differentiable_once import differentiable_once
+from ..numerics.safe_math import safe_sqrt
+from .diffusion import Diffusion, State, time_derivative
+from .model import ConditionallyGaussian, Scalar, Walk, correlation_of
+
+Variance = Float[Array, "..."]
+Paths = Float[Array, "*assets paths"]
+
+_WHY_ONCE = (
+    "Paths of the variance have a kink where it reaches zero: their second derivative in the model's "
+    "parameters is wrong. Differentiate once, or take Fourier() for volga."
+)
+
+
+class MeanVariance(ConditionallyGaussian):
+    """Ability: the variance of the one asset is random, and its mean is known at any time.
+
+    exp(mean + variance / 2) of the steps of a walk has mean 1, and its variances have these means, exactly.
+    """
+
+    initial_variance: eqx.AbstractVar[Variance]
+
+    @abc.abstractmethod
+    def mean_variance(self, variance: Variance, t: Float[Array, "..."]) -> Variance:
+        """Return the mean of the instantaneous variance t years after it was `variance`."""
+
+    @abc.abstractmethod
+    def mean_integral(self, variance: Variance, t: Float[Array, "..."]) -> Variance:
+        """Return the mean of its integral over those t years; affine in `variance`."""
+
+    def total_variance(self, t: Scalar) -> Scalar:
+        """Return the mean of the integrated variance from today to t (years)."""
+        return self.mean_integral(self.initial_variance, t)
+
+
+@runtime_checkable
+class VarianceScheme(Protocol):
+    """A step of the variance: a pytree of constants, for one length of step or, stacked, for several."""
+
+    def step(self, v: Paths, z: Paths) -> tuple[Paths, tuple[Paths, Paths, Paths]]:
+        """Return the next variance, by one standard normal z a path, and the log-spot's step given both.
+
+        That is (mean, variance), Gaussian, and the integrated variance; exp(mean + variance / 2) has mean 1.
+        """
+        ...
+
+
+class StochasticVariance(MeanVariance, Diffusion):
+    """Ability: dS = (r - q) S dt + sqrt(v) S dW, dv = a(v) dt + b(v) dB, d<W, B> = rho dt.
+
+    Several assets have arrays in place of numbers, and `asset_correlation` R. With B the drivers of the
+    variances, of correlation R, W_i = rho_i B_i + sqrt(1 - rho_i^2) Z_i, Z also of correlation R and
+    independent of B.
+
+    The state of the diffusion, of one asset, is (spot, variance); its driver is (B, Z).
+    """
+
+    correlation: eqx.AbstractVar[Float[Array, "*assets"]]
+    asset_correlation: eqx.AbstractVar[Float[Array, "assets assets"] | None]
+
+    @abc.abstractmethod
+    def variance_drift(self, v: Variance) -> Variance:
+        """Return a(v), per year."""
+
+    @abc.abstractmethod
+    def variance_of_variance(self, v: Variance) -> Variance:
+        """Return b(v)^2, per year."""
+
+    @abc.abstractmethod
+    def highest_variance(self, t: Scalar) -> Scalar:
+        """Return a variance that is not exceeded up to t (years), but for a chance that does not matter."""
+
+    @abc.abstractmethod
+    def variance_scheme(self, dt: Scalar) -> VarianceScheme:
+        """Return the step of length dt (years)."""
+
+    @property
+    def residual_correlation(self) -> Float[Array, "assets assets"]:
+        return correlation_of(self.asset_correlation, self.spot)
+
+    def walk(
+        self,
+        noise: Float[Array, "steps *assets paths"],
+        times: Float[Array, " steps"],
+        schedule: AbstractSchedule,
+    ) -> Walk:
+        """Return steps by `variance_scheme`, whose samples may be differentiated once.
+
+        Variances of several assets are driven by normals with the assets' correlation.
+        """
+        if self.asset_correlation is not None:
+            noise = jnp.einsum("ij,sjp->sip", jnp.linalg.cholesky(self.asset_correlation), noise)
+        lengths = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
+        rounding = 8.0 * float(jnp.finfo(times.dtype).eps) * times[-1]
+        lengths = jnp.where(lengths > rounding, lengths, 0.0)
+        moves = lengths > 0.0  # a date that comes twice is a step of no length
+        schemes = jax.vmap(self.variance_scheme)(jnp.where(moves, lengths, 1.0))
+
+        def variance_walk(start, schemes, moves, noise):
+            def step(v, of_step):
+                scheme, z, moves = of_step
+                new, steps = jax.tree.map(_beside_paths, scheme).step(v, z)
+                return jnp.where(moves, new, v), tuple(
+                    jnp.where(moves, x, 0.0) for x in (*steps, new - v)
+                )
+
+            paths = jnp.broadcast_to(_beside_paths(start), noise.shape[1:])
+            return jaxtape.scan(step, paths, (schemes, noise, moves), schedule=schedule)[1]
+
+        walk = differentiable_once(variance_walk, _WHY_ONCE)
+        return Walk(*walk(self.initial_variance, schemes, moves, noise), length=lengths)
+
+    @property
+    def state0(self) -> State:
+        if self.spot.ndim:
+            raise TypeError(
+                f"{type(self).__name__} of {self.spot.size} assets has no diffusion yet: give one of one asset"
+            )
+        return jnp.stack([self.spot, self.initial_variance])
+
+    def drift(self, t: Scalar, x: State) -> State:
+        growth = time_derivative(lambda t: jnp.log(self.forward(t)), t)
+        return jnp.stack([growth * x[0], self.variance_drift(x[1])])
+
+    def diffusion(self, t: Scalar, x: State) -> Array:
+        del t
+        rho = self.correlation
+        of_spot = safe_sqrt(x[1]) * x[0] * jnp.stack([rho, jnp.sqrt(1.0 - rho**2)])
+        vol_of_variance = safe_sqrt(self.variance_of_variance(x[1]))
+        return jnp.stack([of_spot, jnp.stack([vol_of_variance, jnp.zeros_like(rho)])])
+
+    def step(self, t: Scalar, dt: Scalar, x: State, dw: State) -> State:
+        noise = dw / jnp.sqrt(dt)
+        v, (mean, variance, _) = self.variance_scheme(dt).step(x[1:], noise[:1])
+        move = jnp.exp(mean + safe_sqrt(variance) * noise[1:])
+        growth = self.forward(t + dt) / self.forward(t)
+        return jnp.concatenate([x[:1] * growth * move, v])
+
+    def observed(self, t: Scalar, x: State) -> MarketState:
+        del t
+        return MarketState(spot=x[0])
+
+
+def _beside_paths(parameter: Array) -> Array:
+    """Return one number for each asset with an axis for the paths; a single number as it is."""
+    return parameter[..., None] if parameter.ndim else parameter
