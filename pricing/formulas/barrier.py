@@ -13,13 +13,13 @@ from jaxtyping import Array, Float
 
 from ..numerics.normal_law import cdf, scaled_cdf
 from ..numerics.safe_math import safe_sqrt
-from ..products import Barrier
+from ..products import SingleBarrier
 
 Scalar = Float[Array, ""]
 
 
 def barrier_value(
-    product: Barrier, spot: Scalar, rate: Scalar, dividend_yield: Scalar, vol: Scalar
+    product: SingleBarrier, spot: Scalar, rate: Scalar, dividend_yield: Scalar, vol: Scalar
 ) -> Scalar:
     """Return the value in currency; a spot on or beyond the barrier has touched it: a rebate is paid now."""
     t, living = product.expiry, product.living_side
@@ -62,7 +62,7 @@ class _Law(NamedTuple):
 
 
 def _claims(
-    product: Barrier, law: _Law, forwards: tuple[Scalar, Scalar], k: Scalar, alive
+    product: SingleBarrier, law: _Law, forwards: tuple[Scalar, Scalar], k: Scalar, alive
 ) -> tuple[Scalar, Scalar]:
     """Return the option without its barrier, and the knock-out without its rebate: Haug's A to D.
 
@@ -80,7 +80,7 @@ def _claims(
     return a, jnp.where(eta * phi > 0.0, from_barrier, to_barrier)
 
 
-def _rebate_unit(product: Barrier, law: _Law, interest: Scalar, discount: Scalar) -> Scalar:
+def _rebate_unit(product: SingleBarrier, law: _Law, interest: Scalar, discount: Scalar) -> Scalar:
     """Return the value of a rebate of 1: Haug's F, at the hit, of a knock-out; E, at expiry, of a knock-in.
 
     interest: rate * expiry.
