@@ -142,7 +142,7 @@ def test_moves_of_composed_functions_are_those_of_the_whole(dim):
         np.testing.assert_allclose(found, known, rtol=1e-10, atol=1e-10)
 
 
-def test_scattered_coordinates_are_those_of_paths_apart():
+def test_dispersed_coordinates_are_those_of_paths_apart():
     """Each is spread as the equation spreads it; no two are correlated, though their noise is."""
     s = jnp.array([[1.0, 0.0], [1.8, 0.6]])
     problem = brownian(diffusion=lambda t, x: s)
