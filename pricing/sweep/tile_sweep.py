@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
-from ..methods import AbstractMethod, Fitted, held
+from ..methods import AbstractMethod, Fitted
+from ..methods.method import held
 from ..models import AbstractModel
 from ..sensitivities import means_and_errors, sensitivities, underlying_directions, with_gamma
 from ..valuation import mean_and_error
