@@ -35,7 +35,11 @@ def on_post_build(config) -> None:
 
 def _faults(package: str, root: Path, documented) -> Iterator[str]:
     module = griffe.load(
-        package, search_paths=[str(root)], docstring_parser="google", resolve_aliases=True
+        package,
+        search_paths=[str(root)],
+        docstring_parser="google",
+        resolve_aliases=True,
+        resolve_external=True,
     )
     for name in public_names(module.filepath):
         found = module[name]

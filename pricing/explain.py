@@ -77,7 +77,7 @@ def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Marke
     pillars = [curve.times for curve in curves] + [equity.surface.expiries for equity in equities]
     vols = [equity.surface.vols for equity in equities]
     vols += [] if contributions.swaption_vols is None else [contributions.swaption_vols.vols]
-    ages = sum(trade.position.theta for trade in then.trades if trade.position)
+    ages = sum(trade.position.theta or 0.0 for trade in then.trades if trade.position)
     by_quote = market.by_quote(contributions)
     return Explanation(
         change=now.value - then.value,

@@ -1,4 +1,4 @@
-"""Barriers that are looked at all the time, by the Brownian bridge between the steps."""
+"""Barriers that are monitored at all times, by the Brownian bridge between the steps."""
 
 import jax
 import jax.numpy as jnp

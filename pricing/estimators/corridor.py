@@ -1,4 +1,4 @@
-"""Barriers on dates: the corridor a path must stay in, and what is known of the next look at it."""
+"""Barriers on dates: the corridor a path must stay in, and what is known of the next monitoring date."""
 
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ def deviations(away: Array, std: Array) -> Array:
     return clipped(jnp.where(still, jnp.sign(away) * most, scaled), -most, most)
 
 
-class Look(NamedTuple):
+class MonitoringDate(NamedTuple):
     """One date: the step to it, and the corridor in log(S / forward) with its discounted payments."""
 
     mean: Paths
@@ -48,15 +48,17 @@ class Look(NamedTuple):
         return position + self.mean + self.std * normal
 
 
-def looks_of(product: Monitored, model: ConditionallyGaussian, walk: Walk) -> Look:
-    """The looks at all dates, stacked."""
+def monitoring_dates(
+    product: Monitored, model: ConditionallyGaussian, walk: Walk
+) -> MonitoringDate:
+    """The monitoring dates of a contract, stacked."""
     forward = jax.vmap(model.forward)(product.dates)
     discount = jax.vmap(model.discount)(product.dates)
     tiny = float(jnp.finfo(forward.dtype).tiny) ** 0.5
     lower = jnp.log(larger(product.lower, tiny)) - jnp.log(forward)
     upper = jnp.log(smaller(product.upper, 1.0 / tiny)) - jnp.log(forward)
     paid = discount * product.paid_below, discount * product.paid_above
-    return Look(walk.mean, safe_sqrt(walk.variance), lower, upper, *paid)
+    return MonitoringDate(walk.mean, safe_sqrt(walk.variance), lower, upper, *paid)
 
 
 def truncated_normal(low: Paths, high: Paths, uniform: Paths) -> tuple[Paths, Paths]:

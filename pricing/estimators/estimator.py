@@ -70,7 +70,7 @@ class AbstractEstimator(eqx.Module):
 
     @abc.abstractmethod
     def dates(self, product: AbstractProduct, num_steps: int) -> Float[Array, " dates"]:
-        """When it looks at the spot (years); num_steps: for a product that is looked at all the time."""
+        """When it reads the spot (years); num_steps: for a product that is monitored at all times."""
 
     @abc.abstractmethod
     def needs(

@@ -13,15 +13,15 @@ from jaxtyping import Array, Float
 
 from ..numerics.normal_law import cdf, scaled_cdf
 from ..numerics.safe_math import safe_sqrt
-from ..products import Barrier
+from ..products import SingleBarrier
 
 Scalar = Float[Array, ""]
 
 
 def barrier_value(
-    product: Barrier, spot: Scalar, rate: Scalar, dividend_yield: Scalar, vol: Scalar
+    product: SingleBarrier, spot: Scalar, rate: Scalar, dividend_yield: Scalar, vol: Scalar
 ) -> Scalar:
-    """Value in currency; a spot on or beyond the barrier has touched it (a knock-out's rebate is paid now)."""
+    """Return the value in currency; a spot on or beyond the barrier has touched it: a rebate is paid now."""
     t, living = product.expiry, product.living_side
     alive = living * (spot - product.barrier) > 0.0
     # off the living side the formula is not meant; evaluate it at a harmless spot there
@@ -50,21 +50,21 @@ class _Law(NamedTuple):
     h: Scalar
 
     def beyond(self, side: Scalar, level: Scalar) -> tuple[Scalar, Scalar]:
-        """P(side (x - level) > 0) under the share measure and the forward measure."""
+        """Return P(side (x - level) > 0) under the share measure and the forward measure."""
         d = (self.mu + 1.0) * self.std - level * self.per_std
         return cdf(side * d), cdf(side * (d - self.std))
 
     def reflected(self, side: Scalar, level: Scalar) -> tuple[Scalar, Scalar]:
-        """The same of 2 h + x, each with the weight of the reflection."""
+        """Return the same of 2 h + x, each with the weight of the reflection."""
         d = (self.mu + 1.0) * self.std + (2.0 * self.h - level) * self.per_std
         of_share = scaled_cdf(2.0 * (self.mu + 1.0) * self.h, side * d)
         return of_share, scaled_cdf(2.0 * self.mu * self.h, side * (d - self.std))
 
 
 def _claims(
-    product: Barrier, law: _Law, forwards: tuple[Scalar, Scalar], k: Scalar, alive
+    product: SingleBarrier, law: _Law, forwards: tuple[Scalar, Scalar], k: Scalar, alive
 ) -> tuple[Scalar, Scalar]:
-    """(the option without its barrier, the knock-out without its rebate): Haug's A to D.
+    """Return the option without its barrier, and the knock-out without its rebate: Haug's A to D.
 
     forwards: of spot and strike, discounted; k: log(strike / spot). On the side of the barrier where a strike
     makes no difference, the barrier takes its place.
@@ -80,8 +80,8 @@ def _claims(
     return a, jnp.where(eta * phi > 0.0, from_barrier, to_barrier)
 
 
-def _rebate_unit(product: Barrier, law: _Law, interest: Scalar, discount: Scalar) -> Scalar:
-    """Of a rebate of 1: Haug's F, at the hit, of a knock-out; E, at expiry without a hit, of a knock-in.
+def _rebate_unit(product: SingleBarrier, law: _Law, interest: Scalar, discount: Scalar) -> Scalar:
+    """Return the value of a rebate of 1: Haug's F, at the hit, of a knock-out; E, at expiry, of a knock-in.
 
     interest: rate * expiry.
     """

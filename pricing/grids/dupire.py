@@ -30,7 +30,7 @@ def local_vol_value(
     num_steps: int,
     schedule: AbstractSchedule,
 ) -> Scalar:
-    """Value in currency: discount (B(y, A) + d(y)) at y = log(forward / strike).
+    """Return the value in currency: discount (B(y, A) + d(y)) at y = log(forward / strike).
 
     With y the logarithm of the forward over the strike, s(t, y) the local variance and tau the time to expiry
     the undiscounted value solves u_tau = s / 2 (u_yy - u_y). B is Black's formula with the variance A that s
@@ -73,7 +73,7 @@ def local_vol_value(
 
 
 def _black(claim: TerminalClaim, y: Any, variance: Scalar) -> Any:
-    """Undiscounted, at y = log(forward / strike)."""
+    """Return Black's undiscounted value at y = log(forward / strike)."""
     forward = claim.strike * jnp.exp(y)
     share, cash = exercise_probabilities(forward, claim.strike, jnp.sqrt(variance), claim.side)
     asset_units, cash_units = claim.units
@@ -87,7 +87,7 @@ def _payoff(claim: TerminalClaim, y: Nodes) -> Nodes:
 
 
 def _nodes(variances: LocalVariance, expiry: Scalar, log_forward: Scalar, count: int) -> Nodes:
-    """An odd number of them, symmetric, standing still under small moves of the market."""
+    """Return an odd number of nodes, symmetric, standing still under small moves of the market."""
     strike_and_forward = jnp.stack([-log_forward, jnp.zeros_like(log_forward)])
     std = jnp.sqrt(jnp.max(variances.total_variance(expiry, strike_and_forward)))
     reach, fine = rounded(jnp.abs(log_forward) + _REACH * std), rounded(_FINE * std)

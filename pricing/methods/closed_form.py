@@ -1,6 +1,6 @@
 """Closed forms: terminal claims, continuous barriers and geometric averages of lognormal spots; swaptions."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -30,13 +30,7 @@ class ClosedForm(AbstractMethod):
     short rate is Jamshidian's sum of bond options, under G2++ an integral of it over one factor.
     """
 
-    @property
-    def is_random(self) -> bool:
-        return False
-
-    @property
-    def trade_bytes(self) -> int:
-        return 2**14
+    is_random: ClassVar[bool] = False
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(product, EarlyExercise):
@@ -61,7 +55,8 @@ class ClosedForm(AbstractMethod):
         self,
         product: AbstractProduct,
         model: Any,
-        key: PRNGKeyArray | None,
+        *,
+        key: PRNGKeyArray | None = None,
     ) -> Float[Array, ""]:
         del key
         if isinstance(product, SwapOption):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -19,12 +19,12 @@ from ..models import AbstractModel, CharacteristicFunction, LocalVolatility, Sto
 from ..numerics.safe_math import clipped, larger
 from ..products import AbstractProduct, EarlyExercise, SingleBarrier, SpotOption, TerminalClaim
 from .fourier import Fourier
-from .method import AbstractMethod, at_least, missing
+from .method import Tiled, Tiling, at_least, missing
 
 Scalar = Float[Array, ""]
 
 
-class FiniteDifference(AbstractMethod):
+class FiniteDifference(Tiled):
     """Deterministic values on a grid, Delta and Gamma included.
 
     Local volatility: terminal claims by `local_vol_value`, on num_distances nodes of the log-spot.
@@ -42,6 +42,8 @@ class FiniteDifference(AbstractMethod):
     schedule: what a reverse sweep keeps of the time loop (`jaxtape.scan`).
     """
 
+    is_random: ClassVar[bool] = False
+
     num_distances: int = eqx.field(static=True, default=120)
     num_variances: int = eqx.field(static=True, default=40)
     num_steps: int = eqx.field(static=True, default=40)
@@ -53,16 +55,9 @@ class FiniteDifference(AbstractMethod):
         at_least(1, self, "num_steps")
 
     @property
-    def is_random(self) -> bool:
-        return False
-
-    @property
-    def trade_bytes(self) -> int:
-        return 8 * (self.num_steps + 100) * self.num_distances * self.num_variances
-
-    @property
-    def trades_a_tile(self) -> int:
-        return 4  # the states of more would leave the cache
+    def tiling(self) -> Tiling:
+        trade_bytes = 8 * (self.num_steps + 100) * self.num_distances * self.num_variances
+        return Tiling(trade_bytes, 4)  # the states of more would leave the cache
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(model, LocalVolatility):
@@ -78,7 +73,9 @@ class FiniteDifference(AbstractMethod):
             return missing("characteristic function", model)
         return None
 
-    def samples(self, product: Any, model: Any, key: PRNGKeyArray | None) -> Float[Array, ""]:
+    def samples(
+        self, product: Any, model: Any, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, ""]:
         del key
         if isinstance(model, LocalVolatility):
             sizes = self.num_distances, self.num_steps
@@ -86,14 +83,14 @@ class FiniteDifference(AbstractMethod):
         if isinstance(product, SingleBarrier):
             return self._barrier(product, model)
         if product.any_time:
-            held = self._exercised(product, model, self._obliged)
+            held = self._exercised(product, model, self._above_payoff)
             return larger(held, product.side * (model.spot - product.strike))
-        return self._exercised(product, model, self._free)
+        return self._exercised(product, model, self._unconstrained)
 
     # --- continuous barriers ----------------------------------------------------------------------------
 
-    def _barrier(self, product: SingleBarrier, model: StochasticVariance) -> Scalar:
-        vanilla = Fourier().samples(product.vanilla, model, None)
+    def _barrier(self, product: SingleBarrier, model: Any) -> Scalar:
+        vanilla = Fourier().samples(product.vanilla, model)
         living = product.living_side
         alive = living * (model.spot - product.barrier) > 0.0
         spot = jnp.where(alive, model.spot, product.barrier * (1.0 + 0.1 * living))
@@ -153,13 +150,13 @@ class FiniteDifference(AbstractMethod):
         u, _ = jaxtape.scan(back, u, backwards, schedule=StoreAll())
         return _read(u, y, v, distance, model)
 
-    def _free(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
+    def _unconstrained(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
         """Steps without a right to the payoff."""
         del payoff
         step = lambda u, excess: (stepper.step(u, excess), None)  # noqa: E731
         return jaxtape.scan(step, u, excess, schedule=self.schedule)[0]
 
-    def _obliged(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
+    def _above_payoff(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
         """Steps that end at the payoff or above it."""
 
         def step(state: tuple[Grid, Grid], excess: Scalar):

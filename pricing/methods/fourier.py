@@ -1,6 +1,7 @@
 """Fourier inversion of a characteristic function along the line Im u = -1/2, with a lognormal control."""
 
 import functools
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -12,12 +13,12 @@ from ..formulas.black import black, exercise_probabilities
 from ..models import AbstractModel, CharacteristicFunction
 from ..numerics.complex_functions import exp
 from ..products import AbstractProduct, TerminalClaim
-from .method import AbstractMethod, missing
+from .method import Tiled, Tiling, missing
 
 Scalar = Float[Array, ""]
 
 
-class Fourier(AbstractMethod):
+class Fourier(Tiled):
     """Terminal claims under a model with a characteristic function.
 
     With phi(u) = E[exp(i u X)], X = log(S_T / F) and k = log(F / K), the undiscounted call is
@@ -28,15 +29,13 @@ class Fourier(AbstractMethod):
     and an exponential tail that may be a hundred times longer.
     """
 
+    is_random: ClassVar[bool] = False
+
     num_nodes: int = eqx.field(static=True, default=128)
 
     @property
-    def is_random(self) -> bool:
-        return False
-
-    @property
-    def trade_bytes(self) -> int:
-        return 2**10 * self.num_nodes
+    def tiling(self) -> Tiling:
+        return Tiling(2**10 * self.num_nodes)
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(product, TerminalClaim):
@@ -46,7 +45,11 @@ class Fourier(AbstractMethod):
         return None
 
     def samples(
-        self, product: TerminalClaim, model: CharacteristicFunction, key: PRNGKeyArray | None
+        self,
+        product: TerminalClaim,
+        model: CharacteristicFunction,
+        *,
+        key: PRNGKeyArray | None = None,
     ) -> Float[Array, ""]:
         del key
         forward, strike = model.forward(product.expiry), product.strike

@@ -1,15 +1,17 @@
 """American options under Black and Scholes, without a grid and without paths."""
 
+from typing import ClassVar
+
 import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..formulas.american import american_value
 from ..models import AbstractModel, BlackVol
 from ..products import AbstractProduct, SpotOption
-from .method import AbstractMethod, at_least, missing
+from .method import Tiled, Tiling, at_least, missing
 
 
-class IntegralEquation(AbstractMethod):
+class IntegralEquation(Tiled):
     """The exercise boundary from its integral equation, the value from the boundary: `american_value`.
 
     Rate and vol are constants (else: `Quadrature`); a surface is read at the expiry and the strike.
@@ -20,6 +22,8 @@ class IntegralEquation(AbstractMethod):
     integral in the value.
     """
 
+    is_random: ClassVar[bool] = False
+
     num_dates: int = eqx.field(default=32, static=True)
     num_nodes: int = eqx.field(default=24, static=True)
     num_points: int = eqx.field(default=64, static=True)
@@ -28,12 +32,8 @@ class IntegralEquation(AbstractMethod):
         at_least(2, self, "num_dates", "num_nodes", "num_points")
 
     @property
-    def is_random(self) -> bool:
-        return False
-
-    @property
-    def trade_bytes(self) -> int:
-        return 8 * 60 * self.num_dates * self.num_nodes + 2**15
+    def tiling(self) -> Tiling:
+        return Tiling(8 * 60 * self.num_dates * self.num_nodes + 2**15)
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not (isinstance(product, SpotOption) and product.any_time):
@@ -45,7 +45,7 @@ class IntegralEquation(AbstractMethod):
         return None
 
     def samples(
-        self, product: SpotOption, model: BlackVol, key: PRNGKeyArray | None
+        self, product: SpotOption, model: BlackVol, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
         del key
         t, strike = product.exercise_times()[-1], product.strike

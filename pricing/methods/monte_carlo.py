@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -19,17 +19,17 @@ from ..models import AbstractModel, ConditionallyGaussian, LocalVolatility, Logn
 from ..products import AbstractProduct
 from ..sampling import AbstractSampler, PseudoRandom
 from ..sampling.time_grid import between, grid_through, refined
-from .method import AbstractMethod, at_least, missing
+from .method import Prepared, Tiled, Tiling, at_least, missing
 
 _PATHS = "paths"
 
 
-class MonteCarlo(AbstractMethod):
+class MonteCarlo(Tiled, Prepared):
     """Sample means over `num_paths` paths of about `num_steps` steps from today to expiry.
 
-    The steps end on the dates the product looks at, as many between two dates as make up `num_steps`; where the
-    variance is not random there are no others. How the payoff becomes samples whose derivatives are right is
-    told by the estimators (`pricing/estimators`, table in docs/pricing.md).
+    The steps end on the dates on which the product reads the spot, with as many between two dates as make up
+    `num_steps`; where the variance is not random there are no others. How the payoff becomes samples whose
+    derivatives are right is told by the estimators (`pricing/estimators`, table in docs/pricing.md).
 
     num_paths is rounded up to whole blocks of `block` paths; a block's random numbers depend on the key and
     its index alone. sampler: `PseudoRandom()`, `PseudoRandom(antithetic=True)` or `Sobol()`, which cuts its
@@ -38,6 +38,8 @@ class MonteCarlo(AbstractMethod):
     that they share one set of variance paths (`prepared`); None: each contract has its own.
     """
 
+    is_random: ClassVar[bool] = True
+
     num_paths: int = eqx.field(static=True, default=65536)
     num_steps: int = eqx.field(static=True, default=64)
     block: int = eqx.field(static=True, default=4096)
@@ -45,26 +47,15 @@ class MonteCarlo(AbstractMethod):
     control: bool = eqx.field(static=True, default=True)
     schedule: AbstractSchedule = eqx.field(static=True, default=StoreAll())
     mesh: Mesh | None = eqx.field(static=True, default=None)
-    grid: Float[Array, " steps"] | None = None
+    grid: Float[Array, " steps"] | None = eqx.field(default=None, metadata={"time": True})
 
     def __check_init__(self):
         at_least(1, self, "num_paths", "num_steps", "block")
 
     @property
-    def is_random(self) -> bool:
-        return True
-
-    @property
-    def trade_bytes(self) -> int:
+    def tiling(self) -> Tiling:
         paths = self.sampler.blocks(self.num_paths, self.block)[1]
-        return 64 * 8 * self.num_steps * paths
-
-    @property
-    def trades_a_tile(self) -> int:
-        return 64
-
-    def rolled(self, years: Float[Array, ""]) -> Any:
-        return self if self.grid is None else eqx.tree_at(lambda m: m.grid, self, self.grid - years)
+        return Tiling(64 * 8 * self.num_steps * paths, 64)
 
     def prepared(
         self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
@@ -102,7 +93,7 @@ class MonteCarlo(AbstractMethod):
         return frozenset() if estimator is None else estimator.second_order(model)
 
     def samples(
-        self, product: AbstractProduct, model: ConditionallyGaussian, key: PRNGKeyArray
+        self, product: AbstractProduct, model: ConditionallyGaussian, *, key: PRNGKeyArray
     ) -> Float[Array, " samples"]:
         product = product.canonical
         model = model.read_at(product.vol_at)

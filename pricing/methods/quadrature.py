@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ from ..induction.knock_out import knock_out_induction, paid_always
 from ..induction.layer import NODES_A_STD, STDS
 from ..models import AbstractModel, BondState, GaussianState, LognormalSpots
 from ..products import AbstractProduct, EarlyExercise, Exercisable, Monitored, SwapOption
-from .method import AbstractMethod, at_least, missing
+from .method import Prepared, Tiled, Tiling, at_least, missing
 
 _ROOM = 1.15  # more nodes than dates that are equally far apart need
 _MOST_VARIANCE = 4.0  # beyond, values on Chebyshev points lose too many digits
@@ -33,7 +33,7 @@ _CLOSE = (
 )
 
 
-class Quadrature(AbstractMethod):
+class Quadrature(Tiled, Prepared):
     """Early exercise and barriers on dates, to about ten digits, as a chain of Gaussian quadratures.
 
     From the last date back: V_k(x) = decision(x, E[V_{k+1}(x_{k+1}) | x_k = x]), values divided by the
@@ -48,6 +48,8 @@ class Quadrature(AbstractMethod):
     states a reverse sweep keeps; the inside of a date is recomputed in any case.
     """
 
+    is_random: ClassVar[bool] = False
+
     num_nodes: int | None = eqx.field(static=True, default=None)
     num_dates: int = eqx.field(static=True, default=64)
     schedule: AbstractSchedule = eqx.field(static=True, default=StoreAll())
@@ -58,17 +60,10 @@ class Quadrature(AbstractMethod):
             raise ValueError(f"num_dates must be a multiple of {COARSEST}, got {self.num_dates}")
 
     @property
-    def is_random(self) -> bool:
-        return False
-
-    @property
-    def trade_bytes(self) -> int:
+    def tiling(self) -> Tiling:
         nodes = 300 if self.num_nodes is None else self.num_nodes
-        return 8 * (8 * nodes**2 + 128 * nodes)
-
-    @property
-    def trades_a_tile(self) -> int:
-        return 16  # one trade's nodes fill the vectors; the last tile is padded
+        # one trade's nodes fill the vectors; the last tile is padded
+        return Tiling(8 * (8 * nodes**2 + 128 * nodes), 16)
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(product, SwapOption):
@@ -98,7 +93,7 @@ class Quadrature(AbstractMethod):
         return replace(self, num_nodes=math.ceil(32.0 * 2.0 ** (0.5 * halves)))
 
     def samples(
-        self, product: AbstractProduct, model: Any, key: PRNGKeyArray | None
+        self, product: Any, model: Any, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
         del key
         product = product.canonical

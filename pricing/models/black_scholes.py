@@ -78,7 +78,11 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable):
         return eqx.tree_at(lambda model: model.vol, self, self.vol.vol(*place))
 
     def state_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Variance of the log-spot at t; for several assets their axis comes last."""
+        """Return the variance of the log-spot at t; for several assets their axis comes last.
+
+        Raises:
+            TypeError: The vol is a surface that has not been read yet (`read_at`).
+        """
         if isinstance(self.vol, ImpliedVols):
             raise TypeError(
                 "a surface has no one variance: read it first, model.read_at(product.vol_at)"

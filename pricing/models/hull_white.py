@@ -58,7 +58,7 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
         return eqx.tree_at(lambda model: model.horizon, self, jax.lax.stop_gradient(horizon))
 
     def slope(self, maturity: Float[Array, "..."]) -> Float[Array, "..."]:
-        """H: minus the derivative of log P(t, maturity) / N in x (years)."""
+        """Return H: minus the derivative of log P(t, maturity) / N in x (years)."""
         return self._rate_slope(maturity - self.horizon)
 
     def deflated_bond(

@@ -157,7 +157,7 @@ class LocalVol(LocalVolatility):
         return Smile.through(expiries, nodes, surface.vols.astype(dtype) ** 2 * expiries[:, None])
 
     def arbitrages(self) -> list[Arbitrage]:
-        """Where the quotes have one: looked for at and between the strikes, between and before the expiries."""
+        """Return where the quotes have one, at and between the strikes, between and before the expiries."""
         times, strikes, growth, middle, late = _looks(self)
         tests = (
             ("calendar", growth, times),
@@ -175,7 +175,7 @@ class LocalVol(LocalVolatility):
 
 
 def _looks(model: LocalVol) -> tuple[np.ndarray, ...]:
-    """(expiries, strikes; of each pair: growth since the expiry before, density midway from it, and there)."""
+    """Return expiries and strikes, and of each pair the growth and the densities midway and there."""
 
     @eqx.filter_jit
     def numbers(model, strikes):

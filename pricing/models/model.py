@@ -33,7 +33,7 @@ class Discounts(Protocol):
 
 
 def flat_or_curve(name: str, ability: type | tuple[type, ...] = Discounts) -> Any:
-    """A field holding a constant or an object with one of the given abilities (a curve, a surface)."""
+    """Return a field holding a constant or an object with one of the given abilities (a curve, a surface)."""
     constant = real(name).metadata["converter"]
 
     def convert(value: Number):
@@ -59,13 +59,13 @@ class AbstractModel(eqx.Module):
 
     @abc.abstractmethod
     def discount(self, t: Scalar) -> Scalar:
-        """Today's value of 1 paid at t years."""
+        """Return today's value of 1 paid at t years."""
 
     @abc.abstractmethod
     def shifted(
         self, *, underlying: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
     ) -> "AbstractModel":
-        """The model after a shift of the underlying, of its volatility level, and of all rates in parallel."""
+        """Return the model after a shift of the underlying, of its volatility level and of all rates."""
 
     @classmethod
     @abc.abstractmethod
@@ -82,7 +82,7 @@ class AbstractModel(eqx.Module):
         """Return the volatilities that such a model may be fitted to, by underlying."""
 
     def read_at(self, place: tuple[Scalar, Scalar] | None) -> Any:
-        """The model as a contract sees it: a surface of vols is read at this (expiry, strike)."""
+        """Return the model as a contract sees it: a surface of vols is read at this (expiry, strike)."""
         del place
         return self
 
@@ -115,7 +115,7 @@ class AbstractEquityModel(AbstractModel):
         )
 
     def forward(self, t: Scalar) -> Float[Array, "..."]:
-        """Forward price of each asset for t years."""
+        """Return the forward price of each asset for t years."""
         return self.spot * jnp.exp(-self.dividend_yield * t) / self.discount(t)
 
     def shifted(
@@ -129,7 +129,7 @@ class AbstractEquityModel(AbstractModel):
 
     @abc.abstractmethod
     def with_vol_shift(self, vol: Number) -> "AbstractEquityModel":
-        """The model with its volatility level up by `vol` (per 1.00)."""
+        """Return the model with its volatility level up by `vol` (per 1.00)."""
 
     @classmethod
     def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
@@ -184,7 +184,7 @@ class BlackVol(AbstractEquityModel):
 
     @abc.abstractmethod
     def black_vol(self, t: Scalar, strike: Scalar) -> Scalar:
-        """The implied volatility, annualised, for expiry t (years) and strike."""
+        """Return the implied volatility, annualised, for expiry t (years) and strike."""
 
 
 class GaussianState(AbstractModel):
@@ -200,18 +200,18 @@ class GaussianState(AbstractModel):
 
     @abc.abstractmethod
     def state_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Var x_t, increasing in t (years)."""
+        """Return Var x_t, increasing in t (years)."""
 
     @abc.abstractmethod
     def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """1 / numeraire at t in state x: E[deflator(t, x_t)] = discount(t)."""
+        """Return 1 / numeraire at t in state x: E[deflator(t, x_t)] = discount(t)."""
 
     @abc.abstractmethod
     def market_state(self, t: Scalar, x: Scalar) -> MarketState:
         """Return what a contract reads of the market at t (years) in state x."""
 
     def anchored(self, horizon: Scalar) -> Any:
-        """The same market, with the bond that matures at `horizon` (years) as its numeraire if rates move."""
+        """Return the same market with the bond maturing at `horizon` (years) as numeraire, if rates move."""
         del horizon
         return self
 
@@ -229,15 +229,15 @@ class CharacteristicFunction(AbstractEquityModel):
     def log_characteristic(
         self, u: Complex[Array, " nodes"], t: Scalar
     ) -> Complex[Array, " nodes"]:
-        """log E[exp(i u X)]."""
+        """Return log E[exp(i u X)]."""
 
     @abc.abstractmethod
     def total_variance(self, t: Scalar) -> Scalar:
-        """E of the integrated variance up to t: the scale of X squared."""
+        """Return the mean of the integrated variance up to t: the scale of X squared."""
 
     @abc.abstractmethod
     def tail_rate(self, t: Scalar) -> tuple[Scalar, Scalar]:
-        """(c, d) of E[exp(i u X)] ~ exp((-c + i d) u) for large real u."""
+        """Return (c, d) of E[exp(i u X)] ~ exp((-c + i d) u) for large real u."""
 
 
 class Walk(NamedTuple):
@@ -285,7 +285,7 @@ class ConditionallyGaussian(AbstractEquityModel):
     @property
     @abc.abstractmethod
     def residual_correlation(self) -> Float[Array, "assets assets"]:
-        """Between the Gaussian steps of several assets, given their variance paths."""
+        """The correlation of the Gaussian steps of several assets, given their variance paths."""
 
     @abc.abstractmethod
     def walk(
@@ -294,7 +294,7 @@ class ConditionallyGaussian(AbstractEquityModel):
         times: Float[Array, " steps"],
         schedule: AbstractSchedule,
     ) -> Walk:
-        """The steps that end at `times` (years, increasing), given standard normals for the variance path.
+        """Return the steps that end at `times` (years, increasing), given normals for the variance path.
 
         schedule: what the reverse sweep over the steps keeps (`jaxtape.scan`).
         """
@@ -303,7 +303,7 @@ class ConditionallyGaussian(AbstractEquityModel):
 def correlation_of(
     correlation: Float[Array, "assets assets"] | None, spot: Float[Array, " assets"]
 ) -> Float[Array, "assets assets"]:
-    """A correlation matrix for the assets: the given one, or that of independent ones."""
+    """Return a correlation matrix for the assets: the given one, or that of independent ones."""
     if correlation is None:
         return jnp.eye(spot.size, dtype=spot.dtype)
     chex.assert_shape(correlation, (spot.size, spot.size))

@@ -63,7 +63,7 @@ class AbstractRateModel(AbstractModel):
 
     @abc.abstractmethod
     def with_vol_shift(self, vol: Number) -> "AbstractRateModel":
-        """The model with its volatility level up by `vol` (per 1.00)."""
+        """Return the model with its volatility level up by `vol` (per 1.00)."""
 
 
 class BondState(AbstractRateModel, GaussianState):
@@ -79,7 +79,7 @@ class BondState(AbstractRateModel, GaussianState):
     def deflated_bond(
         self, t: Float[Array, "..."], maturity: Float[Array, "..."], x: Float[Array, "..."]
     ) -> Float[Array, "..."]:
-        """P(t, maturity) / numeraire at t in state x."""
+        """Return P(t, maturity) / numeraire at t in state x."""
 
     def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.deflated_bond(t, t, x)
@@ -123,7 +123,7 @@ _TERMS = 20  # what is left out at |y| = 1 is 1 / 21! = 2e-20
 
 
 def mean_exponential(y: Float[Array, "..."]) -> Float[Array, "..."]:
-    """(exp(y) - 1) / y, the mean of exp(s y) over s in [0, 1]; it and its derivatives are smooth at 0."""
+    """Return (exp(y) - 1) / y, the mean of exp(s y) over s in [0, 1], smooth at 0 with all derivatives."""
     small = jnp.abs(y) < 1.0
     inside, outside = jnp.where(small, y, 0.0), jnp.where(small, 1.0, y)
     series = jnp.ones_like(y)

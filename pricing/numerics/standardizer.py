@@ -32,10 +32,11 @@ class Standardizer(eqx.Module):
 
     def __call__(self, x: Float[Array, "dim ..."]) -> Float[Array, "dim ..."]:
         """Return the standardized points, or point, of one date."""
-        column = lambda a: a.reshape(-1, *(1,) * (x.ndim - 1))  # noqa: E731
-        apart = x - column(self.mean)
-        diagonal = self.whitening.ndim == 1
-        return column(self.whitening) * apart if diagonal else self.whitening @ apart
+        column = (-1, *(1,) * (x.ndim - 1))
+        apart = x - self.mean.reshape(column)
+        if self.whitening.ndim == 2:
+            return self.whitening @ apart
+        return self.whitening.reshape(column) * apart
 
     def at(self, date) -> "Standardizer":
         """Return the standardizer of one date, by its index."""

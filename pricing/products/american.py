@@ -4,10 +4,12 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
+from pydantic import Field
 
 from ..fields import choice, positive, time
 from .exercise import EarlyExercise, SpotOption
 from .product import CALL_OR_PUT, side_of
+from .trade import IsoDate, OptionTrade
 
 
 class American(EarlyExercise, SpotOption):
@@ -33,3 +35,12 @@ class American(EarlyExercise, SpotOption):
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
         shares = jnp.arange(1, num_dates + 1, dtype=self.expiry.dtype) / num_dates
         return jnp.multiply.outer(self.expiry, shares)
+
+
+class AmericanTrade(OptionTrade):
+    """A call or put that may be exercised at any time."""
+
+    type = "american"
+    product = American
+
+    expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")

@@ -1,11 +1,18 @@
 """Options on the average of one asset's spots over dates."""
 
+from typing import Annotated, Literal
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
+from pydantic import Field
 
 from ..fields import choice, dates, positive, word
+from ..ingestion.fields import choice as one_of
 from .average import Average, AverageClaim
 from .product import CALL_OR_PUT, side_of
+from .trade import Column, IsoDate, IsoDates, OptionTrade, last_of
+
+Mean = Annotated[Literal["arithmetic", "geometric"], one_of("arithmetic", "geometric")]
 
 
 class Asian(Average):
@@ -45,3 +52,27 @@ class Asian(Average):
             weights=weights,
             average=self.average,
         )
+
+
+class AsianTrade(OptionTrade):
+    """A call or put on the average of the spots on some dates."""
+
+    type = "asian"
+    product = Asian
+    neutral = ("average",)
+    pads_dates = True
+    dates_name = "averaging_dates"
+    why_not_past = "fixings of the past are not kept: give averages that are still to begin"
+
+    averaging_dates: IsoDates = Field(description="averaging_dates, such as 2003-03-18|2003-06-15")
+    average: Mean = "arithmetic"
+    expiry: IsoDate = last_of("averaging_dates")
+
+    @property
+    def shape(self) -> str:
+        return self.average
+
+    @classmethod
+    def products(cls, column: Column) -> Asian:
+        terms = {name: column(name) for name in ("strike", "option")}
+        return Asian(**terms, dates=column("averaging_dates"), average=column("average")[0])

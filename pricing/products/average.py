@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import between, dates, positive, word
-from .product import AbstractProduct, Real, extra_dates, front
+from .product import AbstractProduct, Padded, Real, extra_dates, front
 
 
 class Average(AbstractProduct):
@@ -35,7 +35,7 @@ class Average(AbstractProduct):
         """The weight of each spot: of each date, or of each asset."""
 
 
-class AverageClaim(Average):
+class AverageClaim(Average, Padded):
     """The general average of one asset's spots over dates: the spot at dates[j] has weight weights[j].
 
     strike: units of the spot; dates: years, not decreasing: a date may come several times, each with its

@@ -1,16 +1,25 @@
 """Single-barrier options, monitored continuously or on dates."""
 
+from typing import Annotated, ClassVar, Literal
+
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int8
+from pydantic import Field
 
 from ..fields import choice, dates, non_negative, positive, time
+from ..ingestion.fields import choice as one_of
 from .barrier_option import SingleBarrier
 from .european import European
 from .monitored import Payoff, monitored
 from .product import CALL_OR_PUT, AbstractProduct, side_of
+from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate
 
+BarrierType = Annotated[
+    Literal["down-and-out", "down-and-in", "up-and-out", "up-and-in"],
+    one_of("down-and-out", "down-and-in", "up-and-out", "up-and-in"),
+]
 BARRIER_KINDS = {"down-and-out": 0, "up-and-out": 1, "down-and-in": 2, "up-and-in": 3}
 
 
@@ -19,7 +28,7 @@ class Barrier(SingleBarrier):
 
     kind: "down-and-out", "up-and-out", "down-and-in" or "up-and-in". The rebate (currency) is paid at
     the hit if the option is knocked out, and at expiry if it never came to life. dates: when the spot is
-    looked at, years, the last one the expiry; None: at all times from today, so that a spot already beyond the
+    monitored, years, the last one the expiry; None: at all times from today, so that a spot already beyond the
     barrier has touched it.
     """
 
@@ -89,3 +98,22 @@ class Barrier(SingleBarrier):
             ),
             always=Payoff.sum((self.strike, self.side, into * asset, into * cash)),
         )
+
+
+class BarrierTrade(OptionTrade):
+    """A European option that a barrier knocks in or out, watched on dates or, without any, all the time."""
+
+    type = "barrier"
+    product = Barrier
+    renamed: ClassVar[dict[str, str]] = {"kind": "barrier_type", "dates": "monitoring_dates"}
+    neutral = ("rebate",)
+    pads_dates = True
+    dates_name = "monitoring_dates"
+
+    expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
+    barrier: Level = Field(description="a barrier > 0")
+    barrier_type: BarrierType = Field(
+        description="a barrier_type: down-and-out, down-and-in, up-and-out or up-and-in"
+    )
+    rebate: Rebate = 0.0
+    monitoring_dates: IsoDates | None = None

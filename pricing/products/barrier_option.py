@@ -16,8 +16,11 @@ class BarrierOption(AbstractProduct):
     """
 
     rebate: eqx.AbstractVar[Real]
-    vanilla: eqx.AbstractVar[European]
-    """The option without its barriers."""
+
+    @property
+    @abc.abstractmethod
+    def vanilla(self) -> European:
+        """The option without its barriers."""
 
     @property
     @abc.abstractmethod
@@ -40,7 +43,11 @@ class SingleBarrier(BarrierOption):
     strike: eqx.AbstractVar[Real]
     expiry: eqx.AbstractVar[Real]
     barrier: eqx.AbstractVar[Real]
-    side: eqx.AbstractVar[Real]
+
+    @property
+    @abc.abstractmethod
+    def side(self) -> Real:
+        """+1 for a call, -1 for a put."""
 
     @property
     @abc.abstractmethod

@@ -3,9 +3,12 @@
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
+from pydantic import Field
 
 from ..fields import dates
+from .european import European
 from .exercise import EarlyExercise, SpotOption
+from .trade import Column, IsoDate, IsoDates, OptionTrade, last_of
 
 _SAME_DAY = 1e-4  # years
 
@@ -54,3 +57,19 @@ class Bermudan(EarlyExercise, SpotOption):
     @property
     def vol_at(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         return self.dates[..., -1], self.strike
+
+
+class BermudanTrade(OptionTrade):
+    """A call or put that may be exercised on some dates."""
+
+    type = "bermudan"
+    product = Bermudan
+    dates_name = "exercise_dates"
+
+    exercise_dates: IsoDates = Field(description="exercise_dates, such as 2003-03-18|2003-06-15")
+    expiry: IsoDate = last_of("exercise_dates")
+
+    @classmethod
+    def products(cls, column: Column) -> Bermudan:
+        payoff = European(column("strike"), column("expiry"), column("option"))
+        return Bermudan(payoff, column("exercise_dates"))  # pyright: ignore

@@ -1,11 +1,16 @@
 """Digital (binary) options, cash or asset or nothing."""
 
+from typing import Annotated, Literal
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
+from pydantic import Field
 
 from ..fields import choice, positive, real, time
+from ..ingestion.fields import choice as word
 from .product import CALL_OR_PUT, side_of
 from .terminal import TerminalClaim
+from .trade import Amount, IsoDate, OptionTrade
 
 CASH_OR_ASSET = {"cash": 0, "asset": 1}
 
@@ -34,3 +39,15 @@ class Digital(TerminalClaim):
             jnp.where(pays_asset, self.amount, zero),
             jnp.where(pays_asset, zero, self.amount),
         )
+
+
+class DigitalTrade(OptionTrade):
+    """A European option that pays `amount` of cash, or `amount` shares, when in the money."""
+
+    type = "digital"
+    product = Digital
+    neutral = ("payout", "amount")
+
+    expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
+    payout: Annotated[Literal["cash", "asset"], word("cash", "asset")] = "cash"
+    amount: Amount = 1.0

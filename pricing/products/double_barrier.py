@@ -1,15 +1,20 @@
 """Options that end outside two barriers."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int8
+from pydantic import Field, model_validator
 
 from ..fields import choice, dates, non_negative, positive
+from ..ingestion.fields import problem
 from .barrier_option import BarrierOption
 from .european import European
 from .monitored import Monitored, Payoff, monitored
 from .product import CALL_OR_PUT
+from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate, last_of
 
 
 class DoubleBarrier(BarrierOption):
@@ -64,3 +69,31 @@ class DoubleBarrier(BarrierOption):
             alive=Payoff.sum(claim, nothing),
             always=Payoff.sum(nothing),
         )
+
+
+class DoubleBarrierTrade(OptionTrade):
+    """A European option that ends if the spot is not between two barriers on one of some dates."""
+
+    type = "double_knock_out"
+    product = DoubleBarrier
+    renamed: ClassVar[dict[str, str]] = {"dates": "monitoring_dates"}
+    neutral = ("rebate",)
+    pads_dates = True
+    dates_name = "monitoring_dates"
+
+    lower: Level = Field(description="a lower barrier > 0")
+    upper: Level = Field(description="an upper barrier > lower")
+    rebate: Rebate = 0.0
+    monitoring_dates: IsoDates = Field(
+        description="monitoring_dates, such as 2003-03-18|2003-06-15"
+    )
+    expiry: IsoDate = last_of("monitoring_dates")
+
+    @model_validator(mode="after")
+    def _is_open(self):
+        if self.lower >= self.upper:
+            message = (
+                f"the upper barrier, {self.upper:g}, is not above the lower one, {self.lower:g}"
+            )
+            raise problem(message, "give an upper barrier > lower", "upper")
+        return self

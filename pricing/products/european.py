@@ -1,11 +1,13 @@
 """European calls and puts."""
 
 from jaxtyping import Array, Float, Int8
+from pydantic import Field
 
 from ..fields import choice, positive, time
 from .exercise import SpotOption
 from .product import CALL_OR_PUT, side_of
 from .terminal import TerminalClaim
+from .trade import IsoDate, OptionTrade
 
 
 class European(TerminalClaim, SpotOption):
@@ -29,3 +31,12 @@ class European(TerminalClaim, SpotOption):
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
         del num_dates
         return self.expiry[..., None]
+
+
+class EuropeanTrade(OptionTrade):
+    """A European call or put."""
+
+    type = "european"
+    product = European
+
+    expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")

@@ -53,7 +53,11 @@ class SpotOption(Exercisable):
     """
 
     strike: eqx.AbstractVar[Real]
-    side: eqx.AbstractVar[Real]
+
+    @property
+    @abc.abstractmethod
+    def side(self) -> Real:
+        """+1 for a call, -1 for a put."""
 
     @property
     def average(self) -> str:
@@ -65,6 +69,7 @@ class SpotOption(Exercisable):
 
     def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
         del t
+        assert market.spot is not None
         spots = jnp.atleast_1d(market.spot)
         level = _LEVELS[self.average](self.weights_of(spots.size), spots)
         return self.side * (level - self.strike)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import above_zero, between, dates, non_negative, positive, real
-from .product import AbstractProduct, Real, extra_dates, front
+from .product import Padded, Real, extra_dates, front
 
 
 class Payoff(eqx.Module):
@@ -23,12 +23,12 @@ class Payoff(eqx.Module):
         return cls(*(jnp.stack(jnp.broadcast_arrays(*column), axis=-1) for column in columns))
 
 
-class Monitored(AbstractProduct):
+class Monitored(Padded):
     """Ends, for a fixed payment, on the first of its dates at which the spot is outside (lower, upper).
 
     Every barrier contract with dates has this form (`canonical`). dates: years, not decreasing, the last is the
     expiry and comes once; lower, upper: 0 and infinity where there is no barrier; paid_below, paid_above:
-    currency, on leaving, at that date. A contract that is still alive after the last date's look pays `alive`
+    currency, on leaving, at that date. A contract that is still alive after the last date pays `alive`
     then; `always` is paid at the last date in any case. Both are payoffs of the spot at the last date.
     """
 
@@ -47,12 +47,12 @@ class Monitored(AbstractProduct):
     def padded(self, num_dates: int) -> "Monitored":
         """The same contract on `num_dates` dates: the first one repeated, with no barrier at its repetitions.
 
-        They follow the look at the barrier, so that the step to it keeps its length. The last date is never
+        They follow the date with the barrier, so that the step to it keeps its length. The last date is never
         repeated: a contract of one date stays as it is.
         """
         extra = extra_dates(self.dates, num_dates)
         if extra and self.dates.shape[-1] == 1:
-            raise ValueError("a contract that looks at its expiry alone cannot be padded")
+            raise ValueError("a contract that is monitored at its expiry alone cannot be padded")
 
         def open_at_repetitions(level: Float[Array, "..."], value: float) -> Float[Array, "..."]:
             none = jnp.full((*level.shape[:-1], extra), value, level.dtype)

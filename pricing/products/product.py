@@ -1,6 +1,6 @@
 """What every product is."""
 
-import dataclasses
+import abc
 import functools
 from typing import Any, ClassVar
 
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import core_dims
+from ..fields import core_dims, rolled
 
 CALL_OR_PUT = {"call": 1, "put": -1}
 
@@ -27,8 +27,7 @@ class AbstractProduct(eqx.Module):
 
     def rolled(self, years: Float[Array, ""]) -> "AbstractProduct":
         """The same contract when `years` have passed: every field declared as a time is that much nearer."""
-        times = _times(self)
-        return eqx.tree_at(_times, self, [when - years for when in times]) if times else self
+        return rolled(self, years)
 
     @property
     def vol_at(self) -> tuple[Real, Real] | None:
@@ -72,16 +71,12 @@ def _form(structure: Any, leaves: tuple) -> AbstractProduct:
     return jax.eval_shape(lambda product: product.broadcast().canonical, product)
 
 
-def _times(product: eqx.Module) -> list[Any]:
-    """The fields of a product, and of products within it, that are times."""
-    times = []
-    for field in dataclasses.fields(product):
-        value = getattr(product, field.name)
-        if isinstance(value, eqx.Module):
-            times += _times(value)
-        elif field.metadata.get("time", False) and value is not None:
-            times.append(value)
-    return times
+class Padded(AbstractProduct):
+    """Ability: the list of dates can be made longer while the contract stays the same."""
+
+    @abc.abstractmethod
+    def padded(self, num_dates: int) -> "Padded":
+        """Return the same contract on `num_dates` dates."""
 
 
 def front(values: Float[Array, "*batch dates"], extra: int) -> Float[Array, "*batch padded"]:

@@ -14,7 +14,7 @@ def least_squares(
     target: Float[Array, " paths"],
     weights: Float[Array, " paths"] | None = None,
 ) -> Float[Array, " functions"]:
-    """Coefficients c that minimise mean(weights (target - c . columns)^2) + ridge |c|^2, refined once.
+    """Return c that minimizes mean(weights (target - c . columns)^2) + ridge |c|^2, refined once.
 
     The columns should be of order one: the ridge (1e-9, in float32 2e-6) then only decides where the paths do
     not, and the refinement, a fit to what the first one left, takes its bias away elsewhere.
@@ -31,7 +31,7 @@ def least_squares(
 
 
 def _inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Of a positive definite matrix, by elimination without pivots.
+    """Return the inverse of a positive definite matrix, by elimination without pivots.
 
     A loop of small steps: LAPACK's routines for batches, as jaxlib 0.10 calls them, wait for threads of the
     pool that they run on.

@@ -11,8 +11,8 @@ from pricing.ingestion.files import read_text
 from pricing.ingestion.validation import Problem, validate
 from pricing.market import Market
 from pricing.market.correlations import least_eigenvalue, missing_pairs, shown
+from pricing.products.trade import COLUMNS, NEUTRAL, TRADE_TYPES, Trade
 
-from .kinds import COLUMNS, NEUTRAL, TRADE_TYPES, Trade
 from .table import RawRow, Table, read_table
 
 _WIDTH = 1000  # characters of a name, at most

@@ -11,7 +11,7 @@ from ..ingestion.fields import closest
 from ..ingestion.files import parse_json, unreadable
 from ..ingestion.locator import Locator, Place
 from ..ingestion.validation import Problem
-from .kinds import COLUMNS
+from ..products.trade import COLUMNS
 
 _NO_NUL = "save the file as UTF-8 text, without such characters"
 
@@ -145,7 +145,11 @@ def _read_json(text: str, file: str) -> Table:
     return Table(tuple(row(index, element) for index, element in enumerate(elements)))
 
 
-@functools.cache
 def _is_ours(name: str) -> bool:
     """Whether a column is one of ours, or so close to one that it must be a slip of the pen."""
-    return bool(name) and (name in COLUMNS or bool(closest(name, COLUMNS, cutoff=0.75)))
+    return bool(name) and (name in COLUMNS or _is_slip(name, tuple(COLUMNS)))
+
+
+@functools.cache
+def _is_slip(name: str, columns: tuple[str, ...]) -> bool:
+    return bool(closest(name, columns, cutoff=0.75))
