@@ -55,11 +55,9 @@ class Architecture(eqx.Module):
         layer_norm: Whether hidden layers are normalized before the activation.
 
     Examples:
-        >>> import jax, jax.numpy as jnp
         >>> from pricing.fbsde import Architecture
-        >>> network = Architecture(width=8)(2, 3, dim=2, dtype=jnp.float32, key=jax.random.key(0))
-        >>> network(jnp.ones(2)).shape
-        (3,)
+        >>> Architecture(width=40).depth
+        2
     """
 
     width: int | None = eqx.field(static=True, default=None)

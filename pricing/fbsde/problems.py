@@ -338,7 +338,7 @@ def down_and_out_call(barrier: float = 90.0, num_steps: int = 50) -> Problem:
         50
     """
     dates = 0.2 * np.arange(1, 51) / 50.0
-    call = Barrier(100.0, 0.2, barrier, "down-and-out", dates=dates)  # pyright: ignore[reportArgumentType]
+    call = Barrier(100.0, 0.2, barrier, "down-and-out", dates=dates)  # pyright: ignore[reportCallIssue, reportArgumentType]
     return from_product(call, BlackScholes(100.0, 0.1, 0.3), num_steps)  # pyright: ignore[reportArgumentType]
 
 
