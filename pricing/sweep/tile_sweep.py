@@ -8,6 +8,7 @@ differentiated once.
 import functools
 from collections.abc import Callable
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -131,5 +132,6 @@ def _finite(figures: Figures) -> Bool[Array, " trades"]:
 
 def _contracted(bar: AbstractModel, tangent: AbstractModel) -> Array:
     """<bar, tangent>: the derivative along the tangent."""
+    chex.assert_trees_all_equal_shapes(bar, tangent)
     add: Callable = jnp.add
     return functools.reduce(add, map(jnp.vdot, jax.tree.leaves(bar), jax.tree.leaves(tangent)))
