@@ -23,7 +23,6 @@ from jaxtape.command_line import app
 from jaxtape.file_set import mismatched_files
 from pricing.book_risk import risk as value_book
 from pricing.market import Market
-from pricing.models import Heston
 from pricing.models.surface_models import black_scholes
 from pricing.reporting import page as report
 from pricing.reporting.positions import MEASURES
@@ -198,11 +197,9 @@ def test_many_errors_are_counted_on_the_screen_and_kept_in_the_file(tmp_path):
 def test_an_underlying_that_cannot_be_fitted_sets_its_trades_aside(tmp_path, monkeypatch):
     module = sys.modules[risk_command.__module__]
 
-    def unfinished(market, name, **settings):
+    def unfinished(start, quotes, **settings):
         del settings
-        vols = market.equities[name].surface.vols
-        model = Heston(4468.17, 0.03, 0.1, 1.0, 0.1, 0.5, -0.5)
-        return Calibration(model, vols, RESULTS.max_steps_reached, {})
+        return Calibration(start, quotes.vols, RESULTS.max_steps_reached, {})
 
     monkeypatch.setattr(module, "calibrated", unfinished)
     outcome = run_risk(tmp_path, GOOD, "--model", "heston")

@@ -15,18 +15,17 @@ from pricing.market import Market
 
 from ..calibration import Calibration
 from .console import SOME_FAILED, Output, Stages, fail, summarize, write_errors
-from .fitting import (
+from .fit_report import (
     as_json,
-    calibrated,
     has_failed,
     label_of,
     message_of,
     parameter_table,
     summary_of,
     surface_fit,
-    too_few,
     write_json,
 )
+from .fitting import calibrated, standard_start, too_few
 
 
 class Model(StrEnum):
@@ -72,12 +71,15 @@ def calibrate(
     output, stages = Output(out), Stages()
     with stages.stage("read"):
         quotes = _read(market, underlying, model)
+        start = standard_start(quotes, underlying)
+        if error := too_few(*start, underlying, str(market)):
+            fail(str(error))
     with (
         stages.stage("calibrate") as lines,
         progress_bar(f"calibrating {underlying}", stages.console) as progress,
     ):
         calibration = calibrated(
-            *(quotes, underlying),
+            *start,
             num_starts=starts,
             max_steps=max_steps,
             key=jax.random.key(seed),
@@ -113,8 +115,6 @@ def _read(market: Path, underlying: str, model: Model | None) -> Market:
         fail(f"{market}: there are no vols of {underlying!r}; {hint}the underlyings are {known}")
     if model not in (None, models[underlying]):
         fail(f"--model {model}: {underlying} has vols for {models[underlying]} alone; leave it out")
-    if error := too_few(quotes, underlying, str(market)):
-        fail(str(error))
     return quotes
 
 

@@ -26,20 +26,8 @@ from pricing.trades.book import Book
 
 from ..calibration import Calibration
 from .console import SOME_FAILED, Output, Stages, bytes_of, fail, summarize, write_errors
-from .fitting import (
-    as_json,
-    both,
-    calibrated,
-    failure,
-    fit_each,
-    label_of,
-    only,
-    summary_of,
-    surface_fit,
-    too_few,
-    without,
-    write_json,
-)
+from .fit_report import as_json, label_of, summary_of, surface_fit, write_json
+from .fitting import both, calibrated, failure, fit_each, only, standard_start, too_few, without
 
 _TOP = 5  # quotes in the summary
 _PATHS = next(m.num_paths for m in METHODS if isinstance(m, MonteCarlo))
@@ -158,13 +146,15 @@ def _calibrate(book: Book, market: Market, model: Model, file: str, stages: Stag
     quoted = [] if market.swaption_vols is None else [market.swaption_vols.curve]
     curves = [name for name in _underlyings(book, in_rates=True) if name in quoted]
     served, calibrations = only(market, equities), {}
-    for name in (*(equities if model is Model.heston else ()), *curves):
-        if not (error := too_few(market, name, file)):
+    names = (*(equities if model is Model.heston else ()), *curves)
+    starts = {name: standard_start(market, name) for name in names}
+    for name, (start, quotes) in starts.items():
+        if not (error := too_few(start, quotes, name, file)):
             with (
                 stages.stage(f"calibrate {name}") as lines,
                 progress_bar(f"calibrating {name}", stages.console) as progress,
             ):
-                calibration = calibrated(market, name, progress=progress)
+                calibration = calibrated(start, quotes, progress=progress)
                 found = f"{label_of(calibration)} to {name}"
                 lines.append(f"calibrated {found}: {summary_of(calibration)}")
                 error = failure(market, name, calibration, file)

@@ -68,6 +68,11 @@ class Market(eqx.Module):
         """Years from the as-of date to `day`, ACT/365."""
         return (day - self.asof).days / DAYS_PER_YEAR
 
+    def dates(self, times: Float[Array, " times"]) -> tuple[date, ...]:
+        """The days at some times (years, ACT/365) from the as-of date."""
+        today = self.asof.toordinal()
+        return tuple(date.fromordinal(today + round(DAYS_PER_YEAR * t)) for t in times.tolist())
+
     def correlation(self, names: Sequence[str]) -> Float[Array, "names names"]:
         """The correlation matrix of some equities. Raises `KeyError` if a pair of them has no quote."""
         return matrix(names, self.correlations)

@@ -1,5 +1,4 @@
 from .fits import SurfaceFit as SurfaceFit
-from .fits import pillar_dates as pillar_dates
 from .positions import Position as Position
 from .positions import positions_of as positions_of
 from .positions import write_positions as write_positions

@@ -5,9 +5,7 @@ from dataclasses import dataclass, field
 from datetime import date
 
 import numpy as np
-from jaxtyping import Array, Float
 
-from ..market import Market
 from .formats import day
 
 
@@ -45,8 +43,3 @@ class SurfaceFit:
     def is_calibrated(self) -> bool:
         """Whether there were parameters to fit."""
         return bool(self.parameters)
-
-
-def pillar_dates(times: Float[Array, " pillars"], market: Market) -> tuple[date, ...]:
-    """The dates at some times (years) from the as-of date."""
-    return tuple(date.fromordinal(market.asof.toordinal() + round(365 * t)) for t in times.tolist())

@@ -13,7 +13,7 @@ from ..ingestion.characters import escaped
 from ..market import Market
 from ..trades.book import Book
 from . import figures, ladders, tables
-from .fits import SurfaceFit, pillar_dates
+from .fits import SurfaceFit
 from .formats import day, decimals_for, number, plain, significant
 from .positions import Position, positions_of
 from .quotes import QuoteRisk, quote_risks
@@ -128,7 +128,7 @@ def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[st
     equity = market.equities[name]
     own = [position.on(name) for position in valued if name in position.trade.underlyings]
     struck = [position for position in own if position.trade.level is not None]
-    pillars = pillar_dates(equity.surface.expiries, market)
+    pillars = market.dates(equity.surface.expiries)
     unit = f"{own[0].currency} per 1 % of spot"
     titles = (("delta_1pct", f"Delta, {unit}"), ("gamma_1pct", f"Gamma, {unit}"))
     by_expiry = [(f"{title}, by expiry", ladders.by_expiry(own, f, pillars)) for f, title in titles]
@@ -161,7 +161,7 @@ def _vol_risk(name: str, risks: Iterable[QuoteRisk], market: Market) -> dict[str
     surface = market.equities[name].surface
     scaled = {risk.quote_id: risk.scaled for risk in risks}
     ids = market.quote_ids().equities[name].surface.vols
-    expiries = pillar_dates(surface.expiries, market)
+    expiries = market.dates(surface.expiries)
     values = ladders.by_pillar(scaled, ids)
     return {
         "name": name,
@@ -196,7 +196,7 @@ def _rate_risk(
     ids, titled = market.quote_ids(), []
     used = (*(market.equities[name].curve for name in equities), *curves)
     for name in dict.fromkeys(used):
-        dates = pillar_dates(market.curves[name].times, market)
+        dates = market.dates(market.curves[name].times)
         totals = ladders.by_pillar(scaled, ids.curves[name].zero_rates)
         ladder = ladders.Ladder(totals, labels=tuple(map(day, dates)))
         titled.append((f"{name} zero rates, value per 1 bp", ladder))

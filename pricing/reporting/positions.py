@@ -98,10 +98,11 @@ def _by_column(
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """The figures of a position, raw and scaled, by column; and those of each asset of a basket."""
     position: Any = risk.position
+    errors: Any = risk.std_errors
     names, columns = trade.underlyings, _columns(trade, market)
     spots = {n: 1.0 if trade.in_rates else float(market.equities[n].spot) for n in names}
     raw = {name: getattr(position, name) for name in ("value", "vega", "theta", "rho")}
-    raw["std_error"] = abs(risk.quantity) * risk.std_errors.value
+    raw["std_error"] = abs(risk.quantity) * errors.value
     figures = _scaled({**raw, **_in_proportion(position, spots)}, columns, spots[names[0]])
     if len(names) == 1:
         return figures, {}

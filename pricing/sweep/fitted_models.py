@@ -1,6 +1,6 @@
 """The models that a fit makes of a market, and how they move with its quotes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,7 +14,7 @@ from ..models.baskets import joined
 from .groups import Group, Tile
 from .tile_sweep import tile_sweep, tile_values
 
-Fit = Callable[[Market], dict[str, AbstractModel]]
+Fit = Callable[[Market], Mapping[str, AbstractModel]]
 Models = dict[tuple[str, ...], AbstractModel]
 
 
@@ -59,7 +59,7 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
     baskets = [names for names in dict.fromkeys(underlyings) if len(names) > 1]
 
     def fitted(market: Market) -> Models:
-        models = fit(market)
+        models: Mapping[str, Any] = fit(market)
         known = [names for names in baskets if set(names) <= set(models)]
         of_baskets = {
             names: joined([models[name] for name in names], market.correlation(names))

@@ -34,12 +34,12 @@ class Figures:
     def scaled(self, factor: float) -> "Figures":
         """Every figure times `factor`."""
 
-        def scale(figure):
+        def scale(figure: Any) -> Any:
             if isinstance(figure, dict):
                 return {name: factor * x for name, x in figure.items()}
             return None if figure is None else factor * figure
 
-        return Figures(*map(scale, vars(self).values()))
+        return Figures(**{name: scale(figure) for name, figure in vars(self).items()})
 
     @property
     def is_finite(self) -> bool:

@@ -99,9 +99,9 @@ def prepare(book, market):
     models = {}
     for name in {name for trade in book.trades for name in trade.underlyings}:
         if name in market.equities or name in quoted:
-            too_few(market, name, "market.json")
-            models[name] = start = standard_start(market, name)
-            quotes = start.quotes_in(market)[name]
+            start, quotes = standard_start(market, name)
+            too_few(start, quotes, name, "market.json")
+            models[name] = start
             Problem(quotes, start, objective_of(quotes), Parameters.of(start))
             if name not in market.equities:
                 SwapLegs.plain(vols)

@@ -15,7 +15,6 @@ from pricing.reporting import (
     SurfaceFit,
     figures,
     ladders,
-    pillar_dates,
     positions_of,
     quote_risks,
     tables,
@@ -133,7 +132,7 @@ def test_every_quote_has_a_shift_and_a_unit(result, market):
 
 def test_ladders_keep_the_total(result, book, market):
     valued = [p for p in positions_of(result, book, market) if p.figures]
-    pillars = pillar_dates(market.equities["A/B"].surface.expiries, market)
+    pillars = market.dates(market.equities["A/B"].surface.expiries)
     assert pillars == (date(2002, 12, 17), date(2003, 6, 15))
     for figure in ("delta_1pct", "gamma_1pct"):
         total = tables.total(valued, figure)

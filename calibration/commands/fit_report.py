@@ -1,0 +1,157 @@
+"""What commands say of a calibration: in a line, in a table, as JSON, and beside the market's vols."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pricing.market import Market, VolSurface
+from pricing.models import Calibratable
+from pricing.reporting import SurfaceFit
+
+from ..calibration import Calibration
+from ..objectives import model_vols
+from ..parameters import Parameters
+from ..results import RESULTS
+
+_CURVE_POINTS = 61
+_READS = "Nothing to calibrate: Black-Scholes reads the surface at each trade's expiry and strike."
+
+
+def label_of(calibration: Calibration) -> str:
+    """Return the name that a reader knows the model by."""
+    model = calibration.model
+    return model.label if isinstance(model, Calibratable) else type(model).__name__
+
+
+def has_failed(calibration: Calibration) -> bool:
+    """Whether the parameters are not those of an optimum."""
+    return bool(calibration.result != RESULTS.converged)
+
+
+def message_of(calibration: Calibration) -> str:
+    """Why the calibration ended."""
+    return RESULTS[calibration.result]
+
+
+def summary_of(calibration: Calibration) -> str:
+    """How the calibration ended, in a few words."""
+    if has_failed(calibration):
+        return message_of(calibration)
+    steps, squares = (calibration.stats[name] for name in ("steps", "sum_squared_vol_points"))
+    return f"{int(steps)} steps, {float(squares):,.2f} vol points²"
+
+
+def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
+    """Parameter to (value, standard error)."""
+    names = Parameters.of(calibration.model).names
+    errors = np.sqrt(np.diag(np.asarray(calibration.stats["covariance"])))
+    return {
+        name: (float(getattr(calibration.model, name)), float(error))
+        for name, error in zip(names, errors, strict=True)
+    }
+
+
+def surface_fit(market: Market, name: str, calibration: Calibration | None) -> SurfaceFit:
+    """What the report shows of one underlying: a calibration, or None for Black-Scholes."""
+    if calibration is not None and name not in market.equities:
+        return _swaption_fit(market, name, calibration)
+    equity = market.equities[name]
+    surface = equity.surface
+    strikes = jnp.linspace(surface.strikes[0], surface.strikes[-1], _CURVE_POINTS)
+    if calibration is None:
+        result, curve = _READS, surface.vol(surface.expiries[:, None], strikes[None, :])
+        residuals, parameters, facts = jnp.zeros_like(surface.vols), {}, {}
+    else:
+        grid = VolSurface(
+            surface.expiries, strikes, jnp.zeros((surface.expiries.size, strikes.size))
+        )
+        result, curve = message_of(calibration), _curve(calibration.model, grid)
+        residuals, parameters = calibration.residuals, parameter_table(calibration)
+        facts = _facts(calibration)
+    return SurfaceFit(
+        underlying=name,
+        model=label_of(calibration) if calibration else "Black-Scholes",
+        spot=float(equity.spot),
+        expiries=market.dates(surface.expiries),
+        strikes=np.asarray(surface.strikes),
+        market_vols=np.asarray(surface.vols),
+        residuals=np.asarray(residuals),
+        curve_strikes=np.asarray(strikes),
+        curve_vols=np.asarray(curve),
+        result=result,
+        parameters=parameters,
+        facts=facts,
+    )
+
+
+def _swaption_fit(market: Market, name: str, calibration: Calibration) -> SurfaceFit:
+    """The swaption vols, by expiry and tenor."""
+    quotes: Any = market.swaption_vols
+    market_vols, residuals = np.asarray(quotes.vols), np.asarray(calibration.residuals)
+    return SurfaceFit(
+        underlying=name,
+        model=label_of(calibration),
+        spot=None,
+        expiries=tuple(f"{expiry:g}Y" for expiry in quotes.expiries.tolist()),
+        strikes=np.asarray(quotes.tenors),
+        market_vols=market_vols,
+        residuals=residuals,
+        curve_strikes=np.asarray(quotes.tenors),
+        curve_vols=market_vols + residuals,
+        result=message_of(calibration),
+        parameters=parameter_table(calibration),
+        facts=_facts(calibration),
+        across="tenor, in years",
+    )
+
+
+@eqx.filter_jit
+def _curve(model: Any, grid: VolSurface) -> jax.Array:
+    return model_vols(model, grid, 64)
+
+
+def _facts(calibration: Calibration) -> dict[str, str]:
+    squares, count = float(calibration.stats["sum_squared_vol_points"]), calibration.residuals.size
+    return {
+        "sum of squared residuals": f"{squares:,.4f} vol points²",
+        "root mean square": f"{(squares / count) ** 0.5:.3f} vol points over {count} quotes",
+        "condition number": f"{float(calibration.stats['condition_number']):,.1f}",
+        "steps": str(int(calibration.stats["steps"])),
+    }
+
+
+def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, Any]:
+    """A calibration in plain values. `residuals`: model less market per 1.00 vol, by quote id."""
+    table, stats = parameter_table(calibration), calibration.stats
+    ids = calibration.model.quotes_in(market.quote_ids())[name].vols
+    residuals = np.asarray(calibration.residuals).ravel().tolist()
+    return {
+        "model": label_of(calibration).lower(),
+        "underlying": name,
+        "asof": str(market.asof),
+        "parameters": {parameter: value for parameter, (value, _) in table.items()},
+        "standard_errors": {parameter: error for parameter, (_, error) in table.items()},
+        "condition_number": float(stats["condition_number"]),
+        "sum_squared_vol_points": float(stats["sum_squared_vol_points"]),
+        "result": message_of(calibration),
+        "steps": int(stats["steps"]),
+        "starts_at_optimum": int(stats["starts_at_optimum"]),
+        "residuals": dict(zip(np.ravel(ids), residuals, strict=True)),
+    }
+
+
+def write_json(path: Path, value: object) -> None:
+    """A value as JSON; a number that is not finite becomes null."""
+    text = json.dumps(_finite(value), indent=1, ensure_ascii=False, allow_nan=False)
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return None if isinstance(value, float) and not np.isfinite(value) else value
