@@ -3,7 +3,7 @@
 from pricing import results
 
 
-class RESULTS(results.RESULTS):
+class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     """Outcome of a calibration: those of a valuation, and these.
 
     Examples:

@@ -48,7 +48,7 @@ from pricing import (
     ZeroCurve,
     price,
 )
-from pricing.methods import held
+from pricing.methods.method import held
 from pricing.trades.contracts import products_of
 from pricing.valuation import lacking
 from tests import references

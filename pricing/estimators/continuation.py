@@ -21,7 +21,7 @@ _REACH = 8.0  # standard deviations of the log-spot that a fit covers: what path
 
 
 class End(NamedTuple):
-    """What a contract pays at its last date if it is alive then."""
+    """The payment of a contract at its last date if it is alive then."""
 
     alive: Payoff
     forward: Scalar
@@ -33,7 +33,7 @@ class End(NamedTuple):
         return cls(product.alive, model.forward(expiry), model.discount(expiry))
 
     def ahead(self, date: MonitoringDate, position: Paths) -> Paths:
-        """Mean over the last step, what leaving pays included, discounted to today."""
+        """Return the mean over the last step, what leaving pays included, discounted to today."""
         low, high = date.bounds(position)
         forward = self.forward * jnp.exp(position + date.mean + 0.5 * date.std**2)
         alive = payoff_inside(self.alive, forward, date.std, low, high)
@@ -41,7 +41,9 @@ class End(NamedTuple):
 
 
 class Continuation(NamedTuple):
-    """A control variate: the value is a telescoping sum over any functions w_k of the position at date k < n,
+    """A control variate made of functions w_k of the position at date k < n that are near to the value then.
+
+    For any such functions the value is a telescoping sum,
 
     V = T w_1 + sum_k E[weight_k (T w_{k+1} - w_k)(x_k)],
 
@@ -58,7 +60,7 @@ class Continuation(NamedTuple):
 
     @classmethod
     def fit(cls, product: Monitored, model: ConditionallyGaussian) -> "Continuation":
-        """By backward induction, for a model whose variance is not random."""
+        """Fit the functions by backward induction, for a model whose variance is not random."""
         noise = jnp.zeros((product.dates.size, 1), product.dates.dtype)
         walk = model.walk(noise, product.dates, StoreAll())
         dates = monitoring_dates(product, model, walk)
@@ -89,7 +91,10 @@ class Continuation(NamedTuple):
     def corrected(
         self, dates: MonitoringDate, end: End, states: tuple[States, States], uniform: Paths
     ) -> Paths:
-        """Samples of the value; states: (position, weight) at all dates but the last; uniform: which term."""
+        """Return samples of the value.
+
+        states: (position, weight) at all dates but the last; uniform: it says which term a path samples.
+        """
         positions, weights = states
         count = positions.shape[0]
 
@@ -107,13 +112,13 @@ class Continuation(NamedTuple):
 
 
 def _ahead(later: GaussianMixture, date: MonitoringDate, position: Scalar) -> Scalar:
-    """T of a fit, from a position."""
+    """Return T of a fit, from a position."""
     inside = later.mean_inside(position + date.mean, date.std, date.lower, date.upper)
     return date.paid_outside(*date.bounds(position)) + inside
 
 
 def _corridors(dates: MonitoringDate) -> tuple[Float[Array, " dates"], Float[Array, " dates"]]:
-    """Where paths may be at all dates but the last."""
+    """Return the least and the largest position at all dates but the last."""
     mean, variance = jnp.cumsum(dates.mean)[:-1], jnp.cumsum(dates.std**2)[:-1]
     std = safe_sqrt(variance)
     ends = mean - _REACH * std, mean + _REACH * std
@@ -122,5 +127,5 @@ def _corridors(dates: MonitoringDate) -> tuple[Float[Array, " dates"], Float[Arr
 
 
 def date_of(tree, index):
-    """One date of a stacked tree."""
+    """Return one date of a stacked tree."""
     return jax.tree.map(lambda x: x[index], tree)

@@ -15,19 +15,19 @@ Paths = Float[Array, "*paths"]
 
 
 def far(dtype) -> float:
-    """Standard deviations beyond which nothing of the normal law is left, its tail not yet rounded to zero."""
+    """Return how many standard deviations leave nothing beyond them, the tail not yet rounded to zero."""
     return 35.0 if dtype == jnp.float64 else 12.5
 
 
 def deviations(away: Array, std: Array) -> Array:
-    """away / std, cut off far out, and by its sign alone if nothing moves."""
+    """Return away / std, cut off far out, and far out by its sign alone where nothing moves."""
     still, most = std <= 0.0, far(away.dtype)
     scaled = away / divisor(std)
     return clipped(jnp.where(still, jnp.sign(away) * most, scaled), -most, most)
 
 
 class MonitoringDate(NamedTuple):
-    """One date: the step to it, and the corridor in log(S / forward) with its discounted payments."""
+    """A monitoring date: the step to it, and the corridor in log(S / forward) with its discounted payments."""
 
     mean: Paths
     std: Paths
@@ -37,21 +37,23 @@ class MonitoringDate(NamedTuple):
     above: Float[Array, ""]
 
     def bounds(self, position: Paths) -> tuple[Paths, Paths]:
-        """The corridor in standard deviations of the step from `position`."""
+        """Return the corridor in standard deviations of the step from `position`."""
         start = position + self.mean
         return deviations(self.lower - start, self.std), deviations(self.upper - start, self.std)
 
     def paid_outside(self, low: Paths, high: Paths) -> Paths:
+        """Return the mean of what leaving the corridor pays, discounted to today."""
         return self.below * normal_law.cdf(low) + self.above * normal_law.cdf(-high)
 
     def moved(self, position: Paths, normal: Paths) -> Paths:
+        """Return the position after the step."""
         return position + self.mean + self.std * normal
 
 
 def monitoring_dates(
     product: Monitored, model: ConditionallyGaussian, walk: Walk
 ) -> MonitoringDate:
-    """The monitoring dates of a contract, stacked."""
+    """Return the monitoring dates of a contract, stacked."""
     forward = jax.vmap(model.forward)(product.dates)
     discount = jax.vmap(model.discount)(product.dates)
     tiny = float(jnp.finfo(forward.dtype).tiny) ** 0.5
@@ -62,7 +64,7 @@ def monitoring_dates(
 
 
 def truncated_normal(low: Paths, high: Paths, uniform: Paths) -> tuple[Paths, Paths]:
-    """A standard normal inside (low, high) by inversion, and the chance to be there.
+    """Return a standard normal inside (low, high), by inversion, and the chance to be there.
 
     On the side where the distribution function is small, so that nothing cancels far out.
     """
@@ -75,7 +77,7 @@ def truncated_normal(low: Paths, high: Paths, uniform: Paths) -> tuple[Paths, Pa
 
 
 def payoff_inside(payoff: Payoff, forward: Paths, std: Paths, low: Paths, high: Paths) -> Paths:
-    """Undiscounted mean of a payoff of a lognormal spot over (low, high) of its normal."""
+    """Return the undiscounted mean of a payoff of a lognormal spot over (low, high) of its normal."""
     total = jnp.zeros_like(forward)
     for i in range(payoff.strike.shape[-1]):
         away = jnp.log(payoff.strike[i] / forward) + 0.5 * std**2
@@ -89,7 +91,7 @@ def payoff_inside(payoff: Payoff, forward: Paths, std: Paths, low: Paths, high: 
 
 
 def paid_always(payoff: Payoff, forward: Float[Array, ""], walk: Walk) -> Paths:
-    """Undiscounted mean of a payoff that no barrier can end, given the variance path."""
+    """Return the undiscounted mean of a payoff that no barrier can end, given the variance path."""
     mean, variance = jnp.sum(walk.mean, axis=0), jnp.sum(walk.variance, axis=0)
     most = jnp.full_like(mean, far(mean.dtype))
     ends = forward * jnp.exp(mean + 0.5 * variance)

@@ -18,7 +18,7 @@ _ROOT_HALF = float(np.sqrt(0.5))
 
 
 class GaussianMixture(NamedTuple):
-    """w(x) = sum_j weights_j exp(-(x - first - j gap)^2 / (2 h^2)), h = 1.3 gap."""
+    """The function w(x) = sum_j weights_j exp(-(x - first - j gap)^2 / (2 h^2)), h = 1.3 gap."""
 
     first: Scalar
     gap: Scalar
@@ -49,7 +49,7 @@ class GaussianMixture(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Where to fit `count` components: `points` are the places to give a function's values at."""
+    """An interval to fit `count` components on: `points` are the places to give a function's values at."""
 
     low: Scalar
     high: Scalar

@@ -16,7 +16,7 @@ from .estimator import AbstractEstimator, Draw, Needs, smooth
 
 
 class OneStepSurvival(AbstractEstimator):
-    """Given where it is, the chance that a path leaves the corridor at the next date is known.
+    """From any position, the chance that a path leaves the corridor at the next date is known.
 
     The path pays that chance times what leaving pays, goes on with the rest as its weight, and draws its next
     position among those inside: it never leaves, so its samples are smooth. The last step is integrated.
@@ -57,7 +57,7 @@ class OneStepSurvival(AbstractEstimator):
 
 
 def _follow(dates: MonitoringDate, uniforms: Float[Array, "dates paths"]):
-    """Paths to the last date but one: (position, weight); and at every date ((position, weight), paid)."""
+    """Return (position, weight) of the paths at the last date but one, and with `paid` at all dates."""
 
     def step(carry: tuple[Paths, Paths], of_date):
         (position, weight), (date, uniform) = carry, of_date

@@ -87,7 +87,9 @@ def _parts(
         dates = _same("exercise dates", product.exercise_times(num_steps))
         if product.any_time:
             dates = np.append(0.0, dates)
-        pays = _Exercise(product.broadcast(), model)
+        full = product.broadcast()
+        assert isinstance(full, Exercisable)
+        pays = _Exercise(full, model)
         rights = {"exercise_times": dates, "exercise_value": pays} if len(dates) > 1 else {}
         return _IfPositive(pays, dates[-1]), float(dates[-1]), rights
     if isinstance(product, BarrierOption) and product.monitoring_dates is not None:
@@ -178,7 +180,9 @@ class _Alive(eqx.Module):
     model: Diffusion
 
     def __call__(self, t: Real, x: State) -> Bool[Array, ""]:
-        return self.product.is_inside(self.model.observed(t, x).spot)
+        spot = self.model.observed(t, x).spot
+        assert spot is not None  # barriers are on the spot
+        return self.product.is_inside(spot)
 
 
 class _Rebate(eqx.Module):

@@ -71,10 +71,10 @@ def _claims(
     """
     phi, eta, h = product.side, product.living_side, law.h
     strike_inside = eta * (product.strike - product.barrier) > 0.0
-    worth = lambda share, cash: phi * (forwards[0] * share - forwards[1] * cash)  # noqa: E731
-    a, b = worth(*law.beyond(phi, k)), worth(*law.beyond(phi, h))
-    c = worth(*law.reflected(eta, jnp.where(strike_inside & alive, k, h)))
-    d = worth(*law.reflected(eta, h))
+    value = lambda share, cash: phi * (forwards[0] * share - forwards[1] * cash)  # noqa: E731
+    a, b = value(*law.beyond(phi, k)), value(*law.beyond(phi, h))
+    c = value(*law.reflected(eta, jnp.where(strike_inside & alive, k, h)))
+    d = value(*law.reflected(eta, h))
     from_barrier = jnp.where(strike_inside, a, b) - c  # down call, up put
     to_barrier = jnp.where(strike_inside, a - b + c - d, 0.0)  # up call, down put
     return a, jnp.where(eta * phi > 0.0, from_barrier, to_barrier)

@@ -42,12 +42,12 @@ class Operator(eqx.Module):
     """The right-hand side: along distance and along variance (transposed), at the mean rate, and the rest.
 
     The far end, the last of y, is linear in the spot; the first is a barrier, whose node keeps its value, or
-    another far end. rate: the mean of the forward rates. inner: [distances], 0 on the barrier.
+    another far end. rate: the mean of the forward rates. interior: [distances], 0 on the barrier.
     """
 
     rate: Scalar
     side: Scalar
-    inner: Float[Array, " distances"]
+    interior: Float[Array, " distances"]
     along_y: Tridiagonal
     along_v: Tridiagonal
     slope_y: Stencil
@@ -63,7 +63,7 @@ class Operator(eqx.Module):
         v: Array,
         has_barrier: bool,
     ) -> "Operator":
-        inner = jnp.ones_like(y).at[0].set(0.0 if has_barrier else 1.0)
+        interior = jnp.ones_like(y).at[0].set(0.0 if has_barrier else 1.0)
         drift = side * (rate - model.dividend_yield - 0.5 * v)
         half_rate = 0.5 * rate
         d1, d2 = first_difference(y), second_difference(y)
@@ -71,30 +71,30 @@ class Operator(eqx.Module):
         # linear in the spot: u_yy = s u_y
         d2 = tuple(b.at[ends].set(side * a[ends]) for a, b in zip(d1, d2, strict=True))
         along_y = [
-            inner[:, None] * (a[:, None] * drift[None, :] + b[:, None] * (0.5 * v)[None, :])
+            interior[:, None] * (a[:, None] * drift[None, :] + b[:, None] * (0.5 * v)[None, :])
             for a, b in zip(d1, d2, strict=True)
         ]
-        along_y[1] = along_y[1] - half_rate * inner[:, None]
+        along_y[1] = along_y[1] - half_rate * interior[:, None]
 
         e1, e2 = first_difference(v), second_difference(v)
         pull, diffusion = model.variance_drift(v), model.variance_of_variance(v)
         along_v = [
-            (a * pull + 0.5 * b * diffusion)[:, None] * inner[None, :]
+            (a * pull + 0.5 * b * diffusion)[:, None] * interior[None, :]
             for a, b in zip(e1, e2, strict=True)
         ]
-        along_v[1] = along_v[1] - half_rate * inner[None, :]
+        along_v[1] = along_v[1] - half_rate * interior[None, :]
 
         cross = (side * model.correlation * safe_sqrt(diffusion * v)).at[-1].set(0.0)
-        slope_y, mixed_v = _scaled(d1, inner), _scaled(e1, cross)
+        slope_y, mixed_v = _scaled(d1, interior), _scaled(e1, cross)
         bands = Tridiagonal(*along_y), Tridiagonal(*along_v)
-        return cls(rate, side, inner, *bands, slope_y, mixed_v)
+        return cls(rate, side, interior, *bands, slope_y, mixed_v)
 
     def explicit(self, u: Grid, excess_rate: Scalar) -> Grid:
         """Return the mixed derivative, and what a rate above the mean adds: s u_y - u for each unit of it."""
         slope = _apply(self.slope_y, u)
-        inner_slope = slope.at[-1].set(0.0).at[0].set(0.0)
-        mixed = _apply(self.mixed_v, inner_slope.T).T
-        return mixed + excess_rate * (self.side * slope - self.inner[:, None] * u)
+        interior_slope = slope.at[-1].set(0.0).at[0].set(0.0)
+        mixed = _apply(self.mixed_v, interior_slope.T).T
+        return mixed + excess_rate * (self.side * slope - self.interior[:, None] * u)
 
     def stepper(self, dt: Scalar) -> "Stepper":
         implicit = (

@@ -54,14 +54,14 @@ def local_vol_value(
     before = jnp.concatenate([_payoff(product, y)[None], black[:-1]])
     sources = (variances / along_strike[:, None] - 1.0) * (black - before)
 
-    inner = jnp.ones_like(y).at[0].set(0.0).at[-1].set(0.0)
+    interior = jnp.ones_like(y).at[0].set(0.0).at[-1].set(0.0)
     d1, d2 = first_difference(y), second_difference(y)
-    bands = [0.5 * inner * (b - a) for a, b in zip(d1, d2, strict=True)]
+    bands = [0.5 * interior * (b - a) for a, b in zip(d1, d2, strict=True)]
 
     def step(rest, of_step):
         variance, source = of_step
         operator = Tridiagonal(*((variance * band)[:, None] for band in bands))
-        explicit = rest + 0.5 * (operator @ rest) + (inner * source)[:, None]
+        explicit = rest + 0.5 * (operator @ rest) + (interior * source)[:, None]
         half = jnp.asarray(0.5, y.dtype)
         return operator.identity_minus(half).factored().solve(explicit), None
 

@@ -34,7 +34,7 @@ class MonitoringDate(eqx.Module):
 
 
 class Corridor(eqx.Module):
-    """Deflated values after a date: a layer between `lower` and `upper`, in the state, and constants beyond."""
+    """The deflated values after a date: a layer between `lower` and `upper`, in the state, constants beyond."""
 
     layer: Layer
     lower: Scalar
@@ -43,14 +43,14 @@ class Corridor(eqx.Module):
     above: Scalar
 
     def expectation(self, x: Points, variance: Scalar) -> Points:
-        """E[value(y)] over y ~ N(x, self.layer.variance - variance)."""
+        """Return E[value(y)] over y ~ N(x, self.layer.variance - variance)."""
         std = jnp.sqrt(self.layer.step_variance(variance))
         ended = self.below * normal_law.cdf((self.lower - x) / std)
         ended = ended + self.above * normal_law.cdf((x - self.upper) / std)
         return self.layer.expectation(x, variance) + ended
 
     def value_today(self) -> Scalar:
-        """E[value] from today's state."""
+        """Return E[value] from today's state."""
         zero = jnp.zeros_like(self.lower)
         return self.expectation(zero[None], zero)[0]
 
@@ -76,12 +76,12 @@ class KnockOut(eqx.Module):
 
 
 def monitoring_dates(product: Monitored, model: LognormalSpots) -> MonitoringDate:
-    """All dates but the last, stacked, the latest first."""
+    """Return all dates but the last, stacked, the latest first."""
     return jax.tree.map(lambda leaf: leaf[-2::-1], _every_date(product, model))
 
 
 def at_expiry(product: Monitored, model: LognormalSpots, num_nodes: int) -> Corridor:
-    """The values after the last date: what the contract pays there if it is still alive."""
+    """Return the values after the last date: what the contract pays there if it is still alive."""
     date = jax.tree.map(lambda leaf: leaf[-1], _every_date(product, model))
     variance = model.state_variance(date.time)
     lower, upper = _corridor(model, date)
@@ -97,7 +97,7 @@ def at_expiry(product: Monitored, model: LognormalSpots, num_nodes: int) -> Corr
 def knock_out_induction(
     product: Monitored, model: LognormalSpots, num_nodes: int, schedule: AbstractSchedule
 ) -> tuple[Tape, Corridor]:
-    """The tape of the dates before the last, and its first state, `at_expiry`.
+    """Return the tape of the dates before the last, and its first state, `at_expiry`.
 
     Today's value, without what is paid in any case: `tape(state).value_today()`.
     """
@@ -109,7 +109,7 @@ def knock_out_induction(
 
 
 def paid_always(product: Monitored, model: LognormalSpots) -> Scalar:
-    """Today's value of what no barrier can end."""
+    """Return today's value of what no barrier can end."""
     expiry, claim = product.dates[-1], product.always
     forward, std = model.forward(expiry), jnp.sqrt(model.state_variance(expiry))
     share, cash = exercise_probabilities(forward, claim.strike, std, claim.side)
@@ -130,7 +130,7 @@ def _every_date(product: Monitored, model: LognormalSpots) -> MonitoringDate:
 
 
 def _corridor(model: LognormalSpots, date: MonitoringDate) -> tuple[Scalar, Scalar]:
-    """The barriers in the state, far out where there is none."""
+    """Return the barriers in the state, far out where there is none."""
     variance = model.state_variance(date.time)
     far = 4.0 * STDS * jnp.sqrt(variance)
     forward = model.forward(date.time)
@@ -145,7 +145,7 @@ def _corridor(model: LognormalSpots, date: MonitoringDate) -> tuple[Scalar, Scal
 
 
 def _nodes(variance: Scalar, lower: Scalar, upper: Scalar, breaks: Array, num_panels: int):
-    """On what the state's range and the corridor have in common."""
+    """Return nodes and weights on what the state's range and the corridor have in common."""
     radius = STDS * jnp.sqrt(variance)
     inside = clipped(jnp.stack([lower, upper]), -radius, radius)
     return quadrature(inside[0], larger(*inside), breaks, num_panels)

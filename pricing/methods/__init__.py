@@ -9,9 +9,7 @@ from .method import Fitted as Fitted
 from .method import Prepared as Prepared
 from .method import Tiled as Tiled
 from .method import Tiling as Tiling
-from .method import held as held
-from .method import prepared as prepared
-from .method import tiling as tiling
+from .method import missing as missing
 from .monte_carlo import MonteCarlo as MonteCarlo
 from .quadrature import Quadrature as Quadrature
 

@@ -29,17 +29,27 @@ class FiniteDifference(Tiled):
 
     Local volatility: terminal claims by `local_vol_value`, on num_distances nodes of the log-spot.
 
-    Heston: continuous barriers, American and Bermudan options. Its equation (`alternating_directions`) in the
-    log-distance of the spot, from a barrier on its living side or from the strike on both, at the curve's
-    forward rates; payoffs are averaged over cells, grids finest at barrier, strike and zero variance. A
-    knock-out is worth its rebate at the barrier; a knock-in is the vanilla option, by `Fourier`, plus the
-    solution for the payoff rebate - vanilla. A Bermudan option is worth max(u, payoff) at its dates; an
-    American one solves u_tau = A u + lambda, u >= payoff, lambda >= 0 and 0 where u > payoff, by the splitting
-    of Ikonen and Toivanen (2009), as in Haentjens and in 't Hout (2015).
+    Heston: continuous barriers, American and Bermudan options. Its equation (`alternating_directions`) is
+    solved in the log-distance of the spot, from a barrier on its living side or from the strike on both, at
+    the curve's forward rates; payoffs are averaged over cells, grids are finest at barrier, strike and zero
+    variance. A knock-out is worth its rebate at the barrier; a knock-in is the vanilla option, by
+    `Fourier`, plus the solution for the payoff rebate - vanilla. A Bermudan option is worth max(u, payoff)
+    at its dates; an American one solves u_tau = A u + lambda, u >= payoff, lambda >= 0 and 0 where u >
+    payoff, by the splitting of Ikonen and Toivanen (2009), as in Haentjens and in 't Hout (2015).
 
-    num_distances, num_variances: grid nodes; num_steps: time steps; a barrier's error falls with the square of
-    each.
-    schedule: what a reverse sweep keeps of the time loop (`jaxtape.scan`).
+    Attributes:
+        is_random: False.
+        num_distances: The nodes along the log-spot, at least 5.
+        num_variances: The nodes along the variance, at least 4.
+        num_steps: The time steps; a barrier's error falls with the square of each of the three.
+        schedule: What a reverse sweep keeps of the time loop (`jaxtape.scan`).
+
+    Raises:
+        ValueError: If a count is below its least.
+
+    Examples:
+        >>> FiniteDifference(num_steps=80).num_distances
+        120
     """
 
     is_random: ClassVar[bool] = False
@@ -101,7 +111,7 @@ class FiniteDifference(Tiled):
         return jnp.where(alive, living_value, touched_value)
 
     def _inside(self, product: SingleBarrier, model: StochasticVariance) -> Scalar:
-        """The solution on the living side, at today's spot and variance."""
+        """Return the solution on the living side, at today's spot and variance."""
         side = product.living_side
         distance = side * jnp.log(model.spot / product.barrier)
         y = _distances(self.num_distances, product, model, distance)
@@ -123,7 +133,7 @@ class FiniteDifference(Tiled):
         model: StochasticVariance,
         through: Callable[[Stepper, Grid, Array, Array], Grid],
     ) -> Scalar:
-        """Today's value of the right to the payoff at its times; `through` steps back through a period."""
+        """Return today's value of the right to the payoff; `through` steps back through a period."""
         dates = product.exercise_times()
         strike, side, expiry = product.strike, product.side, dates[-1]
         distance = jnp.log(model.spot / strike)
@@ -151,13 +161,13 @@ class FiniteDifference(Tiled):
         return _read(u, y, v, distance, model)
 
     def _unconstrained(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
-        """Steps without a right to the payoff."""
+        """Step back without a right to the payoff."""
         del payoff
         step = lambda u, excess: (stepper.step(u, excess), None)  # noqa: E731
         return jaxtape.scan(step, u, excess, schedule=self.schedule)[0]
 
     def _above_payoff(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
-        """Steps that end at the payoff or above it."""
+        """Step back, ending each step at the payoff or above it."""
 
         def step(state: tuple[Grid, Grid], excess: Scalar):
             u, force = state
@@ -174,7 +184,7 @@ def _mean_rate(model: StochasticVariance, expiry: Scalar) -> Scalar:
 
 
 def _read(u: Grid, y: Array, v: Array, distance: Scalar, model: StochasticVariance) -> Scalar:
-    """The grid's value at a distance and today's variance."""
+    """Return the grid's value at a distance and today's variance."""
     i, along_y = interpolation(y, distance, 5)
     j, along_v = interpolation(v, model.initial_variance, 4)
     return along_y @ jax.lax.dynamic_slice(u, (i, j), (5, 4)) @ along_v
@@ -183,7 +193,7 @@ def _read(u: Grid, y: Array, v: Array, distance: Scalar, model: StochasticVarian
 def _distances(
     nodes: int, product: SingleBarrier, model: StochasticVariance, distance: Scalar
 ) -> Array:
-    """From the barrier out to where it no longer matters, finest at the barrier."""
+    """Return nodes from the barrier out to where it no longer matters, finest at the barrier."""
     std = jnp.sqrt(model.total_variance(product.expiry))
     strike = product.living_side * jnp.log(product.strike / product.barrier)
     reach = rounded(larger(distance, strike) + 5.0 * std)
@@ -192,21 +202,21 @@ def _distances(
 
 
 def _both_sides(nodes: int, model: StochasticVariance, expiry: Scalar, distance: Scalar) -> Array:
-    """From the strike to both sides, past the spot to where nothing matters, finest at the strike."""
+    """Return nodes on both sides of the strike, out to where nothing matters, finest at the strike."""
     std = jnp.sqrt(model.total_variance(expiry))
     reach, fine = rounded(jnp.abs(distance) + 5.0 * std), rounded(0.5 * std)
     return sinh_grid(jnp.linspace(-1.0, 1.0, nodes, dtype=reach.dtype), reach, fine)
 
 
 def _terminal(product: SingleBarrier, y: Array) -> Array:
-    """The payoff averaged over each node's cell; the rebate or nothing on the barrier."""
+    """Return the payoff averaged over each node's cell; the rebate or nothing on the barrier."""
     vanilla = _vanilla(y, product.barrier, product.living_side, product.strike, product.side)
     payoff = jnp.where(product.knocks_in, product.rebate - vanilla, vanilla)
     return payoff.at[0].set(jnp.where(product.knocks_in, 0.0, product.rebate))
 
 
 def _vanilla(y: Array, anchor: Scalar, living: Scalar, strike: Scalar, side: Scalar) -> Array:
-    """max(side (S - strike), 0) at log(S / anchor) = living y, averaged over each node's cell."""
+    """Return max(side (S - strike), 0) at log(S / anchor) = living y, averaged over each node's cell."""
     middles = 0.5 * (y[1:] + y[:-1])
     low, high = jnp.concatenate([y[:1], middles]), jnp.concatenate([middles, y[-1:]])
     kink = living * jnp.log(strike / anchor)

@@ -12,14 +12,24 @@ from .method import Tiled, Tiling, at_least, missing
 
 
 class IntegralEquation(Tiled):
-    """The exercise boundary from its integral equation, the value from the boundary: `american_value`.
+    """American options: the exercise boundary from its integral equation, the value from the boundary.
 
-    Rate and vol are constants (else: `Quadrature`); a surface is read at the expiry and the strike.
-    Puts with dividend_yield < rate < 0 and calls with rate < dividend_yield < 0 have two boundaries: their
-    value is NaN here (`RESULTS.non_finite`).
+    Rate and vol are constants (else: `Quadrature`); a surface is read at the expiry and the strike. Puts
+    with dividend_yield < rate < 0 and calls with rate < dividend_yield < 0 have two boundaries: their value
+    is NaN here (`RESULTS.non_finite`). The formulas stand at `american_value`.
 
-    num_dates: where the boundary is known; num_nodes: of the integral in its equation; num_points: of the
-    integral in the value.
+    Attributes:
+        is_random: False.
+        num_dates: Where the boundary is known, at least 2.
+        num_nodes: The nodes of the integral in its equation, at least 2.
+        num_points: The nodes of the integral in the value, at least 2.
+
+    Raises:
+        ValueError: If a count is below 2.
+
+    Examples:
+        >>> IntegralEquation(num_dates=16).num_nodes
+        24
     """
 
     is_random: ClassVar[bool] = False

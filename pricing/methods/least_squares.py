@@ -35,25 +35,43 @@ _WHY_ONCE = (
 
 
 class LeastSquares(Tiled, Fitted):
-    """Longstaff and Schwartz (2001): when to exercise is regressed backward; then it is tried on fresh paths.
+    """Longstaff and Schwartz (2001): when to exercise is regressed backward, then tried on fresh paths.
 
     Bermudan and American options under Black-Scholes (one asset or several) and Heston, Bermudan swaptions
     under Hull-White and G2++. An American option is taken as one with `num_steps` equal dates, and today.
 
     The rule and a martingale M come from `num_fit_paths` paths of their own (`pricing/regression`). On
-    `num_paths` others a sample is the rule's payoff less M, both over the numeraire (bound "lower"): its mean
-    is what the rule earns, so below the value, and M takes most of the noise away. With bound "upper" a sample
-    is max_t (payoff_t - M_t), whose mean is above the value (Rogers 2002; Haugh and Kogan 2004). `bounds`
-    gives both. M is made of functions whose means over a step are known and, for an upper bound with
-    `num_inner_paths`, of the fitted value less its mean over so many inner steps (Andersen and Broadie 2004).
+    `num_paths` others a sample is the rule's payoff less M, both over the numeraire (bound "lower"): its
+    mean is what the rule earns, so below the value, and M takes most of the noise away. With bound "upper"
+    a sample is max_t (payoff_t - M_t), whose mean is above the value (Rogers 2002; Haugh and Kogan 2004).
+    `bounds` gives both. M is made of functions whose means over a step are known and, for an upper bound
+    with `num_inner_paths`, of the fitted value less its mean over so many inner steps (Andersen and Broadie
+    2004).
 
-    Derivatives hold rule and martingale still: at the best rule its own does not count. A sample's derivative
-    is unbiased for the held rule's; a second derivative raises.
+    Derivatives hold rule and martingale still: at the best rule its own does not count. A sample's
+    derivative is unbiased for the held rule's; a second derivative raises.
 
-    num_steps: also how many steps a path of Heston's variance has at least. degree: of the regression's
-    polynomials; None: one that suits the number of factors. num_inner_paths: at each date of each path of
-    `bounds` and of bound "upper", 0 or a power of two; None: 16 on the best or worst of several assets, else 0.
-    rule: held, as `held` fits it; None: fitted anew at each call. block, sampler, schedule: as in `MonteCarlo`.
+    Attributes:
+        is_random: True.
+        num_paths: The paths of the bound.
+        num_fit_paths: The paths of the fit.
+        num_steps: The dates of an American option; also the least number of steps of a path of Heston's
+            variance.
+        degree: The degree of the regression's polynomials; None for one that suits the number of factors.
+        num_inner_paths: The inner steps at each date of each path of `bounds` and of bound "upper", 0 or a
+            power of two; None for 16 on the best or worst of several assets, else 0.
+        bound: The word "lower" or "upper".
+        block: The paths in work at once, as in `MonteCarlo`.
+        sampler: Where noise comes from, as in `MonteCarlo`.
+        schedule: What a reverse sweep keeps of the time loop (`jaxtape.scan`).
+        rule: The rule that is held, as `held` fits it; None for one that is fitted at each call.
+
+    Raises:
+        ValueError: If a count is below 1, or num_inner_paths is neither 0 nor a power of two.
+
+    Examples:
+        >>> LeastSquares(num_paths=8192, bound="upper").num_fit_paths
+        8192
     """
 
     is_random: ClassVar[bool] = True
@@ -107,7 +125,7 @@ class LeastSquares(Tiled, Fitted):
     def bound_samples(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray
     ) -> Samples:
-        """Samples of both bounds, from the same paths."""
+        """Return samples of both bounds, from the same paths."""
         rule = jax.lax.stop_gradient(self._rule(product, model, key))
         inner = self.num_inner_paths
         inner = usual_inner_paths(rule) if inner is None else inner
@@ -145,7 +163,11 @@ class LeastSquares(Tiled, Fitted):
     def _rule(
         self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
     ) -> Rule:
-        """Return the rule that is held, or one that is fitted now."""
+        """Return the rule that is held, or one that is fitted now.
+
+        Raises:
+            ValueError: If a rule must be fitted and there is no key.
+        """
         if self.rule is not None:
             return self.rule
         if key is None:

@@ -18,27 +18,35 @@ SECOND_ORDER = frozenset({"gamma", "vanna", "volga"})
 
 
 class AbstractMethod(eqx.Module):
-    """A numerical method. `lacks` is asked first; `samples` may then rely on the answer None."""
+    """A numerical method: `lacks` is asked first, and `samples` may then rely on the answer None.
+
+    Attributes:
+        is_random: Whether `samples` needs a key.
+
+    Examples:
+        >>> from pricing import BlackScholes, European, LeastSquares
+        >>> LeastSquares().lacks(European(100.0, 1.0), BlackScholes(100.0, 0.05, 0.2))
+        'Claim has no right to exercise early'
+    """
 
     is_random: eqx.AbstractClassVar[bool]
-    """Whether `samples` needs a key."""
 
     @abc.abstractmethod
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
-        """The ability this method needs and the pair does not have, in words; None if it applies."""
+        """Return the ability this method needs and the pair does not have, in words; None if it applies."""
 
     @abc.abstractmethod
     def samples(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, " samples"] | Float[Array, ""]:
-        """Independent samples of today's value (currency); a scalar from a deterministic method.
+        """Return independent samples of today's value (currency); a scalar from a deterministic method.
 
         The derivative of a sample in any number of the product and the model is a sample of the
         derivative, and so are the second derivatives that `second_order` names.
         """
 
     def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
-        """Which of gamma, vanna, volga the second derivatives of `samples` give without bias."""
+        """Return which of gamma, vanna, volga the second derivatives of `samples` give without bias."""
         del product, model
         return SECOND_ORDER
 
@@ -46,8 +54,14 @@ class AbstractMethod(eqx.Module):
 class Tiling(NamedTuple):
     """How a batch of trades is cut into tiles that are valued one after the other.
 
-    trade_bytes: of memory that one trade takes at most, its derivatives included; trades: how many run best
-    side by side.
+    Attributes:
+        trade_bytes: The bytes of memory that one trade takes at most, its derivatives included.
+        trades: How many trades run best side by side.
+
+    Examples:
+        >>> from pricing import FiniteDifference
+        >>> FiniteDifference().tiling.trades
+        4
     """
 
     trade_bytes: int = 2**14
@@ -55,43 +69,62 @@ class Tiling(NamedTuple):
 
 
 class Tiled(AbstractMethod):
-    """Ability: knows how its trades are cut into tiles."""
+    """Ability: the method knows how its trades are cut into tiles.
+
+    Examples:
+        >>> from pricing import ClosedForm, Fourier
+        >>> [isinstance(method, Tiled) for method in (ClosedForm(), Fourier())]
+        [False, True]
+    """
 
     @property
     @abc.abstractmethod
-    def tiling(self) -> Tiling: ...
+    def tiling(self) -> Tiling:
+        """The memory of a trade, and how many trades run best side by side."""
 
 
 def tiling(method: AbstractMethod) -> Tiling:
-    """How the method's trades are cut into tiles; a method that says nothing is taken for a formula."""
+    """Return how the method's trades are cut into tiles; one that says nothing is taken for a formula."""
     return method.tiling if isinstance(method, Tiled) else Tiling()
 
 
 class Prepared(AbstractMethod):
-    """Ability: the contracts of a batch can share something."""
+    """Ability: the contracts of a batch can share something, such as a grid of dates.
+
+    Examples:
+        >>> from pricing import MonteCarlo
+        >>> isinstance(MonteCarlo(), Prepared)
+        True
+    """
 
     @abc.abstractmethod
     def prepared(
         self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
     ) -> Any:
-        """The method for a batch of contracts, with what they can share, on the devices it may use."""
+        """Return the method for a batch of contracts, with what they can share, on the devices it may use."""
 
 
 def prepared(
     method: AbstractMethod, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None
 ) -> AbstractMethod:
-    """The method for a batch of contracts: the same where they can share nothing."""
+    """Return the method for a batch of contracts: the same where they can share nothing."""
     return method.prepared(products, model, mesh) if isinstance(method, Prepared) else method
 
 
 class Fitted(AbstractMethod):
-    """Ability: something is fitted to a contract before it is valued, part of no derivative."""
+    """Ability: something is fitted to a contract before it is valued, and is part of no derivative.
+
+    Examples:
+        >>> from pricing import LeastSquares
+        >>> isinstance(LeastSquares(), Fitted)
+        True
+    """
 
     @abc.abstractmethod
     def held(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> Any:
-        """The method with what it fits to a contract held: for others like it, and other markets near by."""
+        """Return the method with what it fits to a contract held: for others like it, and markets near by."""
 
 
 def held(
@@ -101,12 +134,16 @@ def held(
     *,
     key: PRNGKeyArray | None = None,
 ) -> AbstractMethod:
-    """The method with what it fits to a contract held: the same where it fits nothing."""
+    """Return the method with what it fits to a contract held: the same where it fits nothing."""
     return method.held(product, model, key=key) if isinstance(method, Fitted) else method
 
 
 def at_least(least: int, method: AbstractMethod, *counts: str) -> None:
-    """Raise `ValueError` for a count of the method that is below the least; None is left alone."""
+    """Check counts of the method; None is left alone.
+
+    Raises:
+        ValueError: If one of them is below the least.
+    """
     for name in counts:
         count = getattr(method, name)
         if count is not None and count < least:
@@ -114,5 +151,5 @@ def at_least(least: int, method: AbstractMethod, *counts: str) -> None:
 
 
 def missing(ability: str, owner: Any) -> str:
-    """The sentence for an ability that `owner` does not have."""
+    """Return the sentence for an ability that `owner` does not have."""
     return f"{type(owner).__name__} has no {ability}"

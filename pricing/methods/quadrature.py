@@ -36,16 +36,26 @@ _CLOSE = (
 class Quadrature(Tiled, Prepared):
     """Early exercise and barriers on dates, to about ten digits, as a chain of Gaussian quadratures.
 
-    From the last date back: V_k(x) = decision(x, E[V_{k+1}(x_{k+1}) | x_k = x]), values divided by the
-    numeraire. A value function is kept as nodes, cut where the decision changes, and weighted values there; the
-    expectation is a sum of normal densities over them (Nystrom's method), so nothing is interpolated, and
-    derivatives are as good as the value. The chain is a `jaxtape.Tape` (`pricing.induction.exercise`).
+    From the last date back, V_k(x) = decision(x, E[V_{k+1}(x_{k+1}) | x_k = x]), values divided by the
+    numeraire. A value function is kept as nodes, cut where the decision changes, and weighted values there;
+    the expectation is a sum of normal densities over them (Nystrom's method), so nothing is interpolated,
+    and derivatives are as good as the value. The chain is a `jaxtape.Tape` (`pricing.induction.exercise`).
 
-    num_nodes: on 16 standard deviations of the state. Needed are 24 sqrt(v / dv), v the state's variance at a
-    date and dv that of the step to it from the date before; too few raise. None: enough for dates that are
-    equally far apart. num_dates: on which an American option is exercised, a multiple of 4: from there it is
-    extrapolated to all times, to 1e-5 of the strike (docs/pricing.md has the Greeks). schedule: which dates'
-    states a reverse sweep keeps; the inside of a date is recomputed in any case.
+    Attributes:
+        is_random: False.
+        num_nodes: The nodes on 16 standard deviations of the state. Needed are 24 sqrt(v / dv), v the
+            state's variance at a date and dv that of the step to it from the date before; too few raise.
+            None stands for enough for dates that are equally far apart.
+        num_dates: The dates on which an American option is exercised, a multiple of 4: from there it is
+            extrapolated to all times, to 1e-5 of the strike (docs/pricing.md has the Greeks).
+        schedule: Which dates' states a reverse sweep keeps; the inside of a date is recomputed in any case.
+
+    Raises:
+        ValueError: If num_nodes is below 1, or num_dates no multiple of 4.
+
+    Examples:
+        >>> Quadrature(num_nodes=128).tiling.trades
+        16
     """
 
     is_random: ClassVar[bool] = False
@@ -77,7 +87,7 @@ class Quadrature(Tiled, Prepared):
     def prepared(
         self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
     ) -> Any:
-        """With as many nodes as the closest dates of the batch need."""
+        """Return the method with as many nodes as the closest dates of the batch need."""
         del mesh
         if self.num_nodes is not None:
             return self
@@ -116,7 +126,7 @@ class Quadrature(Tiled, Prepared):
         return eqx.error_if(value, _nodes_needed(model, dates) > num_nodes, _CLOSE)
 
     def _dates(self, product: Exercisable | Monitored) -> Float[Array, " dates"]:
-        """When something is decided, in years, ascending."""
+        """Return when something is decided, in years, ascending."""
         if isinstance(product, Monitored):
             return product.dates
         times = product.exercise_times()
@@ -124,13 +134,13 @@ class Quadrature(Tiled, Prepared):
 
 
 def _most_equal_steps(product: Exercisable | Monitored, num_dates: int) -> float:
-    """How often the step to a date goes into the time to it, at most, for dates as they usually are."""
+    """Return how often the step to a date goes into the time to it, at most, for dates as they usually are."""
     crowded = isinstance(product, Exercisable) and product.any_time
     return num_dates / (CROWDING if crowded else 1)
 
 
 def _nodes_needed(model: GaussianState, dates: Float[Array, " dates"]) -> Float[Array, ""]:
-    """On the state's whole range, for the narrowest step."""
+    """Return how many nodes the narrowest step needs on the state's whole range."""
     variance = model.state_variance(jax.lax.stop_gradient(dates))
     step = jnp.diff(variance)
     moves = step > 0.0  # a date that is repeated takes no step
@@ -139,5 +149,5 @@ def _nodes_needed(model: GaussianState, dates: Float[Array, " dates"]) -> Float[
 
 
 def _needed(ratio: Any) -> Any:
-    """For a step whose standard deviation is that of the state over `ratio`."""
+    """Return how many nodes a step needs whose standard deviation is that of the state over `ratio`."""
     return NODES_A_STD * 2.0 * STDS * ratio

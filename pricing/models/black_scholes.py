@@ -115,7 +115,7 @@ class AtTheMoney(eqx.Module):
     spot Greeks hold the vols.
     """
 
-    models: tuple[BlackScholes, ...]
+    models: tuple[Any, ...]
 
     def total_variance(self, t: Float[Array, "..."]) -> Float[Array, "... assets"]:
         """Return the variance of each log-spot from today to `t` (years)."""

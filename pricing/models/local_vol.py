@@ -158,7 +158,7 @@ class LocalVol(LocalVolatility):
 
     def arbitrages(self) -> list[Arbitrage]:
         """Return where the quotes have one, at and between the strikes, between and before the expiries."""
-        times, strikes, growth, middle, late = _looks(self)
+        times, strikes, growth, middle, late = _arbitrage_numbers(self)
         tests = (
             ("calendar", growth, times),
             ("butterfly", middle, times - 0.5 * np.diff(times, prepend=0.0)),
@@ -174,7 +174,7 @@ class LocalVol(LocalVolatility):
         return eqx.tree_at(lambda model: model.surface, self, self.surface.shifted(vol))
 
 
-def _looks(model: LocalVol) -> tuple[np.ndarray, ...]:
+def _arbitrage_numbers(model: LocalVol) -> tuple[np.ndarray, ...]:
     """Return expiries and strikes, and of each pair the growth and the densities midway and there."""
 
     @eqx.filter_jit

@@ -133,11 +133,11 @@ class AbstractEquityModel(AbstractModel):
 
     @classmethod
     def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
-        found: Any = _said_of(market, name)
+        found: Any = _market_fields(market, name)
         return cls(**found, **parameters)
 
     def on_market(self, market: Market, name: str) -> Any:
-        found = _said_of(market, name)
+        found = _market_fields(market, name)
         where = lambda model: [getattr(model, field) for field in found]  # noqa: E731
         return eqx.tree_at(where, self, list(found.values()))
 
@@ -146,7 +146,7 @@ class AbstractEquityModel(AbstractModel):
         return {name: equity.surface for name, equity in market.equities.items()}
 
 
-def _said_of(market: Market, name: str) -> dict[str, Any]:
+def _market_fields(market: Market, name: str) -> dict[str, Any]:
     """Return spot, rate and dividend yield of an equity."""
     equity = market.equities[name]
     curve = market.curves[equity.curve]

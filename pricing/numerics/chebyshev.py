@@ -3,6 +3,7 @@
 import functools
 import math
 
+import chex
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -31,6 +32,7 @@ def interpolate(
     With j = i b + r, 0 <= r < b: T_j = T_ib T_r - (1 - x^2) U_{ib-1} U_{r-1}, so that b + count / b polynomials
     are enough.
     """
+    chex.assert_rank([values, x], 1)
     count, block = values.size, math.isqrt(values.size)
     blocks = -(-count // block)
     matrix = jnp.asarray(_to_coefficients(count), values.dtype)

@@ -1,5 +1,6 @@
 """Gaussian elimination without pivoting and without LAPACK, for batches of small matrices."""
 
+import chex
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -15,6 +16,7 @@ def eliminate(matrix: Float[Array, "n n"], right: Float[Array, "n m"]) -> Float[
     machine of two cores.
     """
     n = matrix.shape[0]
+    chex.assert_shape([matrix, right], [(n, n), (n, None)])
     if n <= LEAF:
         return _one_by_one(matrix, right)
     h = n // 2

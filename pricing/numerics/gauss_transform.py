@@ -1,5 +1,6 @@
 """Sums of Gaussians, whose derivatives of every order are sums of the same Gaussians with other weights."""
 
+import chex
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -17,6 +18,7 @@ def gauss_transform(
     A derivative costs more columns and no more exponentials: with -2 (x_i - y_j)(dx_i - dy_j) multiplied out,
     it is two transforms of weights, y weights, weights dy and their like.
     """
+    chex.assert_rank([x, y, weights], [1, 1, 2])
     distance = x[:, None] - y[None, :]
     return jnp.exp(-distance * distance) @ weights
 

@@ -1,5 +1,6 @@
 """Tridiagonal systems along the leading axis, many at once, factored once and solved often."""
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,9 @@ class Tridiagonal(eqx.Module):
     lower: Band
     diagonal: Band
     upper: Band
+
+    def __check_init__(self):
+        chex.assert_equal_shape([self.lower, self.diagonal, self.upper])
 
     def __matmul__(self, x: Band) -> Band:
         below = jnp.pad(x[:-1], ((1, 0), (0, 0)))

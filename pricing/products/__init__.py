@@ -1,7 +1,12 @@
 # In the order in which messages list the kinds of trade.
 # isort: off
 from .product import AbstractProduct as AbstractProduct
+from .product import CALL_OR_PUT as CALL_OR_PUT
+from .product import side_of as side_of
 from .product import Padded as Padded
+from .trade import IsoDate as IsoDate
+from .trade import OptionTrade as OptionTrade
+from .trade import Trade as Trade
 from .terminal import Claim as Claim
 from .terminal import TerminalClaim as TerminalClaim
 from .average import Average as Average

@@ -13,9 +13,16 @@ from .trade import IsoDate, OptionTrade
 
 
 class American(EarlyExercise, SpotOption):
-    """Pays side * (S - strike) when its holder exercises, at any time up to expiry; side = +1 call, -1 put.
+    """An American option pays side * (S - strike) when its holder exercises, at any time up to expiry.
 
-    strike: units of the spot; expiry: years; option: "call" or "put".
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        expiry: The last time of exercise in years, above 0.
+        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+
+    Examples:
+        >>> American(100.0, 1.0).exercise_times(4).tolist()
+        [0.25, 0.5, 0.75, 1.0]
     """
 
     any_time: ClassVar[bool] = True

@@ -16,10 +16,17 @@ Mean = Annotated[Literal["arithmetic", "geometric"], one_of("arithmetic", "geome
 
 
 class Asian(Average):
-    """Pays max(side * (A - strike), 0) at the last date, A the average of the spots at `dates`.
+    """An Asian option pays max(side * (A - strike), 0) at its last date, A the average spot of all dates.
 
-    strike: units of the spot; dates: increasing, years; option: "call" or "put"; average: "arithmetic" or
-    "geometric".
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        dates: When the spot is read, in years, increasing, of shape (dates,); the first may be today.
+        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+        average: The word "arithmetic" or "geometric": another word is another program.
+
+    Examples:
+        >>> float(Asian(100.0, [0.25, 0.5]).expiry)
+        0.5
     """
 
     strike: Float[Array, "..."] = positive("strike")

@@ -13,13 +13,24 @@ from .trade import Coupons, IsoDate, IsoDates, Level, Notional, Spot, Trade, che
 
 
 class Autocallable(AbstractProduct):
-    """A note that is redeemed early, with a coupon, on the first date at which the spot is at its call level.
+    """A note that is redeemed early, with a coupon, on the first date with the spot at its call level.
 
-    At dates[k] with spot >= call_level it pays notional * (1 + coupons[k]) and ends. If it was never redeemed
-    it pays at the last date the notional where spot >= protection, and notional * spot / initial_spot below.
+    At dates[k] with spot >= call_level it pays notional * (1 + coupons[k]) and ends. If it was never
+    redeemed it pays, at the last date, the notional where spot >= protection, and notional * spot /
+    initial_spot below.
 
-    dates: years; coupons: fractions of the notional, one for each date; call_level, protection, initial_spot:
-    units of the spot; notional: currency.
+    Attributes:
+        dates: When the spot is compared with the call level, in years, increasing, of shape (dates,).
+        coupons: The coupon at each date as a fraction of the notional, of shape (dates,).
+        call_level: The level of the early redemption in units of the spot, above 0.
+        protection: The level below which capital is lost, in units of the spot, above 0.
+        initial_spot: The spot that the loss is measured from, above 0.
+        notional: The notional in currency, above 0.
+
+    Examples:
+        >>> note = Autocallable([0.5, 1.0], [0.03, 0.06], 105.0, 80.0, 100.0)
+        >>> [f"{float(paid):.2f}" for paid in note.canonical.paid_above]
+        ['1.03', '1.06']
     """
 
     dates: Float[Array, "*batch dates"] = dates("dates")

@@ -24,12 +24,27 @@ BARRIER_KINDS = {"down-and-out": 0, "up-and-out": 1, "down-and-in": 2, "up-and-i
 
 
 class Barrier(SingleBarrier):
-    """A European option that is knocked out, or comes to life, when the spot touches the barrier.
+    """A European option that is knocked out, or comes to life, when the spot touches a barrier.
 
-    kind: "down-and-out", "up-and-out", "down-and-in" or "up-and-in". The rebate (currency) is paid at
-    the hit if the option is knocked out, and at expiry if it never came to life. dates: when the spot is
-    monitored, years, the last one the expiry; None: at all times from today, so that a spot already beyond the
-    barrier has touched it.
+    A knock-out pays its rebate at the hit; a knock-in that never came to life pays it at expiry.
+
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        expiry: The time of payment in years, above 0.
+        barrier: The barrier in units of the spot, above 0.
+        kind: One of "down-and-out", "up-and-out", "down-and-in" and "up-and-in", kept as a code.
+        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+        rebate: The rebate in currency, not below 0.
+        dates: When the spot is monitored, in years, the expiry last, of shape (dates,). None stands for all
+            times from today on, so that a spot already beyond the barrier has touched it.
+
+    Raises:
+        ValueError: If the last of the dates is not the expiry.
+
+    Examples:
+        >>> option = Barrier(100.0, 1.0, 80.0, "down-and-in", "put")
+        >>> bool(option.knocks_in), bool(option.is_inside(90.0))
+        (True, True)
     """
 
     strike: Float[Array, "..."] = positive("strike")

@@ -19,11 +19,20 @@ Mean = Annotated[Literal["arithmetic", "geometric", "max", "min"], one_of(*MEANS
 
 
 class Basket(Average, SpotOption):
-    """Pays max(side * (B - strike), 0) at expiry, B made of the assets' spots as `kind` says.
+    """A basket option pays max(side * (B - strike), 0) at expiry, B made of the assets' spots as `kind` says.
 
-    kind: "arithmetic" (sum of weights * spots), "geometric" (product of spots ** weights), "max" or "min"
-    (weights do not enter). strike: units of the spot; expiry: years; option: "call" or "put"; weights: one for
-    each asset, not below 0; None: equal, summing to 1.
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        expiry: The time of payment in years, above 0.
+        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+        kind: One of "arithmetic" (sum of weights * spots), "geometric" (product of spots ** weights), "max"
+            and "min" (which do not read the weights): another word is another program.
+        weights: One weight for each asset, not below 0, of shape (assets,); None for equal ones that sum to
+            1.
+
+    Examples:
+        >>> Basket(100.0, 1.0).weights_of(4).tolist()
+        [0.25, 0.25, 0.25, 0.25]
     """
 
     multi_asset: ClassVar[bool] = True

@@ -14,9 +14,19 @@ _SAME_DAY = 1e-4  # years
 
 
 class Bermudan(EarlyExercise, SpotOption):
-    """Exercised at one of `dates` (years), pays what its payoff would pay if it expired then.
+    """A Bermudan option, exercised at one of its dates, pays what its payoff would pay if it expired then.
 
-    payoff_product: a European option or a basket, whose expiry is the last of the dates.
+    Attributes:
+        payoff_product: A European option or a basket; its expiry is the last of the dates.
+        dates: When the option may be exercised, in years, increasing, of shape (dates,).
+
+    Raises:
+        ValueError: If the payoff does not expire on the last of the dates.
+
+    Examples:
+        >>> option = Bermudan(European(100.0, 1.0, "put"), [0.5, 1.0])
+        >>> option.exercise_times().tolist()
+        [0.5, 1.0]
     """
 
     payoff_product: SpotOption

@@ -17,10 +17,28 @@ from .trade import IsoDate, IsoDates, last_of
 
 
 class BermudanSwaption(EarlyExercise, SwapOption):
-    """The right to enter a swap with fixed rate `strike` at one of `exercise_dates` (years).
+    """A Bermudan swaption is the right to enter what is left of a swap at one of some dates.
 
-    Exercised at t, it pays the coupons at all payment dates after t, for a floating leg worth 1 - P(t, last);
-    the rest as in `Swap`. Payment dates may be others than exercise dates.
+    Exercised at t, it pays the coupons at all payment dates after t, for a floating leg worth 1 - P(t, last
+    payment). Payment dates may be others than exercise dates.
+
+    Attributes:
+        strike: The fixed rate per year.
+        exercise_dates: When the swap may be entered, in years, increasing, of shape (exercises,).
+        payment_dates: The payment dates of the fixed leg in years, increasing, of shape (payments,); the
+            last one ends the floating leg.
+        accruals: The year fraction of each coupon, of shape (payments,).
+        side: The word "payer" or "receiver" of the fixed leg, kept as the code +1 or -1.
+        notional: The notional in currency.
+
+    Raises:
+        ValueError: If accruals and payment dates differ in number, or no payment is left after the last
+            entry.
+
+    Examples:
+        >>> swaption = BermudanSwaption(0.03, [0.5, 1.5], [1.5, 2.5], [1.0, 1.0])
+        >>> swaption.exercise_times().tolist()
+        [0.5, 1.5]
     """
 
     strike: Float[Array, "..."] = real("strike")

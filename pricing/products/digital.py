@@ -16,9 +16,18 @@ CASH_OR_ASSET = {"cash": 0, "asset": 1}
 
 
 class Digital(TerminalClaim):
-    """Pays `amount` of cash, or `amount` units of the asset, if side * (S_T - strike) > 0 at expiry.
+    """A digital option pays cash, or units of the asset, at expiry if side * (S_T - strike) > 0.
 
-    strike: units of the spot; expiry: years; option: "call" or "put"; payout: "cash" or "asset".
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        expiry: The time of payment in years, above 0.
+        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+        payout: The word "cash" or "asset", kept as the code 0 or 1.
+        amount: How much is paid: currency, or units of the asset.
+
+    Examples:
+        >>> [float(units) for units in Digital(100.0, 1.0, payout="asset").units]
+        [1.0, 0.0]
     """
 
     strike: Float[Array, "..."] = positive("strike")

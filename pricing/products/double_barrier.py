@@ -20,8 +20,21 @@ from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate, last_of
 class DoubleBarrier(BarrierOption):
     """A European option that ends when the spot is outside (lower, upper) on one of its dates.
 
-    strike, lower, upper: units of the spot; dates: years, the last one the expiry; option: "call" or "put";
-    rebate: currency, paid at the hit.
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        lower: The lower barrier in units of the spot, above 0.
+        upper: The upper barrier in units of the spot, above the lower one.
+        dates: When the spot is monitored, in years, the expiry last, of shape (dates,).
+        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+        rebate: What is paid at the hit, in currency, not below 0.
+
+    Raises:
+        ValueError: If the lower barrier is not below the upper one.
+
+    Examples:
+        >>> option = DoubleBarrier(100.0, 80.0, 125.0, [0.5, 1.0])
+        >>> bool(option.is_inside(130.0))
+        False
     """
 
     strike: Float[Array, "..."] = positive("strike")

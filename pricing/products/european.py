@@ -11,9 +11,17 @@ from .trade import IsoDate, OptionTrade
 
 
 class European(TerminalClaim, SpotOption):
-    """Pays max(side * (S_T - strike), 0) at expiry, side = +1 for a call and -1 for a put.
+    """A European option pays max(side * (S_T - strike), 0) at expiry.
 
-    strike: units of the spot; expiry: years; option: "call" or "put".
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        expiry: The time of payment in years, above 0.
+        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+
+    Examples:
+        >>> put = European(100.0, 1.0, "put")
+        >>> [float(units) for units in put.units]
+        [-1.0, 100.0]
     """
 
     strike: Float[Array, "..."] = positive("strike")

@@ -13,11 +13,25 @@ from .trade import IsoDate
 
 
 class Swap(SwapEntry):
-    """Exchanges fixed coupons for a floating leg from `start` on.
+    """A swap exchanges fixed coupons for a floating leg from `start` on.
 
-    fixed_rate: per year; start: years, from 0 on; payment_dates: of the fixed leg, years, the last one ends
-    the floating leg; accruals: the year fraction of each coupon; side: "payer" or "receiver" of the fixed leg;
-    notional: currency.
+    Attributes:
+        fixed_rate: The fixed rate per year.
+        start: When the floating leg begins, in years, from 0 on.
+        payment_dates: The payment dates of the fixed leg in years, increasing, of shape (payments,); the
+            last one ends the floating leg.
+        accruals: The year fraction of each coupon, of shape (payments,).
+        side: The word "payer" or "receiver" of the fixed leg, kept as the code +1 or -1.
+        notional: The notional in currency.
+
+    Raises:
+        ValueError: If accruals and payment dates differ in number, or no payment is left after the last
+            entry.
+
+    Examples:
+        >>> swap = Swap(0.03, 0.0, [1.0, 2.0], [1.0, 1.0])
+        >>> [f"{float(amount):.2f}" for amount in swap.payments(swap.start)[1]]
+        ['-0.03', '-1.03']
     """
 
     fixed_rate: Float[Array, "..."] = real("fixed_rate")

@@ -21,8 +21,23 @@ _SAME_DAY = 1e-4
 class SwapEntry(AbstractProduct):
     """Ability: at one date or more a swap is entered, or may be.
 
-    Entered at t, the swap exchanges fixed coupons, coupon_rate * accrual_i at every payment date after t, for a
-    floating leg that is worth 1 - P(t, last payment date); the payer pays the fixed leg.
+    Entered at t, the swap exchanges fixed coupons, coupon_rate * accrual_i at every payment date after t,
+    for a floating leg that is worth 1 - P(t, last payment date); the payer pays the fixed leg.
+
+    Attributes:
+        payment_dates: The payment dates of the fixed leg in years, of shape (payments,).
+        accruals: The year fraction of each coupon, of shape (payments,).
+        side: +1 for a payer of the fixed leg, -1 for a receiver.
+        notional: The notional in currency.
+
+    Raises:
+        ValueError: If accruals and payment dates differ in number, or no payment is left after the last
+            entry.
+
+    Examples:
+        >>> from pricing import Swap
+        >>> Swap(0.03, 0.5, [1.5, 2.5], [1.0, 1.0]).entry_dates.tolist()
+        [0.5]
     """
 
     payment_dates: eqx.AbstractVar[Float[Array, "*#batch payments"]]
@@ -38,7 +53,7 @@ class SwapEntry(AbstractProduct):
     @property
     @abc.abstractmethod
     def entry_dates(self) -> Float[Array, "*#batch entries"]:
-        """When the swap may be entered, in years."""
+        """When the swap may be entered, in years, of shape (entries,)."""
 
     @property
     def sign(self) -> Float[Array, "..."]:
@@ -48,7 +63,7 @@ class SwapEntry(AbstractProduct):
     def payments(
         self, entry: Float[Array, ""]
     ) -> tuple[Float[Array, ""], Float[Array, " payments"]]:
-        """What a swap entered at `entry` is worth as fixed payments: (at once, at each payment date)."""
+        """Return what a swap entered at `entry` is worth as payments: at once, and at each payment date."""
         at_once = self.sign * self.notional
         last = jnp.zeros_like(self.accruals).at[-1].set(1.0)
         due = jnp.where(self.payment_dates > entry + _SAME_DAY, 1.0, 0.0).astype(last.dtype)
@@ -77,7 +92,14 @@ class SwapEntry(AbstractProduct):
 
 
 class SwapOption(SwapEntry, Exercisable):
-    """Ability: the right to enter a swap; exercising pays what the swap is worth."""
+    """Ability: the right to enter a swap; exercising pays what the swap is worth then.
+
+    Examples:
+        >>> from pricing import Swap, Swaption
+        >>> leg = [1.5, 2.5], [1.0, 1.0]
+        >>> [isinstance(product, SwapOption) for product in (Swaption(0.03, 0.5, *leg), Swap(0.03, 0.5, *leg))]
+        [True, False]
+    """
 
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
         del num_dates

@@ -13,7 +13,25 @@ from .trade import IsoDate
 
 
 class Swaption(SwapOption):
-    """The right to enter a swap with fixed rate `strike` at `exercise_date` (years); the rest as in `Swap`."""
+    """A European swaption is the right to enter a swap with fixed rate `strike` at one date.
+
+    Attributes:
+        strike: The fixed rate per year.
+        exercise_date: When the swap may be entered, in years, above 0.
+        payment_dates: The payment dates of the fixed leg in years, increasing, of shape (payments,); the
+            last one ends the floating leg.
+        accruals: The year fraction of each coupon, of shape (payments,).
+        side: The word "payer" or "receiver" of the fixed leg, kept as the code +1 or -1.
+        notional: The notional in currency.
+
+    Raises:
+        ValueError: If accruals and payment dates differ in number, or no payment is left after the last
+            entry.
+
+    Examples:
+        >>> Swaption(0.03, 0.5, [1.5, 2.5], [1.0, 1.0]).exercise_times().tolist()
+        [0.5]
+    """
 
     strike: Float[Array, "..."] = real("strike")
     exercise_date: Float[Array, "..."] = time("exercise_date")

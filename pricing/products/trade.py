@@ -129,14 +129,18 @@ class Trade(BaseModel):
 
 
 def last_of(dates_name: str):
-    """The default of an expiry: the last date of a list that is validated before it."""
+    """Return the default of an expiry: the last date of a list that is validated before it."""
     return Field(default_factory=lambda data: data[dates_name][-1])
 
 
 def check_count(
     values: tuple[float, ...] | None, places: tuple[str | date, ...], label: str, place: str
 ) -> None:
-    """Raise the problem of a list that has not one value for each place."""
+    """Check that a list has one value for each place.
+
+    Raises:
+        problem: If it has not; a `PydanticCustomError` with a remedy.
+    """
     if values is not None and len(values) != len(places):
         message = f"there are {len(values)} {label} and {len(places)} {place}"
         raise problem(message, f"give as many {label} as {place}", label)

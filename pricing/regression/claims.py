@@ -39,7 +39,7 @@ class Exercise(eqx.Module):
 
     def ordered(
         self, branches: Float[Array, "branches paths"], x: State
-    ) -> Float[Array, "ranks paths"]:
+    ) -> Float[Array, "ordered paths"]:
         """Return the states of the branches that decide most, the one paid first; state i is branch i's."""
         keys = branches * (self.sign if self.best else -self.sign)
         return order_statistics(keys, x, min(_MOST_ORDERED, len(x)))

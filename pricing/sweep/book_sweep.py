@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import chex
 import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
@@ -31,6 +32,7 @@ def sweep_book(
         names, rest = group.underlyings, group.trades
         for result in results:
             figures, errors, of_tile = result.result()
+            chex.assert_trees_all_equal_shapes_and_dtypes(gradient[names], of_tile)
             gradient[names] = jax.tree.map(jnp.add, gradient[names], of_tile)
             trades, rest = rest[: group.tile_size], rest[group.tile_size :]
             columns = (figures_of(each, names, len(trades)) for each in (figures, errors))

@@ -12,7 +12,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PRNGKeyArray
 
 from ..market import Market
-from ..methods import AbstractMethod, prepared, tiling
+from ..methods import AbstractMethod
+from ..methods.method import prepared, tiling
 from ..models import AbstractModel
 from ..products import AbstractProduct
 from ..products.trade import Trade

@@ -8,12 +8,14 @@ differentiated once.
 import functools
 from collections.abc import Callable
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
-from ..methods import AbstractMethod, Fitted, held
+from ..methods import AbstractMethod, Fitted
+from ..methods.method import held
 from ..models import AbstractModel
 from ..sensitivities import means_and_errors, sensitivities, underlying_directions, with_gamma
 from ..valuation import mean_and_error
@@ -130,5 +132,6 @@ def _finite(figures: Figures) -> Bool[Array, " trades"]:
 
 def _contracted(bar: AbstractModel, tangent: AbstractModel) -> Array:
     """<bar, tangent>: the derivative along the tangent."""
+    chex.assert_trees_all_equal_shapes(bar, tangent)
     add: Callable = jnp.add
     return functools.reduce(add, map(jnp.vdot, jax.tree.leaves(bar), jax.tree.leaves(tangent)))

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import jax
 
-from ..methods import tiling
+from ..methods.method import tiling
 from .groups import Group, Tile
 from .memory_gate import MemoryGate
 

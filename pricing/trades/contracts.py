@@ -16,13 +16,13 @@ _COUNTS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 52, 64)
 
 
 def shape_key(trade: Trade) -> Hashable:
-    """What two trades of one kind must have in common to be one batch, and so to be priced by one program."""
+    """Return what two trades of one kind must have in common to be one batch, and so to be one program."""
     count = 0 if trade.dates is None else len(trade.dates)
     return _padded_count(count) if trade.pads_dates else count, trade.shape
 
 
 def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
-    """Trades of one kind and one `shape_key` as one batch of products.
+    """Return trades of one kind and one `shape_key` as one batch of products.
 
     Times are years from the market's as-of date. Where the kind has lists of dates, of various lengths, the
     batch is in canonical form and its lists are padded.
@@ -42,7 +42,7 @@ def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
 
 
 def _batch(trades: Sequence[Trade], market: Market) -> AbstractProduct:
-    """Trades that have all the same number of dates."""
+    """Return trades that have all the same number of dates as one batch."""
 
     def time(value: Any) -> Any:
         if isinstance(value, date):
@@ -57,7 +57,7 @@ def _batch(trades: Sequence[Trade], market: Market) -> AbstractProduct:
 
 
 def _padded_count(count: int) -> int:
-    """The next round number."""
+    """Return the next round number."""
     if count <= _COUNTS[-1]:
         return next((size for size in _COUNTS if size >= count), 0) if count else 0
     return 1 << (count - 1).bit_length()

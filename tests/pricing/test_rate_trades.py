@@ -203,7 +203,7 @@ def test_delta_gamma_and_theta_are_difference_quotients(found, row):
 def test_vega_and_rho_add_up_to_the_quotes(found):
     assert not found.failed
     for measure, family in (("vega", "SWAPTION/"), ("rho", "ZERO/")):
-        trades = sum(trade.position[measure] for trade in found.trades)
+        trades = sum(getattr(trade.position, measure) for trade in found.trades)
         quotes = sum(x for quote, x in found.sensitivities.items() if quote.startswith(family))
         np.testing.assert_allclose(trades, quotes, rtol=1e-9)
 
