@@ -18,13 +18,20 @@ Real = Float[Array, "*batch"]
 
 
 class Sensitivities(eqx.Module):
-    """Raw derivatives of the value (currency), the model's other parameters held.
+    """A value and its raw derivatives, the model's other parameters held.
 
-    delta, gamma: per 1.00 of the underlying: of the spot; of the spot of each of several assets, with an axis
-    of length [assets] (gamma: two) after the batch; of the parallel level of zero rates under a model of rates.
-    vega, volga: per 1.00 of the volatility level (`with_vol_shift`); vanna: per 1.00 of underlying and
-    volatility; theta: per year of calendar time, curves and surfaces keeping their tenors; rho: per 1.00 of all
-    zero rates in parallel. None: the method's samples cannot give it without bias; ask another method.
+    None stands for what the method's samples cannot give without bias: ask another method for it.
+
+    Attributes:
+        value: In currency, in the shape of the batch.
+        delta: Per 1.00 of the underlying: of the spot; of each of several spots, with an axis of length assets
+            after the batch; or of the parallel level of zero rates under a model of rates.
+        gamma: The second derivative to the underlying; of several assets, two axes after the batch.
+        vega: Per 1.00 of the level of volatility (`with_vol_shift`).
+        theta: Per year of calendar time, curves and surfaces keeping their tenors.
+        rho: Per 1.00 of all zero rates in parallel.
+        vanna: Per 1.00 of underlying and of volatility.
+        volga: The second derivative to the level of volatility.
     """
 
     value: Real
@@ -38,7 +45,19 @@ class Sensitivities(eqx.Module):
 
 
 class Greeks(Sensitivities):
-    """`Sensitivities`, and the standard error of each (0 for deterministic methods)."""
+    """A value and its raw derivatives, as in `Sensitivities`, with a standard error of each.
+
+    Attributes:
+        std_errors: The standard error of each figure; 0 for a deterministic method.
+        result: How the computation ended.
+        stats: "method": the method that was used.
+
+    Example:
+        >>> from pricing import BlackScholes, European, greeks
+        >>> found = greeks(European(100.0, 1.0), BlackScholes(100.0, 0.0, 0.2))
+        >>> f"{found.delta:.4f} {found.gamma:.4f} {found.vega:.2f}"
+        '0.5398 0.0198 39.70'
+    """
 
     std_errors: Sensitivities
     result: RESULTS
@@ -53,10 +72,29 @@ def greeks(
     key: PRNGKeyArray | None = None,
     throw: bool = True,
 ) -> Greeks:
-    """Value and Greeks of a product, or of a batch of them, by differentiation of the method itself.
+    """Value a product, or a batch of products, with its Greeks, by differentiating the method itself.
 
-    Arguments and errors as in `price`. A second derivative that the method's samples do not carry
-    without bias is None, never a silent zero.
+    A second derivative that the method's samples do not carry without bias is None, never a silent zero.
+
+    Args:
+        product: A contract; arrays in place of its numbers make a batch.
+        model: The law of what the product depends on.
+        method: The numerical method; None takes the best one that applies.
+        key: The seed of a random method; a batch shares it.
+        throw: Whether a figure that is not finite raises. Otherwise `result` says so.
+
+    Returns:
+        The value, its derivatives per 1.00, and a standard error of each.
+
+    Raises:
+        TypeError: The method cannot price this product under this model, or no method can.
+        ValueError: A random method has no key.
+
+    Example:
+        >>> from pricing import BlackScholes, European, greeks
+        >>> found = greeks(European(100.0, 1.0), BlackScholes(100.0, 0.0, 0.2))
+        >>> f"{found.theta:.3f} {found.vanna:.3f} {float(found.std_errors.gamma)}"
+        '-3.970 0.198 0.0'
     """
     method = applicable(product, model, method, key=key)
     means, errors = _greeks(product, model, method, key)
