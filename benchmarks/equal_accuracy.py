@@ -105,7 +105,7 @@ def _figures(contract: Contract, figures: tuple[str, ...], method: MonteCarlo, k
 
     def value(at):
         model = contract.model.shifted(underlying=at[0], vol=at[1])
-        return method.samples(contract.product, model, key)
+        return method.samples(contract.product, model, key=key)
 
     def slopes(at):
         push = lambda way: jax.jvp(value, (at,), (way,))  # noqa: E731

@@ -105,7 +105,8 @@ class Contract:
     def _ours(self, method: MonteCarlo) -> Ladder:
         @jax.jit
         def ladder(key):
-            value = lambda s: method.samples(self.product, self.model.shifted(underlying=s), key)  # noqa: E731
+            at = lambda s: self.model.shifted(underlying=s)  # noqa: E731
+            value = lambda s: method.samples(self.product, at(s), key=key)  # noqa: E731
             first = lambda s: jax.jvp(value, (s,), (jnp.ones_like(s),))  # noqa: E731
             (samples, _), (_, gamma) = jax.jvp(first, (jnp.zeros(()),), (jnp.ones(()),))
             return samples, gamma
@@ -242,7 +243,7 @@ def parameter_rows(paths: int) -> dict[str, dict[str, tuple[float, float]]]:
 
     def ours(control: bool) -> Callable[[Array], Array]:
         method = MonteCarlo(paths, 32, control=control)
-        return lambda x: method.samples(call, model(x), key)
+        return lambda x: method.samples(call, model(x), key=key)
 
     columns = {
         "Fourier": [(float(x), 0.0) for x in exact],

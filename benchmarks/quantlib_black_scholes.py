@@ -19,7 +19,7 @@ def closed_form(product, model):
 
     def of_one(product):
         def at(spot, vol):
-            return method.samples(product, model.shifted(underlying=spot, vol=vol), None)
+            return method.samples(product, model.shifted(underlying=spot, vol=vol))
 
         in_spot = lambda spot: jax.jvp(lambda s: at(s, zero), (spot,), (one,))  # noqa: E731
         (value, delta), (_, gamma) = jax.jvp(in_spot, (zero,), (one,))

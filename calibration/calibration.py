@@ -23,12 +23,24 @@ _STEPS_A_REPORT = 5
 
 
 class Calibration(eqx.Module):
-    """A fitted model, its residuals (model less market, as the objective measures it) and why the fit ended.
+    """A fitted model, its residuals and why the fit ended.
 
-    residuals: in the shape of the quotes, [expiries, strikes] or [expiries, tenors]; per 1.00 vol, unless the
-    objective says otherwise. stats: steps; sum_squared_vol_points, the sum over quotes of (100 residual)^2;
-    starts_at_optimum, how many starts ended where the best did; covariance and condition_number as in
-    `problem.identification`.
+    Attributes:
+        model: The fitted model.
+        residuals: Model less market, as the objective measures it, in the shape of the quotes: (expiries,
+            strikes) or (expiries, tenors); per 1.00 vol, unless the objective says otherwise.
+        result: Why the search ended.
+        stats: `steps`; `sum_squared_vol_points`, the sum over quotes of (100 residual)^2; `starts_at_optimum`,
+            how many starts ended where the best did; `covariance` and `condition_number` of the parameters as
+            in `calibration.problem.identification`.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from calibration import RESULTS, Calibration
+        >>> from pricing import HullWhite
+        >>> found = Calibration(HullWhite(0.03, 0.05, 0.01), jnp.zeros((2, 3)), RESULTS.converged, {})
+        >>> found.residuals.shape
+        (2, 3)
     """
 
     model: AbstractModel
@@ -60,7 +72,8 @@ def calibrate(
         model: Its type, its starting parameters, and the market that it stands on.
         optimizer: Any optax transformation; the default is Levenberg-Marquardt.
         objective: The residuals; the default are those of implied vols, with equal weights.
-        transform: Field -> bounds of each free parameter; the default are the model's own.
+        transform: Field -> bounds of each free parameter; the default are the model's own. A model that is not
+            `Calibratable` has none, which is a TypeError.
         num_starts: Starting points. The first is the model itself, the others are random; the best end wins.
         key: Of the random starts; the default is seed 0.
         max_steps: Steps of each start at most.
@@ -74,13 +87,14 @@ def calibrate(
     Raises:
         RuntimeError: The best start did not converge and `throw`; the message is that of `result`.
         ValueError: A batch is not mapped over, or is mapped over with `progress` or `throw`.
-        TypeError: The model does not say which of its fields are free, and `transform` is not given.
 
-    Example:
-        >>> surface = VolSurface([0.5, 1.0], [90.0, 100.0, 110.0], [[0.22, 0.2, 0.19]] * 2)
-        >>> start = Heston(100.0, 0.03, 0.04, 1.0, 0.04, 0.5, -0.5)
-        >>> calibrate(surface, start).model.correlation < 0.0  # doctest: +SKIP
-        True
+    Examples:
+        >>> from calibration import calibrate
+        >>> from pricing import Heston, VolSurface
+        >>> surface = VolSurface([0.5, 1.0], [90.0, 110.0], [[0.22, 0.2], [0.23, 0.21]])
+        >>> calibrate([surface], Heston(100.0, 0.03, 0.04, 1.0, 0.04, 0.5, -0.5))
+        Traceback (most recent call last):
+        TypeError: quotes are a list: give a VolSurface or SwaptionVols, one at a time, or an objective for it
     """
     is_traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((quotes, model)))
     if is_traced and (progress is not None or throw):

@@ -31,7 +31,7 @@ def fit(
     rtol: float = 1e-10,
     throw: bool = True,
 ) -> Callable[[Market], dict[str, AbstractModel]]:
-    """Market -> {underlying: model fitted to its quotes}; `models` give the types and the starting parameters.
+    """Return market -> {underlying: model fitted to its quotes}, differentiable through the optimum.
 
     A model of equities is fitted to the surface of each equity, a model of rates to the swaption vols: its
     underlying is the curve that they belong to. Give one of each for a book on both; an objective or transforms
@@ -40,10 +40,31 @@ def fit(
     The optimizer goes as far as comparing losses can see; two Newton steps on the gradient end it, at the
     gradient's rounding, so that a market bumped by little moves the fit by what it should. The derivative is
     that of the optimum, not of the steps: at a minimum of L(x, m) = |r(x, m)|^2 / 2,
-    dx/dm = -(d2L/dx2)^{-1} d2L/dx dm, residuals' curvature included. Other arguments as in `calibrate`.
+    dx/dm = -(d2L/dx2)^{-1} d2L/dx dm, residuals' curvature included.
 
-    Raises ValueError for several models with one objective or transform, and RuntimeError with the message of
-    `RESULTS` if the fit ends elsewhere than at a minimum; without `throw` its parameters are then NaN.
+    Args:
+        *models: The types and the starting parameters.
+        optimizer: As in `calibrate`.
+        objective: As in `calibrate`.
+        transform: As in `calibrate`.
+        max_steps: As in `calibrate`.
+        rtol: As in `calibrate`.
+        throw: Whether a fit that ends elsewhere than at a minimum raises a RuntimeError with the message of
+            `RESULTS`; otherwise its parameters are then NaN.
+
+    Returns:
+        The function; `jax.vmap` maps it over markets.
+
+    Raises:
+        ValueError: Several models have one objective or transform.
+
+    Examples:
+        >>> from calibration import fit
+        >>> from pricing import Heston, HullWhite
+        >>> heston = Heston(100.0, 0.03, 0.04, 1.0, 0.04, 0.5, -0.5)
+        >>> model_of = fit(heston, HullWhite(0.03, 0.05, 0.01))
+        >>> callable(model_of)
+        True
     """
     if len(models) > 1 and (objective is not None or transform is not None):
         kinds = ", ".join(type(model).__name__ for model in models)
@@ -75,7 +96,7 @@ def fit(
 
 @eqx.filter_custom_jvp
 def _optimum(problem: Problem, optimizer, guess: Vector, rtol, max_steps) -> tuple[Vector, RESULTS]:
-    """Where the gradient of the loss vanishes, or where the search for it ended and why."""
+    """Return where the gradient of the loss vanishes, or where the search for it ended, and why."""
     calibration = solved(problem, optimizer, guess[None], rtol, max_steps)
     free, result = problem.parameters.free(calibration.model), calibration.result
     for _ in range(_NEWTON_STEPS):
@@ -109,7 +130,7 @@ class _Expansion(eqx.Module):
 
 @eqx.filter_jit
 def _expanded(problem: Problem, free: Vector) -> _Expansion:
-    """The gradient of each slope dL/dx_i, in x and in m, holds a row of both second derivatives."""
+    """Expand the loss: the gradient of each slope dL/dx_i, in x and in m, holds a row of second derivatives."""
 
     def slope(at, direction):
         problem, free = at
@@ -130,7 +151,7 @@ def _expanded(problem: Problem, free: Vector) -> _Expansion:
 
 @eqx.filter_jit
 def _contracted(sensitivity: Problem, problem_dot: Problem) -> Vector:
-    """The derivative along a tangent of the problem (None: a number that stands still)."""
+    """Return the derivative along a tangent of the problem (None: a number that stands still)."""
     leaves, structure = jax.tree.flatten(sensitivity)
     dots = structure.flatten_up_to(problem_dot)
     pairs = [(leaf, dot) for leaf, dot in zip(leaves, dots, strict=True) if dot is not None]

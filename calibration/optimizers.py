@@ -3,6 +3,7 @@
 import functools
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -34,14 +35,28 @@ def levenberg_marquardt(
     decrease: float = 0.15,
     max_step: float = 1.0,
 ) -> optax.GradientTransformationExtraArgs:
-    """Damped Gauss-Newton steps for f(x) = |r(x)|^2 / 2.
+    """Return damped Gauss-Newton steps for f(x) = |r(x)|^2 / 2.
 
     (J'J + lambda diag(J'J)) step = -J'r (Marquardt 1963, eq. 14; Nocedal and Wright 2006, sec. 10.3). A point
     that does not lower f is left for the lowest one, with lambda raised; so each step costs one evaluation of
-    residual and Jacobian, and a point where they are not finite is survived. No coordinate moves by more than
-    `max_step`: one bold early step can saturate a bounded parameter's transform, and none leads back.
-    `update` needs the extra arguments `residual` ([residuals]) and `jacobian` ([residuals, parameters],
-    columns in the order of the raveled parameters), both at `params`.
+    residual and Jacobian, and a point where they are not finite is survived. `update` needs the extra arguments
+    `residual`, of shape (residuals,), and `jacobian`, of shape (residuals, parameters), columns in the order of
+    the raveled parameters, both at `params`.
+
+    Args:
+        initial_damping: The first lambda.
+        increase: What lambda is multiplied by after a step that does not lower f.
+        decrease: What it is multiplied by after two steps in a row that do.
+        max_step: The most that a coordinate moves in a step: one bold early step can saturate a bounded
+            parameter's transform, and none leads back.
+
+    Returns:
+        The optax transformation; one object for equal settings, so that a jitted fit is compiled once.
+
+    Examples:
+        >>> from calibration import levenberg_marquardt
+        >>> levenberg_marquardt() is levenberg_marquardt()
+        True
     """
 
     def init(params: PyTree) -> LevenbergMarquardtState:
@@ -57,6 +72,7 @@ def levenberg_marquardt(
         del extra
         gradient, unravel = ravel_pytree(updates)
         flat, _ = ravel_pytree(params)
+        chex.assert_shape(jacobian, (residual.size, flat.size))
         here = Point(flat, 0.5 * jnp.sum(residual**2), gradient, jacobian.T @ jacobian)
         lower = here.loss < state.best.loss
         best = jax.tree.map(lambda new, old: jnp.where(lower, new, old), here, state.best)

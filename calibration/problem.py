@@ -30,11 +30,15 @@ class Problem(eqx.Module):
         _check_single(self.quotes, self.template, self.parameters)
 
     def model(self, free: Vector) -> AbstractModel:
-        """The model at a point of the free space."""
+        """Return the model at a point of the free space."""
         return self.parameters.model(self.template, free)
 
     def residual(self, free: Vector) -> Float[Array, " residuals"]:
-        """Model less market."""
+        """Return model less market.
+
+        Raises:
+            ValueError: The objective does not give one residual for each quote.
+        """
         errors = self.objective.residuals(self.model(free), self.quotes)
         if errors.shape != self.quotes.vols.shape:
             raise ValueError(
@@ -44,13 +48,13 @@ class Problem(eqx.Module):
         return errors.ravel()
 
     def loss(self, free: Vector) -> Float[Array, ""]:
-        """Half the sum of squared residuals."""
+        """Return half the sum of squared residuals."""
         return 0.5 * jnp.sum(self.residual(free) ** 2)
 
     def linearized(
         self, free: Vector
     ) -> tuple[Float[Array, " residuals"], Float[Array, "residuals parameters"]]:
-        """(residual, jacobian), by forward mode: parameters are few, residuals many."""
+        """Return residuals and their Jacobian, by forward mode: parameters are few, residuals many."""
         basis = jnp.eye(free.size, dtype=free.dtype)
         push = lambda direction: jax.jvp(self.residual, (free,), (direction,))  # noqa: E731
         return jax.vmap(push, out_axes=(None, 1))(basis)
@@ -63,9 +67,10 @@ _ONE = (
 
 
 def _check_single(quotes: Quotes, model: AbstractModel, parameters: Parameters) -> None:
-    """Raises ValueError for a batch of quotes or of models.
+    """Refuse a batch: broadcasting would fit one set of parameters to all of them, without a word.
 
-    Broadcasting would fit one set of parameters to all of them, without a word.
+    Raises:
+        ValueError: The quotes, the model or a curve of it are a batch.
     """
     if quotes.vols.ndim > 2:
         raise ValueError(f"{type(quotes).__name__} has vols of shape {quotes.vols.shape}. {_ONE}")
@@ -167,13 +172,13 @@ class Search(eqx.Module):
 
 
 def least_gain(loss: Float[Array, ""], num_residuals: int, rtol: Array | float) -> Float[Array, ""]:
-    """What a step must gain to matter: rtol of the loss, or the noise of the residuals."""
+    """Return what a step must gain to matter: rtol of the loss, or the noise of the residuals."""
     noise = jnp.finfo(loss.dtype).eps ** (2 / 3)  # of a residual: 4e-11 in double precision
     return rtol * loss + 0.5 * num_residuals * noise**2
 
 
 def _loss_of(problem: Problem):
-    """The loss for optax's line searches, which ask for a signature with every extra argument."""
+    """Return the loss for optax's line searches, which ask for a signature with every extra argument."""
 
     def value_fn(free, residual, jacobian):
         del residual, jacobian
@@ -183,7 +188,7 @@ def _loss_of(problem: Problem):
 
 
 def identification(problem: Problem, search: Search) -> dict[str, Array]:
-    """How well the quotes tell the parameters apart, where a search has ended.
+    """Return how well the quotes tell the parameters apart, where a search has ended.
 
     covariance: s^2 (J'J)^{-1} in the parameters themselves, s^2 the variance of the residuals that some
     parameter moves (a quote of weight 0 is none of them); condition_number: of J'J with its columns scaled to
@@ -200,7 +205,7 @@ def identification(problem: Problem, search: Search) -> dict[str, Array]:
 
 
 def _pseudo_inverse(jacobian: Float[Array, "residuals parameters"]) -> Array:
-    """(J'J)^+, by scaled symmetric inversion."""
+    """Return (J'J)^+, by scaled symmetric inversion."""
     norms = jnp.maximum(jnp.linalg.norm(jacobian, axis=0), jnp.finfo(jacobian.dtype).tiny)
     scaled = jacobian / norms[None, :]
     return jnp.linalg.pinv(scaled.T @ scaled, hermitian=True) / jnp.outer(norms, norms)

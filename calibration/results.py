@@ -3,8 +3,14 @@
 from pricing import results
 
 
-class RESULTS(results.RESULTS):
-    """Outcome of a calibration: those of a valuation, and these."""
+class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
+    """Outcome of a calibration: those of a valuation, and these.
+
+    Examples:
+        >>> from calibration import RESULTS
+        >>> RESULTS[RESULTS.converged][:9]
+        'Converged'
+    """
 
     converged = "Converged: the gradient vanishes to the tolerance, or a step no longer matters."
     max_steps_reached = (

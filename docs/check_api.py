@@ -28,15 +28,16 @@ def on_post_build(config) -> None:
     """Compare the public names with the headings of the reference, and read their docstrings."""
     root = Path(config.config_file_path).parent
     documented = config.plugins["mkdocstrings"]._autorefs._primary_url_map.keys()
-    faults = [fault for name in PACKAGES for fault in _faults(name, root, documented)]
+    loader = griffe.GriffeLoader(search_paths=[str(root)], docstring_parser="google")
+    modules = [loader.load(name) for name in PACKAGES]
+    loader.resolve_aliases(external=False)  # a package may re-export what another one defines
+    faults = [fault for module in modules for fault in _faults(module, documented)]
     if faults:
         raise PluginError("the API reference is not whole:\n  " + "\n  ".join(sorted(set(faults))))
 
 
-def _faults(package: str, root: Path, documented) -> Iterator[str]:
-    module = griffe.load(
-        package, search_paths=[str(root)], docstring_parser="google", resolve_aliases=True
-    )
+def _faults(module, documented) -> Iterator[str]:
+    package = module.path
     for name in public_names(module.filepath):
         found = module[name]
         path = found.canonical_path

@@ -133,7 +133,7 @@ class Segment(eqx.Module):
     @property
     def slots(self) -> int:
         """The number of states, or under `keeps_residuals` of nodes' residuals, that are kept at a time."""
-        return self.executor.slots
+        return self.executor.slots if self.capacity else 0
 
     @property
     def kept_positions(self) -> np.ndarray:

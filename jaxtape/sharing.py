@@ -76,7 +76,7 @@ def _filled(segments: Segments, slots: list[int]) -> list[AbstractSchedule]:
     return [
         schedule
         if schedule.budget is None
-        else Revolve(next(numbers), checkpoint_dtype=schedule.checkpoint_dtype)
+        else Revolve(max(next(numbers), 1), checkpoint_dtype=schedule.checkpoint_dtype)
         for schedule in (segment.schedule for segment in segments)
     ]
 
@@ -177,6 +177,8 @@ def footprints(segments: Segments, x) -> list[Footprint]:
 
 
 def _footprint(segment: Segment, state) -> Footprint:
+    if not segment.capacity:
+        return Footprint(0, 0)
     if segment.is_bridge(state):
         return step_footprint(segment.step, segment.node(0), state)
     executor = segment.executor

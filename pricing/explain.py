@@ -19,11 +19,18 @@ _DAYS_PER_YEAR = 365.0
 class Explanation:
     """The change of a book's value, and what the risk before it says of it, in currency.
 
-    theta: contracts age, and the pillars of curves and surfaces come nearer; delta, vega, rho, dividends,
-    correlation: each quote's sensitivity (through the fit) times its change; gamma: half the trades' Gammas
-    times the squares of the spots' changes; residual: what is left, of higher order and of mixed moves.
-    by_quote: the contribution of each quote that moved. trades: how many were valued in both markets; skipped:
-    the ids of the others, which no number here holds.
+    Attributes:
+        change: The value after less the value before.
+        theta: The part of time: contracts age, and the pillars of curves and surfaces come nearer.
+        delta: The sensitivities to spots, times their changes.
+        gamma: Half the trades' Gammas times the squares of the spots' changes.
+        vega: The sensitivities to implied vols (through the fit), times their changes.
+        rho: The sensitivities to zero rates (through the fit), times their changes.
+        dividends: The sensitivities to dividend yields, times their changes.
+        correlation: The sensitivities to correlations, times their changes.
+        by_quote: The contribution of each quote that moved, by its id.
+        trades: How many trades were valued in both markets.
+        skipped: The ids of the other trades, which no number here holds.
     """
 
     change: float
@@ -46,15 +53,25 @@ class Explanation:
 
     @property
     def residual(self) -> float:
+        """What is left: parts of higher order, and of mixed moves."""
         return self.change - self.explained
 
 
 def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any) -> Explanation:
-    """Full revaluation beside the second-order expansion at the market before.
+    """Explain a change of value: a full revaluation beside the second-order expansion at the market before.
 
-    The two markets name the same curves, equities and pillars (quotes of the same ids). settings: of `risk`.
+    The two markets name the same curves, equities and pillars (quotes of the same ids); otherwise it raises a
+    ValueError.
 
-    Raises ValueError, naming the quotes, where one market has quotes that the other has not.
+    Args:
+        book: The trades.
+        before: The market that the expansion is taken at.
+        after: The market to explain.
+        fit: The map from a market to models, as in `risk`.
+        **settings: The other arguments of `risk`.
+
+    Returns:
+        The change and its parts.
     """
     _check_same_quotes(before, after)
     book = book.checked(before).checked(after)

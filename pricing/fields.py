@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 Number = (
     Any  # what a user may type where a real is asked for: a Python number, a NumPy or JAX array
@@ -161,6 +161,24 @@ def core_dims(module: Any) -> list[int]:
         else:
             dims += [field.metadata.get("core", 0)] * len(jax.tree.leaves(value))
     return dims
+
+
+def rolled(module: Any, years: Float[Array, ""]) -> Any:
+    """The module when `years` have passed: every field declared as a time is that much nearer."""
+    times = _times(module)
+    return eqx.tree_at(_times, module, [when - years for when in times]) if times else module
+
+
+def _times(module: eqx.Module) -> list[Any]:
+    """The fields of a module, and of modules within it, that are times."""
+    times = []
+    for field in dataclasses.fields(module):
+        value = getattr(module, field.name)
+        if isinstance(value, eqx.Module):
+            times += _times(value)
+        elif field.metadata.get("time", False) and value is not None:
+            times.append(value)
+    return times
 
 
 def word(name: str, words: Collection[str], **kwargs: Any) -> Any:

@@ -10,7 +10,13 @@ Real = Float[Array, "*batch"]
 
 
 class RESULTS(eqx.Enumeration):
-    """Outcome of a numerical computation; those of calibrations and of trainings are subclasses."""
+    """Outcome of a numerical computation; those of calibrations and of trainings are subclasses.
+
+    Examples:
+        >>> from pricing import RESULTS
+        >>> RESULTS[RESULTS.successful]
+        ''
+    """
 
     successful = ""
     non_finite = (

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from .fields import rolled
 from .methods import AbstractMethod
 from .models import AbstractModel
 from .products import AbstractProduct
@@ -141,7 +142,7 @@ def sensitivities(
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *directions)
 
     def value(model, age):
-        return method.rolled(age).samples(product.rolled(age), model, key)
+        return rolled(method, age).samples(rolled(product, age), model, key=key)
 
     def first(shift):
         """The value, and its slopes along every direction."""
@@ -172,8 +173,8 @@ def underlying_directions(model: AbstractModel) -> list[PyTree]:
 def with_gamma(product, model, method, key) -> tuple[Array, Array | None]:
     """Samples of the value, and the mean gamma where the method gives it."""
     if "gamma" not in method.second_order(product, model):
-        return method.samples(product, model, key), None
-    at = lambda spot: method.samples(product, model.shifted(underlying=spot), key)  # noqa: E731
+        return method.samples(product, model, key=key), None
+    at = lambda spot: method.samples(product, model.shifted(underlying=spot), key=key)  # noqa: E731
     value, _, gamma = _ladder(at, jnp.zeros_like(model.underlying))
     return value, jnp.mean(gamma, axis=0) if method.is_random else gamma
 
@@ -183,7 +184,7 @@ def _volga(product, model, method, key) -> Array | None:
     if "volga" not in method.second_order(product, model):
         return None
     zero = jnp.zeros((), model.underlying.dtype)
-    return _ladder(lambda vol: method.samples(product, model.shifted(vol=vol), key), zero)[2]
+    return _ladder(lambda vol: method.samples(product, model.shifted(vol=vol), key=key), zero)[2]
 
 
 def means_and_errors(

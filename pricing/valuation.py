@@ -79,7 +79,7 @@ def price(
 @eqx.filter_jit
 def _value(product, model, method, key) -> tuple[Array, Array]:
     def of_one(product):
-        return mean_and_error(method.samples(product, model, key), method)
+        return mean_and_error(method.samples(product, model, key=key), method)
 
     return over_batch(of_one, product)
 

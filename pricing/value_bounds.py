@@ -54,7 +54,7 @@ def bounds(
 @eqx.filter_jit
 def _bounds(product, model, method: LeastSquares, key) -> tuple[Between, Between]:
     def of_one(product):
-        lower, upper = method.bound_samples(product, model, key)
+        lower, upper = method.bound_samples(product, model, key=key)
         pairs = [mean_and_error(samples, method) for samples in (lower, upper, upper - lower)]
         return tuple(Between(*column) for column in zip(*pairs, strict=True))
 

@@ -48,6 +48,7 @@ from pricing import (
     ZeroCurve,
     price,
 )
+from pricing.methods.method import held
 from pricing.trades.contracts import products_of
 from pricing.valuation import lacking
 from tests import references
@@ -166,7 +167,7 @@ def build(product: str, model: str, method: str):
     if not method.is_random:
         return product, model, method, None
     key = jax.random.key(11)
-    return product, model, method.held(product, model, key), key
+    return product, model, held(method, product, model, key=key), key
 
 
 def restruck(product, scales):

@@ -4,6 +4,7 @@ import collections
 import functools
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -100,11 +101,7 @@ def mixed_arguments(n=23, width=4):
     return jnp.float64(0.7), jnp.linspace(0.0, 1.0, width), xs
 
 
-def assert_close(actual, desired, rtol=1e-12, atol=1e-13):
-    """Every leaf of two pytrees agrees."""
-    assert jax.tree.structure(actual) == jax.tree.structure(desired)
-    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(desired), strict=True):
-        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+assert_close = functools.partial(chex.assert_trees_all_close, rtol=1e-12, atol=1e-13)
 
 
 class Counter:

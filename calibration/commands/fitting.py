@@ -34,7 +34,7 @@ def calibrated(start: Calibratable, quotes: Quotes, **settings: Any) -> Calibrat
 
 
 def only(market: Market, names: tuple[str, ...]) -> Market:
-    """The market with some of its equities."""
+    """Return the market with some of its equities."""
     kept = {name: equity for name, equity in market.equities.items() if name in names}
     return replace(market, equities=kept)
 
@@ -49,7 +49,7 @@ def too_few(start: Calibratable, quotes: Quotes, name: str, file: str) -> InputE
 
 
 def failure(market: Market, name: str, calibration: Calibration, file: str) -> InputError | None:
-    """Why a calibration cannot be what a book is valued under, if it cannot.
+    """Return why a calibration cannot be what a book is valued under, if it cannot.
 
     Parameters that the quotes do not tell apart have no derivative; a search may end there all the same.
     """
@@ -76,7 +76,7 @@ def _error(
 
 
 def without(market: Market, name: str, error: InputError) -> Market:
-    """The market without the quotes to which no model could be calibrated, and the error that says so."""
+    """Return the market without the quotes that no model could be calibrated to, and the error that says so."""
     if name in market.equities:
         rest = only(market, tuple(set(market.equities) - {name}))
     else:
@@ -85,7 +85,7 @@ def without(market: Market, name: str, error: InputError) -> Market:
 
 
 def fit_each(calibrations: Mapping[str, Calibration]):
-    """Market -> {underlying: model}, each fitted from where its calibration ended."""
+    """Return the fit market -> {underlying: model}, each fitted from where its calibration ended."""
 
     def fitted(market: Market) -> dict[str, AbstractModel]:
         return {
@@ -97,5 +97,5 @@ def fit_each(calibrations: Mapping[str, Calibration]):
 
 
 def both(first: Fit, second: Fit) -> Fit:
-    """Market -> the models of two fits; where both have one, the second's."""
+    """Return the fit market -> the models of two fits; where both have one, the second's."""
     return lambda market: {**first(market), **second(market)}

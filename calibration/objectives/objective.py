@@ -1,7 +1,7 @@
 """What a calibration makes small: residuals of a model against quotes."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -10,8 +10,19 @@ from pricing.models import AbstractModel
 
 
 class AbstractObjective(eqx.Module):
-    """Residuals whose half sum of squares is minimised."""
+    """Residuals whose half sum of squares is minimized.
+
+    Attributes:
+        usual_for: The kind of quotes that this is the usual objective for, if any.
+
+    Examples:
+        >>> from calibration import AbstractObjective, ImpliedVolError
+        >>> issubclass(ImpliedVolError, AbstractObjective)
+        True
+    """
+
+    usual_for: ClassVar[type | None] = None
 
     @abc.abstractmethod
     def residuals(self, model: AbstractModel, quotes: Any) -> Float[Array, "rows columns"]:
-        """Model less market, in the shape of `quotes.vols`; an objective may ask an ability of the model."""
+        """Return model less market, in the shape of `quotes.vols`; the model may need an ability."""

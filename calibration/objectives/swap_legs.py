@@ -20,9 +20,20 @@ _TOO_LONG = f"a swap has more than {MOST_PAYMENTS} payments: give SwaptionVolErr
 class SwapLegs(eqx.Module):
     """Fixed legs of the swaps of a matrix of expiries and tenors; times in years, as the curve counts them.
 
-    exercise, start: when the option ends, and from when on interest accrues, [expiries]; payment_dates and
-    accruals (year fractions): [expiries, tenors, payments]. A shorter leg is filled up in front, with payments
-    at its start that accrue nothing. A swap ends with its last payment.
+    A shorter leg is filled up in front, with payments at its start that accrue nothing. A swap ends with its
+    last payment.
+
+    Attributes:
+        exercise: When each option ends, of shape (expiries,).
+        start: From when on interest accrues, of shape (expiries,).
+        payment_dates: Of shape (expiries, tenors, payments).
+        accruals: Year fractions, of shape (expiries, tenors, payments).
+
+    Examples:
+        >>> import datetime as dt
+        >>> from calibration import SwapLegs
+        >>> SwapLegs.on_calendar(dt.date(2024, 1, 15), [12, 24], [12, 60]).accruals.shape
+        (2, 2, 5)
     """
 
     exercise: Float[Array, " expiries"] = eqx.field(converter=as_leaf)
@@ -32,7 +43,7 @@ class SwapLegs(eqx.Module):
 
     @classmethod
     def plain(cls, quotes: SwaptionVols, months: int = 12) -> "SwapLegs":
-        """Whole years and months: from the expiry on, every `months` months counted back from the end."""
+        """Return legs in whole years: from the expiry on, every `months` months counted back from the end."""
         period = months / 12.0
         count = quotes.tenors / period
         tenors = eqx.error_if(quotes.tenors, jnp.any(count > MOST_PAYMENTS), _TOO_LONG)

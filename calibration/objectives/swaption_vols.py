@@ -1,6 +1,6 @@
 """At-the-money swaptions: implied vols of a model of Gaussian short rates."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -28,14 +28,26 @@ def _weights(values: Any) -> Array | None:
 class SwaptionVolError(AbstractObjective):
     """Model vol less quoted vol of at-the-money European swaptions, lognormal or normal as the quotes are.
 
-    weights: what each residual is multiplied by, [expiries, tenors] like the matrix; 0 or False for a quote
-    that does not count. Default 1. legs: of the underlying swaps; the default has a payment every `months`
-    months, without calendars. error: "vol", per 1.00, or "relative price": model over quote, less 1.
+    The model, one of `GaussianFactors`, prices by Jamshidian's sum of bond options. At the money, with the
+    forward F, the annuity A and the expiry T of the quotes, a vol is
+    (2 / sqrt(T)) N^{-1}((1 + price / (A F)) / 2) if it is lognormal, which asks for F > 0, and
+    sqrt(2 pi / T) price / A if it is normal.
 
-    The model's price is Jamshidian's sum of bond options. At the money, with the forward F, the annuity A and
-    the expiry T of the quotes, a vol is (2 / sqrt(T)) N^{-1}((1 + price / (A F)) / 2) if it is lognormal, which
-    asks for F > 0, and sqrt(2 pi / T) price / A if it is normal.
+    Attributes:
+        usual_for: Matrices of swaption vols.
+        weights: What each residual is multiplied by, of shape (expiries, tenors); 0 or False for a quote that
+            does not count. None: 1.
+        legs: Those of the underlying swaps; None: a payment every `months` months, without calendars.
+        months: Between fixed payments, where `legs` is None.
+        error: "vol", per 1.00, or "relative price": model over quote, less 1.
+
+    Examples:
+        >>> from calibration import SwaptionVolError
+        >>> SwaptionVolError(weights=[[1.0, 0.0]], error="relative price").weights.shape
+        (1, 2)
     """
+
+    usual_for: ClassVar[type] = SwaptionVols
 
     weights: Matrix | None = eqx.field(converter=_weights, default=None)
     legs: SwapLegs | None = None
@@ -51,11 +63,11 @@ class SwaptionVolError(AbstractObjective):
         return errors if self.weights is None else self.weights * errors
 
     def vols(self, model: GaussianFactors, quotes: SwaptionVols) -> Matrix:
-        """The model's vols of the swaptions that are quoted."""
+        """Return the model's vols of the swaptions that are quoted."""
         return _std_of(self._prices(model, quotes), quotes.kind) / _root_of_expiry(quotes)
 
     def _prices(self, model: GaussianFactors, quotes: SwaptionVols) -> Matrix:
-        """The model's prices over A F, or over A where vols are normal."""
+        """Return the model's prices over A F, or over A where vols are normal."""
         legs = SwapLegs.plain(quotes, self.months) if self.legs is None else self.legs
 
         def of_one(exercise, start, dates, accruals):
@@ -76,10 +88,10 @@ def _root_of_expiry(quotes: SwaptionVols) -> Float[Array, "expiries 1"]:
 
 
 def _price_of(std: Matrix, kind: str) -> Matrix:
-    """At the money, over A F (Black) or over A (Bachelier), for the standard deviation over the life."""
+    """Return prices at the money over A F (Black) or A (Bachelier) from standard deviations over the life."""
     return erf(std / np.sqrt(8.0)) if kind == "lognormal" else std / np.sqrt(2.0 * np.pi)
 
 
 def _std_of(price: Matrix, kind: str) -> Matrix:
-    """The inverse of `_price_of`."""
+    """Return the inverse of `_price_of`."""
     return np.sqrt(8.0) * erf_inv(price) if kind == "lognormal" else np.sqrt(2.0 * np.pi) * price

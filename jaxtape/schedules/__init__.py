@@ -1,1 +1,5 @@
 """What is kept and what is recomputed: schedules, and the tables that they lay out."""
+
+from .table import Table as Table
+from .table import block_table as block_table
+from .table import revolve_table as revolve_table

@@ -20,9 +20,10 @@ _FAR = 40.0  # standard deviations: nothing of the normal law is left beyond
 
 
 class ArithmeticAverage(AbstractEstimator):
-    """Pays max(side (sum_j w_j S_j - K), 0), with log S_j = m_j + a_j z + b_j, z standard normal apart from b.
+    """Given all noise but one direction of it, an arithmetic average has a known mean.
 
-    All a_j are positive, so the sum exceeds K where z > z*, and given b the mean over z is
+    The payoff is max(side (sum_j w_j S_j - K), 0), with log S_j = m_j + a_j z + b_j, z standard normal apart
+    from b. All a_j are positive, so the sum exceeds K where z > z*, and given b the mean over z is
     side (sum_j w_j exp(m_j + b_j + a_j^2 / 2) N(side (a_j - z*)) - K N(-side z*)),
     smooth in everything. The direction that z takes out of the noise is that of the sum's gradient
     (preintegration: Griebel, Kuo and Sloan 2013; Liu and Owen 2023).
@@ -56,7 +57,7 @@ class ArithmeticAverage(AbstractEstimator):
 
 
 class GeometricAverage(AbstractEstimator):
-    """The average is lognormal given the variance path: Black's formula."""
+    """A geometric average is lognormal given the variance path, and its samples are Black's formula."""
 
     def applies(self, product: AbstractProduct) -> bool:
         return isinstance(product, Average) and product.average == "geometric"
@@ -85,7 +86,7 @@ class GeometricAverage(AbstractEstimator):
 
 
 def _direction(points: Points) -> Spots:
-    """The unit vector of the noise along which the sum grows fastest, or all spots alike if that lowers one."""
+    """Return the direction of noise in which the sum grows fastest, or all spots alike if that lowers one."""
     steepest = points.gathered(jnp.exp(points.log_mean))
     lowers = jnp.any(points.spread(steepest) < 0.0, axis=0)
     direction = jnp.where(lowers[None], points.alike(), steepest)
@@ -93,7 +94,7 @@ def _direction(points: Points) -> Spots:
 
 
 def _crossing(level: Spots, slope: Spots, log_strike: Float[Array, ""]) -> Paths:
-    """z where sum_j exp(level_j + slope_j z) is the strike: Newton on the convex log of the sum.
+    """Return z with sum_j exp(level_j + slope_j z) = strike, by Newton on the convex log of the sum.
 
     The last step is differentiable. As the integrand vanishes at the crossing, a value needs its derivative
     from the second order on, where one Newton step gives it exactly.

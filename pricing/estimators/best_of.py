@@ -13,7 +13,7 @@ from .score import Gaussian, pathwise_then_score
 
 
 class BestOf(AbstractEstimator):
-    """max(side (max_j S_j - K), 0), or min_j: kinks where two assets are level, and at the strike.
+    """The payoff max(side (max_j S_j - K), 0), or min_j, has kinks at the strike and where assets are level.
 
     First derivatives along paths; second ones by the score of the terminal log-spots given their variance.
     """

@@ -1,4 +1,4 @@
-"""Barriers that are looked at all the time, by the Brownian bridge between the steps."""
+"""Barriers that are monitored at all times, by the Brownian bridge between the steps."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ _WHY_ONCE = (
 
 
 class BridgedBarrier(AbstractEstimator):
-    """The chance that the bridge between two dates touches the barrier is known.
+    """Between two dates, the chance that the Brownian bridge touches the barrier is known.
 
     P(touch | x, x') = exp(-2 (x - b)(x' - b) / variance) on the living side (Glasserman 2003, eq. 6.50).
     Samples are continuous in the spot, with kinks: they may be differentiated once, and a second derivative

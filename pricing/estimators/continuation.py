@@ -1,4 +1,4 @@
-"""What is left to be paid after each look at a barrier, fitted; and how paths correct the fit."""
+"""What is left to be paid after each monitoring date, fitted; and how paths correct the fit."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from jaxtape import StoreAll
 from ..models import ConditionallyGaussian
 from ..numerics.safe_math import clipped, larger, safe_sqrt
 from ..products import Monitored, Payoff
-from .corridor import Look, Paths, looks_of, paid_always, payoff_inside
+from .corridor import MonitoringDate, Paths, monitoring_dates, paid_always, payoff_inside
 from .gaussian_mixture import GaussianMixture, Interval
 
 Scalar = Float[Array, ""]
@@ -21,7 +21,7 @@ _REACH = 8.0  # standard deviations of the log-spot that a fit covers: what path
 
 
 class End(NamedTuple):
-    """What a contract pays at its last date if it is alive then."""
+    """The payment of a contract at its last date if it is alive then."""
 
     alive: Payoff
     forward: Scalar
@@ -32,16 +32,18 @@ class End(NamedTuple):
         expiry = product.dates[-1]
         return cls(product.alive, model.forward(expiry), model.discount(expiry))
 
-    def ahead(self, look: Look, position: Paths) -> Paths:
-        """Mean over the last step, what leaving pays included, discounted to today."""
-        low, high = look.bounds(position)
-        forward = self.forward * jnp.exp(position + look.mean + 0.5 * look.std**2)
-        alive = payoff_inside(self.alive, forward, look.std, low, high)
-        return look.paid_outside(low, high) + self.discount * alive
+    def ahead(self, date: MonitoringDate, position: Paths) -> Paths:
+        """Return the mean over the last step, what leaving pays included, discounted to today."""
+        low, high = date.bounds(position)
+        forward = self.forward * jnp.exp(position + date.mean + 0.5 * date.std**2)
+        alive = payoff_inside(self.alive, forward, date.std, low, high)
+        return date.paid_outside(low, high) + self.discount * alive
 
 
 class Continuation(NamedTuple):
-    """A control variate: the value is a telescoping sum over any functions w_k of the position at date k < n,
+    """A control variate made of functions w_k of the position at date k < n that are near to the value then.
+
+    For any such functions the value is a telescoping sum,
 
     V = T w_1 + sum_k E[weight_k (T w_{k+1} - w_k)(x_k)],
 
@@ -58,69 +60,72 @@ class Continuation(NamedTuple):
 
     @classmethod
     def fit(cls, product: Monitored, model: ConditionallyGaussian) -> "Continuation":
-        """By backward induction, for a model whose variance is not random."""
+        """Fit the functions by backward induction, for a model whose variance is not random."""
         noise = jnp.zeros((product.dates.size, 1), product.dates.dtype)
         walk = model.walk(noise, product.dates, StoreAll())
-        looks = looks_of(product, model, walk)
-        looks = looks._replace(mean=looks.mean[:, 0], std=looks.std[:, 0])
-        lows, highs = _corridors(looks)
+        dates = monitoring_dates(product, model, walk)
+        dates = dates._replace(mean=dates.mean[:, 0], std=dates.std[:, 0])
+        lows, highs = _corridors(dates)
         components = 16 + 8 * round(product.dates.size**0.5)
 
         end = End.of(product, model)
         last = Interval(lows[-1], highs[-1], components)
-        ahead = jax.vmap(end.ahead, (None, 0))(date_of(looks, -1), last.points)
+        ahead = jax.vmap(end.ahead, (None, 0))(date_of(dates, -1), last.points)
         latest = last.fit(ahead)
 
         def earlier(later: GaussianMixture, of_date) -> tuple[GaussianMixture, GaussianMixture]:
-            look, low, high = of_date
+            date, low, high = of_date
             interval = Interval(low, high, components)
-            fit = interval.fit(jax.vmap(_ahead, (None, None, 0))(later, look, interval.points))
+            fit = interval.fit(jax.vmap(_ahead, (None, None, 0))(later, date, interval.points))
             return fit, later
 
-        later_looks = jax.tree.map(lambda x: x[1:-1], looks)
+        later_dates = jax.tree.map(lambda x: x[1:-1], dates)
         first, fits = jax.lax.scan(
-            earlier, latest, (later_looks, lows[:-1], highs[:-1]), reverse=True
+            earlier, latest, (later_dates, lows[:-1], highs[:-1]), reverse=True
         )
         fits = jax.tree.map(lambda x, y: jnp.concatenate([x[None], y]), first, fits)
         always = model.discount(product.dates[-1]) * paid_always(product.always, end.forward, walk)
-        today = _ahead(first, date_of(looks, 0), jnp.zeros_like(end.forward)) + always[0]
+        today = _ahead(first, date_of(dates, 0), jnp.zeros_like(end.forward)) + always[0]
         return cls(today, fits)
 
     def corrected(
-        self, looks: Look, end: End, states: tuple[States, States], uniform: Paths
+        self, dates: MonitoringDate, end: End, states: tuple[States, States], uniform: Paths
     ) -> Paths:
-        """Samples of the value; states: (position, weight) at all dates but the last; uniform: which term."""
+        """Return samples of the value.
+
+        states: (position, weight) at all dates but the last; uniform: it says which term a path samples.
+        """
         positions, weights = states
-        dates = positions.shape[0]
+        count = positions.shape[0]
 
-        def of_path(positions, weights, looks, uniform) -> Scalar:
-            date = jnp.minimum((dates * uniform).astype(jnp.int32), dates - 1)
-            position, look = positions[date], date_of(looks, date + 1)
-            later = date_of(self.fits, jnp.minimum(date + 1, dates - 1))
-            is_last = date == dates - 1
-            ahead = jnp.where(is_last, end.ahead(look, position), _ahead(later, look, position))
-            missed = ahead - date_of(self.fits, date)(position)
-            return self.today + dates * weights[date] * missed
+        def of_path(positions, weights, dates, uniform) -> Scalar:
+            index = jnp.minimum((count * uniform).astype(jnp.int32), count - 1)
+            position, date = positions[index], date_of(dates, index + 1)
+            later = date_of(self.fits, jnp.minimum(index + 1, count - 1))
+            is_last = index == count - 1
+            ahead = jnp.where(is_last, end.ahead(date, position), _ahead(later, date, position))
+            missed = ahead - date_of(self.fits, index)(position)
+            return self.today + count * weights[index] * missed
 
-        by_path = Look(-1, -1, None, None, None, None)  # pyright: ignore[reportArgumentType]
-        return jax.vmap(of_path, (-1, -1, by_path, 0))(positions, weights, looks, uniform)
-
-
-def _ahead(later: GaussianMixture, look: Look, position: Scalar) -> Scalar:
-    """T of a fit, from a position."""
-    inside = later.mean_inside(position + look.mean, look.std, look.lower, look.upper)
-    return look.paid_outside(*look.bounds(position)) + inside
+        by_path = MonitoringDate(-1, -1, None, None, None, None)  # pyright: ignore[reportArgumentType]
+        return jax.vmap(of_path, (-1, -1, by_path, 0))(positions, weights, dates, uniform)
 
 
-def _corridors(looks: Look) -> tuple[Float[Array, " dates"], Float[Array, " dates"]]:
-    """Where paths may be at all dates but the last."""
-    mean, variance = jnp.cumsum(looks.mean)[:-1], jnp.cumsum(looks.std**2)[:-1]
+def _ahead(later: GaussianMixture, date: MonitoringDate, position: Scalar) -> Scalar:
+    """Return T of a fit, from a position."""
+    inside = later.mean_inside(position + date.mean, date.std, date.lower, date.upper)
+    return date.paid_outside(*date.bounds(position)) + inside
+
+
+def _corridors(dates: MonitoringDate) -> tuple[Float[Array, " dates"], Float[Array, " dates"]]:
+    """Return the least and the largest position at all dates but the last."""
+    mean, variance = jnp.cumsum(dates.mean)[:-1], jnp.cumsum(dates.std**2)[:-1]
     std = safe_sqrt(variance)
     ends = mean - _REACH * std, mean + _REACH * std
-    low, high = (clipped(level[:-1], *ends) for level in (looks.lower, looks.upper))
+    low, high = (clipped(level[:-1], *ends) for level in (dates.lower, dates.upper))
     return low, larger(high, low + 0.01 * std)
 
 
 def date_of(tree, index):
-    """One date of a stacked tree."""
+    """Return one date of a stacked tree."""
     return jax.tree.map(lambda x: x[index], tree)

@@ -1,4 +1,4 @@
-"""Barriers on dates: the corridor a path must stay in, and what is known of the next look at it."""
+"""Barriers on dates: the corridor a path must stay in, and what is known of the next monitoring date."""
 
 from typing import NamedTuple
 
@@ -15,19 +15,19 @@ Paths = Float[Array, "*paths"]
 
 
 def far(dtype) -> float:
-    """Standard deviations beyond which nothing of the normal law is left, its tail not yet rounded to zero."""
+    """Return how many standard deviations leave nothing beyond them, the tail not yet rounded to zero."""
     return 35.0 if dtype == jnp.float64 else 12.5
 
 
 def deviations(away: Array, std: Array) -> Array:
-    """away / std, cut off far out, and by its sign alone if nothing moves."""
+    """Return away / std, cut off far out, and far out by its sign alone where nothing moves."""
     still, most = std <= 0.0, far(away.dtype)
     scaled = away / divisor(std)
     return clipped(jnp.where(still, jnp.sign(away) * most, scaled), -most, most)
 
 
-class Look(NamedTuple):
-    """One date: the step to it, and the corridor in log(S / forward) with its discounted payments."""
+class MonitoringDate(NamedTuple):
+    """A monitoring date: the step to it, and the corridor in log(S / forward) with its discounted payments."""
 
     mean: Paths
     std: Paths
@@ -37,30 +37,34 @@ class Look(NamedTuple):
     above: Float[Array, ""]
 
     def bounds(self, position: Paths) -> tuple[Paths, Paths]:
-        """The corridor in standard deviations of the step from `position`."""
+        """Return the corridor in standard deviations of the step from `position`."""
         start = position + self.mean
         return deviations(self.lower - start, self.std), deviations(self.upper - start, self.std)
 
     def paid_outside(self, low: Paths, high: Paths) -> Paths:
+        """Return the mean of what leaving the corridor pays, discounted to today."""
         return self.below * normal_law.cdf(low) + self.above * normal_law.cdf(-high)
 
     def moved(self, position: Paths, normal: Paths) -> Paths:
+        """Return the position after the step."""
         return position + self.mean + self.std * normal
 
 
-def looks_of(product: Monitored, model: ConditionallyGaussian, walk: Walk) -> Look:
-    """The looks at all dates, stacked."""
+def monitoring_dates(
+    product: Monitored, model: ConditionallyGaussian, walk: Walk
+) -> MonitoringDate:
+    """Return the monitoring dates of a contract, stacked."""
     forward = jax.vmap(model.forward)(product.dates)
     discount = jax.vmap(model.discount)(product.dates)
     tiny = float(jnp.finfo(forward.dtype).tiny) ** 0.5
     lower = jnp.log(larger(product.lower, tiny)) - jnp.log(forward)
     upper = jnp.log(smaller(product.upper, 1.0 / tiny)) - jnp.log(forward)
     paid = discount * product.paid_below, discount * product.paid_above
-    return Look(walk.mean, safe_sqrt(walk.variance), lower, upper, *paid)
+    return MonitoringDate(walk.mean, safe_sqrt(walk.variance), lower, upper, *paid)
 
 
 def truncated_normal(low: Paths, high: Paths, uniform: Paths) -> tuple[Paths, Paths]:
-    """A standard normal inside (low, high) by inversion, and the chance to be there.
+    """Return a standard normal inside (low, high), by inversion, and the chance to be there.
 
     On the side where the distribution function is small, so that nothing cancels far out.
     """
@@ -73,7 +77,7 @@ def truncated_normal(low: Paths, high: Paths, uniform: Paths) -> tuple[Paths, Pa
 
 
 def payoff_inside(payoff: Payoff, forward: Paths, std: Paths, low: Paths, high: Paths) -> Paths:
-    """Undiscounted mean of a payoff of a lognormal spot over (low, high) of its normal."""
+    """Return the undiscounted mean of a payoff of a lognormal spot over (low, high) of its normal."""
     total = jnp.zeros_like(forward)
     for i in range(payoff.strike.shape[-1]):
         away = jnp.log(payoff.strike[i] / forward) + 0.5 * std**2
@@ -87,7 +91,7 @@ def payoff_inside(payoff: Payoff, forward: Paths, std: Paths, low: Paths, high: 
 
 
 def paid_always(payoff: Payoff, forward: Float[Array, ""], walk: Walk) -> Paths:
-    """Undiscounted mean of a payoff that no barrier can end, given the variance path."""
+    """Return the undiscounted mean of a payoff that no barrier can end, given the variance path."""
     mean, variance = jnp.sum(walk.mean, axis=0), jnp.sum(walk.variance, axis=0)
     most = jnp.full_like(mean, far(mean.dtype))
     ends = forward * jnp.exp(mean + 0.5 * variance)

@@ -14,7 +14,7 @@ SECOND_ORDER = frozenset({"gamma", "vanna", "volga"})
 
 
 class Needs(NamedTuple):
-    """Random numbers of one path, beside those of the variance path.
+    """The random numbers of one path, beside those of its variance.
 
     normals: (steps, *motions) of a stream of normals, (0,) for none; uniforms: how many.
     """
@@ -36,7 +36,7 @@ class Draw(NamedTuple):
 
 
 class AbstractEstimator(eqx.Module):
-    """Turns one block of paths into samples of the discounted payoff.
+    """An estimator turns one block of paths into samples of the discounted payoff.
 
     Given the variance path the log-spots are Gaussian. An estimator integrates over as much of that as it can,
     so that its samples are continuous in every number of product and model, and their derivatives are samples
@@ -55,38 +55,38 @@ class AbstractEstimator(eqx.Module):
 
     @abc.abstractmethod
     def applies(self, product: AbstractProduct) -> bool:
-        """Whether it estimates this product (in its canonical form)."""
+        """Return whether it estimates this product, which is in its canonical form."""
 
     @abc.abstractmethod
     def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
-        """Which of gamma, vanna, volga."""
+        """Return which of gamma, vanna and volga the second derivatives of its samples give without bias."""
 
     def controlled(
         self, product: AbstractProduct, model: ConditionallyGaussian, num_steps: int
     ) -> Any:
-        """The estimator with its control variate, where it has one; made once for all blocks of paths."""
+        """Return the estimator with its control variate, if it has one; made once for all blocks of paths."""
         del product, model, num_steps
         return self
 
     @abc.abstractmethod
     def dates(self, product: AbstractProduct, num_steps: int) -> Float[Array, " dates"]:
-        """When it looks at the spot (years); num_steps: for a product that is looked at all the time."""
+        """Return when it reads the spot, in years; num_steps: for a product that is monitored at all times."""
 
     @abc.abstractmethod
     def needs(
         self, product: AbstractProduct, model: ConditionallyGaussian, num_dates: int
     ) -> Needs:
-        """The random numbers it asks for."""
+        """Return how many random numbers it asks for."""
 
     @abc.abstractmethod
     def values(
         self, product: AbstractProduct, model: ConditionallyGaussian, draw: Draw
     ) -> Float[Array, " paths"]:
-        """Discounted payoffs (currency), integrated as far as it goes."""
+        """Return the discounted payoffs (currency) of the paths, integrated as far as it goes."""
 
 
 def smooth(model: ConditionallyGaussian) -> frozenset[str]:
-    """The second derivatives of samples that are smooth in the spot.
+    """Return the second derivatives that samples give which are smooth in the spot.
 
     A random variance path has kinks in its parameters: its second derivative in the volatility level is wrong.
     None where the path moves the spot.

@@ -18,7 +18,7 @@ _ROOT_HALF = float(np.sqrt(0.5))
 
 
 class GaussianMixture(NamedTuple):
-    """w(x) = sum_j weights_j exp(-(x - first - j gap)^2 / (2 h^2)), h = 1.3 gap."""
+    """The function w(x) = sum_j weights_j exp(-(x - first - j gap)^2 / (2 h^2)), h = 1.3 gap."""
 
     first: Scalar
     gap: Scalar
@@ -29,7 +29,7 @@ class GaussianMixture(NamedTuple):
         return jnp.dot(self.weights, jnp.exp(-0.5 * distance**2))
 
     def mean_inside(self, mean: Scalar, std: Scalar, lower: Scalar, upper: Scalar) -> Scalar:
-        """E[w(Y) 1{lower < Y < upper}], Y ~ N(mean, std^2): a component times a normal density is one."""
+        """Return E[w(Y) 1{lower < Y < upper}], Y ~ N(mean, std^2): a component times a density is one."""
         square = self._width**2
         total = square + std**2
         middle = (square * mean + std**2 * self._centers) / total
@@ -49,7 +49,7 @@ class GaussianMixture(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Where to fit `count` components: `points` are the places to give a function's values at."""
+    """An interval to fit `count` components on: `points` are the places to give a function's values at."""
 
     low: Scalar
     high: Scalar
@@ -61,7 +61,7 @@ class Interval(NamedTuple):
         return self._first + self._gap * places
 
     def fit(self, values: Float[Array, " points"]) -> GaussianMixture:
-        """The components nearest to the values."""
+        """Return the components nearest to the values."""
         solve = jnp.asarray(_least_squares(self.count)[1], values.dtype)
         return GaussianMixture(self._first, self._gap, solve @ values)
 
@@ -76,7 +76,7 @@ class Interval(NamedTuple):
 
 @functools.cache
 def _least_squares(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The points, in gaps from the first center, denser to the ends; and the matrix from values to weights."""
+    """Return the points, in gaps from the first center, and the matrix from values to weights."""
     angles = (np.arange(2 * count) + 0.5) / (2 * count) * np.pi
     points = _BEYOND + (count - 1 - 2 * _BEYOND) * 0.5 * (1.0 - np.cos(angles))
     components = np.exp(-0.5 * ((points[:, None] - np.arange(count)) / _WIDTH) ** 2)

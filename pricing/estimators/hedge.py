@@ -16,7 +16,7 @@ MOST_DATES = 8  # more of them cost as much as they save
 def hedge_gains(
     value: Callable[[Steps, Steps], Steps], model: MeanVariance, walk: Walk
 ) -> Float[Array, " paths"]:
-    """What holding the derivatives of `value` from each date to the next earns: samples with mean zero.
+    """Return what holding the derivatives of `value` from each date to the next earns, whose mean is zero.
 
     value: of (m, w), undiscounted. m: the mean of spot / forward given the variance path so far, a martingale;
     w: the variance still to be integrated, that of the steps behind which the variance path does not explain

@@ -11,12 +11,12 @@ import jaxtape
 from ..models import ConditionallyGaussian, LognormalSpots
 from ..products import AbstractProduct, Monitored
 from .continuation import Continuation, End, date_of
-from .corridor import Look, Paths, looks_of, paid_always, truncated_normal
+from .corridor import MonitoringDate, Paths, monitoring_dates, paid_always, truncated_normal
 from .estimator import AbstractEstimator, Draw, Needs, smooth
 
 
 class OneStepSurvival(AbstractEstimator):
-    """Given where it is, the chance that a path leaves the corridor at the next date is known.
+    """From any position, the chance that a path leaves the corridor at the next date is known.
 
     The path pays that chance times what leaving pays, goes on with the rest as its weight, and draws its next
     position among those inside: it never leaves, so its samples are smooth. The last step is integrated.
@@ -48,25 +48,25 @@ class OneStepSurvival(AbstractEstimator):
 
     def values(self, product: Monitored, model: ConditionallyGaussian, draw: Draw) -> Paths:
         walk = draw.walk(model, product.dates)
-        looks, end = looks_of(product, model, walk), End.of(product, model)
-        (position, weight), (states, paid) = _follow(looks, draw.uniforms[: product.dates.size - 1])
+        dates, end = monitoring_dates(product, model, walk), End.of(product, model)
+        (position, weight), (states, paid) = _follow(dates, draw.uniforms[: product.dates.size - 1])
         if self.control is not None:
-            return self.control.corrected(looks, end, states, draw.uniforms[-1])
-        ended = jnp.sum(paid, axis=0) + weight * end.ahead(date_of(looks, -1), position)
+            return self.control.corrected(dates, end, states, draw.uniforms[-1])
+        ended = jnp.sum(paid, axis=0) + weight * end.ahead(date_of(dates, -1), position)
         return ended + end.discount * paid_always(product.always, end.forward, walk)
 
 
-def _follow(looks: Look, uniforms: Float[Array, "dates paths"]):
-    """Paths to the last date but one: (position, weight); and at every date ((position, weight), paid)."""
+def _follow(dates: MonitoringDate, uniforms: Float[Array, "dates paths"]):
+    """Return (position, weight) of the paths at the last date but one, and with `paid` at all dates."""
 
     def step(carry: tuple[Paths, Paths], of_date):
-        (position, weight), (look, uniform) = carry, of_date
-        low, high = look.bounds(position)
-        paid = weight * look.paid_outside(low, high)
+        (position, weight), (date, uniform) = carry, of_date
+        low, high = date.bounds(position)
+        paid = weight * date.paid_outside(low, high)
         inside, chance = truncated_normal(low, high, uniform)
-        new = look.moved(position, inside), weight * chance
+        new = date.moved(position, inside), weight * chance
         return new, (new, paid)
 
-    early = jax.tree.map(lambda x: x[:-1], looks)
-    start = jnp.zeros_like(looks.mean[0]), jnp.ones_like(looks.mean[0])
+    early = jax.tree.map(lambda x: x[:-1], dates)
+    start = jnp.zeros_like(dates.mean[0]), jnp.ones_like(dates.mean[0])
     return jaxtape.scan(step, start, (early, uniforms))

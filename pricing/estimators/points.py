@@ -14,7 +14,7 @@ Spots = Float[Array, "spots paths"]
 
 
 class Points(NamedTuple):
-    """log(w_j S_j) = log_mean_j + (A Z)_j, Z standard normal [spots, paths].
+    """The law of the weighted spots: log(w_j S_j) = log_mean_j + (A Z)_j, Z standard normal [spots, paths].
 
     Spots of one asset at several dates: A sums over the steps up to each date; spots of several assets at one
     date: A is the Cholesky factor of their correlation, scaled. `std`: of each step, or of each asset.
@@ -27,7 +27,7 @@ class Points(NamedTuple):
 
     @classmethod
     def of(cls, product: Average, model: ConditionallyGaussian, walk: Walk) -> "Points":
-        """The points of an average under a model, given the steps of the log-spot between its fixings."""
+        """Return the points of an average under a model, given the log-spot's steps between its fixings."""
         if product.multi_asset:
             forward = model.forward(product.fixings[0])
             mean, variance = walk.mean[0], walk.variance[0]
@@ -40,26 +40,26 @@ class Points(NamedTuple):
         return cls(weights, log_mean, safe_sqrt(variance), factor)
 
     def spread(self, normals: Spots) -> Spots:
-        """A Z."""
+        """Return A Z."""
         if self.factor is None:
             return jnp.cumsum(self.std * normals, axis=0)
         return self.std * (self.factor @ normals)
 
     def gathered(self, spots: Spots) -> Spots:
-        """A' y."""
+        """Return A' y."""
         if self.factor is None:
             return self.std * jnp.cumsum(spots[::-1], axis=0)[::-1]
         return self.factor.T @ (self.std * spots)
 
     def alike(self) -> Spots:
-        """The noise that moves every log-spot by the same: A^-1 1."""
+        """Return the noise that moves every log-spot by the same, A^-1 1."""
         one = jnp.ones_like(self.std)
         if self.factor is None:
             return jnp.diff(one, axis=0, prepend=0.0 * one[:1]) / self.std
         return jnp.linalg.solve(self.factor, one / self.std)
 
     def geometric(self) -> tuple[Float[Array, " paths"], Float[Array, " paths"]]:
-        """Mean and variance of sum_j w_j log S_j."""
+        """Return mean and variance of sum_j w_j log S_j."""
         weights = self.weights[:, None]
         log_spot = self.log_mean - jnp.log(weights)
         loading = self.gathered(weights + jnp.zeros_like(log_spot))

@@ -12,24 +12,25 @@ Vectors = Float[Array, "n paths"]
 
 
 class Gaussian(NamedTuple):
-    """x = mean + std * (factor @ z), z standard normal; factor is lower triangular, None: the unit matrix."""
+    """The law of x = mean + std * (factor @ z), z standard normal, factor lower triangular or None for 1."""
 
     mean: Vectors
     std: Vectors
     factor: Float[Array, "n n"] | None = None
 
     def at(self, z: Vectors) -> Vectors:
+        """Return the x that z leads to."""
         return self.mean + self.std * (z if self.factor is None else self.factor @ z)
 
     def normals(self, x: Vectors) -> Vectors:
-        """z of x."""
+        """Return the z that leads to x."""
         scaled = (x - self.mean) / self.std
         if self.factor is None:
             return scaled
         return jax.scipy.linalg.solve_triangular(self.factor, scaled, lower=True)
 
     def log_density(self, x: Vectors) -> Float[Array, " paths"]:
-        """Up to a constant."""
+        """Return the logarithm of the density, up to a constant."""
         volume = jnp.sum(jnp.log(self.std), axis=0)
         if self.factor is not None:
             volume = volume + jnp.sum(jnp.log(jnp.diag(self.factor)))
@@ -42,7 +43,7 @@ def pathwise_then_score(
     law: Gaussian,
     normals: Vectors,
 ) -> Float[Array, " paths"]:
-    """payoff(terms, law.at(normals)), for a payoff that is continuous but has kinks.
+    """Return payoff(terms, law.at(normals)), for a payoff that is continuous but has kinks.
 
     The first derivative of a sample is the payoff's slope times dx, unbiased. Differentiated again along paths
     it would miss the kinks; here x stays where it is and its density p moves: what is differentiated again

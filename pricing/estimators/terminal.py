@@ -22,7 +22,7 @@ _ALONG_PATHS = 0.6  # weight of second derivatives along paths, the others by th
 
 
 class Terminal(AbstractEstimator):
-    """Given the variance path the spot is lognormal (Willard 1997, eq. 7): Black's formula, averaged.
+    """The spot is lognormal given the variance path (Willard 1997, eq. 7): Black's formula, averaged.
 
     Where the variance is not random, given the log-spot when three quarters of it have passed; where it is, the
     gains of a hedge on `hedges` dates are subtracted (`hedge_gains`).
@@ -70,7 +70,7 @@ class Terminal(AbstractEstimator):
         return model.discount(product.expiry) * samples
 
     def _dates(self, product: TerminalClaim) -> Float[Array, " dates"]:
-        """Those of the hedge, the last one the expiry."""
+        """Return the dates of the hedge, the last one the expiry."""
         count = max(self.hedges, 1)
         return product.expiry * (jnp.arange(1, count + 1, dtype=product.expiry.dtype) / count)
 
@@ -82,7 +82,7 @@ def claim_samples(
     variance: Paths,
     normals: Float[Array, "*one paths"],
 ) -> Paths:
-    """Undiscounted samples of a claim on forward * exp(x), x ~ N(mean, variance).
+    """Return undiscounted samples of a claim on forward * exp(x), x ~ N(mean, variance).
 
     normals: none if the whole law of x is to be integrated. Otherwise a quarter of its variance is; value and
     first derivatives are those along paths of the rest, and a second derivative is a mean of two, along paths
@@ -105,7 +105,7 @@ def _value_given(terms, log_spot: Float[Array, "1 paths"]) -> Paths:
 
 
 def _black(claim: TerminalClaim, forward: Array, variance: Array) -> Array:
-    """Undiscounted value of a terminal claim on a lognormal spot."""
+    """Return the undiscounted value of a terminal claim on a lognormal spot."""
     share, cash = exercise_probabilities(forward, claim.strike, safe_sqrt(variance), claim.side)
     asset_units, cash_units = claim.units
     return asset_units * forward * share + cash_units * cash

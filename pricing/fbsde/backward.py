@@ -107,7 +107,7 @@ def least_squares(
 ) -> Callable[[Float[Array, "rows outputs"]], Float[Array, "terms outputs"]]:
     """Return the map from targets to coefficients with the least weighted squares.
 
-    Coefficients are near 0 where features tell nothing. active: 1, or 0 for features that are left out.
+    Coefficients are near 0 where features are of no use. active: 1, or 0 for features that are left out.
     """
     weighted = features if weights is None else features * weights[:, None]
     gram = weighted.T @ features
@@ -201,7 +201,7 @@ class AbstractDateRegression(eqx.Module):
         return self.problem.times[self.date]
 
     def active(self, *terms: int) -> Float[Array, " terms"]:
-        """Return 1 for each feature; today 0 for the last of these numbers: one state tells a level alone."""
+        """Return 1 for each feature; today 0 for the last of these numbers: one state fits levels alone."""
         flat = jnp.ones(sum(terms[:-1]), self.scale.dtype)
         curved = (self.date > 0).astype(flat.dtype)
         return jnp.concatenate([flat, jnp.full(terms[-1], curved)])

@@ -252,8 +252,8 @@ class BackwardDP(AbstractBackwardSolver):
         dim, dtype = problem.dim, problem.x0.dtype
         y_key, z_key = jax.random.split(key)
         y = jnp.zeros((1 + 2 * dim, num_contracts), dtype)
-        y_network = self.architecture(y_key, dim, num_contracts, dim, dtype)
+        y_network = self.architecture(dim, num_contracts, dim, dtype, key=y_key)
         if self.variant == 2:
             return _Parameters(y, None, y_network, None)
-        z_network = self.architecture(z_key, dim, num_contracts * dim, dim, dtype)
+        z_network = self.architecture(dim, num_contracts * dim, dim, dtype, key=z_key)
         return _Parameters(y, jnp.zeros((3 * dim, num_contracts), dtype), y_network, z_network)

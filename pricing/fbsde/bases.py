@@ -18,7 +18,7 @@ from .problem import Problem, Real
 class BasisTargets(NamedTuple):
     """What the functions of a basis are trained on: `rest` is of `coefficients` times functions and increments.
 
-    The rest is in units of its deviation.
+    The rest is in scales of its deviation.
     """
 
     x: States
@@ -221,7 +221,7 @@ class Hidden(AbstractBasis):
     contracts at once. The weights of its outputs are the regression's, which has the layer among its functions.
 
     Attributes:
-        width: The units of the layer.
+        width: The scales of the layer.
         num_iterations: Adam's iterations at each date; with 0, W and b stay as they were drawn.
         batch_size: The paths of an iteration.
         learning_rate: Adam's rate; it falls along a cosine.
@@ -304,7 +304,7 @@ class Hidden(AbstractBasis):
 
 
 class Payoffs(AbstractBasis):
-    """What exercise pays, if that is positive, and what is paid at the end: in units of its deviation.
+    """What exercise pays, if that is positive, and what is paid at the end: in scales of its deviation.
 
     Examples:
         >>> from pricing.fbsde import Payoffs
@@ -314,9 +314,9 @@ class Payoffs(AbstractBasis):
 
     def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         paid = jax.vmap(problem.terminal, -1, -1)(states[-1])
-        unit = jnp.std(paid, axis=-1)
-        unit = jnp.where(unit > 0.0, unit, 1.0)
-        return jnp.broadcast_to(unit, (len(states), *unit.shape))
+        scale = jnp.std(paid, axis=-1)
+        scale = jnp.where(scale > 0.0, scale, 1.0)
+        return jnp.broadcast_to(scale, (len(states), *scale.shape))
 
     def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
         values = [jax.vmap(problem.terminal, -1, -1)(x)]

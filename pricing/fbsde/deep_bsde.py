@@ -121,7 +121,7 @@ class DeepBSDE(AbstractSolver):
         normalization = _Normalization(standardizer_by_date(states), mean, scale)
         outputs = mean.size * problem.dim
         dtype = problem.x0.dtype
-        network = self.architecture(weights, problem.dim + 1, outputs, problem.dim, dtype)
+        network = self.architecture(problem.dim + 1, outputs, problem.dim, dtype, key=weights)
         zero = jnp.zeros((problem.num_steps, *mean.shape, problem.dim), dtype)
         parameters = _Parameters(jnp.zeros_like(mean), zero, zero, network)
         return _State(OptimizerState.init(self._optimizer, parameters), normalization)

@@ -18,7 +18,10 @@ def from_product(product: AbstractProduct, model: AbstractModel, num_steps: int)
     """Return the backward equation of a contract, or of a batch of one kind with the same dates.
 
     States move by the model's own step: exact under Black-Scholes, x the spots, and Hull-White, x the short
-    rate less today's forward rate; Andersen's QE-M under Heston, x = (spot, variance).
+    rate less today's forward rate; Andersen's QE-M under Heston, x = (spot, variance). The driver is -r y.
+
+    A product or a model of another kind is a TypeError that says what would do, dates off the grid or contracts
+    of several dates a ValueError.
 
     Args:
         product: A right to exercise (European, Bermudan and American options, on one asset or a basket,
@@ -28,11 +31,14 @@ def from_product(product: AbstractProduct, model: AbstractModel, num_steps: int)
         num_steps: Equal steps to the last date, on which all dates must lie.
 
     Returns:
-        The problem; -r y is its driver.
+        The problem, in the model's state.
 
-    Raises:
-        TypeError: The product is another, or the model does not say how what it depends on moves.
-        ValueError: A date is not on the grid of num_steps, or contracts of a batch have several dates.
+    Examples:
+        >>> from pricing import BlackScholes, European
+        >>> from pricing.fbsde import from_product
+        >>> problem = from_product(European(100.0, 1.0), BlackScholes(100.0, 0.05, 0.2), 8)
+        >>> f"{problem.terminal(problem.x0 + 5.0):.2f}"
+        '5.00'
     """
     model = _diffusion(product, model)
     terminal, maturity, rights = _parts(product, model, num_steps)
@@ -52,7 +58,11 @@ def from_product(product: AbstractProduct, model: AbstractModel, num_steps: int)
 
 
 def _diffusion(product: AbstractProduct, model: AbstractModel) -> Diffusion:
-    """Return the model as the product sees it, if it says how what the product reads moves."""
+    """Return the model as the product sees it.
+
+    Raises:
+        TypeError: The model does not say how what the product reads moves.
+    """
     fits = isinstance(product, SwapEntry) == isinstance(model, AbstractRateModel)
     if product.multi_asset and not model.underlying.ndim:
         fits = False
@@ -68,12 +78,18 @@ def _diffusion(product: AbstractProduct, model: AbstractModel) -> Diffusion:
 def _parts(
     product: AbstractProduct, model: Diffusion, num_steps: int
 ) -> tuple[Callable, float, dict]:
-    """Return what is paid at the end, when that is, and what may happen before."""
+    """Return what is paid at the end, when that is, and what may happen before.
+
+    Raises:
+        TypeError: The product is no right to exercise, and no barrier on dates.
+    """
     if isinstance(product, Exercisable):
         dates = _same("exercise dates", product.exercise_times(num_steps))
         if product.any_time:
             dates = np.append(0.0, dates)
-        pays = _Exercise(product.broadcast(), model)
+        full = product.broadcast()
+        assert isinstance(full, Exercisable)
+        pays = _Exercise(full, model)
         rights = {"exercise_times": dates, "exercise_value": pays} if len(dates) > 1 else {}
         return _IfPositive(pays, dates[-1]), float(dates[-1]), rights
     if isinstance(product, BarrierOption) and product.monitoring_dates is not None:
@@ -86,7 +102,11 @@ def _parts(
 
 
 def _stopped(product: BarrierOption, model: Diffusion) -> dict:
-    """Return when and where a knock-out ends, and what it pays then."""
+    """Return when and where a knock-out ends, and what it pays then.
+
+    Raises:
+        TypeError: The barrier knocks in, or the contracts are several.
+    """
     if np.any(np.asarray(product.knocks_in)):
         raise TypeError("a knock-in is the vanilla option less its knock-out: give these")
     if product.batch_shape:
@@ -99,7 +119,11 @@ def _stopped(product: BarrierOption, model: Diffusion) -> dict:
 
 
 def _same(name: str, values: Array) -> np.ndarray:
-    """Return the dates that all contracts share."""
+    """Return the dates that all contracts share.
+
+    Raises:
+        ValueError: They have several.
+    """
     rows = np.asarray(values).reshape(-1, np.shape(values)[-1])
     if np.any(np.abs(rows - rows[:1]) > 1e-9):
         raise ValueError(
@@ -156,7 +180,9 @@ class _Alive(eqx.Module):
     model: Diffusion
 
     def __call__(self, t: Real, x: State) -> Bool[Array, ""]:
-        return self.product.is_inside(self.model.observed(t, x).spot)
+        spot = self.model.observed(t, x).spot
+        assert spot is not None  # barriers are on the spot
+        return self.product.is_inside(spot)
 
 
 class _Rebate(eqx.Module):

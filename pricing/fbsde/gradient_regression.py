@@ -242,7 +242,7 @@ class GradientRegression(AbstractSolver):
 class _LeastSquares(NamedTuple):
     """Weighted least squares on the same columns for any number of targets.
 
-    has_low_leverage: paths that do not by themselves tell the fit at their own place what to be.
+    has_low_leverage: whether a path does not determine the fit at its own place by itself.
     """
 
     columns: Functions

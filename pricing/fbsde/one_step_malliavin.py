@@ -323,7 +323,7 @@ class OneStepMalliavin(AbstractBackwardSolver):
         Z_n + Gamma_n dW = (D_n X_{n+1})^T (grad u_{n+1} + F_{n+1} dt / 2) + s^T F_n dt / 2
         Y_n + Z_n dW + (dW^T Gamma_n dW - tr Gamma_n dt) / 2 = Y_{n+1} + (f_n + f_{n+1}) dt / 2
 
-    in the mean of squares, over steps along dW and along -dW: sums over such a pair tell Z and Y, differences
+    in the mean of squares, over steps along dW and along -dW: sums over such a pair have Z and Y, differences
     Gamma (with F_{n+1} dt, to first order). Gamma_n is the matrix D_n Z_n = (grad_x z) s, in the coordinates of
     the Brownian motions; the Hessian is s^{-T} (Gamma s^{-1} - grad_x s^T grad u), so s must have an inverse.
     Its term in the second line is noise to Y, known and taken off. The gradients of f use Gamma in place of a
@@ -370,7 +370,7 @@ class OneStepMalliavin(AbstractBackwardSolver):
         of_gamma = of_z * dim if self.gamma == "full" else of_z
         keys, outputs = jax.random.split(key, 3), (num_contracts, of_z, of_gamma)
         networks = [
-            self.architecture(key, dim, count, dim, dtype)
+            self.architecture(dim, count, dim, dtype, key=key)
             for key, count in zip(keys, outputs, strict=True)
         ]
         shapes = (1 + 2 * dim, num_contracts), (1 + 2 * dim, of_z), (dim, of_z)

@@ -317,7 +317,7 @@ def geometric_put(dim: int = 10, num_steps: int = 50) -> Problem:
 
 def _geometric(option, dim, expiry, rate, dividend_yield, vol, rho, num_steps) -> Problem:
     basket = Basket(100.0, expiry, option, kind="geometric")  # pyright: ignore[reportArgumentType]
-    put = Bermudan(basket, expiry * np.arange(1, 51) / 50.0)
+    put = Bermudan(basket, expiry * np.arange(1, 51) / 50.0)  # pyright: ignore
     correlation = np.full((dim, dim), rho) + (1.0 - rho) * np.eye(dim)
     yields = dim * [dividend_yield]
     model = BlackScholes(dim * [100.0], rate, dim * [vol], yields, correlation=correlation)
@@ -338,7 +338,7 @@ def down_and_out_call(barrier: float = 90.0, num_steps: int = 50) -> Problem:
         50
     """
     dates = 0.2 * np.arange(1, 51) / 50.0
-    call = Barrier(100.0, 0.2, barrier, "down-and-out", dates=dates)  # pyright: ignore[reportArgumentType]
+    call = Barrier(100.0, 0.2, barrier, "down-and-out", dates=dates)  # pyright: ignore[reportCallIssue, reportArgumentType]
     return from_product(call, BlackScholes(100.0, 0.1, 0.3), num_steps)  # pyright: ignore[reportArgumentType]
 
 

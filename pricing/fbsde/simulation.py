@@ -41,7 +41,7 @@ def simulate(
         at_x0: Whether paths begin at x0, or where the problem's `start` has them.
         initial_dispersion: Paths start where the equation, as it is today, would take them in this share of the
             maturity. From x0, every coordinate moves as if on a path of its own: no two are correlated, so that
-            a regression tells the slope of one from that of another.
+            a regression can separate the slope of one from that of another.
         mesh: The devices that share the paths (axis "paths"); the random numbers are the same.
         schedule: What a reverse sweep keeps of the loop over dates (`jaxtape.scan`).
 
@@ -137,7 +137,7 @@ class PathPool(NamedTuple):
 class AntitheticSteps(NamedTuple):
     """Steps from each of many states, along increments and along their opposites.
 
-    Half the sum over such a pair tells the mean, half the difference the slope: neither is noise to the other.
+    Half the sum over such a pair has the mean, half the difference the slope: neither is noise to the other.
     """
 
     increments: Float[Array, "paths pairs dim"]

@@ -14,7 +14,7 @@ from .problem import Problem, State
 from .solver import AbstractApproximation
 
 
-class RESULTS(results.RESULTS):
+class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     """How a training ended: an enumeration whose values are messages.
 
     Examples:

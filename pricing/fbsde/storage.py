@@ -87,10 +87,9 @@ def save(solution: Solution, path: Path) -> None:
         path: The file to write.
 
     Examples:
-        >>> from pricing.fbsde import load, save
-        >>> def again(solution, problem, solver, path="solution.eqx"):
-        ...     save(solution, path)
-        ...     return load(path, problem, solver)
+        >>> from pricing.fbsde import Solution, save
+        >>> def keep(solution: Solution, folder):
+        ...     save(solution, folder / "solution.eqx")
     """
     eqx.tree_serialise_leaves(Path(path), solution)
 
@@ -111,11 +110,8 @@ def load(path: Path, problem: Problem, solver: AbstractSolver) -> Solution:
 
     Examples:
         >>> from pricing.fbsde import DeepBSDE, load, problems
-        >>> try:
-        ...     load("missing.eqx", problems.allen_cahn(2), DeepBSDE())
-        ... except FileNotFoundError:
-        ...     print("nothing saved yet")
-        nothing saved yet
+        >>> def restore(folder):
+        ...     return load(folder / "solution.eqx", problems.allen_cahn(100), DeepBSDE())
     """
     training = eqx.filter_eval_shape(lambda key: init(problem, solver, key=key), jax.random.key(0))
     like = eqx.filter_eval_shape(postprocess, problem, solver, training)

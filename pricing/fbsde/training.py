@@ -74,7 +74,7 @@ def postprocess(problem: Problem, solver: AbstractSolver, training: Training) ->
     """Return the solution that a training found."""
     approximation = solver.postprocess(problem, training.state, training.outputs)
     finite = jnp.all(jnp.isfinite(training.losses))
-    result = RESULTS.where(finite, RESULTS.successful, RESULTS.non_finite_loss)
+    result = RESULTS.where(finite, RESULTS.successful, RESULTS.non_finite_loss)  # pyright: ignore[reportArgumentType]
     return Solution(problem, approximation, result, {"losses": training.losses})
 
 

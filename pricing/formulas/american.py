@@ -38,7 +38,7 @@ def american_value(
     num_nodes: int = 24,
     num_points: int = 64,
 ) -> Scalar:
-    """Value in currency of an American call (side = +1) or put (side = -1); a call is the mirrored put,
+    """Return the value of an American call (side = +1) or put (side = -1), in currency.
 
     C(spot, strike, rate, dividend_yield) = P(strike, spot, dividend_yield, rate).
 
@@ -89,7 +89,7 @@ def _premium(
     roots: np.ndarray,
     num_points: int,
 ) -> Scalar:
-    """The right to exercise early, in units of the strike; time in units of the expiry.
+    """Return the right to exercise early, in units of the strike; time in units of the expiry.
 
     int_0^1 [r e^(-r u) N(-d2) - q S e^(-q u) N(-d1)] du, d1, d2 at the spot S and the strike B(1 - u).
     Near the boundary, at the distance a = log(S / B(1)) / std, the integrand turns at sqrt(u) = a, and its
@@ -123,7 +123,7 @@ def _premium(
 def _points(
     distance: Scalar, num_points: int
 ) -> tuple[Float[Array, " points"], Float[Array, " points"]]:
-    """Angles in [0, pi/2] and weights: scale * sinh(t), t in Gauss-Legendre points crowded at the far end.
+    """Return angles in [0, pi/2] and weights: scale * sinh(t), t in Gauss-Legendre points.
 
     Linear up to the scale, logarithmic beyond. They stand still under differentiation.
     """

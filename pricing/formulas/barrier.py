@@ -13,15 +13,15 @@ from jaxtyping import Array, Float
 
 from ..numerics.normal_law import cdf, scaled_cdf
 from ..numerics.safe_math import safe_sqrt
-from ..products import Barrier
+from ..products import SingleBarrier
 
 Scalar = Float[Array, ""]
 
 
 def barrier_value(
-    product: Barrier, spot: Scalar, rate: Scalar, dividend_yield: Scalar, vol: Scalar
+    product: SingleBarrier, spot: Scalar, rate: Scalar, dividend_yield: Scalar, vol: Scalar
 ) -> Scalar:
-    """Value in currency; a spot on or beyond the barrier has touched it (a knock-out's rebate is paid now)."""
+    """Return the value in currency; a spot on or beyond the barrier has touched it: a rebate is paid now."""
     t, living = product.expiry, product.living_side
     alive = living * (spot - product.barrier) > 0.0
     # off the living side the formula is not meant; evaluate it at a harmless spot there
@@ -50,38 +50,38 @@ class _Law(NamedTuple):
     h: Scalar
 
     def beyond(self, side: Scalar, level: Scalar) -> tuple[Scalar, Scalar]:
-        """P(side (x - level) > 0) under the share measure and the forward measure."""
+        """Return P(side (x - level) > 0) under the share measure and the forward measure."""
         d = (self.mu + 1.0) * self.std - level * self.per_std
         return cdf(side * d), cdf(side * (d - self.std))
 
     def reflected(self, side: Scalar, level: Scalar) -> tuple[Scalar, Scalar]:
-        """The same of 2 h + x, each with the weight of the reflection."""
+        """Return the same of 2 h + x, each with the weight of the reflection."""
         d = (self.mu + 1.0) * self.std + (2.0 * self.h - level) * self.per_std
         of_share = scaled_cdf(2.0 * (self.mu + 1.0) * self.h, side * d)
         return of_share, scaled_cdf(2.0 * self.mu * self.h, side * (d - self.std))
 
 
 def _claims(
-    product: Barrier, law: _Law, forwards: tuple[Scalar, Scalar], k: Scalar, alive
+    product: SingleBarrier, law: _Law, forwards: tuple[Scalar, Scalar], k: Scalar, alive
 ) -> tuple[Scalar, Scalar]:
-    """(the option without its barrier, the knock-out without its rebate): Haug's A to D.
+    """Return the option without its barrier, and the knock-out without its rebate: Haug's A to D.
 
     forwards: of spot and strike, discounted; k: log(strike / spot). On the side of the barrier where a strike
     makes no difference, the barrier takes its place.
     """
     phi, eta, h = product.side, product.living_side, law.h
     strike_inside = eta * (product.strike - product.barrier) > 0.0
-    worth = lambda share, cash: phi * (forwards[0] * share - forwards[1] * cash)  # noqa: E731
-    a, b = worth(*law.beyond(phi, k)), worth(*law.beyond(phi, h))
-    c = worth(*law.reflected(eta, jnp.where(strike_inside & alive, k, h)))
-    d = worth(*law.reflected(eta, h))
+    value = lambda share, cash: phi * (forwards[0] * share - forwards[1] * cash)  # noqa: E731
+    a, b = value(*law.beyond(phi, k)), value(*law.beyond(phi, h))
+    c = value(*law.reflected(eta, jnp.where(strike_inside & alive, k, h)))
+    d = value(*law.reflected(eta, h))
     from_barrier = jnp.where(strike_inside, a, b) - c  # down call, up put
     to_barrier = jnp.where(strike_inside, a - b + c - d, 0.0)  # up call, down put
     return a, jnp.where(eta * phi > 0.0, from_barrier, to_barrier)
 
 
-def _rebate_unit(product: Barrier, law: _Law, interest: Scalar, discount: Scalar) -> Scalar:
-    """Of a rebate of 1: Haug's F, at the hit, of a knock-out; E, at expiry without a hit, of a knock-in.
+def _rebate_unit(product: SingleBarrier, law: _Law, interest: Scalar, discount: Scalar) -> Scalar:
+    """Return the value of a rebate of 1: Haug's F, at the hit, of a knock-out; E, at expiry, of a knock-in.
 
     interest: rate * expiry.
     """

@@ -40,6 +40,7 @@ class Mesh(NamedTuple):
 
 @functools.cache
 def mesh(num_dates: int, num_nodes: int) -> Mesh:
+    """Return the dates of the boundary and the nodes of the integral, for so many of each."""
     roots = 0.5 * (1.0 + np.cos(np.pi * np.arange(num_dates + 1) / num_dates))
     points, weights = np.polynomial.legendre.leggauss(num_nodes)
     angles = 0.25 * np.pi * (points + 1.0)
@@ -54,7 +55,7 @@ def mesh(num_dates: int, num_nodes: int) -> Mesh:
 
 
 def barycentric(roots: np.ndarray, at, xp=jnp):
-    """The matrix from values at the Chebyshev points `roots` [n] to values at the points `at` [m]; [m, n].
+    """Return the matrix (m, n) from values at the n Chebyshev points `roots` to values at the m points `at`.
 
     Berrut and Trefethen, SIAM Review 46 (2004), eq. 5.4.
     """
@@ -68,7 +69,7 @@ def barycentric(roots: np.ndarray, at, xp=jnp):
 
 
 def log_start(rate: Scalar, dividend: Scalar) -> Scalar:
-    """log of the boundary at expiry: min(1, rate / dividend)."""
+    """Return the log of the boundary at expiry, of min(1, rate / dividend)."""
     below = dividend > rate
     return jnp.where(
         below, jnp.log(jnp.where(below, rate / jnp.where(below, dividend, 1.0), 1.0)), 0.0
@@ -76,7 +77,7 @@ def log_start(rate: Scalar, dividend: Scalar) -> Scalar:
 
 
 def log_perpetual(rate: Scalar, dividend: Scalar, std: Scalar) -> Scalar:
-    """log of the boundary of the put that never expires (McKean 1965; Merton 1973)."""
+    """Return the log of the boundary of the put that never expires (McKean 1965; Merton 1973)."""
     slope = (rate - dividend) / std**2 - 0.5
     root = jnp.sqrt(slope**2 + 2.0 * rate / std**2)
     # one of the two forms has no cancellation
@@ -86,20 +87,20 @@ def log_perpetual(rate: Scalar, dividend: Scalar, std: Scalar) -> Scalar:
 
 
 def least_excess(times: Array, start: Scalar, perpetual: Scalar, std: Scalar) -> Array:
-    """What log(B)^2 less its start is certainly above, where an interpolated value might be negative."""
+    """Return what log(B)^2 less its start is certainly above, where an interpolated value might be negative."""
     square = 0.1 / (1.0 / (std**2 * times) + 1.0 / perpetual**2)
     return larger(square - start**2, 0.0)
 
 
 def depth_of(excess: Array, start: Scalar) -> Array:
-    """How far log(B) is below its start."""
+    """Return how far log(B) is below its start."""
     return excess / (jnp.sqrt(excess + start**2) - start)
 
 
 def _equation(
     excess: Float[Array, " dates"], rate: Scalar, dividend: Scalar, std: Scalar, grid: Mesh
 ) -> tuple[Float[Array, " dates"], Float[Array, "dates dates"]]:
-    """log(gain / cost) of holding on, at the boundary of each date, and its derivative by `excess`.
+    """Return log(gain / cost) of holding on, at the boundary of each date, and its derivative by `excess`.
 
     The Delta is -1 at the boundary B (time in units of the expiry, to which rate, dividend and std belong):
     e^(-q t) N(d(t)) + q int_0^t e^(-q u) N(d) du = int_0^t e^(-q u) n(d) (r / B(t - u) - q) / (std sqrt(u)) du,
@@ -140,7 +141,7 @@ def _equation(
 
 
 def _first_guess(rate: Scalar, dividend: Scalar, std: Scalar, grid: Mesh) -> Float[Array, " dates"]:
-    """Between the boundary's asymptotics near expiry and the perpetual one.
+    """Return a boundary between its asymptotics near expiry and the perpetual one.
 
     Near expiry: Evans, Kuske and Keller, Math. Finance 12 (2002), theorem 2; their 0.638 for a start below 1.
     """
@@ -158,7 +159,7 @@ def _first_guess(rate: Scalar, dividend: Scalar, std: Scalar, grid: Mesh) -> Flo
 def _solution(
     rate: Scalar, dividend: Scalar, std: Scalar, num_dates: int, num_nodes: int
 ) -> tuple[Float[Array, " dates"], Float[Array, "dates dates"]]:
-    """The excess, and the inverse of the equation's derivative there, which is not to be differentiated.
+    """Return the excess, and the inverse of the equation's derivative there, which is not to be differentiated.
 
     Dates depend on earlier ones most and the derivative is nearly triangular: it needs no pivoting.
     """
@@ -187,7 +188,7 @@ def _solution(
 
 @_solution.defjvp
 def _solution_jvp(num_dates, num_nodes, numbers, tangents):
-    """d excess = -(d equation / d excess)^-1 d equation, at the solution."""
+    """Differentiate implicitly: d excess = -(d equation / d excess)^-1 d equation, at the solution."""
     rate, dividend, std = numbers
     grid = mesh(num_dates, num_nodes)
     excess, inverse = _solution(rate, dividend, std, num_dates, num_nodes)
@@ -207,7 +208,7 @@ def _solution_jvp(num_dates, num_nodes, numbers, tangents):
 def exercise_boundary(
     rate: Scalar, dividend: Scalar, std: Scalar, num_dates: int, num_nodes: int
 ) -> Float[Array, " dates"]:
-    """log(B)^2 less its value at expiry, at the dates of `mesh`; NaN if Newton's method does not settle.
+    """Return log(B)^2 less its value at expiry, at the dates of `mesh`; NaN if Newton does not settle.
 
     For a put on an asset with strike and expiry 1: rate > 0, or rate = 0 > dividend. Derivatives of every
     order in rate, dividend and std are those of the solution (the implicit function theorem).

@@ -13,7 +13,7 @@ Scalar = Float[Array, ""]
 
 
 def geometric_average_value(product: Average, model: LognormalSpots) -> Scalar:
-    """Black's formula with the mean m and the variance v of sum_j w_j log S_j: forward exp(m + v / 2).
+    """Return Black's formula with the mean m and variance v of sum_j w_j log S_j: forward exp(m + v / 2).
 
     Kemna and Vorst (1990), eq. 15, for dates; the same for assets.
     """
@@ -25,14 +25,14 @@ def geometric_average_value(product: Average, model: LognormalSpots) -> Scalar:
 
 
 def _of_dates(product: Average, model: LognormalSpots) -> tuple[Array, Array]:
-    """Means and covariances of one asset's log-spots at the fixings."""
+    """Return means and covariances of one asset's log-spots at the fixings."""
     variance = model.state_variance(product.fixings)
     log_forward = jnp.log(jax.vmap(model.forward)(product.fixings))
     return log_forward - 0.5 * variance, smaller(variance[:, None], variance[None, :])
 
 
 def _of_assets(product: Average, model: LognormalSpots) -> tuple[Array, Array]:
-    """Means and covariances of the assets' log-spots at expiry."""
+    """Return means and covariances of the assets' log-spots at expiry."""
     variance = model.state_variance(product.fixings)[-1]
     std = jnp.sqrt(variance)
     log_forward = jnp.log(model.forward(product.fixings[-1]))

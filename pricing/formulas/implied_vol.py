@@ -14,7 +14,7 @@ _MOST_STEPS = 8  # of third order: enough over std in [1e-3, 6], moneyness to 10
 
 
 def implied_vol(value: Real, forward: Real, strike: Real, expiry: Real, side: Real) -> Real:
-    """The vol sigma with black(forward, strike, sigma sqrt(expiry), side) = value.
+    """Return the vol sigma with black(forward, strike, sigma sqrt(expiry), side) = value.
 
     value: undiscounted, in units of the forward; expiry: years; side: +1 call, -1 put; shapes broadcast.
     NaN where no volatility gives the value: at or below intrinsic, at or above the forward (call) or
@@ -26,7 +26,7 @@ def implied_vol(value: Real, forward: Real, strike: Real, expiry: Real, side: Re
 
 @jax.custom_jvp
 def implied_std(value: Real, k: Real, side: Real) -> Real:
-    """vol * sqrt(expiry) of an option's value over sqrt(F K), k = log(F / K).
+    """Return vol * sqrt(expiry) of an option's value over sqrt(F K), k = log(F / K).
 
     The root is that of the out-of-the-money side, for precision; its derivatives are those of the given
     side, which has no kink at the money.
@@ -42,7 +42,7 @@ def implied_std(value: Real, k: Real, side: Real) -> Real:
 
 @implied_std.defjvp
 def _implied_std_jvp(primals, tangents):
-    """Implicit function theorem on side (e^{k/2} N(side d1) - e^{-k/2} N(side d2)) = value."""
+    """Apply the implicit function theorem to side (e^{k/2} N(side d1) - e^{-k/2} N(side d2)) = value."""
     value, k, side = primals
     value_dot, k_dot, _ = tangents
     std = implied_std(value, k, side)
@@ -52,19 +52,19 @@ def _implied_std_jvp(primals, tangents):
 
 
 def _normalised(x: Real, std: Real) -> Real:
-    """b(x, s) = e^{x/2} N(x/s + s/2) - e^{-x/2} N(x/s - s/2), x <= 0: an out-of-the-money Black value."""
+    """Return b(x, s) = e^{x/2} N(x/s + s/2) - e^{-x/2} N(x/s - s/2), x <= 0: out of the money."""
     return jnp.exp(0.5 * x) * ndtr(x / std + 0.5 * std) - jnp.exp(-0.5 * x) * ndtr(
         x / std - 0.5 * std
     )
 
 
 def _vega(x: Real, std: Real) -> Real:
-    """db/ds."""
+    """Return db/ds."""
     return jnp.exp(-0.5 * ((x / std) ** 2 + 0.25 * std**2)) / np.sqrt(2.0 * np.pi)
 
 
 def _solve(target: Real, x: Real) -> Real:
-    """Halley's method from the inflection point, on a transform of b that is close to linear.
+    """Return the root by Halley's method from the inflection point, on a nearly linear transform of b.
 
     Below the inflection 1/log(b), above it log(b_max - b): Jaeckel (2015), sec. 3, our choice of two regions.
     """

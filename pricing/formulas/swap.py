@@ -25,12 +25,12 @@ _STEEPEST = 3.0  # beyond, 64 nodes miss more than 1e-10
 
 
 def swap_value(product: SwapEntry, model: AbstractRateModel) -> Scalar:
-    """Every payment discounted, the floating leg as P(start) - P(end)."""
+    """Return the sum of discounted payments, the floating leg as P(start) - P(end)."""
     return jnp.sum(_discounted(product, model)[0])
 
 
 def swaption_value(product: SwapOption, model: GaussianFactors) -> Scalar:
-    """Today's value of the right to the swap's payments."""
+    """Return today's value of the right to the swap's payments."""
     amounts, times = _discounted(product, model)
     sign = product.sign * jnp.sign(product.notional)
     return right_to_payments(amounts, times, sign, product.exercise_times()[0], model)
@@ -39,7 +39,7 @@ def swaption_value(product: SwapOption, model: GaussianFactors) -> Scalar:
 def right_to_payments(
     amounts: Payments, times: Payments, sign: Scalar, expiry: Scalar, model: GaussianFactors
 ) -> Scalar:
-    """E[max(sum_j a_j exp(-k_j . z - |k_j|^2 / 2), 0)] over standard normals z, a_j the payments' values today.
+    """Return E[max(sum_j a_j exp(-k_j . z - |k_j|^2 / 2), 0)], z standard normal, a_j the values today.
 
     amounts: a_j, of `sign` at first and of the other sign later; times: of the payments, years, not before the
     expiry. One factor: Jamshidian (1989). Two: given one combination of the factors, the other is Jamshidian's;
@@ -56,7 +56,7 @@ def right_to_payments(
 def _discounted(
     product: SwapEntry, model: AbstractRateModel
 ) -> tuple[Float[Array, " amounts"], Float[Array, " amounts"]]:
-    """(today's values, times) of what a swap entered at its one date pays, in the order of time."""
+    """Return today's values and the times of what a swap entered at its one date pays, in order of time."""
     entry = product.entry_dates[0]
     at_once, payments = product.payments(entry)
     times = jnp.concatenate([entry[None], product.payment_dates])
@@ -64,7 +64,7 @@ def _discounted(
 
 
 def _option_value(amounts: Payments, slopes: Payments, sign: Scalar) -> Scalar:
-    """E[max(sum_j a_j exp(-p_j s - p_j^2 / 2), 0)], s ~ N(0, 1), if the sum changes sign once, as `sign` s."""
+    """Return E[max(sum_j a_j exp(-p_j s - p_j^2 / 2), 0)], s ~ N(0, 1), if the sum changes sign once."""
     owed = sign * amounts
     held = jax.lax.stop_gradient((owed, slopes))
 
@@ -79,7 +79,7 @@ def _option_value(amounts: Payments, slopes: Payments, sign: Scalar) -> Scalar:
 
 
 def _balance(owed: Payments, slopes: Payments, s: Float[Array, "1"]) -> Float[Array, "1"]:
-    """log of what a payer receives over what it pays in state s: rising, and nearly a line."""
+    """Return the log of what a payer receives over what it pays in state s: rising, and nearly a line."""
     bonds = owed * jnp.exp(-slopes * s - 0.5 * slopes**2)
     tiny = jnp.finfo(bonds.dtype).tiny
     received, paid = (jnp.sum(larger(x, 0.0)) for x in (bonds, -bonds))
@@ -89,7 +89,7 @@ def _balance(owed: Payments, slopes: Payments, s: Float[Array, "1"]) -> Float[Ar
 def _two_factor_value(
     amounts: Payments, slopes: Float[Array, "payments 2"], sign: Scalar
 ) -> Scalar:
-    """E[max(sum_j a_j exp(-k_j . z - |k_j|^2 / 2), 0)], z two independent standard normals.
+    """Return E[max(sum_j a_j exp(-k_j . z - |k_j|^2 / 2), 0)], z two independent standard normals.
 
     Along the inner direction the k_j must rise with maturity, or there may be more critical states than one;
     and rise enough beside the outer one, or the nodes are too few. NaN where that fails: correlations near -1.
@@ -109,7 +109,7 @@ def _two_factor_value(
 
 
 def _inner_direction(owed: Payments, slopes: Float[Array, "payments 2"]) -> Float[Array, "2"]:
-    """That of the swap's own derivative if slopes rise along it, or else that of one factor given the other."""
+    """Return the direction of the swap's derivative if slopes rise along it, or else that of one factor."""
     own = -(owed @ slopes)
     own = own / jnp.linalg.norm(own)
     rises = jnp.all(jnp.diff(slopes @ own) > 0.0)

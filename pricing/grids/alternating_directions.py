@@ -42,12 +42,12 @@ class Operator(eqx.Module):
     """The right-hand side: along distance and along variance (transposed), at the mean rate, and the rest.
 
     The far end, the last of y, is linear in the spot; the first is a barrier, whose node keeps its value, or
-    another far end. rate: the mean of the forward rates. inner: [distances], 0 on the barrier.
+    another far end. rate: the mean of the forward rates. interior: [distances], 0 on the barrier.
     """
 
     rate: Scalar
     side: Scalar
-    inner: Float[Array, " distances"]
+    interior: Float[Array, " distances"]
     along_y: Tridiagonal
     along_v: Tridiagonal
     slope_y: Stencil
@@ -63,7 +63,7 @@ class Operator(eqx.Module):
         v: Array,
         has_barrier: bool,
     ) -> "Operator":
-        inner = jnp.ones_like(y).at[0].set(0.0 if has_barrier else 1.0)
+        interior = jnp.ones_like(y).at[0].set(0.0 if has_barrier else 1.0)
         drift = side * (rate - model.dividend_yield - 0.5 * v)
         half_rate = 0.5 * rate
         d1, d2 = first_difference(y), second_difference(y)
@@ -71,30 +71,30 @@ class Operator(eqx.Module):
         # linear in the spot: u_yy = s u_y
         d2 = tuple(b.at[ends].set(side * a[ends]) for a, b in zip(d1, d2, strict=True))
         along_y = [
-            inner[:, None] * (a[:, None] * drift[None, :] + b[:, None] * (0.5 * v)[None, :])
+            interior[:, None] * (a[:, None] * drift[None, :] + b[:, None] * (0.5 * v)[None, :])
             for a, b in zip(d1, d2, strict=True)
         ]
-        along_y[1] = along_y[1] - half_rate * inner[:, None]
+        along_y[1] = along_y[1] - half_rate * interior[:, None]
 
         e1, e2 = first_difference(v), second_difference(v)
         pull, diffusion = model.variance_drift(v), model.variance_of_variance(v)
         along_v = [
-            (a * pull + 0.5 * b * diffusion)[:, None] * inner[None, :]
+            (a * pull + 0.5 * b * diffusion)[:, None] * interior[None, :]
             for a, b in zip(e1, e2, strict=True)
         ]
-        along_v[1] = along_v[1] - half_rate * inner[None, :]
+        along_v[1] = along_v[1] - half_rate * interior[None, :]
 
         cross = (side * model.correlation * safe_sqrt(diffusion * v)).at[-1].set(0.0)
-        slope_y, mixed_v = _scaled(d1, inner), _scaled(e1, cross)
+        slope_y, mixed_v = _scaled(d1, interior), _scaled(e1, cross)
         bands = Tridiagonal(*along_y), Tridiagonal(*along_v)
-        return cls(rate, side, inner, *bands, slope_y, mixed_v)
+        return cls(rate, side, interior, *bands, slope_y, mixed_v)
 
     def explicit(self, u: Grid, excess_rate: Scalar) -> Grid:
-        """The mixed derivative, and what a rate above the mean adds: s u_y - u for each unit of it."""
+        """Return the mixed derivative, and what a rate above the mean adds: s u_y - u for each unit of it."""
         slope = _apply(self.slope_y, u)
-        inner_slope = slope.at[-1].set(0.0).at[0].set(0.0)
-        mixed = _apply(self.mixed_v, inner_slope.T).T
-        return mixed + excess_rate * (self.side * slope - self.inner[:, None] * u)
+        interior_slope = slope.at[-1].set(0.0).at[0].set(0.0)
+        mixed = _apply(self.mixed_v, interior_slope.T).T
+        return mixed + excess_rate * (self.side * slope - self.interior[:, None] * u)
 
     def stepper(self, dt: Scalar) -> "Stepper":
         implicit = (
@@ -113,7 +113,7 @@ class Stepper(eqx.Module):
     implicit_v: Factored
 
     def step(self, u: Grid, excess_rate: Scalar, source: Grid | float = 0.0) -> Grid:
-        """Modified Craig and Sneyd: a Douglas step, and a second one with the explicit parts corrected.
+        """Take a modified Craig-Sneyd step: a Douglas step, and one with the explicit parts corrected.
 
         source: what is added to the equation over the whole step, per year.
         """
@@ -133,7 +133,7 @@ class Stepper(eqx.Module):
         return _Slopes(*(self.dt * part for part in parts))
 
     def _sweep(self, start: Grid, before: _Slopes) -> Grid:
-        """Implicit corrections of one direction after the other."""
+        """Apply the implicit corrections of one direction after the other."""
         first = self.implicit_y.solve(start - _THETA * before.along_y)
         return self.implicit_v.solve((first - _THETA * before.along_v).T).T
 
@@ -141,24 +141,24 @@ class Stepper(eqx.Module):
 def forward_rates(
     model: StochasticVariance, times: Float[Array, " times"]
 ) -> Float[Array, " steps"]:
-    """The mean rate over each step between times."""
+    """Return the mean rate over each step between times."""
     return -jnp.diff(jnp.log(jax.vmap(model.discount)(times))) / jnp.diff(times)
 
 
 def variance_grid(nodes: int, model: StochasticVariance, expiry: Scalar) -> Array:
-    """From zero to where the variance never is, finest at zero."""
+    """Return a grid from zero to where the variance never is, finest at zero."""
     reach = rounded(model.highest_variance(expiry))
     return sinh_grid(jnp.linspace(0.0, 1.0, nodes, dtype=reach.dtype), reach, 0.006 * reach)
 
 
 def _scaled(bands: Stencil, by: Array) -> Stencil:
-    """A three-point stencil times a number for each node."""
+    """Return a three-point stencil times a number for each node."""
     lower, diagonal, upper = bands
     return lower * by, diagonal * by, upper * by
 
 
 def _apply(bands: Stencil, u: Array) -> Array:
-    """A three-point stencil along the leading axis."""
+    """Return a three-point stencil along the leading axis."""
     lower, diagonal, upper = (band[:, None] for band in bands)
     below, above = jnp.pad(u[:-1], ((1, 0), (0, 0))), jnp.pad(u[1:], ((0, 1), (0, 0)))
     return lower * below + diagonal * u + upper * above

@@ -30,7 +30,7 @@ def local_vol_value(
     num_steps: int,
     schedule: AbstractSchedule,
 ) -> Scalar:
-    """Value in currency: discount (B(y, A) + d(y)) at y = log(forward / strike).
+    """Return the value in currency: discount (B(y, A) + d(y)) at y = log(forward / strike).
 
     With y the logarithm of the forward over the strike, s(t, y) the local variance and tau the time to expiry
     the undiscounted value solves u_tau = s / 2 (u_yy - u_y). B is Black's formula with the variance A that s
@@ -54,14 +54,14 @@ def local_vol_value(
     before = jnp.concatenate([_payoff(product, y)[None], black[:-1]])
     sources = (variances / along_strike[:, None] - 1.0) * (black - before)
 
-    inner = jnp.ones_like(y).at[0].set(0.0).at[-1].set(0.0)
+    interior = jnp.ones_like(y).at[0].set(0.0).at[-1].set(0.0)
     d1, d2 = first_difference(y), second_difference(y)
-    bands = [0.5 * inner * (b - a) for a, b in zip(d1, d2, strict=True)]
+    bands = [0.5 * interior * (b - a) for a, b in zip(d1, d2, strict=True)]
 
     def step(rest, of_step):
         variance, source = of_step
         operator = Tridiagonal(*((variance * band)[:, None] for band in bands))
-        explicit = rest + 0.5 * (operator @ rest) + (inner * source)[:, None]
+        explicit = rest + 0.5 * (operator @ rest) + (interior * source)[:, None]
         half = jnp.asarray(0.5, y.dtype)
         return operator.identity_minus(half).factored().solve(explicit), None
 
@@ -73,7 +73,7 @@ def local_vol_value(
 
 
 def _black(claim: TerminalClaim, y: Any, variance: Scalar) -> Any:
-    """Undiscounted, at y = log(forward / strike)."""
+    """Return Black's undiscounted value at y = log(forward / strike)."""
     forward = claim.strike * jnp.exp(y)
     share, cash = exercise_probabilities(forward, claim.strike, jnp.sqrt(variance), claim.side)
     asset_units, cash_units = claim.units
@@ -87,7 +87,7 @@ def _payoff(claim: TerminalClaim, y: Nodes) -> Nodes:
 
 
 def _nodes(variances: LocalVariance, expiry: Scalar, log_forward: Scalar, count: int) -> Nodes:
-    """An odd number of them, symmetric, standing still under small moves of the market."""
+    """Return an odd number of nodes, symmetric, standing still under small moves of the market."""
     strike_and_forward = jnp.stack([-log_forward, jnp.zeros_like(log_forward)])
     std = jnp.sqrt(jnp.max(variances.total_variance(expiry, strike_and_forward)))
     reach, fine = rounded(jnp.abs(log_forward) + _REACH * std), rounded(_FINE * std)

@@ -11,17 +11,17 @@ Bands = tuple[Nodes, Nodes, Nodes]
 def sinh_grid(
     shares: Float[Array, " nodes"], reach: Float[Array, ""], fine: Float[Array, ""]
 ) -> Nodes:
-    """0 at the share 0, +-`reach` at +-1, finest at 0: there a share is worth fine * arcsinh(reach / fine)."""
+    """Return 0 at the share 0 and +-`reach` at +-1, finest at 0, with slope fine * arcsinh(reach / fine)."""
     return fine * jnp.sinh(shares * jnp.arcsinh(reach / fine))
 
 
 def rounded(x: Float[Array, ""]) -> Float[Array, ""]:
-    """To a power of 2^(1/4): grids stand still while the market is bumped, and are not differentiated."""
+    """Return x rounded to a power of 2^(1/4): grids stand still under bumps, and are not differentiated."""
     return 2.0 ** (jnp.round(4.0 * jnp.log2(jax.lax.stop_gradient(x))) / 4.0)
 
 
 def first_difference(x: Nodes) -> Bands:
-    """(lower, diagonal, upper) of d/dx, second order inside, one-sided first order at the ends."""
+    """Return (lower, diagonal, upper) of d/dx, second order inside, one-sided first order at the ends."""
     left, right = _spacings(x)
     lower = -right / (left * (left + right))
     upper = left / (right * (left + right))
@@ -31,7 +31,7 @@ def first_difference(x: Nodes) -> Bands:
 
 
 def second_difference(x: Nodes) -> Bands:
-    """(lower, diagonal, upper) of d2/dx2 inside; zero at the ends."""
+    """Return (lower, diagonal, upper) of d2/dx2 inside; zero at the ends."""
     left, right = _spacings(x)
     lower = (2.0 / (left * (left + right))).at[0].set(0.0).at[-1].set(0.0)
     upper = (2.0 / (right * (left + right))).at[0].set(0.0).at[-1].set(0.0)
@@ -39,7 +39,7 @@ def second_difference(x: Nodes) -> Bands:
 
 
 def _spacings(x: Nodes) -> tuple[Nodes, Nodes]:
-    """Distances to the left and to the right neighbour; the ends repeat their only one."""
+    """Return distances to the left and to the right neighbor; the ends repeat their only one."""
     gaps = jnp.diff(x)
     return jnp.concatenate([gaps[:1], gaps]), jnp.concatenate([gaps, gaps[-1:]])
 
@@ -47,7 +47,7 @@ def _spacings(x: Nodes) -> tuple[Nodes, Nodes]:
 def interpolation(
     x: Nodes, at: Float[Array, ""], points: int
 ) -> tuple[Int[Array, ""], Float[Array, " points"]]:
-    """(first index, weights) of the Lagrange polynomial on the `points` nodes around `at`."""
+    """Return the first index and the weights of the Lagrange polynomial on the `points` nodes around `at`."""
     nearest = jnp.searchsorted(x, jax.lax.stop_gradient(at)) - points // 2
     first = jnp.clip(nearest, 0, x.size - points)
     nodes = jax.lax.dynamic_slice(x, (first,), (points,))

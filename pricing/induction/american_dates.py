@@ -20,7 +20,7 @@ _ORDERS = (1.0, 1.5)  # of the two leading terms of the error, in 1 / n
 
 
 def american_dates(expiry: Scalar, num_dates: int) -> Float[Array, " dates"]:
-    """Exercise dates (years), dense towards today."""
+    """Return exercise dates in years, dense towards today."""
     shares = jnp.arange(1, num_dates + 1, dtype=expiry.dtype) / num_dates
     return expiry * shares**CROWDING
 
@@ -32,7 +32,7 @@ def american_by_dates(
     num_nodes: int,
     schedule: AbstractSchedule,
 ) -> Scalar:
-    """Value in currency: max(exercised now, held), held = V_n + a / n + b / n^{3/2} + ...
+    """Return the value in currency, max(exercised now, held), held = V_n + a / n + b / n^{3/2} + ...
 
     V_n: of the right to exercise on n dates, for n all of `dates`, a half and a fourth of them, each list a
     part of the one before: one program, with dates closed. Its distance from the American one is of order
@@ -58,6 +58,6 @@ def american_by_dates(
 
 
 def _extrapolation(lists: np.ndarray) -> np.ndarray:
-    """Weights of the values on n / lists dates that sum to 1 and leave out the error's leading terms."""
+    """Return weights of the values on n / lists dates that sum to 1 and cancel the error's leading terms."""
     terms = lists[None, :] ** np.array([0.0, *_ORDERS])[:, None]
     return np.linalg.solve(terms, np.eye(lists.size)[0])

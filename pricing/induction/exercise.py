@@ -24,7 +24,7 @@ _BREAKS = 2  # a region of exercise has two ends at most
 
 
 class CashFlow(eqx.Module):
-    """What exercising at one date gives, or at several dates if its leaves are stacked.
+    """The gain of exercising at one date, or at several dates if its leaves are stacked.
 
     date: years. discount_factor: today's value of 1 paid then. exercise_value: in currency of that date, on the
     states x = STDS sqrt(v) chebyshev_points(NUM_VALUES), v the state's variance at that date.
@@ -65,20 +65,23 @@ class _Decision(eqx.Module):
 
     @property
     def variance(self) -> Scalar:
+        """The variance of the state at this date."""
         return self.model.state_variance(self.cash_flow.date)
 
     @property
     def radius(self) -> Scalar:
+        """How far out the state is followed."""
         return STDS * jnp.sqrt(self.variance)
 
     @property
     def tilt(self) -> Scalar:
-        """By how many standard deviations the numeraire moves the state's mean."""
+        """The number of standard deviations by which the numeraire moves the state's mean."""
         held, std = jax.lax.stop_gradient((self, jnp.sqrt(self.variance)))
         up, down = (held.model.deflator(held.cash_flow.date, x) for x in (std, -std))
         return 0.5 * jnp.abs(jnp.log(up / down))
 
     def exercise(self, x: Points) -> Points:
+        """Return the deflated value of exercising."""
         date = self.cash_flow.date
         deflator = self.model.deflator(date, x) / self.model.discount(date)
         scaled = clipped(x / self.radius, -1.0, 1.0)
@@ -86,14 +89,15 @@ class _Decision(eqx.Module):
         return self.cash_flow.discount_factor * deflator * value
 
     def continuation(self, x: Points) -> Points:
+        """Return the deflated value of continuing."""
         return self.later.expectation(x, self.variance)
 
     def gain(self, x: Points) -> Points:
-        """Of exercising over continuing."""
+        """Return the gain of exercising over continuing."""
         return self.exercise(x) - self.continuation(x)
 
     def boundaries(self, num_panels: int) -> Float[Array, "2"]:
-        """Where exercise begins and ends to be worth it; beyond the nodes if it never does."""
+        """Return where exercise begins and ends to be worth it; beyond the nodes if it never does."""
         held = jax.lax.stop_gradient(self)
         reach = _SEARCHED / STDS * held.radius
         grid = reach * jnp.linspace(-1.0, 1.0, 2 * num_panels + 1, dtype=reach.dtype)
@@ -104,7 +108,10 @@ class _Decision(eqx.Module):
 def cash_flows(
     product: Exercisable, model: GaussianState, dates: Float[Array, " dates"] | None = None
 ) -> CashFlow:
-    """The cash flows of every exercise date, stacked, the latest first; dates: None for the product's own."""
+    """Return the cash flows of all exercise dates, stacked, the latest first.
+
+    dates: years, ascending; None for the product's own.
+    """
     dates = product.exercise_times() if dates is None else dates
 
     def of_date(date: Scalar) -> CashFlow:
@@ -122,7 +129,7 @@ def induction(
     num_nodes: int,
     schedule: AbstractSchedule | None = None,
 ) -> Tape:
-    """The tape of stacked cash flows, the latest date first; its states are `Layer`s.
+    """Return the tape of stacked cash flows, the latest date first; its states are `Layer`s.
 
     Today's value is `tape(nothing_later(model, num_nodes)).value_today()`. NaN if rates move so much that the
     numeraire is ill chosen: then take `model.anchored(...)` at the last exercise date, for cash flows and tape.
@@ -135,5 +142,5 @@ def induction(
 
 
 def nothing_later(model: GaussianState, num_nodes: int) -> Layer:
-    """The state before the first node of the tape: there is no later date."""
+    """Return the state before the first node of the tape: there is no later date."""
     return Layer.nothing(panels_for(num_nodes) + _BREAKS, model.underlying)

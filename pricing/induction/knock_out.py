@@ -1,4 +1,4 @@
-"""Barriers on dates as a tape: one node for each look at the spot, the latest first."""
+"""Barriers on dates as a tape: one node for each monitoring date, the latest first."""
 
 import equinox as eqx
 import jax
@@ -18,14 +18,14 @@ Scalar = Float[Array, ""]
 Points = Float[Array, " points"]
 
 
-class Look(eqx.Module):
+class MonitoringDate(eqx.Module):
     """A date at which the contract ends outside (lower, upper), or several dates if its leaves are stacked.
 
-    date: years; discount_factor: today's value of 1 paid then; lower, upper: of the spot, 0 and infinity for no
+    time: years; discount_factor: today's value of 1 paid then; lower, upper: of the spot, 0 and infinity for no
     barrier; paid_below, paid_above: currency, at that date.
     """
 
-    date: Float[Array, "..."]
+    time: Float[Array, "..."]
     discount_factor: Float[Array, "..."]
     lower: Float[Array, "..."]
     upper: Float[Array, "..."]
@@ -34,7 +34,7 @@ class Look(eqx.Module):
 
 
 class Corridor(eqx.Module):
-    """Deflated values after a look: a layer between `lower` and `upper`, in the state, and constants beyond."""
+    """The deflated values after a date: a layer between `lower` and `upper`, in the state, constants beyond."""
 
     layer: Layer
     lower: Scalar
@@ -43,73 +43,73 @@ class Corridor(eqx.Module):
     above: Scalar
 
     def expectation(self, x: Points, variance: Scalar) -> Points:
-        """E[value(y)] over y ~ N(x, self.layer.variance - variance)."""
+        """Return E[value(y)] over y ~ N(x, self.layer.variance - variance)."""
         std = jnp.sqrt(self.layer.step_variance(variance))
         ended = self.below * normal_law.cdf((self.lower - x) / std)
         ended = ended + self.above * normal_law.cdf((x - self.upper) / std)
         return self.layer.expectation(x, variance) + ended
 
     def value_today(self) -> Scalar:
-        """E[value] from today's state."""
+        """Return E[value] from today's state."""
         zero = jnp.zeros_like(self.lower)
         return self.expectation(zero[None], zero)[0]
 
 
 class KnockOut(eqx.Module):
-    """The node of a look: from the values after the later looks to those after this one."""
+    """The node of a monitoring date: from the values after the later dates to those after this one."""
 
     model: LognormalSpots
     num_panels: int = eqx.field(static=True)
     num_breaks: int = eqx.field(static=True)
 
     @jax.checkpoint
-    def __call__(self, look: Look, later: Corridor) -> Corridor:
-        variance = self.model.state_variance(look.date)
-        lower, upper = _corridor(self.model, look)
+    def __call__(self, date: MonitoringDate, later: Corridor) -> Corridor:
+        variance = self.model.state_variance(date.time)
+        lower, upper = _corridor(self.model, date)
         breaks = jnp.broadcast_to(lower, (self.num_breaks,))
         nodes, weights = _nodes(variance, lower, upper, breaks, self.num_panels)
         layer = Layer(variance, nodes, weights * later.expectation(nodes, variance))
-        paid = look.discount_factor * look.paid_below, look.discount_factor * look.paid_above
+        paid = date.discount_factor * date.paid_below, date.discount_factor * date.paid_above
         new = Corridor(layer, lower, upper, *paid)
-        is_open = (look.lower <= 0.0) & jnp.isinf(look.upper)
+        is_open = (date.lower <= 0.0) & jnp.isinf(date.upper)
         return jax.tree.map(lambda old, new: jnp.where(is_open, old, new), later, new)
 
 
-def looks(product: Monitored, model: LognormalSpots) -> Look:
-    """The looks of all dates but the last, stacked, the latest first."""
-    return jax.tree.map(lambda leaf: leaf[-2::-1], _every_look(product, model))
+def monitoring_dates(product: Monitored, model: LognormalSpots) -> MonitoringDate:
+    """Return all dates but the last, stacked, the latest first."""
+    return jax.tree.map(lambda leaf: leaf[-2::-1], _every_date(product, model))
 
 
 def at_expiry(product: Monitored, model: LognormalSpots, num_nodes: int) -> Corridor:
-    """The values after the last look: what the contract pays there if it is still alive."""
-    look = jax.tree.map(lambda leaf: leaf[-1], _every_look(product, model))
-    variance = model.state_variance(look.date)
-    lower, upper = _corridor(model, look)
-    forward = model.forward(look.date)
+    """Return the values after the last date: what the contract pays there if it is still alive."""
+    date = jax.tree.map(lambda leaf: leaf[-1], _every_date(product, model))
+    variance = model.state_variance(date.time)
+    lower, upper = _corridor(model, date)
+    forward = model.forward(date.time)
     strikes = jnp.log(product.alive.strike / forward) + 0.5 * variance
     nodes, weights = _nodes(variance, lower, upper, strikes, panels_for(num_nodes))
     spot = forward * jnp.exp(nodes - 0.5 * variance)
-    value = look.discount_factor * _paid(product.alive, spot)
-    paid = look.discount_factor * look.paid_below, look.discount_factor * look.paid_above
+    value = date.discount_factor * _paid(product.alive, spot)
+    paid = date.discount_factor * date.paid_below, date.discount_factor * date.paid_above
     return Corridor(Layer(variance, nodes, weights * value), lower, upper, *paid)
 
 
 def knock_out_induction(
     product: Monitored, model: LognormalSpots, num_nodes: int, schedule: AbstractSchedule
 ) -> tuple[Tape, Corridor]:
-    """The tape of the looks before the last, and its first state, `at_expiry`.
+    """Return the tape of the dates before the last, and its first state, `at_expiry`.
 
     Today's value, without what is paid in any case: `tape(state).value_today()`.
     """
     tape = Tape().with_schedule(schedule)
     if product.dates.size > 1:
         step = KnockOut(model, panels_for(num_nodes), product.alive.strike.size)
-        tape = tape.append(step, looks(product, model))
+        tape = tape.append(step, monitoring_dates(product, model))
     return tape, at_expiry(product, model, num_nodes)
 
 
 def paid_always(product: Monitored, model: LognormalSpots) -> Scalar:
-    """Today's value of what no barrier can end."""
+    """Return today's value of what no barrier can end."""
     expiry, claim = product.dates[-1], product.always
     forward, std = model.forward(expiry), jnp.sqrt(model.state_variance(expiry))
     share, cash = exercise_probabilities(forward, claim.strike, std, claim.side)
@@ -123,29 +123,29 @@ def _paid(payoff: Payoff, spot: Points) -> Points:
     return jnp.sum(jnp.where(side * (spot[None, :] - strike) > 0.0, units, 0.0), axis=0)
 
 
-def _every_look(product: Monitored, model: LognormalSpots) -> Look:
+def _every_date(product: Monitored, model: LognormalSpots) -> MonitoringDate:
     discount = jax.vmap(model.discount)(product.dates)
     levels = product.lower, product.upper, product.paid_below, product.paid_above
-    return Look(product.dates, discount, *levels)
+    return MonitoringDate(product.dates, discount, *levels)
 
 
-def _corridor(model: LognormalSpots, look: Look) -> tuple[Scalar, Scalar]:
-    """The barriers in the state, far out where there is none."""
-    variance = model.state_variance(look.date)
+def _corridor(model: LognormalSpots, date: MonitoringDate) -> tuple[Scalar, Scalar]:
+    """Return the barriers in the state, far out where there is none."""
+    variance = model.state_variance(date.time)
     far = 4.0 * STDS * jnp.sqrt(variance)
-    forward = model.forward(look.date)
+    forward = model.forward(date.time)
 
     def level(barrier: Scalar, is_none, beyond: Scalar) -> Scalar:
         safe = jnp.where(is_none, forward, barrier)
         return jnp.where(is_none, beyond, jnp.log(safe / forward) + 0.5 * variance)
 
-    lower = level(look.lower, look.lower <= 0.0, -far)
-    upper = level(look.upper, jnp.isinf(look.upper), far)
+    lower = level(date.lower, date.lower <= 0.0, -far)
+    upper = level(date.upper, jnp.isinf(date.upper), far)
     return lower, upper
 
 
 def _nodes(variance: Scalar, lower: Scalar, upper: Scalar, breaks: Array, num_panels: int):
-    """On what the state's range and the corridor have in common."""
+    """Return nodes and weights on what the state's range and the corridor have in common."""
     radius = STDS * jnp.sqrt(variance)
     inside = clipped(jnp.stack([lower, upper]), -radius, radius)
     return quadrature(inside[0], larger(*inside), breaks, num_panels)

@@ -20,7 +20,7 @@ NODES_A_STD = 1.5  # nodes in one standard deviation of a step: fewer, and error
 
 
 class Layer(eqx.Module):
-    """Deflated values at one date: nodes y of the state, and quadrature weights times the values there.
+    """The deflated values at one date: nodes y of the state, and quadrature weights times the values there.
 
     variance: of the state at that date; 0 if nothing comes later.
     """
@@ -31,17 +31,17 @@ class Layer(eqx.Module):
 
     @classmethod
     def nothing(cls, num_panels: int, like: Array) -> "Layer":
-        """What is left after the last date, in the shape that `num_panels` panels have."""
+        """Return what is left after the last date, in the shape that `num_panels` panels have."""
         nodes = jnp.linspace(-1.0, 1.0, num_panels * NODES_A_PANEL, dtype=like.dtype)
         return cls(jnp.zeros((), like.dtype), nodes, jnp.zeros_like(nodes))
 
     def step_variance(self, variance: Scalar) -> Scalar:
-        """Of the step to here from a date where the state has this variance; 1 if there is no step."""
+        """Return the variance of the step from a date where the state has this one; 1 if there is no step."""
         step = self.variance - variance
         return jnp.where(step > 0.0, step, 1.0)
 
     def expectation(self, x: Points, variance: Scalar) -> Points:
-        """E[value(y)] over y ~ N(x, self.variance - variance); NaN if the nodes are too few for that step."""
+        """Return E[value(y)] over y ~ N(x, self.variance - variance); NaN if the nodes are too few."""
         step = self.step_variance(variance)
         scale = jnp.sqrt(0.5 / step)
         sums = gauss_transform(scale * x, scale * self.nodes, self.weighted[:, None])
@@ -54,14 +54,14 @@ class Layer(eqx.Module):
         return (fine & (variance < self.variance)) | (self.variance <= 0.0)
 
     def value_today(self) -> Scalar:
-        """E[value] from today's state."""
+        """Return E[value] from today's state."""
         zero = jnp.zeros_like(self.variance)
         return self.expectation(zero[None], zero)[0]
 
 
 @functools.cache
 def gauss_legendre(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights on [-1, 1]."""
+    """Return nodes and weights on [-1, 1]."""
     return np.polynomial.legendre.leggauss(count)
 
 
@@ -72,7 +72,7 @@ _WIDEST = 0.5 * NODES_A_PANEL * float(np.max(np.diff(gauss_legendre(NODES_A_PANE
 def quadrature(
     lower: Scalar, upper: Scalar, breaks: Float[Array, " breaks"], num_panels: int
 ) -> tuple[Float[Array, " nodes"], Float[Array, " nodes"]]:
-    """Ascending nodes and weights on [lower, upper]: equal panels, cut further at `breaks`."""
+    """Return ascending nodes and weights on [lower, upper]: equal panels, cut further at `breaks`."""
     steps = jnp.linspace(0.0, 1.0, num_panels + 1, dtype=lower.dtype)
     inside = clipped(breaks, lower, upper)
     edges = jnp.sort(jnp.concatenate([lower + (upper - lower) * steps, inside]))
@@ -83,5 +83,5 @@ def quadrature(
 
 
 def panels_for(num_nodes: int) -> int:
-    """Panels that hold at least `num_nodes` nodes."""
+    """Return how many panels hold at least `num_nodes` nodes."""
     return -(-num_nodes // NODES_A_PANEL)

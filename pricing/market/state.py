@@ -14,6 +14,13 @@ class MarketState(NamedTuple):
             of rates.
         bonds: A function of maturities in years, of any shape, that returns the prices P(t, maturity) of
             zero-coupon bonds; None under a model of equities.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from pricing import European
+        >>> at, state = jnp.array(1.0), MarketState(spot=jnp.array(90.0))
+        >>> float(European(100.0, 1.0, "put").exercise_value(at, state))
+        10.0
     """
 
     spot: Float[Array, "*assets"] | None = None

@@ -5,6 +5,11 @@ from .fourier import Fourier as Fourier
 from .integral_equation import IntegralEquation as IntegralEquation
 from .least_squares import LeastSquares as LeastSquares
 from .method import AbstractMethod as AbstractMethod
+from .method import Fitted as Fitted
+from .method import Prepared as Prepared
+from .method import Tiled as Tiled
+from .method import Tiling as Tiling
+from .method import missing as missing
 from .monte_carlo import MonteCarlo as MonteCarlo
 from .quadrature import Quadrature as Quadrature
 

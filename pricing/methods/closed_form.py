@@ -1,6 +1,6 @@
 """Closed forms: terminal claims, continuous barriers and geometric averages of lognormal spots; swaptions."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -23,20 +23,22 @@ from .method import AbstractMethod, missing
 
 
 class ClosedForm(AbstractMethod):
-    """Black's formula for terminal claims and geometric averages; Reiner and Rubinstein's for barriers.
+    """Closed forms: Black's for terminal claims and averages, Reiner and Rubinstein's for barriers, swaptions.
 
     A barrier under a curve, a term structure or a surface takes the flat rate and vol of its expiry (and
-    strike); so does an average under a surface. Swaps are discounted; a European swaption under a Gaussian
+    strike); so does an average under a surface. Swaps are discounted. A European swaption under a Gaussian
     short rate is Jamshidian's sum of bond options, under G2++ an integral of it over one factor.
+
+    Attributes:
+        is_random: False.
+
+    Examples:
+        >>> from pricing import BlackScholes, European, price
+        >>> f"{price(European(100.0, 1.0), BlackScholes(100.0, 0.05, 0.2), ClosedForm()).value:.2f}"
+        '10.45'
     """
 
-    @property
-    def is_random(self) -> bool:
-        return False
-
-    @property
-    def trade_bytes(self) -> int:
-        return 2**14
+    is_random: ClassVar[bool] = False
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(product, EarlyExercise):
@@ -61,7 +63,8 @@ class ClosedForm(AbstractMethod):
         self,
         product: AbstractProduct,
         model: Any,
-        key: PRNGKeyArray | None,
+        *,
+        key: PRNGKeyArray | None = None,
     ) -> Float[Array, ""]:
         del key
         if isinstance(product, SwapOption):
@@ -78,7 +81,7 @@ class ClosedForm(AbstractMethod):
 
 
 def _terminal_value(product: TerminalClaim, model: BlackVol) -> Float[Array, ""]:
-    """discount * (asset_units F N(side d1) + cash_units N(side d2))."""
+    """Return discount * (asset_units F N(side d1) + cash_units N(side d2))."""
     t, strike = product.expiry, product.strike
     forward, std = model.forward(t), model.black_vol(t, strike) * jnp.sqrt(t)
     share, cash = exercise_probabilities(forward, strike, std, product.side)

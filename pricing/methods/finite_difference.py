@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -19,28 +19,40 @@ from ..models import AbstractModel, CharacteristicFunction, LocalVolatility, Sto
 from ..numerics.safe_math import clipped, larger
 from ..products import AbstractProduct, EarlyExercise, SingleBarrier, SpotOption, TerminalClaim
 from .fourier import Fourier
-from .method import AbstractMethod, at_least, missing
+from .method import Tiled, Tiling, at_least, missing
 
 Scalar = Float[Array, ""]
 
 
-class FiniteDifference(AbstractMethod):
+class FiniteDifference(Tiled):
     """Deterministic values on a grid, Delta and Gamma included.
 
     Local volatility: terminal claims by `local_vol_value`, on num_distances nodes of the log-spot.
 
-    Heston: continuous barriers, American and Bermudan options. Its equation (`alternating_directions`) in the
-    log-distance of the spot, from a barrier on its living side or from the strike on both, at the curve's
-    forward rates; payoffs are averaged over cells, grids finest at barrier, strike and zero variance. A
-    knock-out is worth its rebate at the barrier; a knock-in is the vanilla option, by `Fourier`, plus the
-    solution for the payoff rebate - vanilla. A Bermudan option is worth max(u, payoff) at its dates; an
-    American one solves u_tau = A u + lambda, u >= payoff, lambda >= 0 and 0 where u > payoff, by the splitting
-    of Ikonen and Toivanen (2009), as in Haentjens and in 't Hout (2015).
+    Heston: continuous barriers, American and Bermudan options. Its equation (`alternating_directions`) is
+    solved in the log-distance of the spot, from a barrier on its living side or from the strike on both, at
+    the curve's forward rates; payoffs are averaged over cells, grids are finest at barrier, strike and zero
+    variance. A knock-out is worth its rebate at the barrier; a knock-in is the vanilla option, by
+    `Fourier`, plus the solution for the payoff rebate - vanilla. A Bermudan option is worth max(u, payoff)
+    at its dates; an American one solves u_tau = A u + lambda, u >= payoff, lambda >= 0 and 0 where u >
+    payoff, by the splitting of Ikonen and Toivanen (2009), as in Haentjens and in 't Hout (2015).
 
-    num_distances, num_variances: grid nodes; num_steps: time steps; a barrier's error falls with the square of
-    each.
-    schedule: what a reverse sweep keeps of the time loop (`jaxtape.scan`).
+    Attributes:
+        is_random: False.
+        num_distances: The nodes along the log-spot, at least 5.
+        num_variances: The nodes along the variance, at least 4.
+        num_steps: The time steps; a barrier's error falls with the square of each of the three.
+        schedule: What a reverse sweep keeps of the time loop (`jaxtape.scan`).
+
+    Raises:
+        ValueError: If a count is below its least.
+
+    Examples:
+        >>> FiniteDifference(num_steps=80).num_distances
+        120
     """
+
+    is_random: ClassVar[bool] = False
 
     num_distances: int = eqx.field(static=True, default=120)
     num_variances: int = eqx.field(static=True, default=40)
@@ -53,16 +65,9 @@ class FiniteDifference(AbstractMethod):
         at_least(1, self, "num_steps")
 
     @property
-    def is_random(self) -> bool:
-        return False
-
-    @property
-    def trade_bytes(self) -> int:
-        return 8 * (self.num_steps + 100) * self.num_distances * self.num_variances
-
-    @property
-    def trades_a_tile(self) -> int:
-        return 4  # the states of more would leave the cache
+    def tiling(self) -> Tiling:
+        trade_bytes = 8 * (self.num_steps + 100) * self.num_distances * self.num_variances
+        return Tiling(trade_bytes, 4)  # the states of more would leave the cache
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(model, LocalVolatility):
@@ -78,7 +83,9 @@ class FiniteDifference(AbstractMethod):
             return missing("characteristic function", model)
         return None
 
-    def samples(self, product: Any, model: Any, key: PRNGKeyArray | None) -> Float[Array, ""]:
+    def samples(
+        self, product: Any, model: Any, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, ""]:
         del key
         if isinstance(model, LocalVolatility):
             sizes = self.num_distances, self.num_steps
@@ -86,14 +93,14 @@ class FiniteDifference(AbstractMethod):
         if isinstance(product, SingleBarrier):
             return self._barrier(product, model)
         if product.any_time:
-            held = self._exercised(product, model, self._obliged)
+            held = self._exercised(product, model, self._above_payoff)
             return larger(held, product.side * (model.spot - product.strike))
-        return self._exercised(product, model, self._free)
+        return self._exercised(product, model, self._unconstrained)
 
     # --- continuous barriers ----------------------------------------------------------------------------
 
-    def _barrier(self, product: SingleBarrier, model: StochasticVariance) -> Scalar:
-        vanilla = Fourier().samples(product.vanilla, model, None)
+    def _barrier(self, product: SingleBarrier, model: Any) -> Scalar:
+        vanilla = Fourier().samples(product.vanilla, model)
         living = product.living_side
         alive = living * (model.spot - product.barrier) > 0.0
         spot = jnp.where(alive, model.spot, product.barrier * (1.0 + 0.1 * living))
@@ -104,7 +111,7 @@ class FiniteDifference(AbstractMethod):
         return jnp.where(alive, living_value, touched_value)
 
     def _inside(self, product: SingleBarrier, model: StochasticVariance) -> Scalar:
-        """The solution on the living side, at today's spot and variance."""
+        """Return the solution on the living side, at today's spot and variance."""
         side = product.living_side
         distance = side * jnp.log(model.spot / product.barrier)
         y = _distances(self.num_distances, product, model, distance)
@@ -126,7 +133,7 @@ class FiniteDifference(AbstractMethod):
         model: StochasticVariance,
         through: Callable[[Stepper, Grid, Array, Array], Grid],
     ) -> Scalar:
-        """Today's value of the right to the payoff at its times; `through` steps back through a period."""
+        """Return today's value of the right to the payoff; `through` steps back through a period."""
         dates = product.exercise_times()
         strike, side, expiry = product.strike, product.side, dates[-1]
         distance = jnp.log(model.spot / strike)
@@ -153,14 +160,14 @@ class FiniteDifference(AbstractMethod):
         u, _ = jaxtape.scan(back, u, backwards, schedule=StoreAll())
         return _read(u, y, v, distance, model)
 
-    def _free(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
-        """Steps without a right to the payoff."""
+    def _unconstrained(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
+        """Step back without a right to the payoff."""
         del payoff
         step = lambda u, excess: (stepper.step(u, excess), None)  # noqa: E731
         return jaxtape.scan(step, u, excess, schedule=self.schedule)[0]
 
-    def _obliged(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
-        """Steps that end at the payoff or above it."""
+    def _above_payoff(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
+        """Step back, ending each step at the payoff or above it."""
 
         def step(state: tuple[Grid, Grid], excess: Scalar):
             u, force = state
@@ -177,7 +184,7 @@ def _mean_rate(model: StochasticVariance, expiry: Scalar) -> Scalar:
 
 
 def _read(u: Grid, y: Array, v: Array, distance: Scalar, model: StochasticVariance) -> Scalar:
-    """The grid's value at a distance and today's variance."""
+    """Return the grid's value at a distance and today's variance."""
     i, along_y = interpolation(y, distance, 5)
     j, along_v = interpolation(v, model.initial_variance, 4)
     return along_y @ jax.lax.dynamic_slice(u, (i, j), (5, 4)) @ along_v
@@ -186,7 +193,7 @@ def _read(u: Grid, y: Array, v: Array, distance: Scalar, model: StochasticVarian
 def _distances(
     nodes: int, product: SingleBarrier, model: StochasticVariance, distance: Scalar
 ) -> Array:
-    """From the barrier out to where it no longer matters, finest at the barrier."""
+    """Return nodes from the barrier out to where it no longer matters, finest at the barrier."""
     std = jnp.sqrt(model.total_variance(product.expiry))
     strike = product.living_side * jnp.log(product.strike / product.barrier)
     reach = rounded(larger(distance, strike) + 5.0 * std)
@@ -195,21 +202,21 @@ def _distances(
 
 
 def _both_sides(nodes: int, model: StochasticVariance, expiry: Scalar, distance: Scalar) -> Array:
-    """From the strike to both sides, past the spot to where nothing matters, finest at the strike."""
+    """Return nodes on both sides of the strike, out to where nothing matters, finest at the strike."""
     std = jnp.sqrt(model.total_variance(expiry))
     reach, fine = rounded(jnp.abs(distance) + 5.0 * std), rounded(0.5 * std)
     return sinh_grid(jnp.linspace(-1.0, 1.0, nodes, dtype=reach.dtype), reach, fine)
 
 
 def _terminal(product: SingleBarrier, y: Array) -> Array:
-    """The payoff averaged over each node's cell; the rebate or nothing on the barrier."""
+    """Return the payoff averaged over each node's cell; the rebate or nothing on the barrier."""
     vanilla = _vanilla(y, product.barrier, product.living_side, product.strike, product.side)
     payoff = jnp.where(product.knocks_in, product.rebate - vanilla, vanilla)
     return payoff.at[0].set(jnp.where(product.knocks_in, 0.0, product.rebate))
 
 
 def _vanilla(y: Array, anchor: Scalar, living: Scalar, strike: Scalar, side: Scalar) -> Array:
-    """max(side (S - strike), 0) at log(S / anchor) = living y, averaged over each node's cell."""
+    """Return max(side (S - strike), 0) at log(S / anchor) = living y, averaged over each node's cell."""
     middles = 0.5 * (y[1:] + y[:-1])
     low, high = jnp.concatenate([y[:1], middles]), jnp.concatenate([middles, y[-1:]])
     kink = living * jnp.log(strike / anchor)

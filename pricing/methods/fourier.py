@@ -1,6 +1,7 @@
 """Fourier inversion of a characteristic function along the line Im u = -1/2, with a lognormal control."""
 
 import functools
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -12,31 +13,39 @@ from ..formulas.black import black, exercise_probabilities
 from ..models import AbstractModel, CharacteristicFunction
 from ..numerics.complex_functions import exp
 from ..products import AbstractProduct, TerminalClaim
-from .method import AbstractMethod, missing
+from .method import Tiled, Tiling, missing
 
 Scalar = Float[Array, ""]
 
 
-class Fourier(AbstractMethod):
+class Fourier(Tiled):
     """Terminal claims under a model with a characteristic function.
 
     With phi(u) = E[exp(i u X)], X = log(S_T / F) and k = log(F / K), the undiscounted call is
-    C = F - sqrt(F K) / pi * int_0^inf Re[exp(i u k) phi(u - i/2)] / (u^2 + 1/4) du
+
+        C = F - sqrt(F K) / pi * int_0^inf Re[exp(i u k) phi(u - i/2)] / (u^2 + 1/4) du
+
     (Lewis 2001, eq. 3.11). The same integral with the lognormal phi of equal variance is known in closed
-    form and is subtracted (Andersen and Piterbarg 2010, sec. 8.4.3), so what is integrated is small and smooth.
-    Nodes: Gauss-Legendre in t with u = c sinh(t), which resolves both the bulk, of width 1/sqrt(variance),
-    and an exponential tail that may be a hundred times longer.
+    form and is subtracted (Andersen and Piterbarg 2010, sec. 8.4.3), so what is integrated is small and
+    smooth. Nodes are Gauss-Legendre in t with u = c sinh(t), which resolves both the bulk, of width
+    1/sqrt(variance), and an exponential tail that may be a hundred times longer.
+
+    Attributes:
+        is_random: False.
+        num_nodes: The nodes of the integral.
+
+    Examples:
+        >>> Fourier(num_nodes=64).tiling.trade_bytes
+        65536
     """
+
+    is_random: ClassVar[bool] = False
 
     num_nodes: int = eqx.field(static=True, default=128)
 
     @property
-    def is_random(self) -> bool:
-        return False
-
-    @property
-    def trade_bytes(self) -> int:
-        return 2**10 * self.num_nodes
+    def tiling(self) -> Tiling:
+        return Tiling(2**10 * self.num_nodes)
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(product, TerminalClaim):
@@ -46,7 +55,11 @@ class Fourier(AbstractMethod):
         return None
 
     def samples(
-        self, product: TerminalClaim, model: CharacteristicFunction, key: PRNGKeyArray | None
+        self,
+        product: TerminalClaim,
+        model: CharacteristicFunction,
+        *,
+        key: PRNGKeyArray | None = None,
     ) -> Float[Array, ""]:
         del key
         forward, strike = model.forward(product.expiry), product.strike
@@ -58,7 +71,7 @@ class Fourier(AbstractMethod):
 
 
 class Spectrum(eqx.Module):
-    """(phi - lognormal's phi) exp(i u about), weighted, on the nodes of one expiry: serves every strike."""
+    """The weighted (phi - lognormal's phi) exp(i u about) on the nodes of an expiry: it serves all strikes."""
 
     nodes: Complex[Array, " nodes"]
     weighted: Complex[Array, " nodes"]
@@ -73,7 +86,7 @@ class Spectrum(eqx.Module):
         num_nodes: int,
         k: Scalar | None = None,
     ) -> "Spectrum":
-        """One evaluation of the characteristic function per node.
+        """Evaluate the characteristic function once a node.
 
         For a single strike, k = log(F / K) turns the path of integration by 15 degrees to the side where the
         integrand decays instead of oscillating, if there is one (Andersen and Lake 2018, sec. 4).
@@ -98,7 +111,7 @@ class Spectrum(eqx.Module):
         return cls(nodes, difference * weights, std, k)
 
     def _corrections(self, k: Scalar) -> tuple[Scalar, Scalar]:
-        """(q, dq/dk): model less lognormal call (or put: the same) over sqrt(F K), at k = log(F / K)."""
+        """Return (q, dq/dk), q the model's call less the lognormal one over sqrt(F K), at k = log(F / K)."""
         iu = self.nodes * jnp.asarray(1j, self.nodes.dtype)
         wave = exp(iu * (k - self.about).astype(iu.dtype))
         # a product, not a sum of products: over strikes and tangents it is a matrix product
@@ -106,14 +119,14 @@ class Spectrum(eqx.Module):
         return -jnp.real(integral) / jnp.pi, -jnp.real(slope) / jnp.pi
 
     def vanilla(self, k: Scalar, side: Scalar) -> Scalar:
-        """The undiscounted call (side +1) or put (-1) over sqrt(F K), at k = log(F / K)."""
+        """Return the undiscounted call (side +1) or put (-1) over sqrt(F K), at k = log(F / K)."""
         lognormal = black(jnp.exp(0.5 * k), jnp.exp(-0.5 * k), self.std, side)
         return lognormal + self._corrections(k)[0]
 
     def exercise_values(
         self, forward: Scalar, strike: Scalar, side: Scalar
     ) -> tuple[Scalar, Scalar]:
-        """(E[S_T 1{exercise}], P(exercise)), undiscounted, exercise = {side (S_T - strike) > 0}.
+        """Return (E[S_T 1{exercise}], P(exercise)), undiscounted, exercise = {side (S_T - strike) > 0}.
 
         Both follow from the call: P(S_T > K) = -dC/dK and E[S_T 1{S_T > K}] = C + K P(S_T > K).
         """
@@ -131,7 +144,7 @@ _MAX_STRETCH = 400.0  # longest tail resolved, in units of 1 / std
 
 
 def _sinh_nodes(std: Scalar, tail_rate: Scalar, num_nodes: int):
-    """Nodes and weights on (0, U), U where both the Gaussian bulk and the exponential tail have ended."""
+    """Return nodes and weights on (0, U), U where the Gaussian bulk and the exponential tail have ended."""
     abscissae, weights = (jnp.asarray(x, dtype=std.dtype) for x in _gauss_legendre(num_nodes))
     scale = 1.0 / std
     gaussian = np.sqrt(2.0 * _LOG_TRUNCATION) * scale

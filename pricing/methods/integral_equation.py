@@ -1,24 +1,38 @@
 """American options under Black and Scholes, without a grid and without paths."""
 
+from typing import ClassVar
+
 import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..formulas.american import american_value
 from ..models import AbstractModel, BlackVol
 from ..products import AbstractProduct, SpotOption
-from .method import AbstractMethod, at_least, missing
+from .method import Tiled, Tiling, at_least, missing
 
 
-class IntegralEquation(AbstractMethod):
-    """The exercise boundary from its integral equation, the value from the boundary: `american_value`.
+class IntegralEquation(Tiled):
+    """American options: the exercise boundary from its integral equation, the value from the boundary.
 
-    Rate and vol are constants (else: `Quadrature`); a surface is read at the expiry and the strike.
-    Puts with dividend_yield < rate < 0 and calls with rate < dividend_yield < 0 have two boundaries: their
-    value is NaN here (`RESULTS.non_finite`).
+    Rate and vol are constants (else: `Quadrature`); a surface is read at the expiry and the strike. Puts
+    with dividend_yield < rate < 0 and calls with rate < dividend_yield < 0 have two boundaries: their value
+    is NaN here (`RESULTS.non_finite`). The formulas stand at `american_value`.
 
-    num_dates: where the boundary is known; num_nodes: of the integral in its equation; num_points: of the
-    integral in the value.
+    Attributes:
+        is_random: False.
+        num_dates: Where the boundary is known, at least 2.
+        num_nodes: The nodes of the integral in its equation, at least 2.
+        num_points: The nodes of the integral in the value, at least 2.
+
+    Raises:
+        ValueError: If a count is below 2.
+
+    Examples:
+        >>> IntegralEquation(num_dates=16).num_nodes
+        24
     """
+
+    is_random: ClassVar[bool] = False
 
     num_dates: int = eqx.field(default=32, static=True)
     num_nodes: int = eqx.field(default=24, static=True)
@@ -28,12 +42,8 @@ class IntegralEquation(AbstractMethod):
         at_least(2, self, "num_dates", "num_nodes", "num_points")
 
     @property
-    def is_random(self) -> bool:
-        return False
-
-    @property
-    def trade_bytes(self) -> int:
-        return 8 * 60 * self.num_dates * self.num_nodes + 2**15
+    def tiling(self) -> Tiling:
+        return Tiling(8 * 60 * self.num_dates * self.num_nodes + 2**15)
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not (isinstance(product, SpotOption) and product.any_time):
@@ -45,7 +55,7 @@ class IntegralEquation(AbstractMethod):
         return None
 
     def samples(
-        self, product: SpotOption, model: BlackVol, key: PRNGKeyArray | None
+        self, product: SpotOption, model: BlackVol, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
         del key
         t, strike = product.exercise_times()[-1], product.strike

@@ -1,6 +1,7 @@
 """Early exercise by regression: a lower bound from a rule that is fitted first, an upper from a martingale."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -25,7 +26,7 @@ from ..regression import (
     usual_inner_paths,
 )
 from ..sampling import AbstractSampler, PseudoRandom
-from .method import AbstractMethod, at_least
+from .method import Fitted, Tiled, Tiling, at_least
 
 _WHY_ONCE = (
     "Samples under a rule of exercise jump where it changes its mind: their second derivative is wrong. "
@@ -33,27 +34,47 @@ _WHY_ONCE = (
 )
 
 
-class LeastSquares(AbstractMethod):
-    """Longstaff and Schwartz (2001): when to exercise is regressed backward; then it is tried on fresh paths.
+class LeastSquares(Tiled, Fitted):
+    """Longstaff and Schwartz (2001): when to exercise is regressed backward, then tried on fresh paths.
 
     Bermudan and American options under Black-Scholes (one asset or several) and Heston, Bermudan swaptions
     under Hull-White and G2++. An American option is taken as one with `num_steps` equal dates, and today.
 
     The rule and a martingale M come from `num_fit_paths` paths of their own (`pricing/regression`). On
-    `num_paths` others a sample is the rule's payoff less M, both over the numeraire (bound "lower"): its mean
-    is what the rule earns, so below the value, and M takes most of the noise away. With bound "upper" a sample
-    is max_t (payoff_t - M_t), whose mean is above the value (Rogers 2002; Haugh and Kogan 2004). `bounds`
-    gives both. M is made of functions whose means over a step are known and, for an upper bound with
-    `num_inner_paths`, of the fitted value less its mean over so many inner steps (Andersen and Broadie 2004).
+    `num_paths` others a sample is the rule's payoff less M, both over the numeraire (bound "lower"): its
+    mean is what the rule earns, so below the value, and M takes most of the noise away. With bound "upper"
+    a sample is max_t (payoff_t - M_t), whose mean is above the value (Rogers 2002; Haugh and Kogan 2004).
+    `bounds` gives both. M is made of functions whose means over a step are known and, for an upper bound
+    with `num_inner_paths`, of the fitted value less its mean over so many inner steps (Andersen and Broadie
+    2004).
 
-    Derivatives hold rule and martingale still: at the best rule its own does not count. A sample's derivative
-    is unbiased for the held rule's; a second derivative raises.
+    Derivatives hold rule and martingale still: at the best rule its own does not count. A sample's
+    derivative is unbiased for the held rule's; a second derivative raises.
 
-    num_steps: also how many steps a path of Heston's variance has at least. degree: of the regression's
-    polynomials; None: one that suits the number of factors. num_inner_paths: at each date of each path of
-    `bounds` and of bound "upper", 0 or a power of two; None: 16 on the best or worst of several assets, else 0.
-    rule: held, as `held` fits it; None: fitted anew at each call. block, sampler, schedule: as in `MonteCarlo`.
+    Attributes:
+        is_random: True.
+        num_paths: The paths of the bound.
+        num_fit_paths: The paths of the fit.
+        num_steps: The dates of an American option; also the least number of steps of a path of Heston's
+            variance.
+        degree: The degree of the regression's polynomials; None for one that suits the number of factors.
+        num_inner_paths: The inner steps at each date of each path of `bounds` and of bound "upper", 0 or a
+            power of two; None for 16 on the best or worst of several assets, else 0.
+        bound: The word "lower" or "upper".
+        block: The paths in work at once, as in `MonteCarlo`.
+        sampler: Where noise comes from, as in `MonteCarlo`.
+        schedule: What a reverse sweep keeps of the time loop (`jaxtape.scan`).
+        rule: The rule that is held, as `held` fits it; None for one that is fitted at each call.
+
+    Raises:
+        ValueError: If a count is below 1, or num_inner_paths is neither 0 nor a power of two.
+
+    Examples:
+        >>> LeastSquares(num_paths=8192, bound="upper").num_fit_paths
+        8192
     """
+
+    is_random: ClassVar[bool] = True
 
     num_paths: int = eqx.field(static=True, default=32768)
     num_fit_paths: int = eqx.field(static=True, default=8192)
@@ -75,19 +96,11 @@ class LeastSquares(AbstractMethod):
             )
 
     @property
-    def is_random(self) -> bool:
-        return True
-
-    @property
-    def trade_bytes(self) -> int:
+    def tiling(self) -> Tiling:
         paths = self.sampler.blocks(self.num_paths, self.block)[1]
         inner = 0 if self.bound == "lower" else self.num_inner_paths or USUAL_INNER_PATHS
         of_path, of_fit = 64 * self.num_steps + inner, 8 * self.num_steps + 256
-        return 8 * (of_path * paths + of_fit * self.num_fit_paths)
-
-    @property
-    def trades_a_tile(self) -> int:
-        return 1
+        return Tiling(8 * (of_path * paths + of_fit * self.num_fit_paths), 1)
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         return lacking(product.broadcast().canonical, model)
@@ -96,29 +109,24 @@ class LeastSquares(AbstractMethod):
         del product, model
         return frozenset()
 
-    def fitted(
-        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
-    ) -> Rule:
-        if key is None:
-            raise ValueError("a rule is fitted on random paths: give key=jax.random.key(seed)")
-        return self._rule(product, model, key) if self.rule is None else self.rule
-
-    def holding(self, fitted: Rule) -> "LeastSquares":
-        return replace(self, rule=fitted)
+    def held(
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
+    ) -> "LeastSquares":
+        return replace(self, rule=self._rule(product, model, key))
 
     def samples(
-        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray
     ) -> Float[Array, " samples"]:
         if self.bound == "upper":
-            return self.bound_samples(product, model, key).upper
-        rule = jax.lax.stop_gradient(self.fitted(product, model, key))
+            return self.bound_samples(product, model, key=key).upper
+        rule = jax.lax.stop_gradient(self._rule(product, model, key))
         return self._samples(product, model, key, rule, 0).lower
 
     def bound_samples(
-        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray
     ) -> Samples:
-        """Samples of both bounds, from the same paths."""
-        rule = jax.lax.stop_gradient(self.fitted(product, model, key))
+        """Return samples of both bounds, from the same paths."""
+        rule = jax.lax.stop_gradient(self._rule(product, model, key))
         inner = self.num_inner_paths
         inner = usual_inner_paths(rule) if inner is None else inner
         return self._samples(product, model, key, rule, inner)
@@ -152,8 +160,22 @@ class LeastSquares(AbstractMethod):
 
         return jax.tree.map(jnp.ravel, jax.lax.map(of_block, jnp.arange(blocks)))
 
+    def _rule(
+        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
+    ) -> Rule:
+        """Return the rule that is held, or one that is fitted now.
+
+        Raises:
+            ValueError: If a rule must be fitted and there is no key.
+        """
+        if self.rule is not None:
+            return self.rule
+        if key is None:
+            raise ValueError("a rule is fitted on random paths: give key=jax.random.key(seed)")
+        return self._fitted(product, model, key)
+
     @eqx.filter_jit
-    def _rule(self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray) -> Rule:
+    def _fitted(self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray) -> Rule:
         product, model = jax.lax.stop_gradient((product, model))
         canonical = product.canonical
         assert isinstance(canonical, EarlyExercise)  # `lacking` has asked

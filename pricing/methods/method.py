@@ -1,7 +1,11 @@
-"""What every method is: it says what it needs, and turns a product and a model into samples of the value."""
+"""What every method is: it says what it needs, and turns a product and a model into samples of the value.
+
+What only some methods do is an ability (`Tiled`, `Prepared`, `Fitted`). Beside it is a function that asks any
+method for it, and knows what the others do instead.
+"""
 
 import abc
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 from jax.sharding import Mesh
@@ -14,73 +18,132 @@ SECOND_ORDER = frozenset({"gamma", "vanna", "volga"})
 
 
 class AbstractMethod(eqx.Module):
-    """A numerical method. `lacks` is asked first; `samples` may then rely on the answer None."""
+    """A numerical method: `lacks` is asked first, and `samples` may then rely on the answer None.
 
-    @property
-    @abc.abstractmethod
-    def is_random(self) -> bool:
-        """Whether `samples` needs a key."""
+    Attributes:
+        is_random: Whether `samples` needs a key.
 
-    @property
-    @abc.abstractmethod
-    def trade_bytes(self) -> int:
-        """Bytes of memory that one trade of a batch takes at most, its derivatives included."""
+    Examples:
+        >>> from pricing import BlackScholes, European, LeastSquares
+        >>> LeastSquares().lacks(European(100.0, 1.0), BlackScholes(100.0, 0.05, 0.2))
+        'Claim has no right to exercise early'
+    """
 
-    @property
-    def trades_a_tile(self) -> int:
-        """How many trades of a batch run best side by side."""
-        return 256
+    is_random: eqx.AbstractClassVar[bool]
 
     @abc.abstractmethod
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
-        """The ability this method needs and the pair does not have, in words; None if it applies."""
+        """Return the ability this method needs and the pair does not have, in words; None if it applies."""
 
     @abc.abstractmethod
     def samples(
-        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, " samples"] | Float[Array, ""]:
-        """Independent samples of today's value (currency); a scalar from a deterministic method.
+        """Return independent samples of today's value (currency); a scalar from a deterministic method.
 
         The derivative of a sample in any number of the product and the model is a sample of the
         derivative, and so are the second derivatives that `second_order` names.
         """
 
-    def rolled(self, years: Float[Array, ""]) -> Any:
-        """The method when `years` have passed: what it holds of dates moves with the contracts'."""
-        del years
-        return self
-
-    def prepared(
-        self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
-    ) -> Any:
-        """The method for a batch of contracts, with what they can share, on the devices it may use."""
-        del products, model, mesh
-        return self
-
-    def held(self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None) -> Any:
-        """The method with what it fits to a contract held: for others like it, and other markets near by."""
-        return self.holding(self.fitted(product, model, key))
-
-    def fitted(
-        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
-    ) -> Any:
-        """What the method fits to a contract before it values it, part of no derivative; None if nothing."""
-        del product, model, key
-        return None
-
-    def holding(self, fitted: Any) -> Any:
-        """The method that takes this for what it would fit."""
-        del fitted
-        return self
-
     def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
-        """Which of gamma, vanna, volga the second derivatives of `samples` give without bias."""
+        """Return which of gamma, vanna, volga the second derivatives of `samples` give without bias."""
         del product, model
         return SECOND_ORDER
 
 
+class Tiling(NamedTuple):
+    """How a batch of trades is cut into tiles that are valued one after the other.
+
+    Attributes:
+        trade_bytes: The bytes of memory that one trade takes at most, its derivatives included.
+        trades: How many trades run best side by side.
+
+    Examples:
+        >>> from pricing import FiniteDifference
+        >>> FiniteDifference().tiling.trades
+        4
+    """
+
+    trade_bytes: int = 2**14
+    trades: int = 256
+
+
+class Tiled(AbstractMethod):
+    """Ability: the method knows how its trades are cut into tiles.
+
+    Examples:
+        >>> from pricing import ClosedForm, Fourier
+        >>> [isinstance(method, Tiled) for method in (ClosedForm(), Fourier())]
+        [False, True]
+    """
+
+    @property
+    @abc.abstractmethod
+    def tiling(self) -> Tiling:
+        """The memory of a trade, and how many trades run best side by side."""
+
+
+def tiling(method: AbstractMethod) -> Tiling:
+    """Return how the method's trades are cut into tiles; one that says nothing is taken for a formula."""
+    return method.tiling if isinstance(method, Tiled) else Tiling()
+
+
+class Prepared(AbstractMethod):
+    """Ability: the contracts of a batch can share something, such as a grid of dates.
+
+    Examples:
+        >>> from pricing import MonteCarlo
+        >>> isinstance(MonteCarlo(), Prepared)
+        True
+    """
+
+    @abc.abstractmethod
+    def prepared(
+        self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
+    ) -> Any:
+        """Return the method for a batch of contracts, with what they can share, on the devices it may use."""
+
+
+def prepared(
+    method: AbstractMethod, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None
+) -> AbstractMethod:
+    """Return the method for a batch of contracts: the same where they can share nothing."""
+    return method.prepared(products, model, mesh) if isinstance(method, Prepared) else method
+
+
+class Fitted(AbstractMethod):
+    """Ability: something is fitted to a contract before it is valued, and is part of no derivative.
+
+    Examples:
+        >>> from pricing import LeastSquares
+        >>> isinstance(LeastSquares(), Fitted)
+        True
+    """
+
+    @abc.abstractmethod
+    def held(
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
+    ) -> Any:
+        """Return the method with what it fits to a contract held: for others like it, and markets near by."""
+
+
+def held(
+    method: AbstractMethod,
+    product: AbstractProduct,
+    model: AbstractModel,
+    *,
+    key: PRNGKeyArray | None = None,
+) -> AbstractMethod:
+    """Return the method with what it fits to a contract held: the same where it fits nothing."""
+    return method.held(product, model, key=key) if isinstance(method, Fitted) else method
+
+
 def at_least(least: int, method: AbstractMethod, *counts: str) -> None:
-    """Raise `ValueError` for a count of the method that is below the least; None is left alone."""
+    """Check counts of the method; None is left alone.
+
+    Raises:
+        ValueError: If one of them is below the least.
+    """
     for name in counts:
         count = getattr(method, name)
         if count is not None and count < least:
@@ -88,5 +151,5 @@ def at_least(least: int, method: AbstractMethod, *counts: str) -> None:
 
 
 def missing(ability: str, owner: Any) -> str:
-    """The sentence for an ability that `owner` does not have."""
+    """Return the sentence for an ability that `owner` does not have."""
     return f"{type(owner).__name__} has no {ability}"

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -19,24 +19,39 @@ from ..models import AbstractModel, ConditionallyGaussian, LocalVolatility, Logn
 from ..products import AbstractProduct
 from ..sampling import AbstractSampler, PseudoRandom
 from ..sampling.time_grid import between, grid_through, refined
-from .method import AbstractMethod, at_least, missing
+from .method import Prepared, Tiled, Tiling, at_least, missing
 
 _PATHS = "paths"
 
 
-class MonteCarlo(AbstractMethod):
+class MonteCarlo(Tiled, Prepared):
     """Sample means over `num_paths` paths of about `num_steps` steps from today to expiry.
 
-    The steps end on the dates the product looks at, as many between two dates as make up `num_steps`; where the
-    variance is not random there are no others. How the payoff becomes samples whose derivatives are right is
-    told by the estimators (`pricing/estimators`, table in docs/pricing.md).
+    The steps end on the dates on which the product reads the spot, with as many between two dates as make
+    up `num_steps`; where the variance is not random there are no others. How the payoff becomes samples
+    whose derivatives are right is told by the estimators (`pricing/estimators`, table in docs/pricing.md).
 
-    num_paths is rounded up to whole blocks of `block` paths; a block's random numbers depend on the key and
-    its index alone. sampler: `PseudoRandom()`, `PseudoRandom(antithetic=True)` or `Sobol()`, which cuts its
-    own blocks. control: take the control variate, if there is one. schedule: what a reverse sweep keeps
-    of the time loop (`jaxtape.scan`). grid: times (years) that hold all dates of all contracts of a batch, so
-    that they share one set of variance paths (`prepared`); None: each contract has its own.
+    Attributes:
+        is_random: True.
+        num_paths: The number of paths, rounded up to whole blocks.
+        num_steps: The number of steps, at least 1.
+        block: The paths of a block, whose random numbers depend on the key and its index alone.
+        sampler: `PseudoRandom()`, `PseudoRandom(antithetic=True)`, or `Sobol()`, which cuts its own blocks.
+        control: Whether to take the control variate, if there is one.
+        schedule: What a reverse sweep keeps of the time loop (`jaxtape.scan`).
+        mesh: Devices that share the blocks (axis "paths"); None for one device.
+        grid: Times in years that hold all dates of all contracts of a batch, so that they share one set of
+            variance paths (`prepared`); None if each contract has its own.
+
+    Raises:
+        ValueError: If a count is below 1.
+
+    Examples:
+        >>> MonteCarlo(10_000, 12).tiling.trades
+        64
     """
+
+    is_random: ClassVar[bool] = True
 
     num_paths: int = eqx.field(static=True, default=65536)
     num_steps: int = eqx.field(static=True, default=64)
@@ -45,31 +60,20 @@ class MonteCarlo(AbstractMethod):
     control: bool = eqx.field(static=True, default=True)
     schedule: AbstractSchedule = eqx.field(static=True, default=StoreAll())
     mesh: Mesh | None = eqx.field(static=True, default=None)
-    grid: Float[Array, " steps"] | None = None
+    grid: Float[Array, " steps"] | None = eqx.field(default=None, metadata={"time": True})
 
     def __check_init__(self):
         at_least(1, self, "num_paths", "num_steps", "block")
 
     @property
-    def is_random(self) -> bool:
-        return True
-
-    @property
-    def trade_bytes(self) -> int:
+    def tiling(self) -> Tiling:
         paths = self.sampler.blocks(self.num_paths, self.block)[1]
-        return 64 * 8 * self.num_steps * paths
-
-    @property
-    def trades_a_tile(self) -> int:
-        return 64
-
-    def rolled(self, years: Float[Array, ""]) -> Any:
-        return self if self.grid is None else eqx.tree_at(lambda m: m.grid, self, self.grid - years)
+        return Tiling(64 * 8 * self.num_steps * paths, 64)
 
     def prepared(
         self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
     ) -> Any:
-        """With the grid of all dates of the batch, steps no longer than last date / num_steps."""
+        """Return the method with a grid of all dates of the batch, no step above last date / num_steps."""
         if mesh is not None and _PATHS in mesh.axis_names:
             return replace(self, mesh=mesh).prepared(products, model)
         canonical = products.broadcast().canonical
@@ -102,7 +106,7 @@ class MonteCarlo(AbstractMethod):
         return frozenset() if estimator is None else estimator.second_order(model)
 
     def samples(
-        self, product: AbstractProduct, model: ConditionallyGaussian, key: PRNGKeyArray
+        self, product: AbstractProduct, model: ConditionallyGaussian, *, key: PRNGKeyArray
     ) -> Float[Array, " samples"]:
         product = product.canonical
         model = model.read_at(product.vol_at)
@@ -122,7 +126,7 @@ class MonteCarlo(AbstractMethod):
         return self._over_blocks(of_block, blocks)
 
     def _over_blocks(self, function: Callable[[Array], Array], blocks: int) -> Array:
-        """`function` of the index of each block, one after the other on each device of the mesh."""
+        """Return `function` of the index of each block, one after the other on each device of the mesh."""
         if self.mesh is None:
             return jax.lax.map(function, jnp.arange(blocks)).ravel()
         devices = self.mesh.shape[_PATHS]
@@ -134,7 +138,7 @@ class MonteCarlo(AbstractMethod):
         return samples.reshape(-1, samples.shape[-1])[:blocks].ravel()
 
     def _draw(self, estimator: AbstractEstimator, product, model, key, index, paths: int) -> Draw:
-        """The random numbers of one block."""
+        """Return the random numbers of one block."""
         dates = estimator.dates(product, self.num_steps)
         needs = estimator.needs(product, model, dates.size)
         is_random = not isinstance(model, LognormalSpots)
@@ -159,5 +163,5 @@ class MonteCarlo(AbstractMethod):
 
 
 def _estimator(product: AbstractProduct) -> AbstractEstimator | None:
-    """What estimates a product in its canonical form, if anything does."""
+    """Return what estimates a product in its canonical form, if anything does."""
     return next((found for found in ESTIMATORS if found.applies(product)), None)

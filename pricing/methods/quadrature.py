@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ from ..induction.knock_out import knock_out_induction, paid_always
 from ..induction.layer import NODES_A_STD, STDS
 from ..models import AbstractModel, BondState, GaussianState, LognormalSpots
 from ..products import AbstractProduct, EarlyExercise, Exercisable, Monitored, SwapOption
-from .method import AbstractMethod, at_least, missing
+from .method import Prepared, Tiled, Tiling, at_least, missing
 
 _ROOM = 1.15  # more nodes than dates that are equally far apart need
 _MOST_VARIANCE = 4.0  # beyond, values on Chebyshev points lose too many digits
@@ -33,20 +33,32 @@ _CLOSE = (
 )
 
 
-class Quadrature(AbstractMethod):
+class Quadrature(Tiled, Prepared):
     """Early exercise and barriers on dates, to about ten digits, as a chain of Gaussian quadratures.
 
-    From the last date back: V_k(x) = decision(x, E[V_{k+1}(x_{k+1}) | x_k = x]), values divided by the
-    numeraire. A value function is kept as nodes, cut where the decision changes, and weighted values there; the
-    expectation is a sum of normal densities over them (Nystrom's method), so nothing is interpolated, and
-    derivatives are as good as the value. The chain is a `jaxtape.Tape` (`pricing.induction.exercise`).
+    From the last date back, V_k(x) = decision(x, E[V_{k+1}(x_{k+1}) | x_k = x]), values divided by the
+    numeraire. A value function is kept as nodes, cut where the decision changes, and weighted values there;
+    the expectation is a sum of normal densities over them (Nystrom's method), so nothing is interpolated,
+    and derivatives are as good as the value. The chain is a `jaxtape.Tape` (`pricing.induction.exercise`).
 
-    num_nodes: on 16 standard deviations of the state. Needed are 24 sqrt(v / dv), v the state's variance at a
-    date and dv that of the step to it from the date before; too few raise. None: enough for dates that are
-    equally far apart. num_dates: on which an American option is exercised, a multiple of 4: from there it is
-    extrapolated to all times, to 1e-5 of the strike (docs/pricing.md has the Greeks). schedule: which dates'
-    states a reverse sweep keeps; the inside of a date is recomputed in any case.
+    Attributes:
+        is_random: False.
+        num_nodes: The nodes on 16 standard deviations of the state. Needed are 24 sqrt(v / dv), v the
+            state's variance at a date and dv that of the step to it from the date before; too few raise.
+            None stands for enough for dates that are equally far apart.
+        num_dates: The dates on which an American option is exercised, a multiple of 4: from there it is
+            extrapolated to all times, to 1e-5 of the strike (docs/pricing.md has the Greeks).
+        schedule: Which dates' states a reverse sweep keeps; the inside of a date is recomputed in any case.
+
+    Raises:
+        ValueError: If num_nodes is below 1, or num_dates no multiple of 4.
+
+    Examples:
+        >>> Quadrature(num_nodes=128).tiling.trades
+        16
     """
+
+    is_random: ClassVar[bool] = False
 
     num_nodes: int | None = eqx.field(static=True, default=None)
     num_dates: int = eqx.field(static=True, default=64)
@@ -58,17 +70,10 @@ class Quadrature(AbstractMethod):
             raise ValueError(f"num_dates must be a multiple of {COARSEST}, got {self.num_dates}")
 
     @property
-    def is_random(self) -> bool:
-        return False
-
-    @property
-    def trade_bytes(self) -> int:
+    def tiling(self) -> Tiling:
         nodes = 300 if self.num_nodes is None else self.num_nodes
-        return 8 * (8 * nodes**2 + 128 * nodes)
-
-    @property
-    def trades_a_tile(self) -> int:
-        return 16  # one trade's nodes fill the vectors; the last tile is padded
+        # one trade's nodes fill the vectors; the last tile is padded
+        return Tiling(8 * (8 * nodes**2 + 128 * nodes), 16)
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(product, SwapOption):
@@ -82,7 +87,7 @@ class Quadrature(AbstractMethod):
     def prepared(
         self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
     ) -> Any:
-        """With as many nodes as the closest dates of the batch need."""
+        """Return the method with as many nodes as the closest dates of the batch need."""
         del mesh
         if self.num_nodes is not None:
             return self
@@ -98,7 +103,7 @@ class Quadrature(AbstractMethod):
         return replace(self, num_nodes=math.ceil(32.0 * 2.0 ** (0.5 * halves)))
 
     def samples(
-        self, product: AbstractProduct, model: Any, key: PRNGKeyArray | None
+        self, product: Any, model: Any, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
         del key
         product = product.canonical
@@ -121,7 +126,7 @@ class Quadrature(AbstractMethod):
         return eqx.error_if(value, _nodes_needed(model, dates) > num_nodes, _CLOSE)
 
     def _dates(self, product: Exercisable | Monitored) -> Float[Array, " dates"]:
-        """When something is decided, in years, ascending."""
+        """Return when something is decided, in years, ascending."""
         if isinstance(product, Monitored):
             return product.dates
         times = product.exercise_times()
@@ -129,13 +134,13 @@ class Quadrature(AbstractMethod):
 
 
 def _most_equal_steps(product: Exercisable | Monitored, num_dates: int) -> float:
-    """How often the step to a date goes into the time to it, at most, for dates as they usually are."""
+    """Return how often the step to a date goes into the time to it, at most, for dates as they usually are."""
     crowded = isinstance(product, Exercisable) and product.any_time
     return num_dates / (CROWDING if crowded else 1)
 
 
 def _nodes_needed(model: GaussianState, dates: Float[Array, " dates"]) -> Float[Array, ""]:
-    """On the state's whole range, for the narrowest step."""
+    """Return how many nodes the narrowest step needs on the state's whole range."""
     variance = model.state_variance(jax.lax.stop_gradient(dates))
     step = jnp.diff(variance)
     moves = step > 0.0  # a date that is repeated takes no step
@@ -144,5 +149,5 @@ def _nodes_needed(model: GaussianState, dates: Float[Array, " dates"]) -> Float[
 
 
 def _needed(ratio: Any) -> Any:
-    """For a step whose standard deviation is that of the state over `ratio`."""
+    """Return how many nodes a step needs whose standard deviation is that of the state over `ratio`."""
     return NODES_A_STD * 2.0 * STDS * ratio

@@ -16,6 +16,7 @@ from .model import GaussianState as GaussianState
 from .model import Joinable as Joinable
 from .model import Quotes as Quotes
 from .model import Walk as Walk
+from .model import flat_or_curve as flat_or_curve
 from .parameters import AbstractTransform as AbstractTransform
 from .parameters import Calibratable as Calibratable
 from .parameters import Exp as Exp

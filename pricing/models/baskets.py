@@ -24,10 +24,11 @@ def joined(
         TypeError: The models are of several types, or of a type that cannot be joined.
     """
     kinds = {type(model) for model in models}
-    if len(kinds) != 1 or not all(issubclass(kind, Joinable) for kind in kinds):
+    kind = next(iter(kinds))
+    if len(kinds) > 1 or not issubclass(kind, Joinable):
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise TypeError(
             f"models of {names} cannot be joined: give models of one type that is Joinable, such as Heston or "
             "BlackScholes"
         )
-    return kinds.pop().joined(models, correlation)
+    return kind.joined(models, correlation)

@@ -41,11 +41,20 @@ class VolTerms(Protocol):
 class BlackScholes(BlackVol, LognormalSpots, Joinable):
     """Lognormal spots; a surface of volatilities is read at each contract's expiry and strike.
 
-    spot: currency, a number or one for each asset; rate: per year, continuous, a number or a curve; vol: per
-    square root of a year, a number (or one for each asset), a term structure (`VolCurve`) or a surface;
-    dividend_yield: per year, continuous; correlation: of several assets, [assets, assets].
+    dS = (r - q) S dt + sigma S dW. Black and Scholes (1973), eq. 13; Merton (1973) for the dividend yield.
 
-    Black and Scholes (1973), eq. 13; Merton (1973) for the dividend yield.
+    Attributes:
+        spot: The price of the asset, or the prices of several, of shape (assets,), in currency.
+        rate: r per year, continuous, a number or a curve.
+        vol: sigma per square root of a year: a number (or one for each asset), a term structure (`VolCurve`) or
+            a surface.
+        dividend_yield: q per year, continuous, of each asset.
+        correlation: Of several assets, of shape (assets, assets); None where they are independent.
+
+    Examples:
+        >>> from pricing import BlackScholes, European, price
+        >>> f"{price(European(100.0, 1.0), BlackScholes(100.0, 0.05, 0.2)).value:.3f}"
+        '10.451'
     """
 
     spot: Float[Array, "*assets"] = positive("spot")
@@ -69,7 +78,11 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable):
         return eqx.tree_at(lambda model: model.vol, self, self.vol.vol(*place))
 
     def state_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Variance of the log-spot at t; for several assets their axis comes last."""
+        """Return the variance of the log-spot at t; for several assets their axis comes last.
+
+        Raises:
+            TypeError: The vol is a surface that has not been read yet (`read_at`).
+        """
         if isinstance(self.vol, ImpliedVols):
             raise TypeError(
                 "a surface has no one variance: read it first, model.read_at(product.vol_at)"
@@ -102,7 +115,7 @@ class AtTheMoney(eqx.Module):
     spot Greeks hold the vols.
     """
 
-    models: tuple[BlackScholes, ...]
+    models: tuple[Any, ...]
 
     def total_variance(self, t: Float[Array, "..."]) -> Float[Array, "... assets"]:
         """Return the variance of each log-spot from today to `t` (years)."""

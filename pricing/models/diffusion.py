@@ -16,7 +16,13 @@ State = Float[Array, " dim"]
 class Diffusion(AbstractModel):
     """Ability: a Markov state X, dX = b(t, X) dt + s(t, X) dW, says all that contracts depend on.
 
-    All functions are of one time (years) and one state.
+    All functions are of one time (years) and one state, of shape (dim,).
+
+    Examples:
+        >>> from pricing.models import Heston
+        >>> model = Heston(100.0, 0.03, 0.04, 1.5, 0.06, 0.6, -0.7)
+        >>> [f"{x:.2f}" for x in model.drift(0.5, model.state0)]
+        ['3.00', '0.03']
     """
 
     @property

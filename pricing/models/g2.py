@@ -15,13 +15,23 @@ class G2(GaussianFactors):
     """r = u + v + phi(t), du = -a u dt + sigma dW, dv = -b v dt + eta dB, d<W, B> = rho dt.
 
     In the terms of `GaussianFactors`, x = (u, v) and
-    V_ij(t) = rho_ij sigma_i sigma_j (1 - e^{-(a_i + a_j) t}) / (a_i + a_j).
-
-    curve: zero rates (`ZeroCurve`) or one flat rate, continuous, per year; mean_reversion a and
-    second_mean_reversion b: per year, of any sign; vol sigma and second_vol eta: per square root of a year;
-    correlation rho: in [-1, 1]. A shift of the volatility level by c moves sigma by c, and eta in proportion.
+    V_ij(t) = rho_ij sigma_i sigma_j (1 - e^{-(a_i + a_j) t}) / (a_i + a_j). A shift of the volatility level by
+    c moves sigma by c, and eta in proportion.
 
     Brigo and Mercurio (2006), sec. 4.2.
+
+    Attributes:
+        curve: Zero rates (`ZeroCurve`) or one flat rate, continuous, per year.
+        mean_reversion: a per year, of any sign.
+        vol: sigma per square root of a year.
+        second_mean_reversion: b per year, of any sign.
+        second_vol: eta per square root of a year.
+        correlation: rho, in [-1, 1].
+
+    Examples:
+        >>> from pricing import G2
+        >>> G2(0.03, 0.4, 0.012, 0.05, 0.01, -0.6).mean_reversions.shape
+        (2,)
     """
 
     curve: Any = flat_or_curve("curve")

@@ -25,13 +25,27 @@ from .stochastic_variance import StochasticVariance
 class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable):
     """Stochastic variance, mean reverting, correlated with the spot.
 
-    spot: currency; rate: per year, continuous, a number or a curve; initial_variance (v0) and
-    long_run_variance (theta): per year; mean_reversion (kappa): per year; vol_of_vol (xi): per year;
-    correlation (rho): in [-1, 1]; dividend_yield: per year, continuous. The Feller condition is not asked for.
-
-    Several assets: arrays in place of numbers, and `asset_correlation` (`StochasticVariance`).
+    dS = (r - q) S dt + sqrt(v) S dW, dv = kappa (theta - v) dt + xi sqrt(v) dB, d<W, B> = rho dt. The Feller
+    condition is not asked for. Several assets have arrays in place of numbers (`StochasticVariance`).
 
     Heston (1993), eq. 1 and 4.
+
+    Attributes:
+        spot: The price of the asset, or the prices of several, of shape (assets,), in currency.
+        rate: r per year, continuous, a number or a curve.
+        initial_variance: v0 per year.
+        mean_reversion: kappa per year.
+        long_run_variance: theta per year.
+        vol_of_vol: xi per year.
+        correlation: rho, in [-1, 1].
+        dividend_yield: q per year, continuous.
+        asset_correlation: Of several assets, of shape (assets, assets); None where they are independent.
+
+    Examples:
+        >>> from pricing import Heston
+        >>> model = Heston(100.0, 0.03, 0.04, 1.5, 0.06, 0.6, -0.7)
+        >>> f"{model.mean_variance(0.04, 1.0):.4f}"
+        '0.0555'
     """
 
     spot: Float[Array, "*assets"] = positive("spot")
@@ -58,7 +72,7 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
     def log_characteristic(
         self, u: Complex[Array, " nodes"], t: Scalar
     ) -> Complex[Array, " nodes"]:
-        """log E[exp(i u X)], free of branch cuts (Albrecher et al. 2007), stable as vol_of_vol -> 0.
+        """Return log E[exp(i u X)], free of branch cuts (Albrecher et al. 2007), stable as vol_of_vol -> 0.
 
         With beta = kappa - rho xi i u, D = sqrt(beta^2 + xi^2 (u^2 + i u)), A = (beta - D) / xi^2 and
         g = (beta - D) / (beta + D):
@@ -87,20 +101,20 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
     def mean_variance(
         self, variance: Float[Array, "..."], t: Float[Array, "..."]
     ) -> Float[Array, "..."]:
-        """theta + (v - theta) e^{-kappa t}."""
+        """Return theta + (v - theta) e^{-kappa t}."""
         excess = variance - self.long_run_variance
         return self.long_run_variance + excess * jnp.exp(-self.mean_reversion * t)
 
     def mean_integral(
         self, variance: Float[Array, "..."], t: Float[Array, "..."]
     ) -> Float[Array, "..."]:
-        """theta t + (v - theta) (1 - e^{-kappa t}) / kappa."""
+        """Return theta t + (v - theta) (1 - e^{-kappa t}) / kappa."""
         excess = variance - self.long_run_variance
         decayed = -jnp.expm1(-self.mean_reversion * t) / self.mean_reversion
         return self.long_run_variance * t + excess * decayed
 
     def tail_rate(self, t: Scalar) -> tuple[Scalar, Scalar]:
-        """(sqrt(1 - rho^2), -rho) (v0 + kappa theta t) / xi."""
+        """Return (sqrt(1 - rho^2), -rho) (v0 + kappa theta t) / xi."""
         scale = self.initial_variance + self.mean_reversion * self.long_run_variance * t
         over = scale / self.vol_of_vol
         return jnp.sqrt(1.0 - self.correlation**2) * over, -self.correlation * over
@@ -129,7 +143,7 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
         )
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
-        """sqrt(v0) and sqrt(theta) both up by `vol`: the parallel shift of the volatility level."""
+        """Return the model with sqrt(v0) and sqrt(theta) up by `vol`: a parallel shift of the level."""
         levels = (self.initial_variance, self.long_run_variance)
         return eqx.tree_at(
             lambda model: (model.initial_variance, model.long_run_variance),

@@ -17,7 +17,7 @@ from .rates import BondState, GaussianFactors, mean_exponential
 
 
 class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
-    """The one-factor Gaussian short rate, as a linear Gauss-Markov model.
+    """The one-factor Gaussian short rate, dr = (theta(t) - a r) dt + sigma dW, as a linear Gauss-Markov model.
 
     Under the measure of its numeraire N, x is a martingale of variance zeta and
     P(t, T) / N(t, x) = P(0, T) exp(-H(T) x - H(T)^2 zeta(t) / 2),
@@ -25,10 +25,18 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
     both smooth through a = 0. With h = 0 N is the price of the money that an immediately maturing bond buys
     today; with another h, of the bond that matures then (`anchored`). No price depends on it.
 
-    curve: zero rates (`ZeroCurve`) or one flat rate, continuous, per year; mean_reversion a: per year, of any
-    sign; vol sigma: of the short rate, per square root of a year; horizon h: years.
-
     Hull and White (1990); Hagan and Woodward, Markov interest rate models (1999), for the form.
+
+    Attributes:
+        curve: Zero rates (`ZeroCurve`) or one flat rate, continuous, per year.
+        mean_reversion: a per year, of any sign.
+        vol: sigma of the short rate, per square root of a year.
+        horizon: h, in years.
+
+    Examples:
+        >>> from pricing import HullWhite
+        >>> f"{HullWhite(0.03, 0.05, 0.01).discount(10.0):.4f}"
+        '0.7408'
     """
 
     label: ClassVar[str] = "Hull-White"
@@ -50,7 +58,7 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
         return eqx.tree_at(lambda model: model.horizon, self, jax.lax.stop_gradient(horizon))
 
     def slope(self, maturity: Float[Array, "..."]) -> Float[Array, "..."]:
-        """H: minus the derivative of log P(t, maturity) / N in x (years)."""
+        """Return H: minus the derivative of log P(t, maturity) / N in x (years)."""
         return self._rate_slope(maturity - self.horizon)
 
     def deflated_bond(

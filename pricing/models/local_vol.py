@@ -45,6 +45,11 @@ class LocalVolatility(ConditionallyGaussian):
 
     A walk takes Euler steps of the log-spot, so the noise moves all steps but the last one, which is left open
     with its mean and variance.
+
+    Examples:
+        >>> from pricing.models import LocalVol, LocalVolatility
+        >>> issubclass(LocalVol, LocalVolatility)
+        True
     """
 
     @property
@@ -87,9 +92,17 @@ class LocalVolatility(ConditionallyGaussian):
 
 
 class Arbitrage(NamedTuple):
-    """Where quotes admit no local volatility: a time (years) and a strike.
+    """Where quotes admit no local volatility.
 
-    kind: "calendar", the variance falls in time; "butterfly", the density is negative.
+    Attributes:
+        kind: "calendar", the variance falls in time; or "butterfly", the density is negative.
+        time: The time, in years.
+        strike: The strike, in units of the spot.
+
+    Examples:
+        >>> from pricing.models import Arbitrage
+        >>> Arbitrage("calendar", 0.5, 90.0).kind
+        'calendar'
     """
 
     kind: str
@@ -104,10 +117,22 @@ class LocalVol(LocalVolatility):
     variance at k = log(K / forward(t)), w' its slope in k: Dupire (1994), in the form of Gatheral (2006), eq.
     1.10. Quotes are joined by natural cubic splines of w in k at each expiry, and linearly in time (`Smile`).
     Where they have an arbitrage there is no local volatility: values are NaN (`RESULTS.non_finite`), and
-    `arbitrages` says where.
+    `arbitrages` says where. When the spot moves, the implied vol of each strike stays.
 
-    spot: currency; rate: per year, continuous, a number or a curve; surface: quotes, of two strikes at least;
-    dividend_yield: per year, continuous. When the spot moves, the implied vol of each strike stays.
+    Attributes:
+        spot: The price of the asset, in currency.
+        rate: The interest rate per year, continuous, a number or a curve.
+        surface: The quotes, of two strikes at least.
+        dividend_yield: The dividend yield per year, continuous.
+
+    Raises:
+        ValueError: The surface has one strike.
+
+    Examples:
+        >>> from pricing import LocalVol, VolSurface
+        >>> surface = VolSurface([0.5, 1.0], [90.0, 110.0], [[0.22, 0.2], [0.23, 0.21]])
+        >>> LocalVol(100.0, 0.03, surface).residual_correlation.shape
+        (1, 1)
     """
 
     spot: Float[Array, ""] = positive("spot")
@@ -132,8 +157,8 @@ class LocalVol(LocalVolatility):
         return Smile.through(expiries, nodes, surface.vols.astype(dtype) ** 2 * expiries[:, None])
 
     def arbitrages(self) -> list[Arbitrage]:
-        """Where the quotes have one: looked for at and between the strikes, between and before the expiries."""
-        times, strikes, growth, middle, late = _looks(self)
+        """Return where the quotes have one, at and between the strikes, between and before the expiries."""
+        times, strikes, growth, middle, late = _arbitrage_numbers(self)
         tests = (
             ("calendar", growth, times),
             ("butterfly", middle, times - 0.5 * np.diff(times, prepend=0.0)),
@@ -149,8 +174,8 @@ class LocalVol(LocalVolatility):
         return eqx.tree_at(lambda model: model.surface, self, self.surface.shifted(vol))
 
 
-def _looks(model: LocalVol) -> tuple[np.ndarray, ...]:
-    """(expiries, strikes; of each pair: growth since the expiry before, density midway from it, and there)."""
+def _arbitrage_numbers(model: LocalVol) -> tuple[np.ndarray, ...]:
+    """Return expiries and strikes, and of each pair the growth and the densities midway and there."""
 
     @eqx.filter_jit
     def numbers(model, strikes):

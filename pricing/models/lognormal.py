@@ -16,6 +16,15 @@ class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
 
     For several assets `state_variance` has their axis last. The state of the diffusion is the spots, and its
     step is exact.
+
+    Attributes:
+        correlation: The correlation of the log-spots of several assets, of shape (assets, assets); None where
+            they are independent.
+
+    Examples:
+        >>> from pricing.models import BlackScholes
+        >>> BlackScholes([100.0, 95.0], 0.05, [0.2, 0.3]).residual_correlation.shape
+        (2, 2)
     """
 
     correlation: eqx.AbstractVar[Float[Array, "assets assets"] | None]

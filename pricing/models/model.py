@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+import chex
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
@@ -16,6 +17,8 @@ from ..market import Market, SwaptionVols, VolSurface
 from ..market.state import MarketState
 
 Quotes = VolSurface | SwaptionVols
+"""Volatilities that a model may be fitted to."""
+
 Scalar = Float[Array, ""]
 Model = TypeVar("Model", bound="AbstractEquityModel")
 
@@ -30,7 +33,7 @@ class Discounts(Protocol):
 
 
 def flat_or_curve(name: str, ability: type | tuple[type, ...] = Discounts) -> Any:
-    """A field holding a constant or an object with one of the given abilities (a curve, a surface)."""
+    """Return a field holding a constant or an object with one of the given abilities (a curve, a surface)."""
     constant = real(name).metadata["converter"]
 
     def convert(value: Number):
@@ -42,21 +45,27 @@ def flat_or_curve(name: str, ability: type | tuple[type, ...] = Discounts) -> An
 class AbstractModel(eqx.Module):
     """A law of the market under which it can be discounted, and moved.
 
-    Its *underlying* is what Delta and Gamma are derivatives to: the spot of a model of one asset, the spots of
-    a model of several, the parallel level of the zero rates of a model of interest rates.
+    Attributes:
+        underlying: What Delta and Gamma are derivatives to: the spot of a model of one asset, the spots of a
+            model of several, the parallel level of the zero rates of a model of interest rates.
+
+    Examples:
+        >>> from pricing.models import AbstractModel, BlackScholes
+        >>> isinstance(BlackScholes(100.0, 0.05, 0.2), AbstractModel)
+        True
     """
 
     underlying: eqx.AbstractVar[Float[Array, "..."]]
 
     @abc.abstractmethod
     def discount(self, t: Scalar) -> Scalar:
-        """Today's value of 1 paid at t years."""
+        """Return today's value of 1 paid at t years."""
 
     @abc.abstractmethod
     def shifted(
         self, *, underlying: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
     ) -> "AbstractModel":
-        """The model after a shift of the underlying, of its volatility level, and of all rates in parallel."""
+        """Return the model after a shift of the underlying, of its volatility level and of all rates."""
 
     @classmethod
     @abc.abstractmethod
@@ -73,13 +82,24 @@ class AbstractModel(eqx.Module):
         """Return the volatilities that such a model may be fitted to, by underlying."""
 
     def read_at(self, place: tuple[Scalar, Scalar] | None) -> Any:
-        """The model as a contract sees it: a surface of vols is read at this (expiry, strike)."""
+        """Return the model as a contract sees it: a surface of vols is read at this (expiry, strike)."""
         del place
         return self
 
 
 class AbstractEquityModel(AbstractModel):
-    """Assets with spots `spot`, interest rate `rate` and dividend yields, both continuously compounded."""
+    """Assets with spots, an interest rate and dividend yields, both continuously compounded.
+
+    Attributes:
+        spot: The price of the asset, or the prices of several, of shape (assets,), in currency.
+        rate: The interest rate per year, a number or a curve.
+        dividend_yield: The dividend yield per year, of each asset.
+
+    Examples:
+        >>> from pricing.models import BlackScholes
+        >>> f"{BlackScholes(100.0, 0.05, 0.2, 0.02).forward(1.0):.2f}"
+        '103.05'
+    """
 
     spot: eqx.AbstractVar[Float[Array, "..."]]
     rate: eqx.AbstractVar[Any]
@@ -95,7 +115,7 @@ class AbstractEquityModel(AbstractModel):
         )
 
     def forward(self, t: Scalar) -> Float[Array, "..."]:
-        """Forward price of each asset for t years."""
+        """Return the forward price of each asset for t years."""
         return self.spot * jnp.exp(-self.dividend_yield * t) / self.discount(t)
 
     def shifted(
@@ -109,15 +129,15 @@ class AbstractEquityModel(AbstractModel):
 
     @abc.abstractmethod
     def with_vol_shift(self, vol: Number) -> "AbstractEquityModel":
-        """The model with its volatility level up by `vol` (per 1.00)."""
+        """Return the model with its volatility level up by `vol` (per 1.00)."""
 
     @classmethod
     def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
-        found: Any = _said_of(market, name)
+        found: Any = _market_fields(market, name)
         return cls(**found, **parameters)
 
     def on_market(self, market: Market, name: str) -> Any:
-        found = _said_of(market, name)
+        found = _market_fields(market, name)
         where = lambda model: [getattr(model, field) for field in found]  # noqa: E731
         return eqx.tree_at(where, self, list(found.values()))
 
@@ -126,7 +146,7 @@ class AbstractEquityModel(AbstractModel):
         return {name: equity.surface for name, equity in market.equities.items()}
 
 
-def _said_of(market: Market, name: str) -> dict[str, Any]:
+def _market_fields(market: Market, name: str) -> dict[str, Any]:
     """Return spot, rate and dividend yield of an equity."""
     equity = market.equities[name]
     curve = market.curves[equity.curve]
@@ -134,7 +154,13 @@ def _said_of(market: Market, name: str) -> dict[str, Any]:
 
 
 class Joinable(AbstractEquityModel):
-    """Ability: models of one asset each, on one curve, make one model of them all."""
+    """Ability: models of one asset each, on one curve, make one model of them all.
+
+    Examples:
+        >>> from pricing.models import Heston, Joinable, LocalVol
+        >>> issubclass(Heston, Joinable), issubclass(LocalVol, Joinable)
+        (True, False)
+    """
 
     @classmethod
     @abc.abstractmethod
@@ -143,7 +169,13 @@ class Joinable(AbstractEquityModel):
 
 
 class BlackVol(AbstractEquityModel):
-    """Ability: terminal spots are lognormal with one volatility for each expiry and strike."""
+    """Ability: terminal spots are lognormal with one volatility for each expiry and strike.
+
+    Examples:
+        >>> from pricing.models import BlackScholes
+        >>> f"{BlackScholes(100.0, 0.05, 0.2).black_vol(1.0, 90.0):.2f}"
+        '0.20'
+    """
 
     @property
     @abc.abstractmethod
@@ -152,58 +184,83 @@ class BlackVol(AbstractEquityModel):
 
     @abc.abstractmethod
     def black_vol(self, t: Scalar, strike: Scalar) -> Scalar:
-        """The implied volatility, annualised, for expiry t (years) and strike."""
+        """Return the implied volatility, annualised, for expiry t (years) and strike."""
 
 
 class GaussianState(AbstractModel):
     """Ability: one Gaussian martingale x, x_0 = 0, explains the market: x_t ~ N(0, state_variance(t)).
 
     Increments of x are independent; values divided by the numeraire are martingales.
+
+    Examples:
+        >>> from pricing.models import BlackScholes
+        >>> f"{BlackScholes(100.0, 0.05, 0.2).state_variance(2.0):.2f}"
+        '0.08'
     """
 
     @abc.abstractmethod
     def state_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Var x_t, increasing in t (years)."""
+        """Return Var x_t, increasing in t (years)."""
 
     @abc.abstractmethod
     def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """1 / numeraire at t in state x: E[deflator(t, x_t)] = discount(t)."""
+        """Return 1 / numeraire at t in state x: E[deflator(t, x_t)] = discount(t)."""
 
     @abc.abstractmethod
     def market_state(self, t: Scalar, x: Scalar) -> MarketState:
         """Return what a contract reads of the market at t (years) in state x."""
 
     def anchored(self, horizon: Scalar) -> Any:
-        """The same market, with the bond that matures at `horizon` (years) as its numeraire if rates move."""
+        """Return the same market with the bond maturing at `horizon` (years) as numeraire, if rates move."""
         del horizon
         return self
 
 
 class CharacteristicFunction(AbstractEquityModel):
-    """Ability: the characteristic function of X = log(S_t / forward(t)) is known."""
+    """Ability: the characteristic function of X = log(S_t / forward(t)) is known.
+
+    Examples:
+        >>> from pricing.models import CharacteristicFunction, Heston
+        >>> issubclass(Heston, CharacteristicFunction)
+        True
+    """
 
     @abc.abstractmethod
     def log_characteristic(
         self, u: Complex[Array, " nodes"], t: Scalar
     ) -> Complex[Array, " nodes"]:
-        """log E[exp(i u X)]."""
+        """Return log E[exp(i u X)]."""
 
     @abc.abstractmethod
     def total_variance(self, t: Scalar) -> Scalar:
-        """E of the integrated variance up to t: the scale of X squared."""
+        """Return the mean of the integrated variance up to t: the scale of X squared."""
 
     @abc.abstractmethod
     def tail_rate(self, t: Scalar) -> tuple[Scalar, Scalar]:
-        """(c, d) of E[exp(i u X)] ~ exp((-c + i d) u) for large real u."""
+        """Return (c, d) of E[exp(i u X)] ~ exp((-c + i d) u) for large real u."""
 
 
 class Walk(NamedTuple):
-    """Steps of log(S / forward), each array [steps, paths], or [steps, assets, paths] for several assets.
+    """Steps of log(S / forward), of shape (steps, paths), or (steps, assets, paths) for several assets.
 
-    mean, variance: of a step, Gaussian given the variance path; bridge_variance: the step's integrated
-    variance. Between two dates the variance moves as well, so the path between two known positions is a
-    bridge with all of it, also where part of `variance` is explained by the variance path. variance_change:
-    of the instantaneous variance; length: of the step (years). All of them add up over steps.
+    Between two dates the variance moves as well, so the path between two known positions is a bridge with all
+    of the integrated variance, also where part of `variance` is explained by the variance path. All of them add
+    up over steps.
+
+    Attributes:
+        mean: The mean of each step, given the variance path.
+        variance: The variance of each step, which is Gaussian given the variance path.
+        bridge_variance: The integrated variance of each step.
+        variance_change: The change of the instantaneous variance over each step.
+        length: The length of each step, in years, of shape (steps,).
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from jaxtape import StoreAll
+        >>> from pricing.models import BlackScholes
+        >>> times, noise = jnp.array([0.5, 1.0]), jnp.zeros((2, 3))
+        >>> BlackScholes(100.0, 0.05, 0.2).walk(noise, times, StoreAll()).variance.shape
+        (2, 3)
     """
 
     mean: Float[Array, "steps *assets paths"]
@@ -218,12 +275,17 @@ class ConditionallyGaussian(AbstractEquityModel):
 
     The variance path is random, but for `LognormalSpots`; its noise moves the spot as well under a
     `LocalVolatility`.
+
+    Examples:
+        >>> from pricing.models import BlackScholes, ConditionallyGaussian, HullWhite
+        >>> issubclass(BlackScholes, ConditionallyGaussian), issubclass(HullWhite, ConditionallyGaussian)
+        (True, False)
     """
 
     @property
     @abc.abstractmethod
     def residual_correlation(self) -> Float[Array, "assets assets"]:
-        """Between the Gaussian steps of several assets, given their variance paths."""
+        """The correlation of the Gaussian steps of several assets, given their variance paths."""
 
     @abc.abstractmethod
     def walk(
@@ -232,7 +294,7 @@ class ConditionallyGaussian(AbstractEquityModel):
         times: Float[Array, " steps"],
         schedule: AbstractSchedule,
     ) -> Walk:
-        """The steps that end at `times` (years, increasing), given standard normals for the variance path.
+        """Return the steps that end at `times` (years, increasing), given normals for the variance path.
 
         schedule: what the reverse sweep over the steps keeps (`jaxtape.scan`).
         """
@@ -241,8 +303,11 @@ class ConditionallyGaussian(AbstractEquityModel):
 def correlation_of(
     correlation: Float[Array, "assets assets"] | None, spot: Float[Array, " assets"]
 ) -> Float[Array, "assets assets"]:
-    """A correlation matrix for the assets: the given one, or that of independent ones."""
-    return jnp.eye(spot.size, dtype=spot.dtype) if correlation is None else correlation
+    """Return a correlation matrix for the assets: the given one, or that of independent ones."""
+    if correlation is None:
+        return jnp.eye(spot.size, dtype=spot.dtype)
+    chex.assert_shape(correlation, (spot.size, spot.size))
+    return correlation
 
 
 def stacked(models: Sequence[Model], **given: Any) -> Model:

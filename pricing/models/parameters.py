@@ -15,7 +15,13 @@ Real = Float[Array, "..."]
 
 
 class AbstractTransform(eqx.Module):
-    """A smooth one-to-one map from the whole real line onto an open interval."""
+    """A smooth one-to-one map from the whole real line onto an open interval.
+
+    Examples:
+        >>> from pricing.models import AbstractTransform, Exp
+        >>> issubclass(Exp, AbstractTransform)
+        True
+    """
 
     @abc.abstractmethod
     def to_parameter(self, free: Real) -> Real:
@@ -27,7 +33,13 @@ class AbstractTransform(eqx.Module):
 
 
 class Exp(AbstractTransform):
-    """(0, inf): parameter = exp(free)."""
+    """(0, inf): parameter = exp(free).
+
+    Examples:
+        >>> from calibration import Exp
+        >>> f"{Exp().to_parameter(0.0):.1f}"
+        '1.0'
+    """
 
     def to_parameter(self, free: Real) -> Real:
         return jnp.exp(free)
@@ -37,7 +49,13 @@ class Exp(AbstractTransform):
 
 
 class Tanh(AbstractTransform):
-    """(-1, 1): parameter = tanh(free)."""
+    """(-1, 1): parameter = tanh(free).
+
+    Examples:
+        >>> from calibration import Tanh
+        >>> f"{Tanh().to_free(0.0):.1f}"
+        '0.0'
+    """
 
     def to_parameter(self, free: Real) -> Real:
         return jnp.tanh(free)
@@ -47,7 +65,13 @@ class Tanh(AbstractTransform):
 
 
 class Identity(AbstractTransform):
-    """The whole line."""
+    """The whole line: parameter = free.
+
+    Examples:
+        >>> from calibration import Identity
+        >>> Identity().to_parameter(-0.05)
+        -0.05
+    """
 
     def to_parameter(self, free: Real) -> Real:
         return free
@@ -64,6 +88,11 @@ class FreeParameter(NamedTuple):
         start: The usual starting point.
         low: The least random start.
         high: The largest random start; between the two a start is uniform on the real line.
+
+    Examples:
+        >>> from pricing.models import Heston
+        >>> Heston.free_parameters["correlation"].start
+        -0.5
     """
 
     transform: AbstractTransform
@@ -73,13 +102,20 @@ class FreeParameter(NamedTuple):
 
 
 class Calibratable(AbstractModel):
-    """Ability: some fields are free parameters, which a calibration determines from quotes."""
+    """Ability: some fields are free parameters, which a calibration determines from quotes.
+
+    Attributes:
+        label: The name that a reader knows the model by.
+        free_parameters: The free parameters by the names of their fields.
+
+    Examples:
+        >>> from pricing.models import HullWhite
+        >>> HullWhite.label, list(HullWhite.free_parameters)
+        ('Hull-White', ['mean_reversion', 'vol'])
+    """
 
     label: eqx.AbstractClassVar[str]
-    """The name that a reader knows the model by."""
-
     free_parameters: eqx.AbstractClassVar[Mapping[str, FreeParameter]]
-    """By the name of the field."""
 
     @classmethod
     def starting_on(cls, market: Market, name: str) -> Any:

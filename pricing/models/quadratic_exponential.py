@@ -32,7 +32,7 @@ class QuadraticExponential(eqx.Module):
     def of(
         cls, kappa: Scalar, theta: Scalar, xi: Scalar, rho: Scalar, dt: Scalar
     ) -> "QuadraticExponential":
-        """gamma_1 = gamma_2 = 1/2: the integrated variance by the trapezoidal rule."""
+        """Return the constants with gamma_1 = gamma_2 = 1/2: integrated variances by the trapezoidal rule."""
         decay = jnp.exp(-kappa * dt)
         lost = -jnp.expm1(-kappa * dt)
         drift = 0.5 * dt * (kappa * rho / xi - 0.5)
@@ -50,7 +50,7 @@ class QuadraticExponential(eqx.Module):
         )
 
     def step(self, v: Paths, z: Paths) -> tuple[Paths, tuple[Paths, Paths, Paths]]:
-        """From v, by one standard normal z a path: v', and the log-spot's step.
+        """Return v' from v, by one standard normal z a path, and the log-spot's step.
 
         The step is (mean, variance) given v and v', and the integrated variance (v + v') dt / 2.
         """
@@ -66,7 +66,7 @@ class QuadraticExponential(eqx.Module):
         return new, (mean, self.k3 * v + self.k4 * new, self.half_step * (v + new))
 
     def _quadratic(self, m: Paths, psi: Paths, z: Paths) -> tuple[Paths, Paths]:
-        """v' = a (b + z)^2 and log E[exp(A v')], A = k2 + k4 / 2."""
+        """Return v' = a (b + z)^2 and log E[exp(A v')], A = k2 + k4 / 2."""
         ratio = 2.0 / psi
         b2 = ratio - 1.0 + jnp.sqrt(ratio * (ratio - 1.0))
         a = m / (1.0 + b2)
@@ -78,7 +78,7 @@ class QuadraticExponential(eqx.Module):
         return a * (jnp.sqrt(b2) + z) ** 2, jnp.where(exists, log_m, exponent * m)
 
     def _exponential(self, m: Paths, psi: Paths, z: Paths) -> tuple[Paths, Paths]:
-        """v' = 0 with probability p, else exponential with rate beta; and log E[exp(A v')]."""
+        """Return v' = 0 with probability p, else exponential with rate beta; and log E[exp(A v')]."""
         p = (psi - 1.0) / (psi + 1.0)
         beta = (1.0 - p) / m
         survival = ndtr(-z)  # 1 - U

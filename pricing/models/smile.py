@@ -35,7 +35,7 @@ class Smile(eqx.Module):
         nodes: Float[Array, "expiries strikes"],
         variances: Float[Array, "expiries strikes"],
     ) -> "Smile":
-        """nodes: log(strike / forward) of the quotes; variances: vol^2 t."""
+        """Interpolate quotes; nodes: log(strike / forward); variances: vol^2 t."""
         bends, level, slope = jax.vmap(_spline)(nodes, variances)
         free = cls(expiries, nodes, bends, level, slope, jnp.zeros((2, expiries.size), level.dtype))
         edges = nodes[:, 0], nodes[:, -1]
@@ -49,7 +49,7 @@ class Smile(eqx.Module):
         return eqx.tree_at(lambda smile: smile.widths, free, widths)
 
     def variances(self, k: Points) -> Float[Array, "expiries points"]:
-        """w_i(k) of every expiry."""
+        """Return w_i(k) of every expiry."""
 
         def of_expiry(nodes, bends, level, slope, widths):
             low, high = nodes[0], nodes[-1]
@@ -66,7 +66,7 @@ class Smile(eqx.Module):
         return jax.vmap(of_expiry)(self.nodes, self.bends, self.level, self.slope, self.widths.T)
 
     def weights(self, t: Scalar) -> Float[Array, " expiries"]:
-        """Of the expiries in w(t, k) = sum_i weights_i w_i(k)."""
+        """Return the weights of the expiries in w(t, k) = sum_i weights_i w_i(k)."""
         zero = jnp.zeros_like(self.expiries[:1])
         pillars = jnp.concatenate([zero, self.expiries])
         right = jnp.clip(jnp.searchsorted(pillars, t, side="left"), 1, self.expiries.size)
@@ -77,11 +77,11 @@ class Smile(eqx.Module):
         return hats[1:] * larger(1.0, t / self.expiries[-1])
 
     def total_variance(self, t: Scalar, k: Points) -> Points:
-        """w(t, k)."""
+        """Return w(t, k)."""
         return self.weights(t) @ self.variances(k)
 
     def step(self, start: Scalar, end: Scalar, k: Points) -> tuple[Points, Points]:
-        """Dupire's local variance over a step, in two parts whose quotient it is: (growth, density).
+        """Return Dupire's local variance over a step, in two parts whose quotient it is: (growth, density).
 
         growth: of w from `start` to `end` (years) at k; density, at the step's middle: that of the log-spot
         over a lognormal one's, (1 - k w' / 2 w)^2 - (w' / 2)^2 (1 / w + 1 / 4) + w'' / 2 (Gatheral 2006,
@@ -100,14 +100,14 @@ class Smile(eqx.Module):
         return growing @ all_w, density
 
     def local_variance(self, start: Scalar, end: Scalar, k: Points) -> Points:
-        """Of sigma^2 the integral from `start` to `end` (years) at k; NaN where quotes have an arbitrage."""
+        """Return the integral of sigma^2 from `start` to `end` at k; NaN where quotes have an arbitrage."""
         growth, density = self.step(start, end, k)
         exists = (growth > 0.0) & (density > 0.0)
         return jnp.where(exists, growth / divisor(density), jnp.nan)
 
 
 def _spline(nodes: Float[Array, " n"], values: Float[Array, " n"]):
-    """(bends, level, slope): linear at both ends, so the bends have no sum and no first moment.
+    """Return bends, level and slope: linear at both ends, so the bends have no sum and no first moment.
 
     The second derivatives at the nodes solve a tridiagonal system; a bend is a jump of the third one over 12.
     """

@@ -30,6 +30,14 @@ class MeanVariance(ConditionallyGaussian):
     """Ability: the variance of the one asset is random, and its mean is known at any time.
 
     exp(mean + variance / 2) of the steps of a walk has mean 1, and its variances have these means, exactly.
+
+    Attributes:
+        initial_variance: Today's variance, per year.
+
+    Examples:
+        >>> from pricing.models import Heston
+        >>> f"{Heston(100.0, 0.03, 0.04, 1.5, 0.04, 0.6, -0.7).total_variance(2.0):.2f}"
+        '0.08'
     """
 
     initial_variance: eqx.AbstractVar[Variance]
@@ -67,6 +75,16 @@ class StochasticVariance(MeanVariance, Diffusion):
     independent of B.
 
     The state of the diffusion, of one asset, is (spot, variance); its driver is (B, Z).
+
+    Attributes:
+        correlation: rho, in [-1, 1], of each asset.
+        asset_correlation: R, of shape (assets, assets); None where assets are independent.
+
+    Examples:
+        >>> from pricing.models import Heston
+        >>> model = Heston(100.0, 0.03, 0.04, 1.5, 0.06, 0.6, -0.7)
+        >>> f"{model.variance_of_variance(0.04):.4f}"
+        '0.0144'
     """
 
     correlation: eqx.AbstractVar[Float[Array, "*assets"]]

@@ -32,8 +32,11 @@ class Standardizer(eqx.Module):
 
     def __call__(self, x: Float[Array, "dim ..."]) -> Float[Array, "dim ..."]:
         """Return the standardized points, or point, of one date."""
-        apart = (x.T - self.mean).T
-        return self.whitening @ apart if self.whitening.ndim == 2 else (self.whitening * apart.T).T
+        column = (-1, *(1,) * (x.ndim - 1))
+        apart = x - self.mean.reshape(column)
+        if self.whitening.ndim == 2:
+            return self.whitening @ apart
+        return self.whitening.reshape(column) * apart
 
     def at(self, date) -> "Standardizer":
         """Return the standardizer of one date, by its index."""

@@ -4,16 +4,25 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
+from pydantic import Field
 
 from ..fields import choice, positive, time
 from .exercise import EarlyExercise, SpotOption
 from .product import CALL_OR_PUT, side_of
+from .trade import IsoDate, OptionTrade
 
 
 class American(EarlyExercise, SpotOption):
-    """Pays side * (S - strike) when its holder exercises, at any time up to expiry; side = +1 call, -1 put.
+    """An American option pays side * (S - strike) when its holder exercises, at any time up to expiry.
 
-    strike: units of the spot; expiry: years; option: "call" or "put".
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        expiry: The last time of exercise in years, above 0.
+        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+
+    Examples:
+        >>> American(100.0, 1.0).exercise_times(4).tolist()
+        [0.25, 0.5, 0.75, 1.0]
     """
 
     any_time: ClassVar[bool] = True
@@ -33,3 +42,12 @@ class American(EarlyExercise, SpotOption):
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
         shares = jnp.arange(1, num_dates + 1, dtype=self.expiry.dtype) / num_dates
         return jnp.multiply.outer(self.expiry, shares)
+
+
+class AmericanTrade(OptionTrade):
+    """A call or put that may be exercised at any time."""
+
+    type = "american"
+    product = American
+
+    expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")

@@ -1,18 +1,32 @@
 """Options on the average of one asset's spots over dates."""
 
+from typing import Annotated, Literal
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
+from pydantic import Field
 
 from ..fields import choice, dates, positive, word
+from ..ingestion.fields import choice as one_of
 from .average import Average, AverageClaim
 from .product import CALL_OR_PUT, side_of
+from .trade import Column, IsoDate, IsoDates, OptionTrade, last_of
+
+Mean = Annotated[Literal["arithmetic", "geometric"], one_of("arithmetic", "geometric")]
 
 
 class Asian(Average):
-    """Pays max(side * (A - strike), 0) at the last date, A the average of the spots at `dates`.
+    """An Asian option pays max(side * (A - strike), 0) at its last date, A the average spot of all dates.
 
-    strike: units of the spot; dates: increasing, years; option: "call" or "put"; average: "arithmetic" or
-    "geometric".
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        dates: When the spot is read, in years, increasing, of shape (dates,); the first may be today.
+        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+        average: The word "arithmetic" or "geometric": another word is another program.
+
+    Examples:
+        >>> float(Asian(100.0, [0.25, 0.5]).expiry)
+        0.5
     """
 
     strike: Float[Array, "..."] = positive("strike")
@@ -45,3 +59,27 @@ class Asian(Average):
             weights=weights,
             average=self.average,
         )
+
+
+class AsianTrade(OptionTrade):
+    """A call or put on the average of the spots on some dates."""
+
+    type = "asian"
+    product = Asian
+    neutral = ("average",)
+    pads_dates = True
+    dates_name = "averaging_dates"
+    why_not_past = "fixings of the past are not kept: give averages that are still to begin"
+
+    averaging_dates: IsoDates = Field(description="averaging_dates, such as 2003-03-18|2003-06-15")
+    average: Mean = "arithmetic"
+    expiry: IsoDate = last_of("averaging_dates")
+
+    @property
+    def shape(self) -> str:
+        return self.average
+
+    @classmethod
+    def products(cls, column: Column) -> Asian:
+        terms = {name: column(name) for name in ("strike", "option")}
+        return Asian(**terms, dates=column("averaging_dates"), average=column("average")[0])

@@ -1,21 +1,36 @@
 """Autocallable notes."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+from pydantic import Field, model_validator
 
 from ..fields import dates, non_negative, positive
 from .monitored import Monitored, Payoff
 from .product import AbstractProduct
+from .trade import Coupons, IsoDate, IsoDates, Level, Notional, Spot, Trade, check_count, last_of
 
 
 class Autocallable(AbstractProduct):
-    """A note that is redeemed early, with a coupon, on the first date at which the spot is at its call level.
+    """A note that is redeemed early, with a coupon, on the first date with the spot at its call level.
 
-    At dates[k] with spot >= call_level it pays notional * (1 + coupons[k]) and ends. If it was never redeemed
-    it pays at the last date the notional where spot >= protection, and notional * spot / initial_spot below.
+    At dates[k] with spot >= call_level it pays notional * (1 + coupons[k]) and ends. If it was never
+    redeemed it pays, at the last date, the notional where spot >= protection, and notional * spot /
+    initial_spot below.
 
-    dates: years; coupons: fractions of the notional, one for each date; call_level, protection, initial_spot:
-    units of the spot; notional: currency.
+    Attributes:
+        dates: When the spot is compared with the call level, in years, increasing, of shape (dates,).
+        coupons: The coupon at each date as a fraction of the notional, of shape (dates,).
+        call_level: The level of the early redemption in units of the spot, above 0.
+        protection: The level below which capital is lost, in units of the spot, above 0.
+        initial_spot: The spot that the loss is measured from, above 0.
+        notional: The notional in currency, above 0.
+
+    Examples:
+        >>> note = Autocallable([0.5, 1.0], [0.03, 0.06], 105.0, 80.0, 100.0)
+        >>> [f"{float(paid):.2f}" for paid in note.canonical.paid_above]
+        ['1.03', '1.06']
     """
 
     dates: Float[Array, "*batch dates"] = dates("dates")
@@ -46,3 +61,34 @@ class Autocallable(AbstractProduct):
             alive=Payoff.sum(lost, kept),
             always=Payoff.sum((self.protection, one, zero, zero)),
         )
+
+
+class AutocallableTrade(Trade):
+    """A note that is redeemed with a coupon on the first date with the spot at `barrier` or above.
+
+    At maturity it pays the notional if the spot is at `protection` or above, else its share of `initial_spot`.
+    """
+
+    type = "autocallable"
+    product = Autocallable
+    renamed: ClassVar[dict[str, str]] = {"dates": "exercise_dates", "call_level": "barrier"}
+    pads_dates = True
+    dates_name = "exercise_dates"
+    why_not_past = "take the dates out that have passed, with their coupons"
+
+    exercise_dates: IsoDates = Field(description="exercise_dates, such as 2003-03-18|2003-06-15")
+    coupons: Coupons = Field(description="coupons, one for each date, such as 0.05|0.1")
+    barrier: Level = Field(description="a barrier > 0, the level of the early redemption")
+    protection: Level = Field(description="a protection > 0, the level below which capital is lost")
+    initial_spot: Spot = Field(description="an initial_spot > 0")
+    notional: Notional = 1.0
+    expiry: IsoDate = last_of("exercise_dates")
+
+    @property
+    def level(self) -> float:
+        return self.barrier
+
+    @model_validator(mode="after")
+    def _has_a_coupon_a_date(self):
+        check_count(self.coupons, self.exercise_dates, "coupons", "exercise_dates")
+        return self

@@ -7,14 +7,24 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import between, dates, positive, word
-from .product import AbstractProduct, Real, extra_dates, front
+from .product import AbstractProduct, Padded, Real, extra_dates, front
 
 
 class Average(AbstractProduct):
-    """Ability: pays max(side * (average - strike), 0) at expiry, the average being one of
+    """Ability: pays max(side * (average - strike), 0) at expiry, the average over dates or over assets.
 
-    "arithmetic" (sum of weights * spots), "geometric" (product of spots ** weights), "max" or "min", over the
-    fixing dates of one asset, or over several assets at expiry.
+    The average is "arithmetic" (sum of weights * spots), "geometric" (product of spots ** weights), "max"
+    or "min", over the fixing dates of one asset, or over several assets at expiry.
+
+    Attributes:
+        strike: The strike in units of the spot.
+        side: +1 for a call, -1 for a put.
+        average: One of the four words.
+
+    Examples:
+        >>> from pricing import Asian
+        >>> isinstance(Asian(100.0, [0.5, 1.0]), Average)
+        True
     """
 
     strike: eqx.AbstractVar[Real]
@@ -24,7 +34,7 @@ class Average(AbstractProduct):
     @property
     @abc.abstractmethod
     def fixings(self) -> Float[Array, "*batch dates"]:
-        """The dates the spots are read at, the last one being the expiry."""
+        """The dates the spots are read at, in years, the expiry last."""
 
     @property
     def vol_at(self) -> tuple[Real, Real]:
@@ -32,14 +42,24 @@ class Average(AbstractProduct):
 
     @abc.abstractmethod
     def weights_of(self, num_spots: int) -> Float[Array, "*batch spots"]:
-        """The weight of each spot: of each date, or of each asset."""
+        """Return the weight of each spot: of each date, or of each asset."""
 
 
-class AverageClaim(Average):
+class AverageClaim(Average, Padded):
     """The general average of one asset's spots over dates: the spot at dates[j] has weight weights[j].
 
-    strike: units of the spot; dates: years, not decreasing: a date may come several times, each with its
-    share of the weight; side: +1 (call) or -1 (put); weights: above 0; average: "arithmetic" or "geometric".
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        dates: When the spot is read, in years, not decreasing, of shape (dates,). A date may come several
+            times, each with its share of the weight.
+        side: +1 for a call, -1 for a put.
+        weights: The weight of each date, above 0, of shape (dates,).
+        average: The word "arithmetic" or "geometric": another word is another program.
+
+    Examples:
+        >>> claim = AverageClaim(100.0, [0.5, 1.0], 1.0, [0.5, 0.5])
+        >>> claim.padded(3).weights.tolist()
+        [0.25, 0.25, 0.5]
     """
 
     strike: Real = positive("strike")
@@ -57,7 +77,7 @@ class AverageClaim(Average):
         return self.weights
 
     def padded(self, num_dates: int) -> "AverageClaim":
-        """The same contract on `num_dates` dates: the first one repeated, its weight shared."""
+        """Return the same contract on `num_dates` dates: the first one repeated, its weight shared."""
         extra = extra_dates(self.dates, num_dates)
         first = self.weights[..., :1] / (extra + 1)
         weights = jnp.concatenate([first, self.weights[..., 1:]], axis=-1)

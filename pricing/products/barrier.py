@@ -1,26 +1,50 @@
 """Single-barrier options, monitored continuously or on dates."""
 
+from typing import Annotated, ClassVar, Literal
+
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int8
+from pydantic import Field
 
 from ..fields import choice, dates, non_negative, positive, time
+from ..ingestion.fields import choice as one_of
 from .barrier_option import SingleBarrier
 from .european import European
 from .monitored import Payoff, monitored
 from .product import CALL_OR_PUT, AbstractProduct, side_of
+from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate
 
+BarrierType = Annotated[
+    Literal["down-and-out", "down-and-in", "up-and-out", "up-and-in"],
+    one_of("down-and-out", "down-and-in", "up-and-out", "up-and-in"),
+]
 BARRIER_KINDS = {"down-and-out": 0, "up-and-out": 1, "down-and-in": 2, "up-and-in": 3}
 
 
 class Barrier(SingleBarrier):
-    """A European option that is knocked out, or comes to life, when the spot touches the barrier.
+    """A European option that is knocked out, or comes to life, when the spot touches a barrier.
 
-    kind: "down-and-out", "up-and-out", "down-and-in" or "up-and-in". The rebate (currency) is paid at
-    the hit if the option is knocked out, and at expiry if it never came to life. dates: when the spot is
-    looked at, years, the last one the expiry; None: at all times from today, so that a spot already beyond the
-    barrier has touched it.
+    A knock-out pays its rebate at the hit; a knock-in that never came to life pays it at expiry.
+
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        expiry: The time of payment in years, above 0.
+        barrier: The barrier in units of the spot, above 0.
+        kind: One of "down-and-out", "up-and-out", "down-and-in" and "up-and-in", kept as a code.
+        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+        rebate: The rebate in currency, not below 0.
+        dates: When the spot is monitored, in years, the expiry last, of shape (dates,). None stands for all
+            times from today on, so that a spot already beyond the barrier has touched it.
+
+    Raises:
+        ValueError: If the last of the dates is not the expiry.
+
+    Examples:
+        >>> option = Barrier(100.0, 1.0, 80.0, "down-and-in", "put")
+        >>> bool(option.knocks_in), bool(option.is_inside(90.0))
+        (True, True)
     """
 
     strike: Float[Array, "..."] = positive("strike")
@@ -89,3 +113,22 @@ class Barrier(SingleBarrier):
             ),
             always=Payoff.sum((self.strike, self.side, into * asset, into * cash)),
         )
+
+
+class BarrierTrade(OptionTrade):
+    """A European option that a barrier knocks in or out, watched on dates or, without any, all the time."""
+
+    type = "barrier"
+    product = Barrier
+    renamed: ClassVar[dict[str, str]] = {"kind": "barrier_type", "dates": "monitoring_dates"}
+    neutral = ("rebate",)
+    pads_dates = True
+    dates_name = "monitoring_dates"
+
+    expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
+    barrier: Level = Field(description="a barrier > 0")
+    barrier_type: BarrierType = Field(
+        description="a barrier_type: down-and-out, down-and-in, up-and-out or up-and-in"
+    )
+    rebate: Rebate = 0.0
+    monitoring_dates: IsoDates | None = None

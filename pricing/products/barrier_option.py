@@ -12,17 +12,26 @@ from .product import AbstractProduct, Real
 class BarrierOption(AbstractProduct):
     """Ability: a European option that ends (knock-out) or begins (knock-in) when the spot has left a region.
 
-    The rebate (currency) is paid when a knock-out ends, and at expiry if a knock-in never began.
+    Attributes:
+        rebate: What is paid when a knock-out ends, and at expiry if a knock-in never began, in currency.
+
+    Examples:
+        >>> from pricing import DoubleBarrier
+        >>> float(DoubleBarrier(100.0, 80.0, 125.0, [0.5, 1.0]).vanilla.expiry)
+        1.0
     """
 
     rebate: eqx.AbstractVar[Real]
-    vanilla: eqx.AbstractVar[European]
-    """The option without its barriers."""
+
+    @property
+    @abc.abstractmethod
+    def vanilla(self) -> European:
+        """The option without its barriers."""
 
     @property
     @abc.abstractmethod
     def monitoring_dates(self) -> Float[Array, "*batch dates"] | None:
-        """When the spot is compared with the barriers, in years, the expiry last; None: at all times."""
+        """When the spot is compared with the barriers, in years, the expiry last; None for all times."""
 
     @property
     @abc.abstractmethod
@@ -31,16 +40,31 @@ class BarrierOption(AbstractProduct):
 
     @abc.abstractmethod
     def is_inside(self, spot: Float[Array, "..."]) -> Bool[Array, "..."]:
-        """Whether the spot is in the region, off its barriers."""
+        """Return whether the spot is in the region, off its barriers."""
 
 
 class SingleBarrier(BarrierOption):
-    """Ability: the region is all that is above one barrier (down), or below it (up)."""
+    """Ability: the region of a barrier option is all that is above one barrier (down), or below it (up).
+
+    Attributes:
+        strike: The strike in units of the spot.
+        expiry: The time of payment in years.
+        barrier: The barrier in units of the spot.
+
+    Examples:
+        >>> from pricing import Barrier
+        >>> float(Barrier(100.0, 1.0, 80.0).living_side)
+        1.0
+    """
 
     strike: eqx.AbstractVar[Real]
     expiry: eqx.AbstractVar[Real]
     barrier: eqx.AbstractVar[Real]
-    side: eqx.AbstractVar[Real]
+
+    @property
+    @abc.abstractmethod
+    def side(self) -> Real:
+        """+1 for a call, -1 for a put."""
 
     @property
     @abc.abstractmethod

@@ -1,22 +1,38 @@
 """Options on several assets at one date."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
+from pydantic import Field, field_validator, model_validator
 
 from ..fields import choice, non_negative, positive, time, word
+from ..ingestion.fields import choice as one_of
+from ..ingestion.fields import problem
 from .average import Average
 from .exercise import SpotOption
 from .product import CALL_OR_PUT, side_of
+from .trade import Column, IsoDate, OptionTrade, Weights, check_count
+
+MEANS = ("arithmetic", "geometric", "max", "min")
+Mean = Annotated[Literal["arithmetic", "geometric", "max", "min"], one_of(*MEANS)]
 
 
 class Basket(Average, SpotOption):
-    """Pays max(side * (B - strike), 0) at expiry, B made of the assets' spots as `kind` says.
+    """A basket option pays max(side * (B - strike), 0) at expiry, B made of the assets' spots as `kind` says.
 
-    kind: "arithmetic" (sum of weights * spots), "geometric" (product of spots ** weights), "max" or "min"
-    (weights do not enter). strike: units of the spot; expiry: years; option: "call" or "put"; weights: one for
-    each asset, not below 0; None: equal, summing to 1.
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        expiry: The time of payment in years, above 0.
+        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+        kind: One of "arithmetic" (sum of weights * spots), "geometric" (product of spots ** weights), "max"
+            and "min" (which do not read the weights): another word is another program.
+        weights: One weight for each asset, not below 0, of shape (assets,); None for equal ones that sum to
+            1.
+
+    Examples:
+        >>> Basket(100.0, 1.0).weights_of(4).tolist()
+        [0.25, 0.25, 0.25, 0.25]
     """
 
     multi_asset: ClassVar[bool] = True
@@ -24,7 +40,7 @@ class Basket(Average, SpotOption):
     strike: Float[Array, "..."] = positive("strike")
     expiry: Float[Array, "..."] = time("expiry")
     option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="call")
-    kind: str = word("kind", ("arithmetic", "geometric", "max", "min"), default="arithmetic")
+    kind: str = word("kind", MEANS, default="arithmetic")
     weights: Float[Array, "*batch assets"] | None = non_negative(
         "weights", core=1, optional=True, default=None
     )
@@ -54,3 +70,53 @@ class Basket(Average, SpotOption):
                 "give one weight for each asset"
             )
         return self.weights
+
+
+class BasketTrade(OptionTrade):
+    """A European option on the weighted sum of several equities, a product of powers, the best or the worst."""
+
+    type = "basket"
+    product = Basket
+    neutral = ("kind",)
+
+    expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
+    kind: Mean = "arithmetic"
+    weights: Weights | None = None
+
+    @property
+    def underlyings(self) -> tuple[str, ...]:
+        return tuple(self.underlying.split("|"))
+
+    @property
+    def all_weights(self) -> tuple[float, ...]:
+        """The weights given, or equal ones that sum to 1."""
+        count = len(self.underlyings)
+        return self.weights or (1.0 / count,) * count
+
+    @property
+    def level(self) -> None:
+        return None
+
+    @field_validator("underlying", mode="after")
+    @classmethod
+    def _are_several(cls, value: str) -> str:
+        names = [name.strip() for name in value.split("|")]
+        if len(names) < 2 or not all(names):
+            raise problem(f"{value!r} is no basket", "give two equities or more, such as DAX|SX5E")
+        if len(set(names)) < len(names):
+            raise problem(f"{value!r} names an equity twice", "give every equity once")
+        return "|".join(names)
+
+    @model_validator(mode="after")
+    def _has_a_weight_an_equity(self):
+        check_count(self.weights, self.underlyings, "weights", "equities")
+        return self
+
+    @property
+    def shape(self) -> tuple[int, str]:
+        return len(self.underlyings), self.kind
+
+    @classmethod
+    def products(cls, column: Column) -> Basket:
+        terms = {name: column(name) for name in ("strike", "expiry", "option")}
+        return Basket(**terms, kind=column("kind")[0], weights=column("all_weights"))

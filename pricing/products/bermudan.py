@@ -3,17 +3,30 @@
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
+from pydantic import Field
 
 from ..fields import dates
+from .european import European
 from .exercise import EarlyExercise, SpotOption
+from .trade import Column, IsoDate, IsoDates, OptionTrade, last_of
 
 _SAME_DAY = 1e-4  # years
 
 
 class Bermudan(EarlyExercise, SpotOption):
-    """Exercised at one of `dates` (years), pays what its payoff would pay if it expired then.
+    """A Bermudan option, exercised at one of its dates, pays what its payoff would pay if it expired then.
 
-    payoff_product: a European option or a basket, whose expiry is the last of the dates.
+    Attributes:
+        payoff_product: A European option or a basket; its expiry is the last of the dates.
+        dates: When the option may be exercised, in years, increasing, of shape (dates,).
+
+    Raises:
+        ValueError: If the payoff does not expire on the last of the dates.
+
+    Examples:
+        >>> option = Bermudan(European(100.0, 1.0, "put"), [0.5, 1.0])
+        >>> option.exercise_times().tolist()
+        [0.5, 1.0]
     """
 
     payoff_product: SpotOption
@@ -54,3 +67,19 @@ class Bermudan(EarlyExercise, SpotOption):
     @property
     def vol_at(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         return self.dates[..., -1], self.strike
+
+
+class BermudanTrade(OptionTrade):
+    """A call or put that may be exercised on some dates."""
+
+    type = "bermudan"
+    product = Bermudan
+    dates_name = "exercise_dates"
+
+    exercise_dates: IsoDates = Field(description="exercise_dates, such as 2003-03-18|2003-06-15")
+    expiry: IsoDate = last_of("exercise_dates")
+
+    @classmethod
+    def products(cls, column: Column) -> Bermudan:
+        payoff = European(column("strike"), column("expiry"), column("option"))
+        return Bermudan(payoff, column("exercise_dates"))  # pyright: ignore

@@ -1,19 +1,33 @@
 """Digital (binary) options, cash or asset or nothing."""
 
+from typing import Annotated, Literal
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
+from pydantic import Field
 
 from ..fields import choice, positive, real, time
+from ..ingestion.fields import choice as word
 from .product import CALL_OR_PUT, side_of
 from .terminal import TerminalClaim
+from .trade import Amount, IsoDate, OptionTrade
 
 CASH_OR_ASSET = {"cash": 0, "asset": 1}
 
 
 class Digital(TerminalClaim):
-    """Pays `amount` of cash, or `amount` units of the asset, if side * (S_T - strike) > 0 at expiry.
+    """A digital option pays cash, or units of the asset, at expiry if side * (S_T - strike) > 0.
 
-    strike: units of the spot; expiry: years; option: "call" or "put"; payout: "cash" or "asset".
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        expiry: The time of payment in years, above 0.
+        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+        payout: The word "cash" or "asset", kept as the code 0 or 1.
+        amount: How much is paid: currency, or units of the asset.
+
+    Examples:
+        >>> [float(units) for units in Digital(100.0, 1.0, payout="asset").units]
+        [1.0, 0.0]
     """
 
     strike: Float[Array, "..."] = positive("strike")
@@ -34,3 +48,15 @@ class Digital(TerminalClaim):
             jnp.where(pays_asset, self.amount, zero),
             jnp.where(pays_asset, zero, self.amount),
         )
+
+
+class DigitalTrade(OptionTrade):
+    """A European option that pays `amount` of cash, or `amount` shares, when in the money."""
+
+    type = "digital"
+    product = Digital
+    neutral = ("payout", "amount")
+
+    expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
+    payout: Annotated[Literal["cash", "asset"], word("cash", "asset")] = "cash"
+    amount: Amount = 1.0

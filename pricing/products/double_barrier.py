@@ -1,22 +1,40 @@
 """Options that end outside two barriers."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int8
+from pydantic import Field, model_validator
 
 from ..fields import choice, dates, non_negative, positive
+from ..ingestion.fields import problem
 from .barrier_option import BarrierOption
 from .european import European
 from .monitored import Monitored, Payoff, monitored
 from .product import CALL_OR_PUT
+from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate, last_of
 
 
 class DoubleBarrier(BarrierOption):
     """A European option that ends when the spot is outside (lower, upper) on one of its dates.
 
-    strike, lower, upper: units of the spot; dates: years, the last one the expiry; option: "call" or "put";
-    rebate: currency, paid at the hit.
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        lower: The lower barrier in units of the spot, above 0.
+        upper: The upper barrier in units of the spot, above the lower one.
+        dates: When the spot is monitored, in years, the expiry last, of shape (dates,).
+        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+        rebate: What is paid at the hit, in currency, not below 0.
+
+    Raises:
+        ValueError: If the lower barrier is not below the upper one.
+
+    Examples:
+        >>> option = DoubleBarrier(100.0, 80.0, 125.0, [0.5, 1.0])
+        >>> bool(option.is_inside(130.0))
+        False
     """
 
     strike: Float[Array, "..."] = positive("strike")
@@ -64,3 +82,31 @@ class DoubleBarrier(BarrierOption):
             alive=Payoff.sum(claim, nothing),
             always=Payoff.sum(nothing),
         )
+
+
+class DoubleBarrierTrade(OptionTrade):
+    """A European option that ends if the spot is not between two barriers on one of some dates."""
+
+    type = "double_knock_out"
+    product = DoubleBarrier
+    renamed: ClassVar[dict[str, str]] = {"dates": "monitoring_dates"}
+    neutral = ("rebate",)
+    pads_dates = True
+    dates_name = "monitoring_dates"
+
+    lower: Level = Field(description="a lower barrier > 0")
+    upper: Level = Field(description="an upper barrier > lower")
+    rebate: Rebate = 0.0
+    monitoring_dates: IsoDates = Field(
+        description="monitoring_dates, such as 2003-03-18|2003-06-15"
+    )
+    expiry: IsoDate = last_of("monitoring_dates")
+
+    @model_validator(mode="after")
+    def _is_open(self):
+        if self.lower >= self.upper:
+            message = (
+                f"the upper barrier, {self.upper:g}, is not above the lower one, {self.lower:g}"
+            )
+            raise problem(message, "give an upper barrier > lower", "upper")
+        return self

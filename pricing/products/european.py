@@ -1,17 +1,27 @@
 """European calls and puts."""
 
 from jaxtyping import Array, Float, Int8
+from pydantic import Field
 
 from ..fields import choice, positive, time
 from .exercise import SpotOption
 from .product import CALL_OR_PUT, side_of
 from .terminal import TerminalClaim
+from .trade import IsoDate, OptionTrade
 
 
 class European(TerminalClaim, SpotOption):
-    """Pays max(side * (S_T - strike), 0) at expiry, side = +1 for a call and -1 for a put.
+    """A European option pays max(side * (S_T - strike), 0) at expiry.
 
-    strike: units of the spot; expiry: years; option: "call" or "put".
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        expiry: The time of payment in years, above 0.
+        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+
+    Examples:
+        >>> put = European(100.0, 1.0, "put")
+        >>> [float(units) for units in put.units]
+        [-1.0, 100.0]
     """
 
     strike: Float[Array, "..."] = positive("strike")
@@ -29,3 +39,12 @@ class European(TerminalClaim, SpotOption):
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
         del num_dates
         return self.expiry[..., None]
+
+
+class EuropeanTrade(OptionTrade):
+    """A European call or put."""
+
+    type = "european"
+    product = European
+
+    expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")

@@ -20,16 +20,26 @@ _LEVELS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 class Exercisable(AbstractProduct):
-    """Ability: at one of some times the holder may take what exercising pays, and does if it is above zero."""
+    """Ability: at one of some times the holder may take what exercising pays, and does if it is above zero.
+
+    Attributes:
+        any_time: Whether the contract may be exercised at any time from today on; `exercise_times` are then
+            a grid.
+
+    Examples:
+        >>> from pricing import European
+        >>> isinstance(European(100.0, 1.0), Exercisable)
+        True
+    """
 
     any_time: ClassVar[bool] = False
-    """Whether it may be exercised at any time from today on; `exercise_times` are then a grid of such times."""
 
     @abc.abstractmethod
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
         """Return when the holder may exercise, in years, ascending; the last one is the end of the contract.
 
-        num_dates: how many equal steps stand for a right to exercise at any time; no other right reads it.
+        Args:
+            num_dates: How many equal steps stand for a right to exercise at any time; no other right reads it.
         """
 
     @abc.abstractmethod
@@ -42,21 +52,42 @@ class Exercisable(AbstractProduct):
 
 
 class EarlyExercise(Exercisable):
-    """Ability: the holder chooses when, on one of some dates or at any time."""
+    """Ability: the holder chooses when to exercise, on one of some dates or at any time.
+
+    Examples:
+        >>> from pricing import American, European
+        >>> [isinstance(product, EarlyExercise) for product in (American(1.0, 1.0), European(1.0, 1.0))]
+        [True, False]
+    """
 
 
 class SpotOption(Exercisable):
     """Ability: exercising pays side * (A - strike), A the asset's spot or a mean of several assets' spots.
 
-    `average` says which mean: "arithmetic" (sum of weights * spots), "geometric" (product of spots ** weights),
-    "max" or "min". side = +1 call, -1 put.
+    `average` says which mean: "arithmetic" (sum of weights * spots), "geometric" (product of spots **
+    weights), "max" or "min".
+
+    Attributes:
+        strike: The strike in units of the spot.
+
+    Examples:
+        >>> from pricing import Basket
+        >>> from pricing.market import MarketState
+        >>> state = MarketState(spot=jnp.array([90.0, 120.0]))
+        >>> float(Basket(100.0, 1.0, kind="max").exercise_value(jnp.array(1.0), state))
+        20.0
     """
 
     strike: eqx.AbstractVar[Real]
-    side: eqx.AbstractVar[Real]
+
+    @property
+    @abc.abstractmethod
+    def side(self) -> Real:
+        """+1 for a call, -1 for a put."""
 
     @property
     def average(self) -> str:
+        """The word that says which mean."""
         return "arithmetic"
 
     def weights_of(self, num_spots: int) -> Float[Array, "*batch spots"]:
@@ -65,6 +96,7 @@ class SpotOption(Exercisable):
 
     def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
         del t
+        assert market.spot is not None
         spots = jnp.atleast_1d(market.spot)
         level = _LEVELS[self.average](self.weights_of(spots.size), spots)
         return self.side * (level - self.strike)

@@ -5,11 +5,22 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import above_zero, between, dates, non_negative, positive, real
-from .product import AbstractProduct, Real, extra_dates, front
+from .product import Padded, Real, extra_dates, front
 
 
 class Payoff(eqx.Module):
-    """A sum of terminal claims, arrays [claims] (or a batch of them); what they mean: see `TerminalClaim`."""
+    """A sum of terminal claims with one expiry; `TerminalClaim` says what its numbers mean.
+
+    Attributes:
+        strike: The strikes in units of the spot, above 0, of shape (claims,).
+        side: +1 where a claim pays above its strike, -1 below, of shape (claims,).
+        asset_units: The units of the asset that each claim pays, of shape (claims,).
+        cash_units: The cash that each claim pays, in currency, of shape (claims,).
+
+    Examples:
+        >>> Payoff.sum((100.0, 1.0, 1.0, -100.0), (100.0, -1.0, 0.0, 5.0)).side.tolist()
+        [1.0, -1.0]
+    """
 
     strike: Float[Array, "*batch claims"] = positive("strike", core=1)
     side: Float[Array, "*batch claims"] = between("side", -1.0, 1.0, core=1)
@@ -18,18 +29,32 @@ class Payoff(eqx.Module):
 
     @classmethod
     def sum(cls, *claims: tuple[Real, Real, Real, Real]) -> "Payoff":
-        """Of (strike, side, asset_units, cash_units), each a number or a batch."""
+        """Return the sum of claims (strike, side, asset_units, cash_units), each a number or a batch."""
         columns = zip(*(jnp.broadcast_arrays(*claim) for claim in claims), strict=True)
         return cls(*(jnp.stack(jnp.broadcast_arrays(*column), axis=-1) for column in columns))
 
 
-class Monitored(AbstractProduct):
-    """Ends, for a fixed payment, on the first of its dates at which the spot is outside (lower, upper).
+class Monitored(Padded):
+    """The general barrier contract ends, for a payment, on its first date with the spot outside a corridor.
 
-    Every barrier contract with dates has this form (`canonical`). dates: years, not decreasing, the last is the
-    expiry and comes once; lower, upper: 0 and infinity where there is no barrier; paid_below, paid_above:
-    currency, on leaving, at that date. A contract that is still alive after the last date's look pays `alive`
-    then; `always` is paid at the last date in any case. Both are payoffs of the spot at the last date.
+    Every barrier contract with dates has this form (`canonical`). If it is still alive after the last date
+    it pays `alive` then; `always` is paid at the last date in any case. Both are payoffs of the spot at the
+    last date.
+
+    Attributes:
+        dates: The monitoring dates in years, not decreasing, of shape (dates,); the last is the expiry and
+            comes once.
+        lower: The lower barriers in units of the spot, 0 where there is none, of shape (dates,).
+        upper: The upper barriers in units of the spot, infinity where there is none, of shape (dates,).
+        paid_below: What is paid at a date for leaving below, in currency, of shape (dates,).
+        paid_above: What is paid at a date for leaving above, in currency, of shape (dates,).
+        alive: What is paid to a contract that never left.
+        always: What is paid in any case.
+
+    Examples:
+        >>> from pricing import Barrier
+        >>> Barrier(100.0, 1.0, 80.0, dates=[0.5, 1.0]).canonical.lower.tolist()
+        [80.0, 80.0]
     """
 
     dates: Float[Array, "*batch dates"] = dates("dates", repeated=True)
@@ -45,14 +70,17 @@ class Monitored(AbstractProduct):
         return self.dates[..., -1], self.alive.strike[..., 0]
 
     def padded(self, num_dates: int) -> "Monitored":
-        """The same contract on `num_dates` dates: the first one repeated, with no barrier at its repetitions.
+        """Return the same contract on `num_dates` dates: the first one repeated, without a barrier there.
 
-        They follow the look at the barrier, so that the step to it keeps its length. The last date is never
+        They follow the date with the barrier, so that the step to it keeps its length. The last date is never
         repeated: a contract of one date stays as it is.
+
+        Raises:
+            ValueError: If the contract has more dates already, or has one date and more are asked for.
         """
         extra = extra_dates(self.dates, num_dates)
         if extra and self.dates.shape[-1] == 1:
-            raise ValueError("a contract that looks at its expiry alone cannot be padded")
+            raise ValueError("a contract that is monitored at its expiry alone cannot be padded")
 
         def open_at_repetitions(level: Float[Array, "..."], value: float) -> Float[Array, "..."]:
             none = jnp.full((*level.shape[:-1], extra), value, level.dtype)
@@ -76,11 +104,11 @@ def monitored(
     always: Payoff,
     **levels: Float[Array, "..."],
 ) -> Monitored:
-    """The canonical form with the same corridor and payments at all dates."""
+    """Return the contract with the same corridor and the same payments at all dates."""
     constant = {name: _on_dates(level, when) for name, level in levels.items()}
     return Monitored(when, **constant, alive=alive, always=always)
 
 
 def _on_dates(level: Float[Array, "..."], when: Float[Array, "..."]) -> Float[Array, "..."]:
-    """One number a contract as one for each of its dates."""
+    """Return one number a contract as one for each of its dates."""
     return jnp.broadcast_to(level[..., None], (*level.shape, when.shape[-1]))

@@ -1,6 +1,6 @@
 """What every product is."""
 
-import dataclasses
+import abc
 import functools
 from typing import Any, ClassVar
 
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import core_dims
+from ..fields import core_dims, rolled
 
 CALL_OR_PUT = {"call": 1, "put": -1}
 
@@ -17,27 +17,35 @@ Real = Float[Array, "..."]
 
 
 class AbstractProduct(eqx.Module):
-    """A contract. Numbers are array leaves; times are year fractions.
+    """A contract, whose numbers are array leaves and whose times are year fractions from today.
 
-    Arrays in place of numbers make a batch of contracts; methods are written for one contract, and the
-    verbs map them over the batch.
+    Arrays in place of numbers make a batch of contracts: methods are written for one contract, and the
+    verbs map them over the batch. Abilities of products (`TerminalClaim`, `Exercisable`, ...) are
+    subclasses that methods ask for.
+
+    Attributes:
+        multi_asset: Whether the contract reads the spots of several assets.
+
+    Examples:
+        >>> from pricing import European
+        >>> European([90.0, 100.0, 110.0], 1.0).batch_shape
+        (3,)
     """
 
     multi_asset: ClassVar[bool] = False
 
     def rolled(self, years: Float[Array, ""]) -> "AbstractProduct":
-        """The same contract when `years` have passed: every field declared as a time is that much nearer."""
-        times = _times(self)
-        return eqx.tree_at(_times, self, [when - years for when in times]) if times else self
+        """Return the contract when `years` have passed: every field declared as a time is that much nearer."""
+        return rolled(self, years)
 
     @property
     def vol_at(self) -> tuple[Real, Real] | None:
-        """(expiry, strike) at which a surface of implied vols is read; None if there is no such place."""
+        """The (expiry, strike) at which a surface of implied vols is read; None if there is no such place."""
         return None
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """() for one contract."""
+        """The shape of the batch: () for one contract."""
         leaves, cores = jax.tree.leaves(self), core_dims(self)
         shapes: list[tuple[int, ...]] = [
             x.shape[: x.ndim - core] for x, core in zip(leaves, cores, strict=True)
@@ -45,7 +53,7 @@ class AbstractProduct(eqx.Module):
         return jnp.broadcast_shapes(*shapes)
 
     def broadcast(self) -> "AbstractProduct":
-        """The same batch with every leaf in the shape of the batch."""
+        """Return the same batch with every leaf in the shape of the batch."""
         leaves, structure = jax.tree.flatten(self)
         shape = self.batch_shape
         full = [
@@ -72,25 +80,31 @@ def _form(structure: Any, leaves: tuple) -> AbstractProduct:
     return jax.eval_shape(lambda product: product.broadcast().canonical, product)
 
 
-def _times(product: eqx.Module) -> list[Any]:
-    """The fields of a product, and of products within it, that are times."""
-    times = []
-    for field in dataclasses.fields(product):
-        value = getattr(product, field.name)
-        if isinstance(value, eqx.Module):
-            times += _times(value)
-        elif field.metadata.get("time", False) and value is not None:
-            times.append(value)
-    return times
+class Padded(AbstractProduct):
+    """Ability: the list of dates can be made longer while the contract stays the same.
+
+    Examples:
+        >>> from pricing import Asian
+        >>> Asian(100.0, [0.5, 1.0]).canonical.padded(3).dates.tolist()
+        [0.5, 0.5, 1.0]
+    """
+
+    @abc.abstractmethod
+    def padded(self, num_dates: int) -> "Padded":
+        """Return the same contract on `num_dates` dates."""
 
 
 def front(values: Float[Array, "*batch dates"], extra: int) -> Float[Array, "*batch padded"]:
-    """The list with its first entry repeated `extra` times more."""
+    """Return the list with its first entry repeated `extra` times more."""
     return jnp.concatenate([*[values[..., :1]] * extra, values], axis=-1)
 
 
 def extra_dates(dates: Float[Array, "*batch dates"], num_dates: int) -> int:
-    """How many dates a list lacks. Raises `ValueError` if it is longer already."""
+    """Return how many dates a list lacks.
+
+    Raises:
+        ValueError: If the list is longer already.
+    """
     if num_dates < dates.shape[-1]:
         raise ValueError(
             f"{dates.shape[-1]} dates cannot be padded to {num_dates}: give at least that"
@@ -99,5 +113,5 @@ def extra_dates(dates: Float[Array, "*batch dates"], num_dates: int) -> int:
 
 
 def side_of(option: Array, like: Array) -> Array:
-    """The code of "call" or "put" as a real +1 or -1 of the type of `like`."""
+    """Return the code of "call" or "put" as a real +1 or -1 of the type of `like`."""
     return jnp.asarray(option).astype(like.dtype)

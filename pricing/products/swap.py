@@ -1,100 +1,37 @@
-"""Swaps, and the rights to enter them: European and Bermudan swaptions."""
+"""Swaps."""
 
-import abc
+from datetime import date
+from typing import ClassVar
 
-import equinox as eqx
-import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float, Int8
+from pydantic import Field
 
-from ..fields import choice, dates, non_negative, real, real_vector, time
-from ..market.state import MarketState
-from .exercise import EarlyExercise, Exercisable
-from .product import AbstractProduct, side_of
-
-PAYER_OR_RECEIVER = {"payer": 1, "receiver": -1}
-
-# Years: a payment that is later than a date by less than this is on that date, but for rounding.
-_SAME_DAY = 1e-4
-
-
-class SwapEntry(AbstractProduct):
-    """Ability: at one date or more a swap is entered, or may be.
-
-    Entered at t, the swap exchanges fixed coupons, coupon_rate * accrual_i at every payment date after t, for a
-    floating leg that is worth 1 - P(t, last payment date); the payer pays the fixed leg.
-    """
-
-    payment_dates: eqx.AbstractVar[Float[Array, "*#batch payments"]]
-    accruals: eqx.AbstractVar[Float[Array, "*#batch payments"]]
-    side: eqx.AbstractVar[Int8[Array, "..."]]
-    notional: eqx.AbstractVar[Float[Array, "..."]]
-
-    @property
-    @abc.abstractmethod
-    def coupon_rate(self) -> Float[Array, "..."]:
-        """The fixed rate, per year."""
-
-    @property
-    @abc.abstractmethod
-    def entry_dates(self) -> Float[Array, "*#batch entries"]:
-        """When the swap may be entered, in years."""
-
-    @property
-    def sign(self) -> Float[Array, "..."]:
-        """+1 for a payer, -1 for a receiver."""
-        return side_of(self.side, self.notional)
-
-    def payments(
-        self, entry: Float[Array, ""]
-    ) -> tuple[Float[Array, ""], Float[Array, " payments"]]:
-        """What a swap entered at `entry` is worth as fixed payments: (at once, at each payment date)."""
-        at_once = self.sign * self.notional
-        last = jnp.zeros_like(self.accruals).at[-1].set(1.0)
-        due = jnp.where(self.payment_dates > entry + _SAME_DAY, 1.0, 0.0).astype(last.dtype)
-        return at_once, -at_once * due * (self.coupon_rate * self.accruals + last)
-
-    def __check_init__(self):
-        paid, accruals = self.payment_dates, self.accruals
-        if paid.shape[-1:] != accruals.shape[-1:]:
-            raise ValueError(
-                f"payment_dates of shape {list(paid.shape)} and accruals of shape {list(accruals.shape)}: "
-                "give one accrual for each payment date"
-            )
-        if isinstance(paid, Tracer) or isinstance(self.entry_dates, Tracer):
-            return
-        pairs = np.broadcast_arrays(
-            np.asarray(self.entry_dates)[..., -1], np.asarray(paid)[..., -1]
-        )
-        entries, ends = map(np.ravel, pairs)
-        late = entries >= ends - _SAME_DAY
-        if late.any():
-            entry, end = entries[late][0], ends[late][0]
-            raise ValueError(
-                f"the swap may be entered at {entry:g}, and its last payment is at {end:g}: nothing would be "
-                "left to exchange; give dates before the last payment"
-            )
-
-
-class SwapOption(SwapEntry, Exercisable):
-    """Ability: the right to enter a swap; exercising pays what the swap is worth."""
-
-    def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
-        del num_dates
-        return self.entry_dates
-
-    def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
-        at_once, payments = self.payments(t)
-        return at_once + payments @ market.bonds(self.payment_dates)
+from ..fields import choice, dates, non_negative, real, real_vector
+from .rate_trade import RateTrade
+from .swap_entry import PAYER_OR_RECEIVER, SwapEntry
+from .trade import IsoDate
 
 
 class Swap(SwapEntry):
-    """Exchanges fixed coupons for a floating leg from `start` on.
+    """A swap exchanges fixed coupons for a floating leg from `start` on.
 
-    fixed_rate: per year; start: years, from 0 on; payment_dates: of the fixed leg, years, the last one ends
-    the floating leg; accruals: the year fraction of each coupon; side: "payer" or "receiver" of the fixed leg;
-    notional: currency.
+    Attributes:
+        fixed_rate: The fixed rate per year.
+        start: When the floating leg begins, in years, from 0 on.
+        payment_dates: The payment dates of the fixed leg in years, increasing, of shape (payments,); the
+            last one ends the floating leg.
+        accruals: The year fraction of each coupon, of shape (payments,).
+        side: The word "payer" or "receiver" of the fixed leg, kept as the code +1 or -1.
+        notional: The notional in currency.
+
+    Raises:
+        ValueError: If accruals and payment dates differ in number, or no payment is left after the last
+            entry.
+
+    Examples:
+        >>> swap = Swap(0.03, 0.0, [1.0, 2.0], [1.0, 1.0])
+        >>> [f"{float(amount):.2f}" for amount in swap.payments(swap.start)[1]]
+        ['-0.03', '-1.03']
     """
 
     fixed_rate: Float[Array, "..."] = real("fixed_rate")
@@ -113,43 +50,28 @@ class Swap(SwapEntry):
         return self.start[..., None]
 
 
-class Swaption(SwapOption):
-    """The right to enter a swap with fixed rate `strike` at `exercise_date` (years); the rest as in `Swap`."""
+class SwapTrade(RateTrade):
+    """A swap that is still to start."""
 
-    strike: Float[Array, "..."] = real("strike")
-    exercise_date: Float[Array, "..."] = time("exercise_date")
-    payment_dates: Float[Array, "*#batch payments"] = dates("payment_dates")
-    accruals: Float[Array, "*#batch payments"] = real_vector("accruals")
-    side: Int8[Array, "..."] = choice("side", PAYER_OR_RECEIVER, default="payer")
-    notional: Float[Array, "..."] = real("notional", default=1.0)
+    type = "swap"
+    product = Swap
+    renamed: ClassVar[dict[str, str]] = {"start": "swap_start"}
 
-    @property
-    def coupon_rate(self) -> Float[Array, "..."]:
-        return self.strike
+    start: IsoDate = Field(description="a start, YYYY-MM-DD")
 
     @property
-    def entry_dates(self) -> Float[Array, "*#batch entries"]:
-        return self.exercise_date[..., None]
-
-
-class BermudanSwaption(EarlyExercise, SwapOption):
-    """The right to enter a swap with fixed rate `strike` at one of `exercise_dates` (years).
-
-    Exercised at t, it pays the coupons at all payment dates after t, for a floating leg worth 1 - P(t, last);
-    the rest as in `Swap`. Payment dates may be others than exercise dates.
-    """
-
-    strike: Float[Array, "..."] = real("strike")
-    exercise_dates: Float[Array, "*#batch exercises"] = dates("exercise_dates")
-    payment_dates: Float[Array, "*#batch payments"] = dates("payment_dates")
-    accruals: Float[Array, "*#batch payments"] = real_vector("accruals")
-    side: Int8[Array, "..."] = choice("side", PAYER_OR_RECEIVER, default="payer")
-    notional: Float[Array, "..."] = real("notional", default=1.0)
+    def expiry(self) -> date:
+        return self.maturity
 
     @property
-    def coupon_rate(self) -> Float[Array, "..."]:
-        return self.strike
+    def deadlines(self) -> dict[str, tuple[date, str]]:
+        return {
+            "start": (
+                self.start,
+                "fixings of the past are not kept: give swaps that are still to start",
+            )
+        }
 
     @property
-    def entry_dates(self) -> Float[Array, "*#batch entries"]:
-        return self.exercise_dates
+    def swap_from(self) -> date:
+        return self.start

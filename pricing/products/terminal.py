@@ -9,9 +9,19 @@ from .product import AbstractProduct, Real
 
 
 class TerminalClaim(AbstractProduct):
-    """Ability: at expiry, if the spot ends on the paying side of the strike, pays units of asset and cash.
+    """Ability: at expiry, if the spot ends on the paying side of the strike, pays units of asset and of cash.
 
-    payoff = (asset_units * S_T + cash_units) * 1{side * (S_T - strike) > 0}, side = +1 (call), -1 (put).
+        payoff = (asset_units * S_T + cash_units) * 1{side * (S_T - strike) > 0}
+
+    Attributes:
+        strike: The strike in units of the spot.
+        expiry: The time of payment in years.
+        side: +1 if the claim pays above the strike, -1 below.
+
+    Examples:
+        >>> from pricing import European
+        >>> isinstance(European(100.0, 1.0), TerminalClaim)
+        True
     """
 
     strike: eqx.AbstractVar[Real]
@@ -21,7 +31,7 @@ class TerminalClaim(AbstractProduct):
     @property
     @abc.abstractmethod
     def units(self) -> tuple[Real, Real]:
-        """(asset_units, cash_units) paid on the paying side."""
+        """The units of the asset and of cash (currency) that are paid on the paying side."""
 
     @property
     def vol_at(self) -> tuple[Real, Real]:
@@ -33,9 +43,19 @@ class TerminalClaim(AbstractProduct):
 
 
 class Claim(TerminalClaim):
-    """The general terminal claim: any units of asset and of cash (currency) on either side of the strike.
+    """The general terminal claim pays any units of asset and of cash on either side of the strike.
 
-    side: +1 if it pays above the strike, -1 below; other units as in `TerminalClaim`.
+    Attributes:
+        strike: The strike in units of the spot, above 0.
+        expiry: The time of payment in years, above 0.
+        side: +1 if the claim pays above the strike, -1 below.
+        asset_units: The units of the asset that it pays.
+        cash_units: The cash that it pays, in currency.
+
+    Examples:
+        >>> call = Claim(100.0, 1.0, 1.0, asset_units=1.0, cash_units=-100.0)
+        >>> [float(units) for units in call.units]
+        [1.0, -100.0]
     """
 
     strike: Real = positive("strike")

@@ -21,12 +21,12 @@ _OUT_OF_THE_MONEY = 1e-3  # weight of paths on which exercise pays nothing, in t
 
 
 class Rule(eqx.Module):
-    """What to do, stacked over dates, today first: exercise where it pays more than nothing and than
+    """A stopping rule and a martingale, stacked over dates, today first; fitted, then held.
 
-    unit * continuation . features(state); where the two are closer than unit * width, with a chance that rises
-    with their difference. Today's value moves along the martingale whose step to a date is
-    unit * hedge . moves. (Nothing moves to today: that hedge is zero.) unit * value . features: the value of
-    continuing as it is fitted to all paths alike, and not for a decision.
+    Exercise where it pays more than nothing and than unit * continuation . features(state); where the two are
+    closer than unit * width, with a chance that rises with their difference. Today's value moves along the
+    martingale whose step to a date is unit * hedge . moves. (Nothing moves to today: that hedge is zero.)
+    unit * value . features: the value of continuing as it is fitted to all paths alike, and not for a decision.
     """
 
     basis: Basis
@@ -44,7 +44,7 @@ class _Ahead(NamedTuple):
 
 
 def fit(chain: Chain, num_paths: int, degree: int, *, key: PRNGKeyArray) -> Rule:
-    """Longstaff and Schwartz (2001), with a martingale among the regressors.
+    """Fit as Longstaff and Schwartz (2001), with a martingale among the regressors.
 
     At each date the values of later cash flows, less the later moves of the martingale, are regressed on
     features of the state and on moves to the next date that have mean zero: the moves take the noise out, and
@@ -116,7 +116,7 @@ def fit(chain: Chain, num_paths: int, degree: int, *, key: PRNGKeyArray) -> Rule
 
 
 def _decide(step, basis: Basis, x: State, features, left: Paths):
-    """Values at a date before its exercise decision -> those with it, and its rule; all over unit."""
+    """Return the values at a date with its exercise decision, and its rule; all over unit."""
     branches = step.exercise.branches(x)
     paid = step.exercise.of(branches) / basis.unit
     in_the_money = paid > 0.0
@@ -135,7 +135,7 @@ def _decide(step, basis: Basis, x: State, features, left: Paths):
 
 
 def _paths(chain: Chain, num_paths: int, *, key: PRNGKeyArray) -> tuple[Array, Array]:
-    """States at all dates [dates, dim, paths], from dispersed starts, and the noise of the steps to them."""
+    """Return states (dates, dim, paths) from dispersed starts, and the noise of the steps to them."""
     shape = (chain.num_steps + 1, chain.start.size, num_paths)
     noise = normals(key, shape, chain.start.dtype)
     start = chain.start[:, None] + chain.initial_dispersion @ noise[0]

@@ -60,11 +60,11 @@ class AbstractStep(eqx.Module):
 
     @abc.abstractmethod
     def advance(self, before: State, noise: State) -> State:
-        """The state at this date, from the one before and standard normals."""
+        """Return the state at this date, from the one before and standard normals."""
 
     @abc.abstractmethod
     def claim_values(self, x: State) -> ClaimValues:
-        """Values of claims at this date, over the numeraire, or guesses of them (currency): features."""
+        """Return values of claims at this date, over the numeraire, or guesses of them (currency): features."""
 
     @abc.abstractmethod
     def martingale_increments(
@@ -75,23 +75,23 @@ class AbstractStep(eqx.Module):
         noise: State,
         claims_at_ends: tuple[ClaimValues, ClaimValues],
     ) -> Functions:
-        """Functions of the step with mean zero given `before`, whatever that is; over the basis's unit.
+        """Return functions of the step with mean zero given `before`, whatever that is; over the basis's unit.
 
         claims_at_ends: `claim_values` before and after.
         """
 
     @property
     def usual_degree(self) -> int:
-        """Of the regression's polynomials: it keeps their number below a hundred up to a dozen factors."""
+        """The degree of the polynomials: it keeps their number below a hundred up to a dozen factors."""
         factors = self.exercise.slopes.shape[-1]
         return next(degree for most, degree in _DEGREES if factors <= most)
 
     def coordinates(self, x: State) -> State:
-        """The state as the basis takes it."""
+        """Return the state as the basis takes it."""
         return x
 
     def features(self, basis: Basis, x: State, claim_values: ClaimValues) -> Functions:
-        """What the value of continuing is a combination of: a constant first."""
+        """Return what the value of continuing is a combination of: a constant first."""
         branches = self.exercise.branches(x)
         polynomials = [_orthonormal(basis.standardized(self.coordinates(x)), basis.degree)]
         paid = [branches]
@@ -130,5 +130,5 @@ class Chain(eqx.Module):
 
 
 def at_date(tree, where):
-    """A stacked tree at one date or a slice of dates."""
+    """Return a stacked tree at one date or a slice of dates."""
     return jax.tree.map(lambda leaf: leaf[where], tree)

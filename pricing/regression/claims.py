@@ -18,9 +18,9 @@ Paths = Float[Array, " paths"]
 
 
 class Exercise(eqx.Module):
-    """What exercise pays in state x, over the numeraire: the largest or the least of some sums
+    """What exercise pays in state x, over the numeraire: the largest or the least of some sums.
 
-    e_b(x) = sum_i amounts[b, i] exp(slopes[i] . x), over branches b.
+    The sums are e_b(x) = sum_i amounts[b, i] exp(slopes[i] . x), over branches b.
 
     sign: e = sign * worst_or_best_b(sign * e_b); best: whether it is the largest.
     """
@@ -39,8 +39,8 @@ class Exercise(eqx.Module):
 
     def ordered(
         self, branches: Float[Array, "branches paths"], x: State
-    ) -> Float[Array, "ranks paths"]:
-        """States of the branches that decide most, the one that is paid first; state i is branch i's."""
+    ) -> Float[Array, "ordered paths"]:
+        """Return the states of the branches that decide most, the one paid first; state i is branch i's."""
         keys = branches * (self.sign if self.best else -self.sign)
         return order_statistics(keys, x, min(_MOST_ORDERED, len(x)))
 
@@ -66,13 +66,13 @@ class Claims(eqx.Module):
     lives: Float[Array, "*dates claims"]
 
     def values(self, x: State) -> Float[Array, "claims paths"]:
-        """In currency; each claim on its own, in plain matrix products."""
+        """Return values in currency; each claim on its own, in plain matrix products."""
         count = self.levels.shape[-1]
         alone = [jax.tree.map(lambda leaf, i=i: leaf[i], self)._value(x) for i in range(count)]
         return jnp.stack(alone) if count else jnp.zeros((0, x.shape[-1]), x.dtype)
 
     def _value(self, x: State) -> Paths:
-        """Of one claim: sum_i amounts_i E[exp(slopes_i . y) 1{normal . y > level}], y ~ N(x + mean, C)."""
+        """Return sum_i amounts_i E[exp(slopes_i . y) 1{normal . y > level}], y ~ N(x + mean, C)."""
         at = x + self.mean_left[:, None]
         pull = self.covariance_left @ self.slopes.T  # [dim, terms]
         convexity = 0.5 * jnp.sum(self.slopes.T * pull, axis=0)
@@ -84,7 +84,7 @@ class Claims(eqx.Module):
 
 
 def _beyond(distance: Float[Array, "terms paths"], std: Float[Array, ""]) -> Array:
-    """P(distance + std z > 0)."""
+    """Return P(distance + std z > 0)."""
     moves = std > 0.0
     smooth = normal_law.cdf(distance / divisor(std))
     return jnp.where(moves, smooth, (distance > 0.0).astype(distance.dtype))

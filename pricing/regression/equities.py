@@ -42,7 +42,7 @@ def lognormal_chain(product: SpotOption, times: Times, model: LognormalSpots) ->
 
 
 def _moments(model: LognormalSpots, times: Times) -> tuple[Array, Array, Array]:
-    """Means [dates, assets] and covariances [dates, assets, assets] of the log-spots, and their correlation."""
+    """Return means (dates, assets), covariances and the correlation of the log-spots."""
     forward, variance = jax.vmap(model.forward)(times), model.state_variance(times)
     if forward.ndim == 1:
         forward, variance = forward[:, None], variance[:, None]
@@ -55,7 +55,7 @@ def _moments(model: LognormalSpots, times: Times) -> tuple[Array, Array, Array]:
 
 
 def _exercise(product: SpotOption, discount: Times, dim: int) -> Exercise:
-    """side * (average - strike) over dates; its terms are the spots and 1."""
+    """Return side * (average - strike) over dates; its terms are the spots and 1."""
     side, strike = product.side, product.strike
     spots, cash = jnp.eye(dim, dtype=strike.dtype), jnp.ones((dim, 1), strike.dtype)
     if product.average == "arithmetic":
@@ -70,12 +70,12 @@ def _exercise(product: SpotOption, discount: Times, dim: int) -> Exercise:
 
 
 def _slopes(dim: int, dtype) -> Float[Array, "terms dim"]:
-    """Of each log-spot, and of cash."""
+    """Return the slopes of each log-spot, and of cash."""
     return jnp.eye(dim + 1, dim, dtype=dtype)
 
 
 def _claims(product: SpotOption, discount: Array, means: Array, covariances: Array) -> Claims:
-    """Options to exchange one lognormal for another, or for cash, at the end.
+    """Return options to exchange one lognormal for another, or for cash, at the end.
 
     On an arithmetic average: the option on the geometric one whose weights are the assets' shares, scaled to
     the same forward; on one asset that is the European option. On the best or the worst: options on each asset,
@@ -108,7 +108,7 @@ def _claims(product: SpotOption, discount: Array, means: Array, covariances: Arr
 
 
 def _geometric(product: SpotOption, mean: Array, covariance: Array) -> tuple[Array, Array]:
-    """(c, g) such that c exp(g . x) has the forward of the arithmetic average, and its slopes there."""
+    """Return (c, g) such that c exp(g . x) has the forward of the arithmetic average and its slopes there."""
     parts = product.weights_of(mean.size) * jnp.exp(mean + 0.5 * jnp.diagonal(covariance))
     total = jnp.sum(parts)
     shares = parts / total

@@ -41,7 +41,7 @@ def follow(
     schedule: AbstractSchedule,
     nested: NestedPaths | None = None,
 ) -> Samples:
-    """Payoffs less the martingale M, over the numeraire: at the exercise of the rule, and at the best date.
+    """Return payoffs less the martingale M, over the numeraire: at the rule's exercise, and at the best date.
 
     The first has the mean of the payoff alone, by optional stopping, for any rule: a lower bound. The second,
     max_t (payoff_t - M_t), has a mean that no rule exceeds (Rogers 2002; Haugh and Kogan 2004). Were M that of
@@ -81,7 +81,7 @@ def follow(
 
 
 def _decide(step, rule: Rule, walk: _Walk) -> _Walk:
-    """The decision at a date."""
+    """Return the decision at a date."""
     paid = step.exercise.of(step.exercise.branches(walk.state))
     features = step.features(rule.basis, walk.state, walk.claim_values)
     continuation = rule.basis.unit * (rule.continuation @ features)
@@ -97,7 +97,7 @@ def _decide(step, rule: Rule, walk: _Walk) -> _Walk:
 
 
 def _ramp(x: Paths, width: Float[Array, ""]) -> Paths:
-    """From 0 at x = 0 to 1 at x = width."""
+    """Return a ramp from 0 at x = 0 to 1 at x = width."""
     wide = width > 0.0
     return jnp.where(
         wide, clipped(x / jnp.where(wide, width, 1.0), 0.0, 1.0), (x > 0.0).astype(x.dtype)

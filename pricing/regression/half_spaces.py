@@ -32,7 +32,7 @@ class HalfSpaces(eqx.Module):
     def between(
         cls, u: Points, gain: Paths, allowed: Bool[Array, " paths"], branch: Array, planes: int
     ) -> "HalfSpaces":
-        """For each branch the plane that fits {gain = 0} best: that of a linear fit to the gain close to zero.
+        """Return for each branch the plane that fits {gain = 0} best, by a linear fit to the gain close to 0.
 
         gain: of exercise over continuation; allowed: where exercise makes sense; branch: which of the exercise
         values is taken.
@@ -42,7 +42,7 @@ class HalfSpaces(eqx.Module):
         return cls(jnp.stack(normals), jnp.stack(levels))
 
     def truncated_powers(self, u: Points) -> Float[Array, "functions paths"]:
-        """(normal . u - level)_+ ^ m, m = 1 ... POWERS."""
+        """Return (normal . u - level)_+ ^ m, m = 1 ... POWERS."""
         beyond = larger(self._distance(u), 0.0)
         powers = [beyond]
         for _ in range(1, POWERS):
@@ -52,7 +52,7 @@ class HalfSpaces(eqx.Module):
     def mean_truncated_powers(
         self, u: Points, std: Float[Array, " planes"] | Float[Array, "planes paths"]
     ) -> Float[Array, "functions paths"]:
-        """Their means when normal . u moves by a Gaussian step of this standard deviation.
+        """Return their means when normal . u moves by a Gaussian step of this standard deviation.
 
         E[(d + s z)_+^m] = s^m I_m(d / s), I_0 = N, I_1 = x N(x) + n(x), I_m = x I_(m-1) + (m - 1) I_(m-2).
         """

@@ -8,7 +8,7 @@ Row = tuple[Array, Array]  # a key and what it belongs to
 
 
 def order_statistics(keys: State, x: State, count: int) -> Float[Array, "count paths"]:
-    """The `count` rows of x whose keys are the largest on each path, the largest first.
+    """Return the `count` rows of x whose keys are the largest on each path, the largest first.
 
     By exchanges of neighbours: a sort is slow on few rows. Where keys change places the result is continuous in
     x if rows of equal keys are equal.
@@ -22,7 +22,7 @@ def order_statistics(keys: State, x: State, count: int) -> Float[Array, "count p
 
 
 def _exchanged(before: Row, after: Row) -> tuple[Row, Row]:
-    """The row of the larger key first."""
+    """Return the row of the larger key first."""
     swapped = after[0] > before[0]
 
     def choose(yes: Row, no: Row) -> Row:

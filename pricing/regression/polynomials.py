@@ -14,7 +14,7 @@ Indices = tuple[tuple[int, ...], ...]
 
 @functools.cache
 def multi_indices(dim: int, degree: int) -> Indices:
-    """The exponents of all monomials of total degree 0 to `degree`, lower degrees first."""
+    """Return the exponents of all monomials of total degree 0 to `degree`, lower degrees first."""
     factors = (
         chosen
         for total in range(degree + 1)
@@ -26,7 +26,7 @@ def multi_indices(dim: int, degree: int) -> Indices:
 def heat_polynomials(
     x: Float[Array, "dim paths"], spread: Array | Sequence[Sequence[Any]], indices: Indices
 ) -> Float[Array, "functions paths"]:
-    """h_a(x, S) = H_a(x, S) / sqrt(a!), with sum_a l^a H_a(x, S) / a! = exp(l . x - l . S l / 2).
+    """Return h_a(x, S) = H_a(x, S) / sqrt(a!), sum_a l^a H_a(x, S) / a! = exp(l . x - l . S l / 2).
 
     Their mean over a Gaussian step is one of their own kind, for any covariance Q of the step:
     E[h_a(x + e, S)] = h_a(x, S - Q), e ~ N(0, Q). With S the identity they are orthonormal under N(0, I).
@@ -42,7 +42,7 @@ def heat_polynomials(
 
 
 def _next(x, spread, index: tuple[int, ...], table: dict) -> Float[Array, " paths"]:
-    """sqrt(b_i + 1) h_{b + e_i} = x_i h_b - sum_j S_ij sqrt(b_j) h_{b - e_j}."""
+    """Return the next by sqrt(b_i + 1) h_{b + e_i} = x_i h_b - sum_j S_ij sqrt(b_j) h_{b - e_j}."""
     i = int(np.flatnonzero(index)[0])
     below = _lowered(index, i)
     total = x[i] * table[below]
@@ -58,5 +58,5 @@ def _lowered(index: tuple[int, ...], i: int) -> tuple[int, ...]:
 
 
 def identity(dim: int) -> list[list[float]]:
-    """The spread of orthonormal polynomials."""
+    """Return the spread of orthonormal polynomials."""
     return [[float(i == j) for j in range(dim)] for i in range(dim)]

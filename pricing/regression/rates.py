@@ -21,7 +21,7 @@ Times = Float[Array, " dates"]
 
 
 def swaption_chain(product: SwapOption, times: Times, model: GaussianFactors) -> Chain:
-    """times: today's 0 first. The numeraire is the bond that matures on the last of them.
+    """Return the chain; times: today's 0 first. The numeraire is the bond that matures on the last of them.
 
     Samples depend on it, if no price does, and are differentiated in it.
     """
@@ -51,14 +51,14 @@ def _covariance(model: GaussianFactors, t: Array, horizon: Array) -> Float[Array
 def _bonds(
     model: GaussianFactors, t: Array, maturities: Float[Array, " bonds"], horizon: Array
 ) -> tuple[Float[Array, " bonds"], Float[Array, "bonds dim"]]:
-    """Bonds over the numeraire are sizes * exp(slopes . x)."""
+    """Return sizes and slopes of bonds over the numeraire, which are sizes * exp(slopes . x)."""
     slopes = -model.slopes(horizon, maturities)
     convexity = 0.5 * jnp.sum((slopes @ _covariance(model, t, horizon)) * slopes, axis=-1)
     return jax.vmap(model.discount)(maturities) * jnp.exp(-convexity), slopes
 
 
 def _exercise(product: SwapOption, times: Times, model: GaussianFactors) -> Exercise:
-    """The swap entered at each date, in bonds over the numeraire: the one that ends now, and the payments'."""
+    """Return the swap entered at each date, in bonds over the numeraire: first the one that ends now."""
 
     def of_date(t):
         at_once, payments = product.payments(t)
@@ -71,7 +71,7 @@ def _exercise(product: SwapOption, times: Times, model: GaussianFactors) -> Exer
 
 
 def _shift(exercise: Exercise, covariances: Float[Array, "dates dim dim"]) -> Array:
-    """How far what exercise pays moves along one state when a parameter does: 0, but for its derivative."""
+    """Return how far what exercise pays moves along one state with a parameter: 0, but for its derivative."""
     if covariances.shape[-1] > 1:
         return jnp.zeros(covariances.shape[:2], covariances.dtype)
 
@@ -88,7 +88,7 @@ def _shift(exercise: Exercise, covariances: Float[Array, "dates dim dim"]) -> Ar
 
 
 def _claims(exercise: Exercise, covariances: Float[Array, "dates dim dim"]) -> Claims:
-    """European swaptions at some of the dates, the last among them; none of more than one state."""
+    """Return European swaptions at some of the dates, the last among them; none of more than one state."""
     dates, dim = covariances.shape[:2]
     count = min(_MOST_CLAIMS, dates - 1) if dim == 1 else 0
     chosen = [dates - 1 - (i * (dates - 1)) // max(count, 1) for i in range(count)]
@@ -112,7 +112,7 @@ def _claims(exercise: Exercise, covariances: Float[Array, "dates dim dim"]) -> C
 
 
 def _root(amounts: Array, slopes: Array, reach: Array) -> tuple[Array, Array]:
-    """(x, side) with sum_i amounts_i exp(slopes_i x) = 0 there and positive beyond it on that side.
+    """Return (x, side) with sum_i amounts_i exp(slopes_i x) = 0 there and positive beyond on that side.
 
     By bisection on [-reach, reach], whose end it is if there is no change of sign.
     """

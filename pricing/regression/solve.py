@@ -1,5 +1,6 @@
 """Weighted linear least squares with many more paths than functions, without LAPACK."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,11 +14,12 @@ def least_squares(
     target: Float[Array, " paths"],
     weights: Float[Array, " paths"] | None = None,
 ) -> Float[Array, " functions"]:
-    """Coefficients c that minimise mean(weights (target - c . columns)^2) + ridge |c|^2, refined once.
+    """Return c that minimizes mean(weights (target - c . columns)^2) + ridge |c|^2, refined once.
 
     The columns should be of order one: the ridge (1e-9, in float32 2e-6) then only decides where the paths do
     not, and the refinement, a fit to what the first one left, takes its bias away elsewhere.
     """
+    chex.assert_shape(target, columns.shape[1:])
     weighted = columns if weights is None else columns * weights[None, :]
     count = target.size if weights is None else jnp.maximum(jnp.sum(weights), 1.0)
     ridge = max(_RIDGE, 16.0 * float(np.finfo(target.dtype).eps))
@@ -29,7 +31,7 @@ def least_squares(
 
 
 def _inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Of a positive definite matrix, by elimination without pivots.
+    """Return the inverse of a positive definite matrix, by elimination without pivots.
 
     A loop of small steps: LAPACK's routines for batches, as jaxlib 0.10 calls them, wait for threads of the
     pool that they run on.

@@ -41,7 +41,7 @@ class _Option(eqx.Module):
     level: Float[Array, "*dates"]
 
     def value(self, v: Paths, log_spot: Paths, more: Paths | float = 0.0) -> Paths:
-        """more: variance of the log-spot before its mean was taken."""
+        """Return the option's value; more: variance of the log-spot before its mean was taken."""
         variance = self.slope * v + self.level + more
         moves = variance > 0.0
         std = jnp.sqrt(divisor(variance))
@@ -50,7 +50,7 @@ class _Option(eqx.Module):
         return self.discount * jnp.where(moves, black(forward, self.strike, std, self.side), still)
 
     def greeks(self, v: Paths, log_spot: Paths) -> Float[Array, "greeks paths"]:
-        """Derivatives in the log-spot and in v, and a second one: what the noise of v is weighed with."""
+        """Return derivatives in the log-spot and in v, and a second one: weights of the noise of v."""
         std = jnp.sqrt(self.slope * v + self.level + _TINY)
         forward = self.discount * jnp.exp(log_spot + self.log_growth)
         d1 = (log_spot + self.log_growth - jnp.log(self.strike)) / std + 0.5 * std
@@ -109,7 +109,7 @@ class VarianceStep(AbstractStep):
         return jnp.concatenate([*(self.scale * moves for moves in smooth), option, of_variance])
 
     def _of_variance(self, basis: Basis, before: State, z: Paths) -> Functions:
-        """Hermite polynomials of the noise, which have mean zero, times functions of the earlier state."""
+        """Return Hermite polynomials of the noise, of mean zero, times functions of the earlier state."""
         x = self.coordinates(before)
         hermite = heat_polynomials(z[None], identity(1), multi_indices(1, len(_BEHIND)))
         columns = []
@@ -128,11 +128,11 @@ class VarianceStep(AbstractStep):
         return 3
 
     def coordinates(self, x: State) -> State:
-        """The square root of the variance, without its cusp at zero, and the log-spot."""
+        """Return the square root of the variance, without its cusp at zero, and the log-spot."""
         return jnp.stack([jnp.sqrt(x[0] + self.floor), x[1]])
 
     def _given_variance(self, before: State, noise: State):
-        """v', and mean and variance of log S' given v'."""
+        """Return v', and mean and variance of log S' given v'."""
         v, (mean, variance, _) = self.scheme.step(before[0], noise[0])
         v, mean = jnp.where(self.moves_on, v, before[0]), jnp.where(self.moves_on, mean, 0.0)
         return v, before[1] + self.drift + mean, jnp.where(self.moves_on, variance, 0.0)
@@ -165,7 +165,7 @@ def variance_chain(
 
 
 def _exercise(product: SpotOption, discount: Times) -> Exercise:
-    """side * (S - strike)."""
+    """Return side * (S - strike)."""
     one = jnp.ones_like(product.strike)
     amounts = (
         discount[:, None, None] * (product.side * jnp.stack([one, -product.strike]))[None, None]

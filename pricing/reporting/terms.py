@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..trades.kinds import Trade
+from ..products.trade import Trade
 from .formats import day, plain
 
 _LEVELS = {"lower": "above {}", "upper": "below {}", "protection": "protection {}"}

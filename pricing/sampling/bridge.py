@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 
 class _Level(NamedTuple):
-    """A level's nodes: which are split, which hold a single step; sqrt(a / n) and sqrt(b / n) of the former.
+    """The nodes of a level: which are split, which hold a single step; sqrt(a / n), sqrt(b / n) of the former.
 
     order: where the next level finds its nodes among left parts, right parts and nodes of a single step.
     """
@@ -30,7 +30,7 @@ class _Level(NamedTuple):
 
 
 def bridged(normals: Float[Array, "steps ..."]) -> Float[Array, "steps ..."]:
-    """The increments, standard normals of one step each, whose Brownian bridge has these coordinates.
+    """Return the increments, standard normals of one step each, whose Brownian bridge has these coordinates.
 
     It is `bridge_rotation(steps)` on the first axis, in 2 `steps` operations a path in place of `steps`**2.
     """
@@ -52,7 +52,7 @@ def bridged(normals: Float[Array, "steps ..."]) -> Float[Array, "steps ..."]:
 
 @functools.lru_cache(maxsize=64)
 def bridge_rotation(num_steps: int) -> np.ndarray:
-    """The orthogonal matrix [steps, steps], float64: increments = rotation @ normals."""
+    """Return the orthogonal matrix [steps, steps], float64, of increments = rotation @ normals."""
     rotation = np.zeros((num_steps, num_steps))
     tree, used = [(0, num_steps)], 1
     rotation[:, 0] = num_steps**-0.5
@@ -83,7 +83,7 @@ def _levels(num_steps: int) -> tuple[_Level, ...]:
 
 
 def _children(tree: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The nodes of the next level, in the order of their steps."""
+    """Return the nodes of the next level, in the order of their steps."""
     cuts = sorted({cut for start, stop in tree for cut in (start, (start + stop) // 2, stop)})
     return list(itertools.pairwise(cuts))
 

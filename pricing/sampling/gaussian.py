@@ -27,18 +27,30 @@ def normals(
     *,
     first_row: int | Integer[Array, ""] = 0,
 ) -> Inexact[Array, "..."]:
-    """Standard normals, rows `first_row`, `first_row + 1`, ... of an endless array of rows `shape[1:]`.
+    """Return standard normals: rows `first_row`, `first_row + 1`, ... of an endless array of rows `shape[1:]`.
 
     An element depends on the key, on the index of its row, on its place in the row and on the row's length:
     `normals(key, (10, n))[3:5]` and `normals(key, (2, n), first_row=3)` are the same, but for rounding. A
-    vector is one row. dtype: float32 (32 bits of radius and of angle a pair) or float64 (64 of each); None is
-    JAX's default. Never infinite.
+    vector is one row. No element is infinite. Another type, or a
+    row of 2**32 elements or more, is a ValueError.
 
-    dtype complex64 or complex128: real and imaginary part are a pair, each a standard normal; the two halves of
-    a real row are the parts of a complex row of half its length. A loop that reads two motions as one complex
+    In complex64 or complex128, real and imaginary part are a pair, each a standard normal; the two halves of a
+    real row are the parts of a complex row of half its length. A loop that reads two motions as one complex
     array spares a pass over memory.
 
-    Raises ValueError for another dtype or for rows of 2**32 elements or more.
+    Args:
+        key: A key of threefry, as `jax.random.key` makes it.
+        shape: The shape of the result: rows first.
+        dtype: float32 (32 bits of radius and of angle a pair), float64 (64 of each) or a complex type; None
+            is JAX's default.
+        first_row: The index of the first row.
+
+    Returns:
+        The normals, of that shape.
+
+    Examples:
+        >>> normals(jax.random.key(0), (3, 4)).shape
+        (3, 4)
     """
     dtype = _default(dtype)
     if dtype in (jnp.complex64, jnp.complex128):
@@ -54,15 +66,28 @@ def uniforms(
     *,
     first_row: int | Integer[Array, ""] = 0,
 ) -> Float[Array, "..."]:
-    """Uniforms in the open interval (0, 1), in rows as `normals` are.
+    """Return uniforms in the open interval (0, 1), in rows as `normals` are.
 
     They are the middles of 2**23 cells (float32) or 2**52 (float64), so that 1 - u is one of them too.
+
+    Args:
+        key: A key of threefry, as `jax.random.key` makes it.
+        shape: The shape of the result: rows first.
+        dtype: float32 or float64; None is JAX's default.
+        first_row: The index of the first row.
+
+    Returns:
+        The uniforms, of that shape.
+
+    Examples:
+        >>> uniforms(jax.random.key(0), (3, 4)).shape
+        (3, 4)
     """
     return _rows(_uniform_pair, False, key, tuple(shape), checked_dtype(dtype), first_row)
 
 
 def uniform_of(words: tuple[Word, ...], dtype) -> Real:
-    """The uniform in (0, 1) of one word (float32) or two, of which it takes the first 23 or 52 bits."""
+    """Return the uniform in (0, 1) of one word (float32) or two, of which it takes the first 23 or 52 bits."""
     if dtype == jnp.float32:
         top = (words[0] >> np.uint32(9)).astype(dtype)
         return (top + np.float32(0.5)) * np.float32(2.0**-23)
@@ -72,7 +97,11 @@ def uniform_of(words: tuple[Word, ...], dtype) -> Real:
 
 
 def checked_dtype(dtype) -> jnp.dtype:
-    """float32 or float64, None being JAX's default; ValueError for another."""
+    """Return float32 or float64, None being JAX's default.
+
+    Raises:
+        ValueError: If it is another type.
+    """
     dtype = _default(dtype)
     if dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"dtype must be float32 or float64, got {dtype}; convert what was drawn")
@@ -92,7 +121,11 @@ def _uniform_pair(words: tuple[Word, ...], dtype) -> tuple[Real, Real]:
 def _rows(
     draw: Callable, paired: bool, key: PRNGKeyArray, shape: tuple[int, ...], dtype, first_row
 ) -> Array:
-    """`draw` of the words of every pair, as complex numbers if `paired`, or laid out in halves of rows."""
+    """Return `draw` of the words of every pair, as complex numbers if `paired`, or in halves of rows.
+
+    Raises:
+        ValueError: If a row has 2**32 elements or more.
+    """
     rows, row = (1, shape) if len(shape) < 2 else (shape[0], shape[1:])
     length = math.prod(row)
     half = length if paired else -(-length // 2)
@@ -110,7 +143,7 @@ def _rows(
 
 
 def _pair(draw, key_words, first_row, dtype, row: Word, place: Word) -> tuple[Real, Real]:
-    """The pairs at these places of these rows."""
+    """Return the pairs at these places of these rows."""
     row = row + first_row.astype(jnp.uint32)
     if dtype == jnp.float32:
         return draw(threefry_2x32(key_words, (row, place)), dtype)
@@ -120,13 +153,13 @@ def _pair(draw, key_words, first_row, dtype, row: Word, place: Word) -> tuple[Re
 
 
 def _at_once(pair: Callable, paired: bool, rows: int, half: int) -> Array:
-    """All pairs, as complex numbers [rows, half] or as [rows, 2, half]."""
+    """Return all pairs, as complex numbers [rows, half] or as [rows, 2, half]."""
     first, second = pair(*(lax.broadcasted_iota(jnp.uint32, (rows, half), axis) for axis in (0, 1)))
     return lax.complex(first, second) if paired else _halves(first, second)
 
 
 def _by_tiles(pair: Callable, paired: bool, rows: int, half: int) -> Array:
-    """What `_at_once` gives, a tile at a time.
+    """Return what `_at_once` gives, a tile at a time.
 
     A compiler for CPUs writes a loop for each array, and would do all rounds again for the second of a pair. So
     the two of a pair are one complex number, and the loop carries a tile of them to where they part.
@@ -165,6 +198,6 @@ def _by_tiles(pair: Callable, paired: bool, rows: int, half: int) -> Array:
 
 
 def _halves(first: Real, second: Real) -> Real:
-    """[rows, 2, half] of [rows, half] and another, by a choice: quicker than a concatenation, on a CPU."""
+    """Return [rows, 2, half] of [rows, half] and another, by a choice: quicker on a CPU than to concatenate."""
     in_first = lax.broadcasted_iota(jnp.int32, (1, 2, 1), 1) == 0
     return jnp.where(in_first, first[:, None], second[:, None])

@@ -19,14 +19,14 @@ MAX_DIMENSION = 21201  # of Joe and Kuo's direction numbers (2008), which scipy 
 def sobol(
     key: PRNGKeyArray | None, num_points: int, dimension: int, dtype=None
 ) -> Float[Array, "dimension points"]:
-    """The first `num_points` Sobol' points, in (0, 1); the columns are the points.
+    """Return the first `num_points` Sobol' points, in (0, 1); the columns are the points.
 
     key: another scramble for another key, a random lower triangular matrix over the bits of each coordinate and
     a random digital shift (Matousek 1998), so that each point is uniform and any 2**k of these points that
     were an elementary net still are one: each coordinate has one in each of `num_points` equal cells. None
     leaves them as they are, but for the shift by half a cell of 2**-32 (float64) or 2**-23 (float32).
 
-    Raises ValueError for num_points that is no power of two, or more dimensions than there are numbers for.
+    A number of points that is no power of two, or a dimension without direction numbers, is a ValueError.
     """
     dtype = checked_dtype(dtype)
     words = sobol_words(key, num_points, dimension)
@@ -36,14 +36,14 @@ def sobol(
 def sobol_normals(
     key: PRNGKeyArray, num_points: int, dimension: int, dtype=None
 ) -> Float[Array, "dimension points"]:
-    """The normals of which `sobol` gives the cumulative probabilities, to the last digits in both tails."""
+    """Return the normals of which `sobol` gives the cumulative probabilities, true far into both tails."""
     dtype = checked_dtype(dtype)
     words = sobol_words(key, num_points, dimension)
     return inverse_normal(words, dtype).reshape(dimension, num_points)
 
 
 def uniform_of_sobol(words: UInt32[Array, "..."], dtype) -> Float[Array, "..."]:
-    """The middle of the cell of 2**-32 (float64) or 2**-23 (float32) that a word says."""
+    """Return the middle of the cell of 2**-32 (float64) or 2**-23 (float32) that a word says."""
     if dtype == jnp.float32:
         return uniform_of((words,), dtype)
     return (words.astype(dtype) + np.float64(0.5)) * np.float64(2.0**-_BITS)
@@ -52,7 +52,7 @@ def uniform_of_sobol(words: UInt32[Array, "..."], dtype) -> Float[Array, "..."]:
 def sobol_words(
     key: PRNGKeyArray | None, num_points: int, dimension: int
 ) -> UInt32[Array, "dimension high low"]:
-    """The points as the first 32 bits of their binary fractions, the bits of their index shared by two axes."""
+    """Return the points as the first 32 bits of their fractions, the bits of their index on two axes."""
     log2 = _checked(num_points, dimension)
     directions = jnp.asarray(direction_numbers(dimension, log2))
     if key is None:
@@ -67,7 +67,7 @@ def sobol_words(
 
 @functools.lru_cache(maxsize=64)
 def direction_numbers(dimension: int, count: int) -> np.ndarray:
-    """The first `count` direction numbers of each dimension, uint32 [dimension, count].
+    """Return the first `count` direction numbers of each dimension, uint32 [dimension, count].
 
     In Gray-code order, which is scipy's, the point of index 2**(k + 1) - 1 is the direction number k alone.
     """
@@ -82,7 +82,11 @@ def direction_numbers(dimension: int, count: int) -> np.ndarray:
 
 
 def _checked(num_points: int, dimension: int) -> int:
-    """log2(num_points)."""
+    """Return log2(num_points).
+
+    Raises:
+        ValueError: If num_points is no power of two, or the dimension has no direction numbers.
+    """
     if not 1 <= dimension <= MAX_DIMENSION:
         raise ValueError(
             f"dimension must be from 1 to {MAX_DIMENSION}, got {dimension}; take fewer steps, or "
@@ -98,8 +102,10 @@ def _checked(num_points: int, dimension: int) -> int:
 def _scrambled(
     directions: UInt32[Array, "dimension log2"], rows: UInt32[Array, "32 dimension"]
 ) -> UInt32[Array, "dimension log2"]:
-    """The lower triangular matrix on each direction number: bit i, from the first, becomes the parity of bit i
-    and of a random choice of the bits before it."""
+    """Apply a lower triangular matrix to each direction number.
+
+    Bit i, from the first, becomes the parity of bit i and of a random choice of the bits before it.
+    """
     first = np.uint32(2**31) >> np.arange(_BITS, dtype=np.uint32)
     before = ~(first | (first - np.uint32(1)))
     masks = (rows & before[:, None]) | first[:, None]
@@ -108,7 +114,7 @@ def _scrambled(
 
 
 def _span(directions: UInt32[Array, "dimension k"]) -> UInt32[Array, "dimension 2**k"]:
-    """The exclusive or of every choice of direction numbers, that of index i of the bits of i."""
+    """Return the exclusive or of every choice of direction numbers, that of index i of the bits of i."""
     count = directions.shape[1]
     chosen = (np.arange(2**count)[None] >> np.arange(count)[:, None]) & 1 > 0
     terms = jnp.where(chosen[None], directions[:, :, None], np.uint32(0))

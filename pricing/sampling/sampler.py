@@ -39,7 +39,7 @@ class AbstractSampler(eqx.Module):
 
     @abc.abstractmethod
     def blocks(self, num_paths: int, block: int) -> tuple[int, int]:
-        """(number of blocks, paths in each): at least `num_paths` paths in all.
+        """Return the number of blocks and the paths in each: at least `num_paths` paths in all.
 
         block: how many paths fit the memory; a sampler that cuts its blocks by number may need more.
         """
@@ -54,21 +54,27 @@ class AbstractSampler(eqx.Module):
         uniforms: int,
         dtype=None,
     ) -> Noise:
-        """The noise of the block of this index.
+        """Return the noise of the block of this index.
 
         normals: of each stream (steps, *motions), where either may be 0; uniforms: how many a path.
         """
 
     @abc.abstractmethod
     def reduce(self, values: Float[Array, "paths ..."]) -> Float[Array, "samples ..."]:
-        """The independent samples that the values on a block's paths make. Their mean is the values' mean."""
+        """Return the independent samples that the values on a block's paths make; both have the same mean."""
 
 
 class PseudoRandom(AbstractSampler):
     """Noise by a counter-based generator (threefry).
 
-    antithetic: the second half of a block mirrors the first, z -> -z and u -> 1 - u, so that a pair's mean is
-    one sample. It pays where the value is nearly odd in the noise; of even ones it wastes half of the paths.
+    Attributes:
+        antithetic: Whether the second half of a block mirrors the first, z -> -z and u -> 1 - u, so that a
+            pair's mean is one sample. It pays where the value is nearly odd in the noise; of even ones it
+            wastes half of the paths.
+
+    Examples:
+        >>> PseudoRandom().blocks(10_000, 4096)
+        (3, 4096)
     """
 
     antithetic: bool = eqx.field(static=True, default=False)
@@ -117,12 +123,23 @@ class PseudoRandom(AbstractSampler):
 
 
 class Sobol(AbstractSampler):
-    """Sobol' points in Brownian-bridge order, `replicates` of them, each a block under a scramble of its own.
+    """Sobol' points in Brownian-bridge order: some replicates, each a block under a scramble of its own.
 
-    A path is a point, so that the mean of a block is one sample, and the error is measured from block to block:
-    with few replicates by few. Better than pseudo-random numbers where what matters depends on few coordinates,
-    most of all where it is smooth; the first dimensions go to the end points of all motions, the next ones to
-    their middles, over all streams. Uniforms stand beside the coordinates of their number, and are not rotated.
+    A path is a point, so that the mean of a block is one sample, and the error is measured from block to
+    block: with few replicates by few. Better than pseudo-random numbers where what matters depends on few
+    coordinates, most of all where it is smooth; the first dimensions go to the end points of all motions,
+    the next ones to their middles, over all streams. Uniforms stand beside the coordinates of their number,
+    and are not rotated.
+
+    Attributes:
+        replicates: The number of blocks, at least 2.
+
+    Raises:
+        ValueError: If there are fewer than 2 replicates.
+
+    Examples:
+        >>> Sobol().blocks(10_000, 4096)
+        (16, 1024)
     """
 
     replicates: int = eqx.field(static=True, default=16)
@@ -134,7 +151,7 @@ class Sobol(AbstractSampler):
             )
 
     def blocks(self, num_paths: int, block: int) -> tuple[int, int]:
-        """As many blocks as replicates, of the next power of two: `block` does not change them."""
+        """Return as many blocks as replicates, of the next power of two: `block` does not change them."""
         _at_least_one(num_paths=num_paths, block=block)
         share = -(-num_paths // self.replicates)
         return self.replicates, 2 ** (share - 1).bit_length()
@@ -173,7 +190,7 @@ class Sobol(AbstractSampler):
 
 
 def _in_turn(shapes: tuple[Shape, ...]) -> list[np.ndarray]:
-    """For each stream the dimensions it takes: the first step of all of them first, then the second."""
+    """Return the dimensions that each stream takes: the first step of all of them first, then the second."""
     places = [np.empty(shape, int) for shape in shapes]
     steps = max((shape[0] for shape in shapes), default=0)
     taken = 0

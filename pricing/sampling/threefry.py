@@ -16,7 +16,7 @@ _GROUPS = 5  # of four rounds each
 
 
 def threefry_2x32(key_words: Words, counters: Words) -> Words:
-    """Two random words for each pair of counter words, of the shape of the counters.
+    """Return two random words for each pair of counter words, of the shape of the counters.
 
     20 rounds; a round on the words (a, b) is a += b, b = rotate_left(b, r) ^ a, and a word of the key is
     added after every fourth (Salmon, Moraes, Dror and Shaw 2011, "Parallel random numbers: as easy as 1, 2,
@@ -36,7 +36,11 @@ def threefry_2x32(key_words: Words, counters: Words) -> Words:
 
 
 def words_of(key: PRNGKeyArray) -> Words:
-    """The two words of one threefry key, as `jax.random.key` makes it; TypeError for another generator's."""
+    """Return the two words of one threefry key, as `jax.random.key` makes it.
+
+    Raises:
+        TypeError: If the key is another generator's.
+    """
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     words = jax.random.key_data(key) if typed else key
     if words.shape != (2,):
@@ -48,9 +52,12 @@ def words_of(key: PRNGKeyArray) -> Words:
 
 
 def random_bits(key: PRNGKeyArray, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
-    """32 random bits an element: the bits of `jax.random.bits(key, shape)`.
+    """Return 32 random bits an element: the bits of `jax.random.bits(key, shape)`.
 
     An element's counter is its index; its word is the exclusive or of the two that the counter gives.
+
+    Raises:
+        ValueError: If there are more than 2**32 elements.
     """
     size = math.prod(shape)
     if size > 2**32:

@@ -8,14 +8,14 @@ _ROUND = 16  # the length of a grid is a multiple of it, so that books of one ki
 
 
 def refined(dates: Float[Array, " dates"], substeps: int) -> Float[Array, " steps"]:
-    """The dates, with equal steps between each and the one before it (today for the first)."""
+    """Return the dates, with equal steps between each and the one before it (today for the first)."""
     before = jnp.concatenate([jnp.zeros_like(dates[:1]), dates[:-1]])
     shares = jnp.arange(1, substeps + 1, dtype=dates.dtype) / substeps
     return (before[:, None] + (dates - before)[:, None] * shares[None, :]).ravel()
 
 
 def grid_through(dates: np.ndarray, num_steps: int) -> Float[Array, " steps"]:
-    """Increasing times that hold all of `dates` and leave no step longer than the last date / num_steps."""
+    """Return increasing times that hold all of `dates`, no step longer than the last date / num_steps."""
     dates = np.unique(dates[dates > 0.0])
     edges = np.concatenate([[0.0], dates])
     counts = np.ceil(np.diff(edges) / (dates[-1] / num_steps) - 1e-9).astype(int)
@@ -33,7 +33,7 @@ def grid_through(dates: np.ndarray, num_steps: int) -> Float[Array, " steps"]:
 def between(
     grid: Float[Array, " steps"], dates: Float[Array, " dates"], steps: Float[Array, "steps ..."]
 ) -> Float[Array, "dates ..."]:
-    """The sums of the grid's steps between consecutive dates, all of which are times of the grid."""
+    """Return the sums of the grid's steps between consecutive dates, all of which are times of the grid."""
     total = jnp.cumsum(steps, axis=0)
     total = jnp.concatenate([jnp.zeros_like(total[:1]), total])
     middle = 0.5 * (grid[1:] + grid[:-1])

@@ -23,7 +23,7 @@ Real = Float[Array, "..."]
 
 
 class _Numbers(NamedTuple):
-    """What depends on the precision. Polynomials, the constant first.
+    """The numbers that depend on the precision; polynomials have their constant first.
 
     log: of -log(1 + m) / m, sqrt(1/2) <= 1 + m < sqrt(2); sine, cosine: of sin(pi y / 2) / y and
     cos(pi y / 2) in y * y, |y| <= 1/2; over, under: of z / v, 0 <= v <= 22.3; half: the bits of sqrt(1/2).
@@ -149,7 +149,7 @@ _DOUBLE = _Numbers(
 
 
 def normal_pair(words: tuple[Word, ...], dtype) -> tuple[Real, Real]:
-    """Two independent standard normals from two words (float32) or four (float64).
+    """Return two independent standard normals from two words (float32) or four (float64).
 
     The first half of the words makes the radius: u is a multiple of 2**-32 (2**-64) plus a half of it, so that
     |z| reaches 6.76 (9.49), and never infinity. The second half makes the angle.
@@ -170,7 +170,7 @@ def normal_pair(words: tuple[Word, ...], dtype) -> tuple[Real, Real]:
 
 
 def inverse_normal(word: Word, dtype) -> Real:
-    """The standard normal below which a share (word + 1/2) / 2**32 lies: |z| up to 6.34."""
+    """Return the standard normal below which a share (word + 1/2) / 2**32 lies: |z| up to 6.34."""
     numbers = _SINGLE if dtype == jnp.float32 else _DOUBLE
     nearer = jnp.where(word >= np.uint32(2**31), ~word, word)
     twice_tail = (nearer.astype(dtype) + np.asarray(0.5, dtype)) * np.asarray(2.0**-31, dtype)
@@ -179,7 +179,7 @@ def inverse_normal(word: Word, dtype) -> Real:
 
 
 def _halves(words: tuple[Word, ...], dtype):
-    """High words of the radius and the angle, what their low words add, and the unit of a high word."""
+    """Return high words of the radius and the angle, what their low words add, and the unit of a high word."""
     scale = np.asarray(2.0**-32, dtype)
     if dtype == jnp.float32:
         return words, (scale * np.asarray(0.5, dtype), np.zeros((), dtype)), scale
@@ -188,7 +188,7 @@ def _halves(words: tuple[Word, ...], dtype):
 
 
 def _minus_log(u: Real, numbers: _Numbers) -> Real:
-    """-log(u) of a normal number u in (0, 1]: u = 2**e (1 + m), sqrt(1/2) <= 1 + m < sqrt(2).
+    """Return -log(u) of a normal number u in (0, 1]: u = 2**e (1 + m), sqrt(1/2) <= 1 + m < sqrt(2).
 
     No division: a compiler for CPUs would take it for too costly to fuse, and draw the words twice.
     """
@@ -208,5 +208,5 @@ def _polynomial(coefficients: tuple[float, ...], x: Real) -> Real:
 
 
 def _signed(word: Word, value: Real) -> Real:
-    """The value, its sign turned if the word's first bit is set."""
+    """Return the value, its sign turned if the word's first bit is set."""
     return jnp.where(word >= np.uint32(2**31), -value, value)

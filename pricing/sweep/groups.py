@@ -13,10 +13,11 @@ from jaxtyping import PRNGKeyArray
 
 from ..market import Market
 from ..methods import AbstractMethod
+from ..methods.method import prepared, tiling
 from ..models import AbstractModel
 from ..products import AbstractProduct
+from ..products.trade import Trade
 from ..trades.contracts import products_of, shape_key
-from ..trades.kinds import Trade
 from ..valuation import applicable
 
 _TILES_IN_WORK = 2
@@ -48,7 +49,7 @@ class Group:
     @property
     def tile_bytes(self) -> int:
         """What a tile takes at most."""
-        return self.tile_size * self.method.trade_bytes
+        return self.tile_size * tiling(self.method).trade_bytes
 
     def tiles(self) -> Iterator[Tile]:
         """The trades, weighted by quantity; the last tile is padded with its first trade at weight 0."""
@@ -92,7 +93,7 @@ def group_trades(
         except TypeError as error:
             unpriced |= {trade.id: str(error) for trade in members}
             continue
-        method = method.prepared(products, model, mesh)
+        method = prepared(method, products, model, mesh)
         tile = _tile_size(method, budget, mesh)
         groups.append(Group(names, members, products, method, tile, mesh))
     return groups, unpriced
@@ -141,11 +142,12 @@ def _tile_size(method: AbstractMethod, budget: int, mesh: Mesh | None) -> int:
     number of cores, and a device's program on any number of devices as long as the share allows.
     """
     devices = 1 if mesh is None else mesh.shape.get("trades", 1)
-    if budget < method.trade_bytes * devices:
+    trade_bytes, most = tiling(method)
+    if budget < trade_bytes * devices:
         raise BudgetTooSmall(
             f"a budget of {budget} bytes is below one trade a device of {type(method).__name__} "
-            f"({method.trade_bytes * devices} bytes): give at least that"
+            f"({trade_bytes * devices} bytes): give at least that"
         )
     share = budget // _TILES_IN_WORK
-    a_device = min(method.trades_a_tile, share // (method.trade_bytes * devices))
+    a_device = min(most, share // (trade_bytes * devices))
     return devices * max(1, a_device)

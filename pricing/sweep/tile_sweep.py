@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
-from ..methods import AbstractMethod
+from ..methods import AbstractMethod, Fitted
+from ..methods.method import held
 from ..models import AbstractModel
 from ..sensitivities import means_and_errors, sensitivities, underlying_directions, with_gamma
 from ..valuation import mean_and_error
@@ -50,7 +51,7 @@ def tile_values(
     """The value of one contract of every trade, its standard error, and no derivative: 0 to the model."""
 
     def of_one(product):
-        return mean_and_error(method.samples(product, model, key), method)
+        return mean_and_error(method.samples(product, model, key=key), method)
 
     values, errors = jax.vmap(of_one)(tile.products)
     return {"value": values}, {"value": errors}, jax.tree.map(jnp.zeros_like, model)
@@ -92,27 +93,31 @@ def _reverse(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, Abs
 
 def _forward_then_reverse(tile, model, method, key, vol, rate):
     """Every trade's Greeks in forward mode, then one adjoint sweep of their sum; what is fitted is held."""
-    fits = jax.vmap(lambda product: method.fitted(product, model, key))(tile.products)
+    axis = 0 if isinstance(method, Fitted) else None  # a method for each trade, or one for all
+    fit = lambda product: held(method, product, model, key=key)  # noqa: E731
+    methods = jax.vmap(fit, out_axes=axis)(tile.products)
 
-    def of_one(product, fitted):
-        samples = sensitivities(product, model, method.holding(fitted), key, vol, rate)
+    @functools.partial(jax.vmap, in_axes=(0, axis))
+    def of_each(product, method):
+        samples = sensitivities(product, model, method, key, vol, rate)
         return means_and_errors(samples, method)
 
     means, errors = (
         {name: getattr(found, name) for name in MEASURES if getattr(found, name) is not None}
-        for found in jax.vmap(of_one)(tile.products, fits)
+        for found in of_each(tile.products, methods)
     )
     finite = _finite(means) & _finite(errors)
     # in place of a trade that failed the first that did not, with no weight: its NaN would reach the sum
     stands_in = jnp.where(finite, jnp.arange(finite.size), jnp.argmax(finite))
-    products, fits = jax.tree.map(lambda x: x[stands_in], (tile.products, fits))
+    fine = lambda batch: jax.tree.map(lambda x: x[stands_in], batch)  # noqa: E731
+    products, methods = fine(tile.products), methods if axis is None else fine(methods)
     weights = jnp.where(finite, tile.weights, 0.0)
 
     def total(model):
-        def value(product, fitted):
-            return mean_and_error(method.holding(fitted).samples(product, model, key), method)[0]
+        def value(product, method):
+            return mean_and_error(method.samples(product, model, key=key), method)[0]
 
-        values = jax.vmap(value)(products, fits)
+        values = jax.vmap(value, in_axes=(0, axis))(products, methods)
         return weights.astype(values.dtype) @ values
 
     bar = jax.grad(total)(model)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import jax
 
+from ..methods.method import tiling
 from .groups import Group, Tile
 from .memory_gate import MemoryGate
 
@@ -26,7 +27,9 @@ def run_tiles(
     """
     gate = MemoryGate(budget)
     results: list[list[Future[Result]]] = [[] for _ in groups]
-    pairs = sorted(zip(groups, results, strict=True), key=lambda pair: -pair[0].method.trade_bytes)
+    pairs = sorted(
+        zip(groups, results, strict=True), key=lambda pair: -tiling(pair[0].method).trade_bytes
+    )
 
     def run(group: Group, tile: Tile) -> Result:
         with gate.holding(group.tile_bytes):

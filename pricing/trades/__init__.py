@@ -1,1 +1,1 @@
-"""What a row of a book means: the kinds of trade, their contracts, the book."""
+"""A book of trades: read from a file, checked against a market, turned into batches of products."""

@@ -11,8 +11,8 @@ from pricing.ingestion.files import read_text
 from pricing.ingestion.validation import Problem, validate
 from pricing.market import Market
 from pricing.market.correlations import least_eigenvalue, missing_pairs, shown
+from pricing.products.trade import COLUMNS, NEUTRAL, TRADE_TYPES, Trade
 
-from .kinds import COLUMNS, NEUTRAL, TRADE_TYPES, Trade
 from .table import RawRow, Table, read_table
 
 _WIDTH = 1000  # characters of a name, at most
@@ -20,9 +20,15 @@ _WIDTH = 1000  # characters of a name, at most
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the file: its trade, or None and the errors that say why.
+    """A row of a book holds its trade, or None and the errors that say why.
 
-    `id`, `type`: as they stand in the file, but for characters that act instead of showing.
+    Attributes:
+        line: The line of the file, from 1 on.
+        id: The id as it stands in the file, but for characters that act instead of showing.
+        type: The kind of trade, likewise.
+        trade: The trade, if the row passed every check.
+        errors: What is wrong with the row.
+        raw: The row as it was read.
     """
 
     line: int
@@ -35,7 +41,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Book:
-    """The rows of one file, in its order, and all that is wrong with them."""
+    """A book holds the rows of one file, in its order, and all that is wrong with them.
+
+    Attributes:
+        file: The name of the file.
+        rows: The rows, good and bad.
+        errors: What is wrong, with file, line, field, value and remedy.
+
+    Examples:
+        >>> lines = "id,type,underlying,option,strike,expiry", "E1,european,DAX,call,-1,2003-03-18"
+        >>> book = Book.from_text(chr(10).join(lines))
+        >>> book.trades, book.errors[0].remedy
+        ((), 'give a strike > 0')
+    """
 
     file: str
     rows: tuple[Row, ...]
@@ -43,16 +61,30 @@ class Book:
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "Book":
-        """The book in a CSV file, or in a JSON file when the name ends in .json.
+        """Read the book in a CSV file, or in a JSON file when the name ends in .json.
 
-        A bad row is reported in `errors` and does not stop the book (format: docs/data.md).
-        Raises `UnreadableFile` when there are no rows to be had: no file, not UTF-8, no header.
+        A bad row is reported in `errors` and does not stop the book (format: docs/data.md). A file without rows
+        (no file, not UTF-8, no header) is an `UnreadableFile`.
+
+        Args:
+            path: The path of the file.
+
+        Returns:
+            The book.
         """
         return cls.from_text(read_text(path), os.fspath(path))
 
     @classmethod
     def from_text(cls, text: str, file: str = "trades.csv") -> "Book":
-        """The book in a text; `file` names it in error messages, and its end says the format."""
+        """Read the book in a text.
+
+        Args:
+            text: The content of a CSV or JSON file.
+            file: The name that error messages show; its end says the format.
+
+        Returns:
+            The book.
+        """
         table = read_table(text, file)
         missing = _missing_columns(table, file)
         first_line: dict[str, int] = {}
@@ -70,32 +102,42 @@ class Book:
         return tuple(row.trade for row in self.rows if row.trade is not None)
 
     def checked(self, market: Market) -> "Book":
-        """This book with the trades set aside that the market cannot serve, and their errors."""
+        """Return this book with the trades set aside that the market cannot serve, and their errors.
+
+        Args:
+            market: The market to be valued in.
+        """
         rows = tuple(_against(row, market, self.file) for row in self.rows)
         changed = zip(rows, self.rows, strict=True)
         found = tuple(error for new, old in changed if new is not old for error in new.errors)
         return Book(self.file, rows, (*self.errors, *found))
 
     def check(self, market: Market) -> tuple[tuple[Trade, ...], tuple[InputError, ...]]:
-        """The trades the market can serve, and the errors of the others: an unknown underlying, one
-        left out of the market for its own error, or an expiry that is not after the as-of date."""
+        """Return the trades that the market can serve, and the errors of the others.
+
+        The market cannot serve an unknown underlying, one that was left out of it for its own error, or an
+        expiry that is not after the as-of date.
+
+        Args:
+            market: The market to be valued in.
+        """
         checked = self.checked(market)
         return checked.trades, checked.errors[len(self.errors) :]
 
 
 def _text(raw: RawRow, name: str) -> str:
-    """A value as a text; one that is neither a text nor a number as it stands in its file."""
+    """Return a value as a text; one that is neither a text nor a number as it stands in its file."""
     value = raw.values.get(name, "")
     return value.strip() if isinstance(value, str) else show(value)
 
 
 def _kind(raw: RawRow) -> str:
-    """The kind of trade a row says it is, or an empty text."""
+    """Return the kind of trade a row says it is, or an empty text."""
     return re.sub(r"[\s-]+", "_", _text(raw, "type").lower())
 
 
 def _missing_columns(table: Table, file: str) -> dict[str, tuple[InputError, ...]]:
-    """By kind of trade, one error for each column that the kind needs and the header lacks."""
+    """Return, by kind of trade, one error for each column that the kind needs and the header lacks."""
     if table.header is None:
         return {}
     unknown = set(table.header) - set(COLUMNS)
@@ -116,13 +158,13 @@ def _missing_columns(table: Table, file: str) -> dict[str, tuple[InputError, ...
 
 
 def _required(kind: type[Trade]) -> tuple[str, ...]:
-    """The columns that a kind of trade cannot do without."""
+    """Return the columns that a kind of trade cannot do without."""
     fields = kind.model_fields.items()
     return tuple(name for name, info in fields if info.is_required() and name != "line")
 
 
 def _row(raw: RawRow, absent: tuple[InputError, ...], first_line: dict[str, int], file: str) -> Row:
-    """A row with its trade or its errors; `absent` are the errors of columns its kind lacks."""
+    """Return a row with its trade or its errors; `absent` are the errors of columns its kind lacks."""
     name, kind = _text(raw, "id"), _kind(raw)
     trade, problems = None, ()
     if raw.problem:
@@ -142,7 +184,7 @@ def _row(raw: RawRow, absent: tuple[InputError, ...], first_line: dict[str, int]
 
 
 def _trade(raw: RawRow, kind: str) -> tuple[Trade | None, tuple[Problem, ...]]:
-    """The trade of a row, or what is wrong with its values."""
+    """Return the trade of a row, or what is wrong with its values."""
     if kind not in TRADE_TYPES:
         known = ", ".join(TRADE_TYPES)
         value = show(raw.values["type"]) if kind else ""
@@ -161,7 +203,7 @@ def _trade(raw: RawRow, kind: str) -> tuple[Trade | None, tuple[Problem, ...]]:
 
 
 def _foreign(name: str, value: object, kind: str) -> Problem:
-    """The problem of a value that this kind of trade has no use for."""
+    """Return the problem of a value that this kind of trade has no use for."""
     if name in COLUMNS:
         message = f"{show(value)} is given, but a trade of type {kind} has no {name}"
         return Problem((name,), show(value), message, "leave it empty")
@@ -170,7 +212,7 @@ def _foreign(name: str, value: object, kind: str) -> Problem:
 
 
 def _says_nothing(name: str, value: object) -> bool:
-    """Whether a value is the neutral one, such as a rebate of 0 on a European option."""
+    """Return whether a value is the neutral one, such as a rebate of 0 on a European option."""
     neutral = NEUTRAL.get(name)
     try:
         return neutral is not None and type(neutral)(value) == neutral
@@ -179,14 +221,14 @@ def _says_nothing(name: str, value: object) -> bool:
 
 
 def _error(problem: Problem, raw: RawRow, file: str) -> InputError:
-    """A problem of a row, with its place."""
+    """Return a problem of a row, with its place."""
     column = str(problem.path[0]) if problem.path else ""
     line, cell = raw.place(column)
     return InputError(file, line, cell, column, problem.value, problem.message, problem.remedy)
 
 
 def _against(row: Row, market: Market, file: str) -> Row:
-    """A row as it stands before the market: itself, or with its trade set aside."""
+    """Return a row as it stands before the market: itself, or with its trade set aside."""
     problems = _market_problems(row.trade, market) if row.trade else ()
     if not problems:
         return row
@@ -195,7 +237,7 @@ def _against(row: Row, market: Market, file: str) -> Row:
 
 
 def _market_problems(trade: Trade, market: Market) -> tuple[Problem, ...]:
-    """What keeps the market from serving a trade."""
+    """Return what keeps the market from serving a trade."""
     section = "curves" if trade.in_rates else "equities"
     names = trade.underlyings
     problems = [problem for name in names for problem in _unknown(name, section, market)]
@@ -213,7 +255,7 @@ def _market_problems(trade: Trade, market: Market) -> tuple[Problem, ...]:
 
 
 def _unknown(name: str, section: str, market: Market) -> list[Problem]:
-    """The problem of a name that is not in this section of the market, if it is not."""
+    """Return the problem of a name that is not in this section of the market, if it is not."""
     known = getattr(market, section)
     if name in known:
         return []
@@ -229,7 +271,7 @@ def _unknown(name: str, section: str, market: Market) -> list[Problem]:
 
 
 def _no_basket(trade: Trade, market: Market) -> list[Problem]:
-    """The problem of equities that have no joint law in this market, if they have none."""
+    """Return the problem of equities that have no joint law in this market, if they have none."""
     names = trade.underlyings
     settlement = {(market.equities[name].curve, market.equities[name].currency) for name in names}
     if len(settlement) > 1:

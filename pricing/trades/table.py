@@ -11,7 +11,7 @@ from ..ingestion.fields import closest
 from ..ingestion.files import parse_json, unreadable
 from ..ingestion.locator import Locator, Place
 from ..ingestion.validation import Problem
-from .kinds import COLUMNS
+from ..products.trade import COLUMNS
 
 _NO_NUL = "save the file as UTF-8 text, without such characters"
 
@@ -41,9 +41,9 @@ class Table:
 
 
 def read_table(text: str, file: str) -> Table:
-    """The rows of a JSON text (the file's name ends in .json) or of a CSV text.
+    """Return the rows of a JSON text (the file's name ends in .json) or of a CSV text.
 
-    Raises `UnreadableFile` when there are no rows to be had.
+    A text without rows is an `UnreadableFile`.
     """
     return _read_json(text, file) if file.lower().endswith(".json") else _read_csv(text, file)
 
@@ -59,7 +59,11 @@ def _read_csv(text: str, file: str) -> Table:
 
 
 def _header(number: int, line: str, file: str) -> tuple[str, ...]:
-    """The names of the columns, in lower case."""
+    """Return the names of the columns, in lower case.
+
+    Raises:
+        unreadable: If the line is no header.
+    """
     place = (number, None)
     if "\0" in line:
         raise unreadable(file, "the header holds the character U+0000", _NO_NUL, place=place)
@@ -87,7 +91,7 @@ def _header(number: int, line: str, file: str) -> tuple[str, ...]:
 
 
 def _cells(line: str) -> list[str]:
-    """The cells of one line: a cell never holds a line break, so a bad quote spoils one row."""
+    """Return the cells of one line: a cell never holds a line break, so a bad quote spoils one row."""
     return [cell.strip() for cell in next(csv.reader([line], strict=True, skipinitialspace=True))]
 
 
@@ -145,7 +149,11 @@ def _read_json(text: str, file: str) -> Table:
     return Table(tuple(row(index, element) for index, element in enumerate(elements)))
 
 
-@functools.cache
 def _is_ours(name: str) -> bool:
-    """Whether a column is one of ours, or so close to one that it must be a slip of the pen."""
-    return bool(name) and (name in COLUMNS or bool(closest(name, COLUMNS, cutoff=0.75)))
+    """Return whether a column is one of ours, or so close to one that it must be a slip of the pen."""
+    return bool(name) and (name in COLUMNS or _is_slip(name, tuple(COLUMNS)))
+
+
+@functools.cache
+def _is_slip(name: str, columns: tuple[str, ...]) -> bool:
+    return bool(closest(name, columns, cutoff=0.75))

@@ -400,3 +400,12 @@ def test_every_pair_of_sizes_and_slots_has_its_closed_form():
 def jaxtape_repetition(n, slots):
     """The smallest r that reaches n; the last step of the chain is never advanced."""
     return next(r for r in range(n + 1) if jt.beta(min(slots, n), r) >= n)
+
+
+@pytest.mark.parametrize("schedule", [jt.StoreAll(), jt.Periodic(2), jt.Budget(10**6)], ids=str)
+def test_a_tape_without_nodes_is_planned(schedule):
+    empty = jt.Tape().with_schedule(schedule).append(turn, jnp.zeros(0))
+    for tape in (empty, empty.append(turn, jnp.ones(3)).erase(0, 3)):
+        plan = jt.plan(tape, jnp.ones(2))
+        assert plan.evaluations == 0
+        assert_close(tape.with_schedule(plan.schedule)(jnp.ones(2)), jnp.ones(2))

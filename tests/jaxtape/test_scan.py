@@ -3,6 +3,7 @@
 import functools
 import itertools
 
+import chex
 import jax
 import jax.export
 import jax.numpy as jnp
@@ -165,8 +166,8 @@ def test_float32(schedule):
         return jt.scan(lambda c, x: (jnp.cos(a * c) + x, None), a, xs, schedule=schedule)[0]
 
     grads = jax.grad(loss, (0, 1))(jnp.float32(0.5), jnp.linspace(0, 1, 20, dtype=jnp.float32))
-    assert [g.dtype for g in grads] == [jnp.float32] * 2
-    assert all(np.isfinite(g).all() for g in grads)
+    chex.assert_type(grads, jnp.float32)
+    chex.assert_tree_all_finite(grads)
 
 
 @some_schedules
@@ -204,26 +205,24 @@ def test_a_python_scalar_takes_the_dtype_of_the_step(schedule):
 
 @some_schedules
 def test_retraces_once(schedule):
-    traces = []
+    chex.clear_trace_counter()
 
-    @jax.jit
-    @jax.grad
-    def gradient(a):
-        traces.append(a)
+    @chex.assert_max_traces(n=1)
+    def run(a):
         return jt.scan(lambda c, x: (a * c + x, None), a, jnp.arange(9.0), schedule=schedule)[0]
 
+    gradient = jax.jit(jax.grad(run))
     for a in range(4):
         gradient(float(a))
-    assert len(traces) == 1
 
 
 def test_compiles_once_without_jit():
     """The same function is traced and compiled once, whatever it closes over."""
-    traces = []
+    chex.clear_trace_counter()
     a = jnp.float64(0.3)
 
+    @chex.assert_max_traces(n=1)
     def f(c, x):
-        traces.append(x)
         return a * c + x, None
 
     def run(init):
@@ -231,7 +230,6 @@ def test_compiles_once_without_jit():
 
     first = jax.grad(run)(jnp.float64(1.0))
     assert jax.grad(run)(jnp.float64(2.0)) == first
-    assert len(traces) == 1
 
 
 def test_shard_map():

@@ -75,7 +75,7 @@ def test_usual_terms():
 
         def value(spot):
             model = BlackScholes(spot, rate, vol, dividend_yield)
-            return method.samples(product, model, None)
+            return method.samples(product, model)
 
         return jnp.stack(jax.value_and_grad(value)(spot))
 

@@ -8,7 +8,7 @@ import pytest
 
 import jaxtape as jt
 from pricing import BermudanSwaption, HullWhite, Quadrature, ZeroCurve, price
-from pricing.induction.exercise import Exercise, cash_flows, induction, nothing_later
+from pricing.induction import Exercise, cash_flows, induction, nothing_later
 from tests.helpers import double, first_difference, second_difference
 from tests.jaxtape.test_tape import first_example
 

@@ -9,10 +9,12 @@ import pytest
 
 import pricing.samples
 from pricing.market import Market
+from pricing.products.barrier import BarrierTrade
+from pricing.products.digital import DigitalTrade
+from pricing.products.european import EuropeanTrade
+from pricing.products.trade import TRADE_TYPES
 from pricing.samples import make_book, other_trades
 from pricing.trades.book import Book
-from pricing.trades.contracts import PRODUCTS
-from pricing.trades.kinds import BarrierTrade, DigitalTrade, EuropeanTrade
 
 SAMPLES = Path(next(iter(pricing.samples.__path__)))
 HEADER = (
@@ -39,7 +41,7 @@ def test_the_sample_book_holds_every_kind_of_trade(market):
     assert (plain, len(trades)) == (2000, 2096)
     assert Counter(trade.type for trade in trades[:plain]) == make_book.COUNTS
     assert Counter(trade.type for trade in trades[plain:]) == other_trades.COUNTS
-    assert {trade.type for trade in trades} == {kind.type for kind in PRODUCTS}
+    assert {trade.type for trade in trades} == set(TRADE_TYPES)
     barriers = [trade for trade in trades if isinstance(trade, BarrierTrade)]
     assert len({(trade.barrier_type, trade.option) for trade in barriers}) == 8
     assert all(abs(trade.barrier / 4468.17 - 1) > 0.03 for trade in barriers)

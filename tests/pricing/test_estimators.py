@@ -58,7 +58,7 @@ def ladder(product, model, method, seed=1):
 
 @eqx.filter_jit
 def _ladder(product, model, method, key):
-    value = lambda s: method.samples(product, model.shifted(underlying=s), key)  # noqa: E731
+    value = lambda s: method.samples(product, model.shifted(underlying=s), key=key)  # noqa: E731
     along = lambda f: lambda s: jax.jvp(f, (s,), (jnp.ones_like(s),))  # noqa: E731
     (values, delta), (_, gamma) = along(along(value))(jnp.zeros(()))
     return jnp.stack([values, delta, gamma])
@@ -154,7 +154,7 @@ def test_every_derivative_of_a_controlled_sample_is_that_of_its_differences():
     @jax.jit
     def samples(shift):
         model = BlackScholes(100.0 + 10.0 * shift, 0.05 - 0.1 * shift, 0.3 + 0.1 * shift)
-        return method.samples(product, model, key)
+        return method.samples(product, model, key=key)
 
     slope = lambda f: jax.jit(lambda s: jax.jvp(f, (s,), (jnp.ones_like(s),))[1])  # noqa: E731
     zero = jnp.zeros(())
@@ -238,7 +238,7 @@ def test_parameter_greeks_of_heston_are_unbiased(control):
     value = lambda x: price(CALL, stochastic(x), Fourier(), throw=False).value  # noqa: E731
     answer = jax.jit(jax.grad(value))(at)
     method = MonteCarlo(65_536, 32, control=control)
-    means, errors = slopes(lambda x: method.samples(CALL, stochastic(x), key), at)
+    means, errors = slopes(lambda x: method.samples(CALL, stochastic(x), key=key), at)
     np.testing.assert_array_less(np.abs(means - answer), 3.0 * errors)
     if control:
         np.testing.assert_array_less(errors[:4], 0.01 * np.abs(answer[:4]))
@@ -254,6 +254,6 @@ def test_along_paths_of_eulers_scheme_the_derivative_to_the_first_variance_is_no
     at = jnp.asarray(HESTON)
     _, errors = slopes(lambda x: euler(x, normals), at)
     ours = slopes(
-        lambda x: MonteCarlo(16_384, 32).samples(CALL, stochastic(x), jax.random.key(1)), at
+        lambda x: MonteCarlo(16_384, 32).samples(CALL, stochastic(x), key=jax.random.key(1)), at
     )[1]
     assert errors[0] > 30.0 * ours[0]

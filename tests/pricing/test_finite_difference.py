@@ -43,7 +43,7 @@ _EVERY_KIND = Barrier(
 
 @eqx.filter_jit
 def value_delta_and_gamma(product, model, method):
-    at = lambda spot: method.samples(product, model.shifted(underlying=spot), None)  # noqa: E731
+    at = lambda spot: method.samples(product, model.shifted(underlying=spot))  # noqa: E731
     along = lambda f: lambda spot: jax.jvp(f, (spot,), (jnp.ones_like(spot),))  # noqa: E731
     (value, delta), (_, gamma) = along(along(at))(jnp.zeros(()))
     return value, delta, gamma
@@ -93,7 +93,7 @@ def test_a_spot_beyond_the_barrier_has_touched_it(kind, expected):
 def test_derivatives_are_those_of_the_discrete_value():
     """Grids stand still under small bumps, so central differences see what differentiation sees."""
     method = FiniteDifference(60, 24, 16)
-    value = lambda model: method.samples(_UP_AND_OUT, model, None)  # noqa: E731
+    value = lambda model: method.samples(_UP_AND_OUT, model)  # noqa: E731
     bar = jax.jit(jax.grad(value))(_MODEL)
     jitted = eqx.filter_jit(value)
     for name in (

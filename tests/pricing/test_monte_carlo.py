@@ -105,7 +105,9 @@ def test_double_grad_of_a_call_is_its_gamma():
 
 
 def test_paths_depend_on_key_and_block_alone():
-    few, many = (MonteCarlo(n, 8, block=256).samples(_BARRIER, _HESTON, KEY) for n in (256, 1024))
+    few, many = (
+        MonteCarlo(n, 8, block=256).samples(_BARRIER, _HESTON, key=KEY) for n in (256, 1024)
+    )
     np.testing.assert_array_equal(few, many[:256])
     assert len(np.unique(many)) > 512, "blocks differ"
 

@@ -175,7 +175,7 @@ def test_a_bermudan_swaption_is_worth_more_than_either_of_its_swaptions(found):
     assert (trade.status, trade.method) == ("ok", "Quadrature")
     product = products_of(book(BERMUDAN).trades, sample_market())
     value = price(product, model, Quadrature().prepared(product, model)).value[0]
-    np.testing.assert_allclose(trade.figures["value"], value, rtol=1e-9)
+    np.testing.assert_allclose(trade.figures.value, value, rtol=1e-9)
     first = BERMUDAN.replace("bermudan_", "").replace(",2003-07-05|2004-07-05", "2003-07-05,")
     later = first.replace("2003", "2004")
     singles = [products_of(book(row).trades, sample_market()) for row in (first, later)]
@@ -193,17 +193,17 @@ def test_delta_gamma_and_theta_are_difference_quotients(found, row):
     value = jax.jit(lambda rate, age: price(product.rolled(age), model.shifted(rate=rate)).value[0])
     zero, figures = jnp.zeros(()), found.trades[index].figures
     by_rate = lambda h: value(zero + h, zero)  # noqa: E731
-    np.testing.assert_allclose(figures["delta"], first_difference(by_rate, 1e-3), rtol=1e-8)
-    np.testing.assert_allclose(figures["gamma"], second_difference(by_rate, 1e-3), rtol=1e-6)
+    np.testing.assert_allclose(*figures.delta.values(), first_difference(by_rate, 1e-3), rtol=1e-8)
+    np.testing.assert_allclose(*figures.gamma.values(), second_difference(by_rate, 1e-3), rtol=1e-6)
     by_age = first_difference(lambda h: value(zero, zero + h), 1e-3)
-    np.testing.assert_allclose(figures["theta"], by_age, rtol=1e-7)
+    np.testing.assert_allclose(figures.theta, by_age, rtol=1e-7)
 
 
 @double
 def test_vega_and_rho_add_up_to_the_quotes(found):
     assert not found.failed
     for measure, family in (("vega", "SWAPTION/"), ("rho", "ZERO/")):
-        trades = sum(trade.position[measure] for trade in found.trades)
+        trades = sum(getattr(trade.position, measure) for trade in found.trades)
         quotes = sum(x for quote, x in found.sensitivities.items() if quote.startswith(family))
         np.testing.assert_allclose(trades, quotes, rtol=1e-9)
 

@@ -75,7 +75,7 @@ def test_steps_between_dates_are_sums_of_the_grids():
 def test_a_contract_on_its_own_grid_is_the_contract_alone(product):
     """The same normals over the same times: to rounding."""
     shared = replace(FEW, grid=refined(jnp.asarray(DATES), 4))
-    alone, beside = (method.samples(product, HESTON, KEY) for method in (FEW, shared))
+    alone, beside = (method.samples(product, HESTON, key=KEY) for method in (FEW, shared))
     np.testing.assert_allclose(beside, alone, rtol=1e-9, atol=1e-9)
 
 

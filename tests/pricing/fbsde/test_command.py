@@ -41,8 +41,8 @@ def test_a_table_that_cannot_be_written_is_told_before_anything_is_solved(tmp_pa
 
 
 def test_figures_stand_beside_what_is_known(tmp_path):
-    out, news = tmp_path / "table.json", tmp_path / "news"
-    options = ("--seeds", "2", "--no-progress", "--out", str(out), "--metrics", str(news))
+    out, metrics = tmp_path / "table.json", tmp_path / "metrics"
+    options = ("--seeds", "2", "--no-progress", "--out", str(out), "--metrics", str(metrics))
     done = run("down-and-out-90", *options, cache=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = {row["figure"]: row for row in json.loads(out.read_text())}
@@ -53,9 +53,9 @@ def test_figures_stand_beside_what_is_known(tmp_path):
     assert rows["value"]["apart"] < 3e-3
     assert rows["value"]["spread"] > 0.0
     assert "down-and-out-90" in done.stdout
-    assert {path.name for path in tmp_path.iterdir()} >= {"table.json", "news"}
+    assert {path.name for path in tmp_path.iterdir()} >= {"table.json", "metrics"}
     assert not (tmp_path / "run.json").exists()
-    lines = (news / "down-and-out-90" / "1" / "metrics.jsonl").read_text().splitlines()
+    lines = (metrics / "down-and-out-90" / "1" / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == 50
 
 

@@ -123,7 +123,7 @@ def best_call(spot):
 
 @pytest.mark.parametrize("dispersion", [0.05, 0.0])
 def test_smooth_maxima_span_the_best_of_ten(dispersion):
-    """Starts that are dispersed tell Gamma; where all are x0, value and Delta are told at least."""
+    """Starts that are dispersed determine Gamma; where all are x0, at least value and Delta are right."""
     spot = jnp.full(10, 100.0)
     problem = from_product(Basket(120.0, 1.0, kind="max"), BlackScholes(spot, 0.05, 10 * [0.2]), 12)
     bases = Hermite(1), SmoothMaximum(), Payoffs()

@@ -142,7 +142,7 @@ def test_moves_of_composed_functions_are_those_of_the_whole(dim):
         np.testing.assert_allclose(found, known, rtol=1e-10, atol=1e-10)
 
 
-def test_scattered_coordinates_are_those_of_paths_apart():
+def test_dispersed_coordinates_are_those_of_paths_apart():
     """Each is spread as the equation spreads it; no two are correlated, though their noise is."""
     s = jnp.array([[1.0, 0.0], [1.8, 0.6]])
     problem = brownian(diffusion=lambda t, x: s)
@@ -222,9 +222,8 @@ def test_a_swaption_pays_what_its_swap_is_worth():
     """On today's curve at date 0; a batch of contracts is its contracts."""
     problem = from_product(SWAPTION, HULL_WHITE, 4)
     assert problem.exercise_dates == ()
-    law = problem.drift.__self__
     years = jnp.array([1.0, 5.0])
-    bonds = law.bonds(jnp.asarray(0.0), years, problem.x0)
+    bonds = HULL_WHITE.observed(jnp.asarray(0.0), problem.x0).bonds(years)
     np.testing.assert_allclose(bonds, jnp.exp(-0.03 * years), rtol=1e-12)
     rates = Swaption([0.02, 0.03], [1.0, 1.0], 2 * [[2.0, 3.0]], 2 * [[1.0, 1.0]], 2 * ["payer"])
     both = from_product(rates, HULL_WHITE, 4).terminal(jnp.array([0.01]))

@@ -1,4 +1,4 @@
-"""The loop around every solver: killed runs go on, news come out, failures are named, seeds are mapped."""
+"""The loop around every solver: killed runs go on, events are emitted, failures are named, seeds are mapped."""
 
 import json
 
@@ -189,8 +189,8 @@ def test_a_date_is_named():
         solve(exploding(), GradientRegression(4096, (Hermite(2),)), key=jax.random.key(0))
 
 
-def test_news_of_every_stage(tmp_path):
-    path = tmp_path / "news.jsonl"
+def test_events_of_every_stage(tmp_path):
+    path = tmp_path / "metrics.jsonl"
     reports = []
     solution = solve(
         problems.allen_cahn(3),
@@ -207,7 +207,7 @@ def test_news_of_every_stage(tmp_path):
     np.testing.assert_allclose(rows[-1]["value"], solution.value(0.0, jnp.zeros(3)), rtol=1e-12)
 
 
-def test_tensorboard_reads_a_folder_of_news(tmp_path):
+def test_tensorboard_reads_a_folder_of_events(tmp_path):
     solve(problems.allen_cahn(3), SOLVER, key=jax.random.key(0), metrics=tmp_path)
     names = [path.name for path in tmp_path.iterdir()]
     assert "metrics.jsonl" in names

@@ -1,18 +1,18 @@
-"""Trades on a curve: swaps, and the rights to enter them."""
+"""What rows of swaps and swaptions have."""
 
 import abc
 import functools
 import itertools
 from datetime import date
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import holidays
 from pydantic import BeforeValidator, Field, model_validator
 
-from ..ingestion.errors import listed, show
+from ..ingestion.errors import show
 from ..ingestion.fields import choice, number, problem
-from ..market.dates import DAY_COUNTS, advance, schedule, year_fraction
-from .trade import IsoDate, IsoDates, Name, Notional, Trade, last_of
+from ..market.dates import DAY_COUNTS, schedule, year_fraction
+from .trade import IsoDate, Name, Notional, Trade
 
 MONTHS = {"annual": 12, "semiannual": 6, "quarterly": 3, "monthly": 1}
 
@@ -31,7 +31,6 @@ Side = Annotated[Literal["payer", "receiver"], choice("payer", "receiver")]
 Frequency = Annotated[str, choice(*MONTHS)]
 DayCount = Annotated[str, choice(*DAY_COUNTS)]
 Calendar = Annotated[str, BeforeValidator(_calendar)]
-_NO_FIXINGS = "fixings of the past are not kept: give swaps that are still to start"
 
 
 class RateTrade(Trade, abc.ABC):
@@ -40,7 +39,7 @@ class RateTrade(Trade, abc.ABC):
     Its dates are counted back from the maturity, and moved to business days (modified following).
     """
 
-    in_rates: ClassVar[bool] = True
+    in_rates = True
 
     underlying: Name = Field(description="an underlying, the name of a curve of the market")
     side: Side = Field(description="a side: payer or receiver, of the fixed rate")
@@ -50,6 +49,10 @@ class RateTrade(Trade, abc.ABC):
     frequency: Frequency = "annual"
     day_count: DayCount = "30E/360"
     calendar: Calendar = "XECB"
+
+    @property
+    def shape(self) -> int:
+        return len(self.payment_dates)
 
     @property
     @abc.abstractmethod
@@ -81,65 +84,4 @@ class RateTrade(Trade, abc.ABC):
         if self.maturity <= self.swap_from or len(self.swap_dates) < 2:
             message = f"there is no business day after {self.swap_from} up to {self.maturity}"
             raise problem(message, "give a maturity that leaves a payment", "maturity")
-        return self
-
-
-class SwapTrade(RateTrade):
-    """A swap that is still to start."""
-
-    type: ClassVar[str] = "swap"
-
-    start: IsoDate = Field(description="a start, YYYY-MM-DD")
-
-    @property
-    def expiry(self) -> date:
-        return self.maturity
-
-    @property
-    def deadlines(self) -> dict[str, tuple[date, str]]:
-        return {"start": (self.start, _NO_FIXINGS)}
-
-    @property
-    def swap_from(self) -> date:
-        return self.start
-
-
-class SwaptionTrade(RateTrade):
-    """The right to enter, at the expiry, a swap that starts then."""
-
-    type: ClassVar[str] = "swaption"
-
-    expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
-
-    @property
-    def swap_from(self) -> date:
-        return self.expiry
-
-
-class BermudanSwaptionTrade(RateTrade):
-    """The right to enter what is left of a swap on one of some dates, each the first of one of its periods."""
-
-    type: ClassVar[str] = "bermudan_swaption"
-    dates_name: ClassVar[str] = "exercise_dates"
-
-    exercise_dates: IsoDates = Field(description="exercise_dates, such as 2003-07-07|2004-07-05")
-    expiry: IsoDate = last_of("exercise_dates")
-
-    @property
-    def swap_from(self) -> date:
-        return self.exercise_dates[0]
-
-    @property
-    def exercise_days(self) -> tuple[date, ...]:
-        """The exercise dates, moved to business days."""
-        return tuple(advance(day, calendar=self.calendar) for day in self.exercise_dates)
-
-    @model_validator(mode="after")
-    def _begins_a_period(self):
-        begins = self.swap_dates[:-1]
-        odd = [day for day in self.exercise_days if day not in begins]
-        if odd:
-            message = f"no period of the swap to {self.maturity} begins on {odd[0]}"
-            remedy = f"give dates among {listed(begins)}, or another frequency"
-            raise problem(message, remedy, "exercise_dates")
         return self

@@ -1,0 +1,91 @@
+"""Bermudan swaptions."""
+
+from datetime import date
+from typing import ClassVar
+
+from jaxtyping import Array, Float, Int8
+from pydantic import Field, model_validator
+
+from ..fields import choice, dates, real, real_vector
+from ..ingestion.errors import listed
+from ..ingestion.fields import problem
+from ..market.dates import advance
+from .exercise import EarlyExercise
+from .rate_trade import RateTrade
+from .swap_entry import PAYER_OR_RECEIVER, SwapOption
+from .trade import IsoDate, IsoDates, last_of
+
+
+class BermudanSwaption(EarlyExercise, SwapOption):
+    """A Bermudan swaption is the right to enter what is left of a swap at one of some dates.
+
+    Exercised at t, it pays the coupons at all payment dates after t, for a floating leg worth 1 - P(t, last
+    payment). Payment dates may be others than exercise dates.
+
+    Attributes:
+        strike: The fixed rate per year.
+        exercise_dates: When the swap may be entered, in years, increasing, of shape (exercises,).
+        payment_dates: The payment dates of the fixed leg in years, increasing, of shape (payments,); the
+            last one ends the floating leg.
+        accruals: The year fraction of each coupon, of shape (payments,).
+        side: The word "payer" or "receiver" of the fixed leg, kept as the code +1 or -1.
+        notional: The notional in currency.
+
+    Raises:
+        ValueError: If accruals and payment dates differ in number, or no payment is left after the last
+            entry.
+
+    Examples:
+        >>> swaption = BermudanSwaption(0.03, [0.5, 1.5], [1.5, 2.5], [1.0, 1.0])
+        >>> swaption.exercise_times().tolist()
+        [0.5, 1.5]
+    """
+
+    strike: Float[Array, "..."] = real("strike")
+    exercise_dates: Float[Array, "*#batch exercises"] = dates("exercise_dates")
+    payment_dates: Float[Array, "*#batch payments"] = dates("payment_dates")
+    accruals: Float[Array, "*#batch payments"] = real_vector("accruals")
+    side: Int8[Array, "..."] = choice("side", PAYER_OR_RECEIVER, default="payer")
+    notional: Float[Array, "..."] = real("notional", default=1.0)
+
+    @property
+    def coupon_rate(self) -> Float[Array, "..."]:
+        return self.strike
+
+    @property
+    def entry_dates(self) -> Float[Array, "*#batch entries"]:
+        return self.exercise_dates
+
+
+class BermudanSwaptionTrade(RateTrade):
+    """The right to enter what is left of a swap on one of some dates, each the first of one of its periods."""
+
+    type = "bermudan_swaption"
+    product = BermudanSwaption
+    renamed: ClassVar[dict[str, str]] = {
+        "strike": "fixed_rate",
+        "exercise_dates": "exercise_days",
+    }
+    dates_name = "exercise_dates"
+
+    exercise_dates: IsoDates = Field(description="exercise_dates, such as 2003-07-07|2004-07-05")
+    expiry: IsoDate = last_of("exercise_dates")
+
+    @property
+    def swap_from(self) -> date:
+        return self.exercise_dates[0]
+
+    @property
+    def exercise_days(self) -> tuple[date, ...]:
+        """The exercise dates, moved to business days."""
+        return tuple(advance(day, calendar=self.calendar) for day in self.exercise_dates)
+
+    @model_validator(mode="after")
+    def _begins_a_period(self):
+        begins = self.swap_dates[:-1]
+        odd = [day for day in self.exercise_days if day not in begins]
+        if odd:
+            message = f"no period of the swap to {self.maturity} begins on {odd[0]}"
+            remedy = f"give dates among {listed(begins)}, or another frequency"
+            raise problem(message, remedy, "exercise_dates")
+        return self

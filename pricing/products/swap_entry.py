@@ -1,0 +1,111 @@
+"""Swaps as they are entered, and rights to enter them: the abilities."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, Int8
+
+from ..market.state import MarketState
+from .exercise import Exercisable
+from .product import AbstractProduct, side_of
+
+PAYER_OR_RECEIVER = {"payer": 1, "receiver": -1}
+
+# Years: a payment that is later than a date by less than this is on that date, but for rounding.
+_SAME_DAY = 1e-4
+
+
+class SwapEntry(AbstractProduct):
+    """Ability: at one date or more a swap is entered, or may be.
+
+    Entered at t, the swap exchanges fixed coupons, coupon_rate * accrual_i at every payment date after t,
+    for a floating leg that is worth 1 - P(t, last payment date); the payer pays the fixed leg.
+
+    Attributes:
+        payment_dates: The payment dates of the fixed leg in years, of shape (payments,).
+        accruals: The year fraction of each coupon, of shape (payments,).
+        side: +1 for a payer of the fixed leg, -1 for a receiver.
+        notional: The notional in currency.
+
+    Raises:
+        ValueError: If accruals and payment dates differ in number, or no payment is left after the last
+            entry.
+
+    Examples:
+        >>> from pricing import Swap
+        >>> Swap(0.03, 0.5, [1.5, 2.5], [1.0, 1.0]).entry_dates.tolist()
+        [0.5]
+    """
+
+    payment_dates: eqx.AbstractVar[Float[Array, "*#batch payments"]]
+    accruals: eqx.AbstractVar[Float[Array, "*#batch payments"]]
+    side: eqx.AbstractVar[Int8[Array, "..."]]
+    notional: eqx.AbstractVar[Float[Array, "..."]]
+
+    @property
+    @abc.abstractmethod
+    def coupon_rate(self) -> Float[Array, "..."]:
+        """The fixed rate, per year."""
+
+    @property
+    @abc.abstractmethod
+    def entry_dates(self) -> Float[Array, "*#batch entries"]:
+        """When the swap may be entered, in years, of shape (entries,)."""
+
+    @property
+    def sign(self) -> Float[Array, "..."]:
+        """+1 for a payer, -1 for a receiver."""
+        return side_of(self.side, self.notional)
+
+    def payments(
+        self, entry: Float[Array, ""]
+    ) -> tuple[Float[Array, ""], Float[Array, " payments"]]:
+        """Return what a swap entered at `entry` is worth as payments: at once, and at each payment date."""
+        at_once = self.sign * self.notional
+        last = jnp.zeros_like(self.accruals).at[-1].set(1.0)
+        due = jnp.where(self.payment_dates > entry + _SAME_DAY, 1.0, 0.0).astype(last.dtype)
+        return at_once, -at_once * due * (self.coupon_rate * self.accruals + last)
+
+    def __check_init__(self):
+        paid, accruals = self.payment_dates, self.accruals
+        if paid.shape[-1:] != accruals.shape[-1:]:
+            raise ValueError(
+                f"payment_dates of shape {list(paid.shape)} and accruals of shape {list(accruals.shape)}: "
+                "give one accrual for each payment date"
+            )
+        if isinstance(paid, Tracer) or isinstance(self.entry_dates, Tracer):
+            return
+        pairs = np.broadcast_arrays(
+            np.asarray(self.entry_dates)[..., -1], np.asarray(paid)[..., -1]
+        )
+        entries, ends = map(np.ravel, pairs)
+        late = entries >= ends - _SAME_DAY
+        if late.any():
+            entry, end = entries[late][0], ends[late][0]
+            raise ValueError(
+                f"the swap may be entered at {entry:g}, and its last payment is at {end:g}: nothing would be "
+                "left to exchange; give dates before the last payment"
+            )
+
+
+class SwapOption(SwapEntry, Exercisable):
+    """Ability: the right to enter a swap; exercising pays what the swap is worth then.
+
+    Examples:
+        >>> from pricing import Swap, Swaption
+        >>> leg = [1.5, 2.5], [1.0, 1.0]
+        >>> [isinstance(product, SwapOption) for product in (Swaption(0.03, 0.5, *leg), Swap(0.03, 0.5, *leg))]
+        [True, False]
+    """
+
+    def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
+        del num_dates
+        return self.entry_dates
+
+    def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
+        assert market.bonds is not None
+        at_once, payments = self.payments(t)
+        return at_once + payments @ market.bonds(self.payment_dates)

@@ -1,0 +1,63 @@
+"""European swaptions."""
+
+from datetime import date
+from typing import ClassVar
+
+from jaxtyping import Array, Float, Int8
+from pydantic import Field
+
+from ..fields import choice, dates, real, real_vector, time
+from .rate_trade import RateTrade
+from .swap_entry import PAYER_OR_RECEIVER, SwapOption
+from .trade import IsoDate
+
+
+class Swaption(SwapOption):
+    """A European swaption is the right to enter a swap with fixed rate `strike` at one date.
+
+    Attributes:
+        strike: The fixed rate per year.
+        exercise_date: When the swap may be entered, in years, above 0.
+        payment_dates: The payment dates of the fixed leg in years, increasing, of shape (payments,); the
+            last one ends the floating leg.
+        accruals: The year fraction of each coupon, of shape (payments,).
+        side: The word "payer" or "receiver" of the fixed leg, kept as the code +1 or -1.
+        notional: The notional in currency.
+
+    Raises:
+        ValueError: If accruals and payment dates differ in number, or no payment is left after the last
+            entry.
+
+    Examples:
+        >>> Swaption(0.03, 0.5, [1.5, 2.5], [1.0, 1.0]).exercise_times().tolist()
+        [0.5]
+    """
+
+    strike: Float[Array, "..."] = real("strike")
+    exercise_date: Float[Array, "..."] = time("exercise_date")
+    payment_dates: Float[Array, "*#batch payments"] = dates("payment_dates")
+    accruals: Float[Array, "*#batch payments"] = real_vector("accruals")
+    side: Int8[Array, "..."] = choice("side", PAYER_OR_RECEIVER, default="payer")
+    notional: Float[Array, "..."] = real("notional", default=1.0)
+
+    @property
+    def coupon_rate(self) -> Float[Array, "..."]:
+        return self.strike
+
+    @property
+    def entry_dates(self) -> Float[Array, "*#batch entries"]:
+        return self.exercise_date[..., None]
+
+
+class SwaptionTrade(RateTrade):
+    """The right to enter, at the expiry, a swap that starts then."""
+
+    type = "swaption"
+    product = Swaption
+    renamed: ClassVar[dict[str, str]] = {"strike": "fixed_rate", "exercise_date": "swap_start"}
+
+    expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
+
+    @property
+    def swap_from(self) -> date:
+        return self.expiry

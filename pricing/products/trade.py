@@ -1,0 +1,153 @@
+"""What every row of a book has, the types of field that kinds of trade share, and the registry of the kinds."""
+
+import dataclasses
+from collections.abc import Callable, Hashable
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from ..ingestion.fields import choice, iso_date, iso_dates, name, number, numbers, problem
+from .product import AbstractProduct
+
+TRADE_TYPES: dict[str, type["Trade"]] = {}
+"""The kinds of trade a book may hold, by their `type`: every subclass of `Trade` that has one."""
+
+COLUMNS = [
+    *("id", "type", "underlying", "quantity", "option", "strike", "expiry", "barrier"),
+    *("barrier_type", "rebate", "payout", "amount", "averaging_dates", "exercise_dates"),
+    *("notional", "fixed_rate", "monitoring_dates", "average", "lower", "upper", "coupons"),
+    *("protection", "initial_spot", "kind", "weights"),
+    *("side", "start", "maturity", "frequency", "day_count", "calendar"),
+]
+"""Every column a trades file may have, in the order of a header; a new kind of trade adds its own behind."""
+
+NEUTRAL: dict[str, Any] = {}
+"""Values that say nothing: a trade may give them in a column that its kind does not have."""
+
+Column = Callable[[str], Any]
+ProductType = type[AbstractProduct]
+
+Name = Annotated[str, name]
+IsoDate = Annotated[date, iso_date]
+IsoDates = Annotated[tuple[date, ...], iso_dates]
+Quantity = Annotated[float, number("quantity")]
+Strike = Annotated[float, number("strike", above=0.0)]
+Level = Annotated[float, number("barrier", above=0.0)]
+Rebate = Annotated[float, number("rebate", least=0.0)]
+Amount = Annotated[float, number("amount", above=0.0)]
+Spot = Annotated[float, number("spot", above=0.0)]
+Notional = Annotated[float, number("notional", above=0.0)]
+Coupons = Annotated[tuple[float, ...], numbers("coupon", least=0.0)]
+Weights = Annotated[tuple[float, ...], numbers("weight", above=0.0)]
+Option = Annotated[Literal["call", "put"], choice("call", "put")]
+
+
+class Trade(BaseModel):
+    """What every trade has; a kind of trade is a subclass with a `type`, in the file of its product.
+
+    `quantity`: contracts, negative when short. `line`: where the trade stands in its file. Every kind has an
+    `expiry` too, the last date on which something is decided, which may be the last of its `dates`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    type: ClassVar[str]
+    product: ClassVar[ProductType]
+    """What a row of this kind stands for."""
+    renamed: ClassVar[dict[str, str]] = {}
+    """The product's name of a field: the row's name of it, where they differ."""
+    neutral: ClassVar[tuple[str, ...]] = ()
+    """Columns whose default says nothing, so that a trade of another kind may give it."""
+    pads_dates: ClassVar[bool] = False
+    """Whether lists of dates are padded to a round count, so that few programs serve all lengths."""
+    in_rates: ClassVar[bool] = False
+    """Whether its underlying is a curve of the market, not an equity."""
+    dates_name: ClassVar[str] = ""
+    """The field that holds a list of dates, if the kind has one."""
+    why_not_past: ClassVar[str] = "take the dates out that have passed"
+    """What to do about a date of the list that is not after the market's as-of date."""
+
+    if TYPE_CHECKING:
+        expiry: date
+
+    line: int
+    id: Name = Field(description="an id, a text that no other trade has")
+    underlying: Name = Field(description="an underlying, the name of an equity of the market")
+    quantity: Quantity = 1.0
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any):
+        super().__pydantic_init_subclass__(**kwargs)
+        if "type" not in vars(cls):  # what several kinds share
+            return
+        TRADE_TYPES[cls.type] = cls
+        own = (name for name in cls.model_fields if name not in ("line", *COLUMNS))
+        COLUMNS.extend(own)
+        NEUTRAL.update({name: cls.model_fields[name].default for name in cls.neutral})
+
+    @classmethod
+    def products(cls, column: Column) -> AbstractProduct:
+        """Return a batch of products; column: a field's name to its values in all rows, dates as times."""
+        names = [field.name for field in dataclasses.fields(cls.product)]
+        return cls.product(**{name: column(cls.renamed.get(name, name)) for name in names})
+
+    @property
+    def shape(self) -> Hashable:
+        """What two trades of one kind and number of dates have in common if one program prices both."""
+        return len(self.underlyings)
+
+    @property
+    def underlyings(self) -> tuple[str, ...]:
+        """The names that `underlying` is made of: more than one of a basket."""
+        return (self.underlying,)
+
+    @property
+    def level(self) -> float | None:
+        """The price of the one underlying at which the trade turns: its strike, if it has one."""
+        return getattr(self, "strike", None)
+
+    @property
+    def deadlines(self) -> dict[str, tuple[date, str]]:
+        """What must come after the market's as-of date, beside `dates`: field -> (date, what to do if not)."""
+        remedy = "give an expiry that is still to come, or take the trade out"
+        return {"expiry": (self.expiry, remedy)}
+
+    @property
+    def dates(self) -> tuple[date, ...] | None:
+        """The dates of the contract, if it has a list of them."""
+        return getattr(self, self.dates_name) if self.dates_name else None
+
+    @model_validator(mode="after")
+    def _ends_with_its_expiry(self):
+        if self.dates and self.dates[-1] != self.expiry:
+            raise problem(
+                f"the expiry is {self.expiry}, and the last of the {self.dates_name} is {self.dates[-1]}",
+                "end the dates with the expiry",
+                "expiry",
+            )
+        return self
+
+
+def last_of(dates_name: str):
+    """Return the default of an expiry: the last date of a list that is validated before it."""
+    return Field(default_factory=lambda data: data[dates_name][-1])
+
+
+def check_count(
+    values: tuple[float, ...] | None, places: tuple[str | date, ...], label: str, place: str
+) -> None:
+    """Check that a list has one value for each place.
+
+    Raises:
+        problem: If it has not; a `PydanticCustomError` with a remedy.
+    """
+    if values is not None and len(values) != len(places):
+        message = f"there are {len(values)} {label} and {len(places)} {place}"
+        raise problem(message, f"give as many {label} as {place}", label)
+
+
+class OptionTrade(Trade):
+    """What calls and puts have."""
+
+    option: Option = Field(description="an option, call or put")
+    strike: Strike = Field(description="a strike > 0")

@@ -1,0 +1,50 @@
+"""A product in one file, with its row in a book: the gap option.
+
+1. Its numbers are fields; words are integer codes (`choice`), so that one program serves mixed contracts.
+2. A payoff of the spot at expiry alone is a `TerminalClaim`: it says how many units of asset and cash it pays.
+3. The row is a pydantic class with a `type`. Its fields are columns of a trades file; its descriptions are
+   what an error says is needed.
+"""
+
+from typing import Annotated
+
+from jaxtyping import Array, Float, Int8
+from pydantic import Field
+
+from pricing.fields import choice, positive, time
+from pricing.ingestion.fields import number
+from pricing.products import CALL_OR_PUT, IsoDate, OptionTrade, TerminalClaim, side_of
+
+Real = Float[Array, "..."]
+
+
+class Gap(TerminalClaim):
+    """Pays side * (S_T - payment_strike) at expiry if side * (S_T - strike) > 0, be it negative.
+
+    Hull, *Options, Futures, and Other Derivatives*, the chapter on exotic options.
+    """
+
+    strike: Real = positive("strike")
+    expiry: Real = time("expiry")
+    payment_strike: Real = positive("payment_strike")
+    option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="call")
+
+    @property
+    def side(self) -> Real:
+        return side_of(self.option, self.strike)
+
+    @property
+    def units(self) -> tuple[Real, Real]:
+        return self.side, -self.side * self.payment_strike
+
+
+class GapTrade(OptionTrade):
+    """An option that is exercised beyond one strike and pays against another."""
+
+    type = "gap"
+    product = Gap
+
+    expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
+    payment_strike: Annotated[float, number("payment_strike", above=0.0)] = Field(
+        description="a payment_strike > 0, what is paid for the asset"
+    )
