@@ -29,8 +29,8 @@ from .trades.book import Book
 class RiskResult:
     """What a book is worth, and how that moves with every quote of the market.
 
-    Delta, Gamma and theta of a trade hold the parameters of its model. Vega and rho are the derivatives where all
-    implied vols, or all zero rates, move in parallel, through the fit: over the book they add up to the
+    Delta, Gamma and theta of a trade hold the parameters of its model. Vega and rho are the derivatives where
+    all implied vols, or all zero rates, move in parallel, through the fit: over the book they add up to the
     sensitivities of those quotes.
 
     Attributes:
@@ -76,10 +76,10 @@ def risk(
     progress: Progress | None = None,
     greeks: bool = True,
 ) -> RiskResult:
-    """Value every trade of a book with its Greeks, and differentiate the book's value to every quote, in one sweep.
+    """Value every trade of a book with its Greeks, and differentiate the book's value to every quote.
 
-    A trade that no method prices, or whose figures are not finite, is set aside with its reason in `status`. The
-    others are still valued; the total and its sensitivities are theirs.
+    A trade that no method prices, or whose figures are not finite, is set aside with its reason in `status`.
+    The others are still valued; the total and its sensitivities are theirs.
 
     Args:
         book: The trades. Those that the market cannot serve are set aside with their reasons.

@@ -20,9 +20,9 @@ def bounds(
 ) -> Bounds:
     """Enclose the value of a right to exercise early between two bounds, both means over the same paths.
 
-    The lower bound is what a rule of exercise earns that regression found; the upper bound is what no rule can
-    exceed, given a martingale (Rogers 2002). Their gap is what the regression leaves open, in the rule and in the
-    martingale.
+    The lower bound is what a rule of exercise earns that regression found; the upper bound is what no rule
+    can exceed, given a martingale (Rogers 2002). Their gap is what the regression leaves open, in the rule
+    and in the martingale.
 
     Args:
         product: A contract that can be exercised early, or a batch of them.

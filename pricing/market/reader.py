@@ -47,8 +47,10 @@ class _Named(BaseModel):
 
 @dataclass
 class Contents:
-    """What a market file holds. `labels` gives each array of quotes, by its path in the market,
-    the ids of its numbers in row-major order."""
+    """What a market file holds.
+
+    `labels` gives each array of quotes, by its path in the market, the ids of its numbers in row-major order.
+    """
 
     asof: date
     currency: str = ""
@@ -61,7 +63,11 @@ class Contents:
 
 
 def read_contents(text: str, file: str) -> Contents:
-    """Everything usable in a market file, and the errors of the rest; raises `UnreadableFile`."""
+    """Return everything usable in a market file, and the errors of the rest.
+
+    Raises:
+        unreadable: Nothing can be used; it is an `UnreadableFile`.
+    """
     document, locator = parse_json(text, file), Locator(text)
     if not isinstance(document, dict):
         message = f"a market is not {show(document)}"
