@@ -76,7 +76,7 @@ def risk(
     progress: Progress | None = None,
     greeks: bool = True,
 ) -> RiskResult:
-    """Value every trade of a book with its Greeks, and differentiate the book's value to every quote.
+    r"""Value every trade of a book with its Greeks, and differentiate the book's value to every quote.
 
     A trade that no method prices, or whose figures are not finite, is set aside with its reason in `status`.
     The others are still valued; the total and its sensitivities are theirs.
@@ -88,7 +88,8 @@ def risk(
             joined models of its assets.
         mesh: Devices that share the trades (axis "trades") and the blocks of Monte Carlo paths (axis "paths").
         budget: The bytes of memory that all tiles of trades that run at once may take together. The size of a
-            tile depends on it and on the method alone.
+            tile depends on it and on the method alone. A budget that does not hold one trade of some method
+            raises BudgetTooSmall, a ValueError.
         key: The seed of random methods; the default is seed 0.
         methods: The methods to choose from, the best first.
         progress: Called with the trades done, their total number and an empty message, after every tile.
@@ -97,16 +98,13 @@ def risk(
     Returns:
         The figures of every trade, the total value, and its sensitivities; without `greeks` these are empty.
 
-    Raises:
-        BudgetTooSmall: The budget does not hold one trade of some method. It is a ValueError.
-
     Example:
         >>> from pricing import Book, Market, risk
         >>> from pricing.models.surface_models import black_scholes
         >>> market = Market.from_text(
         ...     '{"asof": "2002-07-05", "curves": {"EUR": {"zero_rate": 0.03}}, "equities": {}}'
         ... )
-        >>> book = Book.from_text("id,type,underlying,option,strike,expiry\\nE1,european,DAX,call,9,2003-03-18")
+        >>> book = Book.from_text("id,type,underlying,option,strike,expiry\nE1,european,DAX,call,9,2003-03-18")
         >>> risk(book, market, black_scholes).trades[0].status[:40]
         "failed: trades.csv:2: column 'underlying"
     """

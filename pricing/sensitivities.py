@@ -80,16 +80,13 @@ def greeks(
     Args:
         product: A contract; arrays in place of its numbers make a batch.
         model: The law of what the product depends on.
-        method: The numerical method; None takes the best one that applies.
-        key: The seed of a random method; a batch shares it.
+        method: The numerical method; None takes the best one that applies. Where none does, or the given one
+            does not, a TypeError names the missing ability and what would work.
+        key: The seed of a random method, which raises ValueError without one; a batch shares it.
         throw: Whether a figure that is not finite raises. Otherwise `result` says so.
 
     Returns:
         The value, its derivatives per 1.00, and a standard error of each.
-
-    Raises:
-        TypeError: The method cannot price this product under this model, or no method can.
-        ValueError: A random method has no key.
 
     Example:
         >>> from pricing import BlackScholes, European, greeks
@@ -128,9 +125,9 @@ def sensitivities(
     vol_direction: PyTree,
     rate_direction: PyTree,
 ) -> Sensitivities:
-    """Samples of the value and of every derivative but volga, for one contract, in forward mode.
+    """Return samples of the value and of every derivative but volga, for one contract, in forward mode.
 
-    vol_direction, rate_direction: tangents of the model; what vega and rho are the derivatives along. The
+    Vega and rho are the derivatives along `vol_direction` and `rate_direction`, tangents of the model. The
     slopes along all directions are taken together, and the spot derivatives of all of those once more.
     """
     orders = method.second_order(product, model)
@@ -145,7 +142,7 @@ def sensitivities(
         return rolled(method, age).samples(rolled(product, age), model, key=key)
 
     def first(shift):
-        """The value, and its slopes along every direction."""
+        """Return the value, and its slopes along every direction."""
         point = model.shifted(underlying=shift), zero
         return jax.vmap(lambda d: jax.jvp(value, point, d), out_axes=(None, 0))(stacked)
 
@@ -163,7 +160,7 @@ def sensitivities(
 
 
 def underlying_directions(model: AbstractModel) -> list[PyTree]:
-    """The tangents of a model along each of its underlyings."""
+    """Return the tangents of a model along each of its underlyings."""
     at = jnp.zeros_like(model.underlying)
     basis = jnp.eye(at.size, dtype=at.dtype).reshape(at.size, *at.shape)
     shifted = lambda shift: model.shifted(underlying=shift)  # noqa: E731
@@ -171,7 +168,7 @@ def underlying_directions(model: AbstractModel) -> list[PyTree]:
 
 
 def with_gamma(product, model, method, key) -> tuple[Array, Array | None]:
-    """Samples of the value, and the mean gamma where the method gives it."""
+    """Return samples of the value, and the mean gamma where the method gives it."""
     if "gamma" not in method.second_order(product, model):
         return method.samples(product, model, key=key), None
     at = lambda spot: method.samples(product, model.shifted(underlying=spot), key=key)  # noqa: E731
@@ -180,7 +177,7 @@ def with_gamma(product, model, method, key) -> tuple[Array, Array | None]:
 
 
 def _volga(product, model, method, key) -> Array | None:
-    """The second derivative along the volatility level, where the method gives it."""
+    """Return the second derivative along the volatility level, where the method gives it."""
     if "volga" not in method.second_order(product, model):
         return None
     zero = jnp.zeros((), model.underlying.dtype)
@@ -190,20 +187,20 @@ def _volga(product, model, method, key) -> Array | None:
 def means_and_errors(
     samples: Sensitivities, method: AbstractMethod
 ) -> tuple[Sensitivities, Sensitivities]:
-    """The mean of each field's samples and its standard error."""
+    """Return the mean of each field's samples and its standard error."""
     leaves, structure = jax.tree.flatten(samples)
     pairs = [mean_and_error(leaf, method) for leaf in leaves]
     return tuple(jax.tree.unflatten(structure, column) for column in zip(*pairs, strict=True))
 
 
 def _tangent(function: Callable[[Array], PyTree], at: Array | float = 0.0) -> PyTree:
-    """The derivative of a function of one real, in forward mode."""
+    """Return the derivative of a function of one real, in forward mode."""
     at = jnp.asarray(at, dtype=jnp.result_type(float))
     return jax.jvp(function, (at,), (jnp.ones_like(at),))[1]
 
 
 def _slopes(function: Callable[[Array], PyTree], at: Array) -> tuple[PyTree, PyTree]:
-    """(f, df/dx) of a function of one real, or of a vector: then the derivative has its axis last."""
+    """Return f and df/dx of a function of one real, or of a vector: then the derivative has its axis last."""
     along = lambda direction: jax.jvp(function, (at,), (direction,))  # noqa: E731
     if at.ndim == 0:
         return along(jnp.ones_like(at))
@@ -211,11 +208,11 @@ def _slopes(function: Callable[[Array], PyTree], at: Array) -> tuple[PyTree, PyT
 
 
 def _ladder(function: Callable[[Array], Array], at: Array) -> tuple[Array, Array, Array]:
-    """(f, f', f''), the last one symmetric if `at` is a vector."""
+    """Return f, f' and f'', the last one symmetric if `at` is a vector."""
     (value, slope), (_, curvature) = _slopes(lambda x: _slopes(function, x), at)
     return value, slope, _symmetric(curvature, at.ndim)
 
 
 def _symmetric(curvature: Array, of_vector: int) -> Array:
-    """The symmetric part of second derivatives to a vector; its estimates need not be."""
+    """Return the symmetric part of second derivatives to a vector; its estimates need not be."""
     return 0.5 * (curvature + jnp.swapaxes(curvature, -1, -2)) if of_vector else curvature

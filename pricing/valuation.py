@@ -49,17 +49,13 @@ def price(
     Args:
         product: A contract; arrays in place of its numbers make a batch.
         model: The law of what the product depends on.
-        method: The numerical method; None takes the best one that applies.
-        key: The seed of a random method; a batch shares it.
+        method: The numerical method; None takes the best one that applies. Where none does, or the given one
+            does not, a TypeError names the missing ability and what would work.
+        key: The seed of a random method, which raises ValueError without one; a batch shares it.
         throw: Whether a value that is not finite raises. Otherwise `result` says so.
 
     Returns:
         The value in currency, in the shape of the batch, and its standard error.
-
-    Raises:
-        TypeError: The method cannot price this product under this model, or no method can. The message names
-            the missing ability and what would work.
-        ValueError: A random method has no key.
 
     Example:
         >>> from pricing import BlackScholes, European, price

@@ -27,15 +27,12 @@ def bounds(
     Args:
         product: A contract that can be exercised early, or a batch of them.
         model: The law of what the product depends on.
-        method: The regression; None is `LeastSquares()`.
+        method: The regression; None is `LeastSquares()`. A TypeError says so where it does not apply.
         key: The seed of the paths.
         throw: Whether bounds that are not finite raise. Otherwise `result` says so.
 
     Returns:
         The two bounds and their gap in currency, with a standard error of each.
-
-    Raises:
-        TypeError: The method does not apply to this product and model.
 
     Example:
         >>> import jax

@@ -146,12 +146,10 @@ def advance(
         business_days: How many business days on from there.
         calendar: A market identifier code known to `holidays` ("XECB": TARGET, "XNYS": New York).
         roll: What becomes of a day off, one of `ROLLS`; None: it stays, and `business_days` are not counted.
+            What is not known here, and a day beyond the calendar, raise ValueError.
 
     Returns:
         The day.
-
-    Raises:
-        ValueError: An argument is not one of those that are known, or a day is beyond the calendar.
 
     Example:
         >>> from datetime import date

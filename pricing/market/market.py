@@ -57,10 +57,8 @@ class Market(eqx.Module):
     def read(cls, path: str | os.PathLike) -> "Market":
         """Return the market in a JSON file (format: docs/data.md).
 
-        A bad part is left out and reported in `errors`.
-
-        Raises:
-            UnreadableFile: Nothing can be used: no such file, not UTF-8, not JSON, not an object, no `asof`.
+        A bad part is left out and reported in `errors`. Where nothing can be used, `UnreadableFile` is
+        raised: no such file, not UTF-8, not JSON, not an object, no `asof`.
         """
         return cls.from_text(read_text(path), os.fspath(path))
 
@@ -89,11 +87,7 @@ class Market(eqx.Module):
         return tuple(date.fromordinal(today + round(DAYS_PER_YEAR * t)) for t in times.tolist())
 
     def correlation(self, names: Sequence[str]) -> Float[Array, "names names"]:
-        """Return the correlation matrix of some equities.
-
-        Raises:
-            KeyError: A pair of them has no quote.
-        """
+        """Return the correlation matrix of some equities; a pair without a quote raises KeyError."""
         return matrix(names, self.correlations)
 
     def quote_ids(self) -> "Market":

@@ -49,13 +49,13 @@ class CurveRecord(_Record):
         return self
 
     def pillars(self, asof: date) -> tuple[date, ...]:
-        """The pillar dates; a flat curve has one, `flat_from` or the as-of date."""
+        """Return the pillar dates; a flat curve has one, `flat_from` or the as-of date."""
         if self.zero_rates is None:
             return (self.flat_from or asof,)
         return pillar_dates(asof, "dates", self.dates, self.days, first=0)
 
     def rates(self) -> list[float]:
-        """One zero rate for each pillar."""
+        """Return one zero rate for each pillar."""
         return [self.zero_rate] if self.zero_rate is not None else self.zero_rates or []
 
 
@@ -75,7 +75,7 @@ class ImpliedVolsRecord(_Record):
         return self
 
     def pillars(self, asof: date) -> tuple[date, ...]:
-        """The expiry dates."""
+        """Return the expiry dates."""
         return pillar_dates(asof, "expiries", self.expiries, self.days, first=1)
 
 
