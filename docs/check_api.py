@@ -27,7 +27,8 @@ PACKAGES = (
 def on_post_build(config) -> None:
     """Compare the public names with the headings of the reference, and read their docstrings."""
     root = Path(config.config_file_path).parent
-    documented = config.plugins["mkdocstrings"]._autorefs._primary_url_map.keys()
+    references = config.plugins["mkdocstrings"]._autorefs
+    documented = references._primary_url_map.keys() | references._secondary_url_map.keys()
     loader = griffe.GriffeLoader(search_paths=[str(root)], docstring_parser="google")
     modules = [loader.load(name) for name in PACKAGES]
     loader.resolve_aliases(external=False)  # a package may re-export what another one defines

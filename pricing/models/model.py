@@ -33,7 +33,20 @@ class Discounts(Protocol):
 
 
 def flat_or_curve(name: str, ability: type | tuple[type, ...] = Discounts) -> Any:
-    """Return a field holding a constant or an object with one of the given abilities (a curve, a surface)."""
+    """Return a field holding a constant or an object with one of the given abilities (a curve, a surface).
+
+    Args:
+        name: The field's name, for what is said of bad input.
+        ability: A protocol, or several, that an object in place of a number must have.
+
+    Returns:
+        The field of a dataclass; numbers become arrays.
+
+    Examples:
+        >>> from pricing.models import HullWhite
+        >>> HullWhite(0.03, 0.05, 0.01).curve.shape  # `curve` is such a field
+        ()
+    """
     constant = real(name).metadata["converter"]
 
     def convert(value: Number):
