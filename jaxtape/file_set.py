@@ -65,7 +65,11 @@ class FileSet:
                 raise
 
     def _commit(self, staging: Path) -> None:
-        """All that takes room on the disk comes before the first file is renamed."""
+        """Rename the files into place, once all that takes room on the disk is done.
+
+        Raises:
+            IsADirectoryError: A folder stands in the place of a file.
+        """
         files = sorted(staging.iterdir())
         for file in files:
             _sync(file)
@@ -86,7 +90,7 @@ class FileSet:
             _sync(self.folder)
 
     def _manifests(self, staging: Path, files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-        """The manifest of a run whose files are on their way, and of one whose files are there."""
+        """Return the manifest of a run whose files are on their way, and of one whose files are there."""
         if not self._command:
             return [], []
         run = {
@@ -109,7 +113,7 @@ class FileSet:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Waits while another run writes to the folder, then clears the staging folders of killed runs.
+        """Wait while another run writes to the folder, then clears the staging folders of killed runs.
 
         Where the system has no locks nobody waits, and nothing is cleared.
         """
@@ -128,13 +132,12 @@ class FileSet:
 
 
 def mismatched_files(folder: Path) -> list[str]:
-    """Names the files of a folder's manifest that are not those of the run that the manifest is of.
+    """Name the files of a folder's manifest that are not those of the run that the manifest is of.
 
     They are another run's, were changed since, or are gone. There are none where a run ended well. `OSError` is
-    raised if the folder has no label.
+    raised if the folder has no manifest.
 
     Raises:
-        OSError: The folder has no manifest.
         ValueError: The manifest is not the JSON that a run writes.
     """
     manifest: Any = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
@@ -158,7 +161,7 @@ def _digest(file: Path) -> dict[str, int | str]:
 
 
 def _sync(path: Path) -> None:
-    """Has the system put a file, or the names in a folder, on the disk."""
+    """Have the system put a file, or the names in a folder, on the disk."""
     if path.is_dir() and os.name == "nt":  # Windows has no such call for folders
         return
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)

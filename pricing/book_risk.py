@@ -27,13 +27,27 @@ from .trades.book import Book
 
 @dataclass(frozen=True)
 class RiskResult:
-    """The trades in the order of the book, the total value, and its derivative per 1.00 of each quote.
+    """What a book is worth, and how that moves with every quote of the market.
 
-    Per-trade delta, gamma and theta hold the model's parameters; vega and rho are the derivatives to a
-    parallel shift of all implied vols and of all zero rates, through `fit`, so that over the book they add
-    up to the sensitivities of those quotes. `models`: what `fit` made, by underlying. `errors`: what was wrong
-    with the input. `stats`: seconds spent on the fit, the sweep over the trades, and the pullback to quotes.
-    `gradient`: the derivative to every number of the market, its pillars' times included.
+    Delta, Gamma and theta of a trade hold the parameters of its model. Vega and rho are the derivatives where
+    all implied vols, or all zero rates, move in parallel, through the fit: over the book they add up to the
+    sensitivities of those quotes.
+
+    Attributes:
+        trades: One row for each row of the book, in its order.
+        value: The sum of quantity times value over all trades that were valued, in currency.
+        sensitivities: Quote id -> derivative of `value` per 1.00 of the quote.
+        models: Underlying -> the model that `fit` made of the market.
+        errors: What was wrong with the market and the book.
+        stats: The seconds that the fit, the sweep over the trades and the pullback to quotes took.
+        gradient: The derivative of `value` to every number of the market, the times of its pillars included;
+            None where only values were asked for.
+
+    Example:
+        >>> from pricing import RiskResult, TradeRisk
+        >>> trade = TradeRisk("E1", "european", 2.0, None, "", "failed: there is no model of DAX")
+        >>> RiskResult((trade,), 0.0, {}, {}, ()).failed[0].id
+        'E1'
     """
 
     trades: tuple[TradeRisk, ...]
@@ -46,7 +60,7 @@ class RiskResult:
 
     @property
     def failed(self) -> tuple[TradeRisk, ...]:
-        """The trades without figures."""
+        """The trades without figures, in the order of the book."""
         return tuple(trade for trade in self.trades if trade.figures is None)
 
 
@@ -62,17 +76,37 @@ def risk(
     progress: Progress | None = None,
     greeks: bool = True,
 ) -> RiskResult:
-    """Value and Greeks of every trade, and d(book value) / d(every quote), in one sweep.
+    r"""Value every trade of a book with its Greeks, and differentiate the book's value to every quote.
 
-    fit: market -> {underlying: model}, any differentiable function of the market; a basket is priced by the
-    joined models of its assets. mesh: devices that share the trades (axis "trades") and the blocks of Monte
-    Carlo paths (axis "paths"). budget: bytes of memory that the tiles of trades in work may take together. key:
-    for random methods (default seed 0). methods: the candidates, the best first. progress: told of the trades
-    done (`pricing.progress`). greeks: False asks for values and their standard errors alone; the sensitivities
-    are then empty and the gradient is None.
+    A trade that no method prices, or whose figures are not finite, is set aside with its reason in `status`.
+    The others are still valued; the total and its sensitivities are theirs.
 
-    A trade that no method prices, or whose figures are not finite, is set aside with its reason in
-    `status`; the others are still valued, and the total and its sensitivities are theirs.
+    Args:
+        book: The trades. Those that the market cannot serve are set aside with their reasons.
+        market: The quotes.
+        fit: Market -> {underlying: model}, any differentiable function of the market. A basket is valued by the
+            joined models of its assets.
+        mesh: Devices that share the trades (axis "trades") and the blocks of Monte Carlo paths (axis "paths").
+        budget: The bytes of memory that all tiles of trades that run at once may take together. The size of a
+            tile depends on it and on the method alone. A budget that does not hold one trade of some method
+            raises BudgetTooSmall, a ValueError.
+        key: The seed of random methods; the default is seed 0.
+        methods: The methods to choose from, the best first.
+        progress: Called with the trades done, their total number and an empty message, after every tile.
+        greeks: Whether to differentiate; False gives values and their standard errors alone.
+
+    Returns:
+        The figures of every trade, the total value, and its sensitivities; without `greeks` these are empty.
+
+    Example:
+        >>> from pricing import Book, Market, risk
+        >>> from pricing.models.surface_models import black_scholes
+        >>> market = Market.from_text(
+        ...     '{"asof": "2002-07-05", "curves": {"EUR": {"zero_rate": 0.03}}, "equities": {}}'
+        ... )
+        >>> book = Book.from_text("id,type,underlying,option,strike,expiry\nE1,european,DAX,call,9,2003-03-18")
+        >>> risk(book, market, black_scholes).trades[0].status[:40]
+        "failed: trades.csv:2: column 'underlying"
     """
     times = [time.perf_counter()]
     key = jax.random.key(0) if key is None else key

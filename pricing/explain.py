@@ -112,7 +112,7 @@ def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Marke
 
 
 def _gamma(trade: TradeRisk, moves: Market) -> float:
-    """Half the trade's second derivatives times the products of the spots' moves."""
+    """Return half the trade's second derivatives times the products of the spots' moves."""
     spot = {name: float(equity.spot) for name, equity in moves.equities.items()}
     gammas = trade.position.gamma if trade.position else {}
     return sum(0.5 * x * spot.get(a, 0.0) * spot.get(b, 0.0) for (a, b), x in gammas.items())

@@ -22,7 +22,7 @@ Number = (
 
 
 def as_real(value: Number) -> Array:
-    """`value` as an array of floating type: a float array keeps its type, all else gets the default's."""
+    """Return `value` as an array of floats: a float array keeps its type, all else gets the default's."""
     dtype = getattr(value, "dtype", None)
     if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
         dtype = jnp.result_type(float)
@@ -50,48 +50,48 @@ def _bounded(name: str, lower: float, upper: float, remedy: str, strict: bool, o
 def _field(
     convert: Callable[[Any], Any], *, core: int = 0, time: bool = False, **kwargs: Any
 ) -> Any:
-    """core: how many trailing axes belong to one contract; time: whether it is a time from today."""
+    """Return a field whose `core` trailing axes belong to one contract, and which may be a time from today."""
     return eqx.field(converter=convert, metadata={"core": core, "time": time}, **kwargs)
 
 
 def real(name: str, **kwargs: Any) -> Any:
-    """A field holding any finite real."""
+    """Return a field holding any finite real."""
     finite = np.finfo(float).max
     return _field(_bounded(name, -finite, finite, "a finite number", False), **kwargs)
 
 
 def positive(name: str, **kwargs: Any) -> Any:
-    """A field holding a finite real above zero."""
+    """Return a field holding a finite real above zero."""
     finite = np.finfo(float).max
     inside = _bounded(name, 0.0, finite, "a finite number above 0", True)
     return _field(inside, **kwargs)
 
 
 def above_zero(name: str, **kwargs: Any) -> Any:
-    """A field holding a real above zero, or infinity."""
+    """Return a field holding a real above zero, or infinity."""
     return _field(_bounded(name, 0.0, np.inf, "a number above 0", True), **kwargs)
 
 
 def non_negative(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
-    """A field holding a finite real that is not below zero; `optional`: or None."""
+    """Return a field holding a finite real that is not below zero, or None if that is `optional`."""
     finite = np.finfo(float).max
     convert = _bounded(name, 0.0, finite, "a finite number, not below 0", False, optional)
     return _field(convert, **kwargs)
 
 
 def between(name: str, lower: float, upper: float, **kwargs: Any) -> Any:
-    """A field holding a real in [lower, upper]."""
+    """Return a field holding a real in [lower, upper]."""
     remedy = f"a number in [{lower:g}, {upper:g}]"
     return _field(_bounded(name, lower, upper, remedy, False), **kwargs)
 
 
 def real_vector(name: str, **kwargs: Any) -> Any:
-    """A field holding a vector of finite reals, or a batch of them."""
+    """Return a field holding a vector of finite reals, or a batch of them."""
     return real(name, core=1, **kwargs)
 
 
 def time(name: str, **kwargs: Any) -> Any:
-    """A field holding a time from today, above zero (years)."""
+    """Return a field holding a time from today, above zero (years)."""
     return positive(name, time=True, **kwargs)
 
 
@@ -103,7 +103,7 @@ def dates(
     optional: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """A field holding increasing times above zero (years), or a batch of such lists.
+    """Return a field holding increasing times above zero (years), or a batch of such lists.
 
     today: the first may be zero; repeated: a time may come more than once; optional: or None.
     """
@@ -129,7 +129,7 @@ def dates(
 
 
 def correlations(name: str, **kwargs: Any) -> Any:
-    """A field holding None or a correlation matrix: symmetric, ones on its diagonal, positive definite."""
+    """Return a field holding None or a correlation matrix: symmetric, of ones on its diagonal, positive."""
 
     def convert(value: Any):
         if value is None or isinstance(value, Tracer):
@@ -150,7 +150,7 @@ def correlations(name: str, **kwargs: Any) -> Any:
 
 
 def core_dims(module: Any) -> list[int]:
-    """For each array leaf of a module, how many of its trailing axes belong to one contract."""
+    """Return, for each array leaf of a module, how many of its trailing axes belong to one contract."""
     dims: list[int] = []
     for field in dataclasses.fields(module):
         value = getattr(module, field.name)
@@ -164,13 +164,13 @@ def core_dims(module: Any) -> list[int]:
 
 
 def rolled(module: Any, years: Float[Array, ""]) -> Any:
-    """The module when `years` have passed: every field declared as a time is that much nearer."""
+    """Return the module when `years` have passed: every field declared as a time is that much nearer."""
     times = _times(module)
     return eqx.tree_at(_times, module, [when - years for when in times]) if times else module
 
 
 def _times(module: eqx.Module) -> list[Any]:
-    """The fields of a module, and of modules within it, that are times."""
+    """Return the fields of a module, and of modules within it, that are times."""
     times = []
     for field in dataclasses.fields(module):
         value = getattr(module, field.name)
@@ -182,7 +182,7 @@ def _times(module: eqx.Module) -> list[Any]:
 
 
 def word(name: str, words: Collection[str], **kwargs: Any) -> Any:
-    """A static field holding one of `words`: another word is another program."""
+    """Return a static field holding one of `words`: another word is another program."""
 
     def convert(value: str) -> str:
         if value not in words:
@@ -193,7 +193,7 @@ def word(name: str, words: Collection[str], **kwargs: Any) -> Any:
 
 
 def choice(name: str, codes: Mapping[str, int], **kwargs: Any) -> Any:
-    """A field holding one of the words of `codes` (or a list of them), kept as its integer code."""
+    """Return a field holding one of the words of `codes` (or a list of them), kept as its integer code."""
 
     def code(word: str) -> int:
         if word not in codes:

@@ -19,13 +19,20 @@ Real = Float[Array, "*batch"]
 
 
 class Sensitivities(eqx.Module):
-    """Raw derivatives of the value (currency), the model's other parameters held.
+    """A value and its raw derivatives, the model's other parameters held.
 
-    delta, gamma: per 1.00 of the underlying: of the spot; of the spot of each of several assets, with an axis
-    of length [assets] (gamma: two) after the batch; of the parallel level of zero rates under a model of rates.
-    vega, volga: per 1.00 of the volatility level (`with_vol_shift`); vanna: per 1.00 of underlying and
-    volatility; theta: per year of calendar time, curves and surfaces keeping their tenors; rho: per 1.00 of all
-    zero rates in parallel. None: the method's samples cannot give it without bias; ask another method.
+    None stands for what the method's samples cannot give without bias: ask another method for it.
+
+    Attributes:
+        value: In currency, in the shape of the batch.
+        delta: Per 1.00 of the underlying: of the spot; of each of several spots, with an axis of length assets
+            after the batch; or of the parallel level of zero rates under a model of rates.
+        gamma: The second derivative to the underlying; of several assets, two axes after the batch.
+        vega: Per 1.00 of the level of volatility (`with_vol_shift`).
+        theta: Per year of calendar time, curves and surfaces keeping their tenors.
+        rho: Per 1.00 of all zero rates in parallel.
+        vanna: Per 1.00 of underlying and of volatility.
+        volga: The second derivative to the level of volatility.
     """
 
     value: Real
@@ -39,7 +46,19 @@ class Sensitivities(eqx.Module):
 
 
 class Greeks(Sensitivities):
-    """`Sensitivities`, and the standard error of each (0 for deterministic methods)."""
+    """A value and its raw derivatives, as in `Sensitivities`, with a standard error of each.
+
+    Attributes:
+        std_errors: The standard error of each figure; 0 for a deterministic method.
+        result: How the computation ended.
+        stats: "method": the method that was used.
+
+    Example:
+        >>> from pricing import BlackScholes, European, greeks
+        >>> found = greeks(European(100.0, 1.0), BlackScholes(100.0, 0.0, 0.2))
+        >>> f"{found.delta:.4f} {found.gamma:.4f} {found.vega:.2f}"
+        '0.5398 0.0198 39.70'
+    """
 
     std_errors: Sensitivities
     result: RESULTS
@@ -54,10 +73,26 @@ def greeks(
     key: PRNGKeyArray | None = None,
     throw: bool = True,
 ) -> Greeks:
-    """Value and Greeks of a product, or of a batch of them, by differentiation of the method itself.
+    """Value a product, or a batch of products, with its Greeks, by differentiating the method itself.
 
-    Arguments and errors as in `price`. A second derivative that the method's samples do not carry
-    without bias is None, never a silent zero.
+    A second derivative that the method's samples do not carry without bias is None, never a silent zero.
+
+    Args:
+        product: A contract; arrays in place of its numbers make a batch.
+        model: The law of what the product depends on.
+        method: The numerical method; None takes the best one that applies. Where none does, or the given one
+            does not, a TypeError names the missing ability and what would work.
+        key: The seed of a random method, which raises ValueError without one; a batch shares it.
+        throw: Whether a figure that is not finite raises. Otherwise `result` says so.
+
+    Returns:
+        The value, its derivatives per 1.00, and a standard error of each.
+
+    Example:
+        >>> from pricing import BlackScholes, European, greeks
+        >>> found = greeks(European(100.0, 1.0), BlackScholes(100.0, 0.0, 0.2))
+        >>> f"{found.theta:.3f} {found.vanna:.3f} {float(found.std_errors.gamma)}"
+        '-3.970 0.198 0.0'
     """
     method = applicable(product, model, method, key=key)
     means, errors = _greeks(product, model, method, key)
@@ -90,9 +125,9 @@ def sensitivities(
     vol_direction: PyTree,
     rate_direction: PyTree,
 ) -> Sensitivities:
-    """Samples of the value and of every derivative but volga, for one contract, in forward mode.
+    """Return samples of the value and of every derivative but volga, for one contract, in forward mode.
 
-    vol_direction, rate_direction: tangents of the model; what vega and rho are the derivatives along. The
+    Vega and rho are the derivatives along `vol_direction` and `rate_direction`, tangents of the model. The
     slopes along all directions are taken together, and the spot derivatives of all of those once more.
     """
     orders = method.second_order(product, model)
@@ -107,7 +142,7 @@ def sensitivities(
         return rolled(method, age).samples(rolled(product, age), model, key=key)
 
     def first(shift):
-        """The value, and its slopes along every direction."""
+        """Return the value, and its slopes along every direction."""
         point = model.shifted(underlying=shift), zero
         return jax.vmap(lambda d: jax.jvp(value, point, d), out_axes=(None, 0))(stacked)
 
@@ -125,7 +160,7 @@ def sensitivities(
 
 
 def underlying_directions(model: AbstractModel) -> list[PyTree]:
-    """The tangents of a model along each of its underlyings."""
+    """Return the tangents of a model along each of its underlyings."""
     at = jnp.zeros_like(model.underlying)
     basis = jnp.eye(at.size, dtype=at.dtype).reshape(at.size, *at.shape)
     shifted = lambda shift: model.shifted(underlying=shift)  # noqa: E731
@@ -133,7 +168,7 @@ def underlying_directions(model: AbstractModel) -> list[PyTree]:
 
 
 def with_gamma(product, model, method, key) -> tuple[Array, Array | None]:
-    """Samples of the value, and the mean gamma where the method gives it."""
+    """Return samples of the value, and the mean gamma where the method gives it."""
     if "gamma" not in method.second_order(product, model):
         return method.samples(product, model, key=key), None
     at = lambda spot: method.samples(product, model.shifted(underlying=spot), key=key)  # noqa: E731
@@ -142,7 +177,7 @@ def with_gamma(product, model, method, key) -> tuple[Array, Array | None]:
 
 
 def _volga(product, model, method, key) -> Array | None:
-    """The second derivative along the volatility level, where the method gives it."""
+    """Return the second derivative along the volatility level, where the method gives it."""
     if "volga" not in method.second_order(product, model):
         return None
     zero = jnp.zeros((), model.underlying.dtype)
@@ -152,20 +187,20 @@ def _volga(product, model, method, key) -> Array | None:
 def means_and_errors(
     samples: Sensitivities, method: AbstractMethod
 ) -> tuple[Sensitivities, Sensitivities]:
-    """The mean of each field's samples and its standard error."""
+    """Return the mean of each field's samples and its standard error."""
     leaves, structure = jax.tree.flatten(samples)
     pairs = [mean_and_error(leaf, method) for leaf in leaves]
     return tuple(jax.tree.unflatten(structure, column) for column in zip(*pairs, strict=True))
 
 
 def _tangent(function: Callable[[Array], PyTree], at: Array | float = 0.0) -> PyTree:
-    """The derivative of a function of one real, in forward mode."""
+    """Return the derivative of a function of one real, in forward mode."""
     at = jnp.asarray(at, dtype=jnp.result_type(float))
     return jax.jvp(function, (at,), (jnp.ones_like(at),))[1]
 
 
 def _slopes(function: Callable[[Array], PyTree], at: Array) -> tuple[PyTree, PyTree]:
-    """(f, df/dx) of a function of one real, or of a vector: then the derivative has its axis last."""
+    """Return f and df/dx of a function of one real, or of a vector: then the derivative has its axis last."""
     along = lambda direction: jax.jvp(function, (at,), (direction,))  # noqa: E731
     if at.ndim == 0:
         return along(jnp.ones_like(at))
@@ -173,11 +208,11 @@ def _slopes(function: Callable[[Array], PyTree], at: Array) -> tuple[PyTree, PyT
 
 
 def _ladder(function: Callable[[Array], Array], at: Array) -> tuple[Array, Array, Array]:
-    """(f, f', f''), the last one symmetric if `at` is a vector."""
+    """Return f, f' and f'', the last one symmetric if `at` is a vector."""
     (value, slope), (_, curvature) = _slopes(lambda x: _slopes(function, x), at)
     return value, slope, _symmetric(curvature, at.ndim)
 
 
 def _symmetric(curvature: Array, of_vector: int) -> Array:
-    """The symmetric part of second derivatives to a vector; its estimates need not be."""
+    """Return the symmetric part of second derivatives to a vector; its estimates need not be."""
     return 0.5 * (curvature + jnp.swapaxes(curvature, -1, -2)) if of_vector else curvature

@@ -15,7 +15,20 @@ from .results import RESULTS
 
 
 class Valuation(eqx.Module):
-    """value and std_error in currency (std_error 0: deterministic); result says how it ended."""
+    """What a product is worth.
+
+    Attributes:
+        value: In currency, in the shape of the batch of products.
+        std_error: The standard error of `value`; 0 for a deterministic method.
+        result: How the computation ended.
+        stats: "method": the method that was used.
+
+    Example:
+        >>> from pricing import BlackScholes, European, price
+        >>> found = price(European(100.0, 1.0), BlackScholes(100.0, 0.0, 0.2))
+        >>> f"{found.value:.3f}", float(found.std_error)
+        ('7.966', 0.0)
+    """
 
     value: Float[Array, "*batch"]
     std_error: Float[Array, "*batch"]
@@ -31,12 +44,24 @@ def price(
     key: PRNGKeyArray | None = None,
     throw: bool = True,
 ) -> Valuation:
-    """Value a product, or a batch of them (arrays for numbers); `jax.grad` it for any sensitivity.
+    """Value a product, or a batch of products, under a model; `jax.grad` gives any sensitivity.
 
-    method: None takes the best method that applies, and `stats["method"]` says which. key: asked for by
-    random methods only; a batch shares it. throw: raise if a value is not finite; otherwise `result` says so.
+    Args:
+        product: A contract; arrays in place of its numbers make a batch.
+        model: The law of what the product depends on.
+        method: The numerical method; None takes the best one that applies. Where none does, or the given one
+            does not, a TypeError names the missing ability and what would work.
+        key: The seed of a random method, which raises ValueError without one; a batch shares it.
+        throw: Whether a value that is not finite raises. Otherwise `result` says so.
 
-    Raises TypeError, naming the missing ability and what would work, if the method cannot price the pair.
+    Returns:
+        The value in currency, in the shape of the batch, and its standard error.
+
+    Example:
+        >>> from pricing import BlackScholes, European, price
+        >>> found = price(European([90.0, 100.0, 110.0], 1.0), BlackScholes(100.0, 0.03, 0.2))
+        >>> [f"{value:.2f}" for value in found.value]
+        ['15.43', '9.41', '5.29']
     """
     method = applicable(product, model, method, key=key)
     value, std_error = _value(product, model, method, key)
@@ -57,23 +82,23 @@ def _value(product, model, method, key) -> tuple[Array, Array]:
 
 @jax.jit
 def all_finite(figures: PyTree) -> Bool[Array, ""]:
-    """Whether every number is.
+    """Return whether every number is finite.
 
-    One program rather than an operation a figure, and not the program that computes them: XLA would
+    It is one program rather than an operation a figure, and not the program that computes them: XLA would
     compute the figures once more in the loops of the tests.
     """
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(figures)]))
 
 
 def over_batch(function: Callable[[AbstractProduct], PyTree], product: AbstractProduct) -> PyTree:
-    """`function` of one contract, mapped over the batch that the arrays of `product` make."""
+    """Return `function` of one contract for every contract of a batch, by `jax.vmap`."""
     for _ in product.batch_shape:
         function = jax.vmap(function)
     return function(product.broadcast())
 
 
 def mean_and_error(samples: Array, method: AbstractMethod) -> tuple[Array, Array]:
-    """The mean of independent samples (axis 0) and its standard error; a deterministic figure is exact."""
+    """Return the mean of independent samples (axis 0) and its standard error, 0 for a deterministic method."""
     if not method.is_random:
         return samples, jnp.zeros_like(samples)
     count = samples.shape[0]
@@ -90,7 +115,12 @@ def applicable(
     *,
     key: PRNGKeyArray | None = None,
 ) -> AbstractMethod:
-    """The given method if it applies, or the first of `methods` that does; a TypeError otherwise."""
+    """Return the given method if it applies, or else the first of `methods` that does.
+
+    Raises:
+        TypeError: No method applies, or the given one does not.
+        ValueError: The method is random and there is no key.
+    """
     working = (m for m in methods if lacking(product, model, m) is None)
     if method is None:
         method = next(working, None)
@@ -111,7 +141,7 @@ def applicable(
 
 
 def lacking(product: AbstractProduct, model: AbstractModel, method: AbstractMethod) -> str | None:
-    """What the method needs and the pair does not have, in words; None if the three go together."""
+    """Return what the method needs and the pair does not have, in words; None if the three go together."""
     several = model.underlying.ndim == 1
     if product.multi_asset == several:
         return method.lacks(product, model)

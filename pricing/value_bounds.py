@@ -18,10 +18,29 @@ def bounds(
     key: PRNGKeyArray,
     throw: bool = True,
 ) -> Bounds:
-    """What a rule of exercise earns, and what none can: means of samples of `LeastSquares`.
+    """Enclose the value of a right to exercise early between two bounds, both means over the same paths.
 
-    Their distance is what the regression leaves open, in the rule and in the martingale. Arguments and errors
-    as in `price`; method None is `LeastSquares()`.
+    The lower bound is what a rule of exercise earns that regression found; the upper bound is what no rule
+    can exceed, given a martingale (Rogers 2002). Their gap is what the regression leaves open, in the rule
+    and in the martingale.
+
+    Args:
+        product: A contract that can be exercised early, or a batch of them.
+        model: The law of what the product depends on.
+        method: The regression; None is `LeastSquares()`. A TypeError says so where it does not apply.
+        key: The seed of the paths.
+        throw: Whether bounds that are not finite raise. Otherwise `result` says so.
+
+    Returns:
+        The two bounds and their gap in currency, with a standard error of each.
+
+    Example:
+        >>> import jax
+        >>> from pricing import American, BlackScholes, bounds
+        >>> put = American(110.0, 1.0, "put")
+        >>> found = bounds(put, BlackScholes(100.0, 0.05, 0.2), key=jax.random.key(0))  # doctest: +SKIP
+        >>> bool(found.lower <= found.upper)  # doctest: +SKIP
+        True
     """
     method = LeastSquares() if method is None else method
     applicable(product, model, method, key=key)

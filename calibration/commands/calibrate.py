@@ -14,7 +14,7 @@ from pricing.ingestion.fields import closest
 from pricing.market import Market
 
 from ..calibration import Calibration
-from .console import SOME_FAILED, Output, Stages, fail, summarize, write_errors
+from .console import Output, Stages, exit_if, fail, summarize, write_errors
 from .fit_report import (
     as_json,
     has_failed,
@@ -96,8 +96,7 @@ def calibrate(
         _write(folder, quotes, underlying, calibration, stages)
         lines.append(f"wrote {out}")
     _summarize(calibration, output.folder)
-    if errors:
-        raise typer.Exit(SOME_FAILED)
+    exit_if(errors)
 
 
 def _read(market: Path, underlying: str, model: Model | None) -> Market:
@@ -119,7 +118,7 @@ def _read(market: Path, underlying: str, model: Model | None) -> Market:
 
 
 def _models(market: Market) -> dict[str, Model]:
-    """What can be calibrated, by underlying."""
+    """Return what can be calibrated, by underlying."""
     vols = market.swaption_vols
     curves = [vols.curve] if vols is not None and vols.curve in market.curves else []
     of_curves = dict.fromkeys(curves, Model.hull_white)
@@ -129,7 +128,7 @@ def _models(market: Market) -> dict[str, Model]:
 def _write(
     folder: Path, market: Market, name: str, calibration: Calibration, stages: Stages
 ) -> None:
-    """The numbers and the report."""
+    """Write the numbers and the report."""
     from pricing.reporting.page import write_fit_report  # matplotlib: not before it is needed
 
     fits, seconds = [surface_fit(market, name, calibration)], stages.seconds
@@ -138,7 +137,7 @@ def _write(
 
 
 def _summarize(calibration: Calibration, folder: Path) -> None:
-    """The parameters, on stdout."""
+    """Print the parameters on stdout."""
     table = Table(box=None, pad_edge=False)
     table.add_column("Parameter")
     table.add_column("Value", justify="right")

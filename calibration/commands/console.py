@@ -23,25 +23,43 @@ _UNITS |= {p + "ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
 
 
 def plain_console(*, stderr: bool = False) -> Console:
-    """Where a command speaks: every text stands as it is, `[red]` and `:smile:` too."""
+    """Return where a command prints: every text stands as it is, `[red]` and `:smile:` too."""
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def summarize(table: RenderableType, report: Path) -> None:
-    """The outcome on stdout, and where to read more."""
+    """Print the outcome on stdout, and where to read more."""
     console = plain_console()
     console.print(table)
     console.print(f"Report: {escaped(str(report))}", soft_wrap=True)
 
 
 def fail(message: str) -> NoReturn:
-    """Say in one line why nothing can be done, and exit with status 2."""
+    """Say in one line why nothing can be done, and exit with status 2.
+
+    Raises:
+        Exit: Always.
+    """
     print(f"jaxtape: {escaped(' '.join(message.split()))}", file=sys.stderr)
     raise typer.Exit(UNUSABLE)
 
 
+def exit_if(errors: Sequence[str]) -> None:
+    """Exit with status 1 where something failed, and the rest was done.
+
+    Raises:
+        Exit: There are errors.
+    """
+    if errors:
+        raise typer.Exit(SOME_FAILED)
+
+
 def bytes_of(text: str | int) -> int:
-    """1GiB, 512MiB, 2e9: a number of bytes."""
+    """Return a number of bytes, given as 1GiB, 512MiB or 2e9.
+
+    Raises:
+        BadParameter: The text is no size.
+    """
     match = re.fullmatch(r"([\d.]+(?:e\d+)?)\s*([kmgt]?i?b?)", str(text).strip().lower())
     try:
         size = int(float(match[1]) * _UNITS[match[2]]) if match else 0
@@ -53,7 +71,7 @@ def bytes_of(text: str | int) -> int:
 
 
 class Stages:
-    """Says on stderr what was done and how long it took."""
+    """The stages of a command: stderr says what was done and how long it took."""
 
     def __init__(self):
         self.seconds: dict[str, float] = {}
@@ -81,12 +99,12 @@ class Output:
 
     @contextlib.contextmanager
     def written(self) -> Iterator[Path]:
-        """A folder to write files to; they take the places of the last run's together when the block ends."""
+        """Yield a folder for files, which take the places of the last run's together when the block ends."""
         with self._exits_if_unwritable(), self._files.written() as folder:
             yield folder
 
     def print_errors(self, errors: Sequence[str]) -> None:
-        """The first errors on stderr; `write_errors` writes all of them to a file."""
+        """Print the first errors on stderr; `write_errors` writes all of them to a file."""
         for error in errors[:_MAX_SHOWN]:
             print(escaped(error), file=sys.stderr)
         if len(errors) > _MAX_SHOWN:
@@ -110,7 +128,7 @@ class Output:
 
 
 def write_errors(folder: Path, errors: Sequence[str]) -> None:
-    """All errors in errors.txt; no such file if there are none."""
+    """Write all errors to errors.txt; there is no such file if there are none."""
     if errors:
         text = "".join(f"{escaped(error)}\n" for error in errors)
         (folder / _ERRORS).write_text(text, encoding="utf-8")

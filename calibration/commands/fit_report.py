@@ -29,17 +29,17 @@ def label_of(calibration: Calibration) -> str:
 
 
 def has_failed(calibration: Calibration) -> bool:
-    """Whether the parameters are not those of an optimum."""
+    """Return whether the parameters are not those of an optimum."""
     return bool(calibration.result != RESULTS.converged)
 
 
 def message_of(calibration: Calibration) -> str:
-    """Why the calibration ended."""
+    """Return why the calibration ended."""
     return RESULTS[calibration.result]
 
 
 def summary_of(calibration: Calibration) -> str:
-    """How the calibration ended, in a few words."""
+    """Return how the calibration ended, in a few words."""
     if has_failed(calibration):
         return message_of(calibration)
     steps, squares = (calibration.stats[name] for name in ("steps", "sum_squared_vol_points"))
@@ -47,7 +47,7 @@ def summary_of(calibration: Calibration) -> str:
 
 
 def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
-    """Parameter to (value, standard error)."""
+    """Return parameter -> (value, standard error)."""
     names = Parameters.of(calibration.model).names
     errors = np.sqrt(np.diag(np.asarray(calibration.stats["covariance"])))
     return {
@@ -57,7 +57,7 @@ def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
 
 
 def surface_fit(market: Market, name: str, calibration: Calibration | None) -> SurfaceFit:
-    """What the report shows of one underlying: a calibration, or None for Black-Scholes."""
+    """Return what the report shows of one underlying: a calibration, or None for Black-Scholes."""
     if calibration is not None and name not in market.equities:
         return _swaption_fit(market, name, calibration)
     equity = market.equities[name]
@@ -90,7 +90,7 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
 
 
 def _swaption_fit(market: Market, name: str, calibration: Calibration) -> SurfaceFit:
-    """The swaption vols, by expiry and tenor."""
+    """Return the swaption vols, by expiry and tenor."""
     quotes: Any = market.swaption_vols
     market_vols, residuals = np.asarray(quotes.vols), np.asarray(calibration.residuals)
     return SurfaceFit(
@@ -126,7 +126,7 @@ def _facts(calibration: Calibration) -> dict[str, str]:
 
 
 def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, Any]:
-    """A calibration in plain values. `residuals`: model less market per 1.00 vol, by quote id."""
+    """Return a calibration in plain values; the residuals are model less market per 1.00 vol, by quote id."""
     table, stats = parameter_table(calibration), calibration.stats
     ids = calibration.model.quotes_in(market.quote_ids())[name].vols
     residuals = np.asarray(calibration.residuals).ravel().tolist()
@@ -146,7 +146,7 @@ def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, An
 
 
 def write_json(path: Path, value: object) -> None:
-    """A value as JSON; a number that is not finite becomes null."""
+    """Write a value as JSON; a number that is not finite becomes null."""
     text = json.dumps(_finite(value), indent=1, ensure_ascii=False, allow_nan=False)
     path.write_text(f"{text}\n", encoding="utf-8")
 

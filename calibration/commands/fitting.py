@@ -40,7 +40,7 @@ def only(market: Market, names: tuple[str, ...]) -> Market:
 
 
 def too_few(start: Calibratable, quotes: Quotes, name: str, file: str) -> InputError | None:
-    """Why there is nothing to calibrate: fewer quotes than free parameters leave some of them unknown."""
+    """Return why there is nothing to calibrate, if so: fewer quotes than free parameters leave some unknown."""
     count, free = quotes.vols.size, len(Parameters.of(start).names)
     if count >= free:
         return None

@@ -25,7 +25,7 @@ from pricing.sweep.groups import BudgetTooSmall
 from pricing.trades.book import Book
 
 from ..calibration import Calibration
-from .console import SOME_FAILED, Output, Stages, bytes_of, fail, summarize, write_errors
+from .console import Output, Stages, bytes_of, exit_if, fail, summarize, write_errors
 from .fit_report import as_json, label_of, summary_of, surface_fit, write_json
 from .fitting import both, calibrated, failure, fit_each, only, standard_start, too_few, without
 
@@ -102,12 +102,11 @@ def risk(
         _write(folder, result, book, quotes, calibrations, model, stages)
         lines.append(f"wrote {out}")
     _summarize(result, quotes, output.folder)
-    if errors:
-        raise typer.Exit(SOME_FAILED)
+    exit_if(errors)
 
 
 def _mesh(devices: int) -> Mesh | None:
-    """The devices that share the trades; None for one."""
+    """Return the devices that share the trades; None for one."""
     found = jax.devices()
     if devices > len(found):
         fail(
@@ -118,7 +117,7 @@ def _mesh(devices: int) -> Mesh | None:
 
 
 def _methods(paths: int) -> tuple[AbstractMethod, ...]:
-    """Every method, those of Monte Carlo with that many paths."""
+    """Return every method, those of Monte Carlo with that many paths."""
     return tuple(
         replace(method, num_paths=paths) if hasattr(method, "num_paths") else method
         for method in METHODS
@@ -126,7 +125,7 @@ def _methods(paths: int) -> tuple[AbstractMethod, ...]:
 
 
 def _read(trades: Path, market: Path) -> tuple[Book, Market]:
-    """The book, with what the market cannot serve set aside, and the market."""
+    """Return the book, with what the market cannot serve set aside, and the market."""
     try:
         quotes = Market.read(market)
         return Book.read(trades).checked(quotes), quotes
@@ -135,13 +134,13 @@ def _read(trades: Path, market: Path) -> tuple[Book, Market]:
 
 
 def _underlyings(book: Book, *, in_rates: bool) -> tuple[str, ...]:
-    """The curves, or the equities, that the book is on."""
+    """Return the curves, or the equities, that the book is on."""
     names = (trade.underlyings for trade in book.trades if trade.in_rates == in_rates)
     return tuple(dict.fromkeys(itertools.chain(*names)))
 
 
 def _calibrate(book: Book, market: Market, model: Model, file: str, stages: Stages):
-    """The market that the book needs, less what did not fit; and the calibrations, by underlying."""
+    """Return the market that the book needs, less what did not fit; and the calibrations, by underlying."""
     equities = _underlyings(book, in_rates=False)
     quoted = [] if market.swaption_vols is None else [market.swaption_vols.curve]
     curves = [name for name in _underlyings(book, in_rates=True) if name in quoted]
@@ -181,7 +180,7 @@ def _write(
     model: Model,
     stages: Stages,
 ) -> None:
-    """The tables, the calibrations and the report."""
+    """Write the tables, the calibrations and the report."""
     from pricing.reporting.page import write_report  # matplotlib: not before it is needed
 
     positions = positions_of(result, book, market)
@@ -199,7 +198,7 @@ def _write(
 
 
 def _errors(result: RiskResult, book: Book) -> list[str]:
-    """One line for each mistake of the input, then for each other trade that failed."""
+    """Return one line for each mistake of the input, then for each other trade that failed."""
     reported = {error.line for error in result.errors if error.file == book.file}
     return [str(error) for error in result.errors] + [
         f"{book.file}:{row.line}: trade {row.id!r}: {risk.status}"
@@ -209,7 +208,7 @@ def _errors(result: RiskResult, book: Book) -> list[str]:
 
 
 def _summarize(result: RiskResult, market: Market, folder: Path) -> None:
-    """The outcome, in a few lines on stdout."""
+    """Print the outcome, in a few lines on stdout."""
     valued = len(result.trades) - len(result.failed)
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column()

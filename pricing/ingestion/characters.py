@@ -10,11 +10,11 @@ _CONTROL = re.compile(
 
 
 def control_character(text: str) -> str | None:
-    """The first such character of a text as its code, `U+001B`, or None."""
+    """Return the first such character of a text as its code, `U+001B`, or None."""
     found = _CONTROL.search(text)
     return f"U+{ord(found[0]):04X}" if found else None
 
 
 def escaped(text: str) -> str:
-    r"""The text with such characters written as in Python, `\x1b`: it stays on its line and can be encoded."""
+    r"""Return the text with such characters written as in Python, `\x1b`: one line, which can be encoded."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

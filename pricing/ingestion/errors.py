@@ -15,9 +15,14 @@ _ENCODER = json.JSONEncoder(default=str)
 class InputError:
     """One mistake in one file.
 
-    `line` and `column` count from 1 (the column is a cell in CSV, a character in JSON); they are
-    None where the mistake has no place. `field` is a CSV column's name or a dotted JSON path.
-    `value` is the offending value as text.
+    Attributes:
+        file: The name of the file.
+        line: The line, from 1; None where the mistake has no place.
+        column: The cell in CSV, the character in JSON, from 1; None where the mistake has no place.
+        field: The name of a CSV column, or a dotted JSON path.
+        value: The offending value as text.
+        message: What is wrong.
+        remedy: What to do about it.
     """
 
     file: str
@@ -44,7 +49,7 @@ class UnreadableFile(Exception):
 
 
 def show(value: object, width: int = 40) -> str:
-    """A value as it stands in its file, shortened to `width` characters, on one line."""
+    """Return a value as it stands in its file, shortened to `width` characters, on one line."""
     if isinstance(value, str):
         text = repr(value[:width]) if len(value) > width else repr(value)
     else:  # in pieces: neither a long list nor a deep one is written out to be cut
@@ -53,7 +58,7 @@ def show(value: object, width: int = 40) -> str:
 
 
 def listed(names: Iterable[object], most: int = 20) -> str:
-    """Some names with commas between, or "none"; of many the first ones and how many more there are."""
+    """Return some names with commas between, or "none"; of many, the first ones and how many more there are."""
     texts = [str(name) for name in names]
     more = [f"and {len(texts) - most:,} more"] if len(texts) > most else []
     return ", ".join([*texts[:most], *more]) or "none"

@@ -30,13 +30,13 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 def problem(message: str, remedy: str, *path: str | int) -> PydanticCustomError:
-    """The error to raise in a validator; `path` leads from the validated value to the culprit."""
+    """Return the error to raise in a validator; `path` leads from the validated value to the culprit."""
     context = {"message": message, "remedy": remedy, "path": path}
     return PydanticCustomError("input", "{message}", context)
 
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """A hint at the known word that is closest to an unknown one, or an empty text."""
+    """Return a hint at the known word that is closest to an unknown one, or an empty text."""
     if len(word) > _MAX_HINT:  # the search takes time of the square of the length
         return ""
     folded = {name.casefold(): name for name in itertools.islice(known, _MAX_KNOWN)}
@@ -47,7 +47,7 @@ def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 def number(
     what: str, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf
 ) -> BeforeValidator:
-    """A finite number, up to `LARGEST` in size; `what` names it in remedies ("strike": "give a strike > 0")."""
+    """Validate a finite number, up to `LARGEST` in size; remedies call it `what` ("give a strike > 0")."""
     bounds = [
         *([f"> {above:g}"] if above > -math.inf else []),
         *([f">= {least:g}"] if least > -math.inf else []),
@@ -78,7 +78,11 @@ def number(
 
 
 def _parse(value: object, text: bool, remedy: str) -> tuple[str, float]:
-    """A number, and the text to show for it in a message."""
+    """Return a number, and the text to show for it in a message.
+
+    Raises:
+        problem: The value is not a number.
+    """
     if text and isinstance(value, str):
         if _NUMBER.fullmatch(value) or value.lstrip("+-").lower() in ("nan", "inf", "infinity"):
             return value, float(value)
@@ -116,7 +120,11 @@ def _iso_date(value: object) -> date:
 
 
 def name_of(value: object) -> str:
-    """A name: a text, blanks around it dropped, whose characters do nothing but show."""
+    """Return a name: a text, blanks around it dropped, whose characters do nothing but show.
+
+    Raises:
+        problem: The value is not a name.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not value.strip():
@@ -132,7 +140,11 @@ def name_of(value: object) -> str:
 
 
 def _listed(value: object, what: str) -> list:
-    """The cells of a list: of a text, what stands between bars."""
+    """Return the cells of a list: of a text, what stands between bars.
+
+    Raises:
+        problem: The value is not a list, or is empty.
+    """
     if isinstance(value, str):
         value = [cell.strip() for cell in value.split("|")]
     if not isinstance(value, list | tuple):
@@ -153,7 +165,7 @@ def _iso_dates(value: object) -> tuple[date, ...]:
 
 
 def numbers(what: str, **bounds: float) -> BeforeValidator:
-    """A list of numbers, each as in `number`."""
+    """Validate a list of numbers, each as `number` does."""
     one = number(what, **bounds).func
 
     def validate(value: object, info) -> tuple[float, ...]:
@@ -169,7 +181,7 @@ name = BeforeValidator(name_of)
 
 
 def choice(*options: str) -> BeforeValidator:
-    """One of a few words; case, blanks, hyphens and underscores do not matter ("Down and out")."""
+    """Validate one of a few words; case, blanks, hyphens and underscores do not matter ("Down and out")."""
     by_letters = {_letters(option): option for option in options}
     listed = ", ".join(options)
 

@@ -21,14 +21,17 @@ def unreadable(
     field: str = "",
     value: str = "",
 ) -> UnreadableFile:
-    """The exception for a file of which nothing can be used."""
+    """Return the exception for a file of which nothing can be used."""
     return UnreadableFile(InputError(file, *place, field, value, message, remedy))
 
 
 def read_text(path: str | os.PathLike) -> str:
-    """The text of a UTF-8 file, a byte-order mark dropped; raises `UnreadableFile`.
+    """Return the text of a UTF-8 file, a byte-order mark dropped.
 
     Only regular files are read, and no more than `MAX_BYTES`: a pipe may never end, nor does a device.
+
+    Raises:
+        unreadable: Nothing can be used; it is an `UnreadableFile`.
     """
     file = os.fspath(path)
     try:
@@ -65,7 +68,11 @@ def _bytes_of(path: Path, file: str) -> bytes:
 
 
 def parse_json(text: str, file: str) -> object:
-    """The value of a JSON text; raises `UnreadableFile` for bad syntax or a key given twice."""
+    """Return the value of a JSON text.
+
+    Raises:
+        unreadable: The syntax is bad, or a key is given twice; it is an `UnreadableFile`.
+    """
     is_twice = False
 
     def unique(pairs):
@@ -90,5 +97,5 @@ def parse_json(text: str, file: str) -> object:
 
 
 def _integer(digits: str) -> int | float:
-    """An integer; one that no double can hold is infinite, as such numbers with a point are."""
+    """Return an integer; one that no double can hold is infinite, as such numbers with a point are."""
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)

@@ -12,14 +12,14 @@ _SKIM = json.JSONDecoder(parse_int=len, parse_float=len)  # digits need no value
 
 
 class Locator:
-    """Finds the place of a value in a valid JSON text; only the containers on the way to it are looked at."""
+    """Places of values in a valid JSON text; only the containers on the way to a value are looked at."""
 
     def __init__(self, text: str):
         self._text = text
         self._children = functools.cache(lambda start: {k: at for k, _, at in self._members(start)})
 
     def place(self, path: tuple[str | int, ...]) -> Place:
-        """Line and column, from 1, of the value at `path`, or of its nearest ancestor present."""
+        """Return line and column, from 1, of the value at `path`, or of its nearest ancestor present."""
         start = self._next(0)
         for part in path:
             try:
@@ -29,7 +29,11 @@ class Locator:
         return self._line_and_column(start)
 
     def second(self) -> tuple[str, Place]:
-        """A key that stands twice in one object, and where it stands again; there must be one."""
+        """Return a key that stands twice in one object, and where it stands again.
+
+        Raises:
+            ValueError: No key stands twice.
+        """
         waiting = [self._next(0)]
         while waiting:
             keys: set[str | int] = set()
@@ -41,7 +45,7 @@ class Locator:
         raise ValueError("no key stands twice")
 
     def _members(self, start: int) -> Iterator[tuple[str | int, int, int]]:
-        """Of the object or list at `start`: each key or index, where it begins, and where its value does."""
+        """Yield each key or index of what is at `start`, where it begins, and where its value does."""
         text, opening, index = self._text, self._text[start], 0
         if opening not in "{[":
             return
@@ -56,7 +60,7 @@ class Locator:
             index += 1
 
     def _next(self, start: int) -> int:
-        """The first position from `start` on that is neither blank nor a separator."""
+        """Return the first position from `start` on that is neither blank nor a separator."""
         found = _BETWEEN.match(self._text, start)
         assert found is not None  # it may be empty
         return found.end()

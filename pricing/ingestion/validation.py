@@ -33,7 +33,7 @@ class Problem:
 def validate(
     model: type[Record], data: object, **context: object
 ) -> tuple[Record | None, tuple[Problem, ...]]:
-    """The record, or None and the problems; `context` is what the validators may ask for."""
+    """Return the record, or None and the problems; `context` is what the validators may ask for."""
     try:
         return model.model_validate(data, context=context), ()
     except ValidationError as error:
@@ -62,7 +62,7 @@ def _problem(model: type[BaseModel], data: object, detail: ErrorDetails) -> Prob
 
 
 def _owner(model: type[BaseModel], path: tuple[str | int, ...]) -> type[BaseModel]:
-    """The model, among the nested ones, that holds the last field of a path."""
+    """Return the model, among the nested ones, that holds the last field of a path."""
     for part in path[:-1]:
         field = model.model_fields.get(str(part))
         if field and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
@@ -71,7 +71,7 @@ def _owner(model: type[BaseModel], path: tuple[str | int, ...]) -> type[BaseMode
 
 
 def _at(data: Any, path: tuple[str | int, ...]) -> object:
-    """The value at a path, or its nearest ancestor present."""
+    """Return the value at a path, or its nearest ancestor present."""
     for part in path:
         try:
             data = data[part]

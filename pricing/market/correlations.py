@@ -11,22 +11,26 @@ Pair = tuple[str, str]
 
 
 def quoted(one: str, other: str, pairs: Collection[Pair]) -> Pair | None:
-    """The pair that two equities make, in the order in which it is quoted; None if it is not."""
+    """Return the pair that two equities make, in the order in which it is quoted; None if it is not."""
     return next((pair for pair in ((one, other), (other, one)) if pair in pairs), None)
 
 
 def missing_pairs(names: Sequence[str], pairs: Collection[Pair]) -> list[Pair]:
-    """The pairs of some equities that have no quote."""
+    """Return the pairs of some equities that have no quote."""
     return [pair for pair in itertools.combinations(names, 2) if quoted(*pair, pairs) is None]
 
 
 def shown(pairs: Collection[Pair]) -> list[str]:
-    """The pairs as a market file writes them, such as DAX|SX5E."""
+    """Return the pairs as a market file writes them, such as DAX|SX5E."""
     return ["|".join(pair) for pair in pairs]
 
 
 def matrix(names: Sequence[str], pairs: Mapping[Pair, Array]) -> Float[Array, "names names"]:
-    """The correlation matrix of some equities. Raises `KeyError` if a pair of them has no quote."""
+    """Return the correlation matrix of some equities.
+
+    Raises:
+        KeyError: A pair of them has no quote.
+    """
     if lacking := missing_pairs(names, pairs):
         known = ", ".join(shown(pairs)) or "none"
         missing = ", ".join(shown(lacking))
@@ -41,5 +45,5 @@ def matrix(names: Sequence[str], pairs: Mapping[Pair, Array]) -> Float[Array, "n
 
 
 def least_eigenvalue(names: Sequence[str], pairs: Mapping[Pair, Array]) -> float:
-    """The least eigenvalue of the matrix of some equities: above 0 if it is a correlation matrix."""
+    """Return the least eigenvalue of the matrix of some equities: above 0 if it is a correlation matrix."""
     return float(np.linalg.eigvalsh(np.asarray(matrix(names, pairs)))[0])

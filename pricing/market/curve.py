@@ -8,11 +8,19 @@ from .interpolation import as_floats, as_leaf, bracket
 
 
 class ZeroCurve(eqx.Module):
-    """Zero rates at pillar times; linear in the zero rate between them, flat outside.
+    """Zero rates at pillar times; linear in the zero rate between the pillars, flat outside.
 
-    `times`: years from the as-of date (ACT/365), strictly increasing, shape `[pillars]`.
-    `zero_rates`: continuously compounded, as decimals (0.035 is 3.5 %), shape `[pillars]`.
-    Both are differentiable leaves. Raises `ValueError` when their shapes differ or are empty.
+    With the zero rate z(t) the discount factor is exp(-z(t) t). A shape that does not fit raises ValueError.
+
+    Attributes:
+        times: Years from the as-of date (ACT/365), strictly increasing, of shape (pillars,).
+        zero_rates: Continuously compounded, as decimals (0.035 is 3.5 %), of shape (pillars,).
+
+    Example:
+        >>> from pricing import ZeroCurve
+        >>> curve = ZeroCurve([1.0, 3.0], [0.02, 0.04])
+        >>> f"{curve.zero_rate(2.0):.3f} {curve.discount(2.0):.4f}"
+        '0.030 0.9418'
     """
 
     times: Float[Array, " pillars"] = eqx.field(converter=as_leaf)
@@ -26,14 +34,14 @@ class ZeroCurve(eqx.Module):
             )
 
     def zero_rate(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
-        """The zero rate to time `t` (years; scalar or array), in the shape of `t`."""
+        """Return the zero rate to time `t`, in years, in the shape of `t`."""
         left, right, weight = bracket(t, self.times)
         return (1 - weight) * self.zero_rates[left] + weight * self.zero_rates[right]
 
     def discount(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
-        """The discount factor `exp(-z(t) t)` to time `t` (years; scalar or array)."""
+        """Return the discount factor exp(-z(t) t) to time `t`, in years, in the shape of `t`."""
         return jnp.exp(-self.zero_rate(t) * as_floats(t))
 
     def shifted(self, rate: Num[ArrayLike, ""]) -> "ZeroCurve":
-        """The curve with every zero rate up by `rate` (per 1.00)."""
+        """Return the curve with every zero rate up by `rate` (per 1.00)."""
         return ZeroCurve(self.times, self.zero_rates + rate)

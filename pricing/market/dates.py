@@ -15,11 +15,26 @@ import numpy as np
 from ..ingestion.fields import FIRST_DAY, LAST_DAY
 
 ROLLS = ("following", "modifiedfollowing", "preceding", "modifiedpreceding")
+"""What may become of a day off: the next or the last business day; modified, within the same month."""
+
 DAY_COUNTS = ("ACT/365", "ACT/360", "30E/360", "ACT/ACT")
+"""The conventions by which the days between two dates make a fraction of a year."""
 
 
 class Leg(NamedTuple):
-    """What a swap pays on: year fractions (ACT/365) from today, and what accrues to each payment."""
+    """When one leg of a swap pays, and what accrues to each payment.
+
+    Attributes:
+        start: When interest begins to accrue, in years (ACT/365) from today.
+        payment_dates: In years (ACT/365) from today, of shape (payments,).
+        accruals: The year fraction of each payment, of shape (payments,).
+
+    Example:
+        >>> from datetime import date
+        >>> from pricing.market import leg
+        >>> leg(date(2024, 1, 2), date(2024, 1, 2), date(2026, 1, 2), 12).accruals.tolist()
+        [1.0, 1.0]
+    """
 
     start: float
     payment_dates: np.ndarray
@@ -36,9 +51,29 @@ def leg(
     roll: str = "modifiedfollowing",
     day_count: str = "30E/360",
 ) -> Leg:
-    """The leg of a swap from `start` to `end` that pays every `months` months, at the end of each period.
+    """Return the leg of a swap that pays at the end of each period of some months.
 
-    Arguments as in `schedule` and `year_fraction`. Raises ValueError if it starts before `asof`.
+    Args:
+        asof: Today: times count from here.
+        start: When interest begins to accrue; not before `asof`.
+        end: When the last payment is due, before it is moved to a business day.
+        months: The months between two payments, counted back from the end.
+        calendar: A market identifier code known to `holidays` ("XECB": TARGET, "XNYS": New York).
+        roll: What becomes of a day off, one of `ROLLS`.
+        day_count: How interest accrues, one of `DAY_COUNTS`.
+
+    Returns:
+        The leg, in years from `asof`.
+
+    Raises:
+        ValueError: The leg starts before `asof`, or an argument is not one of those that are known.
+
+    Example:
+        >>> from datetime import date
+        >>> from pricing.market import leg
+        >>> found = leg(date(2024, 1, 2), date(2024, 7, 2), date(2025, 7, 2), 6, day_count="ACT/360")
+        >>> [round(float(accrual), 4) for accrual in found.accruals]
+        [0.5111, 0.5028]
     """
     if start < asof:
         raise ValueError(f"start {start} is before asof {asof}: give a leg that is still to come")
@@ -56,10 +91,26 @@ def schedule(
     calendar: str = "XECB",
     roll: str = "modifiedfollowing",
 ) -> list[dt.date]:
-    """Business days from start to end, every `months` months counted back from the end: a stub comes first.
+    """Return business days from start to end, every some months counted back from the end: a stub comes first.
 
-    calendar: a market identifier code known to `holidays` ("XECB": TARGET, "XNYS": New York). roll: what
-    becomes of a day off, one of ROLLS.
+    Args:
+        start: The first day, before it is moved to a business day.
+        end: The last day, before it is moved to a business day.
+        months: The months between two days; at least 1.
+        calendar: A market identifier code known to `holidays` ("XECB": TARGET, "XNYS": New York).
+        roll: What becomes of a day off, one of `ROLLS`.
+
+    Returns:
+        The days, increasing, start and end included.
+
+    Raises:
+        ValueError: The end is not after the start, or an argument is not one of those that are known.
+
+    Example:
+        >>> from datetime import date
+        >>> from pricing.market import schedule
+        >>> [str(day) for day in schedule(date(2024, 1, 15), date(2024, 8, 31), 3)]
+        ['2024-01-15', '2024-02-29', '2024-05-31', '2024-08-30']
     """
     if months < 1:
         raise ValueError(f"months must be at least 1, got {months}")
@@ -85,9 +136,26 @@ def advance(
     calendar: str = "XECB",
     roll: str | None = "modifiedfollowing",
 ) -> dt.date:
-    """The same day some months on, or that month's last; moved to a business day, then some business days on.
+    """Return the same day some months on, moved to a business day, then some business days on.
 
-    calendar, roll: as in `schedule`; roll None: a day off stays one, and so `business_days` is 0.
+    A month that is too short gives its last day.
+
+    Args:
+        date: The day to count from.
+        months: How many months on; negative for back.
+        business_days: How many business days on from there.
+        calendar: A market identifier code known to `holidays` ("XECB": TARGET, "XNYS": New York).
+        roll: What becomes of a day off, one of `ROLLS`; None: it stays, and `business_days` are not counted.
+            What is not known here, and a day beyond the calendar, raise ValueError.
+
+    Returns:
+        The day.
+
+    Example:
+        >>> from datetime import date
+        >>> from pricing.market import advance
+        >>> str(advance(date(2024, 1, 31), months=1)), str(advance(date(2024, 3, 28), business_days=1))
+        ('2024-02-29', '2024-04-02')
     """
     _check_days(date)
     there = _months_before(date, -months)
@@ -100,7 +168,25 @@ def advance(
 
 
 def year_fraction(start: dt.date, end: dt.date, day_count: str) -> float:
-    """From start to end, by one of DAY_COUNTS (ISDA 2006, sec. 4.16; ACT/365 is Fixed, ACT/ACT is ISDA's)."""
+    """Return the years from start to end by a day count (ISDA Definitions 2006, section 4.16).
+
+    Args:
+        start: The first day.
+        end: The last day.
+        day_count: One of `DAY_COUNTS`: ACT/365 is Fixed, ACT/ACT is ISDA's.
+
+    Returns:
+        The fraction of a year, negative where the end is before the start.
+
+    Raises:
+        ValueError: The day count is not known.
+
+    Example:
+        >>> from datetime import date
+        >>> from pricing.market import year_fraction
+        >>> year_fraction(date(2024, 1, 31), date(2024, 7, 31), "30E/360")
+        0.5
+    """
     days = (end - start).days
     match day_count:
         case "ACT/365":
@@ -116,12 +202,21 @@ def year_fraction(start: dt.date, end: dt.date, day_count: str) -> float:
 
 
 def _check_roll(roll: str) -> None:
+    """Check that a roll is known.
+
+    Raises:
+        ValueError: It is not.
+    """
     if roll not in ROLLS:
         raise ValueError(f"roll {roll!r} is unknown: use one of {', '.join(ROLLS)}")
 
 
 def _check_days(*days: object) -> None:
-    """Raise ValueError for what is no day of our calendar; out of Python's, NumPy gives an integer."""
+    """Check that these are days of our calendar; where Python's calendar ends, NumPy gives an integer.
+
+    Raises:
+        ValueError: One of them is not.
+    """
     for day in days:
         if not isinstance(day, dt.date) or not FIRST_DAY <= day <= LAST_DAY:
             span = f"{FIRST_DAY} to {LAST_DAY}"
@@ -134,7 +229,7 @@ def _years_passed(date: dt.date) -> float:
 
 
 def _months_before(date: dt.date, months: int) -> dt.date:
-    """The same day of another month, or that month's last."""
+    """Return the same day some months before, or that month's last."""
     month = np.datetime64(date, "M") - months
     last = (month + 1).astype("datetime64[D]") - 1
     return min(month.astype("datetime64[D]") + (date.day - 1), last).item()
@@ -142,6 +237,11 @@ def _months_before(date: dt.date, months: int) -> dt.date:
 
 @functools.cache
 def _business_days(calendar: str, first: int, last: int) -> np.busdaycalendar:
+    """Return the business days of a calendar from one year to another.
+
+    Raises:
+        ValueError: There is no such calendar.
+    """
     try:
         days_off = holidays.financial_holidays(calendar, years=range(first, last + 1))
     except NotImplementedError:

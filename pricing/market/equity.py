@@ -8,10 +8,20 @@ from .surface import VolSurface
 
 
 class Equity(eqx.Module):
-    """Spot, dividend yield and implied vols of one underlying.
+    """What the market says of one share or index.
 
-    `spot`: price in `currency`, scalar. `dividend_yield`: continuous, decimal a year, scalar.
-    `curve`: the name of the discount curve in the market; `currency`: ISO code. Both are static.
+    Attributes:
+        spot: The price of one share, or the level of the index, in `currency`.
+        dividend_yield: Continuously compounded, as a decimal per year.
+        surface: The implied vols of its options.
+        curve: The name of its discount curve in the market.
+        currency: The ISO code of its currency.
+
+    Example:
+        >>> from pricing.market import Equity, VolSurface
+        >>> surface = VolSurface([0.5, 1.0], [90.0, 110.0], [[0.24, 0.2], [0.23, 0.21]])
+        >>> Equity(100.0, 0.01, surface, "EUR").curve
+        'EUR'
     """
 
     spot: Float[Array, ""] = eqx.field(converter=as_leaf)

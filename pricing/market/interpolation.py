@@ -5,7 +5,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Num
 
 
 def as_floats(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "..."]:
-    """An array of floats in the precision of the values; Python numbers stay weakly typed."""
+    """Return an array of floats in the precision of the values; Python numbers stay weakly typed."""
     array = jnp.asarray(values)
     if jnp.issubdtype(array.dtype, jnp.floating):
         return array
@@ -13,7 +13,7 @@ def as_floats(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "...
 
 
 def as_leaf(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "..."]:
-    """An array of floats with a definite precision, to keep in a pytree."""
+    """Return an array of floats with a definite precision, to keep in a pytree."""
     array = as_floats(values)
     return array.astype(array.dtype)
 
@@ -21,9 +21,9 @@ def as_leaf(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "..."]
 def bracket(
     x: Num[ArrayLike, "..."], pillars: Float[Array, " n"]
 ) -> tuple[Int[Array, "..."], Int[Array, "..."], Float[Array, "..."]]:
-    """The pillars around `x` and the weight of the right one, flat outside the pillars.
+    """Return the pillars around `x` and the weight of the right one, flat outside the pillars.
 
-    Returns `(left, right, weight)` with `f(x) = (1 - weight) f[left] + weight f[right]`. Clipping
+    f(x) = (1 - weight) f[left] + weight f[right] for the returned `(left, right, weight)`. Clipping
     `x` and not the weight keeps the derivative in `x` one-sided, not halved, at inner pillars.
     """
     x = jnp.clip(as_floats(x), pillars[0], pillars[-1])

@@ -23,12 +23,25 @@ from .surface import SwaptionVols
 
 
 class Market(eqx.Module):
-    """What is quoted on the day `asof`; a pytree whose leaves are arrays of floats.
+    """What is quoted on one day; a pytree whose leaves are arrays of floats.
 
-    `curves`, `equities`: by name. `swaption_vols`: a matrix or None. `correlations`: of pairs of
-    equities, by names such as ("DAX", "SX5E"). `errors`: the parts of the file that were left out, and
-    why. A derivative with respect to a market is again a market; `by_quote` turns it into numbers
-    keyed by quote ids.
+    A derivative with respect to a market is a market again; `by_quote` turns it into numbers by quote id.
+
+    Attributes:
+        curves: Name -> discount curve.
+        equities: Name -> share or index.
+        swaption_vols: The matrix of swaption vols, or None.
+        asof: The day of the quotes.
+        currency: The ISO code of the values that no equity gives a currency.
+        labels: Path of a leaf -> the quote ids of its numbers, in row-major order.
+        errors: The parts of the file that were left out, and why.
+        correlations: Pair of equities, such as ("DAX", "SX5E"), in either order -> correlation.
+
+    Example:
+        >>> from pricing import Market
+        >>> text = '{"asof": "2002-07-05", "curves": {"EUR": {"zero_rate": 0.03}}, "equities": {}}'
+        >>> [quote for quote, _ in Market.from_text(text).flat_quotes()]
+        ['ZERO/RATE/EUR/2002-07-05']
     """
 
     curves: dict[str, ZeroCurve]
@@ -42,16 +55,16 @@ class Market(eqx.Module):
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "Market":
-        """The market in a JSON file (format: docs/data.md).
+        """Return the market in a JSON file (format: docs/data.md).
 
-        A bad part is left out and reported in `errors`. Raises `UnreadableFile` when nothing can be
-        used: no such file, not UTF-8, not JSON, not an object, no `asof`.
+        A bad part is left out and reported in `errors`. Where nothing can be used, `UnreadableFile` is
+        raised: no such file, not UTF-8, not JSON, not an object, no `asof`.
         """
         return cls.from_text(read_text(path), os.fspath(path))
 
     @classmethod
     def from_text(cls, text: str, file: str = "market.json") -> "Market":
-        """The market in a JSON text; `file` names it in error messages."""
+        """Return the market in a JSON text; `file` names it in error messages."""
         found = read_contents(text, file)
         return cls(
             curves=found.curves,
@@ -65,20 +78,20 @@ class Market(eqx.Module):
         )
 
     def time(self, day: date) -> float:
-        """Years from the as-of date to `day`, ACT/365."""
+        """Return the years (ACT/365) from the as-of date to `day`."""
         return (day - self.asof).days / DAYS_PER_YEAR
 
     def dates(self, times: Float[Array, " times"]) -> tuple[date, ...]:
-        """The days at some times (years, ACT/365) from the as-of date."""
+        """Return the days at some times, in years (ACT/365) from the as-of date."""
         today = self.asof.toordinal()
         return tuple(date.fromordinal(today + round(DAYS_PER_YEAR * t)) for t in times.tolist())
 
     def correlation(self, names: Sequence[str]) -> Float[Array, "names names"]:
-        """The correlation matrix of some equities. Raises `KeyError` if a pair of them has no quote."""
+        """Return the correlation matrix of some equities; a pair without a quote raises KeyError."""
         return matrix(names, self.correlations)
 
     def quote_ids(self) -> "Market":
-        """A tree like this market whose leaves are arrays of ids, "" at times and strikes."""
+        """Return a tree like this market whose leaves are arrays of quote ids, "" at times and strikes."""
         labels = dict(self.labels)
 
         def name(path, leaf):
@@ -89,9 +102,10 @@ class Market(eqx.Module):
         return jax.tree_util.tree_map_with_path(name, self)
 
     def by_quote(self, values: "Market") -> dict[str, float]:
-        """Quote id to number, for a tree like this market, such as a gradient with respect to it.
+        """Return quote id -> number, for a tree like this market, such as a gradient with respect to it.
 
-        Raises `ValueError` when the tree has another structure.
+        Raises:
+            ValueError: The tree has another structure.
         """
         if jax.tree.structure(values) != jax.tree.structure(self):
             raise ValueError(
@@ -103,11 +117,15 @@ class Market(eqx.Module):
         return {quote: float(x) for quote, x in zip(ids, numbers, strict=True) if quote}
 
     def flat_quotes(self) -> list[tuple[str, float]]:
-        """Every quote: its id and its value, in the order of the leaves."""
+        """Return every quote, its id and its value, in the order of the leaves."""
         return list(self.by_quote(self).items())
 
     def with_quotes(self, values: Mapping[str, float]) -> "Market":
-        """This market with some quotes replaced, by id. Raises `KeyError` for an unknown id."""
+        """Return this market with some quotes replaced, by id.
+
+        Raises:
+            KeyError: The market has no quote of an id.
+        """
         known = dict(self.flat_quotes())
         for quote in values:
             if quote not in known:

@@ -47,8 +47,10 @@ class _Named(BaseModel):
 
 @dataclass
 class Contents:
-    """What a market file holds. `labels` gives each array of quotes, by its path in the market,
-    the ids of its numbers in row-major order."""
+    """What a market file holds.
+
+    `labels` gives each array of quotes, by its path in the market, the ids of its numbers in row-major order.
+    """
 
     asof: date
     currency: str = ""
@@ -61,7 +63,11 @@ class Contents:
 
 
 def read_contents(text: str, file: str) -> Contents:
-    """Everything usable in a market file, and the errors of the rest; raises `UnreadableFile`."""
+    """Return everything usable in a market file, and the errors of the rest.
+
+    Raises:
+        unreadable: Nothing can be used; it is an `UnreadableFile`.
+    """
     document, locator = parse_json(text, file), Locator(text)
     if not isinstance(document, dict):
         message = f"a market is not {show(document)}"
@@ -119,13 +125,13 @@ class _Reader:
             self.contents.currency = currency.strip()
 
     def _is_name(self, *path: str, value: str) -> bool:
-        """Whether a text may name something; if not, it is recorded why."""
+        """Return whether a text may name something; if not, it is recorded why."""
         _, problems = validate(_Named, {"name": value})
         self.report(tuple(replace(problem, path=()) for problem in problems), *path)
         return not problems
 
     def section(self, key: str) -> list[tuple[str, object]]:
-        """The named objects under a key of the top level, those left out whose names cannot be names."""
+        """Return the named objects under a key of the top level, those left out whose names cannot be names."""
         section = self.document.get(key, {})
         if isinstance(section, dict):
             return [item for item in section.items() if self._is_name(key, item[0], value=item[0])]
@@ -184,7 +190,7 @@ class _Reader:
             self.contents.labels[path] = (f"CORRELATION/{one}/{other}",)
 
     def _no_pair(self, name: str) -> tuple[Problem, ...]:
-        """Why a name is not that of a new pair of equities, if it is not."""
+        """Return why a name is not that of a new pair of equities, if it is not."""
         names, known = name.split("|"), self.contents.equities
         if len(names) != 2 or names[0] == names[1]:
             message, remedy = "is not a pair of equities", "name two equities, such as DAX|SX5E"
@@ -208,7 +214,7 @@ class _Reader:
             pairs.clear()
 
     def _absent(self, section: str, name: str, known: Iterable[str], *path: str) -> Problem:
-        """The problem of a name that is not among the curves or equities that were read."""
+        """Return the problem of a name that is not among the curves or equities that were read."""
         given, one = self.document.get(section), _SINGULAR[section]
         if isinstance(given, dict) and name in given:
             message, remedy = (
@@ -248,7 +254,7 @@ def _years(asof: date, dates: tuple[date, ...]) -> list[float]:
 
 
 def _plain(value: float) -> str:
-    """A strike as one writes it: no exponent, no trailing zeros."""
+    """Return a strike as one writes it: no exponent, no trailing zeros."""
     return str(int(value)) if value.is_integer() else repr(value)
 
 

@@ -49,13 +49,13 @@ class CurveRecord(_Record):
         return self
 
     def pillars(self, asof: date) -> tuple[date, ...]:
-        """The pillar dates; a flat curve has one, `flat_from` or the as-of date."""
+        """Return the pillar dates; a flat curve has one, `flat_from` or the as-of date."""
         if self.zero_rates is None:
             return (self.flat_from or asof,)
         return pillar_dates(asof, "dates", self.dates, self.days, first=0)
 
     def rates(self) -> list[float]:
-        """One zero rate for each pillar."""
+        """Return one zero rate for each pillar."""
         return [self.zero_rate] if self.zero_rate is not None else self.zero_rates or []
 
 
@@ -75,7 +75,7 @@ class ImpliedVolsRecord(_Record):
         return self
 
     def pillars(self, asof: date) -> tuple[date, ...]:
-        """The expiry dates."""
+        """Return the expiry dates."""
         return pillar_dates(asof, "expiries", self.expiries, self.days, first=1)
 
 
@@ -117,7 +117,11 @@ class SwaptionVolsRecord(_Record):
 def pillar_dates(
     asof: date, label: str, dates: list[date] | None, offsets: list[int] | None, *, first: int
 ) -> tuple[date, ...]:
-    """The dates given as dates or as days from `asof`, increasing from day `first`."""
+    """Return the dates, given as dates or as days from `asof`, increasing from day `first`.
+
+    Raises:
+        problem: They are not given, contradict each other, or do not increase.
+    """
     if dates is None and offsets is None:
         raise problem(f"needs {label} or days", f"give {label} (dates) or days from the as-of date")
     if dates is None:
@@ -144,7 +148,11 @@ def pillar_dates(
 
 
 def increasing(values: Sequence, label: str):
-    """Raise the problem of a list that is empty or not strictly increasing."""
+    """Check that a list is not empty and strictly increasing.
+
+    Raises:
+        problem: It is not.
+    """
     if not values:
         raise problem("the list is empty", f"give at least one of {label}", label)
     for index in range(1, len(values)):
@@ -160,7 +168,11 @@ def increasing(values: Sequence, label: str):
 
 
 def check_matrix(matrix: list[list[float]], rows: Sequence, columns: Sequence, column: str):
-    """Raise the problem of a vol matrix that does not have the shape of its pillars."""
+    """Check that a matrix of vols has the shape of its pillars.
+
+    Raises:
+        problem: It has not.
+    """
     label = "vols_by_expiry"
     if len(matrix) != len(rows):
         raise problem(
@@ -179,6 +191,11 @@ def check_matrix(matrix: list[list[float]], rows: Sequence, columns: Sequence, c
 
 
 def _same_length(values: Sequence, pillars: Sequence, label: str, value: str, pillar: str):
+    """Check that there is one value for each pillar.
+
+    Raises:
+        problem: There is not.
+    """
     if len(values) != len(pillars):
         raise problem(
             f"{len(values)} {label} for {len(pillars)} pillars",

@@ -10,13 +10,19 @@ from .interpolation import as_floats, as_leaf, bracket
 class VolSurface(eqx.Module):
     """Black–Scholes implied vols at pillar expiries and strikes.
 
-    Linear in strike on each expiry, then linear in total variance `vol² t` in time at the strike;
-    the vol is flat outside the pillars.
+    The vol is linear in strike on each expiry. Between expiries the total variance vol^2 t is linear in time
+    at the strike. The vol is flat outside the pillars. Shapes that do not fit raise ValueError.
 
-    `expiries`: years (ACT/365), positive, strictly increasing, shape `[expiries]`.
-    `strikes`: strictly increasing, shape `[strikes]`.
-    `vols`: decimals per square root of a year (0.2 is 20 %), shape `[expiries, strikes]`.
-    All are differentiable leaves. Raises `ValueError` when the shapes do not belong together.
+    Attributes:
+        expiries: Years (ACT/365), above 0, strictly increasing, of shape (expiries,).
+        strikes: In the currency of the spot, strictly increasing, of shape (strikes,).
+        vols: Decimals per square root of a year (0.2 is 20 %), of shape (expiries, strikes).
+
+    Example:
+        >>> from pricing import VolSurface
+        >>> surface = VolSurface([0.5, 1.0], [90.0, 110.0], [[0.24, 0.2], [0.23, 0.21]])
+        >>> f"{surface.vol(1.0, 100.0):.2f} {surface.vol(0.75, 90.0):.4f}"
+        '0.22 0.2334'
     """
 
     expiries: Float[Array, " expiries"] = eqx.field(converter=as_leaf)
@@ -27,7 +33,7 @@ class VolSurface(eqx.Module):
         _check_matrix("surface", self.vols, expiries=self.expiries, strikes=self.strikes)
 
     def vol(self, t: Num[ArrayLike, "..."], strike: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
-        """The implied vol at time `t` (years) and `strike`; scalars or arrays that broadcast."""
+        """Return the implied vol at time `t`, in years, and `strike`: numbers, or arrays that broadcast."""
         t, strike = jnp.broadcast_arrays(as_floats(t), as_floats(strike))
         t = jnp.clip(t, self.expiries[0], self.expiries[-1])
         early, late, in_time = bracket(t, self.expiries)
@@ -41,17 +47,26 @@ class VolSurface(eqx.Module):
         return jnp.sqrt(variance / t)
 
     def shifted(self, vol: Num[ArrayLike, ""]) -> "VolSurface":
-        """The surface with every vol up by `vol` (per 1.00)."""
+        """Return the surface with every vol up by `vol` (per 1.00)."""
         return VolSurface(self.expiries, self.strikes, self.vols + vol)
 
 
 class SwaptionVols(eqx.Module):
     """Quoted vols of at-the-money European swaptions.
 
-    `expiries`, `tenors`: years to exercise and of the swap, shapes `[expiries]` and `[tenors]`.
-    `vols`: decimals, shape `[expiries, tenors]`; `kind` is "lognormal" (Black) or "normal"
-    (Bachelier); `curve` names the curve that the swaps are on. Raises `ValueError` when the shapes do
-    not belong together.
+    Shapes that do not fit raise ValueError.
+
+    Attributes:
+        expiries: Years to exercise, of shape (expiries,).
+        tenors: Years of the swap, of shape (tenors,).
+        vols: Decimals per square root of a year, of shape (expiries, tenors).
+        kind: "lognormal" (Black) or "normal" (Bachelier).
+        curve: The name of the curve that the swaps are on.
+
+    Example:
+        >>> from pricing.market import SwaptionVols
+        >>> SwaptionVols([1.0, 2.0], [5.0], [[0.2], [0.19]], curve="EUR").vols.shape
+        (2, 1)
     """
 
     expiries: Float[Array, " expiries"] = eqx.field(converter=as_leaf)
@@ -65,7 +80,11 @@ class SwaptionVols(eqx.Module):
 
 
 def _check_matrix(what: str, vols: Array, **axes: Array):
-    """Raise `ValueError` unless `vols` has one row and one column for each pillar of its axes."""
+    """Check that `vols` has one row and one column for each pillar of its axes.
+
+    Raises:
+        ValueError: It has not.
+    """
     (rows, columns), wanted = axes, tuple(axis.size for axis in axes.values())
     if vols.shape != wanted or 0 in wanted or any(axis.ndim != 1 for axis in axes.values()):
         raise ValueError(

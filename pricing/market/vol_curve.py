@@ -12,12 +12,19 @@ from .interpolation import as_floats, as_leaf, bracket
 class VolCurve(eqx.Module):
     """Implied vols at pillar times, the same for every strike.
 
-    The total variance `vol^2 t` is linear in time between the pillars and from zero today; beyond the last
-    pillar the vol is flat.
+    The total variance vol^2 t is linear in time between the pillars and from zero today; beyond the last
+    pillar the vol is flat. Shapes that do not fit raise ValueError, and so does a total variance that falls:
+    no volatility between two dates has a negative square.
 
-    `times`: years (ACT/365), positive, strictly increasing, shape `[pillars]`. `vols`: decimals per square root
-    of a year, shape `[pillars]`. Raises `ValueError` when the shapes differ, and where the total variance
-    falls: no volatility between two dates has a negative square.
+    Attributes:
+        times: Years (ACT/365), above 0, strictly increasing, of shape (pillars,).
+        vols: Decimals per square root of a year, of shape (pillars,).
+
+    Example:
+        >>> from pricing import VolCurve
+        >>> curve = VolCurve([1.0, 2.0], [0.2, 0.25])
+        >>> f"{curve.total_variance(1.5):.4f}"
+        '0.0825'
     """
 
     times: Float[Array, " pillars"] = eqx.field(converter=as_leaf)
@@ -39,7 +46,7 @@ class VolCurve(eqx.Module):
             )
 
     def total_variance(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
-        """The variance of the log-spot from today to `t` (years; scalar or array)."""
+        """Return the variance of the log-spot from today to `t`, in years, in the shape of `t`."""
         zero = jnp.zeros_like(self.times[:1])
         pillars = jnp.concatenate([zero, self.times])
         totals = jnp.concatenate([zero, self.vols**2 * self.times])
@@ -49,5 +56,5 @@ class VolCurve(eqx.Module):
         return between + self.vols[-1] ** 2 * beyond
 
     def shifted(self, vol: Num[ArrayLike, ""]) -> "VolCurve":
-        """The term structure with every vol up by `vol` (per 1.00)."""
+        """Return the term structure with every vol up by `vol` (per 1.00)."""
         return VolCurve(self.times, self.vols + vol)

@@ -11,13 +11,13 @@ from jaxtyping import Array, Float
 
 @functools.cache
 def chebyshev_points(count: int) -> np.ndarray:
-    """The zeros of T_count, in (-1, 1), ascending."""
+    """Return the zeros of T_count, in (-1, 1), ascending."""
     return -np.cos(np.pi * (np.arange(count) + 0.5) / count)
 
 
 @functools.cache
 def _to_coefficients(count: int) -> np.ndarray:
-    """[coefficients, values]: c_j = (2 - [j = 0]) / count * sum_k T_j(x_k) f(x_k)."""
+    """Return the matrix [coefficients, values] of c_j = (2 - [j = 0]) / count * sum_k T_j(x_k) f(x_k)."""
     angles = np.arccos(chebyshev_points(count))
     matrix = 2.0 / count * np.cos(np.arange(count)[:, None] * angles[None, :])
     matrix[0] *= 0.5
@@ -27,7 +27,7 @@ def _to_coefficients(count: int) -> np.ndarray:
 def interpolate(
     values: Float[Array, " values"], x: Float[Array, " points"]
 ) -> Float[Array, " points"]:
-    """The polynomial through `values` on `chebyshev_points`, at x in [-1, 1].
+    """Return the polynomial through `values` on `chebyshev_points`, at x in [-1, 1].
 
     With j = i b + r, 0 <= r < b: T_j = T_ib T_r - (1 - x^2) U_{ib-1} U_{r-1}, so that b + count / b polynomials
     are enough.
@@ -51,7 +51,7 @@ def interpolate(
 def _both_kinds(
     x: Float[Array, " points"], count: int
 ) -> tuple[Float[Array, "orders points"], Float[Array, "orders points"]]:
-    """(T_0 ... T_count), (U_{-1} ... U_{count-1})."""
+    """Return T_0 ... T_count and U_{-1} ... U_{count-1}, the polynomials of the first and the second kind."""
     first, second = [jnp.ones_like(x), x], [jnp.zeros_like(x), jnp.ones_like(x)]
     while len(first) <= count:
         first.append(2.0 * x * first[-1] - first[-2])

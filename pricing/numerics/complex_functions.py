@@ -9,7 +9,7 @@ Values = Complex[Array, "..."]
 
 @jax.custom_jvp
 def exp(z: Values) -> Values:
-    """e^z."""
+    """Return e^z."""
     size, angle = jnp.exp(jnp.real(z)), jnp.imag(z)
     return jax.lax.complex(size * jnp.cos(angle), size * jnp.sin(angle))
 
@@ -22,7 +22,7 @@ def _exp_jvp(primals, tangents):
 
 @jax.custom_jvp
 def sqrt(z: Values) -> Values:
-    """The root with a positive real part; digits are lost near the negative axis."""
+    """Return the root with a positive real part; digits are lost near the negative axis."""
     x, y = jnp.real(z), jnp.imag(z)
     root = jnp.sqrt(0.5 * (jnp.sqrt(x * x + y * y) + x))
     return jax.lax.complex(root, 0.5 * y / root)
@@ -35,7 +35,7 @@ def _sqrt_jvp(primals, tangents):
 
 
 def log1p_over(z: Values) -> Values:
-    """log(1 + z) / z, by its series where z is small."""
+    """Return log(1 + z) / z, by its series where z is small."""
     small = jnp.abs(jnp.real(z)) + jnp.abs(jnp.imag(z)) < 1e-2
     safe = jnp.where(small, jnp.ones_like(z), z)
     series = jnp.zeros_like(z)

@@ -13,7 +13,7 @@ _STEPS = 6
 
 
 def outer_crossings(function: Function, grid: Points) -> tuple[Float[Array, "2"], Bool[Array, ""]]:
-    """(first, last) change of sign between the points of an ascending grid, and whether there is one.
+    """Return the first and the last change of sign on an ascending grid, and whether there is one.
 
     For numbers alone, not to be differentiated: see `as_root`. Newton's method, kept between two points
     where the signs differ by bisection.
@@ -49,7 +49,7 @@ def outer_crossings(function: Function, grid: Points) -> tuple[Float[Array, "2"]
 
 
 def as_root(function: Function, x: Points) -> Points:
-    """x, a root of the function, with the derivative of a root in all that the function closes over.
+    """Return x, a root of the function, with the derivative of a root in all that the function closes over.
 
     One step of Newton's with its slope held: dx = -df / f'(x). Its second derivatives are not those of a root.
     """

@@ -8,7 +8,7 @@ from jaxtyping import Array, PyTree
 
 
 def differentiable_once(function: Callable[..., PyTree], why: str) -> Callable[..., PyTree]:
-    """`function`, whose derivative raises TypeError (`why`) when it is differentiated in turn.
+    """Return `function`, whose derivative raises TypeError (`why`) when it is differentiated in turn.
 
     For Monte Carlo samples that are continuous but have kinks: their first derivative is unbiased, the
     derivative of that derivative misses what happens at the kinks.

@@ -9,7 +9,7 @@ LEAF = 8  # rows that are eliminated one by one
 
 
 def eliminate(matrix: Float[Array, "n n"], right: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """matrix^-1 right, by halves, for a matrix that needs no pivoting (diagonally dominant, say).
+    """Return matrix^-1 right, found by halves, for a matrix that needs no pivoting (diagonally dominant, say).
 
     In a batch most of the work is in products of matrices. LAPACK's routines, as jaxlib 0.10 calls them for a
     batch, wait for threads of the pool that they run on: two at once have been seen to wait for ever on a

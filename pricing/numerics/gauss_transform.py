@@ -13,7 +13,7 @@ Sources = Float[Array, " sources"]
 def gauss_transform(
     x: Targets, y: Sources, weights: Float[Array, "sources columns"]
 ) -> Float[Array, "targets columns"]:
-    """sum_j exp(-(x_i - y_j)^2) weights_j.
+    """Return sum_j exp(-(x_i - y_j)^2) weights_j.
 
     A derivative costs more columns and no more exponentials: with -2 (x_i - y_j)(dx_i - dy_j) multiplied out,
     it is two transforms of weights, y weights, weights dy and their like.

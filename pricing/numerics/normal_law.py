@@ -43,13 +43,13 @@ _MILLS = (
 
 
 def density(x: Real) -> Real:
-    """exp(-x^2 / 2) / sqrt(2 pi)."""
+    """Return exp(-x^2 / 2) / sqrt(2 pi)."""
     return jnp.exp(-0.5 * x * x) / _ROOT_TWO_PI
 
 
 @jax.custom_jvp
 def cdf(x: Real) -> Real:
-    """P(Z < x), to the last digits in both tails; `ndtr`, in three branches, takes four times as long."""
+    """Return P(Z < x), true in both tails; `ndtr`, in three branches, takes four times as long."""
     return 0.5 * lax.erfc(-_ROOT_HALF * x)
 
 
@@ -61,7 +61,7 @@ def _cdf_jvp(primals, tangents):
 
 @jax.custom_jvp
 def scaled_cdf(power: Real, x: Real) -> Real:
-    """exp(power) P(Z < x), where one factor may overflow while the other vanishes."""
+    """Return exp(power) P(Z < x), where one factor may overflow while the other vanishes."""
     tail = scaled_density(power, x) * _mills_ratio(jnp.abs(x))
     return jnp.where(x < 0.0, tail, jnp.exp(power) - tail)
 
@@ -74,12 +74,12 @@ def _scaled_cdf_jvp(primals, tangents):
 
 
 def scaled_density(power: Real, x: Real) -> Real:
-    """exp(power - x^2 / 2) / sqrt(2 pi)."""
+    """Return exp(power - x^2 / 2) / sqrt(2 pi)."""
     return jnp.exp(power - 0.5 * jnp.square(x)) / _ROOT_TWO_PI
 
 
 def _mills_ratio(x: Real) -> Real:
-    """P(Z > x) / density(x) for x >= 0, within 6e-16 of itself: a polynomial in (x - 4) / (x + 4), over x + 4.
+    """Return P(Z > x) / density(x) for x >= 0, within 6e-16 of itself: a polynomial in (x - 4) / (x + 4).
 
     The change of variable is Shepherd and Laframboise's (1981); the coefficients are those of the
     Chebyshev series of (x + 4) P(Z > x) / density(x), by `tests/pricing/test_normal_law.py`.
@@ -96,7 +96,7 @@ def _mills_ratio(x: Real) -> Real:
 
 @jax.custom_jvp
 def quantile(p: Real) -> Real:
-    """x with P(Z < x) = p, for p inside (0, 1)."""
+    """Return x with P(Z < x) = p, for p inside (0, 1)."""
     return special.ndtri(p)
 
 

@@ -12,18 +12,18 @@ from ..fields import Number
 
 
 def safe_sqrt(x: Array) -> Array:
-    """sqrt(x) with derivative 0 at 0 and below."""
+    """Return sqrt(x) with derivative 0 at 0 and below."""
     positive = x > 0.0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, jnp.finfo(x.dtype).eps ** 2)), 0.0)
 
 
 def divisor(x: Array) -> Array:
-    """x where it is positive, else the machine's epsilon: for quotients that are selected by x > 0."""
+    """Return x where it is positive, else the machine's epsilon: for quotients that are selected by x > 0."""
     return jnp.where(x > 0.0, x, jnp.finfo(x.dtype).eps)
 
 
 def larger(x: Number, y: Number) -> Array:
-    """max(x, y); at a tie, all of the derivative is that of x.
+    """Return max(x, y); at a tie, all of the derivative is that of x.
 
     The derivative of `jnp.maximum` asks which argument equals the result: neither may, if XLA computes them
     again and rounds otherwise, and then it is 0. Here a comparison decides, as it does for the value.
@@ -32,10 +32,10 @@ def larger(x: Number, y: Number) -> Array:
 
 
 def smaller(x: Number, y: Number) -> Array:
-    """min(x, y), as `larger`."""
+    """Return min(x, y), as `larger`."""
     return jnp.where((y < x) | (y != y), y, x)
 
 
 def clipped(x: Number, low: Number, high: Number) -> Array:
-    """min(max(x, low), high), as `larger`."""
+    """Return min(max(x, low), high), as `larger`."""
     return smaller(larger(x, low), high)

@@ -25,11 +25,11 @@ class Tridiagonal(eqx.Module):
         return self.lower * below + self.diagonal * x + self.upper * above
 
     def identity_minus(self, scale: Float[Array, ""]) -> "Tridiagonal":
-        """I - scale A."""
+        """Return I - scale A."""
         return Tridiagonal(-scale * self.lower, 1.0 - scale * self.diagonal, -scale * self.upper)
 
     def factored(self) -> "Factored":
-        """A = L U by elimination without pivoting: for diagonally dominant A."""
+        """Return a = L U by elimination without pivoting: for diagonally dominant A."""
 
         def eliminate(pivot, bands):
             lower, diagonal, upper_before = bands
@@ -52,7 +52,7 @@ class Factored(eqx.Module):
     pivots: Band
 
     def solve(self, b: Band) -> Band:
-        """A^{-1} b; differentiable in b and in the bands, by one more solve."""
+        """Return A^{-1} b, differentiable in b and in the bands, by one more solve."""
         return jax.lax.custom_linear_solve(
             lambda x: self.matrix @ x, b, self._solve, self._transpose_solve
         )

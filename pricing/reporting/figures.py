@@ -58,7 +58,7 @@ _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 
 def smiles(fit: SurfaceFit) -> str:
-    """The model's smile (line) through the market's vols (dots), one panel an expiry."""
+    """Draw the model's smile (line) through the market's vols (dots), one panel an expiry."""
     columns = min(4, len(fit.expiries))
     rows = -(-len(fit.expiries) // columns)
     with matplotlib.rc_context(_SETTINGS):
@@ -85,7 +85,7 @@ def smiles(fit: SurfaceFit) -> str:
 
 
 def ladders(titled: Sequence[tuple[str, Ladder]], spot: float | None = None) -> str:
-    """Bars of one or more ladders, side by side; those by strike also show where the spot is."""
+    """Draw the bars of one or more ladders, side by side; those by strike also show where the spot is."""
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(_WIDTH, 2.6), layout="constrained")
         panels = figure.subplots(1, len(titled), squeeze=False).ravel()
@@ -126,14 +126,14 @@ def _plain() -> FuncFormatter:
 
 
 def _themed(tag: str) -> str:
-    """A tag with the page's colors; what stands between tags are names and numbers."""
+    """Return a tag with the page's colors; what stands between tags are names and numbers."""
     for role, color in THEME.items():
         tag = tag.replace(color, f"var(--{role})")
     return tag
 
 
 def _svg(figure: Figure, title: str) -> str:
-    """The figure as an `<svg>` element that names itself and takes its colours from the page."""
+    """Return the figure as an `<svg>` element that names itself and takes its colours from the page."""
     page = io.StringIO()
     with warnings.catch_warnings():  # the page's reader has fonts of his own
         warnings.filterwarnings("ignore", "Glyph .* missing from font")

@@ -16,7 +16,7 @@ _FORMULA_STARTS = (
 
 
 def number(value: float | int, decimals: int = 0) -> str:
-    """With thousands separators and a true minus sign; never a negative zero."""
+    """Write a number with thousands separators and a true minus sign; never a negative zero."""
     if not math.isfinite(value):
         return "\N{EN DASH}"
     text = f"{value:,.{decimals}f}"
@@ -26,7 +26,7 @@ def number(value: float | int, decimals: int = 0) -> str:
 
 
 def decimals_for(values: Iterable[float | int]) -> int:
-    """Decimals that show about four digits of the largest of some numbers."""
+    """Return the decimals that show about four digits of the largest of some numbers."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if largest == 0.0:
         return 0
@@ -34,19 +34,19 @@ def decimals_for(values: Iterable[float | int]) -> int:
 
 
 def significant(value: float | int, digits: int = 4) -> str:
-    """With `digits` significant digits."""
+    """Write a number with `digits` significant digits."""
     if value == 0.0 or not math.isfinite(value):
         return number(value)
     return number(value, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
 
 
 def plain(value: float | int) -> str:
-    """With the decimals that it needs, eight at most: 4,400 or 0.25."""
+    """Write a number with the decimals that it needs, eight at most: 4,400 or 0.25."""
     return number(value, 8).rstrip("0").rstrip(".")
 
 
 def cell(text: str) -> str:
-    """A text as a cell of CSV: an apostrophe keeps spreadsheets from taking it for a formula.
+    """Return a text as a cell of CSV: an apostrophe keeps spreadsheets from taking it for a formula.
 
     Another stands before a text that begins with one: whoever takes the first away has the text again.
     """
@@ -54,5 +54,5 @@ def cell(text: str) -> str:
 
 
 def day(value: date) -> str:
-    """18 Jul 2002."""
+    """Write a day as 18 Jul 2002."""
     return f"{value.day} {value:%b %Y}"

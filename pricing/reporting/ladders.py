@@ -16,7 +16,7 @@ _BUCKETS = 24
 
 @dataclass(frozen=True)
 class Ladder:
-    """A figure summed over buckets. `edges`: of numeric buckets; `labels`: of those with a name."""
+    """A figure summed over buckets: those between `edges`, or those named by `labels`."""
 
     totals: np.ndarray
     edges: np.ndarray | None = None
@@ -24,7 +24,7 @@ class Ladder:
 
 
 def by_strike(positions: Iterable[Position], figure: str) -> Ladder:
-    """Sums by strike (of a note: the level of its call), in buckets of a round width."""
+    """Return the sums by strike (of a note: the level of its call), in buckets of a round width."""
     pairs = [(p.trade.level, p.figures.get(figure, 0.0)) for p in positions]
     strikes, figures = np.array(pairs).T
     edges = MaxNLocator(_BUCKETS).tick_values(strikes.min(), strikes.max())
@@ -37,7 +37,7 @@ def by_strike(positions: Iterable[Position], figure: str) -> Ladder:
 
 
 def by_expiry(positions: Iterable[Position], figure: str, pillars: Iterable[date]) -> Ladder:
-    """Sums by expiry: each pillar takes what expires after the pillar before, up to itself."""
+    """Return the sums by expiry: each pillar takes what expires after the pillar before, up to itself."""
     pillars = list(pillars)
     pairs = [(p.trade.expiry, p.figures.get(figure, 0.0)) for p in positions]
     index = [sum(pillar < expiry for pillar in pillars) for expiry, _ in pairs]
@@ -49,5 +49,5 @@ def by_expiry(positions: Iterable[Position], figure: str, pillars: Iterable[date
 
 
 def by_pillar(scaled: Mapping[str, float], ids: Any) -> np.ndarray:
-    """The scaled sensitivities in the shape of an array of quote ids."""
+    """Return the scaled sensitivities in the shape of an array of quote ids."""
     return np.array([scaled[quote] for quote in ids.flat]).reshape(ids.shape)

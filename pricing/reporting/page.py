@@ -29,7 +29,7 @@ def write_report(
     fits: Sequence[SurfaceFit],
     seconds: Mapping[str, float],
 ) -> None:
-    """The page of a book: its value, its risk by strike, expiry and quote, the fits, what failed.
+    """Write the page of a book: its value, its risk by strike, expiry and quote, the fits, what failed.
 
     `book` and `market` are what `result` was made of; `seconds`: how long each stage took.
     """
@@ -68,7 +68,7 @@ def write_report(
 def write_fit_report(
     path: Path, market: Market, fits: Sequence[SurfaceFit], seconds: Mapping[str, float]
 ) -> None:
-    """The page of a calibration alone."""
+    """Write the page of a calibration alone."""
     names = ", ".join(fit.underlying for fit in fits)
     context = {
         "heading": f"{fits[0].model} on {names}",
@@ -99,7 +99,7 @@ def _write(path: Path, market: Market, fits, seconds, context: dict[str, Any]) -
 
 
 def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str, str]]:
-    """(label, number, unit) of each total at the head of the page."""
+    """Return the label, the number and the unit of each total at the head of the page."""
     sums = {figure: tables.total(positions, figure) for figure in tables.figures_of(positions)}
     tiles = []
     for figure, figure_sum in sums.items():
@@ -111,7 +111,7 @@ def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str,
 
 
 def _fit_view(fit: SurfaceFit) -> dict[str, Any]:
-    """One fit, as the page shows it."""
+    """Return one fit, as the page shows it."""
     return {
         "fit": fit,
         "parameters": tables.parameters(fit),
@@ -124,7 +124,7 @@ def _fit_view(fit: SurfaceFit) -> dict[str, Any]:
 
 
 def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[str, Any]:
-    """Delta and Gamma of one underlying, by strike and by expiry."""
+    """Return Delta and Gamma of one underlying, by strike and by expiry."""
     equity = market.equities[name]
     own = [position.on(name) for position in valued if name in position.trade.underlyings]
     struck = [position for position in own if position.trade.level is not None]
@@ -145,7 +145,7 @@ def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[st
 
 
 def _curve_risk(name: str, valued: Iterable[Position], market: Market) -> dict[str, Any]:
-    """Delta and Gamma of the trades on one curve to the level of its zero rates, by expiry."""
+    """Return Delta and Gamma of the trades on one curve to the level of its zero rates, by expiry."""
     own = [position for position in valued if position.trade.underlying == name]
     last = max(position.trade.expiry for position in own)
     years = range(1, (last - market.asof).days // 365 + 2)
@@ -157,7 +157,7 @@ def _curve_risk(name: str, valued: Iterable[Position], market: Market) -> dict[s
 
 
 def _vol_risk(name: str, risks: Iterable[QuoteRisk], market: Market) -> dict[str, Any]:
-    """The value that one vol point of each quoted vol brings, by expiry and strike."""
+    """Return the value that one vol point of each quoted vol brings, by expiry and strike."""
     surface = market.equities[name].surface
     scaled = {risk.quote_id: risk.scaled for risk in risks}
     ids = market.quote_ids().equities[name].surface.vols
@@ -173,7 +173,7 @@ def _vol_risk(name: str, risks: Iterable[QuoteRisk], market: Market) -> dict[str
 
 
 def _swaption_risk(risks: Iterable[QuoteRisk], market: Market) -> dict[str, Any]:
-    """The value that one shift of each quoted swaption vol brings, by expiry and tenor."""
+    """Return the value that one shift of each quoted swaption vol brings, by expiry and tenor."""
     vols: Any = market.swaption_vols
     ids: Any = market.quote_ids().swaption_vols
     found = {risk.quote_id: risk for risk in risks}
@@ -191,7 +191,7 @@ def _swaption_risk(risks: Iterable[QuoteRisk], market: Market) -> dict[str, Any]
 def _rate_risk(
     equities: Iterable[str], curves: Iterable[str], risks: Iterable[QuoteRisk], market: Market
 ) -> str:
-    """The value that one basis point of each zero rate brings, for each curve in use."""
+    """Return the value that one basis point of each zero rate brings, for each curve in use."""
     scaled = {risk.quote_id: risk.scaled for risk in risks}
     ids, titled = market.quote_ids(), []
     used = (*(market.equities[name].curve for name in equities), *curves)

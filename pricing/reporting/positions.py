@@ -49,10 +49,17 @@ _WORDS = ("id", "type", "method", "status", "currency")
 class Position:
     """One row of the book: quantity times one contract.
 
-    `trade`: its `Trade`, None if the row has none. `figures`: by column; none if it failed, and without
-    those that the method cannot give without bias. `by_asset`: of a basket, what the spot of each of its assets
-    does alone. `vega_shift`: what `vega_1volpt` is per, in words: a point of lognormal vols, a basis point of
-    normal ones.
+    Attributes:
+        line: Where the row stands in its file.
+        id: The row's id.
+        type: The kind of trade.
+        trade: The trade; None if the row has none.
+        figures: Column -> figure; empty if the trade failed, and without what would be biased.
+        method: The name of the method that valued the trade.
+        status: "ok", or "failed: " and the reason.
+        currency: The ISO code of the figures' currency.
+        by_asset: For a basket, the columns that the spot of each asset alone gives.
+        vega_shift: The shift that `vega_1volpt` is for, in words: of normal vols a basis point.
     """
 
     line: int
@@ -67,17 +74,17 @@ class Position:
     vega_shift: str = "1 vol point"
 
     def on(self, name: str) -> "Position":
-        """The position as its Delta and Gamma to the spot of one of its assets."""
+        """Return the position as its Delta and Gamma to the spot of one of its assets."""
         return replace(self, figures=self.by_asset[name]) if self.by_asset else self
 
     @property
     def reason(self) -> str:
-        """Why it failed."""
+        """Why the position failed."""
         return self.status.removeprefix("failed: ")
 
 
 def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Position, ...]:
-    """Every row of the book, in its order, with its figures in the currency of its underlying."""
+    """Return every row of the book, in its order, with its figures in the currency of its underlying."""
 
     def position_of(row: Row, risk: TradeRisk) -> Position:
         names = row.trade.underlyings if row.trade else ()
@@ -96,7 +103,7 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
 def _by_column(
     risk: TradeRisk, trade: Any, market: Market
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """The figures of a position, raw and scaled, by column; and those of each asset of a basket."""
+    """Return the figures of a position, raw and scaled, by column; and those of each asset of a basket."""
     position: Any = risk.position
     errors: Any = risk.std_errors
     names, columns = trade.underlyings, _columns(trade, market)
@@ -117,7 +124,7 @@ def _by_column(
 
 
 def _columns(trade: Any, market: Market) -> dict[str, tuple]:
-    """The scaled columns that a trade has."""
+    """Return the scaled columns that a trade has."""
     if not trade.in_rates:
         return SCALED
     columns = {name: SCALED[name] for name in ("vega_1volpt", "theta_1day", "rho_1bp")}
@@ -127,20 +134,20 @@ def _columns(trade: Any, market: Market) -> dict[str, tuple]:
 
 
 def _reads_normal_vols(trade: Any, market: Market) -> bool:
-    """Whether the vols behind a trade are normal: those of swaptions may be."""
+    """Return whether the vols behind a trade are normal: those of swaptions may be."""
     vols = market.swaption_vols
     return trade is not None and trade.in_rates and vols is not None and vols.kind == "normal"
 
 
 def _scaled(raw: dict[str, Any], columns: dict[str, tuple], spot: float) -> dict[str, float]:
-    """The figures that there are, and those columns that can be made of them."""
+    """Return the figures that there are, and those columns that can be made of them."""
     given = {name: figure for name, figure in raw.items() if figure is not None}
     made = {name: given[of] * factor(spot) for name, (of, factor) in columns.items() if of in given}
     return {**given, **made}
 
 
 def _in_proportion(figures: Figures, spots: dict[str, float]) -> dict[str, float | None]:
-    """Delta and Gamma where all spots move in proportion, per 1.00 of the first one."""
+    """Return Delta and Gamma where all spots move in proportion, per 1.00 of the first one."""
     first = next(iter(spots.values()))
     ratios = {name: spot / first for name, spot in spots.items()}
     delta = sum(x * ratios[name] for name, x in figures.delta.items())
@@ -149,7 +156,7 @@ def _in_proportion(figures: Figures, spots: dict[str, float]) -> dict[str, float
 
 
 def write_positions(path: Path, positions: Sequence[Position]) -> None:
-    """The positions as CSV, numbers with every digit; a failed row has no figures."""
+    """Write the positions as CSV, numbers with every digit; a failed row has no figures."""
     of_assets = (name for position in positions for name in position.figures if ":" in name)
     columns = (*COLUMNS, *dict.fromkeys(of_assets))
     with path.open("w", newline="", encoding="utf-8") as file:

@@ -26,7 +26,12 @@ _SHIFTS = {
 class QuoteRisk:
     """What one quote does to the book.
 
-    `derivative`: per 1.00 of the quote. `scaled`: per `shift` of it, in words in `unit`.
+    Attributes:
+        quote_id: The quote's id in the market.
+        derivative: The derivative of the book's value per 1.00 of the quote.
+        shift: A usual move of the quote, in its own units.
+        scaled: `derivative` times `shift`.
+        unit: The unit of `scaled`, with the shift in words.
     """
 
     quote_id: str
@@ -37,7 +42,7 @@ class QuoteRisk:
 
 
 def quote_risks(sensitivities: Mapping[str, float], market: Market) -> tuple[QuoteRisk, ...]:
-    """One row for each quote of the market; a quote that no valued trade depends on has 0."""
+    """Return one row for each quote of the market; a quote that no valued trade depends on has 0."""
     currencies = _currencies(market)
 
     def risk_of(quote: str, value: float) -> QuoteRisk:
@@ -53,7 +58,7 @@ def quote_risks(sensitivities: Mapping[str, float], market: Market) -> tuple[Quo
 
 
 def _currencies(market: Market) -> dict[str, str]:
-    """Quote to the currency of the values that it moves; of a curve, those of the equities on it."""
+    """Return quote -> currency of the values that it moves; for a curve, those of the equities on it."""
     ids, found = market.quote_ids(), {}
     for name, curve in ids.curves.items():
         on_it = (equity.currency for equity in market.equities.values() if equity.curve == name)
@@ -70,7 +75,7 @@ def _currencies(market: Market) -> dict[str, str]:
 
 
 def write_quote_risks(path: Path, risks: Iterable[QuoteRisk]) -> None:
-    """The rows as CSV, numbers with every digit."""
+    """Write the rows as CSV, numbers with every digit."""
     with path.open("w", newline="", encoding="utf-8") as file:
         columns = [column.name for column in fields(QuoteRisk)]
         writer = csv.DictWriter(file, columns, lineterminator="\n")

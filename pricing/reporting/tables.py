@@ -23,12 +23,12 @@ class Heading:
 
     @property
     def label(self) -> str:
-        """Delta, equities."""
+        """The heading of a key figure, such as "Delta, equities"."""
         return f"{self.name}, {self.of}" if self.of else self.name
 
     @property
     def header(self) -> str:
-        """Delta, 1 % of spot; a column breaks it after the comma only."""
+        """The heading of a column, such as "Delta, 1 % of spot"; it breaks after the comma only."""
         return f"{self.name}, {self.shift.replace(' ', _KEEP)}" if self.shift else self.name
 
 
@@ -83,7 +83,7 @@ class HeatMap:
 def heat_map(
     rows: Iterable[str], columns: Iterable[str], values: np.ndarray, sums: bool
 ) -> HeatMap:
-    """A map of `values`, colored by sign and size; `sums` adds the totals of rows and columns."""
+    """Return a map of `values`, colored by sign and size; `sums` adds the totals of rows and columns."""
     largest = np.nanmax(np.abs(values), initial=0.0) or 1.0
     decimals = min(2, decimals_for([largest]))
 
@@ -102,14 +102,14 @@ def heat_map(
 
 
 def figures_of(positions: Iterable[Position]) -> tuple[str, ...]:
-    """The figures to show: those of equities, and those of rates, only if a trade on them was valued."""
+    """Return the figures to show: those of equities, and those of rates, only if a trade on them was valued."""
     in_rates = {position.trade.in_rates for position in positions if position.figures}
     figures = SCALED if in_rates != {True} else [name for name in SCALED if name not in _OF_SPOT]
     return ("value", *figures, *(SCALED_IN_RATES if True in in_rates else ()))
 
 
 def heading(figure: str, positions: Iterable[Position]) -> Heading:
-    """How a figure of some positions is called; the shift of Vega is that of the vols that they read."""
+    """Return how a figure of some positions is called; the shift of Vega is that of the vols that they read."""
     shifts = dict.fromkeys(position.vega_shift for position in positions if position.figures)
     if figure == "vega_1volpt" and shifts:
         return replace(FIGURES[figure], shift=" or ".join(shifts))
@@ -117,7 +117,7 @@ def heading(figure: str, positions: Iterable[Position]) -> Heading:
 
 
 def products(positions: Sequence[Position]) -> Table:
-    """Sums by type of product, and over the book."""
+    """Return the sums by type of product, and over the book."""
     kinds, shown = dict.fromkeys(position.type for position in positions), figures_of(positions)
     groups = [(kind, [p for p in positions if p.type == kind]) for kind in kinds]
     groups.append(("total", list(positions)))
@@ -137,7 +137,7 @@ def products(positions: Sequence[Position]) -> Table:
 
 
 def largest(positions: Iterable[Position], count: int) -> Table:
-    """The positions of greatest value, either sign."""
+    """Return the positions of greatest value, either sign."""
     valued = sorted(
         (position for position in positions if position.figures),
         key=lambda position: -abs(position.figures["value"]),
@@ -158,14 +158,14 @@ def largest(positions: Iterable[Position], count: int) -> Table:
 
 
 def failed(positions: Iterable[Position], count: int) -> Table:
-    """The rows without figures, and why."""
+    """Return the rows without figures, and why."""
     rows = [(str(p.line), p.id, p.type, p.reason) for p in positions if not p.figures]
     headers = ("Line", "Trade", "Product", "Reason")
     return Table(headers, tuple(rows[:count]), words=4, left_out=max(0, len(rows) - count))
 
 
 def top_quotes(risks: Iterable[QuoteRisk], count: int) -> Table:
-    """The quotes that move the book most, by their scaled sensitivity."""
+    """Return the quotes that move the book most, by their scaled sensitivity."""
     shown = sorted(risks, key=lambda risk: -abs(risk.scaled))[:count]
     figures = _column([risk.scaled for risk in shown])
     rows = [
@@ -176,7 +176,7 @@ def top_quotes(risks: Iterable[QuoteRisk], count: int) -> Table:
 
 
 def parameters(fit: SurfaceFit) -> Table:
-    """The calibrated parameters and how well the quotes identify them."""
+    """Return the calibrated parameters and how well the quotes identify them."""
     rows = [
         (name.replace("_", " "), significant(value, 5), significant(error, 2))
         for name, (value, error) in fit.parameters.items()
@@ -185,17 +185,17 @@ def parameters(fit: SurfaceFit) -> Table:
 
 
 def facts(pairs: Mapping[str, str], headers: tuple[str, str]) -> Table:
-    """A table of labels and texts."""
+    """Return a table of labels and texts."""
     return Table(headers, tuple(pairs.items()), words=2)
 
 
 def total(positions: Iterable[Position], figure: str) -> float:
-    """The sum of a figure over the positions that have it."""
+    """Return the sum of a figure over the positions that have it."""
     return sum((p.figures[figure] for p in positions if figure in p.figures), 0.0)
 
 
 def _total_or_nothing(positions: Sequence[Position], figure: str) -> float:
-    """The sum of a figure that trades have, or NaN where none of those that were valued has it."""
+    """Return the sum of a figure that trades have, or NaN where none of those that were valued has it."""
     valued = [position for position in positions if position.figures]
     has_it = not valued or any(figure in position.figures for position in valued)
     return total(positions, figure) if has_it else nan

@@ -9,7 +9,7 @@ _LEVELS = {"lower": "above {}", "upper": "below {}", "protection": "protection {
 
 
 def terms(trade: Trade) -> str:
-    """call 4,600, 7 Jun 2004, after the name of the underlying; or payer, 5 % on 100, 7 Jun 2004."""
+    """Return the terms of a trade, such as "DAX, call 4,600, 7 Jun 2004"."""
     given = {name: value for name, value in vars(trade).items() if value is not None}
     words = [
         trade.underlying.replace("|", " and "),

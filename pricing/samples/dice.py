@@ -14,5 +14,5 @@ class Dice(random.Random):
         return options[int(self.random() * len(options))]
 
     def level(self, low: float, high: float, step: int) -> int:
-        """A multiple of `step` between two fractions of the spot."""
+        """Return a multiple of `step` between two fractions of the spot."""
         return self.pick(range(-int(-low * SPOT // step) * step, int(high * SPOT) + 1, step))

@@ -27,7 +27,7 @@ COLUMNS = (
 
 
 def text() -> str:
-    """The sample book as CSV."""
+    """Return the sample book as CSV."""
     dice = Dice(SEED)
     days = (LISTED[-1] - LISTED[0]).days
     between = [LISTED[0] + timedelta(day) for day in range(days)]
@@ -64,8 +64,10 @@ def _digital(dice: Dice, index: int) -> dict:
 
 
 def _barrier(dice: Dice, index: int) -> dict:
-    """A barrier option that is alive and can pay: an up-and-out call is struck below its barrier, a
-    down-and-out put above."""
+    """Return a barrier option that is alive and can pay.
+
+    An up-and-out call is struck below its barrier, a down-and-out put above.
+    """
     option = ("call", "put")[index % 2]
     side, knock = ("down", "up")[index // 2 % 2], ("out", "in")[index // 4 % 2]
     barrier = dice.level(0.7, 0.95, 10) if side == "down" else dice.level(1.05, 1.35, 10)

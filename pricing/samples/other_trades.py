@@ -26,7 +26,7 @@ SEED = 5072002
 
 
 def rows() -> Iterator[dict]:
-    """The trades, one dictionary of cells each."""
+    """Return the trades, one dictionary of cells each."""
     dice = Dice(SEED)
     for kind, count in COUNTS.items():
         for index in range(count):
@@ -52,7 +52,7 @@ def _asian(dice: Dice, index: int) -> dict:
 
 
 def _barrier(dice: Dice, index: int) -> dict:
-    """Looked at every month; see `make_book` for those that are looked at all the time."""
+    """Return a barrier option that is monitored every month; `make_book` has the continuous ones."""
     side, knock = ("down", "up")[index // 2 % 2], ("out", "in")[index // 4 % 2]
     barrier = dice.level(0.7, 0.9, 10) if side == "down" else dice.level(1.1, 1.35, 10)
     dates = every(1, dice.pick((7, 8)))
@@ -73,7 +73,7 @@ def _double_knock_out(dice: Dice, index: int) -> dict:
 
 
 def _autocallable(dice: Dice, index: int) -> dict:
-    """Every quarter: a coupon for each quarter passed."""
+    """Return every quarter: a coupon for each quarter passed."""
     dates, coupon = every(3, 21 + index % 2 * 3), dice.pick(range(20, 41, 5)) / 1000
     return {
         "exercise_dates": _list(dates),
@@ -96,7 +96,7 @@ def _basket(dice: Dice, index: int) -> dict:
 
 
 def _swap(dice: Dice, index: int) -> dict:
-    """Of five years, like those behind the swaptions: one number of payments, so one program."""
+    """Return a swap of five years, like those behind the swaptions: one number of payments, so one program."""
     months = dice.pick((3, 6, 9, 12))
     return _fixed_leg(dice, index, months + 60) | {"start": same_day(months)}
 
@@ -107,7 +107,7 @@ def _swaption(dice: Dice, index: int) -> dict:
 
 
 def _bermudan_swaption(dice: Dice, index: int) -> dict:
-    """To be exercised at the start of each year of a swap of five years."""
+    """Return a swaption that can be exercised at the start of each year of a swap of five years."""
     dates = [same_day(12 * year) for year in range(1, 6)]
     return _fixed_leg(dice, index, 72) | {"exercise_dates": _list(dates)}
 
@@ -127,18 +127,18 @@ def _option(dice: Dice, index: int, low: float = 0.85, high: float = 1.15) -> di
 
 
 def every(months: int, last: int) -> list[date]:
-    """The dates every few months up to `last` months from the as-of date."""
+    """Return the dates every few months up to `last` months from the as-of date."""
     return [months_on(count) for count in range(months, last + 1, months)]
 
 
 def months_on(count: int) -> date:
-    """The as-of date some months on; what falls on a weekend is moved to Monday."""
+    """Return the as-of date some months on; what falls on a weekend is moved to Monday."""
     day = same_day(count)
     return day + timedelta((0, 0, 0, 0, 0, 2, 1)[day.weekday()])
 
 
 def same_day(count: int) -> date:
-    """The day of the as-of date some months on, business day or not."""
+    """Return the day of the as-of date some months on, business day or not."""
     years, month = divmod(ASOF.month - 1 + count, 12)
     return date(ASOF.year + years, month + 1, ASOF.day)
 

@@ -24,7 +24,7 @@ def sweep_book(
     budget: int,
     progress: Progress | None,
 ) -> tuple[Found, Models]:
-    """By trade its group, figures and standard errors; and the gradient of the book's value in its models."""
+    """Return what is found of each trade, by id, and the gradient of the book's value in its models."""
     total, found = sum(len(group.trades) for group in groups), {}
     gradient = jax.tree.map(jnp.zeros_like, fitted.models)
     run = run_tiles(groups, lambda group, tile: fitted.sweep(group, tile, key=key), budget)

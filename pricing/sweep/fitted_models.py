@@ -31,7 +31,7 @@ class FittedModels(NamedTuple):
     pullback: Callable[[Models], tuple[Market]] | None = None
 
     def sweep(self, group: Group, tile: Tile, *, key: PRNGKeyArray) -> tuple[dict, dict, Any]:
-        """The figures of a tile, their standard errors, and the gradient of its value in its model."""
+        """Return the figures of a tile, their standard errors, and the gradient of its value in its model."""
         names = group.underlyings
         if self.vol is None or self.rate is None:
             return tile_values(tile, self.models[names], group.method, key=key)
@@ -42,7 +42,7 @@ class FittedModels(NamedTuple):
 def fit_models(
     fit: Fit, market: Market, underlyings: Iterable[tuple[str, ...]], derivatives: bool
 ) -> FittedModels:
-    """The models of a market, joined for the baskets among the underlyings."""
+    """Return the models of a market, joined for the baskets among the underlyings."""
     fit_all = with_baskets(fit, underlyings)
     if not derivatives:
         return FittedModels(fit_all(market))
@@ -52,7 +52,7 @@ def fit_models(
 
 
 def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[Market], Models]:
-    """A fit whose models are named by tuples, with one more for each basket among the underlyings.
+    """Return a fit whose models are named by tuples, with one more for each basket among the underlyings.
 
     A basket is left out if the fit has no model for one of its equities.
     """
@@ -71,7 +71,7 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
 
 
 def _shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
-    """The tangent of a market whose implied vols and zero rates all move in parallel, per 1.00."""
+    """Return the tangent of a market whose implied vols and zero rates all move in parallel, per 1.00."""
     still = jax.tree.map(jnp.zeros_like, market)
     swaptions = [] if market.swaption_vols is None else [lambda m: m.swaption_vols.vols]
 

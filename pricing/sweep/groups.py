@@ -48,11 +48,11 @@ class Group:
 
     @property
     def tile_bytes(self) -> int:
-        """What a tile takes at most."""
+        """The bytes of memory that a tile takes at most."""
         return self.tile_size * tiling(self.method).trade_bytes
 
     def tiles(self) -> Iterator[Tile]:
-        """The trades, weighted by quantity; the last tile is padded with its first trade at weight 0."""
+        """Yield the trades, weighted by quantity; the last tile is padded with its first trade at weight 0."""
         weights = np.array([trade.quantity for trade in self.trades])
         for start in range(0, weights.size, self.tile_size):
             index = np.arange(weights.size)[start : start + self.tile_size]
@@ -79,19 +79,20 @@ def group_trades(
     budget: int,
     mesh: Mesh | None,
 ) -> tuple[list[Group], dict[str, str]]:
-    """The groups of a book, and the reason, by trade id, for each trade that no method prices."""
+    """Return the groups of a book, and the reason, by trade id, for each trade that no method prices."""
     if mesh is not None:
         # sharding by propagation, whatever the axes of the mesh ask for: one sweep may gather over trades
         mesh = Mesh(mesh.devices, mesh.axis_names)
     groups, unpriced = [], {}
     for names, members, products in _batches(trades, market):
-        model = models.get(names)
+        if (model := models.get(names)) is None:
+            reason = f"there is no model of {'|'.join(names)}: {_lack(market)}"
+            unpriced |= dict.fromkeys((trade.id for trade in members), reason)
+            continue
         try:
-            if model is None:
-                raise TypeError(f"there is no model of {'|'.join(names)}: {_lack(market)}")
             method = applicable(products, model, None, methods, key=key)
         except TypeError as error:
-            unpriced |= {trade.id: str(error) for trade in members}
+            unpriced |= dict.fromkeys((trade.id for trade in members), str(error))
             continue
         method = prepared(method, products, model, mesh)
         tile = _tile_size(method, budget, mesh)
@@ -102,7 +103,7 @@ def group_trades(
 def _batches(
     trades: Sequence[Trade], market: Market
 ) -> Iterator[tuple[tuple[str, ...], tuple[Trade, ...], AbstractProduct]]:
-    """The trades that one program can value: on the same names, of one structure, of one shape."""
+    """Yield the trades that one program can value: on the same names, of one structure, of one shape."""
     kinds: dict[Hashable, list[Trade]] = {}
     for trade in trades:
         kinds.setdefault((type(trade), trade.underlyings, shape_key(trade)), []).append(trade)
@@ -117,29 +118,32 @@ def _batches(
 
 
 def _lack(market: Market) -> str:
-    """Why a curve has no model: what was wrong with the swaption vols, if anything."""
+    """Return why a curve has no model: what was wrong with the swaption vols, if anything."""
     of_vols = (error for error in market.errors if error.field.split(".")[0] == "swaption_vols")
     return str(next(of_vols, "the market lacks what it is fitted to"))
 
 
 def _program(products: AbstractProduct) -> tuple[Hashable, ...]:
-    """What two batches must have in common to be one: their structure, and the shape of one contract."""
+    """Return what two batches must have in common to be one: their structure, and the shape of one contract."""
     shapes = tuple(leaf.shape[1:] for leaf in jax.tree.leaves(products))
     return jax.tree.structure(products), shapes
 
 
 def _joined(batches: Sequence[AbstractProduct]) -> AbstractProduct:
-    """Batches of one structure, one after the other."""
+    """Return batches of one structure, one after the other, as one batch."""
     columns = zip(*map(jax.tree.leaves, batches), strict=True)
     structure = jax.tree.structure(batches[0])
     return jax.tree.unflatten(structure, [np.concatenate(column) for column in columns])
 
 
 def _tile_size(method: AbstractMethod, budget: int, mesh: Mesh | None) -> int:
-    """Trades a tile: for each device what runs best, within a share of the budget; at least one a device.
+    """Return how many trades a tile has: what runs best on each device within a share of the budget.
 
     The budget and the method alone decide it, so that the programs, and the order of sums, are the same on any
     number of cores, and a device's program on any number of devices as long as the share allows.
+
+    Raises:
+        BudgetTooSmall: The budget does not hold one trade a device.
     """
     devices = 1 if mesh is None else mesh.shape.get("trades", 1)
     trade_bytes, most = tiling(method)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 class MemoryGate:
-    """Lets work in while the bytes of all that is inside stay within `total`.
+    """A gate that lets work in while the bytes of all that is inside stay within `total`.
 
     Work that asks for more than `total` waits until nothing else is inside.
     """
@@ -17,7 +17,7 @@ class MemoryGate:
 
     @contextlib.contextmanager
     def holding(self, size: int) -> Iterator[None]:
-        """Wait for room, and give it back in the end."""
+        """Wait until `size` bytes are free, hold them within the block, and give them back at its end."""
         with self._changed:
             self._changed.wait_for(lambda: not self._taken or self._taken + size <= self._total)
             self._taken += size

@@ -35,9 +35,9 @@ def tile_sweep(
     *,
     key: PRNGKeyArray,
 ) -> tuple[Figures, Figures, AbstractModel]:
-    """Each measure of one contract of every trade, its standard error, and d(value of the tile) / d(model).
+    """Return each measure of every trade's contract, its standard error, and d(value of the tile) / d(model).
 
-    vol, rate: tangents of the model; what vega and rho are the derivatives along. A measure that the method
+    Vega and rho are the derivatives along the tangents `vol` and `rate` of the model. A measure that the method
     cannot give without bias is left out. A trade with a figure that is not finite does not enter the gradient.
     """
     sweep = _forward_then_reverse if method.is_random else _reverse
@@ -48,7 +48,7 @@ def tile_sweep(
 def tile_values(
     tile: Tile, model: AbstractModel, method: AbstractMethod, *, key: PRNGKeyArray
 ) -> tuple[Figures, Figures, AbstractModel]:
-    """The value of one contract of every trade, its standard error, and no derivative: 0 to the model."""
+    """Return the value of every trade's contract, its standard error, and 0 for the derivative to the model."""
 
     def of_one(product):
         return mean_and_error(method.samples(product, model, key=key), method)
@@ -58,7 +58,7 @@ def tile_values(
 
 
 def _reverse(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, AbstractModel]:
-    """One adjoint sweep a trade; its contractions with directions are Greeks."""
+    """Take one adjoint sweep a trade; its contractions with directions are Greeks."""
     spots = underlying_directions(model)
 
     def of_one(product):
@@ -92,7 +92,7 @@ def _reverse(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, Abs
 
 
 def _forward_then_reverse(tile, model, method, key, vol, rate):
-    """Every trade's Greeks in forward mode, then one adjoint sweep of their sum; what is fitted is held."""
+    """Take every trade's Greeks forward, then one adjoint sweep of their sum; what is fitted is held."""
     axis = 0 if isinstance(method, Fitted) else None  # a method for each trade, or one for all
     fit = lambda product: held(method, product, model, key=key)  # noqa: E731
     methods = jax.vmap(fit, out_axes=axis)(tile.products)
@@ -125,13 +125,13 @@ def _forward_then_reverse(tile, model, method, key, vol, rate):
 
 
 def _finite(figures: Figures) -> Bool[Array, " trades"]:
-    """The trades all of whose figures are finite."""
+    """Return the trades all of whose figures are finite."""
     rows = [jnp.isfinite(figure).reshape(figure.shape[0], -1) for figure in figures.values()]
     return jnp.all(jnp.concatenate(rows, axis=1), axis=1)
 
 
 def _contracted(bar: AbstractModel, tangent: AbstractModel) -> Array:
-    """<bar, tangent>: the derivative along the tangent."""
+    """Return <bar, tangent>, the derivative along the tangent."""
     chex.assert_trees_all_equal_shapes(bar, tangent)
     add: Callable = jnp.add
     return functools.reduce(add, map(jnp.vdot, jax.tree.leaves(bar), jax.tree.leaves(tangent)))

@@ -18,10 +18,24 @@ Columns = Mapping[str, Any]  # measure -> array [trades], of several assets [tra
 
 @dataclass(frozen=True)
 class Figures:
-    """A value in currency and its raw derivatives.
+    """A value and its raw derivatives, each per 1.00.
 
-    delta: by underlying; gamma: by pair of underlyings, each pair in both orders. None, or an empty dictionary,
-    stands for what was not asked for and for what the method cannot give without bias.
+    None, or an empty dictionary, stands for what was not asked for and for what the method cannot give without
+    bias.
+
+    Attributes:
+        value: In currency.
+        delta: Underlying -> derivative to its spot, or to the level of the zero rates of a curve.
+        gamma: Pair of underlyings -> second derivative; each pair stands in both orders.
+        vega: Derivative where all implied vols move in parallel, through the fit.
+        theta: Derivative to calendar time, per year.
+        rho: Derivative where all zero rates move in parallel, through the fit.
+
+    Example:
+        >>> from pricing import Figures
+        >>> figures = Figures(12.5, {"DAX": 0.5}, {("DAX", "DAX"): 0.01})
+        >>> figures.scaled(-2.0).delta["DAX"]
+        -1.0
     """
 
     value: float
@@ -32,7 +46,7 @@ class Figures:
     rho: float | None = None
 
     def scaled(self, factor: float) -> "Figures":
-        """Every figure times `factor`."""
+        """Return every figure times `factor`."""
 
         def scale(figure: Any) -> Any:
             if isinstance(figure, dict):
@@ -43,13 +57,13 @@ class Figures:
 
     @property
     def is_finite(self) -> bool:
-        """Whether every figure is."""
+        """Whether every figure is a finite number."""
         nested = (x.values() if isinstance(x, dict) else (x,) for x in vars(self).values())
         return all(x is None or isfinite(x) for x in itertools.chain(*nested))
 
 
 def figures_of(columns: Columns, names: tuple[str, ...], count: int) -> list[Figures]:
-    """The figures of the first `count` trades of a tile on the assets of these names."""
+    """Return the figures of the first `count` trades of a tile on the assets of these names."""
     keys = {"delta": names, "gamma": tuple(itertools.product(names, repeat=2))}
 
     def named(measure: str, column: np.ndarray) -> list:
@@ -65,9 +79,22 @@ def figures_of(columns: Columns, names: tuple[str, ...], count: int) -> list[Fig
 
 @dataclass(frozen=True)
 class TradeRisk:
-    """One row of a book.
+    """What a sweep found for one row of a book.
 
-    figures: of one contract, None if it failed; std_errors: of each figure, 0 for a deterministic method.
+    Attributes:
+        id: The row's id, as it stands in the file.
+        type: The kind of trade.
+        quantity: The number of contracts, negative when short.
+        figures: The figures of one contract; None if the trade failed.
+        method: The name of the method that valued it; empty if none did.
+        status: "ok", or "failed: " and the reason.
+        std_errors: The standard error of each figure, 0 for a deterministic method; None if the trade failed.
+
+    Example:
+        >>> from pricing import Figures, TradeRisk
+        >>> trade = TradeRisk("E1", "european", 10.0, Figures(1.5), "ClosedForm", "ok", Figures(0.0))
+        >>> trade.position.value
+        15.0
     """
 
     id: str
@@ -80,16 +107,16 @@ class TradeRisk:
 
     @property
     def position(self) -> Figures | None:
-        """The figures times the quantity."""
+        """The figures times the quantity; None if the trade failed."""
         return None if self.figures is None else self.figures.scaled(self.quantity)
 
 
 def trade_risks(
     book: Book, found: Mapping[str, tuple[Group, Figures, Figures]], unpriced: Mapping[str, str]
 ) -> tuple[TradeRisk, ...]:
-    """Every row of the book, in its order.
+    """Return every row of the book, in its order, with its figures or the reason why it has none.
 
-    found: by id, the group of a trade, its figures and their standard errors; unpriced: the reasons, by id.
+    `found` has, by id, the group of a trade, its figures and their standard errors; `unpriced` has the reasons.
     """
 
     def of_row(row: Row) -> TradeRisk:

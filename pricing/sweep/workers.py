@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 def run_tiles(
     groups: Sequence[Group], function: Callable[[Group, Tile], Result], budget: int
 ) -> Iterator[tuple[Group, list[Future[Result]]]]:
-    """Each group with the results of its tiles, in order, however many workers there are.
+    """Return each group with the results of its tiles, in order, however many workers there are.
 
     The first tiles of all groups start first, so that programs compile side by side; of those the largest
     trades first, whose programs take longest.
