@@ -102,11 +102,10 @@ class Trade(BaseModel):
         COLUMNS.extend(own)
         NEUTRAL.update({name: cls.model_fields[name].default for name in cls.neutral})
 
-    @classmethod
-    def products(cls, column: Column) -> AbstractProduct:
+    def products(self, column: Column) -> AbstractProduct:
         """Return a batch of products; column: a field's name to its values in all rows, dates as times."""
-        names = [field.name for field in dataclasses.fields(cls.product)]
-        return cls.product(**{name: column(cls.renamed.get(name, name)) for name in names})
+        names = [field.name for field in dataclasses.fields(self.product)]
+        return self.product(**{name: column(self.renamed.get(name, name)) for name in names})
 
     @property
     def shape(self) -> Hashable:
