@@ -89,7 +89,7 @@ def compare_gradients(
     Examples:
         >>> import jax.numpy as jnp, torch
         >>> from jaxtape.torch import compare_gradients
-        >>> compare_gradients(jnp.sin, torch.sin, (0.3,)).rows[0].name
+        >>> compare_gradients(jnp.sin, torch.sin, (jnp.array(0.3),)).rows[0].name
         'inputs[0]'
     """
     if not isinstance(inputs, tuple):
