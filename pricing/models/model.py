@@ -36,16 +36,20 @@ def flat_or_curve(name: str, ability: type | tuple[type, ...] = Discounts) -> An
     """Return a field holding a constant or an object with one of the given abilities (a curve, a surface).
 
     Args:
-        name: The field's name, for what is said of bad input.
-        ability: A protocol, or several, that an object in place of a number must have.
+        name: The field, as errors name it.
+        ability: The class or protocol, or several, of what may stand in the place of a number.
 
     Returns:
-        The field of a dataclass; numbers become arrays.
+        The field of an `eqx.Module`.
 
     Examples:
-        >>> from pricing.models import HullWhite
-        >>> HullWhite(0.03, 0.05, 0.01).curve.shape  # `curve` is such a field
-        ()
+        >>> import equinox as eqx
+        >>> class Account(eqx.Module):
+        ...     rate: object = flat_or_curve("rate")
+        >>> Account("3%")
+        Traceback (most recent call last):
+        ...
+        TypeError: rate must be a finite number, got '3%'
     """
     constant = real(name).metadata["converter"]
 
