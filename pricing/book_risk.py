@@ -43,7 +43,7 @@ class RiskResult:
         gradient: The derivative of `value` to every number of the market, the times of its pillars included;
             None where only values were asked for.
 
-    Example:
+    Examples:
         >>> from pricing import RiskResult, TradeRisk
         >>> trade = TradeRisk("E1", "european", 2.0, None, "", "failed: there is no model of DAX")
         >>> RiskResult((trade,), 0.0, {}, {}, ()).failed[0].id
@@ -98,7 +98,7 @@ def risk(
     Returns:
         The figures of every trade, the total value, and its sensitivities; without `greeks` these are empty.
 
-    Example:
+    Examples:
         >>> from pricing import Book, Market, risk
         >>> from pricing.models.surface_models import black_scholes
         >>> market = Market.from_text(

@@ -53,7 +53,7 @@ class Greeks(Sensitivities):
         result: How the computation ended.
         stats: "method": the method that was used.
 
-    Example:
+    Examples:
         >>> from pricing import BlackScholes, European, greeks
         >>> found = greeks(European(100.0, 1.0), BlackScholes(100.0, 0.0, 0.2))
         >>> f"{found.delta:.4f} {found.gamma:.4f} {found.vega:.2f}"
@@ -88,7 +88,7 @@ def greeks(
     Returns:
         The value, its derivatives per 1.00, and a standard error of each.
 
-    Example:
+    Examples:
         >>> from pricing import BlackScholes, European, greeks
         >>> found = greeks(European(100.0, 1.0), BlackScholes(100.0, 0.0, 0.2))
         >>> f"{found.theta:.3f} {found.vanna:.3f} {float(found.std_errors.gamma)}"

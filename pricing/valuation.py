@@ -23,7 +23,7 @@ class Valuation(eqx.Module):
         result: How the computation ended.
         stats: "method": the method that was used.
 
-    Example:
+    Examples:
         >>> from pricing import BlackScholes, European, price
         >>> found = price(European(100.0, 1.0), BlackScholes(100.0, 0.0, 0.2))
         >>> f"{found.value:.3f}", float(found.std_error)
@@ -57,7 +57,7 @@ def price(
     Returns:
         The value in currency, in the shape of the batch, and its standard error.
 
-    Example:
+    Examples:
         >>> from pricing import BlackScholes, European, price
         >>> found = price(European([90.0, 100.0, 110.0], 1.0), BlackScholes(100.0, 0.03, 0.2))
         >>> [f"{value:.2f}" for value in found.value]

@@ -34,7 +34,7 @@ def bounds(
     Returns:
         The two bounds and their gap in currency, with a standard error of each.
 
-    Example:
+    Examples:
         >>> import jax
         >>> from pricing import American, BlackScholes, bounds
         >>> put = American(110.0, 1.0, "put")

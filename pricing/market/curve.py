@@ -16,7 +16,7 @@ class ZeroCurve(eqx.Module):
         times: Years from the as-of date (ACT/365), strictly increasing, of shape (pillars,).
         zero_rates: Continuously compounded, as decimals (0.035 is 3.5 %), of shape (pillars,).
 
-    Example:
+    Examples:
         >>> from pricing import ZeroCurve
         >>> curve = ZeroCurve([1.0, 3.0], [0.02, 0.04])
         >>> f"{curve.zero_rate(2.0):.3f} {curve.discount(2.0):.4f}"

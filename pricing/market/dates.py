@@ -29,7 +29,7 @@ class Leg(NamedTuple):
         payment_dates: In years (ACT/365) from today, of shape (payments,).
         accruals: The year fraction of each payment, of shape (payments,).
 
-    Example:
+    Examples:
         >>> from datetime import date
         >>> from pricing.market import leg
         >>> leg(date(2024, 1, 2), date(2024, 1, 2), date(2026, 1, 2), 12).accruals.tolist()
@@ -68,7 +68,7 @@ def leg(
     Raises:
         ValueError: The leg starts before `asof`, or an argument is not one of those that are known.
 
-    Example:
+    Examples:
         >>> from datetime import date
         >>> from pricing.market import leg
         >>> found = leg(date(2024, 1, 2), date(2024, 7, 2), date(2025, 7, 2), 6, day_count="ACT/360")
@@ -106,7 +106,7 @@ def schedule(
     Raises:
         ValueError: The end is not after the start, or an argument is not one of those that are known.
 
-    Example:
+    Examples:
         >>> from datetime import date
         >>> from pricing.market import schedule
         >>> [str(day) for day in schedule(date(2024, 1, 15), date(2024, 8, 31), 3)]
@@ -151,7 +151,7 @@ def advance(
     Returns:
         The day.
 
-    Example:
+    Examples:
         >>> from datetime import date
         >>> from pricing.market import advance
         >>> str(advance(date(2024, 1, 31), months=1)), str(advance(date(2024, 3, 28), business_days=1))
@@ -181,7 +181,7 @@ def year_fraction(start: dt.date, end: dt.date, day_count: str) -> float:
     Raises:
         ValueError: The day count is not known.
 
-    Example:
+    Examples:
         >>> from datetime import date
         >>> from pricing.market import year_fraction
         >>> year_fraction(date(2024, 1, 31), date(2024, 7, 31), "30E/360")

@@ -17,7 +17,7 @@ class Equity(eqx.Module):
         curve: The name of its discount curve in the market.
         currency: The ISO code of its currency.
 
-    Example:
+    Examples:
         >>> from pricing.market import Equity, VolSurface
         >>> surface = VolSurface([0.5, 1.0], [90.0, 110.0], [[0.24, 0.2], [0.23, 0.21]])
         >>> Equity(100.0, 0.01, surface, "EUR").curve

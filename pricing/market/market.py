@@ -37,7 +37,7 @@ class Market(eqx.Module):
         errors: The parts of the file that were left out, and why.
         correlations: Pair of equities, such as ("DAX", "SX5E"), in either order -> correlation.
 
-    Example:
+    Examples:
         >>> from pricing import Market
         >>> text = '{"asof": "2002-07-05", "curves": {"EUR": {"zero_rate": 0.03}}, "equities": {}}'
         >>> [quote for quote, _ in Market.from_text(text).flat_quotes()]

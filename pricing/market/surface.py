@@ -18,7 +18,7 @@ class VolSurface(eqx.Module):
         strikes: In the currency of the spot, strictly increasing, of shape (strikes,).
         vols: Decimals per square root of a year (0.2 is 20 %), of shape (expiries, strikes).
 
-    Example:
+    Examples:
         >>> from pricing import VolSurface
         >>> surface = VolSurface([0.5, 1.0], [90.0, 110.0], [[0.24, 0.2], [0.23, 0.21]])
         >>> f"{surface.vol(1.0, 100.0):.2f} {surface.vol(0.75, 90.0):.4f}"
@@ -63,7 +63,7 @@ class SwaptionVols(eqx.Module):
         kind: "lognormal" (Black) or "normal" (Bachelier).
         curve: The name of the curve that the swaps are on.
 
-    Example:
+    Examples:
         >>> from pricing.market import SwaptionVols
         >>> SwaptionVols([1.0, 2.0], [5.0], [[0.2], [0.19]], curve="EUR").vols.shape
         (2, 1)

@@ -20,7 +20,7 @@ class VolCurve(eqx.Module):
         times: Years (ACT/365), above 0, strictly increasing, of shape (pillars,).
         vols: Decimals per square root of a year, of shape (pillars,).
 
-    Example:
+    Examples:
         >>> from pricing import VolCurve
         >>> curve = VolCurve([1.0, 2.0], [0.2, 0.25])
         >>> f"{curve.total_variance(1.5):.4f}"

@@ -31,7 +31,7 @@ class Figures:
         theta: Derivative to calendar time, per year.
         rho: Derivative where all zero rates move in parallel, through the fit.
 
-    Example:
+    Examples:
         >>> from pricing import Figures
         >>> figures = Figures(12.5, {"DAX": 0.5}, {("DAX", "DAX"): 0.01})
         >>> figures.scaled(-2.0).delta["DAX"]
@@ -90,7 +90,7 @@ class TradeRisk:
         status: "ok", or "failed: " and the reason.
         std_errors: The standard error of each figure, 0 for a deterministic method; None if the trade failed.
 
-    Example:
+    Examples:
         >>> from pricing import Figures, TradeRisk
         >>> trade = TradeRisk("E1", "european", 10.0, Figures(1.5), "ClosedForm", "ok", Figures(0.0))
         >>> trade.position.value
