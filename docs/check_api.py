@@ -6,6 +6,7 @@ A name is public if a package's `__init__` re-exports it (`from .tape import Tap
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import griffe
 from mkdocs.exceptions import PluginError
@@ -28,37 +29,44 @@ PACKAGES = (
 def on_post_build(config) -> None:
     """Compare the public names with the headings of the reference, and read their docstrings."""
     root = Path(config.config_file_path).parent
-    documented = config.plugins["mkdocstrings"]._autorefs._primary_url_map.keys()
-    loader = griffe.GriffeLoader(search_paths=[str(root)], docstring_parser="google")
-    modules = [loader.load(name) for name in PACKAGES]
-    loader.resolve_aliases(external=False)  # a package may re-export what another one defines
-    faults = [fault for module in modules for fault in _faults(module, documented)]
+    headings = config.plugins["mkdocstrings"]._autorefs._primary_url_map.keys()
+    names = {f"{module.path}.{name}": module[name] for module, name in _public(root)}
+    documented = {found.canonical_path for name, found in names.items() if name in headings}
+    faults = {
+        f"{name}: write `::: {name}` in docs/api/"
+        for name, found in names.items()
+        if found.canonical_path not in documented
+    }
+    faults |= {fault for found in names.values() for fault in _faults(found)}
     if faults:
-        raise PluginError("the API reference is not whole:\n  " + "\n  ".join(sorted(set(faults))))
+        raise PluginError("the API reference is not whole:\n  " + "\n  ".join(sorted(faults)))
 
 
-def _faults(module, documented) -> Iterator[str]:
-    package = module.path
-    for name in public_names(module.filepath):
-        found = module[name]
-        path = found.canonical_path
-        if found.is_module:
-            continue
-        if f"{package}.{name}" not in documented and path not in documented:
-            yield f"{package}.{name}: write `::: {package}.{name}` in docs/api/"
-        sections = (
-            {section.kind.value: section for section in found.docstring.parsed}
-            if found.docstring
-            else {}
-        )
-        if "text" not in sections:
-            yield f"{path}: has no docstring"
-        if not found.is_attribute and "examples" not in sections:
-            yield f"{path}: has no `Examples:`"
-        if found.is_function and (missing := _unnamed(found, sections.get("parameters"))):
-            yield f"{path}: `Args:` lacks {', '.join(missing)}"
-        if found.is_class and "attributes" not in sections and _fields(found):
-            yield f"{path}: has no `Attributes:`"
+def _public(root: Path) -> Iterator[tuple[griffe.Module, str]]:
+    """Yield the public names of all packages, modules apart."""
+    loader = griffe.GriffeLoader(docstring_parser="google", search_paths=[str(root)])
+    for package in {package.partition(".")[0] for package in PACKAGES}:
+        loader.load(package)
+    loader.resolve_aliases(external=False)
+    for package in PACKAGES:
+        module: Any = loader.modules_collection[package]
+        for name in public_names(module.filepath):
+            if not module[name].is_module:
+                yield module, name
+
+
+def _faults(found) -> Iterator[str]:
+    """Yield what a public name's docstring lacks."""
+    path, parsed = found.canonical_path, found.docstring.parsed if found.docstring else []
+    sections = {section.kind.value: section for section in parsed}
+    if "text" not in sections:
+        yield f"{path}: has no docstring"
+    if not found.is_attribute and "examples" not in sections:
+        yield f"{path}: has no `Examples:`"
+    if found.is_function and (missing := _unnamed(found, sections.get("parameters"))):
+        yield f"{path}: `Args:` lacks {', '.join(missing)}"
+    if found.is_class and "attributes" not in sections and _fields(found):
+        yield f"{path}: has no `Attributes:`"
 
 
 def public_names(init: Path) -> list[str]:

@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from .second_order import check_arguments, partition
 
@@ -52,7 +54,7 @@ class Agreement:
 
 
 def check_gradient(
-    f: Callable, *args, key=None, directions: int = 2, rtol: float = 1e-6
+    f: Callable, *args: Any, key: Array | None = None, directions: int = 2, rtol: float = 1e-6
 ) -> Agreement:
     """Compare the gradient of `f` with central differences, in random directions of one leaf each.
 
@@ -111,7 +113,7 @@ def check_gradient(
 
 
 def check_duality(
-    f: Callable, primals, *, key=None, directions: int = 2, rtol: float = 1e-10
+    f: Callable, primals: Any, *, key: Array | None = None, directions: int = 2, rtol: float = 1e-10
 ) -> Agreement:
     """Compare forward with reverse mode: `<w, J v> = <J' w, v>`, J the Jacobian of `f` at `primals`.
 

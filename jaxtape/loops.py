@@ -20,8 +20,8 @@ from .sweeps.open import Open, with_condition
 
 def scan(
     f: Callable,
-    init,
-    xs=None,
+    init: Any,
+    xs: Any = None,
     length: int | None = None,
     *,
     reverse: bool = False,

@@ -80,7 +80,7 @@ def _schedule(segment: Segment, capacity: int) -> AbstractSchedule:
     """Return what takes fewest steps in the slots of the segment; a piece needs no more than it has nodes."""
     dtype = segment.schedule.checkpoint_dtype
     slots = max(min(segment.slots, capacity) - 1, 1)  # the state before the last node has its own
-    device = max(segment.slots - segment.executor.host_slots - 1, 1)
+    device = max(segment.slots - segment.executor.table.host_slots - 1, 1)
     if slots <= device:
         return Revolve(slots, checkpoint_dtype=dtype)
     return MultiStage(device, slots - device, checkpoint_dtype=dtype)

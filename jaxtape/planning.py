@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table as TextTable
@@ -158,7 +159,7 @@ class Plan:
         )
 
 
-def plan(tape: Tape, x, *, bytes: int | None = None, slots: int | None = None) -> Plan:
+def plan(tape: Tape, x: Any, *, bytes: int | None = None, slots: int | None = None) -> Plan:
     """Find the cheapest schedule for a tape within a budget, and what it costs.
 
     A budget is divided among the segments so that the steps recomputed are fewest: more goes where one more

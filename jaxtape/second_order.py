@@ -1,13 +1,14 @@
 """Second derivatives, forward over reverse."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 
-def hvp(f: Callable, primals, tangents) -> tuple:
+def hvp(f: Callable, primals: Any, tangents: Any) -> tuple:
     """Return the Hessian of `f` times a vector, `H(x) v = d/de grad f(x + e v)` at e = 0.
 
     The product is taken forward over reverse, so a scan inside `f` keeps to its schedule; it takes about twice

@@ -123,7 +123,7 @@ class Segment(eqx.Module):
         """The executor that runs and reverses the nodes, for a capacity >= 1."""
         if self.edits is None:
             return Scheduled.of(self.schedule, self.capacity)
-        return Edited(self.edits.arena)
+        return Edited(self.edits.arena, self.schedule.checkpoint_dtype)
 
     @property
     def keeps_residuals(self) -> bool:

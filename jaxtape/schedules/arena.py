@@ -1,7 +1,6 @@
 """A table as data: what a chain follows whose nodes are edited without compiling again."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -20,14 +19,15 @@ class Arena:
         capacity: The most live nodes.
         slots: The most states kept at a time; the first `host_slots` of them lie in the host's memory.
         mark_slots: How many of the slots are for marked states.
-        checkpoint_dtype: Of real floating-point leaves in slots; None leaves them as they are.
     """
 
     capacity: int
     slots: int
     mark_slots: int = 0
-    checkpoint_dtype: Any = None
     host_slots: int = 0
+
+    def __len__(self) -> int:
+        return self.capacity
 
     @classmethod
     def of(
@@ -39,7 +39,6 @@ class Arena:
             capacity,
             schedule.most_slots(capacity, longest) + mark_slots,
             mark_slots,
-            schedule.checkpoint_dtype,
             schedule.host_slots(capacity),
         )
 

@@ -34,6 +34,7 @@ class OnlineTable:
     position: np.ndarray
     slot: np.ndarray
     betas: np.ndarray
+    host_slots: int = 0
 
     def __len__(self) -> int:
         return self.length

@@ -161,29 +161,30 @@ class AbstractExecutor(abc.ABC):
     are kept; `bars` and the cotangents returned are of the active leaves alone.
 
     Attributes:
-        num_consts: How many of the chain's first shared values are the executor's own.
+        table: What is kept where. Every table has a length, `slots` and `host_slots`.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
-        host_slots: How many of the first slots lie in the host's memory.
+        num_consts: How many of the chain's first shared values are the executor's own.
     """
 
-    num_consts: int = 0
+    table: Any
     checkpoint_dtype: Any = None
-    host_slots: int = 0
+    num_consts: int = 0
 
     @property
-    @abc.abstractmethod
     def length(self) -> int:
         """The most nodes that a chain may have."""
+        return len(self.table)
 
     @property
-    @abc.abstractmethod
     def slots(self) -> int:
         """How many states are kept at a time."""
+        return self.table.slots
 
     @property
     def slots_apart(self) -> int:
         """How many of the slots lie in the host's memory, if that is another than the device's."""
-        return self.host_slots if self.host_slots and host_memory.host_is_apart() else 0
+        on_host = self.table.host_slots
+        return on_host if on_host and host_memory.host_is_apart() else 0
 
     @abc.abstractmethod
     def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:

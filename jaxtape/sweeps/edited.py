@@ -1,6 +1,7 @@
 """The executor of a chain whose nodes are edited without compiling again."""
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
@@ -15,24 +16,9 @@ from .executor import AbstractTableExecutor, Forward, ForwardState, Slots, get, 
 class Edited(AbstractTableExecutor):
     """The executor of a chain whose live nodes, their order and their table are data: its first consts."""
 
-    arena: Arena
+    table: Arena
+    checkpoint_dtype: Any = None
     num_consts = len(Rows._fields)
-
-    @property
-    def length(self) -> int:
-        return self.arena.capacity
-
-    @property
-    def slots(self) -> int:
-        return self.arena.slots
-
-    @property
-    def host_slots(self) -> int:
-        return self.arena.host_slots
-
-    @property
-    def checkpoint_dtype(self):
-        return self.arena.checkpoint_dtype
 
     def rows(self, consts: tuple) -> Rows:
         return Rows(*consts[: self.num_consts])

@@ -247,7 +247,7 @@ class AbstractTableExecutor(AbstractExecutor):
     def short(self, nodes: int, slots: int) -> "Scheduled":
         """Return an executor for fewer nodes and slots whose programs need the memory that this one's do."""
         table = revolve_table(nodes, slots)
-        table = dataclasses.replace(table, host_slots=min(self.host_slots, 1))
+        table = dataclasses.replace(table, host_slots=min(self.table.host_slots, 1))
         return Scheduled(table, self.checkpoint_dtype)
 
 
@@ -271,18 +271,6 @@ class Scheduled(AbstractTableExecutor):
         dtype, budget = schedule.checkpoint_dtype, schedule.budget
         table = schedule.table(length) if budget is None else revolve_table(length, length)
         return cls(table, dtype, budget)
-
-    @property
-    def length(self) -> int:
-        return len(self.table)
-
-    @property
-    def slots(self) -> int:
-        return self.table.slots
-
-    @property
-    def host_slots(self) -> int:
-        return self.table.host_slots
 
     def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
         step = functools.partial(chain.step, arrays.consts)

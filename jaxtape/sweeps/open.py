@@ -67,14 +67,6 @@ class Open(AbstractExecutor):
 
     table: OnlineTable
 
-    @property
-    def length(self) -> int:
-        return len(self.table)
-
-    @property
-    def slots(self) -> int:
-        return self.table.slots
-
     def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
         def node(carry):
             k, state = carry

@@ -57,7 +57,7 @@ class Sweep(Primitive):
 
     def vjp_fwd(self, nonzeros, /, *arrays):
         arrays, active = _as_arrays(arrays), self._active(nonzeros)
-        first = FirstSweep.of(self.chain, active, arrays)
+        first = FirstSweep(self.chain, active, arrays)
         state, ys, kept = first(arrays)
         return (state, ys), (arrays, kept, Static((first, active)))
 
@@ -120,7 +120,7 @@ class Tangent(Primitive):
 
     def transpose(self, bars, arrays, accumulators):
         arrays = _as_arrays(arrays)
-        first = FirstSweep.of(self.chain, self.active, arrays)
+        first = FirstSweep(self.chain, self.active, arrays)
         *_, kept = first(arrays)
         bars = instantiated(bars)
         out = ReverseSweep(first, self.active, arrays, kept, bars)(arrays, kept, bars)
@@ -211,18 +211,13 @@ class FirstSweep(LoopPrimitive):
     chain: Chain
     prepared: Prepared
 
-    def __init__(self, chain: Chain, prepared: Prepared, arrays: Arrays):
-        self.prepared = prepared
+    def __init__(self, chain: Chain, active: Active, arrays: Arrays):
+        self.prepared = Prepared.of(chain, active, arrays)
         self.in_avals = (avals(arrays),)
         self.out_aval = out_avals(self.expand, arrays)
-        self.params = {"chain": chain, "prepared": prepared}
+        self.params = {"chain": chain, "prepared": self.prepared}
         self.effects = chain.jaxpr.effects
         super().__init__()
-
-    @classmethod
-    def of(cls, chain: Chain, active: Active, arrays: Arrays) -> "FirstSweep":
-        """Return the first sweep of a chain, prepared for its reversal."""
-        return cls(chain, Prepared.of(chain, active, arrays), arrays)
 
     def expand(self, arrays):
         return self.prepared.first_sweep(arrays)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -62,7 +63,7 @@ class GradientTable:
 
 
 def compare_gradients(
-    jax_fn: Callable, torch_fn: Callable, inputs, *, seed: int = 0
+    jax_fn: Callable, torch_fn: Callable, inputs: Any, *, seed: int = 0
 ) -> GradientTable:
     """Compare value and gradient of a JAX function with those of a PyTorch function.
 

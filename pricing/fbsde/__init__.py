@@ -1,3 +1,4 @@
+from ..results import Bounds as Bounds
 from . import problems as problems
 from .backward_dp import BackwardDP as BackwardDP
 from .bases import AbstractBasis as AbstractBasis
@@ -8,7 +9,6 @@ from .bases import Payoffs as Payoffs
 from .bases import SmoothMaximum as SmoothMaximum
 from .catalogue import CATALOGUE as CATALOGUE
 from .deep_bsde import DeepBSDE as DeepBSDE
-from .early_exercise_bounds import Bounds as Bounds
 from .early_exercise_bounds import bounds as bounds
 from .from_pricing import from_product as from_product
 from .gradient_regression import GradientRegression as GradientRegression

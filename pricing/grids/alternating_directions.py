@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..models import StochasticVariance
-from ..numerics.safe_math import safe_sqrt
 from ..numerics.tridiagonal import Factored, Tridiagonal
 from .stencil import first_difference, rounded, second_difference, sinh_grid
 
@@ -84,7 +83,7 @@ class Operator(eqx.Module):
         ]
         along_v[1] = along_v[1] - half_rate * interior[None, :]
 
-        cross = (side * model.correlation * safe_sqrt(diffusion * v)).at[-1].set(0.0)
+        cross = (side * model.spot_covariance(v)).at[-1].set(0.0)
         slope_y, mixed_v = _scaled(d1, interior), _scaled(e1, cross)
         bands = Tridiagonal(*along_y), Tridiagonal(*along_v)
         return cls(rate, side, interior, *bands, slope_y, mixed_v)

@@ -151,5 +151,17 @@ def at_least(least: int, method: AbstractMethod, *counts: str) -> None:
 
 
 def missing(ability: str, owner: Any) -> str:
-    """Return the sentence for an ability that `owner` does not have."""
+    """Return the sentence for an ability that a product or a model does not have.
+
+    Args:
+        ability: What is missing, in words.
+        owner: Who lacks it.
+
+    Returns:
+        The sentence that `lacks` answers.
+
+    Examples:
+        >>> missing("closed form", 1.0)
+        'float has no closed form'
+    """
     return f"{type(owner).__name__} has no {ability}"

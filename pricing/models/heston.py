@@ -125,6 +125,9 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
     def variance_of_variance(self, v: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.vol_of_vol**2 * v
 
+    def spot_covariance(self, v: Float[Array, "..."]) -> Float[Array, "..."]:
+        return self.correlation * self.vol_of_vol * v
+
     def highest_variance(self, t: Scalar) -> Scalar:
         """Return four standard deviations above the higher of the levels, and more where they are small."""
         kappa = self.mean_reversion

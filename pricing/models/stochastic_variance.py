@@ -99,6 +99,10 @@ class StochasticVariance(MeanVariance, Diffusion):
         """Return b(v)^2, per year."""
 
     @abc.abstractmethod
+    def spot_covariance(self, v: Variance) -> Variance:
+        """Return rho b(v) sqrt(v), the covariance of the variance with the log-spot, per year."""
+
+    @abc.abstractmethod
     def highest_variance(self, t: Scalar) -> Scalar:
         """Return a variance that is not exceeded up to t (years), but for a chance that does not matter."""
 

@@ -79,7 +79,6 @@ class AsianTrade(OptionTrade):
     def shape(self) -> str:
         return self.average
 
-    @classmethod
-    def products(cls, column: Column) -> Asian:
+    def products(self, column: Column) -> Asian:
         terms = {name: column(name) for name in ("strike", "option")}
         return Asian(**terms, dates=column("averaging_dates"), average=column("average")[0])

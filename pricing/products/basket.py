@@ -116,7 +116,6 @@ class BasketTrade(OptionTrade):
     def shape(self) -> tuple[int, str]:
         return len(self.underlyings), self.kind
 
-    @classmethod
-    def products(cls, column: Column) -> Basket:
+    def products(self, column: Column) -> Basket:
         terms = {name: column(name) for name in ("strike", "expiry", "option")}
         return Basket(**terms, kind=column("kind")[0], weights=column("all_weights"))

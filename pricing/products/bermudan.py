@@ -79,7 +79,6 @@ class BermudanTrade(OptionTrade):
     exercise_dates: IsoDates = Field(description="exercise_dates, such as 2003-03-18|2003-06-15")
     expiry: IsoDate = last_of("exercise_dates")
 
-    @classmethod
-    def products(cls, column: Column) -> Bermudan:
+    def products(self, column: Column) -> Bermudan:
         payoff = European(column("strike"), column("expiry"), column("option"))
         return Bermudan(payoff, column("exercise_dates"))  # pyright: ignore

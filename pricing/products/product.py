@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from ..fields import core_dims, rolled
 
 CALL_OR_PUT = {"call": 1, "put": -1}
+"""The codes of the words of an option."""
 
 Real = Float[Array, "..."]
 
@@ -113,5 +114,17 @@ def extra_dates(dates: Float[Array, "*batch dates"], num_dates: int) -> int:
 
 
 def side_of(option: Array, like: Array) -> Array:
-    """Return the code of "call" or "put" as a real +1 or -1 of the type of `like`."""
+    """Return the code of "call" or "put" as a real +1 or -1.
+
+    Args:
+        option: The code, as `choice("option", CALL_OR_PUT)` keeps it.
+        like: An array of the type to return.
+
+    Returns:
+        +1 for a call, -1 for a put, of the shape of `option`.
+
+    Examples:
+        >>> float(side_of(jnp.int8(-1), jnp.ones(())))
+        -1.0
+    """
     return jnp.asarray(option).astype(like.dtype)

@@ -30,6 +30,7 @@ ProductType = type[AbstractProduct]
 
 Name = Annotated[str, name]
 IsoDate = Annotated[date, iso_date]
+"""The type of a field that holds a date, written YYYY-MM-DD."""
 IsoDates = Annotated[tuple[date, ...], iso_dates]
 Quantity = Annotated[float, number("quantity")]
 Strike = Annotated[float, number("strike", above=0.0)]
@@ -44,28 +45,44 @@ Option = Annotated[Literal["call", "put"], choice("call", "put")]
 
 
 class Trade(BaseModel):
-    """What every trade has; a kind of trade is a subclass with a `type`, in the file of its product.
+    """A row of a book; a kind of trade is a subclass with a `type`, in the file of its product.
 
-    `quantity`: contracts, negative when short. `line`: where the trade stands in its file. Every kind has an
-    `expiry` too, the last date on which something is decided, which may be the last of its `dates`.
+    Every kind has an `expiry`, too: the last date on which something is decided, which may be the last of
+    its `dates`. Fields are columns of the trades file. The other class variables say how rows become
+    products.
+
+    Attributes:
+        type: What the column `type` of the trades file says.
+        product: The class of product that a row of this kind stands for.
+        renamed: The product's names of fields that have another name in the row, and that name.
+        neutral: Columns whose default says nothing, so that a trade of another kind may give it.
+        pads_dates: Whether lists of dates are padded to a round count, so that few programs serve all
+            lengths.
+        in_rates: Whether the underlying is a curve of the market, not an equity.
+        dates_name: The field that holds a list of dates, if the kind has one.
+        why_not_past: What to do about a date of the list that is not after the market's as-of date.
+        line: The line of the file in which the trade stands.
+        id: The id of the trade.
+        underlying: The name of an equity or a curve of the market.
+        quantity: The number of contracts, negative when short.
+
+    Examples:
+        >>> from pricing import Book
+        >>> lines = "id,type,underlying,option,strike,expiry", "E1,european,DAX,put,90,2003-03-18"
+        >>> book = Book.from_text(chr(10).join(lines))
+        >>> book.trades[0].underlyings
+        ('DAX',)
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     type: ClassVar[str]
     product: ClassVar[ProductType]
-    """What a row of this kind stands for."""
     renamed: ClassVar[dict[str, str]] = {}
-    """The product's name of a field: the row's name of it, where they differ."""
     neutral: ClassVar[tuple[str, ...]] = ()
-    """Columns whose default says nothing, so that a trade of another kind may give it."""
     pads_dates: ClassVar[bool] = False
-    """Whether lists of dates are padded to a round count, so that few programs serve all lengths."""
     in_rates: ClassVar[bool] = False
-    """Whether its underlying is a curve of the market, not an equity."""
     dates_name: ClassVar[str] = ""
-    """The field that holds a list of dates, if the kind has one."""
     why_not_past: ClassVar[str] = "take the dates out that have passed"
-    """What to do about a date of the list that is not after the market's as-of date."""
 
     if TYPE_CHECKING:
         expiry: date
@@ -85,11 +102,10 @@ class Trade(BaseModel):
         COLUMNS.extend(own)
         NEUTRAL.update({name: cls.model_fields[name].default for name in cls.neutral})
 
-    @classmethod
-    def products(cls, column: Column) -> AbstractProduct:
+    def products(self, column: Column) -> AbstractProduct:
         """Return a batch of products; column: a field's name to its values in all rows, dates as times."""
-        names = [field.name for field in dataclasses.fields(cls.product)]
-        return cls.product(**{name: column(cls.renamed.get(name, name)) for name in names})
+        names = [field.name for field in dataclasses.fields(self.product)]
+        return self.product(**{name: column(self.renamed.get(name, name)) for name in names})
 
     @property
     def shape(self) -> Hashable:
@@ -147,7 +163,16 @@ def check_count(
 
 
 class OptionTrade(Trade):
-    """What calls and puts have."""
+    """The row of a call or a put.
+
+    Attributes:
+        option: The word "call" or "put".
+        strike: The strike, above 0.
+
+    Examples:
+        >>> sorted(set(OptionTrade.model_fields) - set(Trade.model_fields))
+        ['option', 'strike']
+    """
 
     option: Option = Field(description="an option, call or put")
     strike: Strike = Field(description="a strike > 0")

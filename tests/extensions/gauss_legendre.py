@@ -35,7 +35,7 @@ class GaussLegendre(AbstractMethod):
             return missing("volatility of its own for each expiry and strike", model)
         return None
 
-    def samples(self, product, model, key):
+    def samples(self, product, model, *, key=None):
         del key
         t, side = product.expiry, product.side
         std = model.black_vol(t, product.strike) * jnp.sqrt(t)

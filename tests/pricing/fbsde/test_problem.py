@@ -2,6 +2,7 @@
 
 import itertools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +23,7 @@ from pricing import (
 )
 from pricing.fbsde import Problem, from_product, problems
 from pricing.fbsde.ito_taylor import Composition, martingale_increments
-from pricing.fbsde.simulation import simulate, survival
+from pricing.fbsde.simulation import simulate, standardizer_by_date, survival
 
 HESTON = Heston(100.0, 0.02, 0.04, 1.5, 0.04, 0.5, -0.7)
 HULL_WHITE = HullWhite(0.03, 0.05, 0.01)
@@ -161,6 +162,21 @@ def test_a_published_problem_is_one_problem():
         assert problems.hjb(4).x0.dtype == jnp.float32
     traced = jax.jit(lambda scale: scale * problems.hjb(6).x0)(2.0)
     assert isinstance(problems.hjb(6).x0 + traced, jax.Array)  # nothing of a trace is kept
+
+
+def test_states_are_standardized_date_by_date():
+    """Each coordinate alone, today by the deviation of the first step; a point as among others."""
+    problem = brownian(x0=jnp.array([3.0, -1.0]))
+    states = simulate(problem, 4096, key=jax.random.key(4)).states
+    standardizer = standardizer_by_date(states)
+    chex.assert_trees_all_close(standardizer.at(0).mean, problem.x0, rtol=1e-12)
+    for date in (1, 4):
+        found = standardizer.at(date)(states[date].T)
+        np.testing.assert_allclose(jnp.mean(found, axis=1), 0.0, atol=1e-12)
+        np.testing.assert_allclose(jnp.std(found, axis=1), 1.0, rtol=1e-12)
+        np.testing.assert_allclose(standardizer.at(date)(states[date, 7]), found[:, 7], rtol=1e-12)
+    first = standardizer.at(0)(problem.x0 + jnp.std(states[1], axis=0))
+    np.testing.assert_allclose(first, 1.0, rtol=1e-12)
 
 
 def test_paths_stop_where_they_are_not_alive():
