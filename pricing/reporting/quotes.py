@@ -75,4 +75,4 @@ def _currencies(market: Market) -> dict[str, str]:
 
 def write_quote_risks(path: Path, risks: Iterable[QuoteRisk]) -> None:
     """Write the rows as CSV, numbers with every digit."""
-    write_csv(path, [column.name for column in fields(QuoteRisk)], map(asdict, risks))
+    write_csv(path, [column.name for column in fields(QuoteRisk)], (asdict(risk) for risk in risks))
