@@ -19,6 +19,7 @@ PACKAGES = (
     "pricing.models",
     "pricing.products",
     "pricing.methods",
+    "pricing.sampling",
     "pricing.fbsde",
     "pricing.fbsde.problems",
     "calibration",

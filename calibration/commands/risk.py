@@ -68,7 +68,7 @@ def risk(
         typer.Option(
             parser=bytes_of,
             metavar="SIZE",
-            help="Memory of the tiles of trades in work.",
+            help="Memory of the tiles of trades that run at once.",
             show_default="1GiB",
         ),
     ] = 2**30,

@@ -66,16 +66,8 @@ class Market(eqx.Module):
     def from_text(cls, text: str, file: str = "market.json") -> "Market":
         """Return the market in a JSON text; `file` names it in error messages."""
         found = read_contents(text, file)
-        return cls(
-            curves=found.curves,
-            equities=found.equities,
-            swaption_vols=found.swaption_vols,
-            asof=found.asof,
-            currency=found.currency,
-            labels=tuple(found.labels.items()),
-            errors=tuple(found.errors),
-            correlations=found.correlations,
-        )
+        static = {"labels": tuple(found.labels.items()), "errors": tuple(found.errors)}
+        return cls(**{**vars(found), **static})
 
     def time(self, day: date) -> float:
         """Return the years (ACT/365) from the as-of date to `day`."""

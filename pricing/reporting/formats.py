@@ -1,18 +1,13 @@
 """How the report and its tables write numbers, dates and names."""
 
+import csv
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
+from pathlib import Path
+from typing import Any
 
-_FORMULA_STARTS = (
-    "=",
-    "+",
-    "-",
-    "@",
-    "\t",
-    "\r",
-    "'",
-)  # how a formula begins, in one spreadsheet or another
+_FORMULA_STARTS = tuple("=+-@\t\r'")  # how a formula begins, in one spreadsheet or another
 
 
 def number(value: float | int, decimals: int = 0) -> str:
@@ -51,6 +46,15 @@ def cell(text: str) -> str:
     Another stands before a text that begins with one: whoever takes the first away has the text again.
     """
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows as CSV, numbers with every digit and texts as `cell` writes them."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({k: cell(x) if isinstance(x, str) else x for k, x in row.items()})
 
 
 def day(value: date) -> str:

@@ -1,6 +1,5 @@
 """The book as a table: figures of each position, raw and scaled to the shifts that desks quote."""
 
-import csv
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ from ..book_risk import RiskResult
 from ..market import Market
 from ..sweep.trade_risk import Figures, TradeRisk
 from ..trades.book import Book, Row
-from .formats import cell
+from .formats import write_csv
 
 MEASURES = ("value", "std_error", "delta", "gamma", "vega", "theta", "rho")
 
@@ -159,9 +158,5 @@ def write_positions(path: Path, positions: Sequence[Position]) -> None:
     """Write the positions as CSV, numbers with every digit; a failed row has no figures."""
     of_assets = (name for position in positions for name in position.figures if ":" in name)
     columns = (*COLUMNS, *dict.fromkeys(of_assets))
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        for position in positions:
-            words = {name: cell(getattr(position, name)) for name in _WORDS}
-            writer.writerow({**words, **position.figures})
+    rows = ({name: getattr(p, name) for name in _WORDS} | p.figures for p in positions)
+    write_csv(path, columns, rows)

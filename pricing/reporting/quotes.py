@@ -1,6 +1,5 @@
 """The book's derivative to every quote as a table, scaled to the shift that its kind is quoted in."""
 
-import csv
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..market import Market
-from .formats import cell
+from .formats import write_csv
 
 _SHIFTS = {
     "EQUITY_OPTION/RATE_LNVOL": (0.01, "1 vol point"),
@@ -76,10 +75,4 @@ def _currencies(market: Market) -> dict[str, str]:
 
 def write_quote_risks(path: Path, risks: Iterable[QuoteRisk]) -> None:
     """Write the rows as CSV, numbers with every digit."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        columns = [column.name for column in fields(QuoteRisk)]
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        for risk in risks:
-            words = {"quote_id": cell(risk.quote_id), "unit": cell(risk.unit)}
-            writer.writerow({**asdict(risk), **words})
+    write_csv(path, [column.name for column in fields(QuoteRisk)], (asdict(risk) for risk in risks))

@@ -22,8 +22,17 @@ Shape = tuple[int, ...]
 class Noise(NamedTuple):
     """Random numbers of one block of paths, all independent.
 
-    normals: streams of standard normals, each [steps, *motions, paths], the steps of Brownian motions;
-    uniforms: [steps, paths], inside (0, 1).
+    Attributes:
+        normals: Streams of standard normals, the steps of Brownian motions, each of shape
+            (steps, *motions, paths).
+        uniforms: Inside (0, 1), of shape (steps, paths).
+
+    Examples:
+        >>> import jax
+        >>> from pricing.sampling import PseudoRandom
+        >>> noise = PseudoRandom().noise(jax.random.key(0), 0, 8, ((3, 2),), 1)
+        >>> noise.normals[0].shape, noise.uniforms.shape
+        ((3, 2, 8), (1, 8))
     """
 
     normals: tuple[Float[Array, "..."], ...]
@@ -35,6 +44,11 @@ class AbstractSampler(eqx.Module):
 
     Paths come in blocks of one size. A block's noise depends on the key, the block's index and its shape, not
     on how many blocks there are, nor on the device.
+
+    Examples:
+        >>> from pricing.sampling import AbstractSampler, Sobol
+        >>> isinstance(Sobol(), AbstractSampler), Sobol(replicates=16).blocks(20_000, 4096)
+        (True, (16, 2048))
     """
 
     @abc.abstractmethod
