@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import numpy as np
@@ -29,7 +29,7 @@ class AbstractTape(eqx.Module):
     def __call__(self, x):
         """Return the state after the last node, from state `x` before the first."""
 
-    def append(self: TapeT, step: Callable, params) -> TapeT:
+    def append(self: TapeT, step: Callable, params: Any) -> TapeT:
         """Return this tape with n more nodes.
 
         The last segment grows if its step is this one and its params have this structure. `TypeError` is raised
@@ -104,7 +104,7 @@ class AbstractTape(eqx.Module):
         pairs = zip(starts, self.segments, strict=True)
         return tuple(start + k for start, segment in pairs for k in segment.marks)
 
-    def replace(self: TapeT, i: int, j: int, params) -> TapeT:
+    def replace(self: TapeT, i: int, j: int, params: Any) -> TapeT:
         """Return this tape with other params, stacked, for the nodes [i, j), all of one segment.
 
         Raises:

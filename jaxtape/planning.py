@@ -111,7 +111,7 @@ class Plan:
         """The bytes of states kept in the host's memory."""
         return sum(part.host_slots * part.footprint.state for part in self.parts)
 
-    def draw(self, axes=None):
+    def draw(self, axes: Any = None):
         """Draw what is advanced and kept when, as a matplotlib figure.
 
         Args:

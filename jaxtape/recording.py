@@ -74,7 +74,7 @@ class Recording(Generic[TapeT]):
         state = self._kept[start]
         return state if start == k else run_piece(Piece.of(self.tape, start, k), state)
 
-    def pullback(self, y_bar, stop: int = 0, hook: Hook | None = None) -> tuple[Any, TapeT]:
+    def pullback(self, y_bar: Any, stop: int = 0, hook: Hook | None = None) -> tuple[Any, TapeT]:
         """Pull cotangents back from the value to position `stop`.
 
         Args:
@@ -100,7 +100,7 @@ class Recording(Generic[TapeT]):
             hook(stop, state_bar)
         return state_bar, _tape_bar(self.tape, bars)
 
-    def append(self, step: Callable, params) -> "Recording[TapeT]":
+    def append(self, step: Callable, params: Any) -> "Recording[TapeT]":
         """Return the recording with more nodes, which are all that is run."""
         return Recording(self.tape.append(step, params), self._kept)
 
@@ -121,11 +121,11 @@ class Recording(Generic[TapeT]):
         later = {p - n: state for p, state in self._kept.items() if p > n}
         return Recording(tape, {0: self.state(n), **later})
 
-    def replace(self, i: int, j: int, params) -> "Recording[TapeT]":
+    def replace(self, i: int, j: int, params: Any) -> "Recording[TapeT]":
         """Return the recording with other params for the nodes [i, j): states up to position i stay."""
         return self._edited(self.tape.replace(i, j, params), i, j)
 
-    def diagnose(self, y_bar=None) -> Diagnosis | None:
+    def diagnose(self, y_bar: Any = None) -> Diagnosis | None:
         """Find the first node that makes something that is not finite.
 
         Args:

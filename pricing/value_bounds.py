@@ -38,8 +38,9 @@ def bounds(
         >>> import jax
         >>> from pricing import American, BlackScholes, bounds
         >>> put = American(110.0, 1.0, "put")
-        >>> found = bounds(put, BlackScholes(100.0, 0.05, 0.2), key=jax.random.key(0))  # doctest: +SKIP
-        >>> bool(found.lower <= found.upper)  # doctest: +SKIP
+        >>> method = LeastSquares(256, 256, 2, block=128)
+        >>> found = bounds(put, BlackScholes(100.0, 0.05, 0.2), method, key=jax.random.key(0))
+        >>> bool(found.lower <= found.upper)
         True
     """
     method = LeastSquares() if method is None else method

@@ -87,9 +87,9 @@ def compare_gradients(
         ValueError: If no leaf of it is a float, or if the outputs differ in number, shape or dtype.
 
     Examples:
-        >>> import jax.numpy as jnp, torch  # doctest: +SKIP
-        >>> from jaxtape.torch import compare_gradients  # doctest: +SKIP
-        >>> compare_gradients(jnp.sin, torch.sin, (0.3,)).rows[0].name  # doctest: +SKIP
+        >>> import jax.numpy as jnp, torch
+        >>> from jaxtape.torch import compare_gradients
+        >>> compare_gradients(jnp.sin, torch.sin, (jnp.array(0.3),)).rows[0].name
         'inputs[0]'
     """
     if not isinstance(inputs, tuple):

@@ -32,9 +32,9 @@ def to_torch(fn: Callable) -> Callable:
         dtype, or is of 64 bits where JAX's are disabled.
 
     Examples:
-        >>> import jax.numpy as jnp, torch  # doctest: +SKIP
-        >>> from jaxtape.torch import to_torch  # doctest: +SKIP
-        >>> to_torch(jnp.sin)(torch.zeros(3)).shape  # doctest: +SKIP
+        >>> import jax.numpy as jnp, torch
+        >>> from jaxtape.torch import to_torch
+        >>> to_torch(jnp.sin)(torch.zeros(3)).shape
         torch.Size([3])
     """
     compiled = _Compiled(fn)

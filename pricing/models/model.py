@@ -33,7 +33,24 @@ class Discounts(Protocol):
 
 
 def flat_or_curve(name: str, ability: type | tuple[type, ...] = Discounts) -> Any:
-    """Return a field holding a constant or an object with one of the given abilities (a curve, a surface)."""
+    """Return a field holding a constant or an object with one of the given abilities (a curve, a surface).
+
+    Args:
+        name: The field, as errors name it.
+        ability: The class or protocol, or several, of what may stand in the place of a number.
+
+    Returns:
+        The field of an `eqx.Module`.
+
+    Examples:
+        >>> import equinox as eqx
+        >>> class Account(eqx.Module):
+        ...     rate: object = flat_or_curve("rate")
+        >>> Account("3%")
+        Traceback (most recent call last):
+        ...
+        TypeError: rate must be a finite number, got '3%'
+    """
     constant = real(name).metadata["converter"]
 
     def convert(value: Number):
