@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -121,7 +122,9 @@ class MonteCarlo(Tiled, Prepared):
         @jax.checkpoint
         def of_block(index):
             draw = self._draw(estimator, product, model, key, index, paths)
-            return self.sampler.reduce(estimator.values(product, model, draw))
+            values = estimator.values(product, model, draw)
+            chex.assert_shape(values, (paths,))
+            return self.sampler.reduce(values)
 
         return self._over_blocks(of_block, blocks)
 

@@ -27,6 +27,9 @@ class Autocallable(AbstractProduct):
         initial_spot: The spot that the loss is measured from, above 0.
         notional: The notional in currency, above 0.
 
+    Raises:
+        ValueError: If coupons and dates differ in number.
+
     Examples:
         >>> note = Autocallable([0.5, 1.0], [0.03, 0.06], 105.0, 80.0, 100.0)
         >>> [f"{float(paid):.2f}" for paid in note.canonical.paid_above]
@@ -39,6 +42,13 @@ class Autocallable(AbstractProduct):
     protection: Float[Array, "..."] = positive("protection")
     initial_spot: Float[Array, "..."] = positive("initial_spot")
     notional: Float[Array, "..."] = positive("notional", default=1.0)
+
+    def __check_init__(self):
+        if self.coupons.shape[-1:] != self.dates.shape[-1:]:
+            raise ValueError(
+                f"coupons of shape {list(self.coupons.shape)} and dates of shape {list(self.dates.shape)}: "
+                "give one coupon for each date"
+            )
 
     @property
     def expiry(self) -> Float[Array, "..."]:

@@ -8,6 +8,7 @@ import pytest
 
 from pricing import (
     RESULTS,
+    Autocallable,
     Barrier,
     BlackScholes,
     ClosedForm,
@@ -149,3 +150,10 @@ def test_one_bad_contract_of_a_batch_leaves_the_others_their_values():
 def test_the_method_that_was_taken_is_said():
     assert price(CALL, LOGNORMAL).stats["method"] == ClosedForm()
     assert price(CALL, STOCHASTIC).stats["method"] == Fourier()
+
+
+def test_a_note_has_a_coupon_for_each_date():
+    with pytest.raises(
+        ValueError, match=r"coupons of shape \[1\] and dates of shape \[2\]: give one"
+    ):
+        Autocallable([0.5, 1.0], [0.02], 103.0, 80.0, 100.0)
