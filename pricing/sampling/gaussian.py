@@ -7,6 +7,7 @@ and counters (r, 2 j) and (r, 2 j + 1) in float64. The first of each pair fill t
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ _TILE = 8192  # pairs that a CPU draws at a time, so that they stay in its cache
 def normals(
     key: PRNGKeyArray,
     shape: tuple[int, ...],
-    dtype=None,
+    dtype: Any = None,
     *,
     first_row: int | Integer[Array, ""] = 0,
 ) -> Inexact[Array, "..."]:
@@ -62,7 +63,7 @@ def normals(
 def uniforms(
     key: PRNGKeyArray,
     shape: tuple[int, ...],
-    dtype=None,
+    dtype: Any = None,
     *,
     first_row: int | Integer[Array, ""] = 0,
 ) -> Float[Array, "..."]:

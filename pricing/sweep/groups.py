@@ -83,27 +83,31 @@ def group_trades(
     if mesh is not None:
         # sharding by propagation, whatever the axes of the mesh ask for: one sweep may gather over trades
         mesh = Mesh(mesh.devices, mesh.axis_names)
-    groups, unpriced = [], {}
-    for names, members, products in _batches(trades, market):
-        if (model := models.get(names)) is None:
-            reason = f"there is no model of {'|'.join(names)}: {_lack(market)}"
-            unpriced |= dict.fromkeys((trade.id for trade in members), reason)
-            continue
-        try:
-            method = applicable(products, model, None, methods, key=key)
-        except TypeError as error:
-            unpriced |= dict.fromkeys((trade.id for trade in members), str(error))
-            continue
-        method = prepared(method, products, model, mesh)
-        tile = _tile_size(method, budget, mesh)
-        groups.append(Group(names, members, products, method, tile, mesh))
+    chosen, unpriced = [], {}
+    for batch in _batches(trades, market):
+        found = _method_for(batch, market, models, methods, key)
+        if isinstance(found, str):
+            unpriced |= dict.fromkeys((trade.id for trade in batch.trades), found)
+        else:
+            chosen.append((batch, found))
+    groups = []
+    for batch, method in chosen:
+        method = prepared(method, batch.products, models[batch.underlyings], mesh)
+        size = _tile_size(method, budget, mesh)
+        groups.append(Group(*batch, method=method, tile_size=size, mesh=mesh))
     return groups, unpriced
 
 
-def _batches(
-    trades: Sequence[Trade], market: Market
-) -> Iterator[tuple[tuple[str, ...], tuple[Trade, ...], AbstractProduct]]:
-    """Yield the trades that one program can value: on the same names, of one structure, of one shape."""
+class _Batch(NamedTuple):
+    """Trades that one program can value: on the same names, of one structure, each contract of one shape."""
+
+    underlyings: tuple[str, ...]
+    trades: tuple[Trade, ...]
+    products: AbstractProduct
+
+
+def _batches(trades: Sequence[Trade], market: Market) -> list[_Batch]:
+    """Return the trades in as few batches as they can be valued in."""
     kinds: dict[Hashable, list[Trade]] = {}
     for trade in trades:
         kinds.setdefault((type(trade), trade.underlyings, shape_key(trade)), []).append(trade)
@@ -112,9 +116,24 @@ def _batches(
         products = products_of(members, market).canonical
         key_of_batch = members[0].underlyings, *_program(products)
         batches.setdefault(key_of_batch, []).append((members, products))
-    for (names, *_), parts in batches.items():
-        members = tuple(trade for trades, _ in parts for trade in trades)
-        yield names, members, _joined([products for _, products in parts])
+    return [
+        _Batch(
+            names,
+            tuple(trade for trades, _ in parts for trade in trades),
+            _joined([products for _, products in parts]),
+        )
+        for (names, *_), parts in batches.items()
+    ]
+
+
+def _method_for(batch: _Batch, market: Market, models, methods, key) -> AbstractMethod | str:
+    """Return the method that values a batch, or the reason why none does."""
+    if (model := models.get(batch.underlyings)) is None:
+        return f"there is no model of {'|'.join(batch.underlyings)}: {_lack(market)}"
+    try:
+        return applicable(batch.products, model, None, methods, key=key)
+    except TypeError as error:
+        return str(error)
 
 
 def _lack(market: Market) -> str:
