@@ -199,9 +199,9 @@ def test_a_batch_is_its_contracts_and_is_traced_once(triple, monkeypatch):
     product, model, method, key = build(*triple)
     calls, samples = [], type(method).samples
 
-    def counted(*args):
+    def counted(*args, **kwargs):
         calls.append(args)
-        return samples(*args)
+        return samples(*args, **kwargs)
 
     monkeypatch.setattr(type(method), "samples", counted)
     strikes = [0.93, 1.0, 1.07]
