@@ -27,22 +27,22 @@ picture:  ## the README's picture, of the report that `make run` wrote (chromium
 
 test: $(VENV)/.ready-test$(TORCH)  ## the tests, without the heavy cases
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/ruff check .
 
 test-all: $(VENV)/.ready-test$(TORCH)  ## every test, its programs compiled as users have them
 	JAXTAPE_TEST_COMPILER=optimizing $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-lint: $(VENV)/.ready-test $(VENV)/.ready-lint  ## style, layers and types
+lint: $(VENV)/.ready-test$(TORCH) $(VENV)/.ready-lint  ## style, docstrings, layers and types
 	$(BIN)/ruff check .
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/pyright
 	! git grep -nE '^(<<<<<<<|>>>>>>>) '
 
 bench: $(VENV)/.ready-bench$(TORCH)  ## every benchmark, beside its peers (TORCH=,torch: PyTorch too)
 	$(BIN)/python -m benchmarks
 
-docs: $(VENV)/.ready-docs
+docs: $(VENV)/.ready-docs  ## the pages with the API reference; a public name without a whole docstring fails
 	$(BIN)/mkdocs build --strict
 
 clean:
