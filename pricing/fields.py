@@ -96,12 +96,7 @@ def time(name: str, **kwargs: Any) -> Any:
 
 
 def dates(
-    name: str,
-    *,
-    today: bool = False,
-    repeated: bool = False,
-    optional: bool = False,
-    **kwargs: Any,
+    name: str, *, today: bool = False, repeated: bool = False, optional: bool = False, **kwargs: Any
 ) -> Any:
     """Return a field holding increasing times above zero (years), or a batch of such lists.
 

@@ -44,10 +44,7 @@ class Digital(TerminalClaim):
     def units(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         pays_asset = self.payout == CASH_OR_ASSET["asset"]
         zero = jnp.zeros_like(self.amount)
-        return (
-            jnp.where(pays_asset, self.amount, zero),
-            jnp.where(pays_asset, zero, self.amount),
-        )
+        return (jnp.where(pays_asset, self.amount, zero), jnp.where(pays_asset, zero, self.amount))
 
 
 class DigitalTrade(OptionTrade):

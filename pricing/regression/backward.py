@@ -75,13 +75,7 @@ def fit(chain: Chain, num_paths: int, degree: int, *, key: PRNGKeyArray) -> Rule
         hedge, value = both[len(features) :], both[: len(features)]
         left = ahead.values - hedge @ moves
         values, planes, continuation, width = _decide(earlier, basis_before, before, features, left)
-        return _Ahead(values, planes), (
-            hedge,
-            value,
-            ahead.half_spaces,
-            continuation,
-            width,
-        )
+        return _Ahead(values, planes), (hedge, value, ahead.half_spaces, continuation, width)
 
     steps, tail = chain.steps, slice(1, None)
     xs = (
