@@ -16,9 +16,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-Number = (
-    Any  # what a user may type where a real is asked for: a Python number, a NumPy or JAX array
-)
+# what a user may type where a real is asked for: a Python number, a NumPy or JAX array
+Number = Any
 
 
 def as_real(value: Number) -> Array:
