@@ -71,7 +71,7 @@ class AbstractStep(eqx.Module):
 
     @abc.abstractmethod
     def martingale_increments(self, basis: Basis, before: At, after: At, noise: State) -> Functions:
-        """Return functions of the step with mean zero given `before`, whatever that is; over the basis's unit."""
+        """Return functions of the step with mean zero given `before`, whatever it is; over the basis's unit."""
 
     @property
     def usual_degree(self) -> int:
