@@ -9,13 +9,7 @@ from .schedules.table import advances, slots_within
 from .segment import Segment
 from .sweeps.chain import trace
 from .sweeps.executor import Scheduled
-from .sweeps.footprint import (
-    Footprint,
-    footprint_of,
-    peak_bytes,
-    step_footprint,
-    stored_footprint,
-)
+from .sweeps.footprint import Footprint, footprint_of, peak_bytes, step_footprint, stored_footprint
 
 Segments = Sequence[Segment]
 

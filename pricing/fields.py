@@ -16,9 +16,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-Number = (
-    Any  # what a user may type where a real is asked for: a Python number, a NumPy or JAX array
-)
+# what a user may type where a real is asked for: a Python number, a NumPy or JAX array
+Number = Any
 
 
 def as_real(value: Number) -> Array:
@@ -96,12 +95,7 @@ def time(name: str, **kwargs: Any) -> Any:
 
 
 def dates(
-    name: str,
-    *,
-    today: bool = False,
-    repeated: bool = False,
-    optional: bool = False,
-    **kwargs: Any,
+    name: str, *, today: bool = False, repeated: bool = False, optional: bool = False, **kwargs: Any
 ) -> Any:
     """Return a field holding increasing times above zero (years), or a batch of such lists.
 

@@ -47,8 +47,7 @@ def calibrate(
         ),
     ],
     model: Annotated[
-        Model | None,
-        typer.Option(help="The model.", show_default="heston; of a curve, hull-white"),
+        Model | None, typer.Option(help="The model.", show_default="heston; of a curve, hull-white")
     ] = None,
     starts: Annotated[
         int,

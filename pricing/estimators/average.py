@@ -1,5 +1,8 @@
 """Options on averages: one direction of the Gaussian noise is integrated in closed form."""
 
+from typing import ClassVar
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -19,7 +22,23 @@ _NEWTON_STEPS = 12
 _FAR = 40.0  # standard deviations: nothing of the normal law is left beyond
 
 
-class ArithmeticAverage(AbstractEstimator):
+class AverageEstimator(AbstractEstimator):
+    """An estimator of one kind of average, or of two."""
+
+    averages: eqx.AbstractClassVar[tuple[str, ...]]
+
+    def applies(self, product: AbstractProduct) -> bool:
+        return isinstance(product, Average) and product.average in self.averages
+
+    def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
+        return smooth(model)
+
+    def dates(self, product: Average, num_steps: int) -> Float[Array, " dates"]:
+        del num_steps
+        return product.fixings
+
+
+class ArithmeticAverage(AverageEstimator):
     """Given all noise but one direction of it, an arithmetic average has a known mean.
 
     The payoff is max(side (sum_j w_j S_j - K), 0), with log S_j = m_j + a_j z + b_j, z standard normal apart
@@ -29,15 +48,7 @@ class ArithmeticAverage(AbstractEstimator):
     (preintegration: Griebel, Kuo and Sloan 2013; Liu and Owen 2023).
     """
 
-    def applies(self, product: AbstractProduct) -> bool:
-        return isinstance(product, Average) and product.average == "arithmetic"
-
-    def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
-        return smooth(model)
-
-    def dates(self, product: Average, num_steps: int) -> Float[Array, " dates"]:
-        del num_steps
-        return product.fixings
+    averages: ClassVar[tuple[str, ...]] = ("arithmetic",)
 
     def needs(self, product: Average, model: ConditionallyGaussian, num_dates: int) -> Needs:
         return Needs((1, model.underlying.size) if product.multi_asset else (num_dates,))
@@ -56,22 +67,14 @@ class ArithmeticAverage(AbstractEstimator):
         return model.discount(product.fixings[-1]) * payoff
 
 
-class GeometricAverage(AbstractEstimator):
+class GeometricAverage(AverageEstimator):
     """A geometric average is lognormal given the variance path, and its samples are Black's formula."""
 
-    def applies(self, product: AbstractProduct) -> bool:
-        return isinstance(product, Average) and product.average == "geometric"
+    averages: ClassVar[tuple[str, ...]] = ("geometric",)
 
     @property
     def last_step_is_enough(self) -> bool:
         return True
-
-    def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
-        return smooth(model)
-
-    def dates(self, product: Average, num_steps: int) -> Float[Array, " dates"]:
-        del num_steps
-        return product.fixings
 
     def needs(self, product: Average, model: ConditionallyGaussian, num_dates: int) -> Needs:
         del product, num_dates

@@ -1,32 +1,26 @@
 """Options on the best or the worst of several assets."""
 
 import functools
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..models import ConditionallyGaussian
 from ..numerics.safe_math import larger, safe_sqrt, smaller
-from ..products import AbstractProduct, Average
-from .estimator import AbstractEstimator, Draw, Needs, smooth
+from ..products import Average
+from .average import AverageEstimator
+from .estimator import Draw, Needs
 from .score import Gaussian, pathwise_then_score
 
 
-class BestOf(AbstractEstimator):
+class BestOf(AverageEstimator):
     """The payoff max(side (max_j S_j - K), 0), or min_j, has kinks at the strike and where assets are level.
 
     First derivatives along paths; second ones by the score of the terminal log-spots given their variance.
     """
 
-    def applies(self, product: AbstractProduct) -> bool:
-        return isinstance(product, Average) and product.average in ("max", "min")
-
-    def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
-        return smooth(model)
-
-    def dates(self, product: Average, num_steps: int) -> Float[Array, " dates"]:
-        del num_steps
-        return product.fixings
+    averages: ClassVar[tuple[str, ...]] = ("max", "min")
 
     def needs(self, product: Average, model: ConditionallyGaussian, num_dates: int) -> Needs:
         del product, num_dates
@@ -49,11 +43,9 @@ class BestOf(AbstractEstimator):
         )
 
 
-def _best_payoff(terms, log_spot: Float[Array, "assets paths"]) -> Float[Array, " paths"]:
+def _payoff(choose, terms, log_spot: Float[Array, "assets paths"]) -> Float[Array, " paths"]:
     side, strike = terms
-    return larger(side * (jnp.exp(functools.reduce(larger, log_spot)) - strike), 0.0)
+    return larger(side * (jnp.exp(functools.reduce(choose, log_spot)) - strike), 0.0)
 
 
-def _worst_payoff(terms, log_spot: Float[Array, "assets paths"]) -> Float[Array, " paths"]:
-    side, strike = terms
-    return larger(side * (jnp.exp(functools.reduce(smaller, log_spot)) - strike), 0.0)
+_best_payoff, _worst_payoff = (functools.partial(_payoff, choose) for choose in (larger, smaller))

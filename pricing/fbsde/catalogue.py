@@ -140,14 +140,10 @@ CATALOGUE: dict[str, Entry] = {
     "max-call-10": _max_call(10, _regression(Hermite(1), SmoothMaximum(), Payoffs()), 38.337),
     "max-call-20": _max_call(20, _regression(Hermite(1), SmoothMaximum(), Payoffs()), 51.668),
     "geometric-call-7": Entry(
-        lambda: problems.geometric_call(7),
-        _GEOMETRIC,
-        *(10.24629, 0.0721295, -3.367e-4, 3.846e-4),
+        lambda: problems.geometric_call(7), _GEOMETRIC, *(10.24629, 0.0721295, -3.367e-4, 3.846e-4)
     ),
     "geometric-call-20": Entry(
-        lambda: problems.geometric_call(20),
-        _GEOMETRIC,
-        *(10.01952, 0.0251181, -2.034e-4, 4.777e-5),
+        lambda: problems.geometric_call(20), _GEOMETRIC, *(10.01952, 0.0251181, -2.034e-4, 4.777e-5)
     ),
     "gaussian-swaption": Entry(
         problems.gaussian_swaption,

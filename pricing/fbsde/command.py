@@ -62,8 +62,7 @@ def solve(
     names: Annotated[list[str], typer.Argument(help=f"Problems: {_NAMES}; or all.")],
     seeds: Annotated[int, typer.Option(min=1, help="Solves of each problem.")] = 5,
     out: Annotated[
-        Path | None,
-        typer.Option(parser=path_of, metavar="PATH", help="A JSON file for the table."),
+        Path | None, typer.Option(parser=path_of, metavar="PATH", help="A JSON file for the table.")
     ] = None,
     progress: Annotated[bool, typer.Option(help="A bar for each solve.")] = True,
     checkpoint: Annotated[

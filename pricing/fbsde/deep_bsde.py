@@ -13,14 +13,7 @@ from jaxtape import AbstractSchedule, StoreAll, scan
 
 from ..fields import word
 from ..numerics.standardizer import Standardizer
-from .networks import (
-    Architecture,
-    Network,
-    OptimizerState,
-    adam,
-    minimize,
-    sum_over_contracts,
-)
+from .networks import Architecture, Network, OptimizerState, adam, minimize, sum_over_contracts
 from .problem import Problem, State
 from .simulation import Paths, simulate, standardizer_by_date
 from .solver import SINGLE_START, AbstractApproximation, AbstractSolver, Date

@@ -162,9 +162,7 @@ def _interpolated(function: AbstractValueFunction, order: int, t: Array, x: Stat
 
     def at(date):
         return jax.lax.cond(
-            date == last,
-            lambda: at_end(x),
-            lambda: at_date(jnp.minimum(date, last - 1), x),
+            date == last, lambda: at_end(x), lambda: at_date(jnp.minimum(date, last - 1), x)
         )
 
     first = at(before)

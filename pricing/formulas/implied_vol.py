@@ -92,8 +92,7 @@ def _solve(target: Real, x: Real) -> Real:
         new = clipped(std + halley, 0.3 * std, 3.0 * std)
         return new, jnp.any(jnp.abs(new - std) > last * std), count + 1
 
-    last = (
-        jnp.finfo(x.dtype).eps ** 0.4
-    )  # its cube is below eps: the step after would change nothing
+    # its cube is below eps: the step after would change nothing
+    last = jnp.finfo(x.dtype).eps ** 0.4
     go_on = lambda search: search[1] & (search[2] < _MOST_STEPS)  # noqa: E731
     return jax.lax.while_loop(go_on, step, (inflection, jnp.asarray(True), jnp.asarray(0)))[0]

@@ -18,14 +18,7 @@ from .correlations import Pair, least_eigenvalue, missing_pairs, quoted
 from .curve import ZeroCurve
 from .equity import Equity
 from .interpolation import as_leaf
-from .records import (
-    CorrelationRecord,
-    CurveRecord,
-    EquityRecord,
-    IsoDate,
-    Name,
-    SwaptionVolsRecord,
-)
+from .records import CorrelationRecord, CurveRecord, EquityRecord, IsoDate, Name, SwaptionVolsRecord
 from .surface import SwaptionVols, VolSurface
 
 DAYS_PER_YEAR = 365.0  # ACT/365

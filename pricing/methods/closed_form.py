@@ -60,11 +60,7 @@ class ClosedForm(AbstractMethod):
         return None
 
     def samples(
-        self,
-        product: AbstractProduct,
-        model: Any,
-        *,
-        key: PRNGKeyArray | None = None,
+        self, product: AbstractProduct, model: Any, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
         del key
         if isinstance(product, SwapOption):

@@ -80,11 +80,7 @@ class Spectrum(eqx.Module):
 
     @classmethod
     def of(
-        cls,
-        model: CharacteristicFunction,
-        expiry: Scalar,
-        num_nodes: int,
-        k: Scalar | None = None,
+        cls, model: CharacteristicFunction, expiry: Scalar, num_nodes: int, k: Scalar | None = None
     ) -> "Spectrum":
         """Evaluate the characteristic function once a node.
 

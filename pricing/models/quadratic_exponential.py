@@ -24,8 +24,7 @@ class QuadraticExponential(eqx.Module):
     variance_level: Scalar
     k1: Scalar
     k2: Scalar
-    k3: Scalar
-    k4: Scalar
+    k3: Scalar  # and k4
     half_step: Scalar
 
     @classmethod
@@ -36,7 +35,6 @@ class QuadraticExponential(eqx.Module):
         decay = jnp.exp(-kappa * dt)
         lost = -jnp.expm1(-kappa * dt)
         drift = 0.5 * dt * (kappa * rho / xi - 0.5)
-        half = 0.5 * dt * (1.0 - rho**2)
         return cls(
             decay=decay,
             mean_pull=theta * lost,
@@ -44,8 +42,7 @@ class QuadraticExponential(eqx.Module):
             variance_level=theta * xi**2 * lost**2 / (2.0 * kappa),
             k1=drift - rho / xi,
             k2=drift + rho / xi,
-            k3=half,
-            k4=half,
+            k3=0.5 * dt * (1.0 - rho**2),
             half_step=0.5 * dt,
         )
 
@@ -63,14 +60,14 @@ class QuadraticExponential(eqx.Module):
         log_m = jnp.where(is_quadratic, log_m_quadratic, log_m_exponential)
         # E[exp(k2 v' + k4 v' / 2)] = exp(log_m): the drift that makes exp(log-spot) a martingale
         mean = -log_m - 0.5 * self.k3 * v + self.k2 * new
-        return new, (mean, self.k3 * v + self.k4 * new, self.half_step * (v + new))
+        return new, (mean, self.k3 * v + self.k3 * new, self.half_step * (v + new))
 
     def _quadratic(self, m: Paths, psi: Paths, z: Paths) -> tuple[Paths, Paths]:
         """Return v' = a (b + z)^2 and log E[exp(A v')], A = k2 + k4 / 2."""
         ratio = 2.0 / psi
         b2 = ratio - 1.0 + jnp.sqrt(ratio * (ratio - 1.0))
         a = m / (1.0 + b2)
-        exponent = self.k2 + 0.5 * self.k4
+        exponent = self.k2 + 0.5 * self.k3
         spread = 1.0 - 2.0 * exponent * a
         exists = spread > 0.0
         spread = jnp.where(exists, spread, 1.0)
@@ -84,7 +81,7 @@ class QuadraticExponential(eqx.Module):
         survival = ndtr(-z)  # 1 - U
         positive = survival < 1.0 - p
         new = jnp.where(positive, jnp.log((1.0 - p) / jnp.where(positive, survival, 1.0)), 0.0)
-        exponent = self.k2 + 0.5 * self.k4
+        exponent = self.k2 + 0.5 * self.k3
         exists = beta > exponent
         gap = jnp.where(exists, beta - exponent, 1.0)
         log_m = jnp.log(p + beta * (1.0 - p) / gap)

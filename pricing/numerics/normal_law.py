@@ -104,6 +104,5 @@ def quantile(p: Real) -> Real:
 def _quantile_jvp(primals, tangents):
     (p,), (dp,) = primals, tangents
     x = quantile(p)
-    return x, dp * (
-        _ROOT_TWO_PI * jnp.exp(0.5 * x * x)
-    )  # no quotient: its derivative would overflow
+    # no quotient: its derivative would overflow
+    return x, dp * (_ROOT_TWO_PI * jnp.exp(0.5 * x * x))

@@ -8,11 +8,11 @@ from pydantic import Field
 
 from ..fields import choice, positive, time
 from .exercise import EarlyExercise, SpotOption
-from .product import CALL_OR_PUT, side_of
+from .product import CALL_OR_PUT, CallOrPut
 from .trade import IsoDate, OptionTrade
 
 
-class American(EarlyExercise, SpotOption):
+class American(CallOrPut, EarlyExercise, SpotOption):
     """An American option pays side * (S - strike) when its holder exercises, at any time up to expiry.
 
     Attributes:
@@ -30,14 +30,6 @@ class American(EarlyExercise, SpotOption):
     strike: Float[Array, "..."] = positive("strike")
     expiry: Float[Array, "..."] = time("expiry")
     option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="put")
-
-    @property
-    def side(self) -> Float[Array, "..."]:
-        return side_of(self.option, self.strike)
-
-    @property
-    def vol_at(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        return self.expiry, self.strike
 
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
         shares = jnp.arange(1, num_dates + 1, dtype=self.expiry.dtype) / num_dates

@@ -9,13 +9,13 @@ from pydantic import Field
 from ..fields import choice, dates, positive, word
 from ..ingestion.fields import choice as one_of
 from .average import Average, AverageClaim
-from .product import CALL_OR_PUT, side_of
+from .product import CALL_OR_PUT, CallOrPut
 from .trade import Column, IsoDate, IsoDates, OptionTrade, last_of
 
 Mean = Annotated[Literal["arithmetic", "geometric"], one_of("arithmetic", "geometric")]
 
 
-class Asian(Average):
+class Asian(CallOrPut, Average):
     """An Asian option pays max(side * (A - strike), 0) at its last date, A the average spot of all dates.
 
     Attributes:
@@ -37,10 +37,6 @@ class Asian(Average):
     @property
     def expiry(self) -> Float[Array, "..."]:
         return self.dates[..., -1]
-
-    @property
-    def side(self) -> Float[Array, "..."]:
-        return side_of(self.option, self.strike)
 
     @property
     def fixings(self) -> Float[Array, "*batch dates"]:

@@ -13,7 +13,7 @@ from ..ingestion.fields import choice as one_of
 from .barrier_option import SingleBarrier
 from .european import European
 from .monitored import Payoff, monitored
-from .product import CALL_OR_PUT, AbstractProduct, side_of
+from .product import CALL_OR_PUT, AbstractProduct, CallOrPut
 from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate
 
 BarrierType = Annotated[
@@ -23,7 +23,7 @@ BarrierType = Annotated[
 BARRIER_KINDS = {"down-and-out": 0, "up-and-out": 1, "down-and-in": 2, "up-and-in": 3}
 
 
-class Barrier(SingleBarrier):
+class Barrier(CallOrPut, SingleBarrier):
     """A European option that is knocked out, or comes to life, when the spot touches a barrier.
 
     A knock-out pays its rebate at the hit; a knock-in that never came to life pays it at expiry.
@@ -64,11 +64,6 @@ class Barrier(SingleBarrier):
                 f"the last of the barrier's dates must be its expiry, got {self.dates[..., -1]} and "
                 f"{self.expiry}: end the dates with the expiry"
             )
-
-    @property
-    def side(self) -> Float[Array, "..."]:
-        """+1 for a call, -1 for a put."""
-        return side_of(self.option, self.strike)
 
     @property
     def living_side(self) -> Float[Array, "..."]:

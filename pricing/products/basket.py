@@ -11,14 +11,14 @@ from ..ingestion.fields import choice as one_of
 from ..ingestion.fields import problem
 from .average import Average
 from .exercise import SpotOption
-from .product import CALL_OR_PUT, side_of
+from .product import CALL_OR_PUT, CallOrPut
 from .trade import Column, IsoDate, OptionTrade, Weights, check_count
 
 MEANS = ("arithmetic", "geometric", "max", "min")
 Mean = Annotated[Literal["arithmetic", "geometric", "max", "min"], one_of(*MEANS)]
 
 
-class Basket(Average, SpotOption):
+class Basket(CallOrPut, Average, SpotOption):
     """A basket option pays max(side * (B - strike), 0) at expiry, B made of the assets' spots as `kind` says.
 
     Attributes:
@@ -48,10 +48,6 @@ class Basket(Average, SpotOption):
     @property
     def average(self) -> str:
         return self.kind
-
-    @property
-    def side(self) -> Float[Array, "..."]:
-        return side_of(self.option, self.strike)
 
     @property
     def fixings(self) -> Float[Array, "*batch dates"]:

@@ -64,10 +64,6 @@ class Bermudan(EarlyExercise, SpotOption):
         del num_dates
         return self.dates
 
-    @property
-    def vol_at(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        return self.dates[..., -1], self.strike
-
 
 class BermudanTrade(OptionTrade):
     """A call or put that may be exercised on some dates."""

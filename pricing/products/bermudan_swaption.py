@@ -62,10 +62,7 @@ class BermudanSwaptionTrade(RateTrade):
 
     type = "bermudan_swaption"
     product = BermudanSwaption
-    renamed: ClassVar[dict[str, str]] = {
-        "strike": "fixed_rate",
-        "exercise_dates": "exercise_days",
-    }
+    renamed: ClassVar[dict[str, str]] = {"strike": "fixed_rate", "exercise_dates": "exercise_days"}
     dates_name = "exercise_dates"
 
     exercise_dates: IsoDates = Field(description="exercise_dates, such as 2003-07-07|2004-07-05")

@@ -8,14 +8,14 @@ from pydantic import Field
 
 from ..fields import choice, positive, real, time
 from ..ingestion.fields import choice as word
-from .product import CALL_OR_PUT, side_of
+from .product import CALL_OR_PUT, CallOrPut
 from .terminal import TerminalClaim
 from .trade import Amount, IsoDate, OptionTrade
 
 CASH_OR_ASSET = {"cash": 0, "asset": 1}
 
 
-class Digital(TerminalClaim):
+class Digital(CallOrPut, TerminalClaim):
     """A digital option pays cash, or units of the asset, at expiry if side * (S_T - strike) > 0.
 
     Attributes:
@@ -37,17 +37,10 @@ class Digital(TerminalClaim):
     amount: Float[Array, "..."] = real("amount", default=1.0)
 
     @property
-    def side(self) -> Float[Array, "..."]:
-        return side_of(self.option, self.strike)
-
-    @property
     def units(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         pays_asset = self.payout == CASH_OR_ASSET["asset"]
         zero = jnp.zeros_like(self.amount)
-        return (
-            jnp.where(pays_asset, self.amount, zero),
-            jnp.where(pays_asset, zero, self.amount),
-        )
+        return jnp.where(pays_asset, self.amount, zero), jnp.where(pays_asset, zero, self.amount)
 
 
 class DigitalTrade(OptionTrade):

@@ -5,12 +5,12 @@ from pydantic import Field
 
 from ..fields import choice, positive, time
 from .exercise import SpotOption
-from .product import CALL_OR_PUT, side_of
+from .product import CALL_OR_PUT, CallOrPut
 from .terminal import TerminalClaim
 from .trade import IsoDate, OptionTrade
 
 
-class European(TerminalClaim, SpotOption):
+class European(CallOrPut, TerminalClaim, SpotOption):
     """A European option pays max(side * (S_T - strike), 0) at expiry.
 
     Attributes:
@@ -27,10 +27,6 @@ class European(TerminalClaim, SpotOption):
     strike: Float[Array, "..."] = positive("strike")
     expiry: Float[Array, "..."] = time("expiry")
     option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="call")
-
-    @property
-    def side(self) -> Float[Array, "..."]:
-        return side_of(self.option, self.strike)
 
     @property
     def units(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:

@@ -86,6 +86,10 @@ class SpotOption(Exercisable):
         """+1 for a call, -1 for a put."""
 
     @property
+    def vol_at(self) -> tuple[Real, Real]:
+        return self.exercise_times()[..., -1], self.strike
+
+    @property
     def average(self) -> str:
         """The word that says which mean."""
         return "arithmetic"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int8
 
 from ..fields import core_dims, rolled
 
@@ -79,6 +79,23 @@ class AbstractProduct(eqx.Module):
 def _form(structure: Any, leaves: tuple) -> AbstractProduct:
     product = structure.unflatten([jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
     return jax.eval_shape(lambda product: product.broadcast().canonical, product)
+
+
+class CallOrPut(AbstractProduct):
+    """What calls and puts share: the sign of their option word.
+
+    Attributes:
+        strike: The strike in units of the spot.
+        option: The code of the word "call" or "put".
+    """
+
+    strike: eqx.AbstractVar[Real]
+    option: eqx.AbstractVar[Int8[Array, "..."]]
+
+    @property
+    def side(self) -> Real:
+        """+1 for a call, -1 for a put."""
+        return side_of(self.option, self.strike)
 
 
 class Padded(AbstractProduct):

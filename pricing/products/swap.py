@@ -65,12 +65,8 @@ class SwapTrade(RateTrade):
 
     @property
     def deadlines(self) -> dict[str, tuple[date, str]]:
-        return {
-            "start": (
-                self.start,
-                "fixings of the past are not kept: give swaps that are still to start",
-            )
-        }
+        remedy = "fixings of the past are not kept: give swaps that are still to start"
+        return {"start": (self.start, remedy)}
 
     @property
     def swap_from(self) -> date:

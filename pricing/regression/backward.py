@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..numerics.safe_math import larger
 from ..numerics.standardizer import Standardizer
 from ..sampling import normals
-from .chain import Basis, Chain, State, at_date
+from .chain import At, Basis, Chain, State, at_date
 from .half_spaces import HalfSpaces
 from .solve import least_squares
 
@@ -61,34 +61,20 @@ def fit(chain: Chain, num_paths: int, degree: int, *, key: PRNGKeyArray) -> Rule
     bases = _bases(chain, states, unit, degree)
 
     def step_back(ahead: _Ahead, of_date):
-        (
-            (step, basis, after, noise),
-            (earlier, basis_before, before),
-            (claims_after, claims_before),
-        ) = of_date
+        (step, basis, after, noise), (earlier, basis_before, before) = of_date
         basis = eqx.tree_at(lambda f: f.half_spaces, basis, ahead.half_spaces)
-        features = earlier.features(basis_before, before, claims_before)
-        moves = step.martingale_increments(
-            basis, before, after, noise, (claims_before, claims_after)
-        )
+        features = earlier.features(basis_before, *before)
+        moves = step.martingale_increments(basis, before, after, noise)
         both = least_squares(jnp.concatenate([features, moves]), ahead.values)
         hedge, value = both[len(features) :], both[: len(features)]
         left = ahead.values - hedge @ moves
-        values, planes, continuation, width = _decide(earlier, basis_before, before, features, left)
-        return _Ahead(values, planes), (
-            hedge,
-            value,
-            ahead.half_spaces,
-            continuation,
-            width,
+        values, planes, continuation, width = _decide(
+            earlier, basis_before, before.state, features, left
         )
+        return _Ahead(values, planes), (hedge, value, ahead.half_spaces, continuation, width)
 
-    steps, tail = chain.steps, slice(1, None)
-    xs = (
-        (at_date(steps, tail), at_date(bases, tail), states[1:], noise),
-        (at_date(steps, slice(-1)), at_date(bases, slice(-1)), states[:-1]),
-        (claim_values[1:], claim_values[:-1]),
-    )
+    dates = chain.steps, bases, At(states, claim_values)
+    xs = (*at_date(dates, slice(1, None)), noise), at_date(dates, slice(-1))
     at_end = at_date(bases, -1)
     branches = last.branches(states[-1])
     gain = last.of(branches) / unit

@@ -1,6 +1,7 @@
 """Early exercise as a Markov chain: states at dates, what exercise pays in them, martingales in closed form."""
 
 import abc
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,17 +14,19 @@ from .half_spaces import HalfSpaces
 from .polynomials import Indices, heat_polynomials, identity, multi_indices
 
 _ORDERED_DEGREE = 4
-_DEGREES = (
-    (2, 6),
-    (3, 4),
-    (5, 3),
-    (12, 2),
-    (float("inf"), 1),
-)  # up to so many factors, this degree
+# up to so many factors, this degree
+_DEGREES = ((2, 6), (3, 4), (5, 3), (12, 2), (float("inf"), 1))
 
 State = Float[Array, "dim paths"]
 Functions = Float[Array, "functions paths"]
 ClaimValues = Float[Array, "claims paths"]
+
+
+class At(NamedTuple):
+    """An end of a step."""
+
+    state: State
+    claim_values: ClaimValues
 
 
 class Basis(eqx.Module):
@@ -54,9 +57,9 @@ class AbstractStep(eqx.Module):
     paid if it is positive. scale: what values over the numeraire are in proportion to.
     """
 
-    exercise: eqx.AbstractVar[Exercise]
-    is_open: eqx.AbstractVar[Bool[Array, "*dates"]]
-    scale: eqx.AbstractVar[Float[Array, "*dates"]]
+    exercise: Exercise
+    is_open: Bool[Array, "*dates"]
+    scale: Float[Array, "*dates"]
 
     @abc.abstractmethod
     def advance(self, before: State, noise: State) -> State:
@@ -67,18 +70,8 @@ class AbstractStep(eqx.Module):
         """Return values of claims at this date, over the numeraire, or guesses of them (currency): features."""
 
     @abc.abstractmethod
-    def martingale_increments(
-        self,
-        basis: Basis,
-        before: State,
-        after: State,
-        noise: State,
-        claims_at_ends: tuple[ClaimValues, ClaimValues],
-    ) -> Functions:
-        """Return functions of the step with mean zero given `before`, whatever that is; over the basis's unit.
-
-        claims_at_ends: `claim_values` before and after.
-        """
+    def martingale_increments(self, basis: Basis, before: At, after: At, noise: State) -> Functions:
+        """Return functions of the step with mean zero given `before`, whatever it is; over the basis's unit."""
 
     @property
     def usual_degree(self) -> int:

@@ -10,8 +10,8 @@ from jaxtape import AbstractSchedule
 
 from ..numerics.safe_math import clipped, larger
 from .backward import Rule
-from .chain import Chain, at_date
-from .nested_simulation import At, NestedPaths, martingale_increment, nested_increment
+from .chain import At, Chain, at_date
+from .nested_simulation import NestedPaths, martingale_increment, nested_increment
 
 Paths = Float[Array, " paths"]
 
@@ -26,8 +26,7 @@ class Samples(NamedTuple):
 class _Walk(NamedTuple):
     """alive: the chance that the rule has not exercised yet."""
 
-    state: Float[Array, "dim paths"]
-    claim_values: Float[Array, "claims paths"]
+    at: At
     martingale: Paths
     alive: Paths
     lower: Paths
@@ -55,20 +54,18 @@ def follow(
     start = jnp.broadcast_to(chain.start[:, None], noise.shape[1:])
     none = jnp.zeros_like(start[0])
     today = chain.today()
-    first = _Walk(start, today.claim_values(start), none, none + 1.0, none, none - jnp.inf)
+    first = _Walk(At(start, today.claim_values(start)), none, none + 1.0, none, none - jnp.inf)
     first = _decide(today, at_date(rule, 0), first)
 
     def step(walk: _Walk, of_date):
         step, rule, pays, noise, shift = of_date
-        after = step.advance(walk.state, noise)
-        claim_values = step.claim_values(after)
-        ends = At(walk.state, walk.claim_values), At(after, claim_values)
+        state = step.advance(walk.at.state, noise)
+        after = At(state, step.claim_values(state))
         if nested is None:
-            moved = martingale_increment(step, rule, *ends, noise)
+            moved = martingale_increment(step, rule, walk.at, after, noise)
         else:
-            moved = nested_increment(step, rule, pays, *ends, nested.points, shift)
-        martingale = walk.martingale + moved
-        moved = walk._replace(state=after, claim_values=claim_values, martingale=martingale)
+            moved = nested_increment(step, rule, pays, walk.at, after, nested.points, shift)
+        moved = walk._replace(at=after, martingale=walk.martingale + moved)
         return _decide(step, rule, moved), None
 
     shifts = None if nested is None else nested.shifts
@@ -76,14 +73,14 @@ def follow(
     later = chain.later(), at_date(rule, slice(1, None)), pays, noise, shifts
     walk, _ = jaxtape.scan(step, first, later, schedule=schedule)
     last = at_date(chain.steps, -1).exercise
-    left = larger(last.of(last.branches(walk.state)), 0.0) - walk.martingale
+    left = larger(last.of(last.branches(walk.at.state)), 0.0) - walk.martingale
     return Samples(walk.lower + walk.alive * left, larger(walk.upper, left))
 
 
 def _decide(step, rule: Rule, walk: _Walk) -> _Walk:
     """Return the decision at a date."""
-    paid = step.exercise.of(step.exercise.branches(walk.state))
-    features = step.features(rule.basis, walk.state, walk.claim_values)
+    paid = step.exercise.of(step.exercise.branches(walk.at.state))
+    features = step.features(rule.basis, *walk.at)
     continuation = rule.basis.unit * (rule.continuation @ features)
     width = rule.basis.unit * rule.width
     chance = _ramp(0.5 * width + paid - continuation, width) * _ramp(paid, width)

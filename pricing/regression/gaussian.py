@@ -1,11 +1,11 @@
 """Chains whose state is a Gaussian random walk."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from ..numerics.safe_math import safe_sqrt
-from .chain import AbstractStep, Basis, ClaimValues, Functions, State
-from .claims import Claims, Exercise
+from .chain import AbstractStep, At, Basis, ClaimValues, Functions, State
+from .claims import Claims
 from .polynomials import heat_polynomials, identity
 
 
@@ -17,9 +17,6 @@ class GaussianStep(AbstractStep):
     Yu 2004).
     """
 
-    exercise: Exercise
-    is_open: Bool[Array, "*dates"]
-    scale: Float[Array, "*dates"]
     drift: Float[Array, "*dates dim"]
     factor: Float[Array, "*dates dim dim"]
     shift: Float[Array, "*dates dim"]
@@ -34,17 +31,10 @@ class GaussianStep(AbstractStep):
     def claim_values(self, x: State) -> ClaimValues:
         return self.claims.values(x)
 
-    def martingale_increments(
-        self,
-        basis: Basis,
-        before: State,
-        after: State,
-        noise: State,
-        claims_at_ends: tuple[ClaimValues, ClaimValues],
-    ) -> Functions:
+    def martingale_increments(self, basis: Basis, before: At, after: At, noise: State) -> Functions:
         del noise
-        seen = basis.standardized(self.coordinates(after))
-        mean = basis.standardized(self.coordinates(before + self.drift[:, None]))
+        seen = basis.standardized(self.coordinates(after.state))
+        mean = basis.standardized(self.coordinates(before.state + self.drift[:, None]))
         loading = basis.state.whitening @ self.factor
         spread = jnp.eye(len(seen), dtype=seen.dtype) - loading @ loading.T
         polynomials = heat_polynomials(seen, identity(len(seen)), basis.indices)
@@ -52,6 +42,7 @@ class GaussianStep(AbstractStep):
         std = safe_sqrt(jnp.sum((basis.half_spaces.normals @ loading) ** 2, axis=-1))
         powers = basis.half_spaces.truncated_powers(seen)
         mean_powers = basis.half_spaces.mean_truncated_powers(mean, std)
-        moved = self.claims.lives[:, None] * (claims_at_ends[1] - claims_at_ends[0]) / basis.unit
+        gained = after.claim_values - before.claim_values
+        moved = self.claims.lives[:, None] * gained / basis.unit
         smooth = [(polynomials - means)[1:], powers - mean_powers]
         return jnp.concatenate([*(self.scale * moves for moves in smooth), moved])

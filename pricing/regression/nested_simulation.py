@@ -11,7 +11,7 @@ from ..sampling.low_discrepancy import sobol_words
 from ..sampling.threefry import random_bits
 from ..sampling.transforms import inverse_normal
 from .backward import Rule
-from .chain import AbstractStep, ClaimValues, State
+from .chain import AbstractStep, At, State
 
 Paths = Float[Array, " paths"]
 
@@ -34,19 +34,11 @@ class NestedPaths(NamedTuple):
         return cls(points.T, random_bits(key, shape))
 
 
-class At(NamedTuple):
-    """An end of a step."""
-
-    state: State
-    claim_values: ClaimValues
-
-
 def martingale_increment(
     step: AbstractStep, rule: Rule, before: At, after: At, noise: State
 ) -> Paths:
     """Return the martingale's step by functions whose means are known."""
-    claims_at_ends = before.claim_values, after.claim_values
-    moves = step.martingale_increments(rule.basis, before.state, after.state, noise, claims_at_ends)
+    moves = step.martingale_increments(rule.basis, before, after, noise)
     return rule.basis.unit * (rule.hedge @ moves)
 
 
@@ -82,6 +74,6 @@ def nested_increment(
 def _value(step: AbstractStep, rule: Rule, pays: Bool[Array, ""], at: At) -> Paths:
     """Return the value at the step's end: the larger of exercise and the fitted continuation value."""
     paid = step.exercise.of(step.exercise.branches(at.state))
-    features = step.features(rule.basis, at.state, at.claim_values)
+    features = step.features(rule.basis, *at)
     continuing = rule.basis.unit * (rule.value @ features)
     return jnp.where(pays, larger(paid, continuing), continuing)

@@ -11,18 +11,14 @@ from ..models.stochastic_variance import VarianceScheme
 from ..numerics import normal_law
 from ..numerics.safe_math import divisor, larger, safe_sqrt
 from ..products import SpotOption
-from .chain import AbstractStep, Basis, Chain, ClaimValues, Functions, State
+from .chain import AbstractStep, At, Basis, Chain, ClaimValues, Functions, State
 from .claims import Exercise
 from .polynomials import heat_polynomials, identity, multi_indices
 
-_DISPERSION = (
-    0.05  # share of the expected variance at expiry by which a fit's starting log-spots are spread
-)
-_BEHIND = (
-    1,
-    2,
-    3,
-)  # the degree in the state, less than the basis's, beside each degree in the noise
+# share of the expected variance at expiry by which a fit's starting log-spots are spread
+_DISPERSION = 0.05
+# the degree in the state, less than the basis's, beside each degree in the noise
+_BEHIND = (1, 2, 3)
 
 Times = Float[Array, " dates"]
 Paths = Float[Array, " paths"]
@@ -66,9 +62,6 @@ class VarianceStep(AbstractStep):
     step; and Hermite polynomials of the noise of v' times polynomials of the earlier state.
     """
 
-    exercise: Exercise
-    is_open: Bool[Array, "*dates"]
-    scale: Float[Array, "*dates"]
     moves_on: Bool[Array, "*dates"]
     drift: Float[Array, "*dates"]
     scheme: VarianceScheme
@@ -83,18 +76,10 @@ class VarianceStep(AbstractStep):
     def claim_values(self, x: State) -> ClaimValues:
         return self.option.value(x[0], x[1])[None]
 
-    def martingale_increments(
-        self,
-        basis: Basis,
-        before: State,
-        after: State,
-        noise: State,
-        claims_at_ends: tuple[ClaimValues, ClaimValues],
-    ) -> Functions:
-        v, mean, variance = self._given_variance(before, noise)
-        seen, middle = (
-            basis.standardized(self.coordinates(x)) for x in (after, jnp.stack([v, mean]))
-        )
+    def martingale_increments(self, basis: Basis, before: At, after: At, noise: State) -> Functions:
+        v, mean, variance = self._given_variance(before.state, noise)
+        seen = basis.standardized(self.coordinates(after.state))
+        middle = basis.standardized(self.coordinates(jnp.stack([v, mean])))
         loading = basis.state.whitening[1, 1] * safe_sqrt(variance)
         moving = tuple(a for a in basis.indices if a[1] > 0)
         spread = [[1.0, 0.0], [0.0, 1.0 - loading**2]]
@@ -103,8 +88,8 @@ class VarianceStep(AbstractStep):
         std = jnp.abs(basis.half_spaces.normals[:, 1:]) * loading[None]
         powers = basis.half_spaces.truncated_powers(seen)
         mean_powers = basis.half_spaces.mean_truncated_powers(middle, std)
-        option = (claims_at_ends[1] - self.option.value(v, mean, variance)[None]) / basis.unit
-        of_variance = self._of_variance(basis, before, noise[0])
+        option = (after.claim_values - self.option.value(v, mean, variance)[None]) / basis.unit
+        of_variance = self._of_variance(basis, before.state, noise[0])
         smooth = [polynomials - means, powers - mean_powers]
         return jnp.concatenate([*(self.scale * moves for moves in smooth), option, of_variance])
 

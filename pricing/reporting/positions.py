@@ -35,10 +35,7 @@ SCALED_IN_RATES = {
 gamma_1bp is the change of delta_1bp when the rates move by 1 bp.
 """
 
-COLUMNS = (
-    *("id", "type", *MEASURES, "method", "status", *SCALED, *SCALED_IN_RATES),
-    "currency",
-)
+COLUMNS = (*("id", "type", *MEASURES, "method", "status", *SCALED, *SCALED_IN_RATES), "currency")
 """Of every table of positions; after them, `delta:NAME` and `gamma:NAME:NAME` of the assets of baskets."""
 
 _WORDS = ("id", "type", "method", "status", "currency")
