@@ -110,7 +110,9 @@ def test_figures_of_a_portfolio_cost_the_same_whatever_the_number_of_contracts(s
     for count in (2, 200):
         problem = from_product(book(count, 3), model(3), 4)
         untrained = eqx.filter_eval_shape(without_training, problem, solver)
-        summed = eqx.filter_eval_shape(lambda s, count=count: s.portfolio(np.ones(count)), untrained)
+        summed = eqx.filter_eval_shape(
+            lambda s, count=count: s.portfolio(np.ones(count)), untrained
+        )
         each.append(operations(untrained, problem.x0))
         portfolio.append(operations(summed, problem.x0))
     assert portfolio[0] == portfolio[1]
