@@ -2,6 +2,7 @@
 
 import functools
 import math
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -36,12 +37,18 @@ def single(problem: Problem) -> Problem:
 def figures_of_pricing(product, model, method) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Value, Delta and Gamma of a contract by `pricing`, and no other sensitivity."""
 
+    at = jnp.zeros_like(model.underlying)
+    axes = jnp.eye(at.size).reshape(at.size, *at.shape)
+
     def value(shift):
         return price(product, model.shifted(underlying=shift), method, throw=False).value
 
-    delta = jax.jacfwd(value)
-    here = jnp.zeros_like(model.underlying)
-    return value(here), delta(here), jax.jacfwd(delta)(here)
+    def with_slopes(function, at):
+        return jax.vmap(lambda axis: jax.jvp(function, (at,), (axis,)), out_axes=(None, -1))(axes)
+
+    (found, delta), (_, gamma) = with_slopes(partial(with_slopes, value), at)
+    shape = found.shape
+    return found, delta.reshape(*shape, *at.shape), gamma.reshape(*shape, *at.shape, *at.shape)
 
 
 def asset(terminal, num_steps: int, maturity: float = 1.0, **kwargs) -> Problem:

@@ -26,6 +26,7 @@ from pricing.fbsde.catalogue import off_diagonal
 from .backward_problems import apart, figures_of_pricing, single
 
 BLACK_SCHOLES = BlackScholes(100.0, 0.05, 0.2)
+CALL = European(100.0, 1.0, "call")
 SMOOTH = (Hermite(8), Payoffs())
 
 
@@ -37,7 +38,7 @@ def solved(problem, *bases, num_paths=16384, seed=0, **options):
 @pytest.mark.parametrize(
     ("product", "method"),
     [
-        (European(100.0, 1.0, "call"), ClosedForm()),
+        (CALL, ClosedForm()),
         (Bermudan(European(100.0, 1.0, "put"), [0.25, 0.5, 0.75, 1.0]), Quadrature()),
     ],
     ids=["European", "Bermudan"],
@@ -53,7 +54,7 @@ def test_figures_are_those_of_pricing(product, method):
 
 def test_figures_hold_away_from_the_start():
     """In the middle of the time, at several spots."""
-    found = solved(from_product(European(100.0, 1.0, "call"), BLACK_SCHOLES, 16), num_paths=65536)
+    found = solved(from_product(CALL, BLACK_SCHOLES, 16), num_paths=65536)
     later = European(100.0, 0.5, "call")
     for spot in (90.0, 100.0, 110.0):
         model, x = BlackScholes(spot, 0.05, 0.2), jnp.array([spot])
