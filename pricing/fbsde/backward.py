@@ -21,7 +21,7 @@ from ..numerics.standardizer import Standardizer
 from .networks import Architecture, Network, OptimizerState, adam, minimize, sum_over_contracts
 from .problem import Problem, Real, State
 from .simulation import AntitheticSteps, PathPool, shard_paths
-from .solver import AbstractApproximation, AbstractSolver, Date
+from .solver import AbstractApproximation, AbstractSolver, Date, weighted_sum
 
 Index = Int[Array, ""]
 
@@ -229,8 +229,12 @@ class DatewiseApproximation(AbstractApproximation):
 
         if not self.regression.extrapolates_gamma or self.regression.problem.num_steps < 3:
             return at(date)
-        today = lambda: 2.0 * at(1) - at(2)  # noqa: E731
-        return jax.lax.cond(jnp.asarray(date) == 0, today, lambda: at(date))
+        shape = *self.contracts, x.size, x.size
+        date = jnp.asarray(date)
+        is_today = date == 0
+        dates = jnp.where(is_today, jnp.array([1, 2], date.dtype), date)
+        weights = jnp.where(is_today, jnp.array([2.0, -1.0]), jnp.array([1.0, 0.0]))
+        return weighted_sum(at, dates, weights, jax.ShapeDtypeStruct(shape, x.dtype))
 
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "DatewiseApproximation":
         scale = self.regression.scale

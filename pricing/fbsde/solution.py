@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from .. import results
 from ..fields import Number, as_real
 from .problem import Problem, State
-from .solver import AbstractApproximation
+from .solver import AbstractApproximation, weighted_sum
 
 
 class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
@@ -165,7 +165,5 @@ def _interpolated(function: AbstractValueFunction, order: int, t: Array, x: Stat
             date == last, lambda: at_end(x), lambda: at_date(jnp.minimum(date, last - 1), x)
         )
 
-    first = at(before)
-    after = before + (share > 0.0).astype(before.dtype)  # a date, if vmap runs both branches
-    blend = lambda: first + share.astype(first.dtype) * (at(after) - first)  # noqa: E731
-    return jax.lax.cond(share > 0.0, blend, lambda: first)
+    dates = jnp.stack([before, jnp.minimum(before + 1, last)])
+    return weighted_sum(at, dates, jnp.stack([1.0 - share, share]), jax.eval_shape(at_end, x))

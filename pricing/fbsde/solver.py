@@ -1,10 +1,12 @@
 """What every solver is, a chain of stages over a state; and what it finds, u with its derivatives."""
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
@@ -54,6 +56,23 @@ class AbstractApproximation(eqx.Module):
         The quantities are multiplied into what the outputs are linear in, so that no work is left that grows
         with the number of contracts.
         """
+
+
+def weighted_sum(
+    function: Callable[[Array], Array],
+    dates: Int[Array, " dates"],
+    weights: Float[Array, " dates"],
+    like: jax.ShapeDtypeStruct,
+) -> Array:
+    """Return the sum of weight times function, an array such as `like`; what has no weight is not evaluated."""
+
+    def add(total, of_date):
+        date, weight = of_date
+        more = lambda: total + weight.astype(like.dtype) * function(date)  # noqa: E731
+        return jax.lax.cond(weight == 0.0, lambda: total, more), None
+
+    total, _ = jax.lax.scan(add, jnp.zeros(like.shape, like.dtype), (dates, weights))
+    return total
 
 
 class AbstractSolver(eqx.Module):

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,14 +34,18 @@ def init(problem: Problem, solver: AbstractSolver, *, key: PRNGKeyArray) -> Trai
     """Return the training before the first stage."""
     first, stages = jax.random.split(key)
     state = solver.init(problem, key=first)
-    stage = partial(solver.stage, problem, key=stages)
     zero = jnp.zeros((), jnp.int32)
-    after, output, losses = eqx.filter_eval_shape(stage, state, zero)
+    after, output, losses = eqx.filter_eval_shape(_stage, problem, solver, state, zero, stages)
     chex.assert_trees_all_equal_shapes_and_dtypes(state, after)
     chex.assert_rank(losses, 1)
     count = solver.num_stages(problem)
     rows = lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype)  # noqa: E731
     return Training(state, jax.tree.map(rows, output), rows(losses), zero)
+
+
+@eqx.filter_jit  # traced once, for the shapes and for the loop
+def _stage(problem: Problem, solver: AbstractSolver, state, stage: Array, key: PRNGKeyArray):
+    return solver.stage(problem, state, stage, key=key)
 
 
 @eqx.filter_jit
@@ -61,7 +64,7 @@ def step(
     def one_stage(training: Training, _: Any):
         state, outputs, losses, stage = training
         stage_key = jax.random.fold_in(stages, stage)
-        state, output, loss = solver.stage(problem, state, stage, key=stage_key)
+        state, output, loss = _stage(problem, solver, state, stage, stage_key)
         outputs = jax.tree.map(lambda rows, row: rows.at[stage].set(row), outputs, output)
         emit(subscription, stage, {"loss": loss[-1], **solver.metrics(state)})
         return Training(state, outputs, losses.at[stage].set(loss), stage + 1), None

@@ -1,6 +1,8 @@
 """Problems with known solutions for the backward schemes, in single precision as users have them."""
 
+import functools
 import math
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -9,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.stats import norm
 
-from pricing import BlackScholes, European, greeks
+from pricing import BlackScholes, ClosedForm, European, price
 from pricing.fbsde import CATALOGUE, Problem, Solution, problems
 
 RATE, VOL, SPOT = 0.05, 0.2, 100.0
@@ -31,6 +33,24 @@ def single(problem: Problem) -> Problem:
     )
 
 
+@eqx.filter_jit
+def figures_of_pricing(product, model, method) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Value, Delta and Gamma of a contract by `pricing`, and no other sensitivity."""
+
+    at = jnp.zeros_like(model.underlying)
+    axes = jnp.eye(at.size).reshape(at.size, *at.shape)
+
+    def value(shift):
+        return price(product, model.shifted(underlying=shift), method, throw=False).value
+
+    def with_slopes(function, at):
+        return jax.vmap(lambda axis: jax.jvp(function, (at,), (axis,)), out_axes=(None, -1))(axes)
+
+    (found, delta), (_, gamma) = with_slopes(partial(with_slopes, value), at)
+    shape = found.shape
+    return found, delta.reshape(*shape, *at.shape), gamma.reshape(*shape, *at.shape, *at.shape)
+
+
 def asset(terminal, num_steps: int, maturity: float = 1.0, **kwargs) -> Problem:
     """Contracts on one lognormal asset, with its exact step and the driver -r y."""
     problem = Problem(
@@ -48,21 +68,25 @@ def asset(terminal, num_steps: int, maturity: float = 1.0, **kwargs) -> Problem:
     return single(problem)
 
 
+@functools.cache  # one problem, so that tests share its programs
 def calls(*strikes: float, num_steps: int = 10) -> Known:
     """Calls on one asset by Black-Scholes: a number for one strike, a vector for many."""
     strike = np.asarray(strikes, np.float32) if len(strikes) > 1 else np.float32(strikes[0])
-    found = greeks(
-        European(jnp.asarray(strikes, float), 1.0, "call"), BlackScholes(SPOT, RATE, VOL)
+    product, model = (
+        European(jnp.asarray(strikes, float), 1.0, "call"),
+        BlackScholes(SPOT, RATE, VOL),
     )
+    found = figures_of_pricing(product, model, ClosedForm())
     shaped = lambda x, *axes: np.reshape(np.asarray(x), (*strike.shape, *axes))  # noqa: E731
     return Known(
         asset(lambda x: jnp.maximum(jnp.squeeze(x) - strike, 0.0), num_steps),
-        shaped(found.value),
-        shaped(found.delta, 1),
-        shaped(found.gamma, 1, 1),
+        shaped(found[0]),
+        shaped(found[1], 1),
+        shaped(found[2], 1, 1),
     )
 
 
+@functools.cache
 def put(num_steps: int, exercise_dates: int) -> Problem:
     """Exercised on so many equal dates of a year."""
     pays = lambda x: jnp.maximum(SPOT - x[0], 0.0)  # noqa: E731
@@ -70,6 +94,7 @@ def put(num_steps: int, exercise_dates: int) -> Problem:
     return asset(pays, num_steps, exercise_times=times, exercise_value=lambda t, x: pays(x))
 
 
+@functools.cache
 def gate(rebate: float | None, num_steps: int = 8) -> tuple[Problem, float]:
     """A Brownian motion pays itself at 1 if it is above 0 at 1/2, or else the rebate there; and its value."""
     problem = Problem(
@@ -89,6 +114,7 @@ def gate(rebate: float | None, num_steps: int = 8) -> tuple[Problem, float]:
     return single(problem), above + 0.5 * (rebate or 0.0)
 
 
+@functools.cache
 def riccati(dim: int, num_steps: int) -> Known:
     problem = single(problems.hjb_riccati(dim, num_steps))
     return Known(problem, 0.5 * dim * math.log(5.0), np.zeros(dim), 0.4 * np.eye(dim))

@@ -18,11 +18,10 @@ from pricing import (
     HullWhite,
     Quadrature,
     Swaption,
-    greeks,
 )
 from pricing.fbsde import GradientRegression, Hermite, Payoffs, from_product, solve
 
-from .backward_problems import apart
+from .backward_problems import apart, figures_of_pricing
 
 ONE = BlackScholes(100.0, 0.05, 0.2, 0.01)
 TWO = BlackScholes(
@@ -65,15 +64,18 @@ CASES = {
 
 
 def agrees(product, model, method, num_steps, bases, tolerances, num_paths=32768) -> None:
-    problem, known = from_product(product, model, num_steps), greeks(product, model, method)
+    problem, known = (
+        from_product(product, model, num_steps),
+        figures_of_pricing(product, model, method),
+    )
     solution = solve(problem, GradientRegression(num_paths, bases), key=jax.random.key(0))
     spots = model.underlying.size
     figures = (
-        (solution.value(0.0, problem.x0), known.value),
-        (solution.delta(0.0, problem.x0)[..., :spots], known.delta),
-        (solution.gamma(0.0, problem.x0)[..., :spots, :spots], known.gamma),
+        solution.value(0.0, problem.x0),
+        solution.delta(0.0, problem.x0)[..., :spots],
+        solution.gamma(0.0, problem.x0)[..., :spots, :spots],
     )
-    for (found, truth), tolerance in zip(figures, tolerances, strict=True):
+    for found, truth, tolerance in zip(figures, known, tolerances, strict=True):
         assert apart(found, np.reshape(truth, found.shape)) < tolerance
 
 

@@ -13,31 +13,49 @@ import pytest
 from pricing.fbsde import CATALOGUE
 
 
-def run(*arguments: str, cache) -> subprocess.CompletedProcess:
+def python(code: str, *arguments: str, cache) -> subprocess.CompletedProcess:
     environment = os.environ | {"JAXTAPE_CACHE": str(cache)}
-    command = [
-        sys.executable,
-        "-c",
-        "from jaxtape.command_line import main; main()",
-        "solve",
-        *arguments,
-    ]
+    command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_a_name_that_is_not_known_is_told(tmp_path):
-    done = run("allan-cahn", cache=tmp_path)
-    assert done.returncode == 2
-    assert "allan-cahn: no such problem" in done.stdout
-    assert "allen-cahn" in done.stdout
+def run(*arguments: str, cache) -> subprocess.CompletedProcess:
+    code = "from jaxtape.command_line import main; main()"
+    return python(code, "solve", *arguments, cache=cache)
 
 
-def test_a_table_that_cannot_be_written_is_told_before_anything_is_solved(tmp_path):
+SEVERAL = """
+import json, sys
+from jaxtape.command_line import main
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["jaxtape", "solve", *words]
+    try:
+        main()
+    except SystemExit as end:
+        print("exit status", end.code, end=chr(0))
+"""
+
+
+def refused(*commands: tuple[str, ...], cache) -> list[str]:
+    """What each command prints before it ends with status 2, all in one process."""
+    done = python(SEVERAL, json.dumps(commands), cache=cache)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    *told, rest = done.stdout.split(chr(0))
+    assert len(told) == len(commands) and not rest
+    assert all(text.endswith("exit status 2") for text in told)
+    return told
+
+
+def test_what_cannot_be_done_is_told_before_anything_is_solved(tmp_path):
+    """A name that is not known, and a table that cannot be written."""
     (tmp_path / "file").write_text("")
-    for out in (tmp_path, tmp_path / "file" / "table.json"):
-        done = run("down-and-out-90", "--out", str(out), cache=tmp_path / "cache")
-        assert done.returncode == 2 and "Traceback" not in done.stderr
-        assert "cannot be written" in done.stdout and "mean and spread" not in done.stdout
+    outs = tmp_path, tmp_path / "file" / "table.json"
+    tables = (("down-and-out-90", "--out", str(out)) for out in outs)
+    name, *unwritten = refused(("allan-cahn",), *tables, cache=tmp_path / "cache")
+    assert "allan-cahn: no such problem" in name
+    assert "allen-cahn" in name
+    for told in unwritten:
+        assert "cannot be written" in told and "mean and spread" not in told
 
 
 def test_figures_stand_beside_what_is_known(tmp_path):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pricing import Basket, Bermudan, BlackScholes, ClosedForm, European, Quadrature, greeks
+from pricing import Basket, Bermudan, BlackScholes, ClosedForm, European, Quadrature
 from pricing.fbsde import (
     CATALOGUE,
     GradientRegression,
@@ -23,9 +23,10 @@ from pricing.fbsde import (
 )
 from pricing.fbsde.catalogue import off_diagonal
 
-from .backward_problems import apart, single
+from .backward_problems import apart, figures_of_pricing, single
 
 BLACK_SCHOLES = BlackScholes(100.0, 0.05, 0.2)
+CALL = European(100.0, 1.0, "call")
 SMOOTH = (Hermite(8), Payoffs())
 
 
@@ -37,30 +38,30 @@ def solved(problem, *bases, num_paths=16384, seed=0, **options):
 @pytest.mark.parametrize(
     ("product", "method"),
     [
-        (European(100.0, 1.0, "call"), ClosedForm()),
+        (CALL, ClosedForm()),
         (Bermudan(European(100.0, 1.0, "put"), [0.25, 0.5, 0.75, 1.0]), Quadrature()),
     ],
     ids=["European", "Bermudan"],
 )
 def test_figures_are_those_of_pricing(product, method):
     found = solved(from_product(product, BLACK_SCHOLES, 16), num_paths=65536)
-    known = greeks(product, BLACK_SCHOLES, method)
+    value, delta, gamma = figures_of_pricing(product, BLACK_SCHOLES, method)
     x0 = jnp.array([100.0])
-    np.testing.assert_allclose(found.value(0.0, x0), known.value, rtol=3e-3)
-    np.testing.assert_allclose(found.delta(0.0, x0)[0], known.delta, rtol=6e-3)
-    np.testing.assert_allclose(found.gamma(0.0, x0)[0, 0], known.gamma, rtol=4e-2)
+    np.testing.assert_allclose(found.value(0.0, x0), value, rtol=3e-3)
+    np.testing.assert_allclose(found.delta(0.0, x0)[0], delta, rtol=6e-3)
+    np.testing.assert_allclose(found.gamma(0.0, x0)[0, 0], gamma, rtol=4e-2)
 
 
 def test_figures_hold_away_from_the_start():
     """In the middle of the time, at several spots."""
-    found = solved(from_product(European(100.0, 1.0, "call"), BLACK_SCHOLES, 16), num_paths=65536)
+    found = solved(from_product(CALL, BLACK_SCHOLES, 16), num_paths=65536)
     later = European(100.0, 0.5, "call")
     for spot in (90.0, 100.0, 110.0):
-        known = greeks(later, BlackScholes(spot, 0.05, 0.2), ClosedForm())
-        x = jnp.array([spot])
-        np.testing.assert_allclose(found.value(0.5, x), known.value, atol=0.08)
-        np.testing.assert_allclose(found.delta(0.5, x)[0], known.delta, atol=0.015)
-        np.testing.assert_allclose(found.gamma(0.5, x)[0, 0], known.gamma, rtol=0.12)
+        model, x = BlackScholes(spot, 0.05, 0.2), jnp.array([spot])
+        value, delta, gamma = figures_of_pricing(later, model, ClosedForm())
+        np.testing.assert_allclose(found.value(0.5, x), value, atol=0.08)
+        np.testing.assert_allclose(found.delta(0.5, x)[0], delta, atol=0.015)
+        np.testing.assert_allclose(found.gamma(0.5, x)[0, 0], gamma, rtol=0.12)
 
 
 def test_between_dates_figures_are_linear_in_time():

@@ -1,7 +1,6 @@
 """Hedging along paths: spreads beside theory, means of zero, and what ends a contract early."""
 
 import chex
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,12 +10,14 @@ from jaxtyping import Array
 
 from pricing import Bermudan, BlackScholes, European
 from pricing.fbsde import (
+    RESULTS,
     AbstractApproximation,
     DeepBSDE,
     GradientRegression,
     Hermite,
     Payoffs,
     Problem,
+    Solution,
     bounds,
     from_product,
     hedging,
@@ -52,13 +53,7 @@ class BlackScholesCall(AbstractApproximation):
 def hedged(num_steps: int, vol: float = VOL, num_paths: int = 8192, **options):
     """A call, hedged by the closed form on so many dates."""
     problem = from_product(CALL, MODEL, num_steps)
-    solution = solve(problem, GradientRegression(4096, (Hermite(1),)), key=jax.random.key(0))
-    known = eqx.tree_at(
-        lambda s: s.approximation,
-        solution,
-        BlackScholesCall(problem, vol),
-        is_leaf=lambda leaf: isinstance(leaf, AbstractApproximation),
-    )
+    known = Solution(problem, BlackScholesCall(problem, vol), RESULTS.successful, {})
     return hedging(known, key=jax.random.key(1), num_paths=num_paths, **options)
 
 

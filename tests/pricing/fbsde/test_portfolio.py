@@ -109,11 +109,18 @@ def test_figures_of_a_portfolio_cost_the_same_whatever_the_number_of_contracts(s
     each, portfolio = [], []
     for count in (2, 200):
         problem = from_product(book(count, 3), model(3), 4)
-        untrained = postprocess(problem, solver, init(problem, solver, key=jax.random.key(0)))
+        untrained = eqx.filter_eval_shape(without_training, problem, solver)
+        summed = eqx.filter_eval_shape(
+            lambda s, count=count: s.portfolio(np.ones(count)), untrained
+        )
         each.append(operations(untrained, problem.x0))
-        portfolio.append(operations(untrained.portfolio(np.ones(count)), problem.x0))
+        portfolio.append(operations(summed, problem.x0))
     assert portfolio[0] == portfolio[1]
     assert each[1] > least * each[0]
+
+
+def without_training(problem, solver):
+    return postprocess(problem, solver, init(problem, solver, key=jax.random.key(0)))
 
 
 def operations(found, x) -> float:

@@ -3,6 +3,7 @@
 import itertools
 
 import chex
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,8 +23,12 @@ from pricing import (
     Swaption,
 )
 from pricing.fbsde import Problem, from_product, problems
-from pricing.fbsde.ito_taylor import Composition, martingale_increments
-from pricing.fbsde.simulation import simulate, standardizer_by_date, survival
+from pricing.fbsde.ito_taylor import Composition
+from pricing.fbsde.ito_taylor import martingale_increments as eager_increments
+from pricing.fbsde.simulation import simulate as eager_simulate
+from pricing.fbsde.simulation import standardizer_by_date, survival
+
+simulate, martingale_increments = map(eqx.filter_jit, (eager_simulate, eager_increments))
 
 HESTON = Heston(100.0, 0.02, 0.04, 1.5, 0.04, 0.5, -0.7)
 HULL_WHITE = HullWhite(0.03, 0.05, 0.01)

@@ -38,7 +38,7 @@ REGRESSION = GradientRegression(4096, (Hermite(4), Payoffs()))
 
 @pytest.mark.parametrize(
     ("problem", "solver", "kill_at"),
-    [(problems.allen_cahn(5), SOLVER, 2), (problems.different_rates_call(6), REGRESSION, 4)],
+    [(problems.allen_cahn(3), SOLVER, 2), (problems.different_rates_call(6), REGRESSION, 4)],
     ids=["DeepBSDE", "GradientRegression"],
 )
 def test_a_killed_run_goes_on_to_the_same_bits(problem, solver, kill_at, tmp_path, monkeypatch):
@@ -63,7 +63,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(problem, solver, kill_at, tmp_pat
 
 
 def test_another_run_does_not_go_on_from_it(tmp_path):
-    problem = problems.allen_cahn(5)
+    problem = problems.allen_cahn(3)
     solve(problem, SOLVER, key=jax.random.key(0), checkpoint=tmp_path)
     with pytest.raises(ValueError, match=r"holds another run \(other: key\)"):
         solve(problem, SOLVER, key=jax.random.key(1), checkpoint=tmp_path)
