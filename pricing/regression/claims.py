@@ -66,21 +66,22 @@ class Claims(eqx.Module):
     lives: Float[Array, "*dates claims"]
 
     def values(self, x: State) -> Float[Array, "claims paths"]:
-        """Return values in currency; each claim on its own, in plain matrix products."""
-        count = self.levels.shape[-1]
-        alone = [jax.tree.map(lambda leaf, i=i: leaf[i], self)._value(x) for i in range(count)]
-        return jnp.stack(alone) if count else jnp.zeros((0, x.shape[-1]), x.dtype)
+        """Return values in currency."""
+        return jax.vmap(lambda claim: claim._value(x))(self)
 
     def _value(self, x: State) -> Paths:
-        """Return sum_i amounts_i E[exp(slopes_i . y) 1{normal . y > level}], y ~ N(x + mean, C)."""
-        at = x + self.mean_left[:, None]
+        """Return sum_i amounts_i E[exp(slopes_i . y) 1{normal . y > level}], y ~ N(x + mean, C).
+
+        Only matrices multiply x, so that all claims are one product.
+        """
         pull = self.covariance_left @ self.slopes.T  # [dim, terms]
-        convexity = 0.5 * jnp.sum(self.slopes.T * pull, axis=0)
-        sizes = jnp.exp(self.slopes @ at + convexity[:, None])
-        shift = self.normals @ pull - self.levels
-        distance = (self.normals @ at)[None] + shift[:, None]
+        growth = self.slopes @ self.mean_left + 0.5 * jnp.sum(self.slopes.T * pull, axis=0)
+        sizes = jnp.exp(self.slopes @ x + growth[:, None])
+        shift = self.normals @ (pull + self.mean_left[:, None]) - self.levels
+        distance = (self.normals @ x)[None] + shift[:, None]
         std = safe_sqrt(self.normals @ self.covariance_left @ self.normals)
-        return self.lives * (self.amounts @ (sizes * _beyond(distance, std)))
+        paid = self.amounts[:, None] * sizes * _beyond(distance, std)
+        return self.lives * jnp.sum(paid, axis=0)
 
 
 def _beyond(distance: Float[Array, "terms paths"], std: Float[Array, ""]) -> Array:

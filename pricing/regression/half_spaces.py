@@ -1,6 +1,7 @@
 """Powers of the distance beyond a plane: what bends where the decision to exercise changes."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -37,9 +38,8 @@ class HalfSpaces(eqx.Module):
         gain: of exercise over continuation; allowed: where exercise makes sense; branch: which of the exercise
         values is taken.
         """
-        found = [_plane(u, gain, allowed, branch == i) for i in range(planes)]
-        normals, levels = zip(*found, strict=True)
-        return cls(jnp.stack(normals), jnp.stack(levels))
+        of_branch = jax.vmap(lambda i: _plane(u, gain, allowed, branch == i))
+        return cls(*of_branch(jnp.arange(planes)))
 
     def truncated_powers(self, u: Points) -> Float[Array, "functions paths"]:
         """Return (normal . u - level)_+ ^ m, m = 1 ... POWERS."""

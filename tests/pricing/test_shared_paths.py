@@ -39,12 +39,12 @@ FEW = MonteCarlo(512, 12, block=256)
 def test_errors_of_sobol_points_fall_as_they_should(product, model, num_steps):
     """At least as n^-.8, where those of pseudo-random paths fall as n^-.5."""
 
-    sizes = 2 ** np.arange(7, 14)
+    few, many = 2**7, 2**13
 
     def slope(sampler, replicates):
-        methods = (MonteCarlo(int(n) * replicates, num_steps, sampler=sampler) for n in sizes)
-        errors = [float(price(product, model, method, key=KEY).std_error) for method in methods]
-        return np.polyfit(np.log(sizes), np.log(errors), 1)[0]
+        methods = (MonteCarlo(n * replicates, num_steps, sampler=sampler) for n in (few, many))
+        large, small = (price(product, model, by, key=KEY).std_error for by in methods)
+        return np.log(small / large) / np.log(many / few)
 
     assert slope(Sobol(32), 32) < -0.8
     assert -0.6 < slope(PseudoRandom(), 1) < -0.4
@@ -106,13 +106,28 @@ def test_a_method_with_a_grid_is_an_ordinary_argument_of_a_compiled_price():
     np.testing.assert_allclose(static.value, price(batch, HESTON, FEW, key=KEY).value, rtol=1e-12)
 
 
+STRIKES = [100.0, 110.0, 105.0]
+
+
+def tile(strikes, weights):
+    """A tile, and the method that its dates share: the same program for every three strikes."""
+    good = Asian(STRIKES, DATES).broadcast()
+    batch = eqx.tree_at(lambda p: p.strike, good, jnp.asarray(strikes))
+    return Tile(batch, np.array(weights)), FEW.prepared(good, HESTON)
+
+
+def swept(strikes, weights):
+    of, method = tile(strikes, weights)
+    still = jax.tree.map(jnp.zeros_like, HESTON)
+    return tile_sweep(of, HESTON, method, still, still, key=KEY)
+
+
 @double
 def test_values_alone_are_those_of_the_sweep_with_their_errors():
-    batch = Asian([100.0, 105.0], DATES).broadcast()
-    tile, method = Tile(batch, np.array([1.0, 2.0])), FEW.prepared(batch, HESTON)
-    still = jax.tree.map(jnp.zeros_like, HESTON)
-    figures, errors, _ = tile_sweep(tile, HESTON, method, still, still, key=KEY)
-    values, errors_alone, bar = tile_values(tile, HESTON, method, key=KEY)
+    weights = [1.0, 5.0, 2.0]
+    figures, errors, _ = swept(STRIKES, weights)
+    of, method = tile(STRIKES, weights)
+    values, errors_alone, bar = tile_values(of, HESTON, method, key=KEY)
     np.testing.assert_allclose(values["value"], figures["value"], rtol=1e-12)
     np.testing.assert_allclose(errors_alone["value"], errors["value"], rtol=1e-12)
     assert float(errors_alone["value"].min()) > 0.0
@@ -121,19 +136,12 @@ def test_values_alone_are_those_of_the_sweep_with_their_errors():
 
 @double
 def test_a_trade_that_is_not_finite_does_not_reach_the_others():
-    batch = Asian([100.0, 110.0, 105.0], DATES).broadcast()
-    batch = eqx.tree_at(lambda p: p.strike, batch, jnp.asarray([100.0, jnp.nan, 105.0]))
-    good = jax.tree.map(lambda x: x[jnp.asarray([0, 2])], batch)
-    method = FEW.prepared(good, HESTON)
-    still = jax.tree.map(jnp.zeros_like, HESTON)
-
-    def swept(products, weights):
-        return tile_sweep(Tile(products, weights), HESTON, method, still, still, key=KEY)
-
-    with_it, without = swept(batch, np.array([1.0, 5.0, 2.0])), swept(good, np.array([1.0, 2.0]))
+    """The gradient is that of a tile in which a trade without weight is in its place."""
+    with_it = swept([100.0, jnp.nan, 105.0], [1.0, 5.0, 2.0])
+    without = swept(STRIKES, [1.0, 0.0, 2.0])
     assert not np.isfinite(with_it[0]["value"][1])
     for found, expected in zip(with_it[0].values(), without[0].values(), strict=True):
-        np.testing.assert_allclose(np.asarray(found)[[0, 2]], expected, rtol=1e-12)
+        np.testing.assert_allclose(*(np.asarray(x)[[0, 2]] for x in (found, expected)), rtol=1e-12)
     for found, expected in zip(*map(jax.tree.leaves, (with_it[2], without[2])), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
