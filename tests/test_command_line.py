@@ -320,7 +320,7 @@ def test_a_report_that_cannot_be_written_leaves_the_last_run_whole(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(report, "write_fit_report", full)
-    outcome = run("calibrate", *inputs, "--starts", 2)
+    outcome = run("calibrate", *inputs, "--max-steps", 1)
     assert outcome.exit_code == 2
     assert f"jaxtape: {tmp_path}: cannot be written: No space left" in outcome.stderr
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
