@@ -45,10 +45,20 @@ def _contracts(dice, t, r, q, vol) -> np.ndarray:
     return np.stack([spot, np.full(t.size, STRIKE), t, r, q, vol, side], axis=1)
 
 
+def in_hundreds(function, contracts) -> np.ndarray:
+    """A function of a hundred contracts on any number of them, so that all are of one program."""
+    hundreds = np.resize(contracts, (-(-len(contracts) // 100), 100, 7))  # the last are repeated
+    found = [np.asarray(function(jnp.asarray(batch))) for batch in hundreds]
+    return np.concatenate(found)[: len(contracts)]
+
+
 @functools.partial(jax.jit, static_argnames=("num_dates", "num_nodes", "num_points"))
-def values(contracts, **counts):
-    each = lambda row: american_value(*row, **counts)  # noqa: E731
-    return jax.lax.map(each, jnp.asarray(contracts), batch_size=100)
+def _values(contracts, **counts):
+    return jax.vmap(lambda row: american_value(*row, **counts))(contracts)
+
+
+def values(contracts, **counts) -> np.ndarray:
+    return in_hundreds(functools.partial(_values, **counts), contracts)
 
 
 @jax.jit
@@ -66,17 +76,20 @@ def intrinsic(contracts):
     return np.maximum(side * (spot - strike), 0.0)
 
 
-@jax.jit
-def ladder(contracts):
+def ladder(contracts) -> np.ndarray:
     """Columns of value, Delta, Gamma and the derivative in the expiry."""
+    return in_hundreds(_ladder, contracts)
 
+
+@jax.jit
+def _ladder(contracts):
     def each(row):
         at = lambda spot, expiry: american_value(spot, row[1], expiry, *row[3:])  # noqa: E731
         value, (delta, by_expiry) = jax.value_and_grad(at, (0, 1))(row[0], row[2])
         gamma = jax.jvp(lambda spot: jax.grad(at)(spot, row[2]), (row[0],), (jnp.ones(()),))[1]
         return jnp.stack([value, delta, gamma, by_expiry])
 
-    return jax.lax.map(each, jnp.asarray(contracts), batch_size=100)
+    return jax.vmap(each)(contracts)
 
 
 @jax.jit
@@ -94,7 +107,7 @@ def test_the_equation_of_black_and_scholes_holds_where_the_option_is_held():
     """dV/dT = (r - q) S Delta + (vol S)^2 Gamma / 2 - r V; where it is exercised, Delta is +-1 and Gamma 0."""
     contracts = ordinary(300, 1)
     spot, strike, _, r, q, vol, side = contracts.T
-    value, delta, gamma, by_expiry = np.asarray(ladder(contracts)).T
+    value, delta, gamma, by_expiry = ladder(contracts).T
     exercised = value == side * (spot - strike)
     assert 5 < np.sum(exercised) < 100
     gap = (r - q) * spot * delta + 0.5 * (vol * spot) ** 2 * gamma - r * value - by_expiry
@@ -112,7 +125,7 @@ def test_value_and_slope_fit_smoothly_at_the_boundary(q):
     steps = np.array([-1e-3, -1e-9, 1e-9, 1e-7, 1e-5, 1e-3])
     contracts = np.tile(row, (steps.size, 1))
     contracts[:, 0] = level * (1.0 + steps)
-    value, delta, gamma, _ = np.asarray(ladder(contracts)).T
+    value, delta, gamma, _ = ladder(contracts).T
     there = 2.0 * (0.05 * STRIKE - q * level) / (0.3 * level) ** 2
     np.testing.assert_allclose(value[:4], STRIKE - contracts[:4, 0], atol=1e-10 * STRIKE, rtol=0.0)
     np.testing.assert_allclose(delta[:4], -1.0, rtol=1e-6)
@@ -245,7 +258,7 @@ def test_derivatives_of_first_and_second_order_are_those_of_differences():
             there[:, i] += step * moves[:, i]
             return there
 
-        quotient = first_difference(lambda step: np.asarray(values(moved(step))), 1.0)
+        quotient = first_difference(lambda step: values(moved(step)), 1.0)
         np.testing.assert_allclose(first[:, i] * moves[:, i], quotient, rtol=1e-6, atol=1e-9)
         quotient = first_difference(lambda step: np.asarray(slopes(moved(step))[0]), 1.0)
         exact = second[:, i] * moves[:, i, None] * moves
@@ -258,7 +271,7 @@ def test_derivatives_of_first_and_second_order_are_those_of_differences():
 def test_the_wide_box_has_no_nan_and_no_arbitrage():
     contracts = wide(2000, 6)
     spot, strike, t, r, q, _, side = contracts.T
-    found, held = np.asarray(values(contracts)), np.asarray(european(contracts))
+    found, held = values(contracts), np.asarray(european(contracts))
     assert np.all(np.isfinite(found))
     assert np.all(found >= np.maximum(held, intrinsic(contracts)) - 1e-8 * STRIKE)
     paid, received = np.where(side > 0.0, spot, strike), np.where(side > 0.0, -r, -q)
@@ -311,12 +324,13 @@ def test_exercised_now_is_intrinsic():
 @pytest.mark.parametrize("option", ["call", "put"])
 def test_any_expiry_and_moneyness_is_finite(expiry, option):
     model = BlackScholes(STRIKE, 0.04, 0.2, 0.03)
-    strikes = np.array([1e-3, 20.0, 90.0, 99.9, 100.0, 100.1, 110.0, 500.0, 1e6])
-    found = greeks(American(strikes, expiry, option), model, IntegralEquation())
-    assert found.result == RESULTS.successful
-    worth = np.maximum((STRIKE - strikes) * (1.0 if option == "call" else -1.0), 0.0)
-    assert np.all(found.value >= worth - 1e-8 * strikes)
-    assert np.all(np.abs(found.delta) <= 1.0 + 1e-9)
+    fours = [1e-3, 20.0, 90.0, 99.0], [99.9, 100.0, 100.1, 101.0], [110.0, 500.0, 1e4, 1e6]
+    for strikes in map(np.array, fours):  # of the program of the tests above
+        found = greeks(American(strikes, expiry, 4 * [option]), model, IntegralEquation())
+        assert found.result == RESULTS.successful
+        worth = np.maximum((STRIKE - strikes) * (1.0 if option == "call" else -1.0), 0.0)
+        assert np.all(found.value >= worth - 1e-8 * strikes)
+        assert np.all(np.abs(found.delta) <= 1.0 + 1e-9)
 
 
 def test_vanishing_interest_joins_the_european_option_without_a_jump():
@@ -324,7 +338,7 @@ def test_vanishing_interest_joins_the_european_option_without_a_jump():
     rates = np.array([0.0, 1e-33, 1e-30, 1e-20, 1e-12, 1e-9, 1e-7])
     contracts = np.tile(row, (rates.size, 1))
     contracts[:, 3] = rates
-    gap = np.asarray(values(contracts)) - np.asarray(european(contracts))
+    gap = values(contracts) - np.asarray(european(contracts))
     assert np.all(gap >= -1e-12)
     assert np.all(gap <= 2.0 * rates * STRIKE + 1e-12)
 
@@ -382,7 +396,7 @@ def test_surfaces_are_read_at_the_expiry_and_the_strike():
 def test_single_precision_over_the_wide_box():
     """To 1e-4 of the strike or spot, and no NaN."""
     contracts = wide(1000, 8)
-    expected = np.asarray(values(contracts))
+    expected = values(contracts)
     with jax.enable_x64(False):
         each = eqx.filter_jit(jax.vmap(lambda row: american_value(*row)))
         found = np.asarray(each(jnp.asarray(contracts, jnp.float32)))

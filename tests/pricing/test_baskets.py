@@ -112,9 +112,14 @@ def test_a_basket_without_one_of_its_models_is_left_out():
     assert set(fit(market)) == {("DAX",), ("SX5E",), pair}
 
 
+def risk_of_book(market):
+    """Within a budget that makes small tiles: the book is of three trades."""
+    return risk(Book.from_text(BOOK), market, black_scholes, methods=METHODS, budget=2**25)
+
+
 @pytest.fixture(scope="module")
 def found():
-    return risk(Book.from_text(BOOK), sample_market(), black_scholes, methods=METHODS)
+    return risk_of_book(sample_market())
 
 
 def test_a_book_with_baskets_has_figures_by_asset(found):
@@ -131,8 +136,7 @@ def test_the_book_moves_with_a_correlation_as_its_sensitivity_says(found):
     quote, step = "CORRELATION/DAX/SX5E", 1e-4
 
     def value(shift):
-        market = sample_market().with_quotes({quote: 0.85 + shift})
-        return risk(Book.from_text(BOOK), market, black_scholes, methods=METHODS).value
+        return risk_of_book(sample_market().with_quotes({quote: 0.85 + shift})).value
 
     bumped = (value(step) - value(-step)) / (2.0 * step)
     assert abs(bumped) > 10.0

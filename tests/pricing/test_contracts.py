@@ -21,7 +21,7 @@ from pricing import (
 from pricing.products import AverageClaim, Monitored
 from pricing.sensitivities import means_and_errors, sensitivities
 from pricing.trades.contracts import products_of, shape_key
-from tests.helpers import SAMPLES, dax, dax_black_scholes, double
+from tests.helpers import dax, dax_black_scholes, dax_book, double
 
 DATES = [0.3, 0.55, 0.8]
 MEASURES = ("value", "delta", "gamma", "vega", "theta", "rho")
@@ -159,7 +159,7 @@ def test_the_weights_of_a_basket_are_equal_unless_given():
 
 
 def test_every_trade_of_the_sample_book_becomes_a_contract():
-    trades = Book.read(SAMPLES / "dax_book.csv").trades
+    trades = dax_book().trades
     groups: dict = {}
     for trade in trades:
         groups.setdefault((type(trade), shape_key(trade)), []).append(trade)

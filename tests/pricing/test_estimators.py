@@ -21,10 +21,10 @@ from pricing import (
     Heston,
     MonteCarlo,
     Quadrature,
-    greeks,
     price,
 )
 from pricing.estimators.gaussian_mixture import GaussianMixture
+from pricing.valuation import applicable
 from tests.helpers import double, first_difference
 
 PATHS, BLOCK = 100_000, 5_000
@@ -88,8 +88,8 @@ def down_and_out(barrier, spot=100.0, rate=0.1, vol=0.3, strike=100.0):
 
 
 def exact(product, model):
-    found = greeks(product, model)
-    return found.value, found.delta, found.gamma
+    method = applicable(product, model)
+    return np.asarray(_ladder(product, model, method, None))
 
 
 # name: product, model, with the control, the answer, the largest relative error of Gamma at 100,000 paths
@@ -109,8 +109,8 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_value_delta_and_gamma_are_unbiased_and_gamma_is_sharp(name):
     product, model, control, barrier, most = CASES[name]
+    product = product.canonical  # calls and digitals are of one program
     answer = exact(product, model()) if barrier is None else down_and_out(barrier)
-    product = product if barrier is None else product.canonical  # of one program
     steps = 64 if "digital under" in name else 32
     method = MonteCarlo(PATHS, steps, BLOCK, control=control)
     means, errors = ladder(product, model(), method)
@@ -128,7 +128,7 @@ QUARTERS = np.arange(1, 5) / 2.0
 MONITORED = {
     "between two barriers": DoubleBarrier(100.0, 80.0, 125.0, QUARTERS / 2.0, rebate=1.0),
     "comes to life below": Barrier(100.0, 2.0, 85.0, "down-and-in", "put", 2.0, dates=QUARTERS),
-    "two dates": Barrier(100.0, 1.0, 115.0, "up-and-out", dates=[0.3, 1.0]),
+    "two dates": Barrier(100.0, 1.0, 115.0, "up-and-out", dates=[0.3, 1.0]).canonical.padded(4),
     "autocallable": Autocallable(QUARTERS, [0.02, 0.04, 0.06, 0.08], 100.0, 70.0, 100.0, 100.0),
     "uneven dates": Autocallable([0.01, 0.02, 1.0, 3.0], [0.1] * 4, 100.0, 70.0, 100.0, 100.0),
 }
@@ -137,8 +137,7 @@ MONITORED = {
 @pytest.mark.parametrize("name", MONITORED)
 def test_a_fit_of_the_value_takes_the_noise_away_from_every_barrier_on_dates(name):
     product, model = MONITORED[name].canonical, BlackScholes(100.0, 0.05, 0.3, 0.01)
-    found = greeks(product, model, Quadrature())
-    answer = np.asarray([found.value, found.delta, found.gamma])
+    answer = np.asarray(_ladder(product, model, Quadrature(), None))
     plain = ladder(product, model, MonteCarlo(16_384, 1, control=False))
     means, errors = ladder(product, model, MonteCarlo(16_384, 1))
     np.testing.assert_array_less(np.abs(plain[0] - answer), 3.5 * plain[1])
@@ -151,17 +150,16 @@ def test_every_derivative_of_a_controlled_sample_is_that_of_its_differences():
     product = MONITORED["between two barriers"]
     method, key = MonteCarlo(512, 1, block=512), jax.random.key(3)
 
-    @jax.jit
     def samples(shift):
         model = BlackScholes(100.0 + 10.0 * shift, 0.05 - 0.1 * shift, 0.3 + 0.1 * shift)
         return method.samples(product, model, key=key)
 
-    slope = lambda f: jax.jit(lambda s: jax.jvp(f, (s,), (jnp.ones_like(s),))[1])  # noqa: E731
-    zero = jnp.zeros(())
-    once, sloping = first_difference(samples, 1e-3), slope(samples)
-    np.testing.assert_allclose(sloping(zero), once, rtol=1e-7, atol=1e-8)
-    twice = first_difference(sloping, 1e-3)
-    np.testing.assert_allclose(slope(sloping)(zero), twice, rtol=1e-7, atol=1e-7)
+    along = lambda f: lambda s: jax.jvp(f, (s,), (jnp.ones_like(s),))  # noqa: E731
+    both = jax.jit(along(along(samples)))  # ((value, slope), (slope, curvature))
+    _, (slope, curvature) = both(0.0)
+    once, twice = (first_difference(lambda h, i=i: both(h)[0][i], 1e-3) for i in range(2))
+    np.testing.assert_allclose(slope, once, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(curvature, twice, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize("control", [False, True])
@@ -231,12 +229,16 @@ def slopes(samples, at):
     return mean_and_error(jnp.stack([slope(d) for d in jnp.eye(at.size)]))
 
 
+@functools.cache
+def slopes_by_fourier():
+    value = lambda x: price(CALL, stochastic(x), Fourier(), throw=False).value  # noqa: E731
+    return jax.jit(jax.grad(value))(jnp.asarray(HESTON))
+
+
 @pytest.mark.parametrize("control", [False, True])
 def test_parameter_greeks_of_heston_are_unbiased(control):
     """32 steps leave no bias to be seen at 65,536 paths. To the correlation it is about 0: error .02."""
-    at, key = jnp.asarray(HESTON), jax.random.key(7)
-    value = lambda x: price(CALL, stochastic(x), Fourier(), throw=False).value  # noqa: E731
-    answer = jax.jit(jax.grad(value))(at)
+    at, key, answer = jnp.asarray(HESTON), jax.random.key(7), slopes_by_fourier()
     method = MonteCarlo(65_536, 32, control=control)
     means, errors = slopes(lambda x: method.samples(CALL, stochastic(x), key=key), at)
     np.testing.assert_array_less(np.abs(means - answer), 3.0 * errors)
