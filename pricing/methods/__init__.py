@@ -1,4 +1,3 @@
-from ..sampling import Sobol
 from .closed_form import ClosedForm as ClosedForm
 from .finite_difference import FiniteDifference as FiniteDifference
 from .fourier import Fourier as Fourier
@@ -12,13 +11,4 @@ from .method import Tiling as Tiling
 from .method import missing as missing
 from .monte_carlo import MonteCarlo as MonteCarlo
 from .quadrature import Quadrature as Quadrature
-
-METHODS = (
-    ClosedForm(),
-    IntegralEquation(),
-    Quadrature(),
-    Fourier(),
-    FiniteDifference(),
-    MonteCarlo(16384, sampler=Sobol()),
-    LeastSquares(),
-)  # the best first
+from .registry import METHODS as METHODS

@@ -1,0 +1,17 @@
+"""The estimators of Monte Carlo, in the order in which they are asked whether they apply."""
+
+from .average import ArithmeticAverage, GeometricAverage
+from .best_of import BestOf
+from .bridged import BridgedBarrier
+from .estimator import AbstractEstimator
+from .monitored import OneStepSurvival
+from .terminal import Terminal
+
+ESTIMATORS: tuple[AbstractEstimator, ...] = (
+    Terminal(),
+    ArithmeticAverage(),
+    GeometricAverage(),
+    BestOf(),
+    OneStepSurvival(),
+    BridgedBarrier(),
+)
