@@ -165,5 +165,6 @@ def _interpolated(function: AbstractValueFunction, order: int, t: Array, x: Stat
             date == last, lambda: at_end(x), lambda: at_date(jnp.minimum(date, last - 1), x)
         )
 
-    dates = jnp.stack([before, jnp.minimum(before + 1, last)])
-    return weighted_sum(at, dates, jnp.stack([1.0 - share, share]), jax.eval_shape(at_end, x))
+    after = before + (share > 0.0).astype(before.dtype)  # a date, if vmap runs both branches
+    dates, weights = jnp.stack([before, after]), jnp.stack([1.0 - share, share])
+    return weighted_sum(at, dates, weights, jax.eval_shape(at_end, x))
