@@ -24,24 +24,7 @@ from .chain import (
 )
 
 
-class SweepPrimitive(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
-    """A primitive that says by `expand` what it computes."""
-
-    def declare(self, args: tuple, effects, **params) -> None:
-        """Set what JAX asks of a primitive, for these arguments and parameters."""
-        self.__dict__.update(params)
-        self.in_avals = avals(args)
-        self.out_aval = out_avals(self.expand, *args)
-        self.params = params
-        self.effects = effects
-        super().__init__()
-
-    def lin(self, nonzeros, *args):
-        del nonzeros
-        return self(*args), args
-
-
-class LoopPrimitive(SweepPrimitive):
+class LoopPrimitive(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
     """A primitive whose reverse mode is its `pullback`; all other rules are JAX's own, of `expand`.
 
     A function that JAX cannot reverse, such as a loop whose length is known only when it runs, is reversed by
@@ -80,6 +63,10 @@ class LoopPrimitive(SweepPrimitive):
         dots = pick(real, flat)
         return out, merge_leaves(real, _ForwardOnly(dots)(*dots), out_dots)
 
+    def lin(self, nonzeros, *args):
+        del nonzeros
+        return self(*args), args
+
     def linearized(self, args, *tangents):
         return self.jvp(args, tangents)[1]
 
@@ -97,7 +84,13 @@ class _Batch(LoopPrimitive):
     dims_out: Any
 
     def __init__(self, one: LoopPrimitive, axis, args: tuple, dims: tuple, dims_out):
-        self.declare(args, one.effects, one=one, axis=axis, dims=dims, dims_out=dims_out)
+        params = {"one": one, "axis": axis, "dims": dims, "dims_out": dims_out}
+        self.__dict__.update(params)
+        self.in_avals = avals(args)
+        self.out_aval = out_avals(self.expand, *args)
+        self.params = params
+        self.effects = one.effects
+        super().__init__()
 
     @property
     def varied(self) -> Mask:

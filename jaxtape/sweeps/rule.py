@@ -21,15 +21,17 @@ from .chain import (
     Mask,
     Static,
     as_array,
+    avals,
     inexact,
     instantiated,
     is_zero,
     merge,
+    out_avals,
     pick,
     zero_cotangents,
 )
 from .executor import Prepared
-from .primitive import LoopPrimitive, SweepPrimitive, leaves_or_zeros, merge_leaves
+from .primitive import LoopPrimitive, Primitive, leaves_or_zeros, merge_leaves
 
 
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
@@ -37,13 +39,18 @@ def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
     return Sweep(chain, arrays)(*arrays)
 
 
-class Sweep(SweepPrimitive):
+class Sweep(Primitive):
     """`(consts, init, xs) -> (state, ys)` of a chain."""
 
     chain: Chain
 
     def __init__(self, chain: Chain, arrays: Arrays):
-        self.declare(tuple(arrays), chain.jaxpr.effects, chain=chain)
+        self.chain = chain
+        self.in_avals = avals(tuple(arrays))
+        self.out_aval = out_avals(self.expand, *arrays)
+        self.params = {"chain": chain}
+        self.effects = chain.jaxpr.effects
+        super().__init__()
 
     def expand(self, *arrays):
         return self.chain.run(Arrays(*arrays))
@@ -67,6 +74,10 @@ class Sweep(SweepPrimitive):
     def jvp(self, arrays, tangents):
         return self(*arrays), self._tangent(arrays, tangents)
 
+    def lin(self, nonzeros, *arrays):
+        del nonzeros
+        return self(*arrays), arrays
+
     def linearized(self, arrays, *tangents):
         return instantiated(self._tangent(arrays, tangents))
 
@@ -89,14 +100,19 @@ class Sweep(SweepPrimitive):
         return Active(tuple(consts), inexact(state), tuple(xs), inexact(ys))
 
 
-class Tangent(SweepPrimitive):
+class Tangent(Primitive):
     """`(arrays, dots) -> (state_dot, ys_dot)` of a chain, linear in `dots`; active leaves only."""
 
     chain: Chain
     active: Active
 
     def __init__(self, chain: Chain, active: Active, arrays: tuple, dots: tuple):
-        self.declare((arrays, dots), chain.jaxpr.effects, chain=chain, active=active)
+        self.chain, self.active = chain, active
+        self.in_avals = avals((arrays, dots))
+        self.out_aval = out_avals(self.expand, arrays, dots)
+        self.params = {"chain": chain, "active": active}
+        self.effects = chain.jaxpr.effects
+        super().__init__()
 
     def expand(self, arrays, dots):
         dual, arrays = self._dual(arrays, dots)
@@ -119,6 +135,10 @@ class Tangent(SweepPrimitive):
         moving = tuple(not is_zero(t) for t in tangents)
         swept, picked = self._moving(moving, primals)
         return jax.jvp(swept, picked, pick(moving, tangents))
+
+    def lin(self, nonzeros, *primals):
+        del nonzeros
+        return self(*primals), primals
 
     def linearized(self, primals, *tangents):
         return instantiated(self.jvp(primals, tangents)[1])
@@ -192,8 +212,12 @@ class FirstSweep(LoopPrimitive):
     prepared: Prepared
 
     def __init__(self, chain: Chain, active: Active, arrays: Arrays):
-        prepared = Prepared.of(chain, active, arrays)
-        self.declare((arrays,), chain.jaxpr.effects, chain=chain, prepared=prepared)
+        self.prepared = Prepared.of(chain, active, arrays)
+        self.in_avals = (avals(arrays),)
+        self.out_aval = out_avals(self.expand, arrays)
+        self.params = {"chain": chain, "prepared": self.prepared}
+        self.effects = chain.jaxpr.effects
+        super().__init__()
 
     def expand(self, arrays):
         return self.prepared.first_sweep(arrays)
@@ -226,7 +250,12 @@ class ReverseSweep(LoopPrimitive):
     active: Active
 
     def __init__(self, first: FirstSweep, active: Active, arrays: Arrays, kept, bars: tuple):
-        self.declare((arrays, kept, bars), first.effects, first=first, active=active)
+        self.first, self.active = first, active
+        self.in_avals = avals((arrays, kept, bars))
+        self.out_aval = out_avals(self.expand, arrays, kept, bars)
+        self.params = {"first": first, "active": active}
+        self.effects = first.effects
+        super().__init__()
 
     @property
     def varied(self) -> Mask:

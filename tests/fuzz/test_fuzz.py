@@ -166,7 +166,7 @@ def run(tmp_path, monkeypatch):
 
     for module, name in (
         *((sys.modules[risk.__module__], name) for name in ("calibrated", "value_book")),
-        *((sys.modules[calibrate.__module__], "calibrated"), (solve_command, "solved")),
+        *((sys.modules[calibrate.__module__], "calibrated"), (solve_command, "_rows")),
     ):
         monkeypatch.setattr(module, name, reached)
         monkeypatch.setattr(module, "configure", lambda precision: None)
