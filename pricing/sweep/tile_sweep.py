@@ -9,10 +9,11 @@ import functools
 from collections.abc import Callable
 
 import chex
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
+
+from jaxtape import stored_jit
 
 from ..methods import AbstractMethod, Fitted
 from ..methods.method import held
@@ -26,7 +27,7 @@ Figures = dict[str, Array]
 MEASURES = ("value", "delta", "gamma", "vega", "theta", "rho")
 
 
-@eqx.filter_jit
+@stored_jit
 def tile_sweep(
     tile: Tile,
     model: AbstractModel,
@@ -48,7 +49,7 @@ def tile_sweep(
     return figures, errors, _results(tile, model, method), bar
 
 
-@eqx.filter_jit
+@stored_jit
 def tile_values(
     tile: Tile, model: AbstractModel, method: AbstractMethod, *, key: PRNGKeyArray
 ) -> tuple[Figures, Figures, RESULTS, AbstractModel]:
