@@ -9,12 +9,12 @@ import pytest
 
 import pricing.samples
 from benchmarks import sample_book
+from pricing import Book
 from pricing.market import Market
 from pricing.products.barrier import BarrierTrade
 from pricing.products.digital import DigitalTrade
 from pricing.products.european import EuropeanTrade
 from pricing.products.trade import TRADE_TYPES
-from pricing.trades.book import Book
 
 SAMPLES = Path(next(iter(pricing.samples.__path__)))
 HEADER = (
