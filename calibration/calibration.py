@@ -172,4 +172,6 @@ def _postprocess(problem: Problem, searches: Search) -> Calibration:
         **identification(problem, search),
     }
     residuals = search.residual.reshape(problem.quotes.vols.shape)
-    return Calibration(problem.model(search.free), residuals, search.result, stats)
+    refusal = problem.objective.result(problem.quotes)
+    result = RESULTS.where(refusal == RESULTS.successful, search.result, refusal)
+    return Calibration(problem.model(search.free), residuals, result, stats)

@@ -181,6 +181,21 @@ def test_a_figure_that_is_not_finite_fails_its_trade_alone():
     )
 
 
+def test_a_trade_that_its_method_does_not_reach_is_set_aside_with_the_reason():
+    """The log-spot of the later contract deviates too far; the other one of the same tile is valued."""
+    text = """id,type,underlying,option,strike,exercise_dates
+near,bermudan,DAX,put,4500,2002-09-05|2002-10-05
+far,bermudan,DAX,put,4500,2003-07-05|2004-07-05
+"""
+    fit = lambda market: {"DAX": BlackScholes(4500.0, 0.03, 1.8)}  # noqa: E731
+    near, far = risk(Book.from_text(text), dax(), fit, greeks=False).trades
+    assert (near.method, near.status) == ("Quadrature", "ok")
+    assert far.figures is None
+    assert far.status.startswith(
+        "failed: the standard deviation of the log-spot to the last date is above 2"
+    )
+
+
 ON_DEVICES = """
 import json
 import tests.conftest
