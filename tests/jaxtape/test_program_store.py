@@ -108,6 +108,7 @@ def test_found_again_without_tracing_and_to_the_bit(folder):
     second = again(a_leg(), key=key)
     assert traced == ["swapped"]
     assert equal(first, second) and equal(jitted, second)
+    assert not first.left.rate.committed and not second.left.rate.committed
     assert second.right[0] == Why.fine and second.left.day == date(2002, 7, 5)
     assert not equal(
         again(a_leg(), key=jax.random.key(2)), second
