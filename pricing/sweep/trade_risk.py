@@ -81,8 +81,9 @@ def figures_of(columns: Columns, names: tuple[str, ...], count: int) -> list[Fig
 
 def reasons_of(refusals: RESULTS, count: int) -> list[str]:
     """Return why the method does not reach each of the first `count` trades of a tile; empty if it does."""
-    codes = jax.tree.map(np.asarray, refusals)
-    return [RESULTS[jax.tree.map(lambda code: code[i, ...], codes)] for i in range(count)]  # noqa: B023
+    (codes,) = map(np.asarray, jax.tree.leaves(refusals))
+    reason = {code: RESULTS[jax.tree.map(lambda _: code, refusals)] for code in np.unique(codes)}  # noqa: B023
+    return [reason[code] for code in codes[:count]]
 
 
 @dataclass(frozen=True)
