@@ -82,7 +82,8 @@ def figures_of(columns: Columns, names: tuple[str, ...], count: int) -> list[Fig
 def reasons_of(refusals: RESULTS, count: int) -> list[str]:
     """Return why the method does not reach each of the first `count` trades of a tile; empty if it does."""
     (codes,) = map(np.asarray, jax.tree.leaves(refusals))
-    reason = {code: RESULTS[jax.tree.map(lambda _: code, refusals)] for code in np.unique(codes)}  # noqa: B023
+    one = lambda code: jax.tree.map(lambda _: np.asarray(code), refusals)  # noqa: E731
+    reason = {code: RESULTS[one(code)] for code in np.unique(codes)}
     return [reason[code] for code in codes[:count]]
 
 
