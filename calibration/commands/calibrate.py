@@ -12,6 +12,7 @@ from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure
 from pricing.ingestion.errors import UnreadableFile, listed
 from pricing.ingestion.fields import closest
 from pricing.market import Market
+from pricing.models import Heston, HullWhite
 
 from ..calibration import Calibration
 from .console import Output, Stages, exit_if, fail, path_option, summarize, write_errors
@@ -103,10 +104,8 @@ def _read(market: Path, underlying: str, model: Model | None) -> Market:
 
 def _models(market: Market) -> dict[str, Model]:
     """Return what can be calibrated, by underlying."""
-    vols = market.swaption_vols
-    curves = [vols.curve] if vols is not None and vols.curve in market.curves else []
-    of_curves = dict.fromkeys(curves, Model.hull_white)
-    return of_curves | dict.fromkeys(market.equities, Model.heston)
+    of_curves = dict.fromkeys(HullWhite.quotes_in(market), Model.hull_white)
+    return of_curves | dict.fromkeys(Heston.quotes_in(market), Model.heston)
 
 
 def _write(
