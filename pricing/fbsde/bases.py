@@ -75,7 +75,15 @@ class AbstractBasis(eqx.Module):
         return parameters
 
 
-class Hermite(AbstractBasis):
+class _PolynomialBasis(AbstractBasis):
+    degree: eqx.AbstractVar[int]
+
+    @property
+    def is_linear(self) -> bool:
+        return self.degree < 2
+
+
+class Hermite(_PolynomialBasis):
     """Hermite polynomials of the coordinates, up to a total degree; the first is constant.
 
     Attributes:
@@ -105,12 +113,8 @@ class Hermite(AbstractBasis):
         std, standardizer = parameters
         return _polynomials(standardizer(features / std[:, None]), self.degree)
 
-    @property
-    def is_linear(self) -> bool:
-        return self.degree < 2
 
-
-class Mean(AbstractBasis):
+class Mean(_PolynomialBasis):
     """Hermite polynomials of the mean of the coordinates, of the degrees above `above` up to `degree`.
 
     The mean is of the coordinates as multiples of their deviations.
@@ -154,12 +158,8 @@ class Mean(AbstractBasis):
         _, standardizer = parameters
         return _polynomials(standardizer(features), self.degree)[self.above + 1 :]
 
-    @property
-    def is_linear(self) -> bool:
-        return self.degree < 2
 
-
-class SmoothMaximum(AbstractBasis):
+class SmoothMaximum(_PolynomialBasis):
     """Hermite polynomials, up to a total degree, of smooth maxima of the coordinates.
 
     With z = ln x, standardized, the smooth maxima are
@@ -197,10 +197,6 @@ class SmoothMaximum(AbstractBasis):
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
         *_, standardizer = parameters
         return _polynomials(standardizer(features), self.degree)[1:]  # a constant is in `Hermite`
-
-    @property
-    def is_linear(self) -> bool:
-        return self.degree < 2
 
     def _maxima(self, logs: States, center, std) -> Float[Array, "sharpness paths"]:
         z = (logs - center[:, None]) / std[:, None]
