@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from pricing.market import Market
 from pricing.models import AbstractModel, AbstractTransform, Quotes
+from pricing.numerics.safe_math import nan_where
 
 from .calibration import solved
 from .objectives import AbstractObjective, objective_of
@@ -50,7 +51,7 @@ def fit(
         max_steps: As in `calibrate`.
         rtol: As in `calibrate`.
         throw: Whether a fit that ends elsewhere than at a minimum raises a RuntimeError with the message of
-            `RESULTS`; otherwise its parameters are then NaN.
+            `RESULTS`, where it is known: not within `jax.jit` or `jax.vmap`. Otherwise its parameters are NaN.
 
     Returns:
         The function; `jax.vmap` maps it over markets.
@@ -87,9 +88,9 @@ def fit(
         guess = jax.lax.stop_gradient(parameters.free(start))
         free, result = _optimum(problem, optimizer, guess, *settings)
         failed = result != RESULTS.converged
-        if throw:
-            free = result.error_if(free, failed)
-        return problem.model(jnp.where(failed, jnp.nan, free))
+        if throw and not result.is_traced() and failed:
+            raise RuntimeError(RESULTS[result])
+        return problem.model(nan_where(failed, free))
 
     return fitted
 

@@ -38,6 +38,7 @@ jaxtyping.jaxtyped = _checked
 jaxtyping.install_import_hook(["jaxtape", "pricing", "calibration"], "beartype.beartype")
 
 import jax  # noqa: E402
+import jax.experimental  # noqa: E402
 import pytest  # noqa: E402
 
 from jaxtape.xla_flags import WITHOUT_FUSION_EMITTERS, add_flag  # noqa: E402
@@ -74,3 +75,19 @@ def _room_for_programs():
     counted = next(_finished) % 8 == 0 and _MAPS.exists()
     if counted and _MAPS.read_bytes().count(b"\n") > _MANY:
         jax.clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def _no_host_callbacks(request, monkeypatch):
+    """No program but one of the tape's tests calls the host: JAX's persistent cache would refuse it."""
+
+    def refused(*args, **kwargs):
+        raise AssertionError("a program holds a host callback: what it finds out must be data")
+
+    if not request.node.nodeid.startswith("tests/jaxtape/"):
+        for module, name in (
+            (jax, "pure_callback"),
+            (jax.debug, "callback"),
+            (jax.experimental, "io_callback"),
+        ):
+            monkeypatch.setattr(module, name, refused)

@@ -86,7 +86,8 @@ def risk(
         random = {"key": jax.random.key(seed), "methods": _methods(paths)}
         settings = {"mesh": mesh, "budget": budget, "progress": progress, **random}
         result = _valued(book, served, fit, settings)
-        lines.append(f"valued {len(result.trades) - len(result.failed):,} trades")
+        parts = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
+        lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {parts}")
     errors = _errors(result, book)
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:

@@ -10,10 +10,8 @@ from jaxtyping import PRNGKeyArray
 from ..progress import Progress
 from .fitted_models import FittedModels, Models
 from .groups import Group
-from .trade_risk import Figures, figures_of
+from .trade_risk import Found, figures_of, reasons_of
 from .workers import run_tiles
-
-Found = dict[str, tuple[Group, Figures, Figures]]
 
 
 def sweep_book(
@@ -31,12 +29,13 @@ def sweep_book(
     for group, results in run:
         names, rest = group.underlyings, group.trades
         for result in results:
-            figures, errors, of_tile = result.result()
+            figures, errors, refusals, of_tile = result.result()
             chex.assert_trees_all_equal_shapes_and_dtypes(gradient[names], of_tile)
             gradient[names] = jax.tree.map(jnp.add, gradient[names], of_tile)
             trades, rest = rest[: group.tile_size], rest[group.tile_size :]
             columns = (figures_of(each, names, len(trades)) for each in (figures, errors))
-            for trade, *row in zip(trades, *columns, strict=True):
+            reasons = reasons_of(refusals, len(trades))
+            for trade, *row in zip(trades, *columns, reasons, strict=True):
                 found[trade.id] = (group, *row)
             if progress is not None:
                 progress(len(found), total, "")
