@@ -75,15 +75,7 @@ class AbstractBasis(eqx.Module):
         return parameters
 
 
-class _PolynomialBasis(AbstractBasis):
-    degree: eqx.AbstractVar[int]
-
-    @property
-    def is_linear(self) -> bool:
-        return self.degree < 2
-
-
-class Hermite(_PolynomialBasis):
+class Hermite(AbstractBasis):
     """Hermite polynomials of the coordinates, up to a total degree; the first is constant.
 
     Attributes:
@@ -113,8 +105,12 @@ class Hermite(_PolynomialBasis):
         std, standardizer = parameters
         return _polynomials(standardizer(features / std[:, None]), self.degree)
 
+    @property
+    def is_linear(self) -> bool:
+        return self.degree < 2
 
-class Mean(_PolynomialBasis):
+
+class Mean(AbstractBasis):
     """Hermite polynomials of the mean of the coordinates, of the degrees above `above` up to `degree`.
 
     The mean is of the coordinates as multiples of their deviations.
@@ -158,8 +154,12 @@ class Mean(_PolynomialBasis):
         _, standardizer = parameters
         return _polynomials(standardizer(features), self.degree)[self.above + 1 :]
 
+    @property
+    def is_linear(self) -> bool:
+        return self.degree < 2
 
-class SmoothMaximum(_PolynomialBasis):
+
+class SmoothMaximum(AbstractBasis):
     """Hermite polynomials, up to a total degree, of smooth maxima of the coordinates.
 
     With z = ln x, standardized, the smooth maxima are
@@ -197,6 +197,10 @@ class SmoothMaximum(_PolynomialBasis):
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
         *_, standardizer = parameters
         return _polynomials(standardizer(features), self.degree)[1:]  # a constant is in `Hermite`
+
+    @property
+    def is_linear(self) -> bool:
+        return self.degree < 2
 
     def _maxima(self, logs: States, center, std) -> Float[Array, "sharpness paths"]:
         z = (logs - center[:, None]) / std[:, None]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..fields import Number, as_real, positive
+from ..fields import Number, as_real, positive, real_vector
 
 _NEAR = 1e-3  # of a step: dates may be single numbers
 
@@ -66,7 +66,7 @@ class Problem(eqx.Module):
 
     dim: int = eqx.field(static=True)
     maturity: Number = positive("maturity")
-    x0: Number
+    x0: Number = real_vector("x0")
     _: KW_ONLY
     drift: Callable
     diffusion: Callable
