@@ -126,7 +126,7 @@ print("compiled", counts["cache_misses"], "of", counts["compile_requests_use_cac
 @pytest.mark.slow
 def test_a_second_command_compiles_nothing_and_writes_the_same(tmp_path):
     (tmp_path / "book.csv").write_text(
-        "".join((SAMPLES / "dax_book.csv").open(encoding="utf-8").readlines()[:40]), "utf-8"
+        "\n".join((SAMPLES / "dax_book.csv").read_text("utf-8").splitlines()[:40]), "utf-8"
     )
     files = [tmp_path / "book.csv", SAMPLES / "dax_2002-07-05.json", tmp_path / "out"]
     told = []
