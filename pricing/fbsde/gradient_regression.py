@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from .bases import AbstractBasis, BasisTargets, Hermite, Mean, Payoffs, evaluate
-from .ito_taylor import Composition, Functions, States, martingale_increments
+from .ito_taylor import Composition, Functions, Moves, States, martingale_increments
 from .problem import Problem, State
 from .simulation import simulate, survival
 from .solver import AbstractApproximation, AbstractSolver, Date
@@ -188,9 +188,7 @@ class GradientRegression(AbstractSolver):
         )
         return state._replace(basis_parameters=rows)
 
-    def _functions(
-        self, problem: Problem, parameters, t, x: States, dw: States
-    ) -> tuple[Functions, Functions]:
+    def _functions(self, problem: Problem, parameters, t, x: States, dw: States) -> Moves:
         """Return the functions and their increments, evaluated a block of paths at a time."""
         compositions = [
             Composition(

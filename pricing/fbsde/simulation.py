@@ -8,8 +8,6 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxtape import AbstractSchedule, scan
-
 from ..numerics.standardizer import Standardizer
 from ..sampling import normals, uniforms
 from .problem import Problem
@@ -30,7 +28,6 @@ def simulate(
     at_x0: bool = True,
     initial_dispersion: float = 0.0,
     mesh: Mesh | None = None,
-    schedule: AbstractSchedule | None = None,
 ) -> Paths:
     """Simulate independent paths of the forward equation.
 
@@ -43,7 +40,6 @@ def simulate(
             maturity. From x0, every coordinate moves as if on a path of its own: no two are correlated, so that
             a regression can separate the slope of one from that of another.
         mesh: The devices that share the paths (axis "paths"); the random numbers are the same.
-        schedule: What a reverse sweep keeps of the loop over dates (`jaxtape.scan`).
 
     Returns:
         The states and the increments of all paths.
@@ -68,7 +64,7 @@ def simulate(
         x = jax.vmap(problem.advance, (None, 0, 0))(t, x, dw)
         return x, x
 
-    _, later = scan(advance, start, (problem.times[:-1], increments), schedule=schedule)
+    _, later = jax.lax.scan(advance, start, (problem.times[:-1], increments))
     return Paths(jnp.concatenate([start[None], later]), increments)
 
 
