@@ -103,12 +103,7 @@ class GradientRegression(AbstractSolver):
     def init(self, problem: Problem, *, key: PRNGKeyArray) -> _State:
         dispersion = self.initial_dispersion
         paths = simulate(
-            problem,
-            self.num_paths,
-            key=key,
-            at_x0=False,
-            initial_dispersion=dispersion,
-            mesh=self.mesh,
+            problem, self.num_paths, key=key, initial_dispersion=dispersion, mesh=self.mesh
         )
         states, increments = (jnp.swapaxes(x, 1, 2) for x in paths)
         # x0 alone has no scale: it has that of the date after it

@@ -25,8 +25,7 @@ def simulate(
     num_paths: int,
     *,
     key: PRNGKeyArray,
-    at_x0: bool = True,
-    initial_dispersion: float = 0.0,
+    initial_dispersion: float | None = None,
     mesh: Mesh | None = None,
 ) -> Paths:
     """Simulate independent paths of the forward equation.
@@ -35,10 +34,10 @@ def simulate(
         problem: The problem whose states are simulated.
         num_paths: The number of paths.
         key: The key of the random numbers.
-        at_x0: Whether paths begin at x0, or where the problem's `start` has them.
-        initial_dispersion: Paths start where the equation, as it is today, would take them in this share of the
-            maturity. From x0, every coordinate moves as if on a path of its own: no two are correlated, so that
-            a regression can separate the slope of one from that of another.
+        initial_dispersion: None, and all paths start at x0. Otherwise they start where the problem's `start`
+            has them, or at x0, and the equation, as it is today, takes them on in this share of the maturity.
+            From x0, every coordinate moves as if on a path of its own: no two are correlated, so that a
+            regression can separate the slope of one from that of another.
         mesh: The devices that share the paths (axis "paths"); the random numbers are the same.
 
     Returns:
@@ -48,12 +47,12 @@ def simulate(
     noise = shard_paths(normals(key, shape, problem.x0.dtype), mesh, axis=1)
     increments = jnp.sqrt(problem.dt) * noise[1:]
     start = jnp.broadcast_to(problem.x0, shape[1:])
-    own_start = None if at_x0 else problem.start
+    own_start = None if initial_dispersion is None else problem.start
     if own_start is not None:
         after_noise = shape[0]
         uniform = uniforms(key, (1, *shape[1:]), problem.x0.dtype, first_row=after_noise)
         start = shard_paths(jax.vmap(own_start)(uniform[0]), mesh)
-    if initial_dispersion > 0.0:
+    if initial_dispersion:
         before = initial_dispersion * problem.maturity
         today = lambda x, dw: problem.advance(problem.times[0], x, dw, before)  # noqa: E731
         start = jax.vmap(today)(start, jnp.sqrt(before) * noise[0])
