@@ -92,12 +92,12 @@ def _max_call(dim: int, solver: AbstractSolver, *known: float) -> Entry:
 
 def _geometric_call(dim: int, *known: float) -> Entry:
     solver = _regression(Hermite(1, logs=True), Mean(12, logs=True), initial_dispersion=0.8)
-    return Entry(lambda: problems.geometric_call(dim), solver, *known)
+    return Entry(lambda: problems.geometric_call(dim), solver, *known, bounded=False)
 
 
 def _down_and_out(barrier: float, *known: float) -> Entry:
     solver = _regression(Hermite(10), Payoffs(), initial_dispersion=0.01)
-    return Entry(lambda: problems.down_and_out_call(barrier), solver, *known)
+    return Entry(lambda: problems.down_and_out_call(barrier), solver, *known, bounded=False)
 
 
 CATALOGUE: dict[str, Entry] = {
