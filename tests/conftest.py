@@ -39,6 +39,7 @@ jaxtyping.install_import_hook(["jaxtape", "pricing", "calibration"], "beartype.b
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
+from jax._src import compilation_cache as _files  # noqa: E402
 
 from jaxtape.xla_flags import WITHOUT_FUSION_EMITTERS, add_flag  # noqa: E402
 
@@ -53,7 +54,32 @@ jax.config.update("jax_enable_x64", os.environ.get("JAXTAPE_TEST_PRECISION", "do
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_compilation_cache_dir", str(_CACHE))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # `_keep` says which
+
+_programs = {}  # by the keys that JAX gives them in files, the latest last
+_read, _write = _files.get_executable_and_time, _files.put_executable_and_time
+
+
+def _find(key, *where, host_callbacks=()):
+    """Find a program in this process, then in a file: tests make many functions that are the same program."""
+    if host_callbacks:
+        return None, None
+    found = _programs.pop(key, None) or _read(key, *where)
+    if found[0] is not None:
+        _programs[key] = found
+    return found
+
+
+def _keep(key, name, program, backend, seconds):
+    """Keep the latest programs; those that took a second also in a file, for other processes."""
+    _programs[key] = program, seconds
+    if len(_programs) > 128:
+        del _programs[next(iter(_programs))]
+    if seconds >= 1:
+        _write(key, name, program, backend, seconds)
+
+
+_files.get_executable_and_time, _files.put_executable_and_time = _find, _keep
 
 
 # Tracing makes millions of small objects and hardly a cycle: looked through as often as Python does by itself,
@@ -73,4 +99,5 @@ def _room_for_programs():
     yield
     counted = next(_finished) % 8 == 0 and _MAPS.exists()
     if counted and _MAPS.read_bytes().count(b"\n") > _MANY:
+        _programs.clear()
         jax.clear_caches()
