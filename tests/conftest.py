@@ -4,6 +4,7 @@ JAXTAPE_TEST_PRECISION=single: in float32. JAXTAPE_TEST_COMPILER=optimizing: pro
 them; without it in a third of the time, and most of the time of the tests is that of the compiler.
 """
 
+import functools
 import gc
 import inspect
 import itertools
@@ -40,6 +41,7 @@ jaxtyping.install_import_hook(["jaxtape", "pricing", "calibration"], "beartype.b
 import jax  # noqa: E402
 import pytest  # noqa: E402
 from jax._src import compilation_cache as _files  # noqa: E402
+from jax._src.interpreters import mlir as _mlir  # noqa: E402
 
 from jaxtape.xla_flags import WITHOUT_FUSION_EMITTERS, add_flag  # noqa: E402
 
@@ -82,10 +84,19 @@ def _keep(key, name, program, backend, seconds):
 
 _files.get_executable_and_time, _files.put_executable_and_time = _find, _keep
 
+# A small program is lowered in less time than the context is made that JAX makes for each.
+_mlir.make_ir_context = functools.cache(_mlir.make_ir_context)
+
 
 # Tracing makes millions of small objects and hardly a cycle: looked through as often as Python does by itself,
 # they take a tenth of the time.
 gc.set_threshold(20_000, 10, 10)
+
+
+def pytest_collection_finish():
+    """What is imported stays: it is looked through no more."""
+    gc.freeze()
+
 
 _MAPS = Path("/proc/self/maps")
 _MANY = (
@@ -101,4 +112,5 @@ def _room_for_programs():
     counted = next(_finished) % 8 == 0 and _MAPS.exists()
     if counted and _MAPS.read_bytes().count(b"\n") > _MANY:
         _programs.clear()
+        _mlir.make_ir_context.cache_clear()
         jax.clear_caches()
