@@ -12,10 +12,9 @@ import jax
 import numpy as np
 import pytest
 
-from pricing import BlackScholes, Book, ClosedForm, Fourier, greeks, risk
+from pricing import BlackScholes, Book, ClosedForm, Figures, Fourier, greeks, risk
 from pricing.sweep import fitted_models, workers
 from pricing.sweep.groups import BudgetTooSmall
-from pricing.sweep.trade_risk import Figures
 from pricing.trades.contracts import products_of
 from tests.helpers import dax, dax_book, dax_heston, double
 
