@@ -93,7 +93,7 @@ def group_trades(
     groups = []
     for batch, method in chosen:
         method = prepared(method, batch.products, models[batch.underlyings], mesh)
-        size = _tile_size(len(batch.trades), method, budget, mesh)
+        size = _tile_size(method, budget, mesh)
         groups.append(Group(*batch, method=method, tile_size=size, mesh=mesh))
     return groups, unpriced
 
@@ -155,13 +155,12 @@ def _joined(batches: Sequence[AbstractProduct]) -> AbstractProduct:
     return jax.tree.unflatten(structure, [np.concatenate(column) for column in columns])
 
 
-def _tile_size(count: int, method: AbstractMethod, budget: int, mesh: Mesh | None) -> int:
+def _tile_size(method: AbstractMethod, budget: int, mesh: Mesh | None) -> int:
     """Return how many trades a tile has: what runs best on each device within a share of the budget.
 
-    A device has a power of two, no more than next above the count: the tiles of any book are of few sizes, and
-    find the programs of another one. The count, the budget and the method alone decide it, so that the programs,
-    and the order of sums, are the same on any number of cores, and a device's program on any number of devices as
-    long as the share allows.
+    The budget and the method alone decide it, so that the programs, and the order of sums, are the same for any
+    number of trades and of cores, and a device's program on any number of devices as long as the share allows. A
+    device has a power of two, so that budgets that are alike share programs.
 
     Raises:
         BudgetTooSmall: The budget does not hold one trade a device.
@@ -175,5 +174,4 @@ def _tile_size(count: int, method: AbstractMethod, budget: int, mesh: Mesh | Non
         )
     share = budget // _TILES_IN_WORK
     a_device = max(1, min(most, share // (trade_bytes * devices)))
-    needed = 1 << (-(-count // devices) - 1).bit_length()
-    return devices * min(needed, 1 << a_device.bit_length() - 1)
+    return devices * 2 ** (a_device.bit_length() - 1)
