@@ -47,6 +47,8 @@ if os.environ.get("JAXTAPE_TEST_COMPILER", "quick") == "quick":
     *_, _known = WITHOUT_FUSION_EMITTERS
     add_flag(*WITHOUT_FUSION_EMITTERS)
     add_flag("--xla_backend_optimization_level", "0", _known)
+    # splitting a program to compile its parts side by side costs an eighth; the workers keep the cores busy
+    add_flag("--xla_cpu_parallel_codegen_split_count", "1", _known)
 
 _CACHE = Path(__file__).parent.parent / ".jax_cache"
 
