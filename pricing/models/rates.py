@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..fields import Number
@@ -119,14 +121,14 @@ class GaussianFactors(AbstractRateModel):
         return left * mean_exponential(-self.mean_reversions[None, :] * left)
 
 
-_TERMS = 20  # what is left out at |y| = 1 is 1 / 21! = 2e-20
+# Gauss's rule on [0, 1]: what it leaves out at |y| = 1 is 3e-20
+_NODES, _WEIGHTS = (np.polynomial.legendre.leggauss(7) + np.array([[1.0], [0.0]])) / 2.0
 
 
 def mean_exponential(y: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return (exp(y) - 1) / y, the mean of exp(s y) over s in [0, 1], smooth at 0 with all derivatives."""
     small = jnp.abs(y) < 1.0
     inside, outside = jnp.where(small, y, 0.0), jnp.where(small, 1.0, y)
-    series = jnp.ones_like(y)
-    for k in range(_TERMS, 1, -1):  # 1 + y/2 (1 + y/3 (1 + ...))
-        series = 1.0 + series * inside / k
-    return jnp.where(small, series, jnp.expm1(outside) / outside)
+    nodes, weights = (jnp.asarray(x, y.dtype) for x in (_NODES, _WEIGHTS))
+    terms = jax.vmap(lambda node, weight: weight * jnp.exp(node * inside))(nodes, weights)
+    return jnp.where(small, jnp.sum(terms, axis=0), jnp.expm1(outside) / outside)

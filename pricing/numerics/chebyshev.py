@@ -53,7 +53,8 @@ def _both_kinds(
 ) -> tuple[Float[Array, "orders points"], Float[Array, "orders points"]]:
     """Return T_0 ... T_count and U_{-1} ... U_{count-1}, the polynomials of the first and the second kind."""
     first, second = [jnp.ones_like(x), x], [jnp.zeros_like(x), jnp.ones_like(x)]
+    twice = 2.0 * x
     while len(first) <= count:
-        first.append(2.0 * x * first[-1] - first[-2])
-        second.append(2.0 * x * second[-1] - second[-2])
+        first.append(twice * first[-1] - first[-2])
+        second.append(twice * second[-1] - second[-2])
     return jnp.stack(first[: count + 1]), jnp.stack(second[: count + 1])
