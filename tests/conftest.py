@@ -56,6 +56,7 @@ if os.environ.get("JAXTAPE_TEST_COMPILER", "quick") == "quick":
 _CACHE = Path(__file__).parent.parent / ".jax_cache"
 
 jax.config.update("jax_enable_x64", os.environ.get("JAXTAPE_TEST_PRECISION", "double") == "double")
+jax.config.update("jax_traceback_in_locations_limit", 0)  # a compiler would copy them about
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_compilation_cache_dir", str(_CACHE))
@@ -116,6 +117,9 @@ def _room_for_programs():
         _programs.clear()
         _mlir.make_ir_context.cache_clear()
         jax.clear_caches()
+
+
+_OF_TAPES = ("tests/jaxtape/", "tests/pricing/test_bermudan_swaption.py")
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """Where a point lies between sorted pillars: the one piece curves and surfaces share."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, Num
 
@@ -18,6 +19,7 @@ def as_leaf(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "..."]
     return array.astype(array.dtype)
 
 
+@jax.jit
 def bracket(
     x: Num[ArrayLike, "..."], pillars: Float[Array, " n"]
 ) -> tuple[Int[Array, "..."], Int[Array, "..."], Float[Array, "..."]]:

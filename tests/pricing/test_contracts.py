@@ -60,7 +60,7 @@ def _means_and_errors(product, model, method, key):
 def test_padding_changes_no_figure_of_monte_carlo(contract, model):
     """To four standard errors: the paths are others."""
     product = contracts[contract]().canonical
-    method, key = MonteCarlo(16384, 12), jax.random.key(3)
+    method, key = MonteCarlo(16384, 12, block=8192), jax.random.key(3)
     names, plain, error = figures(product, models[model](), method, key)
     padded_names, padded, padded_error = figures(product.padded(4), models[model](), method, key)
     assert names == padded_names

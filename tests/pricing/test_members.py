@@ -1,6 +1,7 @@
 """Every method on every product and model that it applies to: what all of them promise."""
 
 import itertools
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -61,7 +62,57 @@ every_triple = pytest.mark.parametrize(
     ids=" / ".join,
     scope="module",
 )
-gradient = eqx.filter_jit(eqx.filter_grad(lambda pair, method, key: value(*pair, method, key)))
+
+
+class Derivatives(NamedTuple):
+    """The value with its derivatives, those to the underlying being to a shift of all of them alike."""
+
+    value: Any
+    error: Any  # the standard error of the value
+    slope: Any  # to the underlying, in forward mode
+    gradient: Any  # to the numbers of the product and of the model, in reverse mode
+    curvature: Any  # to the underlying twice, forward over reverse; None without a gamma
+    gamma: Any  # as books have it
+
+
+@eqx.filter_jit
+def derivatives(product, model, method, key) -> Derivatives:
+    """All derivatives that the tests of a triple ask for: one program compiles sooner than one for each."""
+    pair, rest = eqx.partition((product, model), eqx.is_inexact_array)
+    at = jnp.asarray(0.0)
+
+    def shifted(pair, shift):
+        product, model = eqx.combine(pair, rest)
+        return _value_and_error(product, model.shifted(underlying=shift), method, key)
+
+    def reverse(shift):
+        differentiated = jax.value_and_grad(shifted, argnums=(0, 1), has_aux=True)
+        (value, error), (gradient, slope) = differentiated(pair, shift)
+        return (value, slope), (error, gradient)
+
+    if "gamma" in method.second_order(product, model):
+        found = jax.jvp(reverse, (at,), (jnp.ones_like(at),), has_aux=True)
+        (value, _), (slope, curvature), (error, gradient) = found
+        return Derivatives(
+            value, error, slope, gradient, curvature, with_gamma(product, model, method, key)[1]
+        )
+    (value, _), (error, gradient) = reverse(at)
+    *_, slope = value_error_and_slope(product, model, method, key)
+    return Derivatives(value, error, slope, gradient, None, None)
+
+
+@eqx.filter_jit
+def value_error_and_slope(product, model, method, key):
+    """The value, its standard error and its derivative to the underlying, in forward mode."""
+    at = jnp.asarray(0.0)
+    shifted = lambda by: _value_and_error(product, model.shifted(underlying=by), method, key)  # noqa: E731
+    value, slope, error = jax.jvp(shifted, (at,), (jnp.ones_like(at),), has_aux=True)
+    return value, error, slope
+
+
+def _value_and_error(product, model, method, key):
+    found = price(product, model, method, key=key, throw=False)
+    return found.value, found.std_error
 
 
 def final_classes(base):
@@ -116,7 +167,7 @@ def test_the_gradient_is_that_of_central_differences(triple, numbers):
             "holds more than its rule still: test_least_squares.py has its Greeks beside exact ones"
         )
     pair = (product, model)
-    exact = float_leaves(gradient(pair, method, key))
+    exact = float_leaves(derivatives(product, model, method, key).gradient)
     floor = 100.0 * np.spacing(max(10.0, float(value(*pair, method, key)))) / 1e-6
     still = jax.tree.map(jnp.zeros_like, eqx.filter(pair, eqx.is_inexact_array))
     for i, leaf in enumerate(float_leaves(pair)):
@@ -143,40 +194,18 @@ def _weights(shape, numbers):
     return [dice.uniform(0.5, 1.5, shape) * dice.choice([-1.0, 1.0], shape)] if size else []
 
 
-def value_at(triple):
-    """The value as a function of a shift of the underlying (of all of them alike)."""
-    product, model, method, key = build(*triple)
-    return lambda shift: value(product, model.shifted(underlying=shift), method, key)
-
-
-def value_error_and_slope(triple):
-    """The value, its standard error and its derivative to the underlying."""
-    return _value_error_and_slope(*build(*triple))
-
-
-@eqx.filter_jit
-def _value_error_and_slope(product, model, method, key):
-    def at(shift):
-        found = price(product, model.shifted(underlying=shift), method, key=key)
-        return found.value, found.std_error
-
-    zero = jnp.asarray(0.0)
-    (value, error), (slope, _) = jax.jvp(at, (zero,), (jnp.ones_like(zero),))
-    return value, error, slope
-
-
 @every_kind
 def test_forward_and_reverse_mode_agree_with_each_other_and_with_plain_calls(triple):
     product, model, method, key = build(*triple)
-    found, _, slope = value_error_and_slope(triple)
-    tol = {"rtol": 1e-12, "atol": 1e-12} if found.dtype == np.float64 else {"rtol": 1e-5}
-    np.testing.assert_allclose(found, value(product, model, method, key), **tol)
-    _, bar = gradient((product, model), method, key)
+    found = derivatives(product, model, method, key)
+    tol = {"rtol": 1e-12, "atol": 1e-12} if found.value.dtype == np.float64 else {"rtol": 1e-5}
+    np.testing.assert_allclose(found.value, value(product, model, method, key), **tol)
+    _, bar = found.gradient
     zero = jnp.asarray(0.0)
     along = jax.jvp(lambda by: model.shifted(underlying=by), (zero,), (jnp.ones_like(zero),))[1]
     terms = itertools.starmap(jnp.vdot, zip(float_leaves(bar), float_leaves(along), strict=True))
-    np.testing.assert_allclose(sum(terms), slope, **tol)
-    assert slope != 0.0
+    np.testing.assert_allclose(sum(terms), found.slope, **tol)
+    assert found.slope != 0.0
 
 
 @double
@@ -184,14 +213,13 @@ def test_forward_and_reverse_mode_agree_with_each_other_and_with_plain_calls(tri
 def test_hessian_vector_products_are_the_second_derivatives_of_greeks(triple):
     """Forward over reverse, in the spot; where there is no Gamma without bias, asking for it raises."""
     product, model, method, key = build(*triple)
-    f = value_at(triple)
-    twice = jax.jit(lambda at: jax.jvp(jax.grad(f), (at,), (jnp.ones_like(at),))[1])
     if "gamma" not in method.second_order(product, model):
+        along = jax.grad(lambda by: value(product, model.shifted(underlying=by), method, key))
         with pytest.raises(TypeError, match="second derivative"):
-            twice(jnp.asarray(0.0))
+            jax.eval_shape(lambda by: jax.jvp(along, (by,), (by,)), jnp.asarray(0.0))
     else:
-        _, gamma = eqx.filter_jit(with_gamma)(product, model, method, key)
-        np.testing.assert_allclose(twice(jnp.asarray(0.0)), jnp.sum(gamma), rtol=1e-8)
+        found = derivatives(product, model, method, key)
+        np.testing.assert_allclose(found.curvature, jnp.sum(found.gamma), rtol=1e-8)
 
 
 @every_kind
@@ -221,13 +249,13 @@ def test_a_batch_is_its_contracts_and_is_traced_once(triple, monkeypatch):
 @every_kind
 def test_single_precision_gives_single_precision(triple):
     """To 1e-4; the random numbers of the two precisions are others, which allows six standard errors."""
-    value_64, error_64, delta_64 = value_error_and_slope(triple)
+    exact = derivatives(*build(*triple))
     with jax.enable_x64(False):
-        found = value_error_and_slope(triple)
+        found = value_error_and_slope(*build(*triple))
     assert {x.dtype for x in found} == {np.dtype(np.float32)}
-    error = float(np.hypot(error_64, found[1]))
-    np.testing.assert_allclose(found[0], value_64, rtol=1e-4, atol=6.0 * error)
-    np.testing.assert_allclose(found[2], delta_64, rtol=1e-4 if error == 0.0 else 0.3)
+    error = float(np.hypot(exact.error, found[1]))
+    np.testing.assert_allclose(found[0], exact.value, rtol=1e-4, atol=6.0 * error)
+    np.testing.assert_allclose(found[2], exact.slope, rtol=1e-4 if error == 0.0 else 0.3)
 
 
 SHARED = {
