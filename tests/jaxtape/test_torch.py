@@ -59,8 +59,11 @@ def chain_arguments():
     return {"s": leaf(3), "w": leaf(3, seed=1)}, torch.tensor(4), leaf(seed=2)
 
 
+chain_in_torch = to_torch(chain)
+
+
 def floats(s, w, a):
-    out = to_torch(chain)({"s": s, "w": w}, torch.tensor(4), a)
+    out = chain_in_torch({"s": s, "w": w}, torch.tensor(4), a)
     return out["state"], out["ys"]
 
 
