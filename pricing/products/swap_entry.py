@@ -92,6 +92,9 @@ class SwapEntry(AbstractProduct):
 class SwapOption(SwapEntry, Exercisable):
     """Ability: the right to enter a swap; exercising pays what the swap is worth then.
 
+    Attributes:
+        strike: The fixed rate of the swap, per year.
+
     Examples:
         >>> from pricing import Swap, Swaption
         >>> leg = [1.5, 2.5], [1.0, 1.0]
