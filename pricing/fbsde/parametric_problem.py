@@ -1,6 +1,7 @@
 """Features of contracts as coordinates of the state: one training for all strikes, vols or rates of a range."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -55,22 +56,20 @@ def parametric(make: Callable[[Features], Problem], low: Number, high: Number) -
     def if_given(name: str) -> Callable | None:
         return None if getattr(one, name) is None else functions.of_state(name)
 
-    return Problem(
-        one.dim + low.size,
-        one.maturity,
-        jnp.concatenate([one.x0, middle]),
+    return replace(
+        one,
+        dim=one.dim + low.size,
+        x0=jnp.concatenate([one.x0, middle]),
         drift=functions.drift,
         diffusion=functions.diffusion,
         driver=functions.driver,
         terminal=functions.terminal,
-        num_steps=one.num_steps,
         exercise_times=on_grid(one.exercise_dates),
         exercise_value=if_given("exercise_value"),
         stopping_times=on_grid(one.stopping_dates),
         is_alive=if_given("is_alive"),
         stopped_value=if_given("stopped_value"),
         step=None if one.step is None else functions.step,
-        scheme=one.scheme,
         start=functions.start,
     )
 

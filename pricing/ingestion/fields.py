@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable
 from datetime import date
+from typing import Any
 
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
@@ -153,12 +154,22 @@ def _listed(value: object, what: str) -> list:
 
 def _iso_dates(value: object) -> tuple[date, ...]:
     found = tuple(map(_iso_date, _listed(value, "date")))
-    for before, after in itertools.pairwise(found):
-        if after == before:
-            raise problem(f"{after} stands twice", "keep one of them")
-        if after < before:
-            raise problem(f"{after} comes after {before}", "sort the dates in increasing order")
+    check_increasing(found, "sort the dates in increasing order")
     return found
+
+
+def check_increasing(values: Iterable[Any], remedy: str, *path: str) -> None:
+    """Check that a list increases strictly; `path`, if given, leads to it.
+
+    Raises:
+        problem: It does not.
+    """
+    for index, (before, after) in enumerate(itertools.pairwise(values), start=1):
+        place = (*path, index) if path else ()
+        if after == before:
+            raise problem(f"{after} stands twice", "keep one of them", *place)
+        if after < before:
+            raise problem(f"{after} comes after {before}", remedy, *place)
 
 
 def numbers(what: str, **bounds: float) -> BeforeValidator:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from pricing.ingestion.fields import choice, days, iso_date, name, number, problem
+from pricing.ingestion.fields import check_increasing, choice, days, iso_date, name, number, problem
 
 Spot = Annotated[float, number("spot", above=0.0)]
 Rate = Annotated[float, number("rate", least=-1.0, most=1.0)]
@@ -155,16 +155,8 @@ def increasing(values: Sequence, label: str):
     """
     if not values:
         raise problem("the list is empty", f"give at least one of {label}", label)
-    for index in range(1, len(values)):
-        if values[index] == values[index - 1]:
-            raise problem(f"{values[index]} stands twice", "keep one of them", label, index)
-        if values[index] < values[index - 1]:
-            raise problem(
-                f"{values[index]} comes after {values[index - 1]}",
-                f"sort {label} (and what belongs to them) in increasing order",
-                label,
-                index,
-            )
+    remedy = f"sort {label} (and what belongs to them) in increasing order"
+    check_increasing(values, remedy, label)
 
 
 def check_matrix(matrix: list[list[float]], rows: Sequence, columns: Sequence, column: str):

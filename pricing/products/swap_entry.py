@@ -78,10 +78,8 @@ class SwapEntry(AbstractProduct):
             )
         if isinstance(paid, Tracer) or isinstance(self.entry_dates, Tracer):
             return
-        pairs = np.broadcast_arrays(
-            np.asarray(self.entry_dates)[..., -1], np.asarray(paid)[..., -1]
-        )
-        entries, ends = map(np.ravel, pairs)
+        last = (np.asarray(dates)[..., -1] for dates in (self.entry_dates, paid))
+        entries, ends = map(np.ravel, np.broadcast_arrays(*last))
         late = entries >= ends - _SAME_DAY
         if late.any():
             entry, end = entries[late][0], ends[late][0]
@@ -93,6 +91,9 @@ class SwapEntry(AbstractProduct):
 
 class SwapOption(SwapEntry, Exercisable):
     """Ability: the right to enter a swap; exercising pays what the swap is worth then.
+
+    Attributes:
+        strike: The fixed rate of the swap, per year.
 
     Examples:
         >>> from pricing import Swap, Swaption
