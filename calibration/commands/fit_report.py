@@ -38,12 +38,12 @@ def message_of(calibration: Calibration) -> str:
     return RESULTS[calibration.result]
 
 
-def summary_of(calibration: Calibration) -> str:
-    """Return how the calibration ended, in a few words."""
-    if has_failed(calibration):
-        return message_of(calibration)
-    steps, squares = (calibration.stats[name] for name in ("steps", "sum_squared_vol_points"))
-    return f"{int(steps)} steps, {float(squares):,.2f} vol points²"
+def summary_of(calibration: Calibration, name: str) -> str:
+    """Return what was calibrated to which underlying, and how that ended, in a few words."""
+    steps, squares = (calibration.stats[key] for key in ("steps", "sum_squared_vol_points"))
+    end = f"{int(steps)} steps, {float(squares):,.2f} vol points²"
+    end = message_of(calibration) if has_failed(calibration) else end
+    return f"calibrated {label_of(calibration)} to {name}: {end}"
 
 
 def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:

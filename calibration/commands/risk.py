@@ -12,7 +12,7 @@ import typer
 from jax.sharding import Mesh
 from rich.table import Table
 
-from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure, path_of, progress_bar
+from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure
 from pricing.book_risk import RiskResult
 from pricing.book_risk import risk as value_book
 from pricing.ingestion.errors import UnreadableFile
@@ -25,8 +25,8 @@ from pricing.sweep.groups import BudgetTooSmall
 from pricing.trades.book import Book
 
 from ..calibration import Calibration
-from .console import Output, Stages, bytes_of, exit_if, fail, summarize, write_errors
-from .fit_report import as_json, label_of, summary_of, surface_fit, write_json
+from .console import Output, Stages, bytes_of, exit_if, fail, path_option, summarize, write_errors
+from .fit_report import as_json, summary_of, surface_fit, write_json
 from .fitting import both, calibrated, failure, fit_each, only, standard_start, too_few, without
 
 _TOP = 5  # quotes in the summary
@@ -41,14 +41,9 @@ class Model(StrEnum):
 
 
 def risk(
-    trades: Annotated[
-        Path, typer.Option(parser=path_of, metavar="PATH", help="The book: CSV or JSON.")
-    ],
-    market: Annotated[Path, typer.Option(parser=path_of, metavar="PATH", help="The market: JSON.")],
-    out: Annotated[
-        Path,
-        typer.Option(parser=path_of, metavar="PATH", help="Folder for the tables and the report."),
-    ],
+    trades: Annotated[Path, path_option(help="The book: CSV or JSON.")],
+    market: Annotated[Path, path_option(help="The market: JSON.")],
+    out: Annotated[Path, path_option(help="Folder for the tables and the report.")],
     model: Annotated[
         Model,
         typer.Option(
@@ -87,14 +82,12 @@ def risk(
     served, calibrations = _calibrate(book, quotes, model, str(market), stages)
     fit = fit_each(calibrations)
     fit = both(black_scholes, fit) if model is Model.black_scholes else fit
-    with (
-        stages.stage("value the book") as lines,
-        progress_bar("valuing", stages.console) as progress,
-    ):
+    with stages.progress("value the book", "valuing") as (lines, progress):
         random = {"key": jax.random.key(seed), "methods": _methods(paths)}
         settings = {"mesh": mesh, "budget": budget, "progress": progress, **random}
         result = _valued(book, served, fit, settings)
-        lines.append(f"valued {len(result.trades) - len(result.failed):,} trades")
+        parts = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
+        lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {parts}")
     errors = _errors(result, book)
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
@@ -149,13 +142,10 @@ def _calibrate(book: Book, market: Market, model: Model, file: str, stages: Stag
     starts = {name: standard_start(market, name) for name in names}
     for name, (start, quotes) in starts.items():
         if not (error := too_few(start, quotes, name, file)):
-            with (
-                stages.stage(f"calibrate {name}") as lines,
-                progress_bar(f"calibrating {name}", stages.console) as progress,
-            ):
+            stage = stages.progress(f"calibrate {name}", f"calibrating {name}")
+            with stage as (lines, progress):
                 calibration = calibrated(start, quotes, progress=progress)
-                found = f"{label_of(calibration)} to {name}"
-                lines.append(f"calibrated {found}: {summary_of(calibration)}")
+                lines.append(summary_of(calibration, name))
                 error = failure(market, name, calibration, file)
                 calibrations[name] = calibration
         if error:
@@ -211,14 +201,12 @@ def _summarize(result: RiskResult, market: Market, folder: Path) -> None:
     """Print the outcome, in a few lines on stdout."""
     valued = len(result.trades) - len(result.failed)
     table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column()
+    for justify in ("left", "right", "left"):
+        table.add_column(justify=justify)
     table.add_row("Value", f"{result.value:,.2f}", market.currency)
     table.add_row("Trades valued", f"{valued:,}", "")
     table.add_row("Trades failed", f"{len(result.failed):,}", "")
-    for risk in sorted(
-        quote_risks(result.sensitivities, market), key=lambda risk: -abs(risk.scaled)
-    )[:_TOP]:
+    risks = quote_risks(result.sensitivities, market)
+    for risk in sorted(risks, key=lambda risk: -abs(risk.scaled))[:_TOP]:
         table.add_row(risk.quote_id, f"{risk.scaled:,.2f}", risk.unit)
     summarize(table, folder / "report.html")

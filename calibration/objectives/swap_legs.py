@@ -104,4 +104,4 @@ class SwapLegs(eqx.Module):
 def plain_result(quotes: SwaptionVols, months: int) -> RESULTS:
     """Return whether the legs of `SwapLegs.plain` have room for all payments."""
     too_many = jnp.any(quotes.tenors * 12.0 > MOST_PAYMENTS * months)
-    return RESULTS.where(too_many, RESULTS.too_many_payments, RESULTS.successful)
+    return RESULTS.where(too_many, RESULTS.too_many_payments, RESULTS.successful)  # pyright: ignore[reportArgumentType]

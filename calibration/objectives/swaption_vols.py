@@ -64,7 +64,7 @@ class SwaptionVolError(AbstractObjective):
         return errors if self.weights is None else self.weights * errors
 
     def result(self, quotes: SwaptionVols) -> RESULTS:
-        return RESULTS.successful if self.legs else plain_result(quotes, self.months)
+        return RESULTS.successful if self.legs else plain_result(quotes, self.months)  # pyright: ignore[reportReturnType]
 
     def vols(self, model: GaussianFactors, quotes: SwaptionVols) -> Matrix:
         """Return the model's vols of the swaptions that are quoted."""

@@ -216,7 +216,7 @@ class PathwiseApproximation(AbstractApproximation):
     def result(self, order: int, date: Date, x: State) -> RESULTS:
         elsewhere = (jnp.asarray(date) != 0) | jnp.any(x != self.problem.x0)
         unknown = elsewhere & (order == 0)
-        return RESULTS.where(unknown, RESULTS.value_at_start_only, RESULTS.successful)
+        return RESULTS.where(unknown, RESULTS.value_at_start_only, RESULTS.successful)  # pyright: ignore[reportArgumentType]
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
         """Return the gradient from Z; at date 0 it is that of x0, whatever x."""

@@ -66,14 +66,6 @@ class _Parameters(NamedTuple):
     z_network: Network
     gamma_network: Network
 
-    @property
-    def networks(self) -> tuple[Network, Network, Network]:
-        return self.y_network, self.z_network, self.gamma_network
-
-    def with_networks(self, networks: tuple[Network, Network, Network]) -> "_Parameters":
-        names = "y_network", "z_network", "gamma_network"
-        return self._replace(**dict(zip(names, networks, strict=True)))
-
     def network_estimate(self, x: State) -> _NetworkEstimate:
         """Return the networks' shares at a standardized state."""
         gamma, (dim, of_z) = self.gamma_network(x), self.gamma.shape
@@ -102,9 +94,10 @@ class _Parameters(NamedTuple):
 
     def in_coordinates(self, change: CoordinateChange) -> "_Parameters":
         """Return the parameters of the same functions of x in the standardized x of another date."""
-        networks = tuple(change.network(network) for network in self.networks)
-        linear = change.quadratic(self.y), change.quadratic(self.z), self.gamma
-        return _Parameters(*linear, *networks)
+        y, z, gamma, *networks = self
+        return _Parameters(
+            change.quadratic(y), change.quadratic(z), gamma, *map(change.network, networks)
+        )
 
 
 class _Targets(NamedTuple):
@@ -139,14 +132,8 @@ class _DateRegression(AbstractDateRegression):
         return 0.5 * (hessian + jnp.swapaxes(hessian, 1, 2))
 
     def targets(
-        self,
-        x: Array,
-        weight: Array,
-        steps: AntitheticSteps,
-        later: "_DateRegression",
-        parameters: _Parameters,
+        self, steps: AntitheticSteps, later: "_DateRegression", parameters: _Parameters
     ) -> _Targets:
-        del weight  # no path is stopped
         problem, after = self.problem, self.date + 1
         smooth = 1.0 - self._kink
 
@@ -167,12 +154,12 @@ class _DateRegression(AbstractDateRegression):
         y, gradient, slope = over_steps(at_end)(steps.ends)
         to_start = jax.vmap(jax.vmap(jax.vmap(from_start, (None, 0, 0, 0))), (None, 0, 0, 0))
         both = jnp.stack([steps.increments, -steps.increments])
-        z, gain = to_start(x, both, gradient, slope)
+        z, gain = to_start(steps.starts, both, gradient, slope)
         z_scale = self._z_scale[None, :, None]
         even = jnp.mean(z + 0.5 * gain, axis=(0, 2)) / z_scale
         odd = 0.5 * jnp.subtract(*(z + gain)) / z_scale[None]
         y = jnp.mean(y, axis=(0, 2)) / self.scale[None]
-        return _Targets(x, steps.increments, y, even, odd)
+        return _Targets(steps.starts, steps.increments, y, even, odd)
 
     def training_set(
         self, parameters: _Parameters, targets: _Targets

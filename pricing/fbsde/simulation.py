@@ -103,6 +103,19 @@ def standardizer_by_date(states: Float[Array, "dates paths dim"]) -> Standardize
     return Standardizer(found.mean, found.whitening.at[0].set(found.whitening[1]))
 
 
+class AntitheticSteps(NamedTuple):
+    """Steps from each of many states, along increments and along their opposites.
+
+    Half the sum over such a pair has the mean, half the difference the slope: neither is noise to the other.
+    A path that is alive weighs 1, another 0.
+    """
+
+    starts: Float[Array, "paths dim"]
+    weights: Float[Array, " paths"]
+    increments: Float[Array, "paths pairs dim"]
+    ends: Float[Array, "2 paths pairs dim"]
+
+
 class PathPool(NamedTuple):
     """Paths from which every date draws its batches.
 
@@ -126,39 +139,23 @@ class PathPool(NamedTuple):
         scale = jnp.where(scale > 0.0, scale, 1.0)
         return cls(states, survival(problem, states), standardizer_by_date(states), scale)
 
-    def at(
-        self, date: Int[Array, ""], mesh: Mesh | None
-    ) -> tuple[Float[Array, "paths dim"], Float[Array, " paths"]]:
-        """Return the states at a date, and weights: 1 for a path that is alive, else 0."""
-        x = shard_paths(self.states[date], mesh)
-        return x, self.alive[date].astype(x.dtype)
-
-
-class AntitheticSteps(NamedTuple):
-    """Steps from each of many states, along increments and along their opposites.
-
-    Half the sum over such a pair has the mean, half the difference the slope: neither is noise to the other.
-    """
-
-    increments: Float[Array, "paths pairs dim"]
-    ends: Float[Array, "2 paths pairs dim"]
-
-    @classmethod
-    def draw(
-        cls,
+    def steps(
+        self,
         problem: Problem,
         date: Int[Array, ""],
-        x: Float[Array, "paths dim"],
         num_pairs: int,
+        mesh: Mesh | None,
         *,
         key: PRNGKeyArray,
-    ) -> "AntitheticSteps":
+    ) -> AntitheticSteps:
+        """Draw steps from the states of a date."""
+        x = shard_paths(self.states[date], mesh)
         num_paths, dim = x.shape
         noise = normals(key, (num_paths, num_pairs * dim), x.dtype)
         dw = jnp.sqrt(problem.dt) * noise.reshape(num_paths, num_pairs, dim)
         advance = jax.vmap(jax.vmap(problem.advance, (None, None, 0)), (None, 0, 0))
-        t = problem.times[date]
-        return cls(dw, jnp.stack([advance(t, x, dw), advance(t, x, -dw)]))
+        ends = [advance(problem.times[date], x, move) for move in (dw, -dw)]
+        return AntitheticSteps(x, self.alive[date].astype(x.dtype), dw, jnp.stack(ends))
 
 
 def over_steps(function: Callable) -> Callable:

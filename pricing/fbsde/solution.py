@@ -162,7 +162,7 @@ def _interpolated(
 
     def result_at(date, weight):
         unread = (weight == 0.0) | (date == last)
-        return RESULTS.where(unread, RESULTS.successful, found.result(order, date, x))
+        return RESULTS.where(unread, RESULTS.successful, found.result(order, date, x))  # pyright: ignore[reportArgumentType]
 
     result = jax.tree.map(jnp.max, jax.vmap(result_at)(dates, weights))
     return weighted_sum(at, dates, weights, jax.eval_shape(at_end, x)), result

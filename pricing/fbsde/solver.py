@@ -53,7 +53,7 @@ class AbstractApproximation(eqx.Module):
     def result(self, order: int, date: Date, x: State) -> RESULTS:
         """Return whether the derivative of that order is known at a date and a state; where not, it is NaN."""
         del order, date, x
-        return RESULTS.successful
+        return RESULTS.successful  # pyright: ignore[reportReturnType]
 
     @abc.abstractmethod
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "AbstractApproximation":

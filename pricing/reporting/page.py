@@ -35,6 +35,7 @@ def write_report(
     """
     positions = positions_of(result, book, market)
     risks = quote_risks(result.sensitivities, market)
+    by_quote = {risk.quote_id: risk for risk in risks}
     valued = [position for position in positions if position.figures]
     currency = "/".join(dict.fromkeys(p.currency for p in valued)) or market.currency
     names = list(dict.fromkeys(name for p in valued for name in p.trade.underlyings))
@@ -51,10 +52,10 @@ def write_report(
         "trade_count": number(len(positions)),
         "spot_risk": [_spot_risk(name, valued, market) for name in equities],
         "vol_risk": [
-            *(_vol_risk(name, risks, market) for name in equities),
-            *(_swaption_risk(risks, market) for _ in curves[:1] if market.swaption_vols),
+            *(_vol_risk(name, by_quote, market) for name in equities),
+            *(_swaption_risk(by_quote, market) for _ in curves[:1] if market.swaption_vols),
         ],
-        "rate_risk": _rate_risk(equities, curves, risks, market),
+        "rate_risk": _rate_risk(equities, curves, by_quote, market),
         "curve_risk": [_curve_risk(name, valued, market) for name in curves],
         "products": tables.products(positions),
         "largest": tables.largest(positions, _LARGEST),
@@ -130,16 +131,15 @@ def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[st
     struck = [position for position in own if position.trade.level is not None]
     pillars = market.dates(equity.surface.expiries)
     unit = f"{own[0].currency} per 1 % of spot"
-    titles = (("delta_1pct", f"Delta, {unit}"), ("gamma_1pct", f"Gamma, {unit}"))
-    by_expiry = [(f"{title}, by expiry", ladders.by_expiry(own, f, pillars)) for f, title in titles]
+    titles = {"delta_1pct": f"Delta, {unit}", "gamma_1pct": f"Gamma, {unit}"}
     by_strike = [
-        (f"{title}, by strike", ladders.by_strike(struck, f)) for f, title in titles if struck
+        (f"{titles[f]}, by strike", ladders.by_strike(struck, f)) for f in titles if struck
     ]
     return {
         "name": name,
         "spot": plain(float(equity.spot)),
         "by_strike": figures.ladders(by_strike, float(equity.spot)) if by_strike else "",
-        "by_expiry": figures.ladders(by_expiry),
+        "by_expiry": _by_expiry(own, titles, pillars),
         "has_baskets": len(struck) < len(own),
     }
 
@@ -151,18 +151,22 @@ def _curve_risk(name: str, valued: Iterable[Position], market: Market) -> dict[s
     years = range(1, (last - market.asof).days // 365 + 2)
     pillars = [market.asof + timedelta(365 * count) for count in years]
     unit = f"{own[0].currency} per 1 bp"
-    titles = (("delta_1bp", f"Delta, {unit}"), ("gamma_1bp", f"Gamma, {unit}"))
-    by_expiry = [(f"{title}, by expiry", ladders.by_expiry(own, f, pillars)) for f, title in titles]
-    return {"name": name, "by_expiry": figures.ladders(by_expiry)}
+    titles = {"delta_1bp": f"Delta, {unit}", "gamma_1bp": f"Gamma, {unit}"}
+    return {"name": name, "by_expiry": _by_expiry(own, titles, pillars)}
 
 
-def _vol_risk(name: str, risks: Iterable[QuoteRisk], market: Market) -> dict[str, Any]:
+def _by_expiry(own: Iterable[Position], titles: Mapping[str, str], pillars: Iterable[date]) -> str:
+    """Return the ladders of some figures, by expiry."""
+    found = {title: ladders.by_expiry(own, figure, pillars) for figure, title in titles.items()}
+    return figures.ladders([(f"{title}, by expiry", ladder) for title, ladder in found.items()])
+
+
+def _vol_risk(name: str, risks: Mapping[str, QuoteRisk], market: Market) -> dict[str, Any]:
     """Return the value that one vol point of each quoted vol brings, by expiry and strike."""
     surface = market.equities[name].surface
-    scaled = {risk.quote_id: risk.scaled for risk in risks}
     ids = market.quote_ids().equities[name].surface.vols
     expiries = market.dates(surface.expiries)
-    values = ladders.by_pillar(scaled, ids)
+    values = ladders.by_pillar(risks, ids)
     return {
         "name": name,
         "unit": f"{market.equities[name].currency or market.currency} per vol point",
@@ -172,32 +176,30 @@ def _vol_risk(name: str, risks: Iterable[QuoteRisk], market: Market) -> dict[str
     }
 
 
-def _swaption_risk(risks: Iterable[QuoteRisk], market: Market) -> dict[str, Any]:
+def _swaption_risk(risks: Mapping[str, QuoteRisk], market: Market) -> dict[str, Any]:
     """Return the value that one shift of each quoted swaption vol brings, by expiry and tenor."""
     vols: Any = market.swaption_vols
     ids: Any = market.quote_ids().swaption_vols
-    found = {risk.quote_id: risk for risk in risks}
-    values = ladders.by_pillar({quote: risk.scaled for quote, risk in found.items()}, ids.vols)
+    values = ladders.by_pillar(risks, ids.vols)
     expiries, tenors = (
         [f"{plain(x)}Y" for x in axis.tolist()] for axis in (vols.expiries, vols.tenors)
     )
     return {
         "name": "swaptions",
-        "unit": found[ids.vols.flat[0]].unit,
+        "unit": risks[ids.vols.flat[0]].unit,
         "map": tables.heat_map(expiries, tenors, values, sums=True),
     }
 
 
 def _rate_risk(
-    equities: Iterable[str], curves: Iterable[str], risks: Iterable[QuoteRisk], market: Market
+    equities: Iterable[str], curves: Iterable[str], risks: Mapping[str, QuoteRisk], market: Market
 ) -> str:
     """Return the value that one basis point of each zero rate brings, for each curve in use."""
-    scaled = {risk.quote_id: risk.scaled for risk in risks}
     ids, titled = market.quote_ids(), []
     used = (*(market.equities[name].curve for name in equities), *curves)
     for name in dict.fromkeys(used):
         dates = market.dates(market.curves[name].times)
-        totals = ladders.by_pillar(scaled, ids.curves[name].zero_rates)
+        totals = ladders.by_pillar(risks, ids.curves[name].zero_rates)
         ladder = ladders.Ladder(totals, labels=tuple(map(day, dates)))
         titled.append((f"{name} zero rates, value per 1 bp", ladder))
     return figures.ladders(titled) if titled else ""

@@ -1,5 +1,6 @@
 """A sweep over a book: every tile's figures and gradient, put together in the order of the groups."""
 
+import functools
 from collections.abc import Sequence
 
 import chex
@@ -9,7 +10,8 @@ from jaxtyping import PRNGKeyArray
 
 from ..progress import Progress
 from .fitted_models import FittedModels, Models
-from .groups import Group
+from .groups import Group, Tile
+from .memory import Memory
 from .trade_risk import Found, figures_of, reasons_of
 from .workers import run_tiles
 
@@ -20,12 +22,22 @@ def sweep_book(
     *,
     key: PRNGKeyArray,
     budget: int,
+    memory: Memory,
     progress: Progress | None,
 ) -> tuple[Found, Models]:
-    """Return what is found of each trade, by id, and the gradient of the book's value in its models."""
+    """Return what is found of each trade, by id, and the gradient of the book's value in its models.
+
+    A tile of which the memory knows all is not computed again.
+    """
     total, found = sum(len(group.trades) for group in groups), {}
     gradient = jax.tree.map(jnp.zeros_like, fitted.models)
-    run = run_tiles(groups, lambda group, tile: fitted.sweep(group, tile, key=key), budget)
+
+    def sweep(group: Group, tile: Tile):
+        seen = (tree and tree[group.underlyings] for tree in fitted[:3])
+        computed = functools.partial(fitted.sweep, group, tile, key=key)
+        return memory.recall(computed, (tile, group.method, *seen, key))
+
+    run = run_tiles(groups, sweep, budget)
     for group, results in run:
         names, rest = group.underlyings, group.trades
         for result in results:

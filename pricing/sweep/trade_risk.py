@@ -81,8 +81,10 @@ def figures_of(columns: Columns, names: tuple[str, ...], count: int) -> list[Fig
 
 def reasons_of(refusals: RESULTS, count: int) -> list[str]:
     """Return why the method does not reach each of the first `count` trades of a tile; empty if it does."""
-    codes = jax.tree.map(np.asarray, refusals)
-    return [RESULTS[jax.tree.map(lambda code: code[i, ...], codes)] for i in range(count)]  # noqa: B023
+    (codes,) = map(np.asarray, jax.tree.leaves(refusals))
+    one = lambda code: jax.tree.map(lambda _: np.asarray(code), refusals)  # noqa: E731
+    reason = {code: RESULTS[one(code)] for code in np.unique(codes)}
+    return [reason[code] for code in codes[:count]]
 
 
 @dataclass(frozen=True)

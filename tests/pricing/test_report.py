@@ -9,7 +9,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from pricing.book_risk import RiskResult
+from pricing import Book, Figures, RiskResult, TradeRisk
 from pricing.market import Market
 from pricing.reporting import (
     SurfaceFit,
@@ -18,13 +18,11 @@ from pricing.reporting import (
     positions_of,
     quote_risks,
     tables,
+    write_positions,
+    write_quote_risks,
 )
 from pricing.reporting.formats import cell, decimals_for, number, plain, significant
 from pricing.reporting.page import write_fit_report, write_report
-from pricing.reporting.positions import write_positions
-from pricing.reporting.quotes import write_quote_risks
-from pricing.sweep.trade_risk import Figures, TradeRisk
-from pricing.trades.book import Book
 
 MARKET = """{
  "asof": "2002-07-05", "currency": "EUR",
