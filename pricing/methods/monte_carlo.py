@@ -113,7 +113,11 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         *,
         key: PRNGKeyArray | None = None,
     ) -> AbstractEstimator:
-        """Return what estimates the product, with its control variate."""
+        """Return what estimates the product, with its control variate.
+
+        Raises:
+            TypeError: If nothing estimates it.
+        """
         del key
         product, model = product.canonical, model.read_at(product.vol_at)
         estimator = _estimator(product)

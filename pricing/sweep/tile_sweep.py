@@ -23,7 +23,6 @@ from .block_sweep import Batch, Figures, block_sweep
 from .groups import Tile
 
 
-
 @eqx.filter_jit
 def tile_sweep(
     tile: Tile,
