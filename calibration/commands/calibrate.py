@@ -18,11 +18,11 @@ from ..calibration import Calibration
 from .console import Output, Stages, exit_if, fail, path_option, summarize, write_errors
 from .fit_report import (
     as_json,
+    fit_sections,
     has_failed,
     message_of,
     parameter_table,
     summary_of,
-    surface_fit,
     write_json,
 )
 from .fitting import calibrated, standard_start, too_few
@@ -114,9 +114,9 @@ def _write(
     """Write the numbers and the report."""
     from pricing.reporting.page import write_fit_report  # matplotlib: not before it is needed
 
-    fits, seconds = [surface_fit(market, name, calibration)], stages.seconds
+    fits = fit_sections(market, {name: calibration})
     write_json(folder / "calibration.json", as_json(market, name, calibration))
-    write_fit_report(folder / "report.html", market, fits, seconds)
+    write_fit_report(folder / "report.html", market, fits, stages.seconds)
 
 
 def _summarize(calibration: Calibration, folder: Path) -> None:

@@ -1,6 +1,8 @@
 """`jaxtape risk`: calibrate to a market, value a book with its Greeks, write tables and a report."""
 
 import itertools
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -20,13 +22,14 @@ from pricing.market import Market
 from pricing.methods import METHODS, AbstractMethod, MonteCarlo
 from pricing.models.surface_models import black_scholes
 from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
+from pricing.reporting.tables import FitSection
 from pricing.sweep.fitted_models import Fit
 from pricing.sweep.groups import BudgetTooSmall
 from pricing.trades.book import Book
 
 from ..calibration import Calibration
 from .console import Output, Stages, bytes_of, exit_if, fail, path_option, summarize, write_errors
-from .fit_report import as_json, summary_of, surface_fit, write_json
+from .fit_report import as_json, fit_sections, summary_of, write_json
 from .fitting import both, calibrated, failure, fit_each, only, standard_start, too_few, without
 
 _TOP = 5  # quotes in the summary
@@ -82,7 +85,12 @@ def risk(
     served, calibrations = _calibrate(book, quotes, model, str(market), stages)
     fit = fit_each(calibrations)
     fit = both(black_scholes, fit) if model is Model.black_scholes else fit
-    with stages.progress("value the book", "valuing") as (lines, progress):
+    read = {} if model is Model.heston else dict.fromkeys(served.equities)
+    with (
+        ThreadPoolExecutor(1) as background,
+        stages.progress("value the book", "valuing") as (lines, progress),
+    ):
+        fits = background.submit(fit_sections, quotes, {**read, **calibrations})
         random = {"key": jax.random.key(seed), "methods": _methods(paths)}
         settings = {"mesh": mesh, "budget": budget, "progress": progress, **random}
         result = _valued(book, served, fit, settings)
@@ -92,7 +100,7 @@ def risk(
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
         write_errors(folder, errors)
-        _write(folder, result, book, quotes, calibrations, model, stages)
+        _write(folder, result, book, quotes, calibrations, fits.result(), stages)
         lines.append(f"wrote {out}")
     _summarize(result, quotes, output.folder)
     exit_if(errors)
@@ -167,7 +175,7 @@ def _write(
     book: Book,
     market: Market,
     calibrations: dict[str, Calibration],
-    model: Model,
+    fits: Sequence[FitSection],
     stages: Stages,
 ) -> None:
     """Write the tables, the calibrations and the report."""
@@ -175,9 +183,6 @@ def _write(
 
     positions = positions_of(result, book, market)
     risks = quote_risks(result.sensitivities, market)
-    read = {name: None for name in result.models if name in market.equities}
-    fitted = calibrations if model is Model.heston else {**read, **calibrations}
-    fits = [surface_fit(market, name, calibration) for name, calibration in fitted.items()]
     numbers = {name: as_json(market, name, found) for name, found in calibrations.items()}
     parts = {f"value the book: {part}": length for part, length in result.stats.items()}
     seconds = {**stages.seconds, **parts}

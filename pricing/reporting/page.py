@@ -21,12 +21,24 @@ from .quotes import QuoteRisk, quote_risks
 _LARGEST, _TOP_QUOTES, _MAX_FAILED = 20, 15, 500
 
 
+def fit_section(fit: SurfaceFit) -> tables.FitSection:
+    """Return the pictures and the tables of one fit."""
+    residuals = 100 * fit.residuals
+    return tables.FitSection(
+        fit=fit,
+        parameters=tables.parameters(fit),
+        facts=tables.facts({**fit.facts, "why it stopped": fit.result}, ("Fit", "Outcome")),
+        smiles=figures.smiles(fit),
+        residuals=tables.heat_map(fit.rows, map(plain, fit.strikes), residuals, sums=False),
+    )
+
+
 def write_report(
     path: Path,
     result: RiskResult,
     book: Book,
     market: Market,
-    fits: Sequence[SurfaceFit],
+    fits: Sequence[tables.FitSection],
     seconds: Mapping[str, float],
 ) -> None:
     """Write the page of a book: its value, its risk by strike, expiry and quote, the fits, what failed.
@@ -44,7 +56,7 @@ def write_report(
     failed = len(positions) - len(valued)
     context = {
         "heading": f"Risk of {number(len(positions))} trades on {', '.join(names) or 'nothing'}",
-        "sources": (*dict.fromkeys(fit.model for fit in fits), escaped(Path(book.file).name)),
+        "sources": (*dict.fromkeys(each.fit.model for each in fits), escaped(Path(book.file).name)),
         "currency": currency,
         "is_mixed": "/" in currency,
         "tiles": _tiles(positions, currency),
@@ -67,12 +79,12 @@ def write_report(
 
 
 def write_fit_report(
-    path: Path, market: Market, fits: Sequence[SurfaceFit], seconds: Mapping[str, float]
+    path: Path, market: Market, fits: Sequence[tables.FitSection], seconds: Mapping[str, float]
 ) -> None:
     """Write the page of a calibration alone."""
-    names = ", ".join(fit.underlying for fit in fits)
+    names = ", ".join(each.fit.underlying for each in fits)
     context = {
-        "heading": f"{fits[0].model} on {names}",
+        "heading": f"{fits[0].fit.model} on {names}",
         "sources": (),
         "tiles": (),
         "market_errors": [str(error) for error in market.errors],
@@ -91,7 +103,7 @@ def _write(path: Path, market: Market, fits, seconds, context: dict[str, Any]) -
     times = {stage: f"{significant(length, 2)} s" for stage, length in seconds.items()}
     page = pages.get_template("report.html").render(
         asof=_long_day(market.asof),
-        fits=[_fit_view(fit) for fit in fits],
+        fits=fits,
         timings=tables.facts(times, ("Stage", "Time")),
         has_risk="products" in context,
         **context,
@@ -109,19 +121,6 @@ def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str,
         decimals = min(4, decimals_for([figure_sum]))
         tiles.append((shown.label, number(figure_sum, decimals), unit))
     return tiles
-
-
-def _fit_view(fit: SurfaceFit) -> dict[str, Any]:
-    """Return one fit, as the page shows it."""
-    return {
-        "fit": fit,
-        "parameters": tables.parameters(fit),
-        "facts": tables.facts({**fit.facts, "why it stopped": fit.result}, ("Fit", "Outcome")),
-        "smiles": figures.smiles(fit),
-        "residuals": tables.heat_map(
-            fit.rows, map(plain, fit.strikes), 100 * fit.residuals, sums=False
-        ),
-    }
 
 
 def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[str, Any]:

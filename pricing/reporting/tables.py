@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan, nan
+from typing import NamedTuple
 
 import numpy as np
 
@@ -78,6 +79,16 @@ class HeatMap:
     cells: tuple[tuple[Cell, ...], ...]
     totals: tuple[str, ...] = ()
     column_totals: tuple[str, ...] = ()
+
+
+class FitSection(NamedTuple):
+    """One fit, as the page shows it."""
+
+    fit: SurfaceFit
+    parameters: Table
+    facts: Table
+    smiles: str
+    residuals: HeatMap
 
 
 def heat_map(

@@ -22,7 +22,7 @@ from pricing.reporting import (
     write_quote_risks,
 )
 from pricing.reporting.formats import cell, decimals_for, number, plain, significant
-from pricing.reporting.page import write_fit_report, write_report
+from pricing.reporting.page import fit_section, write_fit_report, write_report
 
 MARKET = """{
  "asof": "2002-07-05", "currency": "EUR",
@@ -358,7 +358,7 @@ def test_the_page_is_self_contained_and_escapes_what_users_wrote(
     tmp_path, result, book, market, fit
 ):
     path = tmp_path / "report.html"
-    write_report(path, result, book, market, [fit], {"read": 0.1})
+    write_report(path, result, book, market, [fit_section(fit)], {"read": 0.1})
     page = path.read_text()
     assert "&lt;b&gt;" in page and "<b>" not in page
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#)|<script|@import""", page)
@@ -378,7 +378,7 @@ def test_a_book_without_a_valued_trade_still_has_a_page(tmp_path, market):
 
 
 def test_the_page_of_a_fit(tmp_path, market, fit):
-    write_fit_report(tmp_path / "report.html", market, [fit], {"calibrate": 1.0})
+    write_fit_report(tmp_path / "report.html", market, [fit_section(fit)], {"calibrate": 1.0})
     page = (tmp_path / "report.html").read_text()
     assert "<h1>Heston on A/B</h1>" in page and "Residuals" in page
     assert "By product" not in page
