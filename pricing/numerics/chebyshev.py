@@ -52,8 +52,9 @@ def _both_kinds(
     x: Float[Array, " points"], count: int
 ) -> tuple[Float[Array, "orders points"], Float[Array, "orders points"]]:
     """Return T_0 ... T_count and U_{-1} ... U_{count-1}, the polynomials of the first and the second kind."""
-    first, second = [jnp.ones_like(x), x], [jnp.zeros_like(x), jnp.ones_like(x)]
-    while len(first) <= count:
-        first.append(2.0 * x * first[-1] - first[-2])
-        second.append(2.0 * x * second[-1] - second[-2])
-    return jnp.stack(first[: count + 1]), jnp.stack(second[: count + 1])
+    one, none = jnp.ones_like(x), jnp.zeros_like(x)
+    orders, twice = [jnp.stack([one, none]), jnp.stack([x, one])], jnp.stack([2.0 * x, 2.0 * x])
+    while len(orders) <= count:
+        orders.append(twice * orders[-1] - orders[-2])
+    first, second = jnp.stack(orders[: count + 1], axis=1)
+    return first, second

@@ -158,8 +158,9 @@ def _joined(batches: Sequence[AbstractProduct]) -> AbstractProduct:
 def _tile_size(method: AbstractMethod, budget: int, mesh: Mesh | None) -> int:
     """Return how many trades a tile has: what runs best on each device within a share of the budget.
 
-    The budget and the method alone decide it, so that the programs, and the order of sums, are the same on any
-    number of cores, and a device's program on any number of devices as long as the share allows.
+    The budget and the method alone decide it, so that the programs, and the order of sums, are the same for any
+    number of trades and of cores, and a device's program on any number of devices as long as the share allows. A
+    device has a power of two, so that budgets that are alike share programs.
 
     Raises:
         BudgetTooSmall: The budget does not hold one trade a device.
@@ -172,5 +173,5 @@ def _tile_size(method: AbstractMethod, budget: int, mesh: Mesh | None) -> int:
             f"({trade_bytes * devices} bytes): give at least that"
         )
     share = budget // _TILES_IN_WORK
-    a_device = min(most, share // (trade_bytes * devices))
-    return devices * max(1, a_device)
+    a_device = max(1, min(most, share // (trade_bytes * devices)))
+    return devices * 2 ** (a_device.bit_length() - 1)
