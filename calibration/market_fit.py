@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
+from jaxtape import stored_jit
 from pricing.market import Market
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.numerics.safe_math import nan_where
@@ -129,7 +130,7 @@ class _Expansion(eqx.Module):
     is_at_minimum: Bool[Array, ""]
 
 
-@eqx.filter_jit
+@stored_jit
 def _expanded(problem: Problem, free: Vector) -> _Expansion:
     """Expand the loss: the gradient of each slope dL/dx_i, in x and in m, holds a row of second derivatives."""
 
@@ -150,7 +151,7 @@ def _expanded(problem: Problem, free: Vector) -> _Expansion:
     return _Expansion(newton, sensitivity, is_small & is_convex)
 
 
-@eqx.filter_jit
+@stored_jit
 def _contracted(sensitivity: Problem, problem_dot: Problem) -> Vector:
     """Return the derivative along a tangent of the problem (None: a number that stands still)."""
     leaves, structure = jax.tree.flatten(sensitivity)

@@ -79,7 +79,7 @@ class Description:
     def _opaque(self, x: Any) -> Any:
         """Return the words for what is known by its name or its parts, and is not built again from them."""
         match x:
-            case types.FunctionType() if _found(*_place(x)) is not x:
+            case types.FunctionType() if not has_name(x):
                 held = [cell.cell_contents for cell in x.__closure__ or ()]
                 parts = x.__defaults__, x.__kwdefaults__, held
                 return [self._name(x, "function"), _code(x.__code__), self._by_value(parts)]
@@ -119,7 +119,7 @@ class Description:
             TypeError: Another object has that name, or none.
         """
         module, name = _place(x)
-        if not what and _found(module, name) is not x:
+        if not what and not has_name(x):
             kind = f"{type(x).__module__}.{type(x).__qualname__}"
             raise TypeError(f"{x!r} ({kind}) is no class or function that {module} has by a name")
         self.packages.add(module.partition(".")[0])
@@ -158,6 +158,8 @@ def rebuild(words: Any, leaves: Iterator[Any]) -> Any:
             return _class(name, enum.Enum).__members__[member]
         case ["class", name]:
             return _class(name, eqx.Enumeration)
+        case ["value", ["named", [str(module), name]]] if module.partition(".")[0] == "jax":
+            return _found(module, name)  # such as the activation of a network
         case ["module", name, list(fields)]:
             return _module(_class(name, eqx.Module), {field: again(x) for field, x in fields})
     raise TypeError(f"{str(words)[:80]} is not built from words")
@@ -204,6 +206,11 @@ def _code(code: types.CodeType) -> list:
 
 def _place(x: Any) -> tuple[str, str]:
     return getattr(x, "__module__", None) or "", getattr(x, "__qualname__", None) or ""
+
+
+def has_name(x: Any) -> bool:
+    """Return whether an imported module has a class or a function by its name."""
+    return _found(*_place(x)) is x
 
 
 def _found(module: str, name: str) -> Any:

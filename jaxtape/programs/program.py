@@ -15,7 +15,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.export
+import jax.numpy as jnp
 import numpy as np
+from jax._src.array import ArrayImpl  # there is no public way to free an array of its place
 
 from .description import Description, rebuild
 
@@ -80,7 +82,10 @@ class Program:
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """Return the results for the arrays of arguments that are known to be right."""
-        return rebuild(self._header["outputs"], iter(self.compiled(arrays)(*arrays)))
+        results = self.compiled(arrays)(*arrays)
+        if not any(map(place_of, arrays)):
+            results = map(_uncommitted, results)
+        return rebuild(self._header["outputs"], iter(results))
 
     def compiled(self, arrays: Sequence[Any]) -> Callable:
         """Return the function of arrays, compiled for the devices where these are."""
@@ -194,6 +199,13 @@ def arrays_of(tree: Any) -> list[Any]:
 def place_of(array: Any) -> jax.sharding.Sharding | None:
     """Return where an array was put; None if it may be computed with anywhere."""
     return array.sharding if getattr(array, "committed", False) else None
+
+
+def _uncommitted(array: Any) -> jax.Array:
+    """Return an array free to be computed with anywhere, as jitted functions return it and programs do not."""
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) or len(array.devices()) > 1:
+        return array
+    return ArrayImpl(array.aval, array.sharding, [array], committed=False)
 
 
 def shape_of(array: Any) -> list:

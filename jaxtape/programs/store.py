@@ -23,7 +23,7 @@ import equinox as eqx
 import jax
 from jax.core import Tracer
 
-from .description import Description
+from .description import Description, has_name
 from .fingerprint import fingerprint, settings
 from .program import Program, arrays_of, exported, load, place_of, shape_of
 
@@ -144,7 +144,8 @@ def stored_jit(function: Function) -> Function:
         signature = store, settings(), _signature((args, kwargs))
         with tracing[signature]:
             if signature not in programs:
-                programs[signature] = _program(store, function, args, kwargs)
+                known_as = call if has_name(call) else function
+                programs[signature] = _program(store, function, known_as, args, kwargs)
         program = programs[signature]
         return jitted(*args, **kwargs) if program is None else program.run(arrays)
 
@@ -168,10 +169,12 @@ def _words_of(array: Any) -> list:
     return [*shape_of(array), weak, sharding and Description(sharding).words]
 
 
-def _program(store: ProgramStore, function: Callable, args: tuple, kwargs: dict) -> Program | None:
+def _program(
+    store: ProgramStore, function: Callable, known_as: Callable, args: tuple, kwargs: dict
+) -> Program | None:
     """Return the program of a call: the one in the store, or a new one; None if there can be none."""
     try:
-        described = Description((function, args, kwargs), _words_of)
+        described = Description((known_as, args, kwargs), _words_of)
         made_of = fingerprint({*described.packages, __name__.partition(".")[0]})
         words = json.dumps([described.words, made_of], sort_keys=True)
         name = hashlib.sha256(words.encode()).hexdigest()

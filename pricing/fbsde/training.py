@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from jaxtape import stored_jit
+
 from ..progress import Progress
 from .problem import Problem
 from .results import RESULTS
@@ -29,7 +31,7 @@ class Training(NamedTuple):
     stage: Array
 
 
-@eqx.filter_jit
+@stored_jit
 def init(problem: Problem, solver: AbstractSolver, *, key: PRNGKeyArray) -> Training:
     """Return the training before the first stage."""
     first, stages = jax.random.split(key)
@@ -48,7 +50,7 @@ def _stage(problem: Problem, solver: AbstractSolver, state, stage: Array, key: P
     return solver.stage(problem, state, stage, key=key)
 
 
-@eqx.filter_jit
+@stored_jit
 def step(
     problem: Problem,
     solver: AbstractSolver,

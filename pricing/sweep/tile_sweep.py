@@ -8,10 +8,11 @@ import functools
 from collections.abc import Callable
 
 import chex
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
+
+from jaxtape import stored_jit
 
 from ..methods import AbstractMethod, Fitted
 from ..methods.method import blocked, held
@@ -23,7 +24,7 @@ from .block_sweep import Batch, Figures, block_sweep
 from .groups import Tile
 
 
-@eqx.filter_jit
+@stored_jit
 def tile_sweep(
     tile: Tile,
     model: AbstractModel,
@@ -45,7 +46,7 @@ def tile_sweep(
     return figures, errors, _results(tile, model, method), bar
 
 
-@eqx.filter_jit
+@stored_jit
 def tile_values(
     tile: Tile, model: AbstractModel, method: AbstractMethod, *, key: PRNGKeyArray
 ) -> tuple[Figures, Figures, RESULTS, AbstractModel]:

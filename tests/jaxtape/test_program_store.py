@@ -64,8 +64,12 @@ def called(holder, x):
     return holder.function(x) * holder.scale
 
 
-def returning_a_function(x):
-    return Holder(jnp.sin), x
+def returning_functions(x):
+    return Holder(jax.nn.relu), Holder(returning_a_leg), x
+
+
+def returning_a_leg(x):
+    return Leg(x, "EUR"), Holder(jax.nn.relu)
 
 
 def a_leg(name: str = "EUR", size: int = 3) -> Leg:
@@ -108,6 +112,7 @@ def test_found_again_without_tracing_and_to_the_bit(folder):
     second = again(a_leg(), key=key)
     assert traced == ["swapped"]
     assert equal(first, second) and equal(jitted, second)
+    assert not first.left.rate.committed and not second.left.rate.committed
     assert second.right[0] == Why.fine and second.left.day == date(2002, 7, 5)
     assert not equal(
         again(a_leg(), key=jax.random.key(2)), second
@@ -162,9 +167,16 @@ def test_a_closure_is_its_code_and_what_it_holds(folder):
 def test_what_no_other_process_understands_is_jitted(folder):
     local = type("Local", (float,), {})(0.5)
     assert in_another_process(folder, called)(Holder(jnp.sin, local), jnp.zeros(())) == 0.0
-    found, x = in_another_process(folder, returning_a_function)(jnp.ones(2))
-    assert found.function is jnp.sin and x[0] == 1.0
+    jax_s, ours, x = in_another_process(folder, returning_functions)(jnp.ones(2))
+    assert jax_s.function is jax.nn.relu and ours.function is returning_a_leg and x[0] == 1.0
     assert not folder.exists()
+
+
+def test_an_activation_is_returned(folder):
+    for _ in range(2):
+        leg, network = in_another_process(folder, returning_a_leg)(jnp.ones(2))
+        assert leg.rate.tolist() == [1.0, 1.0] and network.function is jax.nn.relu
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_under_transformations_it_is_jitted(folder):
@@ -340,7 +352,7 @@ def test_what_is_no_program(tmp_path):
     with pytest.raises(ValueError, match=r"no program that jaxtape.export wrote"):
         jt.load(tmp_path / "program")
     with pytest.raises(TypeError, match=r"built from words"):
-        jt.export(returning_a_function, jnp.ones(2))
+        jt.export(returning_functions, jnp.ones(2))
     with pytest.raises(TypeError, match="no class or function"):
         jt.export(lambda x: x, object())
 
