@@ -102,10 +102,10 @@ def block_sweep(
         bars = jax.linear_transpose(value_moves, shared, model, zero)(share)
         return (values, slopes, curved), bars
 
-    samples, bars = batch.methods.over_blocks(of_block)
+    (values, slopes, curved), bars = batch.methods.over_blocks(of_block)
     shared_bar, bar, _ = jax.tree.map(functools.partial(jnp.mean, axis=0), bars)
     through, _ = jax.linear_transpose(shared_moves, model, zero)(shared_bar)
-    figures, errors = _figures(*samples, model, batch.methods)
+    figures, errors = _figures(values, slopes, curved, model, batch.methods)
     return figures, errors, jax.tree.map(jnp.add, bar, through)
 
 
@@ -124,4 +124,5 @@ def _figures(values, slopes, curved, model, method) -> tuple[Figures, Figures]:
         columns["gamma"] = summary(curved, *of_spot, *of_spot)
     for place, name in enumerate(("vega", "rho", "theta"), count):
         columns[name] = summary(slopes[:, place])
-    return tuple({name: pair[i] for name, pair in columns.items()} for i in (0, 1))
+    means, errors = ({name: pair[i] for name, pair in columns.items()} for i in (0, 1))
+    return means, errors

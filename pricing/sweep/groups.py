@@ -159,8 +159,8 @@ def _tile_size(method: AbstractMethod, budget: int, mesh: Mesh | None) -> int:
     """Return how many trades a tile has: what runs best on each device within a share of the budget.
 
     The budget and the method alone decide it, so that the programs, and the order of sums, are the same for any
-    number of trades and of cores, and a device's program on any number of devices as long as the share allows. A
-    device has a power of two, so that budgets that are alike share programs.
+    number of trades and of cores, and a device's program on any number of devices as long as the share allows.
+    A device has a power of two, so that budgets that are alike share programs.
 
     Raises:
         BudgetTooSmall: The budget does not hold one trade a device.
