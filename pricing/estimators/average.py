@@ -111,6 +111,16 @@ def _crossing(level: Spots, slope: Spots, log_strike: Float[Array, ""]) -> Paths
         return jnp.clip(z - step, -_FAR, _FAR)
 
     held = jax.lax.stop_gradient((level, slope, log_strike))
-    step = lambda _, z: newton(z, *held)  # noqa: E731
-    z = jax.lax.fori_loop(0, _NEWTON_STEPS, step, jnp.zeros_like(level[0]))
-    return newton(jax.lax.stop_gradient(z), level, slope, log_strike)
+    enough = float(jnp.finfo(level.dtype).eps) ** 0.5  # a step squares the error
+
+    def step(state):
+        count, _, z = state
+        return count + 1, z, newton(z, *held)
+
+    def is_far(state):
+        count, before, z = state
+        return (count < _NEWTON_STEPS) & jnp.any(jnp.abs(z - before) > enough)
+
+    start = jnp.zeros_like(held[0][0])
+    *_, z = jax.lax.while_loop(is_far, step, (0, start + 1.0, start))
+    return newton(z, level, slope, log_strike)

@@ -4,6 +4,7 @@ from .fourier import Fourier as Fourier
 from .integral_equation import IntegralEquation as IntegralEquation
 from .least_squares import LeastSquares as LeastSquares
 from .method import AbstractMethod as AbstractMethod
+from .method import Blocked as Blocked
 from .method import Fitted as Fitted
 from .method import Prepared as Prepared
 from .method import Tiled as Tiled

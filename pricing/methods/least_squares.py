@@ -1,12 +1,13 @@
 """Early exercise by regression: a lower bound from a rule that is fitted first, an upper from a martingale."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 
 from jaxtape import AbstractSchedule, StoreAll
 
@@ -26,7 +27,7 @@ from ..regression import (
     usual_inner_paths,
 )
 from ..sampling import AbstractSampler, PseudoRandom
-from .method import Fitted, Tiled, Tiling, at_least
+from .method import Blocked, Fitted, Tiled, Tiling, at_least
 
 _WHY_ONCE = (
     "Samples under a rule of exercise jump where it changes its mind: their second derivative is wrong. "
@@ -34,7 +35,7 @@ _WHY_ONCE = (
 )
 
 
-class LeastSquares(Tiled, Fitted):
+class LeastSquares(Tiled, Fitted, Blocked):
     """Longstaff and Schwartz (2001): when to exercise is regressed backward, then tried on fresh paths.
 
     Bermudan and American options under Black-Scholes (one asset or several) and Heston, Bermudan swaptions
@@ -114,51 +115,68 @@ class LeastSquares(Tiled, Fitted):
     ) -> "LeastSquares":
         return replace(self, rule=self._rule(product, model, key))
 
-    def samples(
-        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray
+    def prologue(
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
+    ) -> Rule | None:
+        """Return the rule, unless it is held."""
+        if self.rule is not None:
+            return None
+        return jax.lax.stop_gradient(self._rule(product, model, key))
+
+    def block_samples(
+        self,
+        product: AbstractProduct,
+        model: AbstractModel,
+        prologue: Rule | None,
+        index: Integer[Array, ""],
+        *,
+        key: PRNGKeyArray | None = None,
     ) -> Float[Array, " samples"]:
-        if self.bound == "upper":
-            return self.bound_samples(product, model, key=key).upper
-        rule = jax.lax.stop_gradient(self._rule(product, model, key))
-        return self._samples(product, model, key, rule, 0).lower
+        rule = self._rule(product, model, key) if prologue is None else prologue
+        inner = 0 if self.bound == "lower" else self._inner_paths(rule)
+        return getattr(self._of_block(product, model, rule, inner, index, key), self.bound)
+
+    def over_blocks(self, function: Callable[[Array], PyTree]) -> PyTree:
+        blocks = self.sampler.blocks(self.num_paths, self.block)[0]
+        return jax.lax.map(function, jnp.arange(blocks))
 
     def bound_samples(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray
     ) -> Samples:
         """Return samples of both bounds, from the same paths."""
         rule = jax.lax.stop_gradient(self._rule(product, model, key))
-        inner = self.num_inner_paths
-        inner = usual_inner_paths(rule) if inner is None else inner
-        return self._samples(product, model, key, rule, inner)
-
-    def _samples(
-        self,
-        product: AbstractProduct,
-        model: AbstractModel,
-        key: PRNGKeyArray,
-        rule: Rule,
-        num_inner_paths: int,
-    ) -> Samples:
-        blocks, paths = self.sampler.blocks(self.num_paths, self.block)
-        key, inner_key = jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)
-        shape = rule.hedge.shape[0] - 1, rule.basis.state.mean.shape[-1]
-
-        def values(product, model, rule, noise, inner):
-            chain = chain_of(product.canonical, model, self.num_steps)
-            return follow(chain, rule, noise, self.schedule, inner)
+        inner = self._inner_paths(rule)
 
         @jax.checkpoint
-        def of_block(index):
-            dtype = rule.hedge.dtype
-            noise = self.sampler.noise(key, index, paths, (shape,), 0, dtype).normals[0]
-            inner = None
-            if num_inner_paths:
-                shifts = jax.random.fold_in(inner_key, index)
-                inner = NestedPaths.drawn(num_inner_paths, (*shape, paths), key=shifts)
-            found = differentiable_once(values, _WHY_ONCE)(product, model, rule, noise, inner)
-            return jax.tree.map(self.sampler.reduce, found)
+        def of_block(index: Array) -> Samples:
+            return self._of_block(product, model, rule, inner, index, key)
 
-        return jax.tree.map(jnp.ravel, jax.lax.map(of_block, jnp.arange(blocks)))
+        return jax.tree.map(jnp.ravel, self.over_blocks(of_block))
+
+    def _inner_paths(self, rule: Rule) -> int:
+        inner = self.num_inner_paths
+        return usual_inner_paths(rule) if inner is None else inner
+
+    def _of_block(
+        self, product: AbstractProduct, model: AbstractModel, rule: Rule, inner: int, index, key
+    ) -> Samples:
+        """Return samples of both bounds from one block of paths."""
+        rule = jax.lax.stop_gradient(rule)
+        paths = self.sampler.blocks(self.num_paths, self.block)[1]
+        shape = rule.hedge.shape[0] - 1, rule.basis.state.mean.shape[-1]
+        of_paths, of_inner = jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)
+        noise = self.sampler.noise(of_paths, index, paths, (shape,), 0, rule.hedge.dtype).normals[0]
+        nested = None
+        if inner:
+            shifts = jax.random.fold_in(of_inner, index)
+            nested = NestedPaths.drawn(inner, (*shape, paths), key=shifts)
+
+        def values(product, model, rule, noise, nested) -> Samples:
+            chain = chain_of(product.canonical, model, self.num_steps)
+            return follow(chain, rule, noise, self.schedule, nested)
+
+        found = differentiable_once(values, _WHY_ONCE)(product, model, rule, noise, nested)
+        return jax.tree.map(self.sampler.reduce, found)
 
     def _rule(
         self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None

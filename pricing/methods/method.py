@@ -1,15 +1,18 @@
 """What every method is: it says what it needs, and turns a product and a model into samples of the value.
 
-What only some methods do is an ability (`Tiled`, `Prepared`, `Fitted`). Beside it is a function that asks any
-method for it, and knows what the others do instead.
+What only some methods do is an ability (`Tiled`, `Prepared`, `Fitted`, `Blocked`). Beside it is a function that
+asks any method for it, and knows what the others do instead.
 """
 
 import abc
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 
 from ..models import AbstractModel
 from ..products import AbstractProduct
@@ -142,6 +145,76 @@ def held(
 ) -> AbstractMethod:
     """Return the method with what it fits to a contract held: the same where it fits nothing."""
     return method.held(product, model, key=key) if isinstance(method, Fitted) else method
+
+
+class Blocked(AbstractMethod):
+    """Ability: samples come in blocks of paths, each of which can be differentiated while it is in work.
+
+    Examples:
+        >>> from pricing import LeastSquares, MonteCarlo
+        >>> issubclass(LeastSquares, Blocked), issubclass(MonteCarlo, Blocked)
+        (True, True)
+    """
+
+    @abc.abstractmethod
+    def prologue(
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
+    ) -> PyTree:
+        """Return what all blocks of a contract share, computed once and differentiated."""
+
+    @abc.abstractmethod
+    def block_samples(
+        self,
+        product: AbstractProduct,
+        model: AbstractModel,
+        prologue: PyTree,
+        index: Integer[Array, ""],
+        *,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, " samples"]:
+        """Return the samples of the block of this index; contracts share its noise."""
+
+    @abc.abstractmethod
+    def over_blocks(self, function: Callable[[Array], PyTree]) -> PyTree:
+        """Return `function` of the index of every block, stacked: one after the other on each device."""
+
+    def samples(
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, " samples"]:
+        prologue = self.prologue(product, model, key=key)
+
+        @jax.checkpoint
+        def of_block(index: Array) -> Array:
+            return self.block_samples(product, model, prologue, index, key=key)
+
+        return self.over_blocks(of_block).ravel()
+
+
+class _OneBlock(Blocked):
+    """A method that is not `Blocked`, its samples taken as one block."""
+
+    is_random: ClassVar[bool] = True
+    method: AbstractMethod
+
+    def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+        return self.method.lacks(product, model)
+
+    def prologue(
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
+    ) -> PyTree:
+        del product, model, key
+
+    def block_samples(self, product, model, prologue, index, *, key=None) -> Array:
+        del prologue, index
+        return self.method.samples(product, model, key=key)
+
+    def over_blocks(self, function: Callable[[Array], PyTree]) -> PyTree:
+        return jax.tree.map(lambda x: x[None], function(jnp.zeros((), jnp.int32)))
+
+
+def blocked(method: AbstractMethod) -> Blocked:
+    """Return the random method as one whose samples come in blocks: in a single one if it says nothing."""
+    return method if isinstance(method, Blocked) else _OneBlock(method)
 
 
 def at_least(least: int, method: AbstractMethod, *counts: str) -> None:

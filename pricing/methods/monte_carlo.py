@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 
 from jaxtape import AbstractSchedule, StoreAll
 
@@ -20,12 +20,12 @@ from ..models import AbstractModel, ConditionallyGaussian, LocalVolatility, Logn
 from ..products import AbstractProduct
 from ..sampling import AbstractSampler, PseudoRandom
 from ..sampling.time_grid import between, grid_through, refined
-from .method import Prepared, Tiled, Tiling, at_least, missing
+from .method import Blocked, Prepared, Tiled, Tiling, at_least, missing
 
 _PATHS = "paths"
 
 
-class MonteCarlo(Tiled, Prepared):
+class MonteCarlo(Tiled, Prepared, Blocked):
     """Sample means over `num_paths` paths of about `num_steps` steps from today to expiry.
 
     The steps end on the dates on which the product reads the spot, with as many between two dates as make
@@ -106,39 +106,52 @@ class MonteCarlo(Tiled, Prepared):
         estimator = _estimator(product.form)
         return frozenset() if estimator is None else estimator.second_order(model)
 
-    def samples(
-        self, product: AbstractProduct, model: ConditionallyGaussian, *, key: PRNGKeyArray
-    ) -> Float[Array, " samples"]:
-        product = product.canonical
-        model = model.read_at(product.vol_at)
+    def prologue(
+        self,
+        product: AbstractProduct,
+        model: ConditionallyGaussian,
+        *,
+        key: PRNGKeyArray | None = None,
+    ) -> AbstractEstimator:
+        """Return what estimates the product, with its control variate.
+
+        Raises:
+            TypeError: If nothing estimates it.
+        """
+        del key
+        product, model = product.canonical, model.read_at(product.vol_at)
         estimator = _estimator(product)
         if estimator is None:
             raise TypeError(missing("payoff of a spot path", product))
-        if self.control:
-            estimator = estimator.controlled(product, model, self.num_steps)
+        return estimator.controlled(product, model, self.num_steps) if self.control else estimator
 
-        blocks, paths = self.sampler.blocks(self.num_paths, self.block)
+    def block_samples(
+        self,
+        product: AbstractProduct,
+        model: ConditionallyGaussian,
+        prologue: AbstractEstimator,
+        index: Integer[Array, ""],
+        *,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, " samples"]:
+        product, model = product.canonical, model.read_at(product.vol_at)
+        paths = self.sampler.blocks(self.num_paths, self.block)[1]
+        draw = self._draw(prologue, product, model, key, index, paths)
+        values = prologue.values(product, model, draw)
+        chex.assert_shape(values, (paths,))
+        return self.sampler.reduce(values)
 
-        @jax.checkpoint
-        def of_block(index):
-            draw = self._draw(estimator, product, model, key, index, paths)
-            values = estimator.values(product, model, draw)
-            chex.assert_shape(values, (paths,))
-            return self.sampler.reduce(values)
-
-        return self._over_blocks(of_block, blocks)
-
-    def _over_blocks(self, function: Callable[[Array], Array], blocks: int) -> Array:
-        """Return `function` of the index of each block, one after the other on each device of the mesh."""
+    def over_blocks(self, function: Callable[[Array], PyTree]) -> PyTree:
+        blocks = self.sampler.blocks(self.num_paths, self.block)[0]
         if self.mesh is None:
-            return jax.lax.map(function, jnp.arange(blocks)).ravel()
+            return jax.lax.map(function, jnp.arange(blocks))
         devices = self.mesh.shape[_PATHS]
         index = jnp.arange(-(-blocks // devices) * devices).reshape(devices, -1)
         index = jax.lax.with_sharding_constraint(
             index, NamedSharding(self.mesh, PartitionSpec(_PATHS, None))
         )
-        samples = jax.vmap(lambda share: jax.lax.map(function, share))(index)
-        return samples.reshape(-1, samples.shape[-1])[:blocks].ravel()
+        found = jax.vmap(lambda share: jax.lax.map(function, share))(index)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:blocks], found)
 
     def _draw(self, estimator: AbstractEstimator, product, model, key, index, paths: int) -> Draw:
         """Return the random numbers of one block."""

@@ -1,8 +1,7 @@
 """The derivatives of one tile of trades: the figures of each trade, and the tile's gradient to its model.
 
-A deterministic method takes one reverse sweep a trade, which gives both. Trades that share a set of paths take
-one forward pass in a few directions, and one reverse sweep of the tile's total, so that what they share is
-differentiated once.
+A deterministic method takes one reverse sweep a trade, which gives both. Trades that share random paths take
+one pass over their blocks (`block_sweep`).
 """
 
 import functools
@@ -16,15 +15,13 @@ from jaxtyping import Array, Bool, PRNGKeyArray
 from jaxtape import stored_jit
 
 from ..methods import AbstractMethod, Fitted
-from ..methods.method import held
+from ..methods.method import blocked, held
 from ..models import AbstractModel
 from ..results import RESULTS
-from ..sensitivities import means_and_errors, sensitivities, underlying_directions, with_gamma
+from ..sensitivities import underlying_directions, with_gamma
 from ..valuation import mean_and_error
+from .block_sweep import Batch, Figures, block_sweep
 from .groups import Tile
-
-Figures = dict[str, Array]
-MEASURES = ("value", "delta", "gamma", "vega", "theta", "rho")
 
 
 @stored_jit
@@ -44,7 +41,7 @@ def tile_sweep(
     Vega and rho are the derivatives along the tangents `vol` and `rate` of the model. A measure that the method
     cannot give without bias is left out. A trade with a figure that is not finite does not enter the gradient.
     """
-    sweep = _forward_then_reverse if method.is_random else _reverse
+    sweep = _by_blocks if method.is_random else _reverse
     figures, errors, bar = sweep(tile, model, method, key, vol, rate)
     return figures, errors, _results(tile, model, method), bar
 
@@ -102,37 +99,43 @@ def _reverse(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, Abs
     return figures, errors, jax.tree.map(weighted_sum, bars)
 
 
-def _forward_then_reverse(tile, model, method, key, vol, rate):
-    """Take every trade's Greeks forward, then one adjoint sweep of their sum; what is fitted is held."""
+def _by_blocks(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, AbstractModel]:
+    """Sweep the blocks of paths; once more if a trade failed, without it; what is fitted is held."""
+    first = jax.tree.map(lambda x: x[0], tile.products)
+    has_gamma = "gamma" in method.second_order(first, model)
     axis = 0 if isinstance(method, Fitted) else None  # a method for each trade, or one for all
-    fit = lambda product: held(method, product, model, key=key)  # noqa: E731
+    fit = lambda product: blocked(held(method, product, model, key=key))  # noqa: E731
     methods = jax.vmap(fit, out_axes=axis)(tile.products)
+    as_they_are = jnp.arange(tile.weights.size)
 
-    @functools.partial(jax.vmap, in_axes=(0, axis))
-    def of_each(product, method):
-        samples = sensitivities(product, model, method, key, vol, rate)
-        return means_and_errors(samples, method)
+    @jax.jit
+    def swept(stands_in, weights):
+        fine = lambda batch: jax.tree.map(lambda x: x[stands_in], batch)  # noqa: E731
+        batch = Batch(fine(tile.products), methods if axis is None else fine(methods), axis, key)
+        *figures, bar = block_sweep(batch, weights, model, vol, rate, has_gamma)
+        return tuple(figures), bar
 
-    means, errors = (
-        {name: getattr(found, name) for name in MEASURES if getattr(found, name) is not None}
-        for found in of_each(tile.products, methods)
+    def sweep(state):
+        tries, stands_in, weights, found, _ = state
+        figures, bar = swept(stands_in, weights)
+        found = jax.tree.map(lambda old, new: jnp.where(tries == 0, new, old), found, figures)
+        finite = _finite(found[0]) & _finite(found[1])
+        # in place of a trade that failed the first that did not, with no weight: its NaN would reach the sum
+        stands_in = jnp.where(finite, as_they_are, jnp.argmax(finite))
+        bar = jax.tree.map(lambda x: jnp.where(jnp.any(finite), x, 0.0), bar)
+        return tries + 1, stands_in, jnp.where(finite, weights, 0.0), found, bar
+
+    def again(state):
+        tries, stands_in, *_ = state
+        return (tries == 0) | ((tries == 1) & jnp.any(stands_in != as_they_are))
+
+    weights = tile.weights.astype(model.underlying.dtype)
+    shapes = jax.eval_shape(swept, as_they_are, weights)
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    *_, (figures, errors), bar = jax.lax.while_loop(
+        again, sweep, (0, as_they_are, weights, *nothing)
     )
-    finite = _finite(means) & _finite(errors)
-    # in place of a trade that failed the first that did not, with no weight: its NaN would reach the sum
-    stands_in = jnp.where(finite, jnp.arange(finite.size), jnp.argmax(finite))
-    fine = lambda batch: jax.tree.map(lambda x: x[stands_in], batch)  # noqa: E731
-    products, methods = fine(tile.products), methods if axis is None else fine(methods)
-    weights = jnp.where(finite, tile.weights, 0.0)
-
-    def total(model):
-        def value(product, method):
-            return mean_and_error(method.samples(product, model, key=key), method)[0]
-
-        values = jax.vmap(value, in_axes=(0, axis))(products, methods)
-        return weights.astype(values.dtype) @ values
-
-    bar = jax.grad(total)(model)
-    return means, errors, jax.tree.map(lambda x: jnp.where(jnp.any(finite), x, 0.0), bar)
+    return figures, errors, bar
 
 
 def _finite(figures: Figures) -> Bool[Array, " trades"]:
