@@ -4,12 +4,12 @@ JAXTAPE_TEST_PRECISION=single: in float32. JAXTAPE_TEST_COMPILER=optimizing: pro
 them; without it in a third of the time, and most of the time of the tests is that of the compiler.
 """
 
-import functools
 import gc
 import inspect
 import itertools
 import os
 import sys
+import threading
 from pathlib import Path
 
 import jaxtyping
@@ -87,8 +87,17 @@ def _keep(key, name, program, backend, seconds):
 
 _files.get_executable_and_time, _files.put_executable_and_time = _find, _keep
 
-# A small program is lowered in less time than the context is made that JAX makes for each.
-_mlir.make_ir_context = functools.cache(_mlir.make_ir_context)
+_contexts, _new_context = threading.local(), _mlir.make_ir_context
+
+
+def _context():
+    """A small program is lowered in less time than the context is made that JAX makes for each: one a thread."""
+    if not hasattr(_contexts, "kept"):
+        _contexts.kept = _new_context()
+    return _contexts.kept
+
+
+_mlir.make_ir_context = _context
 
 
 # Tracing makes millions of small objects and hardly a cycle: looked through as often as Python does by itself,
@@ -115,11 +124,8 @@ def _room_for_programs():
     counted = next(_finished) % 8 == 0 and _MAPS.exists()
     if counted and _MAPS.read_bytes().count(b"\n") > _MANY:
         _programs.clear()
-        _mlir.make_ir_context.cache_clear()
+        vars(_contexts).clear()
         jax.clear_caches()
-
-
-_OF_TAPES = ("tests/jaxtape/", "tests/pricing/test_bermudan_swaption.py")
 
 
 @pytest.fixture(autouse=True)
