@@ -4,6 +4,7 @@ JAXTAPE_TEST_PRECISION=single: in float32. JAXTAPE_TEST_COMPILER=optimizing: pro
 them; without it in a third of the time, and most of the time of the tests is that of the compiler.
 """
 
+import functools
 import gc
 import inspect
 import itertools
@@ -40,6 +41,8 @@ jaxtyping.install_import_hook(["jaxtape", "pricing", "calibration"], "beartype.b
 import jax  # noqa: E402
 import jax.experimental  # noqa: E402
 import pytest  # noqa: E402
+from jax._src import compilation_cache as _files  # noqa: E402
+from jax._src.interpreters import mlir as _mlir  # noqa: E402
 
 from jaxtape.xla_flags import WITHOUT_FUSION_EMITTERS, add_flag  # noqa: E402
 
@@ -47,6 +50,7 @@ if os.environ.get("JAXTAPE_TEST_COMPILER", "quick") == "quick":
     *_, _known = WITHOUT_FUSION_EMITTERS
     add_flag(*WITHOUT_FUSION_EMITTERS)
     add_flag("--xla_backend_optimization_level", "0", _known)
+    add_flag("--xla_cpu_parallel_codegen_split_count", "1", _known)
 
 _CACHE = Path(__file__).parent.parent / ".jax_cache"
 
@@ -54,12 +58,46 @@ jax.config.update("jax_enable_x64", os.environ.get("JAXTAPE_TEST_PRECISION", "do
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_compilation_cache_dir", str(_CACHE))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # `_keep` says which
+
+_programs = {}  # by the keys that JAX gives them in files, the latest last
+_read, _write = _files.get_executable_and_time, _files.put_executable_and_time
+
+
+def _find(key, *where, host_callbacks=()):
+    """Find a program in this process, then in a file: tests make many functions that are the same program."""
+    if host_callbacks:
+        return None, None
+    found = _programs.pop(key, None) or _read(key, *where)
+    if found[0] is not None:
+        _programs[key] = found
+    return found
+
+
+def _keep(key, name, program, backend, seconds):
+    """Keep the latest programs; those that took a second also in a file, for other processes."""
+    _programs[key] = program, seconds
+    if len(_programs) > 128:
+        del _programs[next(iter(_programs))]
+    if seconds >= 1:
+        _write(key, name, program, backend, seconds)
+
+
+_files.get_executable_and_time, _files.put_executable_and_time = _find, _keep
+
+# A small program is lowered in less time than the context is made that JAX makes for each.
+_mlir.make_ir_context = functools.cache(_mlir.make_ir_context)
 
 
 # Tracing makes millions of small objects and hardly a cycle: looked through as often as Python does by itself,
 # they take a tenth of the time.
 gc.set_threshold(20_000, 10, 10)
+
+
+def pytest_collection_finish():
+    """What is imported stays: it is looked through no more."""
+    gc.freeze()
+
 
 _MAPS = Path("/proc/self/maps")
 _MANY = (
@@ -74,6 +112,8 @@ def _room_for_programs():
     yield
     counted = next(_finished) % 8 == 0 and _MAPS.exists()
     if counted and _MAPS.read_bytes().count(b"\n") > _MANY:
+        _programs.clear()
+        _mlir.make_ir_context.cache_clear()
         jax.clear_caches()
 
 

@@ -121,10 +121,9 @@ def _write(
 
 def _summarize(calibration: Calibration, folder: Path) -> None:
     """Print the parameters on stdout."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("Parameter")
-    table.add_column("Value", justify="right")
-    table.add_column("Std. error", justify="right")
+    table = Table("Parameter", box=None, pad_edge=False)
+    for title in ("Value", "Std. error"):
+        table.add_column(title, justify="right")
     for name, (value, error) in parameter_table(calibration).items():
         table.add_row(name, f"{value:.6f}", f"{error:.2g}")
     summarize(table, folder / "report.html")

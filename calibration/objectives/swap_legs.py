@@ -87,13 +87,12 @@ class SwapLegs(eqx.Module):
             for date, row in zip(start, ends, strict=True)
         ]
         most = max(found.accruals.size for row in legs for found in row)
-        dates, accruals = (
-            [[fill(found, most - found.accruals.size) for found in row] for row in legs]
-            for fill in (
-                lambda found, gap: np.append([found.start] * gap, found.payment_dates),
-                lambda found, gap: np.append([0.0] * gap, found.accruals),
-            )
-        )
+
+        def filled(values: np.ndarray, value: float) -> np.ndarray:
+            return np.pad(values, (most - values.size, 0), constant_values=value)
+
+        dates = [[filled(found.payment_dates, found.start) for found in row] for row in legs]
+        accruals = [[filled(found.accruals, 0.0) for found in row] for row in legs]
         ends_at, starts_at = (
             np.array([year_fraction(asof, date, "ACT/365") for date in row])
             for row in (exercise, start)

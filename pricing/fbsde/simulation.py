@@ -8,8 +8,6 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxtape import AbstractSchedule, scan
-
 from ..numerics.standardizer import Standardizer
 from ..sampling import normals, uniforms
 from .problem import Problem
@@ -27,10 +25,8 @@ def simulate(
     num_paths: int,
     *,
     key: PRNGKeyArray,
-    at_x0: bool = True,
-    initial_dispersion: float = 0.0,
+    initial_dispersion: float | None = None,
     mesh: Mesh | None = None,
-    schedule: AbstractSchedule | None = None,
 ) -> Paths:
     """Simulate independent paths of the forward equation.
 
@@ -38,12 +34,11 @@ def simulate(
         problem: The problem whose states are simulated.
         num_paths: The number of paths.
         key: The key of the random numbers.
-        at_x0: Whether paths begin at x0, or where the problem's `start` has them.
-        initial_dispersion: Paths start where the equation, as it is today, would take them in this share of the
-            maturity. From x0, every coordinate moves as if on a path of its own: no two are correlated, so that
-            a regression can separate the slope of one from that of another.
+        initial_dispersion: None, and all paths start at x0. Otherwise they start where the problem's `start`
+            has them, or at x0, and the equation, as it is today, takes them on in this share of the maturity.
+            From x0, every coordinate moves as if on a path of its own: no two are correlated, so that a
+            regression can separate the slope of one from that of another.
         mesh: The devices that share the paths (axis "paths"); the random numbers are the same.
-        schedule: What a reverse sweep keeps of the loop over dates (`jaxtape.scan`).
 
     Returns:
         The states and the increments of all paths.
@@ -52,12 +47,12 @@ def simulate(
     noise = shard_paths(normals(key, shape, problem.x0.dtype), mesh, axis=1)
     increments = jnp.sqrt(problem.dt) * noise[1:]
     start = jnp.broadcast_to(problem.x0, shape[1:])
-    own_start = None if at_x0 else problem.start
+    own_start = None if initial_dispersion is None else problem.start
     if own_start is not None:
         after_noise = shape[0]
         uniform = uniforms(key, (1, *shape[1:]), problem.x0.dtype, first_row=after_noise)
         start = shard_paths(jax.vmap(own_start)(uniform[0]), mesh)
-    if initial_dispersion > 0.0:
+    if initial_dispersion:
         before = initial_dispersion * problem.maturity
         today = lambda x, dw: problem.advance(problem.times[0], x, dw, before)  # noqa: E731
         start = jax.vmap(today)(start, jnp.sqrt(before) * noise[0])
@@ -68,7 +63,7 @@ def simulate(
         x = jax.vmap(problem.advance, (None, 0, 0))(t, x, dw)
         return x, x
 
-    _, later = scan(advance, start, (problem.times[:-1], increments), schedule=schedule)
+    _, later = jax.lax.scan(advance, start, (problem.times[:-1], increments))
     return Paths(jnp.concatenate([start[None], later]), increments)
 
 

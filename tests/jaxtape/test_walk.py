@@ -1,5 +1,6 @@
 """The files of `jaxtape` that one gradient through a tape enters."""
 
+import functools
 import pathlib
 import re
 import sys
@@ -17,14 +18,20 @@ HOUSE = pathlib.Path(jt.__file__).parent
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "inside-the-tape.md"
 
 
+@functools.cache
+def file_in_house(name):
+    """The file within `jaxtape`, or an empty text."""
+    path = pathlib.Path(name)
+    return path.relative_to(HOUSE).as_posix() if path.is_relative_to(HOUSE) else ""
+
+
 def files_entered(run):
     """The files of `jaxtape` whose functions run, in the order in which they are entered first."""
     files = {}
 
     def on_event(frame, event, _):
-        path = pathlib.Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(HOUSE):
-            files[path.relative_to(HOUSE).as_posix()] = None
+        if event == "call" and (file := file_in_house(frame.f_code.co_filename)):
+            files[file] = None
 
     before = sys.getprofile()
     sys.setprofile(on_event)
