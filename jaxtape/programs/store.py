@@ -141,8 +141,8 @@ def stored_jit(function: Function) -> Function:
     @functools.wraps(function)
     def call(*args, **kwargs):
         store, arrays = _current, arrays_of((args, kwargs))
-        is_traced = any(isinstance(array, Tracer) for array in arrays)
-        if store is None or is_traced or jax.config.jax_disable_jit:
+        is_disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
+        if store is None or is_disabled or any(isinstance(array, Tracer) for array in arrays):
             return jitted(*args, **kwargs)
         signature = store, settings(), _signature((args, kwargs))
         with tracing[signature]:
