@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxtape import stored_jit
 from pricing.models import AbstractModel, AbstractTransform, Calibratable
 
 Vector = Float[Array, " parameters"]
@@ -57,7 +58,7 @@ class Parameters(eqx.Module):
         return eqx.tree_at(where, template, list(self.values(free)))
 
 
-@eqx.filter_jit
+@stored_jit
 def random_starts(
     parameters: Parameters, model: AbstractModel, num_starts: int, *, key: PRNGKeyArray
 ) -> Float[Array, "starts parameters"]:

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from jaxtape import stored_jit
+
 from .fields import rolled
 from .methods import AbstractMethod
 from .models import AbstractModel
@@ -100,7 +102,7 @@ def greeks(
     return Greeks(**vars(means), std_errors=errors, result=result, stats={"method": method})
 
 
-@eqx.filter_jit
+@stored_jit
 def _greeks(product, model, method, key) -> tuple[tuple[Sensitivities, Sensitivities], RESULTS]:
     vol = _tangent(lambda shift: model.shifted(vol=shift))
     rate = _tangent(lambda shift: model.shifted(rate=shift))

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from jaxtape import stored_jit
+
 from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
 from .products import AbstractProduct
@@ -70,7 +72,7 @@ def price(
     return Valuation(value, std_error, result, {"method": method})
 
 
-@eqx.filter_jit
+@stored_jit
 def _value(product, model, method, key) -> tuple[tuple[Array, Array], RESULTS]:
     def of_one(product):
         samples = method.samples(product, model, key=key)

@@ -1,7 +1,8 @@
 """The verb: between what lies the value of a right to exercise early?"""
 
-import equinox as eqx
 from jaxtyping import PRNGKeyArray
+
+from jaxtape import stored_jit
 
 from .methods import LeastSquares
 from .models import AbstractModel
@@ -48,7 +49,7 @@ def bounds(
     return Bounds.of(means, errors, stats={"method": method}, throw=throw)
 
 
-@eqx.filter_jit
+@stored_jit
 def _bounds(product, model, method: LeastSquares, key) -> tuple[Between, Between]:
     def of_one(product):
         lower, upper = method.bound_samples(product, model, key=key)

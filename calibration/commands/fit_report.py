@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxtape import stored_jit
 from pricing.market import Market, VolSurface
 from pricing.models import Calibratable
 from pricing.reporting import SurfaceFit
@@ -120,7 +120,7 @@ def _swaption_fit(market: Market, name: str, calibration: Calibration) -> Surfac
     )
 
 
-@eqx.filter_jit
+@stored_jit
 def _curve(model: Any, grid: VolSurface) -> jax.Array:
     return model_vols(model, grid, 64)
 

@@ -45,6 +45,8 @@ class ProgramStore:
         path = self.folder / f"{name}{_SUFFIX}"
         try:
             found = load(path)
+            if found.name != name:  # it was renamed
+                return None
             found.compiled(arrays)
         except FileNotFoundError:
             return None
@@ -53,7 +55,7 @@ class ProgramStore:
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # it was used
-        return found if found.name == name else None
+        return found
 
     def keep(self, name: str, content: bytes) -> None:
         """Write a program, if that can be done; another process finds all of it or nothing."""
@@ -139,7 +141,8 @@ def stored_jit(function: Function) -> Function:
     @functools.wraps(function)
     def call(*args, **kwargs):
         store, arrays = _current, arrays_of((args, kwargs))
-        if store is None or any(isinstance(array, Tracer) for array in arrays):
+        is_disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
+        if store is None or is_disabled or any(isinstance(array, Tracer) for array in arrays):
             return jitted(*args, **kwargs)
         signature = store, settings(), _signature((args, kwargs))
         with tracing[signature]:
@@ -155,7 +158,9 @@ def stored_jit(function: Function) -> Function:
 def _signature(tree: Any) -> tuple:
     """Return what tells a call from others of another program, in this process."""
     leaves, structure = jax.tree.flatten(tree)
-    return structure, tuple(_type(leaf) if eqx.is_array(leaf) else leaf for leaf in leaves)
+    return structure, tuple(
+        _type(leaf) if eqx.is_array(leaf) else (type(leaf), leaf) for leaf in leaves
+    )
 
 
 def _type(array: Any) -> tuple:
@@ -178,11 +183,14 @@ def _program(
         made_of = fingerprint({*described.packages, __name__.partition(".")[0]})
         words = json.dumps([described.words, made_of], sort_keys=True)
         name = hashlib.sha256(words.encode()).hexdigest()
-        if found := store.find(name, arrays_of((args, kwargs))):
+        arrays = arrays_of((args, kwargs))
+        if found := store.find(name, arrays):
             return found
         content = exported(function, args, kwargs, name=name)
+        made = Program(content)
+        made.compiled(arrays)
         store.keep(name, content)
-        return Program(content)
+        return made
     except Exception as error:  # the function's own are raised once more where it is jitted
         _LOGGER.debug("%s is jitted without the store: %s", function.__name__, error)
         return None

@@ -2,11 +2,12 @@
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from jaxtape import stored_jit
 
 from ..results import Between, Bounds
 from ..sampling import normals
@@ -91,7 +92,7 @@ def _discounts(problem: Problem) -> bool:
     return bool(jnp.allclose(at(3.0 * one, z), 3.0 * rate) & jnp.allclose(at(zero, z), zero))
 
 
-@eqx.filter_jit
+@stored_jit
 def _means_and_errors(
     solution: Solution, key: PRNGKeyArray, num_paths: int, num_inner: int
 ) -> tuple[Between, Between]:

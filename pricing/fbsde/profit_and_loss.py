@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from jaxtape import stored_jit
+
 from .problem import Problem, State
 from .simulation import simulate
 from .solution import Solution
@@ -112,7 +114,7 @@ def hedging(
     return Hedging(unhedged, hedged[0], hedged[1] if gamma else None)
 
 
-@eqx.filter_jit
+@stored_jit
 def _samples(
     solution: Solution, key: PRNGKeyArray, blocks: int, gamma: bool
 ) -> Float[Array, "hedges *contracts paths"]:

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxtape import stored_jit
+
 from ..fields import Number, as_real
 from .problem import Problem, State
 from .results import RESULTS
@@ -136,7 +138,7 @@ class Portfolio(AbstractValueFunction):
         return jnp.sum(self.quantities * self.problem.terminal(x))
 
 
-@eqx.filter_jit
+@stored_jit
 def _interpolated(
     function: AbstractValueFunction, order: int, t: Array, x: State
 ) -> tuple[Array, RESULTS]:

@@ -93,7 +93,7 @@ class Event(NamedTuple):
 Listener = Callable[[Event], None]
 
 
-@eqx.filter_jit
+@stored_jit
 def latest_metrics(solver: AbstractSolver, training: Training) -> dict[str, Array]:
     """Return numbers to watch of the last stage that has ended."""
     return {"loss": training.losses[training.stage - 1, -1], **solver.metrics(training.state)}
