@@ -34,6 +34,7 @@ QUICK = {
     "estimators": "--paths 20000 --slope-paths 16384 --repeat 1",
     "equal_accuracy": "--target 0.02 --repeat 2",
     "large_book": "--trades 200 --repeat 1",
+    "main_job": "--trades 100",
     "early_exercise": "--paths 8192 --repeat 1",
     "bermudan": "--repeat 2 --bumps 2",
     "deep_bsde": "--iterations 200 --seeds 1 --eager",

@@ -10,6 +10,7 @@ import optax
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxtape import stored_jit
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.progress import Progress
 
@@ -115,7 +116,7 @@ def calibrate(
     return calibration
 
 
-@eqx.filter_jit
+@stored_jit
 def solved(
     problem: Problem,
     optimizer: optax.GradientTransformation,
@@ -141,13 +142,13 @@ def _watched(
     return _postprocess(problem, searches)
 
 
-@eqx.filter_jit
+@stored_jit
 def _init(problem: Problem, optimizer, points: Float[Array, "starts parameters"]) -> Search:
     """Return a search from each of the points."""
     return jax.vmap(lambda free: Search.init(problem, optimizer, free))(points)
 
 
-@eqx.filter_jit
+@stored_jit
 def _run(problem: Problem, optimizer, searches: Search, rtol: Array, max_steps: Array) -> Search:
     """Return every search at its end or after `max_steps`; one alone runs unbatched."""
     optimizer = optax.with_extra_args_support(optimizer)
@@ -158,7 +159,7 @@ def _run(problem: Problem, optimizer, searches: Search, rtol: Array, max_steps: 
     return jax.tree.map(lambda leaf: leaf[None], onward(alone))
 
 
-@eqx.filter_jit
+@stored_jit
 def _postprocess(problem: Problem, searches: Search) -> Calibration:
     """Return the best of the ends, with its residuals and what they say of the parameters."""
     losses = jnp.where(searches.finite, jax.vmap(lambda search: search.loss)(searches), jnp.inf)
@@ -171,4 +172,6 @@ def _postprocess(problem: Problem, searches: Search) -> Calibration:
         **identification(problem, search),
     }
     residuals = search.residual.reshape(problem.quotes.vols.shape)
-    return Calibration(problem.model(search.free), residuals, search.result, stats)
+    refusal = problem.objective.result(problem.quotes)
+    result = RESULTS.where(refusal == RESULTS.successful, search.result, refusal)
+    return Calibration(problem.model(search.free), residuals, result, stats)

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
+from jaxtape import stored_jit
 from pricing.market import Market
 from pricing.models import AbstractModel, AbstractTransform, Quotes
+from pricing.numerics.safe_math import nan_where
 
 from .calibration import solved
 from .objectives import AbstractObjective, objective_of
@@ -50,7 +52,7 @@ def fit(
         max_steps: As in `calibrate`.
         rtol: As in `calibrate`.
         throw: Whether a fit that ends elsewhere than at a minimum raises a RuntimeError with the message of
-            `RESULTS`; otherwise its parameters are then NaN.
+            `RESULTS`, where it is known: not within `jax.jit` or `jax.vmap`. Otherwise its parameters are NaN.
 
     Returns:
         The function; `jax.vmap` maps it over markets.
@@ -87,9 +89,9 @@ def fit(
         guess = jax.lax.stop_gradient(parameters.free(start))
         free, result = _optimum(problem, optimizer, guess, *settings)
         failed = result != RESULTS.converged
-        if throw:
-            free = result.error_if(free, failed)
-        return problem.model(jnp.where(failed, jnp.nan, free))
+        if throw and not result.is_traced() and failed:
+            raise RuntimeError(RESULTS[result])
+        return problem.model(nan_where(failed, free))
 
     return fitted
 
@@ -128,7 +130,7 @@ class _Expansion(eqx.Module):
     is_at_minimum: Bool[Array, ""]
 
 
-@eqx.filter_jit
+@stored_jit
 def _expanded(problem: Problem, free: Vector) -> _Expansion:
     """Expand the loss: the gradient of each slope dL/dx_i, in x and in m, holds a row of second derivatives."""
 
@@ -149,7 +151,7 @@ def _expanded(problem: Problem, free: Vector) -> _Expansion:
     return _Expansion(newton, sensitivity, is_small & is_convex)
 
 
-@eqx.filter_jit
+@stored_jit
 def _contracted(sensitivity: Problem, problem_dot: Problem) -> Vector:
     """Return the derivative along a tangent of the problem (None: a number that stands still)."""
     leaves, structure = jax.tree.flatten(sensitivity)

@@ -16,6 +16,7 @@ from .parameters import Parameters
 from .results import RESULTS
 
 Vector = Float[Array, " parameters"]
+Optimizer = optax.GradientTransformationExtraArgs
 
 
 class Problem(eqx.Module):
@@ -105,9 +106,7 @@ class Search(eqx.Module):
     finite: Bool[Array, ""]
 
     @classmethod
-    def init(
-        cls, problem: Problem, optimizer: optax.GradientTransformation, free: Vector
-    ) -> "Search":
+    def init(cls, problem: Problem, optimizer: Optimizer, free: Vector) -> "Search":
         """Return the search before its start itself is evaluated, as step 0: nothing is known yet."""
         residual = jax.eval_shape(problem.residual, free)
         unknown = jnp.full(residual.shape, jnp.inf, free.dtype)
@@ -132,9 +131,7 @@ class Search(eqx.Module):
         """Return whether there is anything left to do in `max_steps`, in one search or in each of a batch."""
         return ~self.converged & self.finite & (self.num_steps < max_steps)
 
-    def step(
-        self, problem: Problem, optimizer: optax.GradientTransformationExtraArgs, rtol: Array
-    ) -> "Search":
+    def step(self, problem: Problem, optimizer: Optimizer, rtol: Array) -> "Search":
         """Return the search after one evaluation; converged once a step would gain less than rtol * loss."""
         free = self.proposal
         residual, jacobian = problem.linearized(free)
@@ -157,11 +154,7 @@ class Search(eqx.Module):
         return Search(free, residual, jacobian, proposal, state, count, converged, finite)
 
     def run(
-        self,
-        problem: Problem,
-        optimizer: optax.GradientTransformationExtraArgs,
-        rtol: Array,
-        max_steps: Int[Array, ""] | int,
+        self, problem: Problem, optimizer: Optimizer, rtol: Array, max_steps: Int[Array, ""] | int
     ) -> "Search":
         """Return the search after as many steps as it takes to converge, `max_steps` at most."""
         return jax.lax.while_loop(

@@ -25,3 +25,4 @@ class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "Ended where the loss has no minimum: its second derivative is not positive, or its gradient does not "
         "vanish. Start from other parameters, or fit fewer of them."
     )
+    too_many_payments = "a swap has more than 60 payments: give SwaptionVolError(legs=...)"

@@ -6,6 +6,11 @@ from .loops import scan as scan
 from .loops import while_loop as while_loop
 from .planning import Plan as Plan
 from .planning import plan as plan
+from .programs.program import Program as Program
+from .programs.program import export as export
+from .programs.program import load as load
+from .programs.store import set_program_store as set_program_store
+from .programs.store import stored_jit as stored_jit
 from .recording import Recording as Recording
 from .schedules.online import loop_advances as loop_advances
 from .schedules.schedule import AbstractSchedule as AbstractSchedule

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from typer.core import TyperGroup
 
+from .programs.cache import use_cache
 from .xla_flags import WITHOUT_FUSION_EMITTERS, add_flag
 
 GROUP = "jaxtape.commands"
@@ -119,30 +120,16 @@ def progress_bar(name: str, console: Console) -> Iterator[Callable[[int, int, st
 
 
 def configure(precision: Precision) -> None:
-    """Set JAX up for a command: precision, and a compilation cache that outlives the process.
+    """Set JAX up for a command: precision, and a cache of programs that outlives the process.
 
     On a CPU programs are compiled without XLA's fusion emitters, which saves a quarter of a first run and
     leaves them about as fast.
 
-    The cache is `$JAXTAPE_CACHE`, else the directory that JAX has been given already, else
-    `$XDG_CACHE_HOME/jaxtape`, else `~/.cache/jaxtape`; none where that cannot be written. To be called
-    before the first array is made.
+    What is kept where: `jaxtape.programs.cache`. To be called before the first array is made.
     """
     jax.config.update("jax_enable_x64", precision is Precision.double)
     add_flag(*WITHOUT_FUSION_EMITTERS)
-    moved = os.environ.get("JAXTAPE_CACHE")
-    if not moved and jax.config.values["jax_compilation_cache_dir"]:
-        return
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    cache = Path(moved or Path(home) / "jaxtape")
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        print(f"jaxtape: no compilation cache: {cache}: {error.strerror}", file=sys.stderr)
-        return
-    jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    use_cache()
 
 
 def main() -> None:

@@ -140,18 +140,14 @@ def mismatched_files(folder: Path) -> list[str]:
     Raises:
         ValueError: The manifest is not the JSON that a run writes.
     """
-    manifest: Any = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
+    label = Path(folder) / MANIFEST
+    manifest: Any = json.loads(label.read_text(encoding="utf-8"))
     files = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(files, dict):
-        raise ValueError(
-            f"{Path(folder) / MANIFEST} is not the manifest of a run: it names no files"
-        )
-    places = {Path(folder) / name: facts for name, facts in files.items()}
-    return [
-        place.name
-        for place, facts in places.items()
-        if not place.is_file() or _digest(place) != facts
-    ]
+        raise ValueError(f"{label} is not the manifest of a run: it names no files")
+    places = {label.with_name(name): facts for name, facts in files.items()}
+    changed = lambda place: not place.is_file() or _digest(place) != places[place]  # noqa: E731
+    return [place.name for place in places if changed(place)]
 
 
 def _digest(file: Path) -> dict[str, int | str]:

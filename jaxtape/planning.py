@@ -129,22 +129,10 @@ class Plan:
         return picture.draw(tables, title, axes)
 
     def __str__(self) -> str:
-        text = TextTable(
-            title=f"{sum(part.nodes for part in self.parts):,} nodes", title_justify="left"
-        )
-        titles = (
-            "segment",
-            "schedule",
-            "nodes",
-            "advanced",
-            "taped",
-            "busiest",
-            "slots",
-            "bytes each",
-            "work",
-        )
-        for title in titles:
-            text.add_column(title, justify="left" if title in titles[:2] else "right")
+        nodes = sum(part.nodes for part in self.parts)
+        text = TextTable("segment", "schedule", title=f"{nodes:,} nodes", title_justify="left")
+        for title in ("nodes", "advanced", "taped", "busiest", "slots", "bytes each", "work"):
+            text.add_column(title, justify="right")
         for part in self.parts:
             numbers = part.nodes, part.advanced, part.taped, part.repetition, part.slots
             figures = (f"{number:,}" for number in (*numbers, *reversed(part.footprint)))

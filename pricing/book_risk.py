@@ -3,6 +3,7 @@
 The book's derivative to the numbers of its models, pulled back through `fit`, is the risk to every quote.
 """
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,8 +20,9 @@ from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
 from .progress import Progress
 from .sweep.book_sweep import sweep_book
-from .sweep.fitted_models import Fit, fit_models
+from .sweep.fitted_models import Fit, FittedModels, fit_models
 from .sweep.groups import group_trades
+from .sweep.memory import Memory
 from .sweep.trade_risk import TradeRisk, trade_risks
 from .trades.book import Book
 
@@ -108,30 +110,97 @@ def risk(
         >>> risk(book, market, black_scholes).trades[0].status[:40]
         "failed: trades.csv:2: column 'underlying"
     """
-    times = [time.perf_counter()]
-    key = jax.random.key(0) if key is None else key
-    book = book.checked(market)
-    fitted = fit_models(fit, market, (trade.underlyings for trade in book.trades), greeks)
-    times.append(time.perf_counter())
+    engine = RiskEngine(fit, mesh=mesh, budget=budget, key=key, methods=methods, greeks=greeks)
+    return engine(book, market, progress=progress)
 
-    groups, unpriced = group_trades(
-        book.trades, market, fitted.models, methods, key=key, budget=budget, mesh=mesh
-    )
-    found, cotangents = sweep_book(groups, fitted, key=key, budget=budget, progress=progress)
-    times.append(time.perf_counter())
 
-    gradient = fitted.pullback(cotangents)[0] if fitted.pullback else None
-    sensitivities = {} if gradient is None else market.by_quote(gradient)
-    times.append(time.perf_counter())
+class RiskEngine:
+    """Values books again and again, and computes only what has changed since the last time.
 
-    trades = trade_risks(book, found, unpriced)
-    seconds = zip(("fit", "sweep", "pullback"), np.diff(times).tolist(), strict=True)
-    return RiskResult(
-        trades=trades,
-        value=sum((trade.position.value for trade in trades if trade.position), 0.0),
-        sensitivities=sensitivities,
-        models={names[0]: model for names, model in fitted.models.items() if len(names) == 1},
-        errors=(*market.errors, *book.errors),
-        stats=dict(seconds),
-        gradient=gradient,
-    )
+    A new quote fits the models again, and values the tiles of trades whose model it moves; a new trade values
+    its own tile. The figures are those of `risk`, to the bit.
+
+    Args:
+        fit: As `risk` takes it, like the settings; they stay what they are.
+        mesh: Devices that share the trades and the paths.
+        budget: The bytes of memory of the tiles that run at once.
+        key: The seed of random methods.
+        methods: The methods to choose from.
+        greeks: Whether to differentiate.
+
+    Examples:
+        >>> from pricing import Book, Market, RiskEngine
+        >>> from pricing.models.surface_models import black_scholes
+        >>> market = Market.from_text(
+        ...     '{"asof": "2002-07-05", "curves": {"EUR": {"zero_rate": 0.03}}, "equities": {}}'
+        ... )
+        >>> book = Book.from_text("id,type,underlying,option,strike,expiry")
+        >>> RiskEngine(black_scholes)(book, market).value
+        0.0
+    """
+
+    def __init__(
+        self,
+        fit: Fit,
+        *,
+        mesh: Mesh | None = None,
+        budget: int = 2**30,
+        key: PRNGKeyArray | None = None,
+        methods: Sequence[AbstractMethod] = METHODS,
+        greeks: bool = True,
+    ):
+        self._fit, self._greeks, self._methods = fit, greeks, methods
+        self._mesh, self._budget = mesh, budget
+        self._key = jax.random.key(0) if key is None else key
+        self._fits, self._tiles = Memory(), Memory()
+
+    def __call__(
+        self, book: Book, market: Market, *, progress: Progress | None = None
+    ) -> RiskResult:
+        """Return what `risk` finds of a book in a market.
+
+        Args:
+            book: The trades.
+            market: The quotes.
+            progress: Called with the trades done, their total number and an empty message, after every tile.
+
+        Returns:
+            The figures; `stats` has the seconds that this call took.
+        """
+        times = [time.perf_counter()]
+        settings = {"key": self._key, "budget": self._budget}
+        book = book.checked(market)
+        fitted = self._fitted(book, market)
+        times.append(time.perf_counter())
+
+        groups, unpriced = group_trades(
+            book.trades, market, fitted.models, self._methods, mesh=self._mesh, **settings
+        )
+        self._tiles.begin()
+        found, cotangents = sweep_book(
+            groups, fitted, memory=self._tiles, progress=progress, **settings
+        )
+        times.append(time.perf_counter())
+
+        gradient = fitted.pullback(cotangents)[0] if fitted.pullback else None
+        sensitivities = {} if gradient is None else market.by_quote(gradient)
+        times.append(time.perf_counter())
+
+        trades = trade_risks(book, found, unpriced)
+        seconds = zip(("fit", "sweep", "pullback"), np.diff(times).tolist(), strict=True)
+        return RiskResult(
+            trades=trades,
+            value=sum((trade.position.value for trade in trades if trade.position), 0.0),
+            sensitivities=sensitivities,
+            models={names[0]: model for names, model in fitted.models.items() if len(names) == 1},
+            errors=(*market.errors, *book.errors),
+            stats=dict(seconds),
+            gradient=gradient,
+        )
+
+    def _fitted(self, book: Book, market: Market) -> FittedModels:
+        """Return the models of the market, fitted again if it is another one or the book has other baskets."""
+        names = tuple(dict.fromkeys(trade.underlyings for trade in book.trades))
+        self._fits.begin()
+        compute = functools.partial(fit_models, self._fit, market, names, self._greeks)
+        return self._fits.recall(compute, (market, names))

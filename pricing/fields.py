@@ -19,6 +19,8 @@ from jaxtyping import Array, Float
 # what a user may type where a real is asked for: a Python number, a NumPy or JAX array
 Number = Any
 
+_MOST = float(np.finfo(float).max)
+
 
 def as_real(value: Number) -> Array:
     """Return `value` as an array of floats: a float array keeps its type, all else gets the default's."""
@@ -55,15 +57,12 @@ def _field(
 
 def real(name: str, **kwargs: Any) -> Any:
     """Return a field holding any finite real."""
-    finite = np.finfo(float).max
-    return _field(_bounded(name, -finite, finite, "a finite number", False), **kwargs)
+    return _field(_bounded(name, -_MOST, _MOST, "a finite number", False), **kwargs)
 
 
 def positive(name: str, **kwargs: Any) -> Any:
     """Return a field holding a finite real above zero."""
-    finite = np.finfo(float).max
-    inside = _bounded(name, 0.0, finite, "a finite number above 0", True)
-    return _field(inside, **kwargs)
+    return _field(_bounded(name, 0.0, _MOST, "a finite number above 0", True), **kwargs)
 
 
 def above_zero(name: str, **kwargs: Any) -> Any:
@@ -73,8 +72,7 @@ def above_zero(name: str, **kwargs: Any) -> Any:
 
 def non_negative(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
     """Return a field holding a finite real that is not below zero, or None if that is `optional`."""
-    finite = np.finfo(float).max
-    convert = _bounded(name, 0.0, finite, "a finite number, not below 0", False, optional)
+    convert = _bounded(name, 0.0, _MOST, "a finite number, not below 0", False, optional)
     return _field(convert, **kwargs)
 
 

@@ -12,8 +12,8 @@ from .fields import rolled
 from .methods import AbstractMethod
 from .models import AbstractModel
 from .products import AbstractProduct
-from .results import RESULTS
-from .valuation import all_finite, applicable, mean_and_error, over_batch
+from .results import RESULTS, outcome
+from .valuation import applicable, mean_and_error, over_batch
 
 Real = Float[Array, "*batch"]
 
@@ -83,7 +83,7 @@ def greeks(
         method: The numerical method; None takes the best one that applies. Where none does, or the given one
             does not, a TypeError names the missing ability and what would work.
         key: The seed of a random method, which raises ValueError without one; a batch shares it.
-        throw: Whether a figure that is not finite raises. Otherwise `result` says so.
+        throw: As in `price`, of every figure.
 
     Returns:
         The value, its derivatives per 1.00, and a standard error of each.
@@ -95,16 +95,13 @@ def greeks(
         '-3.970 0.198 0.0'
     """
     method = applicable(product, model, method, key=key)
-    means, errors = _greeks(product, model, method, key)
-    finite = all_finite(means)
-    result = RESULTS.where(finite, RESULTS.successful, RESULTS.non_finite)
-    if throw:
-        means = result.error_if(means, ~finite)
+    (means, errors), refusals = _greeks(product, model, method, key)
+    result = outcome(means, refusals, throw=throw)
     return Greeks(**vars(means), std_errors=errors, result=result, stats={"method": method})
 
 
 @eqx.filter_jit
-def _greeks(product, model, method, key) -> tuple[Sensitivities, Sensitivities]:
+def _greeks(product, model, method, key) -> tuple[tuple[Sensitivities, Sensitivities], RESULTS]:
     vol = _tangent(lambda shift: model.shifted(vol=shift))
     rate = _tangent(lambda shift: model.shifted(rate=shift))
 
@@ -112,7 +109,7 @@ def _greeks(product, model, method, key) -> tuple[Sensitivities, Sensitivities]:
         first = sensitivities(product, model, method, key, vol, rate)
         volga = _volga(product, model, method, key)
         full = eqx.tree_at(lambda s: s.volga, first, volga, is_leaf=lambda x: x is None)
-        return means_and_errors(full, method)
+        return means_and_errors(full, method), method.result(product, model)
 
     return over_batch(of_one, product)
 

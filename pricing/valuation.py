@@ -6,12 +6,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
 from .products import AbstractProduct
-from .results import RESULTS
+from .results import RESULTS, outcome
 
 
 class Valuation(eqx.Module):
@@ -52,7 +52,8 @@ def price(
         method: The numerical method; None takes the best one that applies. Where none does, or the given one
             does not, a TypeError names the missing ability and what would work.
         key: The seed of a random method, which raises ValueError without one; a batch shares it.
-        throw: Whether a value that is not finite raises. Otherwise `result` says so.
+        throw: Whether a value that is not finite, or that the method does not reach, raises a RuntimeError,
+            where that is known: not within `jax.jit` or `jax.vmap`. Otherwise `result` says so.
 
     Returns:
         The value in currency, in the shape of the batch, and its standard error.
@@ -64,30 +65,18 @@ def price(
         ['15.43', '9.41', '5.29']
     """
     method = applicable(product, model, method, key=key)
-    value, std_error = _value(product, model, method, key)
-    finite = all_finite((value, std_error))
-    result = RESULTS.where(finite, RESULTS.successful, RESULTS.non_finite)
-    if throw:
-        value = result.error_if(value, ~finite)
+    (value, std_error), refusals = _value(product, model, method, key)
+    result = outcome((value, std_error), refusals, throw=throw)
     return Valuation(value, std_error, result, {"method": method})
 
 
 @eqx.filter_jit
-def _value(product, model, method, key) -> tuple[Array, Array]:
+def _value(product, model, method, key) -> tuple[tuple[Array, Array], RESULTS]:
     def of_one(product):
-        return mean_and_error(method.samples(product, model, key=key), method)
+        samples = method.samples(product, model, key=key)
+        return mean_and_error(samples, method), method.result(product, model)
 
     return over_batch(of_one, product)
-
-
-@jax.jit
-def all_finite(figures: PyTree) -> Bool[Array, ""]:
-    """Return whether every number is finite.
-
-    It is one program rather than an operation a figure, and not the program that computes them: XLA would
-    compute the figures once more in the loops of the tests.
-    """
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(figures)]))
 
 
 def over_batch(function: Callable[[AbstractProduct], PyTree], product: AbstractProduct) -> PyTree:

@@ -29,7 +29,7 @@ def bounds(
         model: The law of what the product depends on.
         method: The regression; None is `LeastSquares()`. A TypeError says so where it does not apply.
         key: The seed of the paths.
-        throw: Whether bounds that are not finite raise. Otherwise `result` says so.
+        throw: As in `price`, of either bound.
 
     Returns:
         The two bounds and their gap in currency, with a standard error of each.

@@ -21,12 +21,12 @@ from calibration.commands.console import Output, Stages, bytes_of, fail, summari
 from calibration.commands.risk import risk as risk_command
 from jaxtape.command_line import app
 from jaxtape.file_set import mismatched_files
-from pricing.book_risk import risk as value_book
+from pricing import Book
+from pricing import risk as value_book
 from pricing.market import Market
 from pricing.models.surface_models import black_scholes
 from pricing.reporting import page as report
 from pricing.reporting.positions import MEASURES
-from pricing.trades.book import Book
 
 ROOT = pathlib.Path(__file__).parent.parent
 MARKET = ROOT / "pricing" / "samples" / "dax_2002-07-05.json"

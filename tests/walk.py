@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-BLACK_BOXES = {"lacks", "samples", "calibrate", "fitted"}
-"""Where the way of a book ends: a method and a fit know one contract and one market, and nothing of books."""
+BLACK_BOXES = {"lacks", "samples", "calibrate", "fitted", "fit_sections"}
+"""Where the way of a book ends: a method, a fit and its picture know one contract or one market, no books."""
 
 
 @dataclass

@@ -8,21 +8,21 @@ import jax
 import typer
 from rich.table import Table
 
-from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure, path_of, progress_bar
+from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure
 from pricing.ingestion.errors import UnreadableFile, listed
 from pricing.ingestion.fields import closest
 from pricing.market import Market
+from pricing.models import Heston, HullWhite
 
 from ..calibration import Calibration
-from .console import Output, Stages, exit_if, fail, summarize, write_errors
+from .console import Output, Stages, exit_if, fail, path_option, summarize, write_errors
 from .fit_report import (
     as_json,
+    fit_sections,
     has_failed,
-    label_of,
     message_of,
     parameter_table,
     summary_of,
-    surface_fit,
     write_json,
 )
 from .fitting import calibrated, standard_start, too_few
@@ -36,16 +36,11 @@ class Model(StrEnum):
 
 
 def calibrate(
-    market: Annotated[Path, typer.Option(parser=path_of, metavar="PATH", help="The market: JSON.")],
+    market: Annotated[Path, path_option(help="The market: JSON.")],
     underlying: Annotated[
         str, typer.Option(help="An equity of the market, or the curve of its swaption vols.")
     ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            parser=path_of, metavar="PATH", help="Folder for calibration.json and the report."
-        ),
-    ],
+    out: Annotated[Path, path_option(help="Folder for calibration.json and the report.")],
     model: Annotated[
         Model | None, typer.Option(help="The model.", show_default="heston; of a curve, hull-white")
     ] = None,
@@ -73,19 +68,10 @@ def calibrate(
         start = standard_start(quotes, underlying)
         if error := too_few(*start, underlying, str(market)):
             fail(str(error))
-    with (
-        stages.stage("calibrate") as lines,
-        progress_bar(f"calibrating {underlying}", stages.console) as progress,
-    ):
-        calibration = calibrated(
-            *start,
-            num_starts=starts,
-            max_steps=max_steps,
-            key=jax.random.key(seed),
-            progress=progress,
-        )
-        found = f"{label_of(calibration)} to {underlying}"
-        lines.append(f"calibrated {found}: {summary_of(calibration)}")
+    settings = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
+    with stages.progress("calibrate", f"calibrating {underlying}") as (lines, progress):
+        calibration = calibrated(*start, progress=progress, **settings)
+        lines.append(summary_of(calibration, underlying))
     errors = [str(error) for error in quotes.errors]
     if has_failed(calibration):
         errors.append(f"{market}: {underlying!r}: {message_of(calibration)}")
@@ -118,10 +104,8 @@ def _read(market: Path, underlying: str, model: Model | None) -> Market:
 
 def _models(market: Market) -> dict[str, Model]:
     """Return what can be calibrated, by underlying."""
-    vols = market.swaption_vols
-    curves = [vols.curve] if vols is not None and vols.curve in market.curves else []
-    of_curves = dict.fromkeys(curves, Model.hull_white)
-    return of_curves | dict.fromkeys(market.equities, Model.heston)
+    of_curves = dict.fromkeys(HullWhite.quotes_in(market), Model.hull_white)
+    return of_curves | dict.fromkeys(Heston.quotes_in(market), Model.heston)
 
 
 def _write(
@@ -130,17 +114,16 @@ def _write(
     """Write the numbers and the report."""
     from pricing.reporting.page import write_fit_report  # matplotlib: not before it is needed
 
-    fits, seconds = [surface_fit(market, name, calibration)], stages.seconds
+    fits = fit_sections(market, {name: calibration})
     write_json(folder / "calibration.json", as_json(market, name, calibration))
-    write_fit_report(folder / "report.html", market, fits, seconds)
+    write_fit_report(folder / "report.html", market, fits, stages.seconds)
 
 
 def _summarize(calibration: Calibration, folder: Path) -> None:
     """Print the parameters on stdout."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("Parameter")
-    table.add_column("Value", justify="right")
-    table.add_column("Std. error", justify="right")
+    table = Table("Parameter", box=None, pad_edge=False)
+    for title in ("Value", "Std. error"):
+        table.add_column(title, justify="right")
     for name, (value, error) in parameter_table(calibration).items():
         table.add_row(name, f"{value:.6f}", f"{error:.2g}")
     summarize(table, folder / "report.html")

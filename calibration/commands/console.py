@@ -1,6 +1,7 @@
 """What the commands share: stages on stderr, one-line errors, an output folder, exit statuses."""
 
 import contextlib
+import functools
 import re
 import shlex
 import sys
@@ -12,14 +13,18 @@ from typing import NoReturn
 import typer
 from rich.console import Console, RenderableType
 
+from jaxtape.command_line import path_of, progress_bar
 from jaxtape.file_set import FileSet, mismatched_files
 from pricing.ingestion.characters import escaped
+from pricing.progress import Progress
 
 SOME_FAILED, UNUSABLE = 1, 2
 _ERRORS = "errors.txt"
 _MAX_SHOWN = 50
 _UNITS = {"": 1, "b": 1, **{p + "b": 1000 ** (i + 1) for i, p in enumerate("kmgt")}}
 _UNITS |= {p + "ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
+
+path_option = functools.partial(typer.Option, parser=path_of, metavar="PATH")
 
 
 def plain_console(*, stderr: bool = False) -> Console:
@@ -87,6 +92,12 @@ class Stages:
         for text in lines:
             line = f"{escaped(text)} ({self.seconds[name]:.1f} s)"
             self.console.print(line, soft_wrap=True)
+
+    @contextlib.contextmanager
+    def progress(self, name: str, title: str) -> Iterator[tuple[list[str], Progress | None]]:
+        """Time a stage likewise, beside a live bar, which takes the argument `progress` of what is computed."""
+        with self.stage(name) as lines, progress_bar(title, self.console) as progress:
+            yield lines, progress
 
 
 class Output:

@@ -1,6 +1,7 @@
 """What commands say of a calibration: in a line, in a table, as JSON, and beside the market's vols."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from pricing.market import Market, VolSurface
 from pricing.models import Calibratable
 from pricing.reporting import SurfaceFit
+from pricing.reporting.tables import FitSection
 
 from ..calibration import Calibration
 from ..objectives import model_vols
@@ -38,12 +40,13 @@ def message_of(calibration: Calibration) -> str:
     return RESULTS[calibration.result]
 
 
-def summary_of(calibration: Calibration) -> str:
-    """Return how the calibration ended, in a few words."""
-    if has_failed(calibration):
-        return message_of(calibration)
-    steps, squares = (calibration.stats[name] for name in ("steps", "sum_squared_vol_points"))
-    return f"{int(steps)} steps, {float(squares):,.2f} vol points²"
+def summary_of(calibration: Calibration, name: str) -> str:
+    """Return what was calibrated to which underlying, and how that ended, in a few words."""
+    end = message_of(calibration)
+    if not has_failed(calibration):
+        steps, squares = (calibration.stats[key] for key in ("steps", "sum_squared_vol_points"))
+        end = f"{int(steps)} steps, {float(squares):,.2f} vol points²"
+    return f"calibrated {label_of(calibration)} to {name}: {end}"
 
 
 def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
@@ -54,6 +57,13 @@ def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
         name: (float(getattr(calibration.model, name)), float(error))
         for name, error in zip(names, errors, strict=True)
     }
+
+
+def fit_sections(market: Market, fits: Mapping[str, Calibration | None]) -> list[FitSection]:
+    """Return what the report shows of each underlying, drawn: see `surface_fit`."""
+    from pricing.reporting.page import fit_section  # matplotlib: not before it is needed
+
+    return [fit_section(surface_fit(market, name, found)) for name, found in fits.items()]
 
 
 def surface_fit(market: Market, name: str, calibration: Calibration | None) -> SurfaceFit:

@@ -1,6 +1,8 @@
 """`jaxtape risk`: calibrate to a market, value a book with its Greeks, write tables and a report."""
 
 import itertools
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +14,7 @@ import typer
 from jax.sharding import Mesh
 from rich.table import Table
 
-from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure, path_of, progress_bar
+from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure
 from pricing.book_risk import RiskResult
 from pricing.book_risk import risk as value_book
 from pricing.ingestion.errors import UnreadableFile
@@ -20,13 +22,14 @@ from pricing.market import Market
 from pricing.methods import METHODS, AbstractMethod, MonteCarlo
 from pricing.models.surface_models import black_scholes
 from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
+from pricing.reporting.tables import FitSection
 from pricing.sweep.fitted_models import Fit
 from pricing.sweep.groups import BudgetTooSmall
 from pricing.trades.book import Book
 
 from ..calibration import Calibration
-from .console import Output, Stages, bytes_of, exit_if, fail, summarize, write_errors
-from .fit_report import as_json, label_of, summary_of, surface_fit, write_json
+from .console import Output, Stages, bytes_of, exit_if, fail, path_option, summarize, write_errors
+from .fit_report import as_json, fit_sections, summary_of, write_json
 from .fitting import both, calibrated, failure, fit_each, only, standard_start, too_few, without
 
 _TOP = 5  # quotes in the summary
@@ -41,14 +44,9 @@ class Model(StrEnum):
 
 
 def risk(
-    trades: Annotated[
-        Path, typer.Option(parser=path_of, metavar="PATH", help="The book: CSV or JSON.")
-    ],
-    market: Annotated[Path, typer.Option(parser=path_of, metavar="PATH", help="The market: JSON.")],
-    out: Annotated[
-        Path,
-        typer.Option(parser=path_of, metavar="PATH", help="Folder for the tables and the report."),
-    ],
+    trades: Annotated[Path, path_option(help="The book: CSV or JSON.")],
+    market: Annotated[Path, path_option(help="The market: JSON.")],
+    out: Annotated[Path, path_option(help="Folder for the tables and the report.")],
     model: Annotated[
         Model,
         typer.Option(
@@ -87,19 +85,22 @@ def risk(
     served, calibrations = _calibrate(book, quotes, model, str(market), stages)
     fit = fit_each(calibrations)
     fit = both(black_scholes, fit) if model is Model.black_scholes else fit
+    read = {} if model is Model.heston else dict.fromkeys(served.equities)
     with (
-        stages.stage("value the book") as lines,
-        progress_bar("valuing", stages.console) as progress,
+        ThreadPoolExecutor(1) as background,
+        stages.progress("value the book", "valuing") as (lines, progress),
     ):
+        fits = background.submit(fit_sections, quotes, {**read, **calibrations})
         random = {"key": jax.random.key(seed), "methods": _methods(paths)}
         settings = {"mesh": mesh, "budget": budget, "progress": progress, **random}
         result = _valued(book, served, fit, settings)
-        lines.append(f"valued {len(result.trades) - len(result.failed):,} trades")
+        parts = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
+        lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {parts}")
     errors = _errors(result, book)
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
         write_errors(folder, errors)
-        _write(folder, result, book, quotes, calibrations, model, stages)
+        _write(folder, result, book, quotes, calibrations, fits.result(), stages)
         lines.append(f"wrote {out}")
     _summarize(result, quotes, output.folder)
     exit_if(errors)
@@ -149,13 +150,10 @@ def _calibrate(book: Book, market: Market, model: Model, file: str, stages: Stag
     starts = {name: standard_start(market, name) for name in names}
     for name, (start, quotes) in starts.items():
         if not (error := too_few(start, quotes, name, file)):
-            with (
-                stages.stage(f"calibrate {name}") as lines,
-                progress_bar(f"calibrating {name}", stages.console) as progress,
-            ):
+            stage = stages.progress(f"calibrate {name}", f"calibrating {name}")
+            with stage as (lines, progress):
                 calibration = calibrated(start, quotes, progress=progress)
-                found = f"{label_of(calibration)} to {name}"
-                lines.append(f"calibrated {found}: {summary_of(calibration)}")
+                lines.append(summary_of(calibration, name))
                 error = failure(market, name, calibration, file)
                 calibrations[name] = calibration
         if error:
@@ -177,7 +175,7 @@ def _write(
     book: Book,
     market: Market,
     calibrations: dict[str, Calibration],
-    model: Model,
+    fits: Sequence[FitSection],
     stages: Stages,
 ) -> None:
     """Write the tables, the calibrations and the report."""
@@ -185,9 +183,6 @@ def _write(
 
     positions = positions_of(result, book, market)
     risks = quote_risks(result.sensitivities, market)
-    read = {name: None for name in result.models if name in market.equities}
-    fitted = calibrations if model is Model.heston else {**read, **calibrations}
-    fits = [surface_fit(market, name, calibration) for name, calibration in fitted.items()]
     numbers = {name: as_json(market, name, found) for name, found in calibrations.items()}
     parts = {f"value the book: {part}": length for part, length in result.stats.items()}
     seconds = {**stages.seconds, **parts}
@@ -211,14 +206,12 @@ def _summarize(result: RiskResult, market: Market, folder: Path) -> None:
     """Print the outcome, in a few lines on stdout."""
     valued = len(result.trades) - len(result.failed)
     table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column()
+    for justify in ("left", "right", "left"):
+        table.add_column(justify=justify)
     table.add_row("Value", f"{result.value:,.2f}", market.currency)
     table.add_row("Trades valued", f"{valued:,}", "")
     table.add_row("Trades failed", f"{len(result.failed):,}", "")
-    for risk in sorted(
-        quote_risks(result.sensitivities, market), key=lambda risk: -abs(risk.scaled)
-    )[:_TOP]:
+    risks = quote_risks(result.sensitivities, market)
+    for risk in sorted(risks, key=lambda risk: -abs(risk.scaled))[:_TOP]:
         table.add_row(risk.quote_id, f"{risk.scaled:,.2f}", risk.unit)
     summarize(table, folder / "report.html")

@@ -15,6 +15,8 @@ from pricing.numerics.safe_math import larger
 
 from .objective import AbstractObjective
 
+Vols = Float[Array, "expiries strikes"]
+
 
 class ImpliedVolError(AbstractObjective):
     """Model implied vol less quoted vol, per 1.00, every quote weighing the same.
@@ -37,18 +39,14 @@ class ImpliedVolError(AbstractObjective):
 
     num_nodes: int = eqx.field(static=True, default=80)
 
-    def residuals(
-        self, model: CharacteristicFunction, quotes: VolSurface
-    ) -> Float[Array, "expiries strikes"]:
+    def residuals(self, model: CharacteristicFunction, quotes: VolSurface) -> Vols:
         return model_vols(model, quotes, self.num_nodes) - quotes.vols
 
 
 _FLOOR = 1e-10  # of sqrt(F K): an option worth less has no vol to speak of, whatever the model
 
 
-def model_vols(
-    model: CharacteristicFunction, quotes: VolSurface, num_nodes: int
-) -> Float[Array, "expiries strikes"]:
+def model_vols(model: CharacteristicFunction, quotes: VolSurface, num_nodes: int) -> Vols:
     """Return the model's implied vols at the expiries and strikes of `quotes`."""
 
     def smile(expiry):

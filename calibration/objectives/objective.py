@@ -8,6 +8,8 @@ from jaxtyping import Array, Float
 
 from pricing.models import AbstractModel
 
+from ..results import RESULTS
+
 
 class AbstractObjective(eqx.Module):
     """Residuals whose half sum of squares is minimized.
@@ -26,3 +28,8 @@ class AbstractObjective(eqx.Module):
     @abc.abstractmethod
     def residuals(self, model: AbstractModel, quotes: Any) -> Float[Array, "rows columns"]:
         """Return model less market, in the shape of `quotes.vols`; the model may need an ability."""
+
+    def result(self, quotes: Any) -> RESULTS:
+        """Return why the quotes cannot be fitted, where only their numbers tell: `residuals` are then NaN."""
+        del quotes
+        return RESULTS.successful  # pyright: ignore[reportReturnType]

@@ -11,10 +11,11 @@ from jaxtyping import Array, Float
 
 from pricing.market import SwaptionVols, advance, leg, year_fraction
 from pricing.market.interpolation import as_leaf
-from pricing.numerics.safe_math import larger
+from pricing.numerics.safe_math import larger, nan_where
 
-MOST_PAYMENTS = 60
-_TOO_LONG = f"a swap has more than {MOST_PAYMENTS} payments: give SwaptionVolError(legs=...)"
+from ..results import RESULTS
+
+MOST_PAYMENTS = 60  # RESULTS.too_many_payments names it
 
 
 class SwapLegs(eqx.Module):
@@ -43,10 +44,16 @@ class SwapLegs(eqx.Module):
 
     @classmethod
     def plain(cls, quotes: SwaptionVols, months: int = 12) -> "SwapLegs":
-        """Return legs in whole years: from the expiry on, every `months` months counted back from the end."""
-        period = months / 12.0
-        count = quotes.tenors / period
-        tenors = eqx.error_if(quotes.tenors, jnp.any(count > MOST_PAYMENTS), _TOO_LONG)
+        """Return legs in whole years: from the expiry on, every `months` months counted back from the end.
+
+        Raises:
+            RuntimeError: A swap has more than 60 payments. Under a trace that is not known; then times are NaN.
+        """
+        period, result = months / 12.0, plain_result(quotes, months)
+        failed = result != RESULTS.successful
+        if not result.is_traced() and failed:
+            raise RuntimeError(RESULTS[result])
+        tenors = nan_where(failed, quotes.tenors)
         start = quotes.expiries[:, None, None]
         before_end = period * jnp.arange(MOST_PAYMENTS - 1, -1, -1, dtype=tenors.dtype)
         dates = larger(tenors[None, :, None] + start - before_end[None, None, :], start)
@@ -80,15 +87,20 @@ class SwapLegs(eqx.Module):
             for date, row in zip(start, ends, strict=True)
         ]
         most = max(found.accruals.size for row in legs for found in row)
-        dates, accruals = (
-            [[fill(found, most - found.accruals.size) for found in row] for row in legs]
-            for fill in (
-                lambda found, gap: np.append([found.start] * gap, found.payment_dates),
-                lambda found, gap: np.append([0.0] * gap, found.accruals),
-            )
-        )
+
+        def filled(values: np.ndarray, value: float) -> np.ndarray:
+            return np.pad(values, (most - values.size, 0), constant_values=value)
+
+        dates = [[filled(found.payment_dates, found.start) for found in row] for row in legs]
+        accruals = [[filled(found.accruals, 0.0) for found in row] for row in legs]
         ends_at, starts_at = (
             np.array([year_fraction(asof, date, "ACT/365") for date in row])
             for row in (exercise, start)
         )
         return cls(ends_at, starts_at, np.array(dates), np.array(accruals))
+
+
+def plain_result(quotes: SwaptionVols, months: int) -> RESULTS:
+    """Return whether the legs of `SwapLegs.plain` have room for all payments."""
+    too_many = jnp.any(quotes.tenors * 12.0 > MOST_PAYMENTS * months)
+    return RESULTS.where(too_many, RESULTS.too_many_payments, RESULTS.successful)  # pyright: ignore[reportArgumentType]

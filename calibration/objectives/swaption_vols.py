@@ -15,8 +15,9 @@ from pricing.market import SwaptionVols
 from pricing.market.interpolation import as_leaf
 from pricing.models import GaussianFactors
 
+from ..results import RESULTS
 from .objective import AbstractObjective
-from .swap_legs import SwapLegs
+from .swap_legs import SwapLegs, plain_result
 
 Matrix = Float[Array, "expiries tenors"]
 
@@ -61,6 +62,9 @@ class SwaptionVolError(AbstractObjective):
             quoted = _price_of(quotes.vols * _root_of_expiry(quotes), quotes.kind)
             errors = self._prices(model, quotes) / quoted - 1.0
         return errors if self.weights is None else self.weights * errors
+
+    def result(self, quotes: SwaptionVols) -> RESULTS:
+        return RESULTS.successful if self.legs else plain_result(quotes, self.months)  # pyright: ignore[reportReturnType]
 
     def vols(self, model: GaussianFactors, quotes: SwaptionVols) -> Matrix:
         """Return the model's vols of the swaptions that are quoted."""

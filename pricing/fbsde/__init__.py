@@ -19,7 +19,7 @@ from .problem import Problem as Problem
 from .profit_and_loss import Hedging as Hedging
 from .profit_and_loss import ProfitAndLoss as ProfitAndLoss
 from .profit_and_loss import hedging as hedging
-from .solution import RESULTS as RESULTS
+from .results import RESULTS as RESULTS
 from .solution import Portfolio as Portfolio
 from .solution import Solution as Solution
 from .solver import AbstractApproximation as AbstractApproximation

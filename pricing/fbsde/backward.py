@@ -160,12 +160,7 @@ class AbstractDateRegression(eqx.Module):
 
     @abc.abstractmethod
     def targets(
-        self,
-        x: Array,
-        weight: Array,
-        steps: AntitheticSteps,
-        later: "AbstractDateRegression",
-        parameters: PyTree,
+        self, steps: AntitheticSteps, later: "AbstractDateRegression", parameters: PyTree
     ) -> PyTree[Array]:
         """Return what is fitted, path by path, from the regression and parameters of the date after."""
 
@@ -248,14 +243,17 @@ class DatewiseApproximation(AbstractApproximation):
 
 def _portfolio(parameters: PyTree, quantities: Float[Array, " contracts"]) -> PyTree:
     """Return the parameters of the sum of quantity times contract: outputs are linear in the last of them."""
-    is_network = lambda part: isinstance(part, Network)  # noqa: E731
-    return jax.tree.map(
-        lambda part: (
-            part.portfolio(quantities) if is_network(part) else sum_over_contracts(part, quantities)
-        ),
-        parameters,
-        is_leaf=is_network,
-    )
+
+    def summed(part: Network | Array) -> Network | Array:
+        if isinstance(part, Network):
+            return part.portfolio(quantities)
+        return sum_over_contracts(part, quantities)
+
+    return jax.tree.map(summed, parameters, is_leaf=_is_network)
+
+
+def _is_network(part: object) -> bool:
+    return isinstance(part, Network)
 
 
 # --- The solver ----------------------------------------------------------------------------------------
@@ -328,29 +326,29 @@ class AbstractBackwardSolver(AbstractSolver):
         pool, date = state.pool, self._date(problem, index)
         after = jnp.minimum(date + 1, problem.num_steps - 1)
         noise, batches = jax.random.split(key)
-        x, weight = pool.at(date, self.mesh)
-        steps = AntitheticSteps.draw(problem, date, x, self.num_pairs, key=noise)
-        steps = _computed_once(steps)
+        steps = _computed_once(pool.steps(problem, date, self.num_pairs, self.mesh, key=noise))
         regression = self.date_regression(problem, date, pool.standardizer, pool.scale)
-        targets = regression.targets(x, weight, steps, regression.at(after), state.parameters)
+        targets = regression.targets(steps, regression.at(after), state.parameters)
         targets = _computed_once(targets)
         change = CoordinateChange.between(pool.standardizer, after, date)
         start = state.parameters.in_coordinates(change)
         with_best_linear_parts = regression.linear_solver(start, targets)
         start = with_best_linear_parts(start)
+        networks, linear = eqx.partition(start, _is_network, is_leaf=_is_network)
+        with_networks = partial(eqx.combine, linear, is_leaf=_is_network)
         training_set = regression.training_set(start, targets)
 
         def loss(networks, key: PRNGKeyArray):
             rows = jax.random.randint(key, (self.batch_size,), 0, self.num_paths)
             batch = jax.tree.map(lambda leaf: shard_paths(leaf[rows], self.mesh), training_set)
-            return regression.loss(start.with_networks(networks), batch)
+            return regression.loss(with_networks(networks), batch)
 
         optimizer = self._optimizer(index, problem.x0.dtype)
-        first = OptimizerState.init(optimizer, start.networks)
+        first = OptimizerState.init(optimizer, networks)
         last, losses = minimize(loss, optimizer, first, self.num_iterations, key=batches)
         trained = lambda new, old: jnp.where(date > 0, new, old)  # noqa: E731, today has one state only
-        networks = jax.tree.map(trained, last.parameters, start.networks)
-        parameters = with_best_linear_parts(start.with_networks(networks))
+        networks = jax.tree.map(trained, last.parameters, networks)
+        parameters = with_best_linear_parts(with_networks(networks))
         return BackwardState(pool, parameters), parameters, losses
 
     def postprocess(

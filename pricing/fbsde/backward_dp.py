@@ -37,13 +37,6 @@ class _Parameters(NamedTuple):
     y_network: Network
     z_network: Network | None
 
-    @property
-    def networks(self) -> tuple[Network, Network | None]:
-        return self.y_network, self.z_network
-
-    def with_networks(self, networks: tuple[Network, Network | None]) -> "_Parameters":
-        return self._replace(y_network=networks[0], z_network=networks[1])
-
     def value(self, x: State) -> Float[Array, " contracts"]:
         """Return Y at a standardized state."""
         return quadratic_features(x) @ self.y + self.y_network(x)
@@ -103,12 +96,7 @@ class _DateRegression(AbstractDateRegression):
         return 0.5 * (found + jnp.swapaxes(found, -1, -2))  # a network for Z has no symmetry
 
     def targets(
-        self,
-        x: Array,
-        weight: Array,
-        steps: AntitheticSteps,
-        later: "_DateRegression",
-        parameters: _Parameters,
+        self, steps: AntitheticSteps, later: "_DateRegression", parameters: _Parameters
     ) -> _Targets:
         problem = self.problem
         after = self.date + 1
@@ -121,7 +109,7 @@ class _DateRegression(AbstractDateRegression):
         values = over_steps(at_end)(steps.ends)
         even = jnp.mean(values, axis=(0, 2)) / self.scale[None]
         odd = 0.5 * (values[0] - values[1]) / self.scale[None, None]
-        return _Targets(x, weight, steps.increments, even, odd)
+        return _Targets(steps.starts, steps.weights, steps.increments, even, odd)
 
     def loss(self, parameters: _Parameters, batch: _Targets) -> Float[Array, ""]:
         even, odd = jax.vmap(self._residuals, (None, 0))(parameters, batch)

@@ -80,9 +80,6 @@ def _extremes(*sharpness: float) -> GradientRegression:
     return _regression(*bases, num_paths=8192, initial_dispersion=0.0)
 
 
-_GEOMETRIC = _regression(Hermite(1, logs=True), Mean(12, logs=True), initial_dispersion=0.8)
-
-
 def _bounded(dim: int, solver: AbstractSolver) -> Entry:
     """Return the entry of a problem whose value is exp(1 / 2) cos(sum x) at x = 1."""
     value, slope = (math.exp(0.5) * f(dim) for f in (math.cos, math.sin))
@@ -91,6 +88,16 @@ def _bounded(dim: int, solver: AbstractSolver) -> Entry:
 
 def _max_call(dim: int, solver: AbstractSolver, *known: float) -> Entry:
     return Entry(lambda: problems.max_call(dim), solver, *known, bounded=True)
+
+
+def _geometric_call(dim: int, *known: float) -> Entry:
+    solver = _regression(Hermite(1, logs=True), Mean(12, logs=True), initial_dispersion=0.8)
+    return Entry(lambda: problems.geometric_call(dim), solver, *known, bounded=False)
+
+
+def _down_and_out(barrier: float, *known: float) -> Entry:
+    solver = _regression(Hermite(10), Payoffs(), initial_dispersion=0.01)
+    return Entry(lambda: problems.down_and_out_call(barrier), solver, *known, bounded=False)
 
 
 CATALOGUE: dict[str, Entry] = {
@@ -139,28 +146,16 @@ CATALOGUE: dict[str, Entry] = {
     "max-call-5": _max_call(5, _regression(Hermite(2), SmoothMaximum(), Payoffs()), 26.159),
     "max-call-10": _max_call(10, _regression(Hermite(1), SmoothMaximum(), Payoffs()), 38.337),
     "max-call-20": _max_call(20, _regression(Hermite(1), SmoothMaximum(), Payoffs()), 51.668),
-    "geometric-call-7": Entry(
-        lambda: problems.geometric_call(7), _GEOMETRIC, *(10.24629, 0.0721295, -3.367e-4, 3.846e-4)
-    ),
-    "geometric-call-20": Entry(
-        lambda: problems.geometric_call(20), _GEOMETRIC, *(10.01952, 0.0251181, -2.034e-4, 4.777e-5)
-    ),
+    "geometric-call-7": _geometric_call(7, 10.24629, 0.0721295, -3.367e-4, 3.846e-4),
+    "geometric-call-20": _geometric_call(20, 10.01952, 0.0251181, -2.034e-4, 4.777e-5),
     "gaussian-swaption": Entry(
         problems.gaussian_swaption,
         _regression(Hermite(8), Payoffs()),
         *(0.0488693, 2.56580, 121.08),
         bounded=True,
     ),
-    "down-and-out-90": Entry(
-        lambda: problems.down_and_out_call(90.0),
-        _regression(Hermite(10), Payoffs(), initial_dispersion=0.01),
-        *(6.098196, 0.632810, 0.020572),
-    ),
-    "down-and-out-95": Entry(
-        lambda: problems.down_and_out_call(95.0),
-        _regression(Hermite(10), Payoffs(), initial_dispersion=0.01),
-        *(4.906789, 0.797814, 0.000681),
-    ),
+    "down-and-out-90": _down_and_out(90.0, 6.098196, 0.632810, 0.020572),
+    "down-and-out-95": _down_and_out(95.0, 4.906789, 0.797814, 0.000681),
 }
 """Published problems by the names that `jaxtape solve` takes.
 

@@ -2,13 +2,14 @@
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import jax
 import numpy as np
@@ -27,6 +28,7 @@ from .solution import Solution
 from .solving import solve as solve_problem
 
 _NAMES = ", ".join(CATALOGUE)
+_path_option = functools.partial(typer.Option, parser=path_of, metavar="PATH")
 
 
 @dataclass
@@ -61,23 +63,14 @@ class Row:
 def solve(
     names: Annotated[list[str], typer.Argument(help=f"Problems: {_NAMES}; or all.")],
     seeds: Annotated[int, typer.Option(min=1, help="Solves of each problem.")] = 5,
-    out: Annotated[
-        Path | None, typer.Option(parser=path_of, metavar="PATH", help="A JSON file for the table.")
-    ] = None,
+    out: Annotated[Path | None, _path_option(help="A JSON file for the table.")] = None,
     progress: Annotated[bool, typer.Option(help="A bar for each solve.")] = True,
     checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            parser=path_of, metavar="PATH", help="A folder that a killed run goes on from."
-        ),
+        Path | None, _path_option(help="A folder that a killed run goes on from.")
     ] = None,
     metrics: Annotated[
         Path | None,
-        typer.Option(
-            parser=path_of,
-            metavar="PATH",
-            help="A folder for the losses: JSON lines and TensorBoard events.",
-        ),
+        _path_option(help="A folder for the losses: JSON lines and TensorBoard events."),
     ] = None,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.single,
 ) -> None:
@@ -94,9 +87,8 @@ def solve(
     files = None if out is None else _output(out, console)
     rows: list[Row] = []
     for name in names:
-        places = _within(checkpoint, name), _within(metrics, name)
         shown = console if progress else None
-        rows += _rows(name, CATALOGUE[name], seeds, shown, *places)
+        rows += _rows(name, seeds, shown, checkpoint=checkpoint, metrics=metrics)
     console.print(_table(rows, seeds))
     if out is not None and files is not None:
         text = json.dumps([asdict(row) for row in rows], indent=1)
@@ -135,32 +127,17 @@ def _fail(console: Console, message: str) -> NoReturn:
     raise typer.Exit(2) from None
 
 
-def _within(folder: Path | None, name: str) -> Path | None:
-    return None if folder is None else folder / name
-
-
-def _rows(
-    name: str,
-    entry: Entry,
-    seeds: int,
-    console: Console | None,
-    checkpoint: Path | None,
-    metrics: Path | None,
-) -> list[Row]:
+def _rows(name: str, seeds: int, console: Console | None, **folders: Path | None) -> list[Row]:
     """Return every known figure of one problem; console: where progress is shown."""
+    entry = CATALOGUE[name]
     problem, solver = entry.problem(), type(entry.solver).__name__
     found, seconds = [], []
     for seed in range(seeds):
-        start = time.perf_counter()
+        own: Any = {kind: top and top / name / str(seed) for kind, top in folders.items()}
+        key, start = jax.random.key(seed), time.perf_counter()
         with progress_bar(solver, console) if console else contextlib.nullcontext() as progress:
             solution = solve_problem(
-                problem,
-                entry.solver,
-                key=jax.random.key(seed),
-                progress=progress,
-                metrics=_within(metrics, str(seed)),
-                checkpoint=_within(checkpoint, str(seed)),
-                throw=False,
+                problem, entry.solver, key=key, progress=progress, throw=False, **own
             )
         jax.block_until_ready(solution.stats["losses"])
         seconds.append(time.perf_counter() - start)

@@ -12,9 +12,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxtape import AbstractSchedule, StoreAll, scan
 
 from ..fields import word
+from ..numerics.safe_math import nan_where
 from ..numerics.standardizer import Standardizer
 from .networks import Architecture, Network, OptimizerState, adam, minimize, sum_over_contracts
 from .problem import Problem, State
+from .results import RESULTS
 from .simulation import Paths, simulate, standardizer_by_date
 from .solver import SINGLE_START, AbstractApproximation, AbstractSolver, Date
 
@@ -207,15 +209,14 @@ class PathwiseApproximation(AbstractApproximation):
     normalization: _Normalization
 
     def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
-        """Return today's value at x0; anywhere else the scheme learns the gradient alone, and this raises."""
-        elsewhere = (jnp.asarray(date) != 0) | jnp.any(x != self.problem.x0)
+        """Return today's value at x0; anywhere else the scheme learns the gradient alone, and this is NaN."""
         value = self.normalization.value_today(self.parameters.y0)
-        return eqx.error_if(
-            value,
-            elsewhere,
-            "DeepBSDE learns the value at t = 0, x = x0 alone: BackwardDP, OneStepMalliavin and "
-            "GradientRegression have it elsewhere.",
-        )
+        return nan_where(self.result(0, date, x) != RESULTS.successful, value)
+
+    def result(self, order: int, date: Date, x: State) -> RESULTS:
+        elsewhere = (jnp.asarray(date) != 0) | jnp.any(x != self.problem.x0)
+        unknown = elsewhere & (order == 0)
+        return RESULTS.where(unknown, RESULTS.value_at_start_only, RESULTS.successful)  # pyright: ignore[reportArgumentType]
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
         """Return the gradient from Z; at date 0 it is that of x0, whatever x."""

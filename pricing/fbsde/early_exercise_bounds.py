@@ -136,13 +136,8 @@ def _lower_samples(solution: Solution, states, increments, discounts, paid: Samp
         martingale = rule.martingale + _discounted(discount, increment)
         return _RuleState(martingale, earned, rule.is_held & ~exercised), None
 
-    steps = (
-        jnp.arange(problem.num_steps),
-        jnp.asarray(problem.is_exercise_date[:-1]),
-        states[:-1],
-        increments,
-        discounts[:-1],
-    )
+    dates, is_open = jnp.arange(problem.num_steps), jnp.asarray(problem.is_exercise_date[:-1])
+    steps = dates, is_open, states[:-1], increments, discounts[:-1]
     start = _RuleState(zero, zero, jnp.ones(paid.shape, bool))
     rule, _ = jax.lax.scan(advance, start, steps)
     return jnp.where(rule.is_held, paid - rule.martingale, rule.earned)
@@ -153,7 +148,6 @@ def _upper_samples(
 ) -> Samples:
     """Return the most of discounted payoff less martingale on every path."""
     problem = solution.problem
-    is_open = problem.is_exercise_date
     dates = _period_ends(problem)
 
     def advance(both, of_period):
@@ -167,12 +161,8 @@ def _upper_samples(
         return (martingale + ahead - _discounted(discounts[first], mean), best), None
 
     keys = jax.random.split(key, len(dates) - 1)
-    periods = (
-        jnp.asarray(dates[:-1]),
-        jnp.asarray(dates[1:]),
-        keys,
-        jnp.asarray(is_open[dates[:-1]]),
-    )
+    is_open = jnp.asarray(problem.is_exercise_date[dates[:-1]])
+    periods = jnp.asarray(dates[:-1]), jnp.asarray(dates[1:]), keys, is_open
     start = jnp.zeros_like(paid), jnp.full_like(paid, -jnp.inf)
     (martingale, best), _ = jax.lax.scan(advance, start, periods)
     return jnp.maximum(best, paid - martingale)

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float
 
 from ..fields import as_real
@@ -49,7 +49,7 @@ def from_product(product: AbstractProduct, model: AbstractModel, num_steps: int)
         x0,
         drift=model.drift,
         diffusion=model.diffusion,
-        driver=_Discounting(model),
+        driver=Partial(_discounting, model),
         terminal=terminal,
         num_steps=num_steps,
         step=model.step,
@@ -89,9 +89,9 @@ def _parts(
             dates = np.append(0.0, dates)
         full = product.broadcast()
         assert isinstance(full, Exercisable)
-        pays = _Exercise(full, model)
+        pays = Partial(_exercise_value, full, model)
         rights = {"exercise_times": dates, "exercise_value": pays} if len(dates) > 1 else {}
-        return _IfPositive(pays, dates[-1]), float(dates[-1]), rights
+        return Partial(_if_positive, pays, as_real(dates[-1])), float(dates[-1]), rights
     if isinstance(product, BarrierOption) and product.monitoring_dates is not None:
         terminal, maturity, _ = _parts(product.vanilla, model, num_steps)
         return terminal, maturity, _stopped(product, model)
@@ -113,8 +113,8 @@ def _stopped(product: BarrierOption, model: Diffusion) -> dict:
         raise TypeError("paths stop for all contracts alike: give one barrier option at a time")
     return {
         "stopping_times": np.asarray(product.monitoring_dates),
-        "is_alive": _Alive(product, model),
-        "stopped_value": _Rebate(product),
+        "is_alive": Partial(_is_alive, product, model),
+        "stopped_value": Partial(_rebate, product),
     }
 
 
@@ -139,57 +139,36 @@ def _one(product: AbstractProduct) -> AbstractProduct:
     return jax.tree.map(lambda leaf: leaf[(0,) * len(batch)], full) if batch else product
 
 
-class _Discounting(eqx.Module):
-    """The driver -r y."""
-
-    model: Diffusion
-
-    def __call__(self, t: Real, x: State, y: Array, z: Array) -> Array:
-        del z
-        return -self.model.short_rate(t, x) * y
+def _discounting(model: Diffusion, t: Real, x: State, y: Array, z: Array) -> Array:
+    """Return the driver -r y."""
+    del z
+    return -model.short_rate(t, x) * y
 
 
-class _IfPositive(eqx.Module):
-    """What is paid at the end: nothing where exercise would cost."""
-
-    pays: Callable
-    when: Real = eqx.field(converter=as_real)
-
-    def __call__(self, x: State) -> Float[Array, "*contracts"]:
-        return jnp.maximum(self.pays(self.when, x), 0.0)
+def _if_positive(pays: Callable, when: Real, x: State) -> Float[Array, "*contracts"]:
+    """Return what is paid at the end: nothing where exercise would cost."""
+    return jnp.maximum(pays(when, x), 0.0)
 
 
-class _Exercise(eqx.Module):
-    """What exercise pays, below zero where it does not pay."""
-
-    product: Exercisable
-    model: Diffusion
-
-    def __call__(self, t: Real, x: State) -> Float[Array, "*contracts"]:
-        market = self.model.observed(t, x)
-        pays = lambda product: product.exercise_value(t, market)  # noqa: E731
-        for _ in self.product.batch_shape:
-            pays = jax.vmap(pays)
-        return pays(self.product)
+def _exercise_value(
+    product: Exercisable, model: Diffusion, t: Real, x: State
+) -> Float[Array, "*contracts"]:
+    """Return what exercise pays, below zero where it does not pay."""
+    market = model.observed(t, x)
+    pays = lambda product: product.exercise_value(t, market)  # noqa: E731
+    for _ in product.batch_shape:
+        pays = jax.vmap(pays)
+    return pays(product)
 
 
-class _Alive(eqx.Module):
-    """Whether a knock-out has not ended."""
-
-    product: BarrierOption
-    model: Diffusion
-
-    def __call__(self, t: Real, x: State) -> Bool[Array, ""]:
-        spot = self.model.observed(t, x).spot
-        assert spot is not None  # barriers are on the spot
-        return self.product.is_inside(spot)
+def _is_alive(product: BarrierOption, model: Diffusion, t: Real, x: State) -> Bool[Array, ""]:
+    """Return whether a knock-out has not ended."""
+    spot = model.observed(t, x).spot
+    assert spot is not None  # barriers are on the spot
+    return product.is_inside(spot)
 
 
-class _Rebate(eqx.Module):
-    """What a knock-out pays when it ends."""
-
-    product: BarrierOption
-
-    def __call__(self, t: Real, x: State) -> Array:
-        del t, x
-        return self.product.rebate
+def _rebate(product: BarrierOption, t: Real, x: State) -> Array:
+    """Return what a knock-out pays when it ends."""
+    del t, x
+    return product.rebate

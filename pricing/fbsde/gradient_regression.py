@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from .bases import AbstractBasis, BasisTargets, Hermite, Mean, Payoffs, evaluate
-from .ito_taylor import Composition, Functions, States, martingale_increments
+from .ito_taylor import Composition, Functions, Moves, States, martingale_increments
 from .problem import Problem, State
 from .simulation import simulate, survival
 from .solver import AbstractApproximation, AbstractSolver, Date
@@ -103,12 +103,7 @@ class GradientRegression(AbstractSolver):
     def init(self, problem: Problem, *, key: PRNGKeyArray) -> _State:
         dispersion = self.initial_dispersion
         paths = simulate(
-            problem,
-            self.num_paths,
-            key=key,
-            at_x0=False,
-            initial_dispersion=dispersion,
-            mesh=self.mesh,
+            problem, self.num_paths, key=key, initial_dispersion=dispersion, mesh=self.mesh
         )
         states, increments = (jnp.swapaxes(x, 1, 2) for x in paths)
         # x0 alone has no scale: it has that of the date after it
@@ -188,9 +183,7 @@ class GradientRegression(AbstractSolver):
         )
         return state._replace(basis_parameters=rows)
 
-    def _functions(
-        self, problem: Problem, parameters, t, x: States, dw: States
-    ) -> tuple[Functions, Functions]:
+    def _functions(self, problem: Problem, parameters, t, x: States, dw: States) -> Moves:
         """Return the functions and their increments, evaluated a block of paths at a time."""
         compositions = [
             Composition(

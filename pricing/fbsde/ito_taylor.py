@@ -13,6 +13,8 @@ from .problem import Problem, Real
 States = Float[Array, "dim paths"]
 Functions = Float[Array, "functions paths"]
 Features = Float[Array, "features paths"]
+Moves = tuple[Functions, Functions]
+"""Functions, and what is added to them over a step."""
 
 
 class Composition(NamedTuple):
@@ -30,7 +32,7 @@ def martingale_increments(
     x: States,
     dw: States,
     order: int = 2,
-) -> tuple[Functions, Functions]:
+) -> Moves:
     """Return all f(x), and what f(X) - f(x) is over a step but for its drift: of mean zero, whatever f.
 
     The increment is D f, where D is the derivative along s dW; with order 2 also
@@ -75,9 +77,7 @@ def martingale_increments(
     return _joined([_composed(*parts) for parts in each(values, slopes, bends)])
 
 
-def _composed(
-    f: Composition, values: Features, slope: Features, bends: Array
-) -> tuple[Functions, Functions]:
+def _composed(f: Composition, values: Features, slope: Features, bends: Array) -> Moves:
     """Return f and its increment, from those of the features and what outer'' is to be applied to."""
     value, increment = jax.jvp(f.outer, (values,), (slope,))
     if f.is_linear:
@@ -105,7 +105,7 @@ def _contracted(outer: Callable, values: Features, matrix: Array) -> Functions:
     return jnp.asarray(sum(parts))
 
 
-def _joined(pairs: list[tuple[Array, Array]]) -> tuple[Functions, Functions]:
+def _joined(pairs: list[tuple[Array, Array]]) -> Moves:
     """Concatenate values, and increments."""
     values, increments = zip(*pairs, strict=True)
     return jnp.concatenate(values), jnp.concatenate(increments)

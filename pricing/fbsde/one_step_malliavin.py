@@ -24,21 +24,24 @@ from .problem import Problem, Real, State
 from .simulation import AntitheticSteps, over_steps
 from .solver import SINGLE_START
 
+Values = Float[Array, " contracts"]
+Slopes = Float[Array, "contracts dim"]
+
 _FIXED_POINT_ITERATIONS = 3  # each leaves of what f_n was wrong by a share of order dt
 
 
 class _NetworkEstimate(NamedTuple):
     """The networks' shares of Y, Z and Gamma at one state; Gamma is a matrix or its diagonal."""
 
-    value: Float[Array, " contracts"]
-    slopes: Float[Array, "contracts dim"]
-    gamma: Float[Array, "contracts dim"] | Float[Array, "contracts dim dim"]
+    value: Values
+    slopes: Slopes
+    gamma: Slopes | Float[Array, "contracts dim dim"]
 
-    def gamma_times(self, v: State) -> Float[Array, "contracts dim"]:
+    def gamma_times(self, v: State) -> Slopes:
         """Return Gamma v."""
         return self.gamma @ v if self.gamma.ndim == 3 else self.gamma * v[None]
 
-    def trace(self) -> Float[Array, " contracts"]:
+    def trace(self) -> Values:
         """Return the trace of Gamma."""
         gamma = self.gamma
         return jnp.trace(gamma, axis1=1, axis2=2) if gamma.ndim == 3 else jnp.sum(gamma, axis=1)
@@ -47,10 +50,10 @@ class _NetworkEstimate(NamedTuple):
 class _LinearEstimate(NamedTuple):
     """The linear parts of Y, Z, Gamma dW and (dW^T Gamma dW - tr Gamma dt) / 2 on a path."""
 
-    value: Float[Array, " contracts"]
-    slopes: Float[Array, "contracts dim"]
+    value: Values
+    slopes: Slopes
     gamma_dw: Float[Array, "pairs contracts dim"]
-    curvature: Float[Array, " contracts"]
+    curvature: Values
 
 
 class _Parameters(NamedTuple):
@@ -65,14 +68,6 @@ class _Parameters(NamedTuple):
     y_network: Network
     z_network: Network
     gamma_network: Network
-
-    @property
-    def networks(self) -> tuple[Network, Network, Network]:
-        return self.y_network, self.z_network, self.gamma_network
-
-    def with_networks(self, networks: tuple[Network, Network, Network]) -> "_Parameters":
-        names = "y_network", "z_network", "gamma_network"
-        return self._replace(**dict(zip(names, networks, strict=True)))
 
     def network_estimate(self, x: State) -> _NetworkEstimate:
         """Return the networks' shares at a standardized state."""
@@ -89,7 +84,7 @@ class _Parameters(NamedTuple):
         value, slopes = jnp.split(both, [self.y.shape[1]], axis=-1)
         return value, slopes.reshape(*value.shape, -1)
 
-    def gamma_times(self, v: State) -> Float[Array, "contracts dim"]:
+    def gamma_times(self, v: State) -> Slopes:
         """Return the linear part of Gamma v."""
         return (v @ self.gamma).reshape(-1, v.shape[0])
 
@@ -102,9 +97,10 @@ class _Parameters(NamedTuple):
 
     def in_coordinates(self, change: CoordinateChange) -> "_Parameters":
         """Return the parameters of the same functions of x in the standardized x of another date."""
-        networks = tuple(change.network(network) for network in self.networks)
-        linear = change.quadratic(self.y), change.quadratic(self.z), self.gamma
-        return _Parameters(*linear, *networks)
+        y, z, gamma, *networks = self
+        return _Parameters(
+            change.quadratic(y), change.quadratic(z), gamma, *map(change.network, networks)
+        )
 
 
 class _Targets(NamedTuple):
@@ -117,13 +113,16 @@ class _Targets(NamedTuple):
     gamma_dw: Float[Array, "paths pairs contracts dim"]  # the change of Z along the increments
 
 
+_TrainingSet = tuple[_Targets, _LinearEstimate]
+
+
 class _DateRegression(AbstractDateRegression):
     """The regressions of Y, Z and Gamma at one date."""
 
-    def value(self, parameters: _Parameters, x: State) -> Float[Array, " contracts"]:
+    def value(self, parameters: _Parameters, x: State) -> Values:
         return self._y_and_z(parameters, self._network_estimate(parameters, x), x)[0]
 
-    def gradient(self, parameters: _Parameters, x: State) -> Float[Array, "contracts dim"]:
+    def gradient(self, parameters: _Parameters, x: State) -> Slopes:
         _, z = self._y_and_z(parameters, self._network_estimate(parameters, x), x)
         return self.problem.gradient_of(self.time, x, z)
 
@@ -139,14 +138,8 @@ class _DateRegression(AbstractDateRegression):
         return 0.5 * (hessian + jnp.swapaxes(hessian, 1, 2))
 
     def targets(
-        self,
-        x: Array,
-        weight: Array,
-        steps: AntitheticSteps,
-        later: "_DateRegression",
-        parameters: _Parameters,
+        self, steps: AntitheticSteps, later: "_DateRegression", parameters: _Parameters
     ) -> _Targets:
-        del weight  # no path is stopped
         problem, after = self.problem, self.date + 1
         smooth = 1.0 - self._kink
 
@@ -167,21 +160,17 @@ class _DateRegression(AbstractDateRegression):
         y, gradient, slope = over_steps(at_end)(steps.ends)
         to_start = jax.vmap(jax.vmap(jax.vmap(from_start, (None, 0, 0, 0))), (None, 0, 0, 0))
         both = jnp.stack([steps.increments, -steps.increments])
-        z, gain = to_start(x, both, gradient, slope)
+        z, gain = to_start(steps.starts, both, gradient, slope)
         z_scale = self._z_scale[None, :, None]
         even = jnp.mean(z + 0.5 * gain, axis=(0, 2)) / z_scale
         odd = 0.5 * jnp.subtract(*(z + gain)) / z_scale[None]
         y = jnp.mean(y, axis=(0, 2)) / self.scale[None]
-        return _Targets(x, steps.increments, y, even, odd)
+        return _Targets(steps.starts, steps.increments, y, even, odd)
 
-    def training_set(
-        self, parameters: _Parameters, targets: _Targets
-    ) -> tuple[_Targets, _LinearEstimate]:
+    def training_set(self, parameters: _Parameters, targets: _Targets) -> _TrainingSet:
         return targets, self._linear_estimates(parameters, targets)
 
-    def loss(
-        self, parameters: _Parameters, batch: tuple[_Targets, _LinearEstimate]
-    ) -> Float[Array, ""]:
+    def loss(self, parameters: _Parameters, batch: _TrainingSet) -> Float[Array, ""]:
         targets, linear = batch
         found = jax.vmap(partial(self._network_estimate, parameters))(targets.x)
         residuals = self._all_residuals(parameters, linear, found, targets)
@@ -237,7 +226,7 @@ class _DateRegression(AbstractDateRegression):
 
     def _z_along(
         self, parameters: _Parameters, found: _NetworkEstimate, x: State, v: State
-    ) -> Float[Array, "contracts dim"]:
+    ) -> Slopes:
         """Return (grad_x z) v = Gamma s^{-1} v."""
         s = self.problem.diffusion(self.time, x)
         v = jnp.linalg.solve(s, v) if jnp.ndim(s) == 2 else v / s
@@ -282,27 +271,27 @@ class _DateRegression(AbstractDateRegression):
         return jnp.asarray(kinks)[self.date + 1].astype(self.scale.dtype)
 
     @property
-    def _z_scale(self) -> Float[Array, " contracts"]:
+    def _z_scale(self) -> Values:
         return self.scale / jnp.sqrt(self.problem.maturity)
 
     @property
-    def _gamma_scale(self) -> Float[Array, " contracts"]:
+    def _gamma_scale(self) -> Values:
         return self.scale / self.problem.maturity
 
 
 def _curvature(
     gamma_dw: Float[Array, "pairs contracts dim"],
     dw: Float[Array, "pairs dim"],
-    trace: Float[Array, " contracts"],
+    trace: Values,
     dt: Real,
-) -> Float[Array, " contracts"]:
+) -> Values:
     """Return (dW^T Gamma dW - tr Gamma dt) / 2, in the mean over pairs."""
     return 0.5 * (jnp.mean(jnp.sum(gamma_dw * dw[:, None], axis=2), axis=0) - dt * trace)
 
 
 def _driver_and_gradient(
     problem: Problem, date: Index, x: State, y: Array, z: Array, z_along: Callable[[State], Array]
-) -> tuple[Float[Array, " contracts"], Float[Array, "contracts dim"]]:
+) -> tuple[Values, Slopes]:
     """Return f dt and its gradient in x, where y and z are functions of x; z_along: how z changes along v."""
     t = problem.times[date]
     gradient = problem.gradient_of(t, x, z)

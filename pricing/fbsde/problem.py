@@ -1,7 +1,8 @@
 """A forward-backward stochastic differential equation, and what is asked of it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, InitVar
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..fields import Number, as_real, positive
+from ..fields import Number, as_real, positive, real_vector
 
 _NEAR = 1e-3  # of a step: dates may be single numbers
 
@@ -64,58 +65,37 @@ class Problem(eqx.Module):
     """
 
     dim: int = eqx.field(static=True)
-    maturity: Real = positive("maturity")
+    maturity: Number = positive("maturity")
+    x0: Number = real_vector("x0")
     _: KW_ONLY
-    x0: State
     drift: Callable
     diffusion: Callable
     driver: Callable
     terminal: Callable
     num_steps: int = eqx.field(static=True)
-    exercise_dates: tuple[int, ...] = eqx.field(static=True)
-    exercise_value: Callable | None
-    stopping_dates: tuple[int, ...] = eqx.field(static=True)
-    is_alive: Callable | None
-    stopped_value: Callable | None
-    step: Callable | None
-    start: Callable | None
-    scheme: str = eqx.field(static=True)
+    exercise_times: InitVar[Times] = None
+    exercise_value: Callable | None = None
+    stopping_times: InitVar[Times] = None
+    is_alive: Callable | None = None
+    stopped_value: Callable | None = None
+    step: Callable | None = None
+    start: Callable | None = None
+    scheme: str = eqx.field(static=True, default="euler")
+    exercise_dates: tuple[int, ...] = eqx.field(static=True, init=False)
+    stopping_dates: tuple[int, ...] = eqx.field(static=True, init=False)
 
-    def __init__(
-        self,
-        dim: int,
-        maturity: Number,
-        x0: Number,
-        *,
-        drift: Callable,
-        diffusion: Callable,
-        driver: Callable,
-        terminal: Callable,
-        num_steps: int,
-        exercise_times: Times = None,
-        exercise_value: Callable | None = None,
-        stopping_times: Times = None,
-        is_alive: Callable | None = None,
-        stopped_value: Callable | None = None,
-        step: Callable | None = None,
-        start: Callable | None = None,
-        scheme: str = "euler",
-    ):
+    def __post_init__(self, exercise_times: Times, stopping_times: Times):
+        dim, num_steps, scheme = self.dim, self.num_steps, self.scheme
         if num_steps < 1 or dim < 1:
             raise ValueError(f"dim={dim}, num_steps={num_steps}: both must be at least 1.")
         if scheme not in ("euler", "milstein"):
             raise ValueError(f"scheme={scheme!r}: give 'euler' or 'milstein', or an exact step.")
-        self.dim, self.maturity, self.num_steps = dim, maturity, num_steps
-        self.x0 = jnp.broadcast_to(as_real(x0), (dim,))
-        self.drift, self.diffusion = drift, diffusion
-        self.driver, self.terminal = driver, terminal
-        self.exercise_dates = _on_grid("exercise_times", exercise_times, maturity, num_steps)
-        self.stopping_dates = _on_grid("stopping_times", stopping_times, maturity, num_steps)
-        self.exercise_value, self.is_alive = exercise_value, is_alive
-        self.stopped_value, self.step, self.scheme = stopped_value, step, scheme
-        self.start = start
-        _require_both("exercise_times", self.exercise_dates, "exercise_value", exercise_value)
-        _require_both("stopping_times", self.stopping_dates, "is_alive", is_alive)
+        self.x0 = jnp.broadcast_to(as_real(self.x0), (dim,))
+        on_grid = partial(_on_grid, maturity=self.maturity, num_steps=num_steps)
+        self.exercise_dates = on_grid("exercise_times", exercise_times)
+        self.stopping_dates = on_grid("stopping_times", stopping_times)
+        _require_both("exercise_times", self.exercise_dates, "exercise_value", self.exercise_value)
+        _require_both("stopping_times", self.stopping_dates, "is_alive", self.is_alive)
 
     @property
     def contracts(self) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from .solution import Solution
 
 _BLOCK = 256  # paths at a time; each has a Hessian of every contract
 
+Value = Float[Array, "*contracts"]
 Money = Float[Array, "hedges *contracts"]
 Delta = Float[Array, "*contracts dim"]
 Gamma = Float[Array, "*contracts dim dim"]
@@ -35,17 +36,17 @@ class ProfitAndLoss(eqx.Module):
     samples: Float[Array, "*contracts paths"]
 
     @property
-    def mean(self) -> Float[Array, "*contracts"]:
+    def mean(self) -> Value:
         """The mean over paths."""
         return jnp.mean(self.samples, axis=-1)
 
     @property
-    def std(self) -> Float[Array, "*contracts"]:
+    def std(self) -> Value:
         """The standard deviation over paths."""
         return jnp.std(self.samples, axis=-1)
 
     @property
-    def std_error(self) -> Float[Array, "*contracts"]:
+    def std_error(self) -> Value:
         """The standard error of the mean."""
         return self.std / self.samples.shape[-1] ** 0.5
 
@@ -135,9 +136,7 @@ class _Account(NamedTuple):
     made: Money
     is_open: Bool[Array, "*contracts"]
 
-    def settled(
-        self, ends: Bool[Array, "*contracts"], paid: Float[Array, "*contracts"]
-    ) -> "_Account":
+    def settled(self, ends: Bool[Array, "*contracts"], paid: Value) -> "_Account":
         """Return the account after the contracts that end have been paid."""
         made = self.discount * (self.money - paid[None])
         now = (self.is_open & ends)[None]
@@ -179,13 +178,8 @@ def _on_path(
 
 
 def _after_step(
-    problem: Problem,
-    date: Array,
-    x: State,
-    after: State,
-    money: Float[Array, "*contracts"],
-    p: Delta,
-) -> tuple[Float[Array, "*contracts"], Float[Array, "*contracts"]]:
+    problem: Problem, date: Array, x: State, after: State, money: Value, p: Delta
+) -> tuple[Value, Value]:
     """Return the money after a step with p held, and the discount over it."""
 
     def rates(t, x, money):
@@ -200,9 +194,7 @@ def _after_step(
     return money + gain + 0.5 * dt * (rate + rate_after), discount
 
 
-def _gamma_gain(
-    problem: Problem, date: Array, x: State, dw: State, hessian: Gamma
-) -> Float[Array, "*contracts"]:
+def _gamma_gain(problem: Problem, date: Array, x: State, dw: State, hessian: Gamma) -> Value:
     """Return (dW . C dW - dt tr C) / 2."""
     times_s = lambda matrix: problem.z_of(problem.times[date], x, matrix)  # noqa: E731
     c = times_s(jnp.swapaxes(times_s(hessian), -1, -2))

@@ -8,8 +8,6 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxtape import AbstractSchedule, scan
-
 from ..numerics.standardizer import Standardizer
 from ..sampling import normals, uniforms
 from .problem import Problem
@@ -27,10 +25,8 @@ def simulate(
     num_paths: int,
     *,
     key: PRNGKeyArray,
-    at_x0: bool = True,
-    initial_dispersion: float = 0.0,
+    initial_dispersion: float | None = None,
     mesh: Mesh | None = None,
-    schedule: AbstractSchedule | None = None,
 ) -> Paths:
     """Simulate independent paths of the forward equation.
 
@@ -38,12 +34,11 @@ def simulate(
         problem: The problem whose states are simulated.
         num_paths: The number of paths.
         key: The key of the random numbers.
-        at_x0: Whether paths begin at x0, or where the problem's `start` has them.
-        initial_dispersion: Paths start where the equation, as it is today, would take them in this share of the
-            maturity. From x0, every coordinate moves as if on a path of its own: no two are correlated, so that
-            a regression can separate the slope of one from that of another.
+        initial_dispersion: None, and all paths start at x0. Otherwise they start where the problem's `start`
+            has them, or at x0, and the equation, as it is today, takes them on in this share of the maturity.
+            From x0, every coordinate moves as if on a path of its own: no two are correlated, so that a
+            regression can separate the slope of one from that of another.
         mesh: The devices that share the paths (axis "paths"); the random numbers are the same.
-        schedule: What a reverse sweep keeps of the loop over dates (`jaxtape.scan`).
 
     Returns:
         The states and the increments of all paths.
@@ -52,12 +47,12 @@ def simulate(
     noise = shard_paths(normals(key, shape, problem.x0.dtype), mesh, axis=1)
     increments = jnp.sqrt(problem.dt) * noise[1:]
     start = jnp.broadcast_to(problem.x0, shape[1:])
-    own_start = None if at_x0 else problem.start
+    own_start = None if initial_dispersion is None else problem.start
     if own_start is not None:
         after_noise = shape[0]
         uniform = uniforms(key, (1, *shape[1:]), problem.x0.dtype, first_row=after_noise)
         start = shard_paths(jax.vmap(own_start)(uniform[0]), mesh)
-    if initial_dispersion > 0.0:
+    if initial_dispersion:
         before = initial_dispersion * problem.maturity
         today = lambda x, dw: problem.advance(problem.times[0], x, dw, before)  # noqa: E731
         start = jax.vmap(today)(start, jnp.sqrt(before) * noise[0])
@@ -68,7 +63,7 @@ def simulate(
         x = jax.vmap(problem.advance, (None, 0, 0))(t, x, dw)
         return x, x
 
-    _, later = scan(advance, start, (problem.times[:-1], increments), schedule=schedule)
+    _, later = jax.lax.scan(advance, start, (problem.times[:-1], increments))
     return Paths(jnp.concatenate([start[None], later]), increments)
 
 
@@ -103,6 +98,19 @@ def standardizer_by_date(states: Float[Array, "dates paths dim"]) -> Standardize
     return Standardizer(found.mean, found.whitening.at[0].set(found.whitening[1]))
 
 
+class AntitheticSteps(NamedTuple):
+    """Steps from each of many states, along increments and along their opposites.
+
+    Half the sum over such a pair has the mean, half the difference the slope: neither is noise to the other.
+    A path that is alive weighs 1, another 0.
+    """
+
+    starts: Float[Array, "paths dim"]
+    weights: Float[Array, " paths"]
+    increments: Float[Array, "paths pairs dim"]
+    ends: Float[Array, "2 paths pairs dim"]
+
+
 class PathPool(NamedTuple):
     """Paths from which every date draws its batches.
 
@@ -126,39 +134,23 @@ class PathPool(NamedTuple):
         scale = jnp.where(scale > 0.0, scale, 1.0)
         return cls(states, survival(problem, states), standardizer_by_date(states), scale)
 
-    def at(
-        self, date: Int[Array, ""], mesh: Mesh | None
-    ) -> tuple[Float[Array, "paths dim"], Float[Array, " paths"]]:
-        """Return the states at a date, and weights: 1 for a path that is alive, else 0."""
-        x = shard_paths(self.states[date], mesh)
-        return x, self.alive[date].astype(x.dtype)
-
-
-class AntitheticSteps(NamedTuple):
-    """Steps from each of many states, along increments and along their opposites.
-
-    Half the sum over such a pair has the mean, half the difference the slope: neither is noise to the other.
-    """
-
-    increments: Float[Array, "paths pairs dim"]
-    ends: Float[Array, "2 paths pairs dim"]
-
-    @classmethod
-    def draw(
-        cls,
+    def steps(
+        self,
         problem: Problem,
         date: Int[Array, ""],
-        x: Float[Array, "paths dim"],
         num_pairs: int,
+        mesh: Mesh | None,
         *,
         key: PRNGKeyArray,
-    ) -> "AntitheticSteps":
+    ) -> AntitheticSteps:
+        """Draw steps from the states of a date."""
+        x = shard_paths(self.states[date], mesh)
         num_paths, dim = x.shape
         noise = normals(key, (num_paths, num_pairs * dim), x.dtype)
         dw = jnp.sqrt(problem.dt) * noise.reshape(num_paths, num_pairs, dim)
         advance = jax.vmap(jax.vmap(problem.advance, (None, None, 0)), (None, 0, 0))
-        t = problem.times[date]
-        return cls(dw, jnp.stack([advance(t, x, dw), advance(t, x, -dw)]))
+        ends = [advance(problem.times[date], x, move) for move in (dw, -dw)]
+        return AntitheticSteps(x, self.alive[date].astype(x.dtype), dw, jnp.stack(ends))
 
 
 def over_steps(function: Callable) -> Callable:

@@ -8,25 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .. import results
 from ..fields import Number, as_real
 from .problem import Problem, State
+from .results import RESULTS
 from .solver import AbstractApproximation, weighted_sum
-
-
-class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
-    """How a training ended: an enumeration whose values are messages.
-
-    Examples:
-        >>> from pricing.fbsde import RESULTS
-        >>> RESULTS[RESULTS.non_finite_loss][:24]
-        'Lower the learning rate;'
-    """
-
-    non_finite_loss = (
-        "Lower the learning rate; of a regression, take functions of lower degree, order=1, a wider "
-        "initial_dispersion or more paths; or look for infinite values of the problem's functions far out."
-    )
 
 
 class AbstractValueFunction(eqx.Module):
@@ -44,7 +29,8 @@ class AbstractValueFunction(eqx.Module):
 
         Args:
             t: The time, between 0 and the maturity.
-            x: The state, of shape [dim]; ValueError for another shape.
+            x: The state, of shape [dim]; ValueError for another shape. Where the solver learns no value a
+                RuntimeError says so; within `jax.jit` or `jax.vmap` it is NaN.
 
         Returns:
             The value of every contract.
@@ -64,12 +50,16 @@ class AbstractValueFunction(eqx.Module):
 
         Raises:
             ValueError: x is of another shape than [dim].
+            RuntimeError: The solver learns no such derivative there.
         """
         dim, dtype = self.problem.dim, self.problem.x0.dtype
         t, x = as_real(t).astype(dtype), as_real(x).astype(dtype)
         if x.shape != (dim,):
             raise ValueError(f"x of shape {x.shape}: give one state, [{dim}]; jax.vmap takes many.")
-        return _interpolated(self, order, t, x)
+        figure, result = _interpolated(self, order, t, x)
+        if not result.is_traced() and result != RESULTS.successful:
+            raise RuntimeError(RESULTS[result])
+        return figure
 
 
 class Solution(AbstractValueFunction):
@@ -147,8 +137,10 @@ class Portfolio(AbstractValueFunction):
 
 
 @eqx.filter_jit
-def _interpolated(function: AbstractValueFunction, order: int, t: Array, x: State) -> Array:
-    """Return a derivative of that order, linear in time between the dates around t."""
+def _interpolated(
+    function: AbstractValueFunction, order: int, t: Array, x: State
+) -> tuple[Array, RESULTS]:
+    """Return a derivative of that order, linear in time between the dates around t, and whether it is known."""
     problem, found = function.problem, function.approximation
     slope = jax.jacrev(function._terminal)
     at_end = (function._terminal, slope, jax.jacfwd(slope))[order]
@@ -167,4 +159,10 @@ def _interpolated(function: AbstractValueFunction, order: int, t: Array, x: Stat
 
     after = before + (share > 0.0).astype(before.dtype)  # a date, if vmap runs both branches
     dates, weights = jnp.stack([before, after]), jnp.stack([1.0 - share, share])
-    return weighted_sum(at, dates, weights, jax.eval_shape(at_end, x))
+
+    def result_at(date, weight):
+        unread = (weight == 0.0) | (date == last)
+        return RESULTS.where(unread, RESULTS.successful, found.result(order, date, x))  # pyright: ignore[reportArgumentType]
+
+    result = jax.tree.map(jnp.max, jax.vmap(result_at)(dates, weights))
+    return weighted_sum(at, dates, weights, jax.eval_shape(at_end, x)), result

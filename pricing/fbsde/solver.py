@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from .problem import Problem, State
+from .results import RESULTS
 
 Date = int | Int[Array, ""]
 
@@ -48,6 +49,11 @@ class AbstractApproximation(eqx.Module):
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
         """Return the Hessian of u in the state."""
         return jax.jacfwd(self.gradient, argnums=1)(date, x)
+
+    def result(self, order: int, date: Date, x: State) -> RESULTS:
+        """Return whether the derivative of that order is known at a date and a state; where not, it is NaN."""
+        del order, date, x
+        return RESULTS.successful  # pyright: ignore[reportReturnType]
 
     @abc.abstractmethod
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "AbstractApproximation":

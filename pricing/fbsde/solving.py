@@ -4,16 +4,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 from threadpoolctl import threadpool_limits
 
 from ..progress import Progress
 from .problem import Problem
-from .solution import RESULTS, Solution
+from .results import RESULTS
+from .solution import Solution
 from .solver import AbstractSolver
 from .storage import Checkpoints, Keys
-from .training import init, metrics_file, postprocess, reporting, step, subscribe
+from .training import Event, init, latest_metrics, metrics_file, postprocess, reporting, step
 
 
 def solve(
@@ -29,7 +31,7 @@ def solve(
 ) -> Solution:
     """Solve a backward equation: one program, from paths and optimizer steps to the last date.
 
-    Meanwhile BLAS has one thread, in the whole process.
+    Stages are reported and kept between two runs of the program. BLAS has one thread, in the whole process.
 
     Args:
         problem: The equation.
@@ -37,7 +39,7 @@ def solve(
         key: One key, or many of shape [n] (seeds), which are solved side by side; then every array of the
             solution has an axis for them in front.
         progress: What is called as each stage ends, with the stages done, their number, and the latest loss
-            in words (`pricing.progress`).
+            in words (`pricing.progress`), the mean over keys.
         metrics: A file .jsonl, or a folder that TensorBoard reads, for the numbers of each stage as it ends.
         checkpoint: A folder from which a killed run goes on to the same bits.
         every: The number of stages after which a checkpoint is kept.
@@ -72,23 +74,26 @@ def solve(
     if checkpoints is not None:
         training = checkpoints.latest(training)
 
-    with (
-        _single_blas_thread(),
-        metrics_file(metrics) as file,
-        subscribe(reporting(progress, count), file) as subscription,
-    ):
-        done = int(np.max(training.stage))
+    with _single_blas_thread(), metrics_file(metrics) as file:
+        listeners = [each for each in (reporting(progress, count), file) if each is not None]
+        start = done = int(np.max(training.stage))
+        pace = 1 if listeners else count if checkpoints is None else every
         while done < count:
-            stages = count - done if checkpoints is None else min(every, count - done)
+            stages = jnp.asarray(min(pace, count - done), jnp.int32)
             further = lambda training, key, stages=stages: step(  # noqa: E731
-                problem, solver, training, stages, subscription, key=key
+                problem, solver, training, stages, key=key
             )
             training = over_keys(further)(training, key)
-            done += stages
-            losses = training.losses[..., :done, :]
+            done = min(done + pace, count)
+            if listeners:
+                latest = over_keys(lambda training: latest_metrics(solver, training))(training)
+                event = Event(done - 1, jax.tree.map(np.asarray, latest))
+                for listener in listeners:
+                    listener(event)
+            losses = np.asarray(training.losses)[..., :done, :]
             if throw and (fault := _non_finite_loss(problem, solver, losses)):
                 raise RuntimeError(fault)
-            if checkpoints is not None:
+            if checkpoints is not None and ((done - start) % every == 0 or done == count):
                 checkpoints.save(training)
     return over_keys(lambda training: postprocess(problem, solver, training))(training)
 
@@ -108,9 +113,9 @@ def _single_blas_thread() -> threadpool_limits:
     return threadpool_limits(1, user_api="blas")
 
 
-def _non_finite_loss(problem: Problem, solver: AbstractSolver, losses: Array) -> str | None:
+def _non_finite_loss(problem: Problem, solver: AbstractSolver, losses: np.ndarray) -> str | None:
     """Return which of the losses [..., stages, iterations] is the first that is not finite, and the remedy."""
-    bad = ~np.isfinite(np.asarray(losses))
+    bad = ~np.isfinite(losses)
     if not bad.any():
         return None
     *_, stage, iteration = np.argwhere(bad)[0]

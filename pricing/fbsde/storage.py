@@ -127,7 +127,6 @@ def export(solution: Solution, figure: str = "value") -> bytes:
     """Export a program (t, x) -> figure, for CPUs, GPUs and TPUs, that needs neither problem nor solver.
 
     `jax.export.deserialize(program).call(t, x)` runs it, with t and x in the precision of the problem's x0.
-    ImportError without flatbuffers (`pip install 'jaxtape[fbsde]'`).
 
     Args:
         solution: The solution to export.

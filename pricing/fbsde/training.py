@@ -1,7 +1,6 @@
 """The loop over a solver's stages, what is kept of it, and the events that it emits."""
 
 import contextlib
-import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from jaxtape import stored_jit
+
 from ..progress import Progress
 from .problem import Problem
-from .solution import RESULTS, Solution
+from .results import RESULTS
+from .solution import Solution
 from .solver import AbstractSolver
 
 
@@ -29,7 +31,7 @@ class Training(NamedTuple):
     stage: Array
 
 
-@eqx.filter_jit
+@stored_jit
 def init(problem: Problem, solver: AbstractSolver, *, key: PRNGKeyArray) -> Training:
     """Return the training before the first stage."""
     first, stages = jax.random.split(key)
@@ -48,29 +50,26 @@ def _stage(problem: Problem, solver: AbstractSolver, state, stage: Array, key: P
     return solver.stage(problem, state, stage, key=key)
 
 
-@eqx.filter_jit
+@stored_jit
 def step(
     problem: Problem,
     solver: AbstractSolver,
     training: Training,
-    num_stages: int,
-    subscription: Array | None,
+    num_stages: Array,
     *,
     key: PRNGKeyArray,
 ) -> Training:
-    """Return the training so many stages further, which are one program."""
+    """Return the training so many stages further: one program, whatever their number."""
     _, stages = jax.random.split(key)
 
-    def one_stage(training: Training, _: Any):
+    def one_stage(_: Any, training: Training) -> Training:
         state, outputs, losses, stage = training
         stage_key = jax.random.fold_in(stages, stage)
         state, output, loss = _stage(problem, solver, state, stage, stage_key)
         outputs = jax.tree.map(lambda rows, row: rows.at[stage].set(row), outputs, output)
-        emit(subscription, stage, {"loss": loss[-1], **solver.metrics(state)})
-        return Training(state, outputs, losses.at[stage].set(loss), stage + 1), None
+        return Training(state, outputs, losses.at[stage].set(loss), stage + 1)
 
-    training, _ = jax.lax.scan(one_stage, training, None, num_stages)
-    return training
+    return jax.lax.fori_loop(0, num_stages, one_stage, training)
 
 
 def postprocess(problem: Problem, solver: AbstractSolver, training: Training) -> Solution:
@@ -88,42 +87,16 @@ class Event(NamedTuple):
     """A stage of a training has ended, with these metrics."""
 
     stage: int
-    metrics: dict[str, np.ndarray]
+    metrics: dict[str, np.ndarray]  # of many keys: of each
 
 
 Listener = Callable[[Event], None]
 
-# programs know a number, so that other listeners do not compile them anew
-_subscriptions: dict[int, list[Listener]] = {}
-_numbers = itertools.count()
 
-
-def emit(subscription: Array | None, stage: Array, metrics: dict[str, Array]) -> None:
-    """Send an event to the listeners of a subscription, once this point of the program is reached."""
-    if subscription is not None:
-        jax.debug.callback(_dispatch, subscription, stage, metrics)
-
-
-def _dispatch(subscription, stage, metrics: dict[str, Any]) -> None:
-    event = Event(int(stage), {name: np.asarray(value) for name, value in metrics.items()})
-    for listener in _subscriptions.get(int(subscription), ()):
-        listener(event)
-
-
-@contextlib.contextmanager
-def subscribe(*listeners: Listener | None) -> Iterator[Array | None]:
-    """Yield the number under which a program reaches these listeners; None if there are none."""
-    present = [listener for listener in listeners if listener is not None]
-    if not present:
-        yield None
-        return
-    number = next(_numbers)
-    _subscriptions[number] = present
-    try:
-        yield jnp.asarray(number, jnp.int32)
-        jax.effects_barrier()
-    finally:
-        del _subscriptions[number]
+@eqx.filter_jit
+def latest_metrics(solver: AbstractSolver, training: Training) -> dict[str, Array]:
+    """Return numbers to watch of the last stage that has ended."""
+    return {"loss": training.losses[training.stage - 1, -1], **solver.metrics(training.state)}
 
 
 def reporting(progress: Progress | None, total: int) -> Listener | None:

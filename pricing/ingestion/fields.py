@@ -48,11 +48,8 @@ def number(
     what: str, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf
 ) -> BeforeValidator:
     """Validate a finite number, up to `LARGEST` in size; remedies call it `what` ("give a strike > 0")."""
-    bounds = [
-        *([f"> {above:g}"] if above > -math.inf else []),
-        *([f">= {least:g}"] if least > -math.inf else []),
-        *([f"<= {most:g}"] if most < math.inf else []),
-    ]
+    limits = {">": above, ">=": least, "<=": most}
+    bounds = [f"{sign} {limit:g}" for sign, limit in limits.items() if math.isfinite(limit)]
     article = "an" if what[0] in "aeiou" else "a"
     remedy = f"give {article} {what} {' and '.join(bounds) or 'that is a finite number'}"
     wanted = {"> 0": "a positive number"}

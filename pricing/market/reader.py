@@ -210,10 +210,8 @@ class _Reader:
         """Return the problem of a name that is not among the curves or equities that were read."""
         given, one = self.document.get(section), _SINGULAR[section]
         if isinstance(given, dict) and name in given:
-            message, remedy = (
-                f"the {one} {name!r} is left out for its own error",
-                f"correct the {one}",
-            )
+            message = f"the {one} {name!r} is left out for its own error"
+            remedy = f"correct the {one}"
         else:
             message = f"there is no {one} {name!r} in this file"
             remedy = f"{closest(name, known)}the {section} are {listed(known)}"

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel
 from ..products import AbstractProduct
+from ..results import RESULTS
 
 SECOND_ORDER = frozenset({"gamma", "vanna", "volga"})
 
@@ -44,6 +45,11 @@ class AbstractMethod(eqx.Module):
         The derivative of a sample in any number of the product and the model is a sample of the
         derivative, and so are the second derivatives that `second_order` names.
         """
+
+    def result(self, product: AbstractProduct, model: AbstractModel) -> RESULTS:
+        """Return why the method does not reach one contract, known as it runs; `samples` are then NaN."""
+        del product, model
+        return RESULTS.successful
 
     def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
         """Return which of gamma, vanna, volga the second derivatives of `samples` give without bias."""

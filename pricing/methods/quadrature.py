@@ -17,20 +17,13 @@ from ..induction.exercise import cash_flows, induction, nothing_later
 from ..induction.knock_out import knock_out_induction, paid_always
 from ..induction.layer import NODES_A_STD, STDS
 from ..models import AbstractModel, BondState, GaussianState, LognormalSpots
+from ..numerics.safe_math import nan_where
 from ..products import AbstractProduct, EarlyExercise, Exercisable, Monitored, SwapOption
+from ..results import RESULTS
 from .method import Prepared, Tiled, Tiling, at_least, missing
 
 _ROOM = 1.15  # more nodes than dates that are equally far apart need
 _MOST_VARIANCE = 4.0  # beyond, values on Chebyshev points lose too many digits
-_FAR = (
-    "the standard deviation of the log-spot to the last date is above 2, where this quadrature loses digits: "
-    "take another method"
-)
-_CLOSE = (
-    "two dates are so close together that num_nodes nodes do not resolve the step between them: give "
-    "Quadrature(num_nodes=...) at least 24 sqrt(v / dv), v the state's variance at the later date and dv that "
-    "of the step, or take Quadrature().prepared(product, model), which counts them"
-)
 
 
 class Quadrature(Tiled, Prepared):
@@ -44,7 +37,7 @@ class Quadrature(Tiled, Prepared):
     Attributes:
         is_random: False.
         num_nodes: The nodes on 16 standard deviations of the state. Needed are 24 sqrt(v / dv), v the
-            state's variance at a date and dv that of the step to it from the date before; too few raise.
+            state's variance at a date and dv that of the step to it from the date before; too few are refused.
             None stands for enough for dates that are equally far apart.
         num_dates: The dates on which an American option is exercised, a multiple of 4: from there it is
             extrapolated to all times, to 1e-5 of the strike (docs/pricing.md has the Greeks).
@@ -106,13 +99,8 @@ class Quadrature(Tiled, Prepared):
         self, product: Any, model: Any, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
         del key
-        product = product.canonical
-        dates, num_nodes = self._dates(product), self.num_nodes
-        model = model.read_at(product.vol_at).anchored(dates[-1])
-        if num_nodes is None:
-            num_nodes = math.ceil(
-                _ROOM * _needed(math.sqrt(_most_equal_steps(product, dates.size)))
-            )
+        refused = self.result(product, model) != RESULTS.successful
+        product, model, dates, num_nodes = self._setting(product, model)
         if isinstance(product, Monitored):
             tape, state = knock_out_induction(product, model, num_nodes, self.schedule)
             value = tape(state).value_today() + paid_always(product, model)
@@ -122,8 +110,23 @@ class Quadrature(Tiled, Prepared):
             flows = cash_flows(product, model)
             tape = induction(model, flows, num_nodes, self.schedule)
             value = tape(nothing_later(model, num_nodes)).value_today()
-        value = eqx.error_if(value, model.state_variance(dates[-1]) > _MOST_VARIANCE, _FAR)
-        return eqx.error_if(value, _nodes_needed(model, dates) > num_nodes, _CLOSE)
+        return nan_where(refused, value)
+
+    def result(self, product: Any, model: Any) -> RESULTS:
+        _, model, dates, num_nodes = self._setting(product, model)
+        too_few = _nodes_needed(model, dates) > num_nodes
+        near = RESULTS.where(too_few, RESULTS.too_few_nodes, RESULTS.successful)
+        far = model.state_variance(dates[-1]) > _MOST_VARIANCE
+        return RESULTS.where(far, RESULTS.too_volatile, near)
+
+    def _setting(self, product: Any, model: Any) -> tuple[Any, Any, Float[Array, " dates"], int]:
+        """Return the product, the model as it sees it, its dates and the number of nodes."""
+        product = product.canonical
+        dates, num_nodes = self._dates(product), self.num_nodes
+        if num_nodes is None:
+            ratio = math.sqrt(_most_equal_steps(product, dates.size))
+            num_nodes = math.ceil(_ROOM * _needed(ratio))
+        return product, model.read_at(product.vol_at).anchored(dates[-1]), dates, num_nodes
 
     def _dates(self, product: Exercisable | Monitored) -> Float[Array, " dates"]:
         """Return when something is decided, in years, ascending."""

@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 
-from jaxtyping import Array, Float
-
 from .model import AbstractEquityModel, Joinable
+from .shapes import Correlation
 
 
-def joined(
-    models: Sequence[AbstractEquityModel], correlation: Float[Array, "assets assets"]
-) -> AbstractEquityModel:
+def joined(models: Sequence[AbstractEquityModel], correlation: Correlation) -> AbstractEquityModel:
     """Return one model of several assets from models of one asset each, all of one type, on one curve.
 
     Args:

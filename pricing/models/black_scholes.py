@@ -18,6 +18,7 @@ from .model import (
     flat_or_curve,
     stacked,
 )
+from .shapes import Correlation, Numbers
 
 
 @runtime_checkable
@@ -33,7 +34,7 @@ class ImpliedVols(Protocol):
 class VolTerms(Protocol):
     """A term structure: the variance of the log-spot from today to each time."""
 
-    def total_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]: ...
+    def total_variance(self, t: Numbers) -> Numbers: ...
 
     def shifted(self, vol: Scalar) -> "VolTerms": ...
 
@@ -61,7 +62,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable):
     rate: Any = flat_or_curve("rate")
     vol: Any = flat_or_curve("vol", (ImpliedVols, VolTerms))
     dividend_yield: Float[Array, "*assets"] = real("dividend_yield", default=0.0)
-    correlation: Float[Array, "assets assets"] | None = correlations("correlation", default=None)
+    correlation: Correlation | None = correlations("correlation", default=None)
 
     @property
     def is_constant(self) -> bool:
@@ -77,7 +78,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable):
             return self
         return eqx.tree_at(lambda model: model.vol, self, self.vol.vol(*place))
 
-    def state_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
+    def state_variance(self, t: Numbers) -> Numbers:
         """Return the variance of the log-spot at t; for several assets their axis comes last.
 
         Raises:
@@ -99,9 +100,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable):
         return eqx.tree_at(lambda model: model.vol, self, moved)
 
     @classmethod
-    def joined(
-        cls, models: Sequence["BlackScholes"], correlation: Float[Array, "assets assets"]
-    ) -> "BlackScholes":
+    def joined(cls, models: Sequence["BlackScholes"], correlation: Correlation) -> "BlackScholes":
         """Return one model; a surface among them is read at the forward of each time (`AtTheMoney`)."""
         if all(isinstance(model.vol, Array) for model in models):
             return stacked(models, correlation=correlation)
@@ -117,11 +116,11 @@ class AtTheMoney(eqx.Module):
 
     models: tuple[Any, ...]
 
-    def total_variance(self, t: Float[Array, "..."]) -> Float[Array, "... assets"]:
+    def total_variance(self, t: Numbers) -> Float[Array, "... assets"]:
         """Return the variance of each log-spot from today to `t` (years)."""
         return jnp.stack([self._variance(model, t) for model in self.models], axis=-1)
 
-    def _variance(self, model: BlackScholes, t: Float[Array, "..."]) -> Float[Array, "..."]:
+    def _variance(self, model: BlackScholes, t: Numbers) -> Numbers:
         if isinstance(model.vol, ImpliedVols):
             return model.vol.vol(t, jnp.vectorize(model.forward)(t)) ** 2 * t
         return model.state_variance(t)

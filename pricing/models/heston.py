@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Complex, Float
+from jaxtyping import Array, Float
 
 from ..fields import Number, between, correlations, non_negative, positive, real
 from ..numerics import complex_functions
@@ -19,6 +19,7 @@ from .model import (
 )
 from .parameters import Calibratable, Exp, FreeParameter, Tanh
 from .quadratic_exponential import QuadraticExponential
+from .shapes import Correlation, Frequencies, Numbers
 from .stochastic_variance import StochasticVariance
 
 
@@ -56,9 +57,7 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
     vol_of_vol: Float[Array, "*assets"] = positive("vol_of_vol")
     correlation: Float[Array, "*assets"] = between("correlation", -1.0, 1.0)
     dividend_yield: Float[Array, "*assets"] = real("dividend_yield", default=0.0)
-    asset_correlation: Float[Array, "assets assets"] | None = correlations(
-        "asset_correlation", default=None
-    )
+    asset_correlation: Correlation | None = correlations("asset_correlation", default=None)
 
     label: ClassVar[str] = "Heston"
     free_parameters: ClassVar[Mapping[str, FreeParameter]] = {
@@ -69,9 +68,7 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
         "correlation": FreeParameter(Tanh(), start=-0.5, low=-0.9, high=0.5),
     }
 
-    def log_characteristic(
-        self, u: Complex[Array, " nodes"], t: Scalar
-    ) -> Complex[Array, " nodes"]:
+    def log_characteristic(self, u: Frequencies, t: Scalar) -> Frequencies:
         """Return log E[exp(i u X)], free of branch cuts (Albrecher et al. 2007), stable as vol_of_vol -> 0.
 
         With beta = kappa - rho xi i u, D = sqrt(beta^2 + xi^2 (u^2 + i u)), A = (beta - D) / xi^2 and
@@ -98,16 +95,12 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
         log_term = z_over_xi2 * complex_functions.log1p_over(xi * xi * z_over_xi2)
         return kappa * theta * (a * t - 2.0 * log_term) + v0 * a * (1.0 - decay) / (1.0 - g * decay)
 
-    def mean_variance(
-        self, variance: Float[Array, "..."], t: Float[Array, "..."]
-    ) -> Float[Array, "..."]:
+    def mean_variance(self, variance: Numbers, t: Numbers) -> Numbers:
         """Return theta + (v - theta) e^{-kappa t}."""
         excess = variance - self.long_run_variance
         return self.long_run_variance + excess * jnp.exp(-self.mean_reversion * t)
 
-    def mean_integral(
-        self, variance: Float[Array, "..."], t: Float[Array, "..."]
-    ) -> Float[Array, "..."]:
+    def mean_integral(self, variance: Numbers, t: Numbers) -> Numbers:
         """Return theta t + (v - theta) (1 - e^{-kappa t}) / kappa."""
         excess = variance - self.long_run_variance
         decayed = -jnp.expm1(-self.mean_reversion * t) / self.mean_reversion
@@ -119,13 +112,13 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
         over = scale / self.vol_of_vol
         return jnp.sqrt(1.0 - self.correlation**2) * over, -self.correlation * over
 
-    def variance_drift(self, v: Float[Array, "..."]) -> Float[Array, "..."]:
+    def variance_drift(self, v: Numbers) -> Numbers:
         return self.mean_reversion * (self.long_run_variance - v)
 
-    def variance_of_variance(self, v: Float[Array, "..."]) -> Float[Array, "..."]:
+    def variance_of_variance(self, v: Numbers) -> Numbers:
         return self.vol_of_vol**2 * v
 
-    def spot_covariance(self, v: Float[Array, "..."]) -> Float[Array, "..."]:
+    def spot_covariance(self, v: Numbers) -> Numbers:
         return self.correlation * self.vol_of_vol * v
 
     def highest_variance(self, t: Scalar) -> Scalar:
@@ -155,7 +148,5 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
         )
 
     @classmethod
-    def joined(
-        cls, models: Sequence["Heston"], correlation: Float[Array, "assets assets"]
-    ) -> "Heston":
+    def joined(cls, models: Sequence["Heston"], correlation: Correlation) -> "Heston":
         return stacked(models, asset_correlation=correlation)

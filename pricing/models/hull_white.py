@@ -14,6 +14,7 @@ from .diffusion import Diffusion, State
 from .model import Scalar, flat_or_curve
 from .parameters import Calibratable, Exp, FreeParameter, Identity
 from .rates import BondState, GaussianFactors, mean_exponential
+from .shapes import Numbers
 
 
 class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
@@ -50,20 +51,18 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
     vol: Float[Array, ""] = positive("vol")
     horizon: Float[Array, ""] = non_negative("horizon", default=0.0)
 
-    def state_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
+    def state_variance(self, t: Numbers) -> Numbers:
         a = self.mean_reversion
         return self.vol**2 * jnp.exp(-2.0 * a * self.horizon) * t * mean_exponential(2.0 * a * t)
 
     def anchored(self, horizon: Scalar) -> "HullWhite":
         return eqx.tree_at(lambda model: model.horizon, self, jax.lax.stop_gradient(horizon))
 
-    def slope(self, maturity: Float[Array, "..."]) -> Float[Array, "..."]:
+    def slope(self, maturity: Numbers) -> Numbers:
         """Return H: minus the derivative of log P(t, maturity) / N in x (years)."""
         return self._rate_slope(maturity - self.horizon)
 
-    def deflated_bond(
-        self, t: Float[Array, "..."], maturity: Float[Array, "..."], x: Float[Array, "..."]
-    ) -> Float[Array, "..."]:
+    def deflated_bond(self, t: Numbers, maturity: Numbers, x: Numbers) -> Numbers:
         slope = self.slope(maturity)
         exponent = slope * x + 0.5 * slope**2 * self.state_variance(t)
         return self.discount(maturity) * jnp.exp(-exponent)
@@ -99,18 +98,18 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
         return super().short_rate(t, x) + x[0]
 
     def observed(self, t: Scalar, x: State) -> MarketState:
-        def bonds(maturities: Float[Array, "..."]) -> Float[Array, "..."]:
+        def bonds(maturities: Numbers) -> Numbers:
             slope = self._rate_slope(maturities - t)
             exponent = slope * x[0] + 0.5 * slope**2 * self._rate_variance(t)
             return self.discount(maturities) / self.discount(t) * jnp.exp(-exponent)
 
         return MarketState(bonds=bonds)
 
-    def _rate_slope(self, left: Float[Array, "..."]) -> Float[Array, "..."]:
+    def _rate_slope(self, left: Numbers) -> Numbers:
         """Return minus the derivative of log P(t, t + left) in the short rate (years)."""
         return left * mean_exponential(-self.mean_reversion * left)
 
-    def _rate_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
+    def _rate_variance(self, t: Numbers) -> Numbers:
         """Return the variance of the short rate at t."""
         return self.vol**2 * t * mean_exponential(-2.0 * self.mean_reversion * t)
 

@@ -17,6 +17,7 @@ from ..market import VolSurface
 from ..numerics.differentiable_once import differentiable_once
 from ..numerics.safe_math import safe_sqrt
 from .model import AbstractEquityModel, ConditionallyGaussian, Scalar, Walk, flat_or_curve
+from .shapes import Correlation, Steps, Times
 from .smile import Smile
 
 Points = Float[Array, " points"]
@@ -58,15 +59,10 @@ class LocalVolatility(ConditionallyGaussian):
         """Variances by time and log-moneyness."""
 
     @property
-    def residual_correlation(self) -> Float[Array, "assets assets"]:
+    def residual_correlation(self) -> Correlation:
         return jnp.ones((1, 1), self.spot.dtype)
 
-    def walk(
-        self,
-        noise: Float[Array, "steps *assets paths"],
-        times: Float[Array, " steps"],
-        schedule: AbstractSchedule,
-    ) -> Walk:
+    def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> Walk:
         """Return Euler steps, variances integrated in time. Samples may be differentiated once."""
         starts = jnp.concatenate([jnp.zeros_like(times[:1]), times[:-1]])
 

@@ -2,13 +2,14 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from jaxtape import AbstractSchedule
 
 from ..market.state import MarketState
 from .diffusion import Diffusion, State, time_derivative
 from .model import ConditionallyGaussian, GaussianState, Scalar, Walk, correlation_of
+from .shapes import Correlation, Numbers, Steps, Times
 
 
 class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
@@ -27,9 +28,9 @@ class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
         (2, 2)
     """
 
-    correlation: eqx.AbstractVar[Float[Array, "assets assets"] | None]
+    correlation: eqx.AbstractVar[Correlation | None]
 
-    def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    def deflator(self, t: Scalar, x: Numbers) -> Numbers:
         """Return the discount factor: rates do not depend on the state."""
         return jnp.broadcast_to(self.discount(t), x.shape)
 
@@ -37,15 +38,10 @@ class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
         return MarketState(spot=self.forward(t) * jnp.exp(x - 0.5 * self.state_variance(t)))
 
     @property
-    def residual_correlation(self) -> Float[Array, "assets assets"]:
+    def residual_correlation(self) -> Correlation:
         return correlation_of(self.correlation, self.spot)
 
-    def walk(
-        self,
-        noise: Float[Array, "steps *assets paths"],
-        times: Float[Array, " steps"],
-        schedule: AbstractSchedule,
-    ) -> Walk:
+    def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> Walk:
         del schedule
         total = self.state_variance(times)
         variance = jnp.diff(total, axis=0, prepend=jnp.zeros_like(total[:1]))

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import chex
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Complex, Float
+from jaxtyping import Array, Float
 
 from jaxtape import AbstractSchedule
 
 from ..fields import Number, real
 from ..market import Market, SwaptionVols, VolSurface
 from ..market.state import MarketState
+from .shapes import Correlation, Frequencies, Numbers, Steps, Times
 
 Quotes = VolSurface | SwaptionVols
 """Volatilities that a model may be fitted to."""
@@ -72,7 +73,7 @@ class AbstractModel(eqx.Module):
         True
     """
 
-    underlying: eqx.AbstractVar[Float[Array, "..."]]
+    underlying: eqx.AbstractVar[Numbers]
 
     @abc.abstractmethod
     def discount(self, t: Scalar) -> Scalar:
@@ -118,12 +119,12 @@ class AbstractEquityModel(AbstractModel):
         '103.05'
     """
 
-    spot: eqx.AbstractVar[Float[Array, "..."]]
+    spot: eqx.AbstractVar[Numbers]
     rate: eqx.AbstractVar[Any]
-    dividend_yield: eqx.AbstractVar[Float[Array, "..."]]
+    dividend_yield: eqx.AbstractVar[Numbers]
 
     @property
-    def underlying(self) -> Float[Array, "..."]:
+    def underlying(self) -> Numbers:
         return self.spot
 
     def discount(self, t: Scalar) -> Scalar:
@@ -131,7 +132,7 @@ class AbstractEquityModel(AbstractModel):
             self.rate.discount(t) if isinstance(self.rate, Discounts) else jnp.exp(-self.rate * t)
         )
 
-    def forward(self, t: Scalar) -> Float[Array, "..."]:
+    def forward(self, t: Scalar) -> Numbers:
         """Return the forward price of each asset for t years."""
         return self.spot * jnp.exp(-self.dividend_yield * t) / self.discount(t)
 
@@ -181,7 +182,7 @@ class Joinable(AbstractEquityModel):
 
     @classmethod
     @abc.abstractmethod
-    def joined(cls, models: Sequence[Any], correlation: Float[Array, "assets assets"]) -> Any:
+    def joined(cls, models: Sequence[Any], correlation: Correlation) -> Any:
         """Return the model of several assets; correlation: of what drives their log-spots."""
 
 
@@ -216,11 +217,11 @@ class GaussianState(AbstractModel):
     """
 
     @abc.abstractmethod
-    def state_variance(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
+    def state_variance(self, t: Numbers) -> Numbers:
         """Return Var x_t, increasing in t (years)."""
 
     @abc.abstractmethod
-    def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    def deflator(self, t: Scalar, x: Numbers) -> Numbers:
         """Return 1 / numeraire at t in state x: E[deflator(t, x_t)] = discount(t)."""
 
     @abc.abstractmethod
@@ -243,9 +244,7 @@ class CharacteristicFunction(AbstractEquityModel):
     """
 
     @abc.abstractmethod
-    def log_characteristic(
-        self, u: Complex[Array, " nodes"], t: Scalar
-    ) -> Complex[Array, " nodes"]:
+    def log_characteristic(self, u: Frequencies, t: Scalar) -> Frequencies:
         """Return log E[exp(i u X)]."""
 
     @abc.abstractmethod
@@ -280,11 +279,11 @@ class Walk(NamedTuple):
         (2, 3)
     """
 
-    mean: Float[Array, "steps *assets paths"]
-    variance: Float[Array, "steps *assets paths"]
-    bridge_variance: Float[Array, "steps *assets paths"]
-    variance_change: Float[Array, "steps *assets paths"]
-    length: Float[Array, " steps"]
+    mean: Steps
+    variance: Steps
+    bridge_variance: Steps
+    variance_change: Steps
+    length: Times
 
 
 class ConditionallyGaussian(AbstractEquityModel):
@@ -301,25 +300,18 @@ class ConditionallyGaussian(AbstractEquityModel):
 
     @property
     @abc.abstractmethod
-    def residual_correlation(self) -> Float[Array, "assets assets"]:
+    def residual_correlation(self) -> Correlation:
         """The correlation of the Gaussian steps of several assets, given their variance paths."""
 
     @abc.abstractmethod
-    def walk(
-        self,
-        noise: Float[Array, "steps *assets paths"],
-        times: Float[Array, " steps"],
-        schedule: AbstractSchedule,
-    ) -> Walk:
+    def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> Walk:
         """Return the steps that end at `times` (years, increasing), given normals for the variance path.
 
         schedule: what the reverse sweep over the steps keeps (`jaxtape.scan`).
         """
 
 
-def correlation_of(
-    correlation: Float[Array, "assets assets"] | None, spot: Float[Array, " assets"]
-) -> Float[Array, "assets assets"]:
+def correlation_of(correlation: Correlation | None, spot: Float[Array, " assets"]) -> Correlation:
     """Return a correlation matrix for the assets: the given one, or that of independent ones."""
     if correlation is None:
         return jnp.eye(spot.size, dtype=spot.dtype)

@@ -12,6 +12,7 @@ from ..fields import Number
 from ..market import Market, SwaptionVols
 from ..market.state import MarketState
 from .model import AbstractModel, Discounts, GaussianState, Scalar
+from .shapes import Numbers
 
 
 class AbstractRateModel(AbstractModel):
@@ -36,7 +37,7 @@ class AbstractRateModel(AbstractModel):
     def underlying(self) -> Scalar:
         return jnp.zeros_like(self.vol)
 
-    def discount(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
+    def discount(self, t: Numbers) -> Numbers:
         curve = self.curve
         return curve.discount(t) if isinstance(curve, Discounts) else jnp.exp(-curve * t)
 
@@ -76,12 +77,10 @@ class BondState(AbstractRateModel, GaussianState):
     """
 
     @abc.abstractmethod
-    def deflated_bond(
-        self, t: Float[Array, "..."], maturity: Float[Array, "..."], x: Float[Array, "..."]
-    ) -> Float[Array, "..."]:
+    def deflated_bond(self, t: Numbers, maturity: Numbers, x: Numbers) -> Numbers:
         """Return P(t, maturity) / numeraire at t in state x."""
 
-    def deflator(self, t: Scalar, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    def deflator(self, t: Scalar, x: Numbers) -> Numbers:
         return self.deflated_bond(t, t, x)
 
     def market_state(self, t: Scalar, x: Scalar) -> MarketState:
@@ -122,7 +121,7 @@ class GaussianFactors(AbstractRateModel):
 _TERMS = 20  # what is left out at |y| = 1 is 1 / 21! = 2e-20
 
 
-def mean_exponential(y: Float[Array, "..."]) -> Float[Array, "..."]:
+def mean_exponential(y: Numbers) -> Numbers:
     """Return (exp(y) - 1) / y, the mean of exp(s y) over s in [0, 1], smooth at 0 with all derivatives."""
     small = jnp.abs(y) < 1.0
     inside, outside = jnp.where(small, y, 0.0), jnp.where(small, 1.0, y)

@@ -10,6 +10,8 @@ from ..numerics.tridiagonal import Tridiagonal
 
 Scalar = Float[Array, ""]
 Points = Float[Array, " points"]
+Expiries = Float[Array, " expiries"]
+Quotes = Float[Array, "expiries strikes"]
 
 
 class Smile(eqx.Module):
@@ -21,20 +23,15 @@ class Smile(eqx.Module):
     the last expiry the vol is flat in t.
     """
 
-    expiries: Float[Array, " expiries"]
-    nodes: Float[Array, "expiries strikes"]
-    bends: Float[Array, "expiries strikes"]
-    level: Float[Array, " expiries"]
-    slope: Float[Array, " expiries"]
+    expiries: Expiries
+    nodes: Quotes
+    bends: Quotes
+    level: Expiries
+    slope: Expiries
     widths: Float[Array, "2 expiries"]
 
     @classmethod
-    def through(
-        cls,
-        expiries: Float[Array, " expiries"],
-        nodes: Float[Array, "expiries strikes"],
-        variances: Float[Array, "expiries strikes"],
-    ) -> "Smile":
+    def through(cls, expiries: Expiries, nodes: Quotes, variances: Quotes) -> "Smile":
         """Interpolate quotes; nodes: log(strike / forward); variances: vol^2 t."""
         bends, level, slope = jax.vmap(_spline)(nodes, variances)
         free = cls(expiries, nodes, bends, level, slope, jnp.zeros((2, expiries.size), level.dtype))
@@ -65,7 +62,7 @@ class Smile(eqx.Module):
 
         return jax.vmap(of_expiry)(self.nodes, self.bends, self.level, self.slope, self.widths.T)
 
-    def weights(self, t: Scalar) -> Float[Array, " expiries"]:
+    def weights(self, t: Scalar) -> Expiries:
         """Return the weights of the expiries in w(t, k) = sum_i weights_i w_i(k)."""
         zero = jnp.zeros_like(self.expiries[:1])
         pillars = jnp.concatenate([zero, self.expiries])

@@ -16,6 +16,7 @@ from ..numerics.differentiable_once import differentiable_once
 from ..numerics.safe_math import safe_sqrt
 from .diffusion import Diffusion, State, time_derivative
 from .model import ConditionallyGaussian, Scalar, Walk, correlation_of
+from .shapes import Correlation, Steps, Times
 
 Variance = Float[Array, "..."]
 Paths = Float[Array, "*assets paths"]
@@ -88,7 +89,7 @@ class StochasticVariance(MeanVariance, Diffusion):
     """
 
     correlation: eqx.AbstractVar[Float[Array, "*assets"]]
-    asset_correlation: eqx.AbstractVar[Float[Array, "assets assets"] | None]
+    asset_correlation: eqx.AbstractVar[Correlation | None]
 
     @abc.abstractmethod
     def variance_drift(self, v: Variance) -> Variance:
@@ -111,15 +112,10 @@ class StochasticVariance(MeanVariance, Diffusion):
         """Return the step of length dt (years)."""
 
     @property
-    def residual_correlation(self) -> Float[Array, "assets assets"]:
+    def residual_correlation(self) -> Correlation:
         return correlation_of(self.asset_correlation, self.spot)
 
-    def walk(
-        self,
-        noise: Float[Array, "steps *assets paths"],
-        times: Float[Array, " steps"],
-        schedule: AbstractSchedule,
-    ) -> Walk:
+    def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> Walk:
         """Return steps by `variance_scheme`, whose samples may be differentiated once.
 
         Variances of several assets are driven by normals with the assets' correlation.

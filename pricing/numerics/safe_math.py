@@ -6,7 +6,7 @@ is therefore next to zero: with a 1 there, a variance of 1e-19 has been seen to 
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from ..fields import Number
 
@@ -39,3 +39,8 @@ def smaller(x: Number, y: Number) -> Array:
 def clipped(x: Number, low: Number, high: Number) -> Array:
     """Return min(max(x, low), high), as `larger`."""
     return smaller(larger(x, low), high)
+
+
+def nan_where(failed: Bool[Array, ""], x: Array) -> Array:
+    """Return x, or NaN where it failed, in every derivative too."""
+    return x * jnp.where(failed, jnp.nan, 1.0).astype(x.dtype)

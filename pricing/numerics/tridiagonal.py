@@ -59,33 +59,23 @@ class Factored(eqx.Module):
 
     def _solve(self, _, b: Band) -> Band:
         upper = jax.lax.stop_gradient(self.matrix.upper)
-
-        def forward(before, row):
-            weight, b = row
-            return (here := b - weight * before), here
-
-        def backward(after, row):
-            upper, pivot, y = row
-            return (here := (y - upper * after) * pivot), here
-
-        zero = jnp.zeros_like(b[0])
-        _, y = jax.lax.scan(forward, zero, (self.weights, b))
-        _, x = jax.lax.scan(backward, zero, (upper, self.pivots, y), reverse=True)
-        return x
+        y = _substituted(self.weights, None, b)
+        return _substituted(upper, self.pivots, y, reverse=True)
 
     def _transpose_solve(self, _, b: Band) -> Band:
         upper_before = jnp.pad(jax.lax.stop_gradient(self.matrix.upper)[:-1], ((1, 0), (0, 0)))
         weight_after = jnp.pad(self.weights[1:], ((0, 1), (0, 0)))
+        y = _substituted(upper_before, self.pivots, b)
+        return _substituted(weight_after, None, y, reverse=True)
 
-        def forward(before, row):
-            upper, pivot, b = row
-            return (here := (b - upper * before) * pivot), here
 
-        def backward(after, row):
-            weight, y = row
-            return (here := y - weight * after), here
+def _substituted(band: Band, pivots: Band | None, b: Band, *, reverse: bool = False) -> Band:
+    """Return x with x[i] = (b[i] - band[i] x[i - 1]) pivots[i], or x[i + 1] in reverse; None is all 1."""
 
-        zero = jnp.zeros_like(b[0])
-        _, y = jax.lax.scan(forward, zero, (upper_before, self.pivots, b))
-        _, x = jax.lax.scan(backward, zero, (weight_after, y), reverse=True)
-        return x
+    def step(beside, of_row):
+        band, pivot, b = of_row
+        here = b - band * beside
+        here = here if pivot is None else here * pivot
+        return here, here
+
+    return jax.lax.scan(step, jnp.zeros_like(b[0]), (band, pivots, b), reverse=reverse)[1]

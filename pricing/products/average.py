@@ -1,6 +1,7 @@
 """Options on an average of spots: the ability, and the general form of an average over dates."""
 
 import abc
+from dataclasses import replace
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -81,10 +82,4 @@ class AverageClaim(Average, Padded):
         extra = extra_dates(self.dates, num_dates)
         first = self.weights[..., :1] / (extra + 1)
         weights = jnp.concatenate([first, self.weights[..., 1:]], axis=-1)
-        return AverageClaim(
-            strike=self.strike,
-            dates=front(self.dates, extra),
-            side=self.side,
-            weights=front(weights, extra),
-            average=self.average,
-        )
+        return replace(self, dates=front(self.dates, extra), weights=front(weights, extra))

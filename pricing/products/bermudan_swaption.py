@@ -49,10 +49,6 @@ class BermudanSwaption(EarlyExercise, SwapOption):
     notional: Float[Array, "..."] = real("notional", default=1.0)
 
     @property
-    def coupon_rate(self) -> Float[Array, "..."]:
-        return self.strike
-
-    @property
     def entry_dates(self) -> Float[Array, "*#batch entries"]:
         return self.exercise_dates
 

@@ -1,5 +1,7 @@
 """Contracts that end on the first of their dates with the spot outside a corridor: their general form."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -86,14 +88,13 @@ class Monitored(Padded):
             none = jnp.full((*level.shape[:-1], extra), value, level.dtype)
             return jnp.concatenate([level[..., :1], none, level[..., 1:]], axis=-1)
 
-        return Monitored(
-            front(self.dates, extra),
+        return replace(
+            self,
+            dates=front(self.dates, extra),
             lower=open_at_repetitions(self.lower, 0.0),
             upper=open_at_repetitions(self.upper, jnp.inf),
             paid_below=open_at_repetitions(self.paid_below, 0.0),
             paid_above=open_at_repetitions(self.paid_above, 0.0),
-            alive=self.alive,
-            always=self.always,
         )
 
 

@@ -101,6 +101,12 @@ class SwapOption(SwapEntry, Exercisable):
         [True, False]
     """
 
+    strike: eqx.AbstractVar[Float[Array, "..."]]
+
+    @property
+    def coupon_rate(self) -> Float[Array, "..."]:
+        return self.strike
+
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
         del num_dates
         return self.entry_dates

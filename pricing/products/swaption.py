@@ -41,10 +41,6 @@ class Swaption(SwapOption):
     notional: Float[Array, "..."] = real("notional", default=1.0)
 
     @property
-    def coupon_rate(self) -> Float[Array, "..."]:
-        return self.strike
-
-    @property
     def entry_dates(self) -> Float[Array, "*#batch entries"]:
         return self.exercise_date[..., None]
 

@@ -15,6 +15,7 @@ _MOST_ORDERED = 3
 
 State = Float[Array, "dim paths"]
 Paths = Float[Array, " paths"]
+Branches = Float[Array, "branches paths"]
 
 
 class Exercise(eqx.Module):
@@ -30,21 +31,19 @@ class Exercise(eqx.Module):
     sign: Float[Array, "*dates"]
     best: bool = eqx.field(static=True, default=True)
 
-    def branches(self, x: State) -> Float[Array, "branches paths"]:
+    def branches(self, x: State) -> Branches:
         return self.amounts @ jnp.exp(self.slopes @ x)
 
-    def of(self, branches: Float[Array, "branches paths"]) -> Paths:
+    def of(self, branches: Branches) -> Paths:
         choose = larger if self.best else smaller
         return self.sign * functools.reduce(choose, self.sign * branches)
 
-    def ordered(
-        self, branches: Float[Array, "branches paths"], x: State
-    ) -> Float[Array, "ordered paths"]:
+    def ordered(self, branches: Branches, x: State) -> Float[Array, "ordered paths"]:
         """Return the states of the branches that decide most, the one paid first; state i is branch i's."""
         keys = branches * (self.sign if self.best else -self.sign)
         return order_statistics(keys, x, min(_MOST_ORDERED, len(x)))
 
-    def chosen(self, branches: Float[Array, "branches paths"]) -> Int[Array, " paths"]:
+    def chosen(self, branches: Branches) -> Int[Array, " paths"]:
         choose = jnp.argmax if self.best else jnp.argmin
         return choose(self.sign * branches, axis=0)
 

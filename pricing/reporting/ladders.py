@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from .formats import day
 from .positions import Position
+from .quotes import QuoteRisk
 
 _BUCKETS = 24
 
@@ -48,6 +49,6 @@ def by_expiry(positions: Iterable[Position], figure: str, pillars: Iterable[date
     return Ladder(totals[:count], labels=tuple(labels[:count]))
 
 
-def by_pillar(scaled: Mapping[str, float], ids: Any) -> np.ndarray:
+def by_pillar(risks: Mapping[str, QuoteRisk], ids: Any) -> np.ndarray:
     """Return the scaled sensitivities in the shape of an array of quote ids."""
-    return np.array([scaled[quote] for quote in ids.flat]).reshape(ids.shape)
+    return np.array([risks[quote].scaled for quote in ids.flat]).reshape(ids.shape)

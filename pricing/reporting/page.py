@@ -21,12 +21,24 @@ from .quotes import QuoteRisk, quote_risks
 _LARGEST, _TOP_QUOTES, _MAX_FAILED = 20, 15, 500
 
 
+def fit_section(fit: SurfaceFit) -> tables.FitSection:
+    """Return the pictures and the tables of one fit."""
+    residuals = 100 * fit.residuals
+    return tables.FitSection(
+        fit=fit,
+        parameters=tables.parameters(fit),
+        facts=tables.facts({**fit.facts, "why it stopped": fit.result}, ("Fit", "Outcome")),
+        smiles=figures.smiles(fit),
+        residuals=tables.heat_map(fit.rows, map(plain, fit.strikes), residuals, sums=False),
+    )
+
+
 def write_report(
     path: Path,
     result: RiskResult,
     book: Book,
     market: Market,
-    fits: Sequence[SurfaceFit],
+    fits: Sequence[tables.FitSection],
     seconds: Mapping[str, float],
 ) -> None:
     """Write the page of a book: its value, its risk by strike, expiry and quote, the fits, what failed.
@@ -35,6 +47,7 @@ def write_report(
     """
     positions = positions_of(result, book, market)
     risks = quote_risks(result.sensitivities, market)
+    by_quote = {risk.quote_id: risk for risk in risks}
     valued = [position for position in positions if position.figures]
     currency = "/".join(dict.fromkeys(p.currency for p in valued)) or market.currency
     names = list(dict.fromkeys(name for p in valued for name in p.trade.underlyings))
@@ -43,7 +56,7 @@ def write_report(
     failed = len(positions) - len(valued)
     context = {
         "heading": f"Risk of {number(len(positions))} trades on {', '.join(names) or 'nothing'}",
-        "sources": (*dict.fromkeys(fit.model for fit in fits), escaped(Path(book.file).name)),
+        "sources": (*dict.fromkeys(each.fit.model for each in fits), escaped(Path(book.file).name)),
         "currency": currency,
         "is_mixed": "/" in currency,
         "tiles": _tiles(positions, currency),
@@ -51,10 +64,10 @@ def write_report(
         "trade_count": number(len(positions)),
         "spot_risk": [_spot_risk(name, valued, market) for name in equities],
         "vol_risk": [
-            *(_vol_risk(name, risks, market) for name in equities),
-            *(_swaption_risk(risks, market) for _ in curves[:1] if market.swaption_vols),
+            *(_vol_risk(name, by_quote, market) for name in equities),
+            *(_swaption_risk(by_quote, market) for _ in curves[:1] if market.swaption_vols),
         ],
-        "rate_risk": _rate_risk(equities, curves, risks, market),
+        "rate_risk": _rate_risk(equities, curves, by_quote, market),
         "curve_risk": [_curve_risk(name, valued, market) for name in curves],
         "products": tables.products(positions),
         "largest": tables.largest(positions, _LARGEST),
@@ -66,12 +79,12 @@ def write_report(
 
 
 def write_fit_report(
-    path: Path, market: Market, fits: Sequence[SurfaceFit], seconds: Mapping[str, float]
+    path: Path, market: Market, fits: Sequence[tables.FitSection], seconds: Mapping[str, float]
 ) -> None:
     """Write the page of a calibration alone."""
-    names = ", ".join(fit.underlying for fit in fits)
+    names = ", ".join(each.fit.underlying for each in fits)
     context = {
-        "heading": f"{fits[0].model} on {names}",
+        "heading": f"{fits[0].fit.model} on {names}",
         "sources": (),
         "tiles": (),
         "market_errors": [str(error) for error in market.errors],
@@ -90,7 +103,7 @@ def _write(path: Path, market: Market, fits, seconds, context: dict[str, Any]) -
     times = {stage: f"{significant(length, 2)} s" for stage, length in seconds.items()}
     page = pages.get_template("report.html").render(
         asof=_long_day(market.asof),
-        fits=[_fit_view(fit) for fit in fits],
+        fits=fits,
         timings=tables.facts(times, ("Stage", "Time")),
         has_risk="products" in context,
         **context,
@@ -110,19 +123,6 @@ def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str,
     return tiles
 
 
-def _fit_view(fit: SurfaceFit) -> dict[str, Any]:
-    """Return one fit, as the page shows it."""
-    return {
-        "fit": fit,
-        "parameters": tables.parameters(fit),
-        "facts": tables.facts({**fit.facts, "why it stopped": fit.result}, ("Fit", "Outcome")),
-        "smiles": figures.smiles(fit),
-        "residuals": tables.heat_map(
-            fit.rows, map(plain, fit.strikes), 100 * fit.residuals, sums=False
-        ),
-    }
-
-
 def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[str, Any]:
     """Return Delta and Gamma of one underlying, by strike and by expiry."""
     equity = market.equities[name]
@@ -130,16 +130,15 @@ def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[st
     struck = [position for position in own if position.trade.level is not None]
     pillars = market.dates(equity.surface.expiries)
     unit = f"{own[0].currency} per 1 % of spot"
-    titles = (("delta_1pct", f"Delta, {unit}"), ("gamma_1pct", f"Gamma, {unit}"))
-    by_expiry = [(f"{title}, by expiry", ladders.by_expiry(own, f, pillars)) for f, title in titles]
+    titles = {"delta_1pct": f"Delta, {unit}", "gamma_1pct": f"Gamma, {unit}"}
     by_strike = [
-        (f"{title}, by strike", ladders.by_strike(struck, f)) for f, title in titles if struck
+        (f"{titles[f]}, by strike", ladders.by_strike(struck, f)) for f in titles if struck
     ]
     return {
         "name": name,
         "spot": plain(float(equity.spot)),
         "by_strike": figures.ladders(by_strike, float(equity.spot)) if by_strike else "",
-        "by_expiry": figures.ladders(by_expiry),
+        "by_expiry": _by_expiry(own, titles, pillars),
         "has_baskets": len(struck) < len(own),
     }
 
@@ -151,18 +150,22 @@ def _curve_risk(name: str, valued: Iterable[Position], market: Market) -> dict[s
     years = range(1, (last - market.asof).days // 365 + 2)
     pillars = [market.asof + timedelta(365 * count) for count in years]
     unit = f"{own[0].currency} per 1 bp"
-    titles = (("delta_1bp", f"Delta, {unit}"), ("gamma_1bp", f"Gamma, {unit}"))
-    by_expiry = [(f"{title}, by expiry", ladders.by_expiry(own, f, pillars)) for f, title in titles]
-    return {"name": name, "by_expiry": figures.ladders(by_expiry)}
+    titles = {"delta_1bp": f"Delta, {unit}", "gamma_1bp": f"Gamma, {unit}"}
+    return {"name": name, "by_expiry": _by_expiry(own, titles, pillars)}
 
 
-def _vol_risk(name: str, risks: Iterable[QuoteRisk], market: Market) -> dict[str, Any]:
+def _by_expiry(own: Iterable[Position], titles: Mapping[str, str], pillars: Iterable[date]) -> str:
+    """Return the ladders of some figures, by expiry."""
+    found = {title: ladders.by_expiry(own, figure, pillars) for figure, title in titles.items()}
+    return figures.ladders([(f"{title}, by expiry", ladder) for title, ladder in found.items()])
+
+
+def _vol_risk(name: str, risks: Mapping[str, QuoteRisk], market: Market) -> dict[str, Any]:
     """Return the value that one vol point of each quoted vol brings, by expiry and strike."""
     surface = market.equities[name].surface
-    scaled = {risk.quote_id: risk.scaled for risk in risks}
     ids = market.quote_ids().equities[name].surface.vols
     expiries = market.dates(surface.expiries)
-    values = ladders.by_pillar(scaled, ids)
+    values = ladders.by_pillar(risks, ids)
     return {
         "name": name,
         "unit": f"{market.equities[name].currency or market.currency} per vol point",
@@ -172,32 +175,30 @@ def _vol_risk(name: str, risks: Iterable[QuoteRisk], market: Market) -> dict[str
     }
 
 
-def _swaption_risk(risks: Iterable[QuoteRisk], market: Market) -> dict[str, Any]:
+def _swaption_risk(risks: Mapping[str, QuoteRisk], market: Market) -> dict[str, Any]:
     """Return the value that one shift of each quoted swaption vol brings, by expiry and tenor."""
     vols: Any = market.swaption_vols
     ids: Any = market.quote_ids().swaption_vols
-    found = {risk.quote_id: risk for risk in risks}
-    values = ladders.by_pillar({quote: risk.scaled for quote, risk in found.items()}, ids.vols)
+    values = ladders.by_pillar(risks, ids.vols)
     expiries, tenors = (
         [f"{plain(x)}Y" for x in axis.tolist()] for axis in (vols.expiries, vols.tenors)
     )
     return {
         "name": "swaptions",
-        "unit": found[ids.vols.flat[0]].unit,
+        "unit": risks[ids.vols.flat[0]].unit,
         "map": tables.heat_map(expiries, tenors, values, sums=True),
     }
 
 
 def _rate_risk(
-    equities: Iterable[str], curves: Iterable[str], risks: Iterable[QuoteRisk], market: Market
+    equities: Iterable[str], curves: Iterable[str], risks: Mapping[str, QuoteRisk], market: Market
 ) -> str:
     """Return the value that one basis point of each zero rate brings, for each curve in use."""
-    scaled = {risk.quote_id: risk.scaled for risk in risks}
     ids, titled = market.quote_ids(), []
     used = (*(market.equities[name].curve for name in equities), *curves)
     for name in dict.fromkeys(used):
         dates = market.dates(market.curves[name].times)
-        totals = ladders.by_pillar(scaled, ids.curves[name].zero_rates)
+        totals = ladders.by_pillar(risks, ids.curves[name].zero_rates)
         ladder = ladders.Ladder(totals, labels=tuple(map(day, dates)))
         titled.append((f"{name} zero rates, value per 1 bp", ladder))
     return figures.ladders(titled) if titled else ""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan, nan
+from typing import NamedTuple
 
 import numpy as np
 
@@ -80,6 +81,16 @@ class HeatMap:
     column_totals: tuple[str, ...] = ()
 
 
+class FitSection(NamedTuple):
+    """One fit, as the page shows it."""
+
+    fit: SurfaceFit
+    parameters: Table
+    facts: Table
+    smiles: str
+    residuals: HeatMap
+
+
 def heat_map(
     rows: Iterable[str], columns: Iterable[str], values: np.ndarray, sums: bool
 ) -> HeatMap:
@@ -94,11 +105,9 @@ def heat_map(
     cells = tuple(tuple(map(cell, row)) for row in values.tolist())
     if not sums:
         return HeatMap(tuple(columns), tuple(rows), cells)
-    write = lambda totals: tuple(number(total, decimals) for total in totals)  # noqa: E731
-    by_row, by_column = values.sum(axis=1), values.sum(axis=0)
-    return HeatMap(
-        tuple(columns), tuple(rows), cells, write(by_row), write([*by_column, values.sum()])
-    )
+    both = values.sum(axis=1), [*values.sum(axis=0), values.sum()]
+    totals = (tuple(number(total, decimals) for total in side) for side in both)
+    return HeatMap(tuple(columns), tuple(rows), cells, *totals)
 
 
 def figures_of(positions: Iterable[Position]) -> tuple[str, ...]:
@@ -116,6 +125,10 @@ def heading(figure: str, positions: Iterable[Position]) -> Heading:
     return FIGURES[figure]
 
 
+def _headers(figures: Iterable[str], positions: Sequence[Position]) -> tuple[str, ...]:
+    return tuple(heading(figure, positions).header for figure in figures)
+
+
 def products(positions: Sequence[Position]) -> Table:
     """Return the sums by type of product, and over the book."""
     kinds, shown = dict.fromkeys(position.type for position in positions), figures_of(positions)
@@ -127,33 +140,20 @@ def products(positions: Sequence[Position]) -> Table:
         (kind, number(len(members)), number(sum(not p.figures for p in members)), *figures)
         for (kind, members), figures in zip(groups, zip(*columns, strict=True), strict=True)
     ]
-    headers = (
-        "Product",
-        "Trades",
-        "Failed",
-        *(heading(figure, positions).header for figure in shown),
-    )
+    headers = ("Product", "Trades", "Failed", *_headers(shown, positions))
     return Table(headers, tuple(rows), has_total=True)
 
 
 def largest(positions: Iterable[Position], count: int) -> Table:
     """Return the positions of greatest value, either sign."""
-    valued = sorted(
-        (position for position in positions if position.figures),
-        key=lambda position: -abs(position.figures["value"]),
-    )
+    valued = [position for position in positions if position.figures]
+    valued.sort(key=lambda position: -abs(position.figures["value"]))
     shown = valued[:count]
     figures = figures_of(shown)
     columns = [_column([p.figures.get(figure, nan) for p in shown]) for figure in figures]
     words = [(p.id, p.type, terms(p.trade), plain(p.trade.quantity)) for p in shown]
     rows = tuple((*head, *row) for head, row in zip(words, zip(*columns, strict=True), strict=True))
-    headers = (
-        "Trade",
-        "Product",
-        "Terms",
-        "Quantity",
-        *(heading(figure, shown).header for figure in figures),
-    )
+    headers = ("Trade", "Product", "Terms", "Quantity", *_headers(figures, shown))
     return Table(headers, rows, words=3, left_out=len(valued) - len(shown))
 
 

@@ -11,6 +11,7 @@ from jaxtyping import PRNGKeyArray
 from ..market import Market
 from ..models import AbstractModel
 from ..models.baskets import joined
+from ..results import RESULTS
 from .groups import Group, Tile
 from .tile_sweep import tile_sweep, tile_values
 
@@ -30,8 +31,10 @@ class FittedModels(NamedTuple):
     rate: Models | None = None
     pullback: Callable[[Models], tuple[Market]] | None = None
 
-    def sweep(self, group: Group, tile: Tile, *, key: PRNGKeyArray) -> tuple[dict, dict, Any]:
-        """Return the figures of a tile, their standard errors, and the gradient of its value in its model."""
+    def sweep(
+        self, group: Group, tile: Tile, *, key: PRNGKeyArray
+    ) -> tuple[dict, dict, RESULTS, Any]:
+        """Return what `tile_sweep` does of a tile in its model, or values alone."""
         names = group.underlyings
         if self.vol is None or self.rate is None:
             return tile_values(tile, self.models[names], group.method, key=key)

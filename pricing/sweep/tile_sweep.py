@@ -9,14 +9,16 @@ import functools
 from collections.abc import Callable
 
 import chex
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
+from jaxtape import stored_jit
+
 from ..methods import AbstractMethod, Fitted
 from ..methods.method import held
 from ..models import AbstractModel
+from ..results import RESULTS
 from ..sensitivities import means_and_errors, sensitivities, underlying_directions, with_gamma
 from ..valuation import mean_and_error
 from .groups import Tile
@@ -25,7 +27,7 @@ Figures = dict[str, Array]
 MEASURES = ("value", "delta", "gamma", "vega", "theta", "rho")
 
 
-@eqx.filter_jit
+@stored_jit
 def tile_sweep(
     tile: Tile,
     model: AbstractModel,
@@ -34,27 +36,36 @@ def tile_sweep(
     rate: AbstractModel,
     *,
     key: PRNGKeyArray,
-) -> tuple[Figures, Figures, AbstractModel]:
+) -> tuple[Figures, Figures, RESULTS, AbstractModel]:
     """Return each measure of every trade's contract, its standard error, and d(value of the tile) / d(model).
+
+    Before the last is whether the method reaches each contract: one that it does not has figures that are NaN.
 
     Vega and rho are the derivatives along the tangents `vol` and `rate` of the model. A measure that the method
     cannot give without bias is left out. A trade with a figure that is not finite does not enter the gradient.
     """
     sweep = _forward_then_reverse if method.is_random else _reverse
-    return sweep(tile, model, method, key, vol, rate)
+    figures, errors, bar = sweep(tile, model, method, key, vol, rate)
+    return figures, errors, _results(tile, model, method), bar
 
 
-@eqx.filter_jit
+@stored_jit
 def tile_values(
     tile: Tile, model: AbstractModel, method: AbstractMethod, *, key: PRNGKeyArray
-) -> tuple[Figures, Figures, AbstractModel]:
-    """Return the value of every trade's contract, its standard error, and 0 for the derivative to the model."""
+) -> tuple[Figures, Figures, RESULTS, AbstractModel]:
+    """Return what `tile_sweep` does, of values alone, with 0 for the derivative to the model."""
 
     def of_one(product):
         return mean_and_error(method.samples(product, model, key=key), method)
 
     values, errors = jax.vmap(of_one)(tile.products)
-    return {"value": values}, {"value": errors}, jax.tree.map(jnp.zeros_like, model)
+    still = jax.tree.map(jnp.zeros_like, model)
+    return {"value": values}, {"value": errors}, _results(tile, model, method), still
+
+
+def _results(tile: Tile, model: AbstractModel, method: AbstractMethod) -> RESULTS:
+    """Return, of every trade, whether the method reaches its contract."""
+    return jax.vmap(lambda product: method.result(product, model))(tile.products)
 
 
 def _reverse(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, AbstractModel]:

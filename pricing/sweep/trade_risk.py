@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
+import jax
 import numpy as np
 
+from ..results import RESULTS
 from ..trades.book import Book, Row
 from .groups import Group
 
@@ -77,6 +79,14 @@ def figures_of(columns: Columns, names: tuple[str, ...], count: int) -> list[Fig
     return [Figures(**dict(zip(lists, row, strict=True))) for row in rows]
 
 
+def reasons_of(refusals: RESULTS, count: int) -> list[str]:
+    """Return why the method does not reach each of the first `count` trades of a tile; empty if it does."""
+    (codes,) = map(np.asarray, jax.tree.leaves(refusals))
+    one = lambda code: jax.tree.map(lambda _: np.asarray(code), refusals)  # noqa: E731
+    reason = {code: RESULTS[one(code)] for code in np.unique(codes)}
+    return [reason[code] for code in codes[:count]]
+
+
 @dataclass(frozen=True)
 class TradeRisk:
     """What a sweep found for one row of a book.
@@ -111,13 +121,12 @@ class TradeRisk:
         return None if self.figures is None else self.figures.scaled(self.quantity)
 
 
-def trade_risks(
-    book: Book, found: Mapping[str, tuple[Group, Figures, Figures]], unpriced: Mapping[str, str]
-) -> tuple[TradeRisk, ...]:
-    """Return every row of the book, in its order, with its figures or the reason why it has none.
+Found = dict[str, tuple[Group, Figures, Figures, str]]
+"""By id: the group of a trade, its figures, their standard errors, and why its method does not reach it."""
 
-    `found` has, by id, the group of a trade, its figures and their standard errors; `unpriced` has the reasons.
-    """
+
+def trade_risks(book: Book, found: Found, unpriced: Mapping[str, str]) -> tuple[TradeRisk, ...]:
+    """Return every row of the book, in its order, with its figures or the reason why it has none."""
 
     def of_row(row: Row) -> TradeRisk:
         head = row.id, row.type, row.trade.quantity if row.trade else 0.0
@@ -125,10 +134,10 @@ def trade_risks(
             return TradeRisk(*head, None, "", f"failed: {'; '.join(map(str, row.errors))}")
         if row.id in unpriced:
             return TradeRisk(*head, None, "", f"failed: {unpriced[row.id]}")
-        group, figures, errors = found[row.id]
+        group, figures, errors, reason = found[row.id]
         method = type(group.method).__name__
         if not (figures.is_finite and errors.is_finite):
-            return TradeRisk(*head, None, method, NON_FINITE)
+            return TradeRisk(*head, None, method, f"failed: {reason}" if reason else NON_FINITE)
         return TradeRisk(*head, figures, method, "ok", errors)
 
     return tuple(map(of_row, book.rows))

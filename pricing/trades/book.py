@@ -101,6 +101,36 @@ class Book:
         """The trades that passed every check, in file order."""
         return tuple(row.trade for row in self.rows if row.trade is not None)
 
+    def __add__(self, other: "Book") -> "Book":
+        """Return the rows of this book, then those of another.
+
+        Raises:
+            ValueError: An id stands in both books.
+        """
+        both = {row.id for row in self.rows} & {row.id for row in other.rows}
+        if both:
+            raise ValueError(
+                f"{listed(sorted(both))}: in both books; give every trade an id of its own"
+            )
+        return Book(self.file, self.rows + other.rows, self.errors + other.errors)
+
+    def without(self, *ids: str) -> "Book":
+        """Return the book without the rows of these ids.
+
+        Args:
+            *ids: The ids as they stand in the file.
+
+        Raises:
+            ValueError: There is no row of that id.
+        """
+        if unknown := set(ids) - {row.id for row in self.rows}:
+            raise ValueError(
+                f"{listed(sorted(unknown))}: there is no such id in {self.file}; give ids of its rows"
+            )
+        rows = tuple(row for row in self.rows if row.id not in ids)
+        lines = {row.line for row in self.rows if row.id in ids}
+        return Book(self.file, rows, tuple(e for e in self.errors if e.line not in lines))
+
     def checked(self, market: Market) -> "Book":
         """Return this book with the trades set aside that the market cannot serve, and their errors.
 

@@ -1,5 +1,6 @@
 """From trades, with dates and words, to products, with year fractions and numbers."""
 
+import functools
 from collections.abc import Hashable, Sequence
 from datetime import date
 from typing import Any
@@ -43,14 +44,15 @@ def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
 
 def _batch(trades: Sequence[Trade], market: Market) -> AbstractProduct:
     """Return trades that have all the same number of dates as one batch."""
+    time = functools.cache(market.time)  # trades are many, their days few
 
-    def time(value: Any) -> Any:
+    def number(value: Any) -> Any:
         if isinstance(value, date):
-            return market.time(value)
-        return [time(item) for item in value] if isinstance(value, tuple) else value
+            return time(value)
+        return [number(item) for item in value] if isinstance(value, tuple) else value
 
     def column(name: str) -> Any:
-        values = [time(getattr(trade, name)) for trade in trades]
+        values = [number(getattr(trade, name)) for trade in trades]
         return None if all(value is None for value in values) else values
 
     return trades[0].products(column)

@@ -124,6 +124,14 @@ def of_equal_accuracy(found):
     assert all((row["their_paths"] is not None) == bool(TORCH) for row in found["rows"])
 
 
+def of_main_job(found):
+    (row,) = found["rows"]
+    assert (row["run"], row["status"]) == ("cold", 0)
+    stages = [row[name] for name in ("import", "read", "value", "write")]
+    assert 0.0 < sum(stages) <= row["wall"] + 0.3  # rounded to .1 s each
+    assert row["programs"] > 0 and row["trace"] > 0.0
+
+
 def of_large_book(found):
     assert (found["trades"], found["failed"], found["sensitivities"]) == (20, 0, 306)
     assert found["by_monte_carlo"] == 0
@@ -247,6 +255,7 @@ SMOKE: dict[str, Smoke] = {
         of_equal_accuracy,
     ),
     "large_book": ("--trades 20 --kinds european --devices 1 --repeat 1", of_large_book),
+    "main_job": ("--trades 1 --model black-scholes --only cold", of_main_job),
     "early_exercise": ("--paths 1024 --repeat 1 --only 'put 36, 20%'", of_early_exercise),
     "bermudan": ("--pillars 10 --repeat 1 --bumps 1 --engines 1", of_bermudan),
     "deep_bsde": ("--iterations 60 --seeds 1 --eager", of_deep_bsde),

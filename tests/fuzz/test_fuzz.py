@@ -13,14 +13,15 @@ import jax
 import pytest
 from typer.testing import CliRunner
 
+from calibration import SwapLegs
 from calibration.commands.calibrate import calibrate
 from calibration.commands.fitting import standard_start, too_few
 from calibration.commands.risk import risk
 from calibration.objectives import objective_of
-from calibration.objectives.swap_legs import SwapLegs
 from calibration.parameters import Parameters
 from calibration.problem import Problem
 from jaxtape.command_line import app
+from pricing import Book
 from pricing.fbsde import command as solve_command
 from pricing.ingestion import UnreadableFile
 from pricing.ingestion.characters import control_character
@@ -29,7 +30,6 @@ from pricing.methods import METHODS, Quadrature
 from pricing.models.surface_models import black_scholes
 from pricing.sweep.fitted_models import with_baskets
 from pricing.sweep.groups import group_trades
-from pricing.trades.book import Book
 
 from . import corpus, mutations
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pricing import Book
 from pricing.ingestion import UnreadableFile
 from pricing.market import Market
-from pricing.trades.book import Book
 
 MARKET = """\
 {

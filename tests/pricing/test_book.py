@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import pricing.samples
+from benchmarks import sample_book
+from pricing import Book
 from pricing.market import Market
 from pricing.products.barrier import BarrierTrade
 from pricing.products.digital import DigitalTrade
 from pricing.products.european import EuropeanTrade
 from pricing.products.trade import TRADE_TYPES
-from pricing.samples import make_book, other_trades
-from pricing.trades.book import Book
 
 SAMPLES = Path(next(iter(pricing.samples.__path__)))
 HEADER = (
@@ -29,7 +29,7 @@ def market():
 
 
 def test_the_committed_book_is_what_its_script_writes():
-    assert (SAMPLES / "dax_book.csv").read_text(encoding="utf-8") == make_book.text()
+    assert (SAMPLES / "dax_book.csv").read_text(encoding="utf-8") == sample_book.text()
 
 
 def test_the_sample_book_holds_every_kind_of_trade(market):
@@ -37,10 +37,10 @@ def test_the_sample_book_holds_every_kind_of_trade(market):
     trades, errors = book.check(market)
     assert (book.errors, errors) == ((), ())
     assert [trade.id for trade in trades] == [row.id for row in book.rows]
-    plain = sum(make_book.COUNTS.values())
+    plain = sum(sample_book.OPTIONS.values())
     assert (plain, len(trades)) == (2000, 2096)
-    assert Counter(trade.type for trade in trades[:plain]) == make_book.COUNTS
-    assert Counter(trade.type for trade in trades[plain:]) == other_trades.COUNTS
+    assert Counter(trade.type for trade in trades[:plain]) == sample_book.OPTIONS
+    assert Counter(trade.type for trade in trades[plain:]) == sample_book.OTHERS
     assert {trade.type for trade in trades} == set(TRADE_TYPES)
     barriers = [trade for trade in trades if isinstance(trade, BarrierTrade)]
     assert len({(trade.barrier_type, trade.option) for trade in barriers}) == 8
@@ -48,7 +48,7 @@ def test_the_sample_book_holds_every_kind_of_trade(market):
     assert min(trade.expiry for trade in barriers) >= date(2002, 8, 4)
     digitals = [trade for trade in trades if isinstance(trade, DigitalTrade)]
     assert len({(trade.payout, trade.option) for trade in digitals}) == 4
-    listed = sum(trade.expiry in make_book.LISTED for trade in trades[:plain])
+    listed = sum(trade.expiry in sample_book.LISTED for trade in trades[:plain])
     assert listed == plain // 2
     assert {trade.quantity > 0 for trade in trades} == {True, False}
 

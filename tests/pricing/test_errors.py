@@ -134,8 +134,24 @@ def test_a_value_that_is_not_finite_raises_or_is_said(verb):
     found = verb(CALL, HOPELESS, throw=False)
     assert found.result == RESULTS.non_finite
     assert jnp.isnan(found.value)
-    with pytest.raises(eqx.EquinoxRuntimeError, match="The value is not finite"):
+    with pytest.raises(RuntimeError, match="The value is not finite"):
         verb(CALL, HOPELESS)
+
+
+def test_a_derivative_raises_too_and_a_program_cannot():
+    """Within a program nothing raises: what is not finite stays so, and the result says why."""
+    value = lambda spot: price(CALL, HOPELESS.shifted(underlying=spot)).value  # noqa: E731
+    for derivative in (jax.grad(value), jax.jacfwd(value), jax.hessian(value)):
+        with pytest.raises(RuntimeError, match="The value is not finite"):
+            derivative(0.0)
+    found = eqx.filter_jit(price)(CALL, HOPELESS)
+    assert found.result == RESULTS.non_finite
+    assert jnp.isnan(found.value)
+
+
+def test_the_tests_notice_a_host_callback():
+    with pytest.raises(AssertionError, match="host callback"):
+        jax.make_jaxpr(lambda x: eqx.error_if(x, x > 0.0, "positive"))(1.0)
 
 
 def test_one_bad_contract_of_a_batch_leaves_the_others_their_values():

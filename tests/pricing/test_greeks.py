@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.sample_book import OPTIONS
 from pricing import (
     RESULTS,
     BlackScholes,
@@ -21,7 +22,6 @@ from pricing import (
     greeks,
     price,
 )
-from pricing.samples.make_book import COUNTS
 from tests.helpers import (
     EPS,
     all_models,
@@ -43,7 +43,7 @@ SPOT_STEP = 8e-3 * SPOT  # the nearest expiry is 13 days: a seventh of a standar
 VOL_STEP, RATE_STEP, TIME_STEP = 4e-3, 2e-3, 0.5 / 365.0
 MODELS = {"black-scholes": dax_black_scholes, "heston": dax_heston}
 BATCHES = [
-    (kind, model) for kind in COUNTS for model in MODELS if (kind, model) != ("barrier", "heston")
+    (kind, model) for kind in OPTIONS for model in MODELS if (kind, model) != ("barrier", "heston")
 ]
 
 
@@ -63,7 +63,7 @@ def agree(exact, quotient, floor, resolved=0.94):
 @pytest.fixture(params=BATCHES, ids=" / ".join, scope="module")
 def batch(request):
     products, model, found = valued(*request.param)
-    assert found.value.shape == (COUNTS[request.param[0]],)
+    assert found.value.shape == (OPTIONS[request.param[0]],)
     return products, model, found
 
 

@@ -6,14 +6,14 @@ import os
 
 import pytest
 
+from pricing import Book
 from pricing.ingestion import UnreadableFile, files
 from pricing.ingestion.characters import control_character, escaped
 from pricing.ingestion.errors import InputError, listed, show
 from pricing.ingestion.fields import closest
 from pricing.ingestion.locator import Locator
-from pricing.market import Market
-from pricing.market.dates import FIRST_DAY, LAST_DAY, advance, schedule, year_fraction
-from pricing.trades.book import Book
+from pricing.market import Market, advance, schedule, year_fraction
+from pricing.market.dates import FIRST_DAY, LAST_DAY
 
 HEADER = "id,type,underlying,quantity,option,strike,expiry\n"
 GOOD = "A,european,DAX,1,call,4500,2003-03-18\n"

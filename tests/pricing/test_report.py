@@ -9,7 +9,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from pricing.book_risk import RiskResult
+from pricing import Book, Figures, RiskResult, TradeRisk
 from pricing.market import Market
 from pricing.reporting import (
     SurfaceFit,
@@ -18,13 +18,11 @@ from pricing.reporting import (
     positions_of,
     quote_risks,
     tables,
+    write_positions,
+    write_quote_risks,
 )
 from pricing.reporting.formats import cell, decimals_for, number, plain, significant
-from pricing.reporting.page import write_fit_report, write_report
-from pricing.reporting.positions import write_positions
-from pricing.reporting.quotes import write_quote_risks
-from pricing.sweep.trade_risk import Figures, TradeRisk
-from pricing.trades.book import Book
+from pricing.reporting.page import fit_section, write_fit_report, write_report
 
 MARKET = """{
  "asof": "2002-07-05", "currency": "EUR",
@@ -360,7 +358,7 @@ def test_the_page_is_self_contained_and_escapes_what_users_wrote(
     tmp_path, result, book, market, fit
 ):
     path = tmp_path / "report.html"
-    write_report(path, result, book, market, [fit], {"read": 0.1})
+    write_report(path, result, book, market, [fit_section(fit)], {"read": 0.1})
     page = path.read_text()
     assert "&lt;b&gt;" in page and "<b>" not in page
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#)|<script|@import""", page)
@@ -380,7 +378,7 @@ def test_a_book_without_a_valued_trade_still_has_a_page(tmp_path, market):
 
 
 def test_the_page_of_a_fit(tmp_path, market, fit):
-    write_fit_report(tmp_path / "report.html", market, [fit], {"calibrate": 1.0})
+    write_fit_report(tmp_path / "report.html", market, [fit_section(fit)], {"calibrate": 1.0})
     page = (tmp_path / "report.html").read_text()
     assert "<h1>Heston on A/B</h1>" in page and "Residuals" in page
     assert "By product" not in page

@@ -12,10 +12,9 @@ import jax
 import numpy as np
 import pytest
 
-from pricing import BlackScholes, Book, ClosedForm, Fourier, greeks, risk
+from pricing import BlackScholes, Book, ClosedForm, Figures, Fourier, greeks, risk
 from pricing.sweep import fitted_models, workers
 from pricing.sweep.groups import BudgetTooSmall
-from pricing.sweep.trade_risk import Figures
 from pricing.trades.contracts import products_of
 from tests.helpers import dax, dax_book, dax_heston, double
 
@@ -179,6 +178,21 @@ def test_a_figure_that_is_not_finite_fails_its_trade_alone():
     np.testing.assert_allclose(found.value, rest.value, rtol=1e-12)
     np.testing.assert_allclose(
         list(found.sensitivities.values()), list(rest.sensitivities.values()), rtol=1e-9, atol=1e-6
+    )
+
+
+def test_a_trade_that_its_method_does_not_reach_is_set_aside_with_the_reason():
+    """The log-spot of the later contract deviates too far; the other one of the same tile is valued."""
+    text = """id,type,underlying,option,strike,exercise_dates
+near,bermudan,DAX,put,4500,2002-09-05|2002-10-05
+far,bermudan,DAX,put,4500,2003-07-05|2004-07-05
+"""
+    fit = lambda market: {"DAX": BlackScholes(4500.0, 0.03, 1.8)}  # noqa: E731
+    near, far = risk(Book.from_text(text), dax(), fit, greeks=False).trades
+    assert (near.method, near.status) == ("Quadrature", "ok")
+    assert far.figures is None
+    assert far.status.startswith(
+        "failed: the standard deviation of the log-spot to the last date is above 2"
     )
 
 

@@ -93,7 +93,7 @@ def test_every_function_is_that_of_the_problem_with_these_features():
 
 def test_paths_of_a_training_start_with_features_between_the_bounds():
     problem = parametric(rate_and_strike, [0.01, 80.0], [0.05, 100.0])
-    states = simulate(problem, 1024, key=jax.random.key(1), at_x0=False).states
+    states = simulate(problem, 1024, key=jax.random.key(1), initial_dispersion=0.0).states
     features = np.asarray(states[..., 2:])
     np.testing.assert_array_equal(features, np.broadcast_to(features[0], features.shape))
     np.testing.assert_allclose(states[0, :, :2], np.tile([100.0, 80.0], (1024, 1)))

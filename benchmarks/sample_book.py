@@ -1,15 +1,24 @@
-"""The trades of the sample book that are no plain options: a few of every other kind.
+"""Write the sample book: 2,000 options on the DAX of 5 July 2002, then some trades of every other kind.
 
-Trades of one kind have lists of dates of one padded length, so that one program values them all: compiling is
-what takes most of the time.
+`python -m benchmarks.sample_book` writes `pricing/samples/dax_book.csv`, always the same. Trades of one kind
+have lists of dates of one padded length, so that one program values them all.
 """
 
+import csv
+import io
+import random
 from collections.abc import Iterator
 from datetime import date, timedelta
+from pathlib import Path
 
-from .dice import ASOF, SPOT, Dice
+import pricing.samples
 
-COUNTS = {
+SPOT = 4468.17
+ASOF = date(2002, 7, 5)
+LISTED = [ASOF + timedelta(days) for days in (13, 41, 75, 165, 256, 345, 524, 703)]
+OPTIONS = {"european": 1350, "digital": 500, "barrier": 150}
+"""The first 2,000 trades."""
+OTHERS = {
     "american": 2,
     "bermudan": 2,
     "asian": 20,
@@ -21,14 +30,93 @@ COUNTS = {
     "swaption": 5,
     "bermudan_swaption": 3,
 }
+BARRIER_MIN_DAYS = 30
 BASKET_SPOT = 0.5 * (SPOT + 3150.0)
-SEED = 5072002
+SEED, OTHER_SEED = 20020705, 5072002
+PATH = Path(next(iter(pricing.samples.__path__))) / "dax_book.csv"
+COLUMNS = (
+    *("id", "type", "underlying", "quantity", "option", "strike", "expiry"),
+    *("barrier", "barrier_type", "rebate", "payout", "amount"),
+    *("exercise_dates", "averaging_dates", "average", "monitoring_dates", "lower", "upper"),
+    *("coupons", "protection", "initial_spot", "notional", "kind", "weights"),
+    *("side", "fixed_rate", "start", "maturity"),
+)
 
 
-def rows() -> Iterator[dict]:
-    """Return the trades, one dictionary of cells each."""
+class Dice(random.Random):
+    """Draws from `random()` only: the one sequence that Python promises never to change."""
+
+    def pick(self, options):
+        return options[int(self.random() * len(options))]
+
+    def level(self, low: float, high: float, step: int) -> int:
+        """Return a multiple of `step` between two fractions of the spot."""
+        return self.pick(range(-int(-low * SPOT // step) * step, int(high * SPOT) + 1, step))
+
+
+def text() -> str:
+    """Return the sample book as CSV."""
     dice = Dice(SEED)
-    for kind, count in COUNTS.items():
+    days = (LISTED[-1] - LISTED[0]).days
+    between = [LISTED[0] + timedelta(day) for day in range(days)]
+    unlisted = [day for day in between if day.weekday() < 5 and day not in LISTED]
+    make = {"european": _european, "digital": _digital, "barrier": _continuous_barrier}
+    page = io.StringIO()
+    writer = csv.DictWriter(page, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for kind, count in OPTIONS.items():
+        soonest = ASOF + timedelta(BARRIER_MIN_DAYS if kind == "barrier" else 1)
+        expiries = [[day for day in days if day >= soonest] for days in (LISTED, unlisted)]
+        for index in range(count):
+            trade = {
+                "id": f"{kind[0].upper()}{index + 1:04d}",
+                "type": kind,
+                "underlying": "DAX",
+                "quantity": dice.pick((-1, 1)) * dice.pick(range(1, 101)),
+                "expiry": dice.pick(expiries[index % 2]),
+            }
+            writer.writerow(trade | make[kind](dice, index // 2))
+    writer.writerows(_others())
+    return page.getvalue()
+
+
+def _european(dice: Dice, index: int) -> dict:
+    return {"option": ("call", "put")[index % 2], "strike": dice.level(0.6, 1.4, 50)}
+
+
+def _digital(dice: Dice, index: int) -> dict:
+    trade = _european(dice, index)
+    if index // 2 % 2:
+        return trade | {"payout": "asset"}
+    return trade | {"payout": "cash", "amount": dice.pick(range(100, 1001, 50))}
+
+
+def _continuous_barrier(dice: Dice, index: int) -> dict:
+    """Return a barrier option that is alive and can pay.
+
+    An up-and-out call is struck below its barrier, a down-and-out put above.
+    """
+    option = ("call", "put")[index % 2]
+    side, knock = ("down", "up")[index // 2 % 2], ("out", "in")[index // 4 % 2]
+    barrier = dice.level(0.7, 0.95, 10) if side == "down" else dice.level(1.05, 1.35, 10)
+    low, high = 0.6, 1.4
+    if (side, knock, option) == ("up", "out", "call"):
+        high = (barrier - 50) / SPOT
+    if (side, knock, option) == ("down", "out", "put"):
+        low = (barrier + 50) / SPOT
+    trade = {
+        "option": option,
+        "strike": dice.level(low, high, 50),
+        "barrier": barrier,
+        "barrier_type": f"{side}-and-{knock}",
+    }
+    return trade | ({"rebate": dice.pick(range(10, 101, 5))} if dice.random() < 0.25 else {})
+
+
+def _others() -> Iterator[dict]:
+    """Yield the trades of the other kinds, one dictionary of cells each."""
+    dice = Dice(OTHER_SEED)
+    for kind, count in OTHERS.items():
         for index in range(count):
             trade = {
                 "id": f"{_LETTERS[kind]}{index + 1:03d}",
@@ -52,7 +140,7 @@ def _asian(dice: Dice, index: int) -> dict:
 
 
 def _barrier(dice: Dice, index: int) -> dict:
-    """Return a barrier option that is monitored every month; `make_book` has the continuous ones."""
+    """Return a barrier option that is monitored every month."""
     side, knock = ("down", "up")[index // 2 % 2], ("out", "in")[index // 4 % 2]
     barrier = dice.level(0.7, 0.9, 10) if side == "down" else dice.level(1.1, 1.35, 10)
     dates = every(1, dice.pick((7, 8)))
@@ -171,3 +259,7 @@ _MAKE = {
     "swaption": _swaption,
     "bermudan_swaption": _bermudan_swaption,
 }
+
+
+if __name__ == "__main__":
+    PATH.write_text(text(), encoding="utf-8")

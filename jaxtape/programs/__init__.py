@@ -1,0 +1,1 @@
+"""Compiled work that outlives the process: exported programs, as files and in a store."""

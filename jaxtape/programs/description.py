@@ -1,0 +1,236 @@
+"""A pytree without its numbers, in words that any process understands: lists and strings, as JSON writes them.
+
+Two trees have one description if `jax.jit` would run one program for both: classes and functions are said by
+their names, a closure by its code and what it holds, static fields by value. What cannot be said so that
+another process understands it is a TypeError. `rebuild` is the way back, for trees of plain data, modules and
+named tuples; it looks classes up among the modules that are imported already, and runs nothing.
+"""
+
+import dataclasses
+import enum
+import functools
+import hashlib
+import json
+import sys
+import types
+from collections.abc import Callable, Iterator
+from datetime import date
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_PLAIN = type(None), bool, int, str, float, complex  # a class of one's own may behave otherwise
+
+
+class Description:
+    """The description of a tree, in `words`, and the `packages` whose classes and functions it names.
+
+    array: How the arrays of the tree are said; those in static fields and closures are said by value.
+    """
+
+    def __init__(self, tree: Any, array: Callable[[Any], Any] = lambda _: ["leaf"]):
+        self.packages: set[str] = set()
+        self._array = array
+        self.words = self._of(tree)
+
+    def _of(self, x: Any) -> Any:
+        """Return the words for a node and all below it; TypeError if no other process understood them."""
+        match x:
+            case enum.Enum():
+                return ["enum", self._name(type(x)), x.name]
+            case jax.Array() | np.ndarray() | np.generic():
+                return self._array(x)
+            case None | bool() | int() | str() if type(x) in _PLAIN:
+                return x
+            case float() | complex() if type(x) in _PLAIN:
+                return [type(x).__name__, repr(x)]
+            case bytes() if type(x) is bytes:
+                return ["bytes", x.hex()]
+            case date() if type(x) is date:
+                return ["date", x.isoformat()]
+            case dict() if type(x) is dict:
+                return ["dict", [[self._of(key), self._of(value)] for key, value in x.items()]]
+            case tuple() if hasattr(x, "_fields"):
+                return ["namedtuple", self._name(type(x)), self._of(list(x))]
+            case list() | tuple() if type(x) in (list, tuple):
+                return [type(x).__name__, [self._of(item) for item in x]]
+            case type():
+                return ["class", self._name(x)]
+        if dataclasses.is_dataclass(x):
+            return ["module", self._name(type(x)), self._fields(x)]
+        return ["value", self._opaque(x)]
+
+    def _fields(self, x: Any) -> list:
+        is_tree = isinstance(x, eqx.Module)
+        found = [field for field in dataclasses.fields(x) if hasattr(x, field.name)]
+        return [
+            [
+                field.name,
+                self._of(getattr(x, field.name))
+                if is_tree and not field.metadata.get("static")
+                else self._by_value(getattr(x, field.name)),
+            ]
+            for field in found
+        ]
+
+    def _opaque(self, x: Any) -> Any:
+        """Return the words for what is known by its name or its parts, and is not built again from them."""
+        match x:
+            case types.FunctionType() if not has_name(x):
+                held = [cell.cell_contents for cell in x.__closure__ or ()]
+                parts = x.__defaults__, x.__kwdefaults__, held
+                return [self._name(x, "function"), _code(x.__code__), self._by_value(parts)]
+            case functools.partial():
+                return ["partial", self._by_value([x.func, x.args, x.keywords])]
+            case types.MethodType():
+                return ["method", x.__name__, self._by_value(x.__self__)]
+            case frozenset() | set():
+                return ["set", sorted(map(json.dumps, map(self._by_value, x)))]
+            case np.dtype():
+                return ["dtype", str(x)]
+            case jax.Device():
+                return ["device", x.platform, x.device_kind, x.id]
+            case jax.sharding.Mesh():
+                devices = [self._opaque(device) for device in x.devices.flat]
+                return [
+                    "mesh",
+                    [list(axis) for axis in x.shape.items()],
+                    str(x.axis_types),
+                    devices,
+                ]
+            case jax.sharding.NamedSharding():
+                return ["sharding", self._opaque(x.mesh), str(x.spec), x.memory_kind]
+            case jax.sharding.SingleDeviceSharding():
+                return ["sharding", *map(self._opaque, x.device_set), x.memory_kind]
+        return ["named", self._name(x)]
+
+    def _by_value(self, x: Any) -> Any:
+        inner = Description(x, _by_value)
+        self.packages |= inner.packages
+        return inner.words
+
+    def _name(self, x: Any, what: str = "") -> list[str]:
+        """Return the module and the name of a class or a function.
+
+        Raises:
+            TypeError: Another object has that name, or none.
+        """
+        module, name = _place(x)
+        if not what and not has_name(x):
+            kind = f"{type(x).__module__}.{type(x).__qualname__}"
+            raise TypeError(f"{x!r} ({kind}) is no class or function that {module} has by a name")
+        self.packages.add(module.partition(".")[0])
+        return [module, name]
+
+
+def rebuild(words: Any, leaves: Iterator[Any]) -> Any:
+    """Return the tree of a description, with these leaves.
+
+    LookupError is raised if it has a class that no imported module has, or more leaves than there are.
+
+    Raises:
+        TypeError: The description is of what is not built from words, such as a function.
+    """
+    again = functools.partial(rebuild, leaves=leaves)
+    match words:
+        case None | bool() | int() | str():
+            return words
+        case ["leaf"]:
+            return _next(leaves)
+        case ["float" | "complex" as kind, str(text)]:
+            return {"float": float, "complex": complex}[kind](text)
+        case ["bytes", str(text)]:
+            return bytes.fromhex(text)
+        case ["date", str(text)]:
+            return date.fromisoformat(text)
+        case ["dict", list(items)]:
+            return {again(key): again(value) for key, value in items}
+        case ["list", list(items)]:
+            return [again(item) for item in items]
+        case ["tuple", list(items)]:
+            return tuple(again(item) for item in items)
+        case ["namedtuple", name, items]:
+            return tuple.__new__(_class(name, tuple), again(items))
+        case ["enum", name, str(member)]:
+            return _class(name, enum.Enum).__members__[member]
+        case ["class", name]:
+            return _class(name, eqx.Enumeration)
+        case ["value", ["named", [str(module), name]]] if module.partition(".")[0] == "jax":
+            return _found(module, name)  # such as the activation of a network
+        case ["module", name, list(fields)]:
+            return _module(_class(name, eqx.Module), {field: again(x) for field, x in fields})
+    raise TypeError(f"{str(words)[:80]} is not built from words")
+
+
+def _module(kind: type, values: dict[str, Any]) -> Any:
+    """Return a module with these fields, as JAX makes it: not by its constructor.
+
+    Raises:
+        LookupError: The class has other fields.
+    """
+    if not {field.name for field in dataclasses.fields(kind)} >= set(values):
+        raise LookupError(f"{kind.__name__} has other fields: it is of another version")
+    built = object.__new__(kind)
+    for field, value in values.items():
+        object.__setattr__(built, field, value)
+    return built
+
+
+def _next(leaves: Iterator[Any]) -> Any:
+    for leaf in leaves:
+        return leaf
+    raise LookupError("the description has more leaves than the tree")
+
+
+def _by_value(array: Any) -> list:
+    """Return the words for an array in a static field or a closure: a number of it makes another program."""
+    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+    numbers = np.asarray(jax.random.key_data(array) if is_key else array)
+    digest = hashlib.sha256(numbers.tobytes()).hexdigest()
+    return ["array", str(array.dtype), list(numbers.shape), digest]
+
+
+def _code(code: types.CodeType) -> list:
+    """Return the words for the code of a function, which tell it from others of its module's source."""
+    constants = [
+        _code(x) if isinstance(x, types.CodeType) else repr(x)
+        for x in code.co_consts
+        if not isinstance(x, frozenset)  # whose order is another in every process
+    ]
+    names = code.co_names, code.co_varnames, code.co_freevars
+    return [code.co_firstlineno, code.co_code.hex(), constants, *map(list, names)]
+
+
+def _place(x: Any) -> tuple[str, str]:
+    return getattr(x, "__module__", None) or "", getattr(x, "__qualname__", None) or ""
+
+
+def has_name(x: Any) -> bool:
+    """Return whether an imported module has a class or a function by its name."""
+    return _found(*_place(x)) is x
+
+
+def _found(module: str, name: str) -> Any:
+    """Return what an imported module has by a name; None if there is nothing. It runs no code of the module."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
+    return found
+
+
+def _class(name: Any, base: type) -> Any:
+    """Return the class of that module and name.
+
+    Raises:
+        LookupError: No imported module has it, or it is no subclass of `base`.
+    """
+    module, qualified_name = name
+    found = _found(module, qualified_name)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise LookupError(
+            f"there is no {base.__name__} {module}.{qualified_name}: import {module} first"
+        )
+    return found

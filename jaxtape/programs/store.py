@@ -1,0 +1,193 @@
+"""A folder of programs that outlive the process, and functions that are jitted with it.
+
+A program's file is named by a digest of what it is made of. A file appears whole, by a rename, and is
+otherwise never changed: processes need no locks. One that is killed leaves no more than a part of a file under
+another name, which is removed with the programs that were not used for the longest time. Whatever is wrong
+with a file, or with the folder, the function is compiled as it would be without the store.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+from jax.core import Tracer
+
+from .description import Description, has_name
+from .fingerprint import fingerprint, settings
+from .program import Program, arrays_of, exported, load, place_of, shape_of
+
+_LOGGER = logging.getLogger("jaxtape")
+_SUFFIX = ".jaxtape"
+PROGRAMS = f"*{_SUFFIX}*"  # whole, or on their way
+
+Function = TypeVar("Function", bound=Callable)
+
+
+class ProgramStore:
+    """The programs in a folder, of `max_bytes` together at most."""
+
+    def __init__(self, folder: Path, max_bytes: int):
+        self.folder, self._max_bytes = Path(folder), max_bytes
+
+    def find(self, name: str, arrays: Sequence[Any]) -> Program | None:
+        """Return the program of that name, compiled for the arrays; None if there is none that can be."""
+        path = self.folder / f"{name}{_SUFFIX}"
+        try:
+            found = load(path)
+            found.compiled(arrays)
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # what a file may be is without end
+            _LOGGER.debug("%s is made anew: %s", path, error)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)  # it was used
+        return found if found.name == name else None
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Write a program, if that can be done; another process finds all of it or nothing."""
+        aside = None
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.NamedTemporaryFile(
+                dir=self.folder, prefix=f"{name}{_SUFFIX}.", delete=False
+            ) as file:
+                aside = Path(file.name)
+                file.write(content)
+            aside.replace(self.folder / f"{name}{_SUFFIX}")
+        except OSError as error:
+            _warn_once(str(self.folder), error.strerror or str(error))
+            if aside is not None:
+                aside.unlink(missing_ok=True)
+        else:
+            trim(self.folder, self._max_bytes)
+
+
+def files_of(folder: Path, pattern: str) -> list[tuple[Path, os.stat_result]]:
+    """Return the files of a store, of which another process may remove some meanwhile; the last used first."""
+    found = []
+    for path in folder.glob(pattern):
+        with contextlib.suppress(OSError):
+            found.append((path, path.stat()))
+    return sorted(found, key=lambda pair: -max(pair[1].st_atime, pair[1].st_mtime))
+
+
+def trim(folder: Path, max_bytes: int, pattern: str = PROGRAMS) -> None:
+    """Remove the files that were not used for the longest time, until they are of `max_bytes` at most."""
+    total = 0
+    for path, status in files_of(folder, pattern):
+        total += status.st_size
+        if total > max_bytes:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+_current: ProgramStore | None = None
+
+
+def set_program_store(folder: str | os.PathLike | None, *, max_bytes: int = 2**29) -> None:
+    """Keep the programs of this library in a folder, where other processes find them; None: do not.
+
+    A program is found again if its function, the structure and shapes of its arguments, the sources of its
+    packages, and the versions, settings and flags of JAX are the same; it is then not traced. Beside it JAX's
+    own cache (`jax_compilation_cache_dir`) keeps what is compiled. A function with an argument that another
+    process could not tell from others, such as a closure over one, is jitted as usual.
+
+    Args:
+        folder: Where the programs are kept. Give one that only you can write: programs are run.
+        max_bytes: The size of all programs; those that were not used for the longest time are removed.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.set_program_store(None)
+    """
+    global _current
+    _current = None if folder is None else ProgramStore(Path(folder), max_bytes)
+
+
+def stored_jit(function: Function) -> Function:
+    """Return `equinox.filter_jit(function)`, whose programs are those of the store, if there is one.
+
+    Args:
+        function: A function of a module, whose results are made of arrays, modules, named tuples,
+            dictionaries, lists and plain data.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> import jaxtape as jt
+        >>> @jt.stored_jit
+        ... def total(tree):
+        ...     return sum(tree.values())
+        >>> int(total({"a": jnp.ones(()), "b": jnp.ones(())}))
+        2
+    """
+    jitted = eqx.filter_jit(function)
+    programs: dict[Hashable, Program | None] = {}
+    tracing: defaultdict[Hashable, threading.Lock] = defaultdict(threading.Lock)
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        store, arrays = _current, arrays_of((args, kwargs))
+        if store is None or any(isinstance(array, Tracer) for array in arrays):
+            return jitted(*args, **kwargs)
+        signature = store, settings(), _signature((args, kwargs))
+        with tracing[signature]:
+            if signature not in programs:
+                known_as = call if has_name(call) else function
+                programs[signature] = _program(store, function, known_as, args, kwargs)
+        program = programs[signature]
+        return jitted(*args, **kwargs) if program is None else program.run(arrays)
+
+    return call  # pyright: ignore[reportReturnType]
+
+
+def _signature(tree: Any) -> tuple:
+    """Return what tells a call from others of another program, in this process."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, tuple(_type(leaf) if eqx.is_array(leaf) else leaf for leaf in leaves)
+
+
+def _type(array: Any) -> tuple:
+    of_numbers = jax.typeof(array)
+    return of_numbers, of_numbers.weak_type, place_of(array)
+
+
+def _words_of(array: Any) -> list:
+    """Return the words for an array of which shape, type and place make another program."""
+    *_, weak, sharding = _type(array)
+    return [*shape_of(array), weak, sharding and Description(sharding).words]
+
+
+def _program(
+    store: ProgramStore, function: Callable, known_as: Callable, args: tuple, kwargs: dict
+) -> Program | None:
+    """Return the program of a call: the one in the store, or a new one; None if there can be none."""
+    try:
+        described = Description((known_as, args, kwargs), _words_of)
+        made_of = fingerprint({*described.packages, __name__.partition(".")[0]})
+        words = json.dumps([described.words, made_of], sort_keys=True)
+        name = hashlib.sha256(words.encode()).hexdigest()
+        if found := store.find(name, arrays_of((args, kwargs))):
+            return found
+        content = exported(function, args, kwargs, name=name)
+        store.keep(name, content)
+        return Program(content)
+    except Exception as error:  # the function's own are raised once more where it is jitted
+        _LOGGER.debug("%s is jitted without the store: %s", function.__name__, error)
+        return None
+
+
+@functools.cache
+def _warn_once(folder: str, reason: str) -> None:
+    _LOGGER.warning("programs cannot be kept in %s, and are compiled anew: %s", folder, reason)

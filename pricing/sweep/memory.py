@@ -1,0 +1,45 @@
+"""What a sweep remembers of the one before: results, by what they were computed from."""
+
+import hashlib
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+Result = TypeVar("Result")
+
+
+class Memory:
+    """Results of this sweep and of the last one; what neither asked for is forgotten."""
+
+    def __init__(self):
+        self._last: dict[Hashable, Any] = {}
+        self._now: dict[Hashable, Any] = {}
+
+    def begin(self) -> None:
+        """Begin a sweep."""
+        self._last, self._now = self._now, {}
+
+    def recall(self, compute: Callable[[], Result], arguments: PyTree) -> Result:
+        """Return what was computed of arguments of these bits, or compute it."""
+        name = identity(arguments)
+        if name not in self._now:
+            self._now[name] = self._last[name] if name in self._last else compute()
+        return self._now[name]
+
+
+def identity(tree: PyTree) -> Hashable:
+    """Return what two trees have in common if all of their numbers have the same bits."""
+    leaves, structure = jax.tree.flatten(tree)
+    digest, others = hashlib.sha256(), []
+    for leaf in leaves:
+        if not isinstance(leaf, jax.Array | np.ndarray):
+            others.append(leaf)
+            continue
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        digest.update(f"{leaf.dtype} {leaf.shape} ".encode() + np.asarray(leaf).tobytes())
+    return structure, tuple(others), digest.digest()

@@ -1,0 +1,382 @@
+"""Programs that outlive the process: found again, never mistaken for another, never in the way."""
+
+import json
+import os
+import pickle
+import resource
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import jaxtape as jt
+from jaxtape.programs import fingerprint, store
+from jaxtape.programs.cache import cache
+from jaxtape.programs.description import Description
+from jaxtape.programs.program import _packed
+
+ROOT = Path(__file__).parents[2]
+
+
+class Why(eqx.Enumeration):
+    fine = "fine"
+    odd = "odd"
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+class Leg(eqx.Module):
+    rate: jax.Array
+    name: str = eqx.field(static=True)
+    day: date = eqx.field(static=True, default=date(2002, 7, 5))
+
+
+class Holder(eqx.Module):
+    function: Any
+    scale: Any = eqx.field(static=True, default=1.0)
+
+
+traced: list[str] = []
+
+
+def swapped(leg: Leg, *, key):
+    traced.append("swapped")
+    noise = jnp.sum(jax.random.key_data(key)).astype(leg.rate.dtype)
+    result = Why.where(leg.rate[0] > 0, Why.fine, Why.odd)
+    found = {"b": leg.rate + noise, "a": [None, 2.5, (leg.rate[0], b"x")]}
+    return Pair(Leg(leg.rate / 3, leg.name), (result, found, key))
+
+
+def called(holder, x):
+    traced.append("called")
+    return holder.function(x) * holder.scale
+
+
+def returning_functions(x):
+    return Holder(jax.nn.relu), Holder(returning_a_leg), x
+
+
+def returning_a_leg(x):
+    return Leg(x, "EUR"), Holder(jax.nn.relu)
+
+
+def a_leg(name: str = "EUR", size: int = 3) -> Leg:
+    return Leg(jnp.linspace(0.1, 0.2, size), name)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A store of its own; `reopened` is what another process would find."""
+    monkeypatch.setattr(
+        fingerprint, "_STARTED", float("inf")
+    )  # sources edited during a run of tests
+    traced.clear()
+    jt.set_program_store(tmp_path / "programs")
+    yield tmp_path / "programs"
+    jt.set_program_store(None)
+
+
+def in_another_process(folder, function=swapped):
+    """Return the function as another process has it: nothing is known but what is in the folder."""
+    jt.set_program_store(folder)
+    return jt.stored_jit(function)
+
+
+def equal(a, b) -> bool:
+    same = jax.tree.structure(a) == jax.tree.structure(b)
+    data = lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x  # noqa: E731
+    leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return same and all(
+        np.array_equal(data(x), data(y)) if eqx.is_array(x) else x == y for x, y in leaves
+    )
+
+
+def test_found_again_without_tracing_and_to_the_bit(folder):
+    key, jitted = jax.random.key(1), eqx.filter_jit(swapped)(a_leg(), key=jax.random.key(1))
+    traced.clear()
+    first = in_another_process(folder)(a_leg(), key=key)
+    assert traced == ["swapped"] and len(list(folder.iterdir())) == 1
+    again = in_another_process(folder)
+    second = again(a_leg(), key=key)
+    assert traced == ["swapped"]
+    assert equal(first, second) and equal(jitted, second)
+    assert not first.left.rate.committed and not second.left.rate.committed
+    assert second.right[0] == Why.fine and second.left.day == date(2002, 7, 5)
+    assert not equal(
+        again(a_leg(), key=jax.random.key(2)), second
+    )  # other numbers, the same program
+    assert traced == ["swapped"]
+
+
+@pytest.mark.parametrize(
+    "leg",
+    [
+        a_leg("USD"),
+        a_leg(size=4),
+        Leg(a_leg().rate.astype(jnp.float16), "EUR"),
+        Leg(a_leg().rate, "EUR", date(2002, 7, 8)),
+        Leg(jax.device_put(a_leg().rate, jax.devices()[0]), "EUR"),
+    ],
+    ids=["static field", "shape", "type", "date", "place"],
+)
+def test_what_makes_another_program(folder, leg):
+    in_another_process(folder)(a_leg(), key=jax.random.key(1))
+    in_another_process(folder)(leg, key=jax.random.key(1))
+    assert len(traced) == len(list(folder.iterdir())) == 2
+
+
+def test_other_code_settings_and_flags_make_another_program(folder, monkeypatch):
+    run = lambda: in_another_process(folder)(a_leg(), key=jax.random.key(1))  # noqa: E731
+    run()
+    with jax.default_matmul_precision("highest"):
+        run()
+    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") + " ")
+    run()
+    monkeypatch.setattr(fingerprint, "_code_of", lambda package: (package, ()))
+    run()
+    assert len(traced) == len(list(folder.iterdir())) == 4
+
+
+def test_a_closure_is_its_code_and_what_it_holds(folder):
+    def scaled(by):
+        return lambda x: by * x
+
+    def run(function, scale=1.0):
+        return in_another_process(folder, called)(Holder(function, scale), 2.0 * jnp.ones(2))
+
+    assert run(scaled(2.0))[0] == run(scaled(2.0))[0] == 4.0
+    assert len(traced) == 1
+    assert run(scaled(3.0))[0] == 6.0
+    assert run(lambda x: 5.0 * x)[0] == 10.0
+    assert run(jnp.square, 0.5)[0] == 2.0
+    assert len(traced) == len(list(folder.iterdir())) == 4
+
+
+def test_what_no_other_process_understands_is_jitted(folder):
+    local = type("Local", (float,), {})(0.5)
+    assert in_another_process(folder, called)(Holder(jnp.sin, local), jnp.zeros(())) == 0.0
+    jax_s, ours, x = in_another_process(folder, returning_functions)(jnp.ones(2))
+    assert jax_s.function is jax.nn.relu and ours.function is returning_a_leg and x[0] == 1.0
+    assert not folder.exists()
+
+
+def test_an_activation_is_returned(folder):
+    for _ in range(2):
+        leg, network = in_another_process(folder, returning_a_leg)(jnp.ones(2))
+        assert leg.rate.tolist() == [1.0, 1.0] and network.function is jax.nn.relu
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_under_transformations_it_is_jitted(folder):
+    square = in_another_process(folder, lambda x: x * x)
+    assert jax.grad(lambda x: square(x) + square(jnp.ones(())))(3.0 * jnp.ones(())) == 6.0
+    np.testing.assert_array_equal(jax.vmap(square)(jnp.arange(3.0)), [0.0, 1.0, 4.0])
+
+
+def test_a_program_with_a_callback_is_jitted(folder):
+    def told(x):
+        jax.debug.callback(lambda x: traced.append(float(x)), x)
+        return x + 1.0
+
+    assert in_another_process(folder, told)(jnp.ones(())) == 2.0
+    jax.effects_barrier()
+    assert traced == [1.0] and not folder.exists()
+
+
+def test_an_error_of_the_function_is_its_own(folder):
+    def refused(x):
+        raise ValueError(f"x of shape {x.shape}: give another")
+
+    with pytest.raises(ValueError, match="give another"):
+        in_another_process(folder, refused)(jnp.ones(2))
+
+
+def words_of_everything() -> str:
+    parts = (
+        swapped,
+        a_leg(),
+        {1.5: {"b", "a"}},
+        jnp.sin,
+        Pair(lambda x: x, Why.odd),
+        np.dtype("f4"),
+    )
+    return json.dumps([Description(part).words for part in parts])
+
+
+def test_the_words_are_the_same_in_another_process():
+    code = f"from {__name__} import words_of_everything as words; print(words())"
+    settings = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
+    child = [sys.executable, "-c", code]
+    found = subprocess.run(child, env=settings, cwd=ROOT, capture_output=True, check=True)
+    assert found.stdout.decode().strip() == words_of_everything()
+
+
+# --- What can be wrong with a file or a folder -----------------------------------------------------------
+
+
+class Bomb:
+    def __reduce__(self):
+        return os.system, ("touch exploded",)
+
+
+def hostile(content: bytes, **header: Any) -> bytes:
+    """Return a file with a right digest, and another header."""
+    end = 44 + int.from_bytes(content[40:44], "big")
+    return _packed({**json.loads(content[44:end]), **header}, content[end:])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[:-1],
+        lambda content: content[:100],
+        lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
+        lambda content: b"jaxtape\x02" + content[8:],
+        lambda content: pickle.dumps(Bomb()),
+        lambda content: _packed({}, content),
+        lambda content: hostile(content, name="another"),
+        lambda content: hostile(content, outputs=["leaf"]),
+        lambda content: hostile(content, outputs=["module", ["os", "system"], []]),
+        lambda content: hostile(content, outputs=["class", ["subprocess", "Popen"]]),
+        lambda content: hostile(content, outputs=["value", ["named", ["os", "system"]]]),
+        lambda content: content[:8] + content[8:40] + b"\xff" * 4 + content[44:],
+        lambda content: _packed({"outputs": []}, b"\x00" * 100),
+        lambda content: jt.export(lambda x: x, jnp.ones(7)),
+    ],
+)
+def test_a_damaged_or_hostile_file_is_made_anew(folder, damage, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = in_another_process(folder)(a_leg(), key=jax.random.key(1))
+    (file,) = folder.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(damage(whole))
+    assert equal(in_another_process(folder)(a_leg(), key=jax.random.key(1)), first)
+    assert len(traced) == 2 and len(file.read_bytes()) == len(whole)
+    in_another_process(folder)(a_leg(), key=jax.random.key(1))
+    assert len(traced) == 2 and not (tmp_path / "exploded").exists()
+
+
+def test_a_file_of_too_many_bytes_is_not_read(folder):
+    in_another_process(folder)(a_leg(), key=jax.random.key(1))
+    (file,) = folder.iterdir()
+    os.truncate(file, 2**40)  # a hole: it takes no room
+    with pytest.raises(ValueError, match="of more than"):
+        jt.load(file)
+    in_another_process(folder)(a_leg(), key=jax.random.key(1))
+    assert file.stat().st_size < 2**20
+
+
+def test_a_folder_that_cannot_be_written(folder, tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    for _ in range(2):
+        found = in_another_process(tmp_path / "file")(a_leg(), key=jax.random.key(1))
+        assert found.right[0] == Why.fine
+    assert len(caplog.records) == 1 and "cannot be kept" in caplog.text
+
+
+def test_a_full_disk(folder, caplog):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        found = in_another_process(folder)(a_leg(), key=jax.random.key(1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert found.right[0] == Why.fine and "File too large" in caplog.text
+    assert not list(folder.iterdir())
+
+
+def test_sources_that_changed_since_the_process_began(folder, monkeypatch):
+    fingerprint._code_of.cache_clear()
+    monkeypatch.setattr(fingerprint, "_STARTED", 0.0)
+    in_another_process(folder)(a_leg(), key=jax.random.key(1))
+    assert not folder.exists()
+
+
+def test_the_size_is_bounded_and_what_is_used_stays(folder):
+    run = lambda size: in_another_process(folder)(a_leg(size=size), key=jax.random.key(1))  # noqa: E731
+    for size, seconds in ((1, 100), (2, 300), (3, 200)):
+        run(size)
+        newest = max(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns)
+        os.utime(newest, (seconds, seconds))
+    (folder / "0.jaxtape.killed").write_bytes(b"0" * 100)  # left by a killed process, long ago
+    os.utime(folder / "0.jaxtape.killed", (50, 50))
+    run(1)  # the oldest, but used
+    (folder / "notes.txt").write_text("not ours")
+    two = 2 * max(file.stat().st_size for file in folder.iterdir())
+    store.trim(folder, two)
+    assert (folder / "notes.txt").exists() and len(list(folder.glob(store.PROGRAMS))) == 2
+    traced.clear()
+    run(1), run(2)
+    assert not traced
+    run(3)
+    assert traced
+
+
+# --- Files of their own ----------------------------------------------------------------------------------
+
+
+def test_a_program_in_a_file(tmp_path):
+    by = jnp.asarray(3.0)  # is part of the program
+    (tmp_path / "program").write_bytes(jt.export(lambda leg: Leg(by * leg.rate, leg.name), a_leg()))
+    program = jt.load(tmp_path / "program")
+    found = program(Leg(jnp.ones(3), "EUR"))
+    assert isinstance(found, Leg) and found.rate.tolist() == [3.0] * 3
+    with pytest.raises(TypeError, match="the program takes"):
+        program(a_leg(size=4))
+    with pytest.raises(TypeError, match="the program takes"):
+        program(a_leg("USD"))
+
+
+def test_a_program_whose_class_is_not_there(tmp_path, monkeypatch):
+    content = jt.export(lambda leg: leg, a_leg())
+    monkeypatch.delattr(sys.modules[__name__], "Leg")
+    with pytest.raises(ValueError, match=r"import .*test_program_store first"):
+        jt.load(content)
+
+
+def test_what_is_no_program(tmp_path):
+    (tmp_path / "program").write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(ValueError, match=r"no program that jaxtape.export wrote"):
+        jt.load(tmp_path / "program")
+    with pytest.raises(TypeError, match=r"built from words"):
+        jt.export(returning_functions, jnp.ones(2))
+    with pytest.raises(TypeError, match="no class or function"):
+        jt.export(lambda x: x, object())
+
+
+def test_the_words_of_a_tree_are_plain():
+    tree = a_leg(), Pair(1j, b"x"), {"k": (None, True, float("nan"))}, frozenset({1})
+    assert json.loads(json.dumps(Description(tree).words)) == Description(tree).words
+
+
+# --- The command -----------------------------------------------------------------------------------------
+
+
+def test_the_command_says_what_is_kept_and_clears_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXTAPE_CACHE", str(tmp_path))
+    (tmp_path / "programs").mkdir()
+    for name in ("programs/a.jaxtape", "jit_f-1-cache", "mine.txt"):
+        (tmp_path / name).write_bytes(b"0" * 500_000)
+    app = typer.Typer()
+    app.command()(cache)
+    told = CliRunner().invoke(app)
+    assert (
+        told.exit_code == 0
+        and "1 programs, 0.5 MB" in told.output
+        and "1 executables" in told.output
+    )
+    assert CliRunner().invoke(app, ["--clear"]).exit_code == 0
+    assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["mine.txt"]
