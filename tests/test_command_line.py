@@ -380,34 +380,47 @@ def test_sizes():
             bytes_of(text)
 
 
-def jaxtape(*arguments):
+COMMANDS = """
+import json, sys
+from jaxtape.command_line import main
+for words in json.loads(sys.argv[1]):
+    sys.argv, status = ["jaxtape", *words], 0
+    try:
+        main()
+    except SystemExit as end:
+        status = end.code or 0
+    print(status, end=chr(0), file=sys.stderr)
+"""
+
+
+def jaxtape(*commands):
+    """What each command says on standard error, its exit status behind it; all in one process."""
     cache = os.environ.get("JAXTAPE_CACHE") or str(ROOT / ".jax_cache")
-    command = [sys.executable, "-c", "from jaxtape.command_line import main; main()"]
-    return subprocess.run(
-        [*command, *map(str, arguments)],
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, json.dumps([[*map(str, words)] for words in commands])],
         env={**os.environ, "JAXTAPE_CACHE": cache},
         capture_output=True,
         text=True,
         timeout=300,
     )
+    assert done.returncode == 0, done.stderr
+    *said, rest = done.stderr.split(chr(0))
+    assert len(said) == len(commands) and not rest
+    return said
 
 
-def test_single_precision_in_a_process_of_its_own(tmp_path, expected):
-    trades = tmp_path / "trades.csv"
+def test_in_a_process_of_its_own(tmp_path, expected):
+    """Single precision gives the figures; an error is a line and no traceback."""
+    trades, out = tmp_path / "trades.csv", ("--market", MARKET, "--out", tmp_path / "out")
     trades.write_text(HEADER + "".join(GOOD[:3]))
-    outcome = jaxtape(
-        *("risk", "--trades", trades, "--market", MARKET, "--out", tmp_path / "out"),
-        *("--model", "black-scholes", "--precision", "single"),
+    single = ("--model", "black-scholes", "--precision", "single")
+    valued, refused = jaxtape(
+        ("risk", "--trades", trades, *out, *single), ("risk", "--trades", tmp_path, *out)
     )
-    assert outcome.returncode == 0, outcome.stderr
+    assert valued.splitlines()[-1] == "0", valued
     for row, trade in zip(rows_of(tmp_path / "out" / "npv.csv"), expected.trades, strict=False):
         position = trade.position
         wanted = {"value": position.value, "delta": position.delta["DAX"], "vega": position.vega}
         for measure, figure in wanted.items():
             np.testing.assert_allclose(float(row[measure]), figure, rtol=1e-3)
-
-
-def test_no_traceback_in_a_process_of_its_own(tmp_path):
-    outcome = jaxtape("risk", "--trades", tmp_path, "--market", MARKET, "--out", tmp_path / "out")
-    assert outcome.returncode == 2
-    assert outcome.stderr == f"jaxtape: {tmp_path}: is a directory; give the path of a file\n"
+    assert refused == f"jaxtape: {tmp_path}: is a directory; give the path of a file\n2"

@@ -27,9 +27,10 @@ class Walk:
     _thread: threading.local = field(default_factory=threading.local)
 
     def __call__(self, frame, event: str, _) -> None:
-        if event not in ("call", "return") or not self._file(frame):
+        code = frame.f_code
+        if event not in ("call", "return") or not _file_in(self.packages, code.co_filename):
             return
-        code, depth = frame.f_code, getattr(self._thread, "depth", 0)
+        depth = getattr(self._thread, "depth", 0)
         is_black_box = code.co_name in BLACK_BOXES
         self._thread.depth = depth + is_black_box * (1 if event == "call" else -1)
         is_method = code.co_varnames[:1] == ("self",) or "<" in code.co_qualname

@@ -66,17 +66,21 @@ def test_what_cannot_be_is_refused(options, message):
         brownian(**options)
 
 
+@eqx.filter_jit
+def there_and_back(problem, t, x, gradient):
+    z = problem.z_of(t, x, gradient)
+    return z, problem.gradient_of(t, x, z)
+
+
 def test_z_and_gradient_are_each_others_inverse():
     matrix = jnp.array([[1.0, 0.0], [0.5, 2.0]])
     gradient, x = jnp.array([[3.0, -1.0], [0.2, 0.7]]), jnp.ones(2)
     for s in (0.3, jnp.array([1.0, 2.0]), matrix):
         problem = brownian(diffusion=lambda t, x, s=s: s)
-        z = problem.z_of(problem.times[0], x, gradient)
-        full = s * jnp.eye(2) if jnp.ndim(s) == 0 else (jnp.diag(s) if jnp.ndim(s) == 1 else s)
+        z, back = there_and_back(problem, problem.times[0], x, gradient)
+        full = s * np.eye(2) if np.ndim(s) == 0 else (np.diag(s) if np.ndim(s) == 1 else s)
         np.testing.assert_allclose(z, gradient @ full, rtol=1e-12)
-        np.testing.assert_allclose(
-            problem.gradient_of(problem.times[0], x, z), gradient, rtol=1e-12
-        )
+        np.testing.assert_allclose(back, gradient, rtol=1e-12)
 
 
 def test_milsteins_step_is_closer_to_the_exact_one_than_eulers():
@@ -229,14 +233,20 @@ def test_a_problem_from_a_model_has_its_law_and_its_payoff():
 )
 def test_short_steps_move_as_drift_and_diffusion_say(product, model):
     """The mean of a step, and its slope in the noise, over the corners of a cube: exact up to order dt."""
-    problem, t, dt = from_product(product, model, 4), jnp.asarray(0.4), jnp.asarray(1e-5)
-    x = problem.x0 * 1.1 + 0.01
-    dw = jnp.sqrt(dt) * jnp.array(list(itertools.product((-1.0, 1.0), repeat=problem.dim)))
-    moved = jax.vmap(lambda dw: problem.advance(t, x, dw, dt))(dw) - x[None]
-    slopes = moved.T @ dw / (dt * len(dw))
-    s = jnp.broadcast_to(problem.diffusion(t, x), (problem.dim, problem.dim))
-    np.testing.assert_allclose(jnp.mean(moved, axis=0) / dt, problem.drift(t, x), rtol=1e-3)
-    np.testing.assert_allclose(slopes, s, rtol=1e-3, atol=1e-3)
+    problem, dt = from_product(product, model, 4), 1e-5
+    corners = np.array(list(itertools.product((-1.0, 1.0), repeat=problem.dim)))
+
+    @jax.jit
+    def found_and_said(t, x, dw):
+        moved = jax.vmap(lambda dw: problem.advance(t, x, dw, jnp.asarray(dt)))(dw) - x[None]
+        slopes = moved.T @ dw / (dt * len(dw))
+        s = jnp.broadcast_to(problem.diffusion(t, x), slopes.shape)
+        return (jnp.mean(moved, axis=0) / dt, slopes), (problem.drift(t, x), s)
+
+    x = np.asarray(problem.x0) * 1.1 + 0.01
+    found, said = found_and_said(0.4, x, np.sqrt(dt) * corners)
+    np.testing.assert_allclose(found[0], said[0], rtol=1e-3)
+    np.testing.assert_allclose(found[1], said[1], rtol=1e-3, atol=1e-3)
 
 
 def test_a_swaption_pays_what_its_swap_is_worth():
@@ -244,12 +254,13 @@ def test_a_swaption_pays_what_its_swap_is_worth():
     problem = from_product(SWAPTION, HULL_WHITE, 4)
     assert problem.exercise_dates == ()
     years = jnp.array([1.0, 5.0])
-    bonds = HULL_WHITE.observed(jnp.asarray(0.0), problem.x0).bonds(years)
+    bonds = jax.jit(lambda t, x: HULL_WHITE.observed(t, x).bonds(years))(0.0, problem.x0)
     np.testing.assert_allclose(bonds, jnp.exp(-0.03 * years), rtol=1e-12)
     rates = Swaption([0.02, 0.03], [1.0, 1.0], 2 * [[2.0, 3.0]], 2 * [[1.0, 1.0]], 2 * ["payer"])
-    both = from_product(rates, HULL_WHITE, 4).terminal(jnp.array([0.01]))
+    several = from_product(rates, HULL_WHITE, 4)
+    both, alone = jax.jit(lambda x: (several.terminal(x), problem.terminal(x)))(jnp.array([0.01]))
     assert both.shape == (2,)
-    np.testing.assert_allclose(both[0], problem.terminal(jnp.array([0.01])), rtol=1e-12)
+    np.testing.assert_allclose(both[0], alone, rtol=1e-12)
     dates = [1.0, 2.0]
     right = from_product(BermudanSwaption(0.02, dates, [2.0, 3.0], [1.0, 1.0]), HULL_WHITE, 4)
     assert right.exercise_dates == (2, 4)
@@ -307,11 +318,17 @@ def test_known_solutions_solve_their_equation(name):
         "bounded_example": lambda t, x: jnp.exp(0.5 * (1.0 - t)) * jnp.cos(jnp.sum(x)),
     }
     u, problem = solutions[name], getattr(problems, name)(dim)
-    t, x = 0.1, jnp.array([0.3, 0.7, -0.2])
-    s = problem.diffusion(t, x)
-    s = s * jnp.eye(dim) if jnp.ndim(s) == 0 else jnp.diag(s)
-    gradient, hessian = jax.grad(u, 1)(t, x), jax.hessian(u, 1)(t, x)
-    moved = jax.grad(u)(t, x) + problem.drift(t, x) @ gradient + 0.5 * jnp.trace(s @ s.T @ hessian)
-    driver = problem.driver(t, x, u(t, x), s.T @ gradient)
-    np.testing.assert_allclose(moved + driver, 0.0, atol=1e-10)
-    np.testing.assert_allclose(problem.terminal(x), u(float(problem.maturity), x), rtol=1e-7)
+
+    @jax.jit
+    def at(t, x):
+        s = problem.diffusion(t, x)
+        s = s * jnp.eye(dim) if jnp.ndim(s) == 0 else jnp.diag(s)
+        slope, gradient = jax.grad(u, (0, 1))(t, x)
+        curvature = jnp.trace(s @ s.T @ jax.hessian(u, 1)(t, x))
+        moved = slope + problem.drift(t, x) @ gradient + 0.5 * curvature
+        driver = problem.driver(t, x, u(t, x), s.T @ gradient)
+        return moved + driver, problem.terminal(x), u(problem.maturity, x)
+
+    left, paid, known = at(0.1, jnp.array([0.3, 0.7, -0.2]))
+    np.testing.assert_allclose(left, 0.0, atol=1e-10)
+    np.testing.assert_allclose(paid, known, rtol=1e-7)
