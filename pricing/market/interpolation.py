@@ -21,10 +21,7 @@ def as_leaf(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "..."]
 def interpolate(
     x: Num[ArrayLike, "..."], pillars: Float[Array, " n"], values: Float[Array, "_ ..."]
 ) -> Float[Array, "..."]:
-    """Return what is linear between the pillars, and flat outside, at `x`.
-
-    At a pillar the derivative in `x` is the one to the right.
-    """
+    """Return what is linear between the pillars, and flat outside, at `x`."""
     return jnp.tensordot(pillar_weights(x, pillars), values, 1, precision="highest")
 
 
@@ -32,12 +29,15 @@ def pillar_weights(x: Num[ArrayLike, "..."], pillars: Float[Array, " n"]) -> Flo
     """Return the weight of each pillar in what is linear between them at `x`, and flat outside.
 
     All but two are 0. They are sums and quotients, not indices: the derivative of a gather would be a scatter,
-    which is a loop on CPUs. At a pillar the derivative in `x` is the one to the right.
+    which is a loop on CPUs. At an inner pillar the derivative in `x` is the one to the right: `x` is clipped,
+    not the weight, which would halve it.
     """
-    x = as_floats(x)[..., None]
-    left, right = (
-        jnp.expand_dims(part, tuple(range(x.ndim - 1))) for part in (pillars[:-1], pillars[1:])
+    x = jnp.clip(as_floats(x), pillars[0], pillars[-1])[..., None]
+    passed_at = jnp.append(pillars[1:-1], jnp.inf)[: pillars.size - 1]
+    left, right, end = (
+        jnp.expand_dims(part, tuple(range(x.ndim - 1)))
+        for part in (pillars[:-1], pillars[1:], passed_at)
     )
-    share = jnp.where(x < left, 0.0, jnp.where(x < right, (x - left) / (right - left), 1.0))
+    share = jnp.where(x < left, 0.0, jnp.where(x < end, (x - left) / (right - left), 1.0))
     passed = jnp.concatenate([jnp.ones_like(x), share, jnp.zeros_like(x)], axis=-1)
     return passed[..., :-1] - passed[..., 1:]

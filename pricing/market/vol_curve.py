@@ -6,7 +6,6 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Num
 
-from ..numerics.safe_math import larger
 from .interpolation import as_floats, as_leaf, interpolate
 
 
@@ -52,7 +51,7 @@ class VolCurve(eqx.Module):
         pillars = jnp.concatenate([zero, self.times])
         totals = jnp.concatenate([zero, self.vols**2 * self.times])
         between = interpolate(t, pillars, totals)
-        beyond = larger(as_floats(t) - self.times[-1], 0.0)
+        beyond = jnp.maximum(as_floats(t) - self.times[-1], 0.0)
         return between + self.vols[-1] ** 2 * beyond
 
     def shifted(self, vol: Num[ArrayLike, ""]) -> "VolCurve":
