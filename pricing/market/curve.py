@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
 
-from .interpolation import as_floats, as_leaf, bracket
+from .interpolation import as_floats, as_leaf, interpolate
 
 
 class ZeroCurve(eqx.Module):
@@ -35,8 +35,7 @@ class ZeroCurve(eqx.Module):
 
     def zero_rate(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
         """Return the zero rate to time `t`, in years, in the shape of `t`."""
-        left, right, weight = bracket(t, self.times)
-        return (1 - weight) * self.zero_rates[left] + weight * self.zero_rates[right]
+        return interpolate(t, self.times, self.zero_rates)
 
     def discount(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
         """Return the discount factor exp(-z(t) t) to time `t`, in years, in the shape of `t`."""

@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int, Num
+from jaxtyping import Array, ArrayLike, Float, Num
 
 
 def as_floats(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "..."]:
@@ -20,19 +20,27 @@ def as_leaf(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "..."]
 
 
 @jax.jit
-def bracket(
-    x: Num[ArrayLike, "..."], pillars: Float[Array, " n"]
-) -> tuple[Int[Array, "..."], Int[Array, "..."], Float[Array, "..."]]:
-    """Return the pillars around `x` and the weight of the right one, flat outside the pillars.
+def interpolate(
+    x: Num[ArrayLike, "..."], pillars: Float[Array, " n"], values: Float[Array, "_ ..."]
+) -> Float[Array, "..."]:
+    """Return what is linear between the pillars, and flat outside, at `x`."""
+    return jnp.tensordot(pillar_weights(x, pillars), values, 1, precision="highest")
 
-    f(x) = (1 - weight) f[left] + weight f[right] for the returned `(left, right, weight)`. Clipping
-    `x` and not the weight keeps the derivative in `x` one-sided, not halved, at inner pillars.
+
+@jax.jit
+def pillar_weights(x: Num[ArrayLike, "..."], pillars: Float[Array, " n"]) -> Float[Array, "... n"]:
+    """Return the weight of each pillar in what is linear between them at `x`, and flat outside.
+
+    All but two are 0. They are sums and quotients, not indices: the derivative of a gather would be a scatter,
+    which is a loop on CPUs. At an inner pillar the derivative in `x` is the one to the right: `x` is clipped,
+    not the weight, which would halve it.
     """
-    x = jnp.clip(as_floats(x), pillars[0], pillars[-1])
-    if pillars.shape[0] == 1:
-        nowhere = jnp.zeros(x.shape, int)
-        return nowhere, nowhere, jnp.zeros_like(x)
-    left = jnp.searchsorted(pillars, x, side="right", method="compare_all") - 1
-    left = jnp.clip(left, 0, pillars.shape[0] - 2)
-    right = left + 1
-    return left, right, (x - pillars[left]) / (pillars[right] - pillars[left])
+    x = jnp.clip(as_floats(x), pillars[0], pillars[-1])[..., None]
+    passed_at = jnp.append(pillars[1:-1], jnp.inf)[: pillars.size - 1]
+    left, right, end = (
+        jnp.expand_dims(part, tuple(range(x.ndim - 1)))
+        for part in (pillars[:-1], pillars[1:], passed_at)
+    )
+    share = jnp.where(x < left, 0.0, jnp.where(x < end, (x - left) / (right - left), 1.0))
+    passed = jnp.concatenate([jnp.ones_like(x), share, jnp.zeros_like(x)], axis=-1)
+    return passed[..., :-1] - passed[..., 1:]

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
 
-from .interpolation import as_floats, as_leaf, bracket
+from .interpolation import as_floats, as_leaf, interpolate, pillar_weights
 
 
 class VolSurface(eqx.Module):
@@ -36,14 +36,9 @@ class VolSurface(eqx.Module):
         """Return the implied vol at time `t`, in years, and `strike`: numbers, or arrays that broadcast."""
         t, strike = jnp.broadcast_arrays(as_floats(t), as_floats(strike))
         t = jnp.clip(t, self.expiries[0], self.expiries[-1])
-        early, late, in_time = bracket(t, self.expiries)
-        low, high, in_strike = bracket(strike, self.strikes)
-
-        def total_variance(row):
-            vol = (1 - in_strike) * self.vols[row, low] + in_strike * self.vols[row, high]
-            return vol**2 * self.expiries[row]
-
-        variance = (1 - in_time) * total_variance(early) + in_time * total_variance(late)
+        smile = interpolate(strike, self.strikes, self.vols.T)  # at the strike, of each expiry
+        in_time = pillar_weights(t, self.expiries)
+        variance = jnp.tensordot(in_time * smile**2, self.expiries, 1, precision="highest")
         return jnp.sqrt(variance / t)
 
     def shifted(self, vol: Num[ArrayLike, ""]) -> "VolSurface":

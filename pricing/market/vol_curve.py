@@ -6,7 +6,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Num
 
-from .interpolation import as_floats, as_leaf, bracket
+from .interpolation import as_floats, as_leaf, interpolate
 
 
 class VolCurve(eqx.Module):
@@ -50,8 +50,7 @@ class VolCurve(eqx.Module):
         zero = jnp.zeros_like(self.times[:1])
         pillars = jnp.concatenate([zero, self.times])
         totals = jnp.concatenate([zero, self.vols**2 * self.times])
-        left, right, weight = bracket(t, pillars)
-        between = (1 - weight) * totals[left] + weight * totals[right]
+        between = interpolate(t, pillars, totals)
         beyond = jnp.maximum(as_floats(t) - self.times[-1], 0.0)
         return between + self.vols[-1] ** 2 * beyond
 
