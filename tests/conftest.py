@@ -91,7 +91,7 @@ _contexts, _new_context = threading.local(), _mlir.make_ir_context
 
 
 def _context():
-    """A small program is lowered in less time than the context is made that JAX makes for each: one a thread."""
+    """One context a thread: a small program is lowered in less time than JAX takes to make one for it."""
     if not hasattr(_contexts, "kept"):
         _contexts.kept = _new_context()
     return _contexts.kept

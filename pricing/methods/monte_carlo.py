@@ -119,7 +119,8 @@ class MonteCarlo(Tiled, Prepared, Blocked):
             TypeError: If nothing estimates it.
         """
         del key
-        product, model = product.canonical, model.read_at(product.vol_at)
+        product = product.canonical
+        model = model.read_at(product.vol_at)
         estimator = _estimator(product)
         if estimator is None:
             raise TypeError(missing("payoff of a spot path", product))
@@ -134,7 +135,8 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         *,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " samples"]:
-        product, model = product.canonical, model.read_at(product.vol_at)
+        product = product.canonical
+        model = model.read_at(product.vol_at)
         paths = self.sampler.blocks(self.num_paths, self.block)[1]
         draw = self._draw(prologue, product, model, key, index, paths)
         values = prologue.values(product, model, draw)
