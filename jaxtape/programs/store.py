@@ -7,6 +7,7 @@ with a file, or with the folder, the function is compiled as it would be without
 """
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
@@ -34,11 +35,12 @@ PROGRAMS = f"*{_SUFFIX}*"  # whole, or on their way
 Function = TypeVar("Function", bound=Callable)
 
 
+@dataclasses.dataclass(frozen=True)
 class ProgramStore:
     """The programs in a folder, of `max_bytes` together at most."""
 
-    def __init__(self, folder: Path, max_bytes: int):
-        self.folder, self._max_bytes = Path(folder), max_bytes
+    folder: Path
+    max_bytes: int
 
     def find(self, name: str, arrays: Sequence[Any]) -> Program | None:
         """Return the program of that name, compiled for the arrays; None if there is none that can be."""
@@ -73,7 +75,7 @@ class ProgramStore:
             if aside is not None:
                 aside.unlink(missing_ok=True)
         else:
-            trim(self.folder, self._max_bytes)
+            trim(self.folder, self.max_bytes)
 
 
 def files_of(folder: Path, pattern: str) -> list[tuple[Path, os.stat_result]]:

@@ -113,7 +113,7 @@ def _batches(trades: Sequence[Trade], market: Market) -> list[_Batch]:
         kinds.setdefault((type(trade), trade.underlyings, shape_key(trade)), []).append(trade)
     batches: dict[tuple, list[tuple[list[Trade], AbstractProduct]]] = {}
     for members in kinds.values():
-        products = products_of(members, market).canonical
+        products = products_of(members, market)
         key_of_batch = members[0].underlyings, *_program(products)
         batches.setdefault(key_of_batch, []).append((members, products))
     return [

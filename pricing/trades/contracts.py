@@ -6,7 +6,6 @@ from datetime import date
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..market import Market
@@ -23,28 +22,31 @@ def shape_key(trade: Trade) -> Hashable:
 
 
 def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
-    """Return trades of one kind and one `shape_key` as one batch of products.
+    """Return trades of one kind and one `shape_key` as one batch of products in canonical form.
 
-    Times are years from the market's as-of date. Where the kind has lists of dates, of various lengths, the
-    batch is in canonical form and its lists are padded.
+    Times are years from the market's as-of date. Lists of dates, of various lengths, are padded. The arrays are
+    NumPy's: while they are made they have as many rows as the next power of two, so that books of other sizes
+    compile no programs for them.
     """
-    if trades[0].dates is None or not trades[0].pads_dates:
-        return _batch(trades, market)
     by_count: dict[int, list[int]] = {}
     for index, trade in enumerate(trades):
-        by_count.setdefault(len(trade.dates or ()), []).append(index)
+        by_count.setdefault(len(trade.dates or ()) if trade.pads_dates else 0, []).append(index)
     batches = []
-    for members in by_count.values():
+    for count, members in by_count.items():
         batch = _batch([trades[index] for index in members], market).canonical.broadcast()
-        assert isinstance(batch, Padded)
-        batches.append(batch.padded(_padded_count(max(by_count))))
+        if count:
+            assert isinstance(batch, Padded)
+            batch = batch.padded(_padded_count(count))
+        rows = slice(len(members))
+        batches.append(jax.tree.map(lambda column, rows=rows: np.asarray(column)[rows], batch))
     order = np.argsort(np.concatenate(list(by_count.values())))
-    return jax.tree.map(lambda *columns: jnp.concatenate(columns)[order], *batches)
+    return jax.tree.map(lambda *columns: np.concatenate(columns)[order], *batches)
 
 
 def _batch(trades: Sequence[Trade], market: Market) -> AbstractProduct:
-    """Return trades that have all the same number of dates as one batch."""
+    """Return trades that have all the same number of dates as one batch, whose last row may be repeated."""
     time = functools.cache(market.time)  # trades are many, their days few
+    repeated = (1 << (len(trades) - 1).bit_length()) - len(trades)
 
     def number(value: Any) -> Any:
         if isinstance(value, date):
@@ -53,7 +55,9 @@ def _batch(trades: Sequence[Trade], market: Market) -> AbstractProduct:
 
     def column(name: str) -> Any:
         values = [number(getattr(trade, name)) for trade in trades]
-        return None if all(value is None for value in values) else values
+        if all(value is None for value in values):
+            return None
+        return values + values[-1:] * repeated
 
     return trades[0].products(column)
 
