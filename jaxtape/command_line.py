@@ -5,6 +5,7 @@ A distribution adds a subcommand by naming a function with annotated options in 
 """
 
 import contextlib
+import gc
 import io
 import os
 import sys
@@ -64,6 +65,7 @@ def _app(**options) -> typer.Typer:
 
 
 app = _app(cls=Commands, no_args_is_help=True)
+_at_end = contextlib.ExitStack()
 
 
 def _show_version(wanted: bool) -> bool:
@@ -129,11 +131,14 @@ def configure(precision: Precision) -> None:
     """
     jax.config.update("jax_enable_x64", precision is Precision.double)
     add_flag(*WITHOUT_FUSION_EMITTERS)
-    use_cache()
+    gc.freeze()  # what is imported stays
+    job = Path(sys.argv[1]).name if len(sys.argv) > 1 else "jaxtape"
+    _at_end.callback(use_cache(job))
 
 
 def main() -> None:
     """Run the command."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # like stderr: no name stops a command
         sys.stdout.reconfigure(errors="backslashreplace")
-    app(prog_name="jaxtape")
+    with _at_end:
+        app(prog_name="jaxtape")

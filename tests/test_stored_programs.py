@@ -84,6 +84,7 @@ def check(folder: str, *names: str) -> None:
         jt.set_program_store(None)
         without = verb()
         for again in (False, True):
+            jt.set_program_store(None)
             jt.set_program_store(folder)  # as in another process, only the folder is known
             found: list = []
             names_traced = programs & set(traced(lambda: found.append(verb())))  # noqa: B023

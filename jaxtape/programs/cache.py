@@ -2,13 +2,14 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import jax
 import typer
 
-from .store import PROGRAMS, files_of, set_program_store, trim
+from .store import PROGRAMS, files_of, set_program_store, store_in_use, trim
 
 _EXECUTABLES = "*-cache"  # as JAX names them
 _MAX_PROGRAM_BYTES, _MAX_EXECUTABLE_BYTES = 2**29, 2**31
@@ -20,25 +21,33 @@ def cache_folder() -> Path:
     return Path(os.environ.get("JAXTAPE_CACHE") or Path(home) / "jaxtape")
 
 
-def use_cache() -> None:
+def use_cache(job: str) -> Callable[[], None]:
     """Keep what is traced and compiled in the `cache_folder`, if it can be written.
+
+    The programs that the last job of this name used are read while this one begins.
 
     Where JAX has been given a folder for what it compiles, and `$JAXTAPE_CACHE` names no other, that one is
     left as it is, and no programs are kept.
+
+    Returns:
+        What is to be called at the end of the job.
     """
     if jax.config.values["jax_compilation_cache_dir"] and not os.environ.get("JAXTAPE_CACHE"):
-        return
+        return lambda: None
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         print(f"jaxtape: no compilation cache: {folder}: {error.strerror}", file=sys.stderr)
-        return
+        return lambda: None
     trim(folder, _MAX_EXECUTABLE_BYTES, _EXECUTABLES)
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    jax.config.update("jax_traceback_in_locations_limit", 0)  # programs are smaller without
     set_program_store(folder / "programs", max_bytes=_MAX_PROGRAM_BYTES)
+    store = store_in_use()
+    return (lambda: None) if store is None else store.read_ahead(job)
 
 
 def cache(

@@ -67,6 +67,11 @@ class Program:
         """The arguments that it was exported for."""
         return self._header["signature"]
 
+    @property
+    def shapes(self) -> list[jax.ShapeDtypeStruct]:
+        """The shapes and types of the arrays of its arguments."""
+        return [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in self._exported.in_avals]
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the function's results.
 

@@ -7,16 +7,17 @@ with a file, or with the folder, the function is compiled as it would be without
 """
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import json
 import logging
 import os
+import re
 import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,26 +31,37 @@ from .program import Program, arrays_of, exported, load, place_of, shape_of
 
 _LOGGER = logging.getLogger("jaxtape")
 _SUFFIX = ".jaxtape"
-PROGRAMS = f"*{_SUFFIX}*"  # whole, or on their way
+_NOTE = f"{_SUFFIX}-last"  # what a job used
+_MOST_AHEAD = 64
+PROGRAMS = f"*{_SUFFIX}*"  # whole, or on their way, or notes of them
 
 Function = TypeVar("Function", bound=Callable)
 
 
-@dataclasses.dataclass(frozen=True)
 class ProgramStore:
     """The programs in a folder, of `max_bytes` together at most."""
 
-    folder: Path
-    max_bytes: int
+    def __init__(self, folder: Path, max_bytes: int):
+        self.folder, self.max_bytes = folder, max_bytes
+        self._used: dict[str, None] = {}
+        self._ahead: dict[str, Future[Program | None]] = {}
 
     def find(self, name: str, arrays: Sequence[Any]) -> Program | None:
         """Return the program of that name, compiled for the arrays; None if there is none that can be."""
+        self._used[name] = None
+        ahead = self._ahead.pop(name, None)
+        return self._compiled(name, arrays, ahead and ahead.result())
+
+    def _compiled(
+        self, name: str, arrays: Sequence[Any] | None = None, found: Program | None = None
+    ) -> Program | None:
+        """Read a program, unless it is found, and compile it: for the arrays, or for such as it takes."""
         path = self.folder / f"{name}{_SUFFIX}"
         try:
-            found = load(path)
+            found = found or load(path)
             if found.name != name:  # it was renamed
                 return None
-            found.compiled(arrays)
+            found.compiled(found.shapes if arrays is None else arrays)
         except FileNotFoundError:
             return None
         except Exception as error:  # what a file may be is without end
@@ -59,23 +71,58 @@ class ProgramStore:
             os.utime(path)  # it was used
         return found
 
+    def read_ahead(self, job: str) -> Callable[[], None]:
+        """Read what the last job of this name used, in a thread, while this one has not come to it.
+
+        Returns:
+            What ends the job: nothing more is read ahead, and what it used is noted for the next one.
+        """
+        note, before = self.folder / f"{job}{_NOTE}", tuple(self._used)
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            listed = note.read_text(encoding="ascii").splitlines()[:_MOST_AHEAD]
+            names = [name for name in listed if re.fullmatch("[0-9a-f]{64}", name)]
+            pool = ThreadPoolExecutor(max_workers=1)
+            self._ahead.update(
+                {name: pool.submit(self._compiled, name) for name in names if name not in before}
+            )
+            pool.shutdown(wait=False)
+
+        def end() -> None:
+            for future in self._ahead.values():
+                future.cancel()
+            self._ahead.clear()
+            if self._used and tuple(self._used) != before:
+                with contextlib.suppress(OSError):
+                    write_whole(note, "\n".join(self._used).encode())
+
+        return end
+
     def keep(self, name: str, content: bytes) -> None:
         """Write a program, if that can be done; another process finds all of it or nothing."""
-        aside = None
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with tempfile.NamedTemporaryFile(
-                dir=self.folder, prefix=f"{name}{_SUFFIX}.", delete=False
-            ) as file:
-                aside = Path(file.name)
-                file.write(content)
-            aside.replace(self.folder / f"{name}{_SUFFIX}")
+            write_whole(self.folder / f"{name}{_SUFFIX}", content)
         except OSError as error:
             _warn_once(str(self.folder), error.strerror or str(error))
-            if aside is not None:
-                aside.unlink(missing_ok=True)
         else:
             trim(self.folder, self.max_bytes)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that others find whole or not at all.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.", delete=False) as file:
+        aside = Path(file.name)
+        try:
+            file.write(content)
+            file.flush()
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
+    aside.replace(path)
 
 
 def files_of(folder: Path, pattern: str) -> list[tuple[Path, os.stat_result]]:
@@ -117,7 +164,15 @@ def set_program_store(folder: str | os.PathLike | None, *, max_bytes: int = 2**2
         >>> jt.set_program_store(None)
     """
     global _current
-    _current = None if folder is None else ProgramStore(Path(folder), max_bytes)
+    if folder is None:
+        _current = None
+    elif _current is None or (_current.folder, _current.max_bytes) != (Path(folder), max_bytes):
+        _current = ProgramStore(Path(folder), max_bytes)
+
+
+def store_in_use() -> ProgramStore | None:
+    """Return the store of `set_program_store`."""
+    return _current
 
 
 def stored_jit(function: Function) -> Function:

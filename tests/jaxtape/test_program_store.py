@@ -6,6 +6,7 @@ import pickle
 import resource
 import subprocess
 import sys
+from concurrent.futures import wait
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,6 +91,7 @@ def folder(tmp_path, monkeypatch):
 
 def in_another_process(folder, function=swapped):
     """Return the function as another process has it: nothing is known but what is in the folder."""
+    jt.set_program_store(None)
     jt.set_program_store(folder)
     return jt.stored_jit(function)
 
@@ -118,6 +120,34 @@ def test_found_again_without_tracing_and_to_the_bit(folder):
         again(a_leg(), key=jax.random.key(2)), second
     )  # other numbers, the same program
     assert traced == ["swapped"]
+
+
+def test_what_the_last_job_used_is_read_ahead(folder):
+    end = store.store_in_use().read_ahead("risk")
+    first = in_another_process(folder)
+    jobs = store.store_in_use().read_ahead("risk")
+    expected = first(a_leg(), key=jax.random.key(1))
+    jobs()
+    end()
+    again = in_another_process(folder)
+    end = store.store_in_use().read_ahead("risk")
+    (program,) = folder.glob("*.jaxtape")
+    wait(store.store_in_use()._ahead.values())
+    program.unlink()
+    traced.clear()
+    assert equal(again(a_leg(), key=jax.random.key(1)), expected)
+    assert not traced
+    end()
+
+
+@pytest.mark.parametrize("note", [b"\xff\xfe", b"../../x\n\n" + b"0" * 64], ids=["bytes", "names"])
+def test_a_hostile_note_is_not_followed(folder, note):
+    folder.mkdir()
+    (folder / "risk.jaxtape-last").write_bytes(note)
+    end = store.store_in_use().read_ahead("risk")
+    assert set(store.store_in_use()._ahead) <= {"0" * 64}
+    assert np.all(in_another_process(folder)(a_leg(), key=jax.random.key(1)).left.rate > 0)
+    end()
 
 
 @pytest.mark.parametrize(
