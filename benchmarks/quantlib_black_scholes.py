@@ -78,7 +78,7 @@ def black_scholes_rows(count: int, repeat: int) -> list[Row]:
         lambda: market.europeans(*vanilla),
         market.analytic,
         "AnalyticEuropeanEngine, its Greeks",
-        (10.0, None),
+        (25.0, None),
     )
     compare(
         f"{count:,} barriers",

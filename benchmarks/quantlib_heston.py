@@ -52,7 +52,7 @@ def calibration_row(market: Market, repeat: int) -> tuple[Row, dict[str, str], H
         f"one calibration, {quotes.vols.size} quotes",
         f"calibrate(), {int(ours.stats['steps'])} steps",
         "LevenbergMarquardt, AnalyticHestonEngine 64",
-        *(times["ours"], times["QuantLib"], 10.0),
+        *(times["ours"], times["QuantLib"], 25.0),
     )
     facts = {
         "sum of squared vol points, ours": f"{squares(ours.model):.6f}",
@@ -203,7 +203,7 @@ def heston_rows(
     ours = f"{ours_of(parts[0].results)}, two calls"
     rows = [
         *(row for part in parts for row in part.rows),
-        Row(name, ours, "both of the above", whole["risk"], whole["theirs"], 5.0),
+        Row(name, ours, "both of the above", whole["risk"], whole["theirs"], 10.0),
         Row(name, "value", "both of the above", whole["values"], whole["their values"]),
     ]
     return rows, barrier_facts(sides, knocks, parts[1].results, judged, coarser)
