@@ -35,6 +35,7 @@ QUICK = {
     "equal_accuracy": "--target 0.02 --repeat 2",
     "large_book": "--trades 200 --repeat 1",
     "main_job": "--trades 100",
+    "live_session": "--trades 1000 --repeat 2",
     "early_exercise": "--paths 8192 --repeat 1",
     "bermudan": "--repeat 2 --bumps 2",
     "deep_bsde": "--iterations 200 --seeds 1 --eager",

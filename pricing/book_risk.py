@@ -21,9 +21,9 @@ from .models import AbstractModel
 from .progress import Progress
 from .sweep.book_sweep import sweep_book
 from .sweep.fitted_models import Fit, FittedModels, fit_models
-from .sweep.groups import group_trades
-from .sweep.memory import Memory
-from .sweep.trade_risk import TradeRisk, trade_risks
+from .sweep.groups import Batch, batches_of, group_trades
+from .sweep.memory import Memory, identity
+from .sweep.trade_risk import TradeRisk, TradeRisks
 from .trades.book import Book
 
 
@@ -52,7 +52,7 @@ class RiskResult:
         'E1'
     """
 
-    trades: tuple[TradeRisk, ...]
+    trades: Sequence[TradeRisk]
     value: float
     sensitivities: dict[str, float]
     models: dict[str, AbstractModel]
@@ -153,6 +153,7 @@ class RiskEngine:
         self._mesh, self._budget = mesh, budget
         self._key = jax.random.key(0) if key is None else key
         self._fits, self._tiles = Memory(), Memory()
+        self._last: tuple[Book, Any, tuple[Book, list[Batch]]] | None = None
 
     def __call__(
         self, book: Book, market: Market, *, progress: Progress | None = None
@@ -169,12 +170,12 @@ class RiskEngine:
         """
         times = [time.perf_counter()]
         settings = {"key": self._key, "budget": self._budget}
-        book = book.checked(market)
-        fitted = self._fitted(book, market)
+        book, batches = self._served(book, market)
+        fitted = self._fitted(batches, market)
         times.append(time.perf_counter())
 
         groups, unpriced = group_trades(
-            book.trades, market, fitted.models, self._methods, mesh=self._mesh, **settings
+            batches, market, fitted.models, self._methods, mesh=self._mesh, **settings
         )
         self._tiles.begin()
         found, cotangents = sweep_book(
@@ -186,11 +187,10 @@ class RiskEngine:
         sensitivities = {} if gradient is None else market.by_quote(gradient)
         times.append(time.perf_counter())
 
-        trades = trade_risks(book, found, unpriced)
         seconds = zip(("fit", "sweep", "pullback"), np.diff(times).tolist(), strict=True)
         return RiskResult(
-            trades=trades,
-            value=sum((trade.position.value for trade in trades if trade.position), 0.0),
+            trades=TradeRisks(book, found, unpriced),
+            value=sum((group.value for group in found), 0.0),
             sensitivities=sensitivities,
             models={names[0]: model for names, model in fitted.models.items() if len(names) == 1},
             errors=(*market.errors, *book.errors),
@@ -198,9 +198,20 @@ class RiskEngine:
             gradient=gradient,
         )
 
-    def _fitted(self, book: Book, market: Market) -> FittedModels:
+    def _served(self, book: Book, market: Market) -> tuple[Book, list[Batch]]:
+        """Return the book as the market can serve it, and its batches: the last ones unless one is another.
+
+        Of the numbers of a market they depend on the correlations alone.
+        """
+        seen = jax.tree.structure(market), identity(market.correlations)
+        if self._last is None or self._last[0] is not book or self._last[1] != seen:
+            checked = book.checked(market)
+            self._last = book, seen, (checked, batches_of(checked.trades, market))
+        return self._last[2]
+
+    def _fitted(self, batches: Sequence[Batch], market: Market) -> FittedModels:
         """Return the models of the market, fitted again if it is another one or the book has other baskets."""
-        names = tuple(dict.fromkeys(trade.underlyings for trade in book.trades))
+        names = tuple(dict.fromkeys(batch.underlyings for batch in batches))
         self._fits.begin()
         compute = functools.partial(fit_models, self._fit, market, names, self._greeks)
         return self._fits.recall(compute, (market, names))

@@ -45,7 +45,7 @@ class Fourier(Tiled):
 
     @property
     def tiling(self) -> Tiling:
-        return Tiling(2**10 * self.num_nodes)
+        return Tiling(2**10 * self.num_nodes, 256)
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(product, TerminalClaim):

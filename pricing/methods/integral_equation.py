@@ -43,7 +43,7 @@ class IntegralEquation(Tiled):
 
     @property
     def tiling(self) -> Tiling:
-        return Tiling(8 * 60 * self.num_dates * self.num_nodes + 2**15)
+        return Tiling(8 * 60 * self.num_dates * self.num_nodes + 2**15, 256)
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not (isinstance(product, SpotOption) and product.any_time):

@@ -74,7 +74,7 @@ class Tiling(NamedTuple):
     """
 
     trade_bytes: int = 2**14
-    trades: int = 256
+    trades: int = 2048
 
 
 class Tiled(AbstractMethod):

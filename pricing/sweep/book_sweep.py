@@ -6,13 +6,14 @@ from collections.abc import Sequence
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ..progress import Progress
 from .fitted_models import FittedModels, Models
 from .groups import Group, Tile
 from .memory import Memory
-from .trade_risk import Found, figures_of, reasons_of
+from .trade_risk import GroupRisk
 from .workers import run_tiles
 
 
@@ -24,12 +25,12 @@ def sweep_book(
     budget: int,
     memory: Memory,
     progress: Progress | None,
-) -> tuple[Found, Models]:
-    """Return what is found of each trade, by id, and the gradient of the book's value in its models.
+) -> tuple[list[GroupRisk], Models]:
+    """Return what is found of each group, and the gradient of the book's value in its models.
 
     A tile of which the memory knows all is not computed again.
     """
-    total, found = sum(len(group.trades) for group in groups), {}
+    total, done, found = sum(len(group.trades) for group in groups), 0, []
     gradient = jax.tree.map(jnp.zeros_like, fitted.models)
 
     def sweep(group: Group, tile: Tile):
@@ -37,18 +38,17 @@ def sweep_book(
         computed = functools.partial(fitted.sweep, group, tile, key=key)
         return memory.recall(computed, (tile, group.method, *seen, key))
 
-    run = run_tiles(groups, sweep, budget)
-    for group, results in run:
-        names, rest = group.underlyings, group.trades
+    for group, results in run_tiles(groups, sweep, budget):
+        names, count, tiles = group.underlyings, len(group.trades), []
         for result in results:
-            figures, errors, refusals, of_tile = result.result()
+            *of_trades, of_tile = result.result()
             chex.assert_trees_all_equal_shapes_and_dtypes(gradient[names], of_tile)
             gradient[names] = jax.tree.map(jnp.add, gradient[names], of_tile)
-            trades, rest = rest[: group.tile_size], rest[group.tile_size :]
-            columns = (figures_of(each, names, len(trades)) for each in (figures, errors))
-            reasons = reasons_of(refusals, len(trades))
-            for trade, *row in zip(trades, *columns, reasons, strict=True):
-                found[trade.id] = (group, *row)
+            tiles.append(of_trades)
             if progress is not None:
-                progress(len(found), total, "")
+                in_group = min(len(tiles) * group.tile_size, count)
+                progress(done + in_group, total, "")
+        done += count
+        columns = jax.tree.map(lambda *parts, n=count: np.concatenate(parts)[:n], *tiles)
+        found.append(GroupRisk(group, *columns))
     return found, gradient

@@ -69,8 +69,16 @@ class Group:
         return jax.device_put(arrays, NamedSharding(self.mesh, axes))
 
 
+class Batch(NamedTuple):
+    """Trades that one program can value: on the same names, of one structure, each contract of one shape."""
+
+    underlyings: tuple[str, ...]
+    trades: tuple[Trade, ...]
+    products: AbstractProduct
+
+
 def group_trades(
-    trades: Sequence[Trade],
+    batches: Sequence[Batch],
     market: Market,
     models: Mapping[tuple[str, ...], AbstractModel],
     methods: Sequence[AbstractMethod],
@@ -84,7 +92,7 @@ def group_trades(
         # sharding by propagation, whatever the axes of the mesh ask for: one sweep may gather over trades
         mesh = Mesh(mesh.devices, mesh.axis_names)
     chosen, unpriced = [], {}
-    for batch in _batches(trades, market):
+    for batch in batches:
         found = _method_for(batch, market, models, methods, key)
         if isinstance(found, str):
             unpriced |= dict.fromkeys((trade.id for trade in batch.trades), found)
@@ -98,15 +106,7 @@ def group_trades(
     return groups, unpriced
 
 
-class _Batch(NamedTuple):
-    """Trades that one program can value: on the same names, of one structure, each contract of one shape."""
-
-    underlyings: tuple[str, ...]
-    trades: tuple[Trade, ...]
-    products: AbstractProduct
-
-
-def _batches(trades: Sequence[Trade], market: Market) -> list[_Batch]:
+def batches_of(trades: Sequence[Trade], market: Market) -> list[Batch]:
     """Return the trades in as few batches as they can be valued in."""
     kinds: dict[Hashable, list[Trade]] = {}
     for trade in trades:
@@ -117,7 +117,7 @@ def _batches(trades: Sequence[Trade], market: Market) -> list[_Batch]:
         key_of_batch = members[0].underlyings, *_program(products)
         batches.setdefault(key_of_batch, []).append((members, products))
     return [
-        _Batch(
+        Batch(
             names,
             tuple(trade for trades, _ in parts for trade in trades),
             _joined([products for _, products in parts]),
@@ -126,7 +126,7 @@ def _batches(trades: Sequence[Trade], market: Market) -> list[_Batch]:
     ]
 
 
-def _method_for(batch: _Batch, market: Market, models, methods, key) -> AbstractMethod | str:
+def _method_for(batch: Batch, market: Market, models, methods, key) -> AbstractMethod | str:
     """Return the method that values a batch, or the reason why none does."""
     if (model := models.get(batch.underlyings)) is None:
         return f"there is no model of {'|'.join(batch.underlyings)}: {_lack(market)}"

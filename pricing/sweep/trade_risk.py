@@ -1,10 +1,10 @@
 """What a sweep says of each trade: its figures with names, or the reason why it has none."""
 
+import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
-from typing import Any
+from typing import Any, overload
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ from .groups import Group
 
 NON_FINITE = "failed: a figure is not finite; check the trade's numbers for extremes"
 
-Columns = Mapping[str, Any]  # measure -> array [trades], of several assets [trades, assets, ...]
+Columns = dict[str, np.ndarray]  # measure -> [trades], of several assets [trades, assets, ...]
 
 
 @dataclass(frozen=True)
@@ -57,34 +57,19 @@ class Figures:
 
         return Figures(**{name: scale(figure) for name, figure in vars(self).items()})
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether every figure is a finite number."""
-        nested = (x.values() if isinstance(x, dict) else (x,) for x in vars(self).values())
-        return all(x is None or isfinite(x) for x in itertools.chain(*nested))
 
-
-def figures_of(columns: Columns, names: tuple[str, ...], count: int) -> list[Figures]:
-    """Return the figures of the first `count` trades of a tile on the assets of these names."""
+def _figures_of(columns: Columns, names: tuple[str, ...]) -> list[Figures]:
+    """Return the figures of each trade on the assets of these names."""
     keys = {"delta": names, "gamma": tuple(itertools.product(names, repeat=2))}
 
     def named(measure: str, column: np.ndarray) -> list:
-        rows = np.reshape(column, (len(column), -1))[:count].tolist()
+        rows = column.reshape(len(column), -1).tolist()
         if measure in keys:
             return [dict(zip(keys[measure], row, strict=True)) for row in rows]
         return [figure for (figure,) in rows]
 
-    lists = {measure: named(measure, np.asarray(column)) for measure, column in columns.items()}
-    rows = zip(*lists.values(), strict=True)
-    return [Figures(**dict(zip(lists, row, strict=True))) for row in rows]
-
-
-def reasons_of(refusals: RESULTS, count: int) -> list[str]:
-    """Return why the method does not reach each of the first `count` trades of a tile; empty if it does."""
-    (codes,) = map(np.asarray, jax.tree.leaves(refusals))
-    one = lambda code: jax.tree.map(lambda _: np.asarray(code), refusals)  # noqa: E731
-    reason = {code: RESULTS[one(code)] for code in np.unique(codes)}
-    return [reason[code] for code in codes[:count]]
+    rows = zip(*(named(measure, column) for measure, column in columns.items()), strict=True)
+    return [Figures(**dict(zip(columns, row, strict=True))) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -121,23 +106,81 @@ class TradeRisk:
         return None if self.figures is None else self.figures.scaled(self.quantity)
 
 
-Found = dict[str, tuple[Group, Figures, Figures, str]]
-"""By id: the group of a trade, its figures, their standard errors, and why its method does not reach it."""
+@dataclass(frozen=True)
+class GroupRisk:
+    """What a sweep found of a group: columns of figures, of their standard errors, and whether they are known.
+
+    refusals: why the method does not reach each trade, if it does not.
+    """
+
+    group: Group
+    figures: Columns
+    errors: Columns
+    refusals: RESULTS
+
+    @functools.cached_property
+    def is_finite(self) -> np.ndarray:
+        """Whether every figure of a trade is a finite number."""
+        columns = (*self.figures.values(), *self.errors.values())
+        flat = [np.isfinite(column).reshape(len(column), -1) for column in columns]
+        return np.all(np.concatenate(flat, axis=1), axis=1)
+
+    @property
+    def value(self) -> float:
+        """The sum of quantity times value over the trades that were valued."""
+        quantities = np.array([trade.quantity for trade in self.group.trades])[self.is_finite]
+        return float(quantities @ self.figures["value"][self.is_finite].astype(float))
+
+    @functools.cached_property
+    def rows(self) -> list[tuple[Figures | None, str, str, Figures | None]]:
+        """What is known of each trade: figures, method, status and standard errors."""
+        names, method = self.group.underlyings, type(self.group.method).__name__
+        (codes,) = map(np.asarray, jax.tree.leaves(self.refusals))
+        one = lambda code: jax.tree.map(lambda _: np.asarray(code), self.refusals)  # noqa: E731
+        reasons = {code: RESULTS[one(code)] for code in np.unique(codes)}
+        status = {code: f"failed: {why}" if why else NON_FINITE for code, why in reasons.items()}
+        columns = _figures_of(self.figures, names), _figures_of(self.errors, names)
+        found = zip(*columns, self.is_finite, codes, strict=True)
+        return [
+            (figures, method, "ok", errors) if finite else (None, method, status[code], None)
+            for figures, errors, finite, code in found
+        ]
 
 
-def trade_risks(book: Book, found: Found, unpriced: Mapping[str, str]) -> tuple[TradeRisk, ...]:
-    """Return every row of the book, in its order, with its figures or the reason why it has none."""
+class TradeRisks(Sequence[TradeRisk]):
+    """Every row of a book, in its order, with its figures or the reason why it has none.
 
-    def of_row(row: Row) -> TradeRisk:
+    They are made when they are asked for: a sweep has them as columns. unpriced: reasons, by id.
+    """
+
+    def __init__(self, book: Book, groups: Sequence[GroupRisk], unpriced: Mapping[str, str]):
+        self._rows, self._unpriced = book.rows, unpriced
+        self._places = {
+            trade.id: (risk, index)
+            for risk in groups
+            for index, trade in enumerate(risk.group.trades)
+        }
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> TradeRisk: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[TradeRisk, ...]: ...
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return tuple(map(self._of_row, self._rows[index]))
+        return self._of_row(self._rows[index])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def _of_row(self, row: Row) -> TradeRisk:
         head = row.id, row.type, row.trade.quantity if row.trade else 0.0
         if row.trade is None:
             return TradeRisk(*head, None, "", f"failed: {'; '.join(map(str, row.errors))}")
-        if row.id in unpriced:
-            return TradeRisk(*head, None, "", f"failed: {unpriced[row.id]}")
-        group, figures, errors, reason = found[row.id]
-        method = type(group.method).__name__
-        if not (figures.is_finite and errors.is_finite):
-            return TradeRisk(*head, None, method, f"failed: {reason}" if reason else NON_FINITE)
-        return TradeRisk(*head, figures, method, "ok", errors)
-
-    return tuple(map(of_row, book.rows))
+        if row.id in self._unpriced:
+            return TradeRisk(*head, None, "", f"failed: {self._unpriced[row.id]}")
+        risk, index = self._places[row.id]
+        return TradeRisk(*head, *risk.rows[index])

@@ -6,6 +6,7 @@ from datetime import date
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..market import Market
@@ -24,9 +25,8 @@ def shape_key(trade: Trade) -> Hashable:
 def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
     """Return trades of one kind and one `shape_key` as one batch of products in canonical form.
 
-    Times are years from the market's as-of date. Lists of dates, of various lengths, are padded. The arrays are
-    NumPy's: while they are made they have as many rows as the next power of two, so that books of other sizes
-    compile no programs for them.
+    Times are years from the market's as-of date. Lists of dates, of various lengths, are padded. While they are
+    made they have as many rows as the next power of two, so that books of other sizes compile no programs.
     """
     by_count: dict[int, list[int]] = {}
     for index, trade in enumerate(trades):
@@ -40,7 +40,7 @@ def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
         rows = slice(len(members))
         batches.append(jax.tree.map(lambda column, rows=rows: np.asarray(column)[rows], batch))
     order = np.argsort(np.concatenate(list(by_count.values())))
-    return jax.tree.map(lambda *columns: np.concatenate(columns)[order], *batches)
+    return jax.tree.map(lambda *columns: jnp.asarray(np.concatenate(columns)[order]), *batches)
 
 
 def _batch(trades: Sequence[Trade], market: Market) -> AbstractProduct:

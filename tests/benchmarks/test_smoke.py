@@ -132,6 +132,10 @@ def of_main_job(found):
     assert row["programs"] > 0 and row["trace"] > 0.0
 
 
+def of_live_session(found):
+    assert found["same_bits"] and len(found["seconds"]) == 5
+
+
 def of_large_book(found):
     assert (found["trades"], found["failed"], found["sensitivities"]) == (20, 0, 306)
     assert found["by_monte_carlo"] == 0
@@ -255,6 +259,7 @@ SMOKE: dict[str, Smoke] = {
         of_equal_accuracy,
     ),
     "large_book": ("--trades 20 --kinds european --devices 1 --repeat 1", of_large_book),
+    "live_session": ("--trades 8 --repeat 1 --kinds european", of_live_session),
     "main_job": ("--trades 1 --model black-scholes --only cold", of_main_job),
     "early_exercise": ("--paths 1024 --repeat 1 --only 'put 36, 20%'", of_early_exercise),
     "bermudan": ("--pillars 10 --repeat 1 --bumps 1 --engines 1", of_bermudan),

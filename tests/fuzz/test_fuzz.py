@@ -29,7 +29,7 @@ from pricing.market import Market
 from pricing.methods import METHODS, Quadrature
 from pricing.models.surface_models import black_scholes
 from pricing.sweep.fitted_models import with_baskets
-from pricing.sweep.groups import group_trades
+from pricing.sweep.groups import batches_of, group_trades
 
 from . import corpus, mutations
 
@@ -109,7 +109,7 @@ def prepare(book, market):
         return
     fit = with_baskets(lambda m: models | black_scholes(m), [t.underlyings for t in book.trades])
     settings = {"key": jax.random.key(0), "budget": 2**30, "mesh": None}
-    group_trades(book.trades, market, fit(market), UNPREPARED, **settings)
+    group_trades(batches_of(book.trades, market), market, fit(market), UNPREPARED, **settings)
 
 
 def check_files(folder, market_content, name, book_content):

@@ -1,0 +1,102 @@
+"""A `RiskEngine` that lives on: what a moved spot, a moved quote, a dropped and a new trade cost.
+
+Run `python -m benchmarks.live_session [--trades 10000] [--repeat 5] [--kinds KIND ...] [--out FILE]`.
+Europeans, digitals and barriers on the DAX have closed forms under the Black-Scholes models that the
+market's surface gives; each has value, Delta, Gamma, vega, theta and rho, and the book its derivative to
+every quote. The first call traces and compiles; the others say the best of `repeat`. The new trade is the
+one that was dropped, in another place of the book. What comes last is a fresh engine on the last book and
+market, to the bit.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+
+from pricing import Book, Market, RiskEngine, RiskResult
+from pricing.models.surface_models import black_scholes
+
+from .command import Run, parser_of, table_of
+from .large_book import SAMPLES, SHARES, book
+
+KINDS = ["european", "digital", "barrier"]
+
+
+def moved(market: Market, step: int) -> Market:
+    """Return the market with another spot."""
+    spot = lambda m: m.equities["DAX"].spot  # noqa: E731
+    return eqx.tree_at(spot, market, spot(market) * (1.0 + 0.001 * step))
+
+
+def requoted(market: Market, step: int) -> Market:
+    """Return the market with one other vol."""
+    vols = lambda m: m.equities["DAX"].surface.vols  # noqa: E731
+    return eqx.tree_at(vols, market, vols(market).at[3, 5].add(1e-4 * step))
+
+
+def best(call: Callable[[int], RiskResult], repeat: int) -> float:
+    """Return the seconds of the fastest of so many calls, each with another number."""
+    seconds = []
+    for step in range(1, repeat + 1):
+        start = time.perf_counter()
+        call(step)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+def measured(trades: int, repeat: int, kinds: Sequence[str]) -> tuple[dict[str, float], bool]:
+    """Return the seconds of each call, and whether a fresh engine finds the same bits."""
+    found = Market.read(SAMPLES / "dax_2002-07-05.json")
+    market = replace(
+        found, equities={"DAX": found.equities["DAX"]}, correlations={}, swaption_vols=None
+    )
+    whole, engine = book(trades, kinds), RiskEngine(black_scholes)
+    seconds = {"the first call": best(lambda _: engine(whole, market), 1)}
+    seconds["another spot"] = best(lambda step: engine(whole, moved(market, step)), repeat)
+    seconds["another vol of one quote"] = best(
+        lambda step: engine(whole, requoted(market, step)), repeat
+    )
+    without = [whole.without(row.id) for row in whole.rows[:repeat]]
+    alone = [
+        Book(whole.file, (row,), ()) + other
+        for row, other in zip(whole.rows, without, strict=False)
+    ]
+    seconds["a trade dropped"] = best(lambda step: engine(without[step - 1], market), repeat)
+    seconds["a trade added"] = best(lambda step: engine(alone[step - 1], market), repeat)
+    last = alone[-1], requoted(moved(market, 1), 1)
+    same = bits(engine(*last)) == bits(RiskEngine(black_scholes)(*last))
+    return seconds, same
+
+
+def bits(result: RiskResult) -> list:
+    """Return every number of a result."""
+    trades = [(trade.figures, trade.std_errors) for trade in result.trades]
+    gradient = [leaf.tobytes() for leaf in map(jax.device_get, jax.tree.leaves(result.gradient))]
+    return [result.value, result.sensitivities, trades, gradient]
+
+
+def parser():
+    found = parser_of(__doc__, trades=10_000, repeat=5)
+    found.add_argument("--kinds", nargs="+", choices=list(SHARES), default=KINDS, metavar="KIND")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("live_session", parser(), argv)
+    options = run.options
+    seconds, same = measured(options.trades, options.repeat, options.kinds)
+    table = table_of(f"{options.trades:,} trades with all Greeks", "call", "ms", left=1)
+    for name, length in seconds.items():
+        table.add_row(name, f"{1e3 * length:,.1f}")
+    run.console.print(table)
+    run.console.print(f"a fresh engine finds the same bits: {same}")
+    headline = f"another spot {1e3 * seconds['another spot']:.0f} ms"
+    run.keep({"seconds": seconds, "same_bits": same}, headline)
+    return 0 if same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
