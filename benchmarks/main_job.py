@@ -1,11 +1,14 @@
-"""The main job: `jaxtape risk`, cold, warm, on another book, and once more in the same process.
+"""The main job: `jaxtape risk`, cold, warm, on another book, and again in the same process; and other commands.
 
 Run `python -m benchmarks.main_job [--trades 2096] [--repeat 1]
-[--model heston] [--only RUN ...] [--out FILE]`. A cold run begins with an empty
-cache. The warm run is a second process that has the first one's cache. The other book has other strikes,
-expiries and counts of each kind, and its market another spot, other vols and other rates; it is valued with the
-cache of the first book. The last rows are a second and a third call in one process, which have nothing left to
-trace or to compile: the CPU seconds of the third are the computation.
+[--model heston] [--only RUN ...] [--out FILE]`.
+
+A cold run begins with an empty cache. The warm run is a second process that has the first one's cache. The
+other book has other strikes, expiries and counts of each kind, and its market another spot, other vols and
+other rates; it is valued with the cache of the first book. The last rows are a second and a third call in
+one process, which have nothing left to trace or to compile: the CPU seconds of the third are the
+computation. `calibrate` and `solve` are the second processes of `jaxtape calibrate` on the market's DAX and
+of `jaxtape solve allen-cahn`, whose computation is the training.
 
 Seconds of the wall clock by stage as the command tells them; the import is what precedes the command. Seconds
 of tracing, lowering, compiling and of reading the cache are those that JAX tells, added up over threads.
@@ -52,7 +55,7 @@ STAGES = {
     "write": r"^wrote ",
 }
 PLAIN = ("european", "digital", "barrier", "american")
-RUNS = ("cold", "warm", "another book", "second call", "third call")
+RUNS = ("cold", "warm", "another book", "second call", "third call", "calibrate", "solve")
 LEVELS = ("strike", "barrier", "lower", "upper", "protection", "initial_spot")
 
 
@@ -116,8 +119,7 @@ def child(options) -> int:
     for _ in range(options.calls):
         seconds.clear()
         start, used, told = time.time(), time.process_time(), io.StringIO()
-        sys.argv = ["jaxtape", "risk", *("--trades", options.book), *("--market", options.market)]
-        sys.argv += ["--out", options.folder, "--model", options.model]
+        sys.argv = ["jaxtape", *json.loads(options.command)]
         with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
             try:
                 main()
@@ -144,16 +146,32 @@ def child(options) -> int:
 
 
 class Job:
-    """The command on a book and a market, in processes of their own that share a cache."""
+    """Commands in processes of their own that share a cache."""
 
     def __init__(self, folder: Path, model: str):
         self.cache, self.model, self.out = folder / "cache", model, folder / "out"
 
-    def run(self, book: Path, market: Path, calls: int = 1) -> list[dict[str, Any]]:
+    def risk(self, book: Path, market: Path, calls: int = 1) -> list[dict[str, Any]]:
         """Return what each of so many calls in one process took."""
-        arguments = ["--book", str(book), "--market", str(market), "--calls", str(calls)]
-        arguments += ["--model", self.model, "--folder", str(self.out), "--began", str(time.time())]
-        command = [sys.executable, "-m", "benchmarks.main_job", *arguments]
+        files = "--trades", str(book), "--market", str(market), "--model", self.model
+        return self.run("risk", *files, "--out", str(self.out), calls=calls)
+
+    def calibrate(self) -> dict[str, Any]:
+        """Return what a second process takes to calibrate the DAX."""
+        files = "--market", str(MARKET), "--underlying", "DAX", "--out", str(self.out)
+        return [self.run("calibrate", *files)[0] for _ in range(2)][-1]
+
+    def solve(self) -> dict[str, Any]:
+        """Return what a second process takes to solve an equation, and how much of it the training is."""
+        file, seeds = self.out.with_suffix(".json"), 5
+        arguments = "solve", "allen-cahn", "--seeds", str(seeds), "--out", str(file)
+        row = [self.run(*arguments)[0] for _ in range(2)][-1]
+        return row | {"train": seeds * json.loads(file.read_text())[0]["seconds"]}
+
+    def run(self, *arguments: str, calls: int = 1) -> list[dict[str, Any]]:
+        """Return what each of so many calls of a command in one process took."""
+        command = [sys.executable, "-m", "benchmarks.main_job", "--command", json.dumps(arguments)]
+        command += ["--calls", str(calls), "--began", str(time.time())]
         environment = os.environ | {"JAXTAPE_CACHE": str(self.cache)}
         ran = subprocess.run(
             command, check=True, env=environment, stdout=subprocess.PIPE, text=True
@@ -166,8 +184,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--model", default="heston", help="of equities: heston or black-scholes")
     found.add_argument("--only", nargs="+", choices=RUNS, default=list(RUNS), metavar="RUN")
     # for its own processes
-    for name in ("book", "market", "folder"):
-        found.add_argument(f"--{name}", help=argparse.SUPPRESS)
+    found.add_argument("--command", help=argparse.SUPPRESS)
     found.add_argument("--calls", type=int, default=1, help=argparse.SUPPRESS)
     found.add_argument("--began", type=float, help=argparse.SUPPRESS)
     return found
@@ -180,20 +197,22 @@ def measured(folder: Path, options) -> list[dict[str, Any]]:
     cut(BOOK, other, options.trades, moved=True)
     moved_market(market)
     job, rows = Job(folder, options.model), {}
-    rows["cold"] = job.run(book, MARKET)[0]
+    if set(RUNS[:5]) & set(options.only):
+        rows["cold"] = job.risk(book, MARKET)[0]
     if "warm" in options.only:
-        warm = (job.run(book, MARKET)[0] for _ in range(options.repeat))
+        warm = (job.risk(book, MARKET)[0] for _ in range(options.repeat))
         rows["warm"] = min(warm, key=lambda row: row["wall"])
     if "another book" in options.only:
-        rows["another book"] = job.run(other, market)[0]
+        rows["another book"] = job.risk(other, market)[0]
     if {"second call", "third call"} & set(options.only):
-        _, rows["second call"], rows["third call"] = job.run(book, MARKET, calls=3)
+        _, rows["second call"], rows["third call"] = job.risk(book, MARKET, calls=3)
+    rows |= {name: getattr(job, name)() for name in RUNS[5:] if name in options.only}
     return [{"run": name, **row} for name, row in rows.items() if name in options.only]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
-    if options.book:
+    if options.command:
         return child(options)
     run = Run("main_job", parser(), argv, width=160)
     with tempfile.TemporaryDirectory() as folder:
@@ -208,10 +227,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "fit",
         "sweep",
         "pullback",
+        "train",
         "write",
     )
     columns += (*EVENTS, "programs")
-    table = table_of("jaxtape risk, seconds; programs: compiled anew", "run", *columns)
+    table = table_of("seconds; programs: compiled anew", "run", *columns)
     for row in rows:
         numbers = (f"{row.get(name, 0.0):.1f}" for name in columns[:-1])
         table.add_row(row["run"], *numbers, str(row["programs"]))
