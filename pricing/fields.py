@@ -27,7 +27,10 @@ def as_real(value: Number) -> Array:
     dtype = getattr(value, "dtype", None)
     if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
         dtype = jnp.result_type(float)
-    return jnp.asarray(value, dtype=jax.dtypes.canonicalize_dtype(dtype))
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    if isinstance(value, jax.Array):
+        return jnp.asarray(value, dtype=dtype)
+    return jax.device_put(np.asarray(value, dtype=dtype))  # no program for each shape
 
 
 def _bounded(name: str, lower: float, upper: float, remedy: str, strict: bool, optional=False):
@@ -197,6 +200,8 @@ def choice(name: str, codes: Mapping[str, int], **kwargs: Any) -> Any:
             value = code(value)
         elif isinstance(value, (list, tuple)):
             value = [code(word) for word in value]
-        return jnp.asarray(value, dtype=jnp.int8)
+        if isinstance(value, jax.Array):
+            return jnp.asarray(value, dtype=jnp.int8)
+        return jax.device_put(np.asarray(value, dtype=np.int8))
 
     return eqx.field(converter=convert, **kwargs)

@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxtape import AbstractSchedule, StoreAll
+from jaxtape import AbstractSchedule, StoreAll, stored_jit
 
 from ..induction.american_dates import COARSEST, CROWDING, american_by_dates, american_dates
 from ..induction.exercise import cash_flows, induction, nothing_later
@@ -85,13 +86,7 @@ class Quadrature(Tiled, Prepared):
         if self.num_nodes is not None:
             return self
 
-        def need(product):
-            return _nodes_needed(model.read_at(product.vol_at), self._dates(product))
-
-        canonical = products.broadcast().canonical.broadcast()
-        for _ in canonical.batch_shape:
-            need = jax.vmap(need)
-        most = max(32.0, float(jnp.max(need(canonical))))
+        most = max(32.0, float(_most_nodes_needed(self, _rounded_up(products), model)))
         halves = math.ceil(2.0 * math.log2(most / 32.0))  # few sizes, so few programs
         return replace(self, num_nodes=math.ceil(32.0 * 2.0 ** (0.5 * halves)))
 
@@ -122,13 +117,13 @@ class Quadrature(Tiled, Prepared):
     def _setting(self, product: Any, model: Any) -> tuple[Any, Any, Float[Array, " dates"], int]:
         """Return the product, the model as it sees it, its dates and the number of nodes."""
         product = product.canonical
-        dates, num_nodes = self._dates(product), self.num_nodes
+        dates, num_nodes = self.dates(product), self.num_nodes
         if num_nodes is None:
             ratio = math.sqrt(_most_equal_steps(product, dates.size))
             num_nodes = math.ceil(_ROOM * _needed(ratio))
         return product, model.read_at(product.vol_at).anchored(dates[-1]), dates, num_nodes
 
-    def _dates(self, product: Exercisable | Monitored) -> Float[Array, " dates"]:
+    def dates(self, product: Exercisable | Monitored) -> Float[Array, " dates"]:
         """Return when something is decided, in years, ascending."""
         if isinstance(product, Monitored):
             return product.dates
@@ -140,6 +135,29 @@ def _most_equal_steps(product: Exercisable | Monitored, num_dates: int) -> float
     """Return how often the step to a date goes into the time to it, at most, for dates as they usually are."""
     crowded = isinstance(product, Exercisable) and product.any_time
     return num_dates / (CROWDING if crowded else 1)
+
+
+@stored_jit
+def _most_nodes_needed(method: Quadrature, products: Any, model: Any) -> Float[Array, ""]:
+    """Return how many nodes the contracts of a batch need at most."""
+
+    def need(product):
+        return _nodes_needed(model.read_at(product.vol_at), method.dates(product))
+
+    canonical = products.canonical.broadcast()
+    for _ in canonical.batch_shape:
+        need = jax.vmap(need)
+    return jnp.max(need(canonical))
+
+
+def _rounded_up(products: AbstractProduct) -> AbstractProduct:
+    """Return the batch with its last row repeated up to a power of two of rows: few sizes, so few programs."""
+    products = products.broadcast()
+    if not products.batch_shape:
+        return products
+    last = products.batch_shape[0] - 1
+    rows = np.minimum(np.arange(1 << last.bit_length()), last)
+    return jax.device_put(jax.tree.map(lambda column: np.asarray(column)[rows], products))
 
 
 def _nodes_needed(model: GaussianState, dates: Float[Array, " dates"]) -> Float[Array, ""]:

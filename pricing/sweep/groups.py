@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PRNGKeyArray
@@ -64,7 +63,7 @@ class Group:
 
     def _placed(self, arrays):
         if self.mesh is None:
-            return jax.tree.map(jnp.asarray, arrays)
+            return jax.device_put(arrays)
         axes = PartitionSpec("trades" if "trades" in self.mesh.axis_names else None)
         return jax.device_put(arrays, NamedSharding(self.mesh, axes))
 

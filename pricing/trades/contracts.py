@@ -6,8 +6,9 @@ from datetime import date
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+
+from jaxtape import stored_jit
 
 from ..market import Market
 from ..products import AbstractProduct, Padded
@@ -33,14 +34,23 @@ def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
         by_count.setdefault(len(trade.dates or ()) if trade.pads_dates else 0, []).append(index)
     batches = []
     for count, members in by_count.items():
-        batch = _batch([trades[index] for index in members], market).canonical.broadcast()
-        if count:
-            assert isinstance(batch, Padded)
-            batch = batch.padded(_padded_count(count))
+        batch = _batch([trades[index] for index in members], market)
+        batch = _canonical(batch, _padded_count(count) if count else None)
         rows = slice(len(members))
         batches.append(jax.tree.map(lambda column, rows=rows: np.asarray(column)[rows], batch))
     order = np.argsort(np.concatenate(list(by_count.values())))
-    return jax.tree.map(lambda *columns: jnp.asarray(np.concatenate(columns)[order]), *batches)
+    joined = jax.tree.map(lambda *columns: np.concatenate(columns)[order], *batches)
+    return jax.device_put(joined)  # `jnp.asarray` would compile a program for each number of rows
+
+
+@stored_jit
+def _canonical(batch: AbstractProduct, num_dates: int | None) -> AbstractProduct:
+    """Return a batch in canonical form, with lists of so many dates if it has any: one program a kind."""
+    batch = batch.canonical.broadcast()
+    if num_dates is None:
+        return batch
+    assert isinstance(batch, Padded)
+    return batch.padded(num_dates)
 
 
 def _batch(trades: Sequence[Trade], market: Market) -> AbstractProduct:
