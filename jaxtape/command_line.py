@@ -18,9 +18,19 @@ from typing import Any
 import jax
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
 from typer.core import TyperGroup
 
+from .programs.activity import activity
 from .programs.cache import use_cache
 from .xla_flags import WITHOUT_FUSION_EMITTERS, add_flag
 
@@ -99,6 +109,14 @@ def path_of(text: str) -> Path:
     return Path(text)
 
 
+class _Activity(ProgressColumn):
+    """What is read, traced or compiled while the bar is shown."""
+
+    def render(self, task: Task) -> Text:
+        del task
+        return Text(activity(), style="dim")
+
+
 @contextlib.contextmanager
 def progress_bar(name: str, console: Console) -> Iterator[Callable[[int, int, str], None] | None]:
     """Yield a live bar as the argument `progress` of a computation; None where nobody looks at the terminal."""
@@ -110,6 +128,7 @@ def progress_bar(name: str, console: Console) -> Iterator[Callable[[int, int, st
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        _Activity(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(name, total=None)

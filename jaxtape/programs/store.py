@@ -25,6 +25,7 @@ import equinox as eqx
 import jax
 from jax.core import Tracer
 
+from .activity import doing
 from .description import Description, has_name
 from .fingerprint import fingerprint, settings
 from .program import Program, arrays_of, exported, load, place_of, shape_of
@@ -241,11 +242,14 @@ def _program(
         words = json.dumps([described.words, made_of], sort_keys=True)
         name = hashlib.sha256(words.encode()).hexdigest()
         arrays = arrays_of((args, kwargs))
-        if found := store.find(name, arrays):
-            return found
-        content = exported(function, args, kwargs, name=name)
+        with doing(f"reading {function.__name__}"):
+            if found := store.find(name, arrays):
+                return found
+        with doing(f"tracing {function.__name__}"):
+            content = exported(function, args, kwargs, name=name)
         made = Program(content)
-        made.compiled(arrays)
+        with doing(f"compiling {function.__name__}"):
+            made.compiled(arrays)
         store.keep(name, content)
         return made
     except Exception as error:  # the function's own are raised once more where it is jitted

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 import jaxtape as jt
 from jaxtape.programs import fingerprint, store
+from jaxtape.programs.activity import activity
 from jaxtape.programs.cache import cache
 from jaxtape.programs.description import Description
 from jaxtape.programs.program import _packed
@@ -138,6 +139,17 @@ def test_what_the_last_job_used_is_read_ahead(folder):
     assert equal(again(a_leg(), key=jax.random.key(1)), expected)
     assert not traced
     end()
+
+
+def test_what_is_in_work_can_be_shown(folder, monkeypatch):
+    shown = []
+    for name in ("exported", "Program"):
+        real = getattr(store, name)
+        noted = lambda *args, real=real, **how: (shown.append(activity()), real(*args, **how))[1]  # noqa: E731
+        monkeypatch.setattr(store, name, noted)
+    leg = a_leg()
+    assert equal(in_another_process(folder)(leg, key=jax.random.key(1)).left.rate, leg.rate / 3)
+    assert shown == ["tracing swapped", ""] and activity() == ""
 
 
 @pytest.mark.parametrize("note", [b"\xff\xfe", b"../../x\n\n" + b"0" * 64], ids=["bytes", "names"])
