@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from datetime import date
 
 import pytest
 
@@ -109,3 +110,25 @@ def test_rows_have_one_id_in_a_book():
     bad = Book.from_text(f"{HEAD}\n{ROWS}\nX1,european,DAX,call,-1,2003-03-18,,")
     assert bad.without("X1").errors == ()
     assert [row.id for row in book().without("D1", "S4").rows] == ["D2", "C1", "S1", "S2", "S3"]
+
+
+def test_trades_are_a_sequence_in_the_order_of_the_book(engine):
+    engine, _ = engine
+    trades, ids = engine(book(NEW), market()).trades, [row.id for row in book(NEW).rows]
+    assert [trade.id for trade in trades] == ids and len(trades) == len(ids)
+    assert trades[-1].id == "S5" and trades[1:3] == (trades[1], trades[2])
+    assert (
+        trades == engine(book(NEW), market()).trades and trades != engine(book(), market()).trades
+    )
+    with pytest.raises(IndexError):
+        trades[len(ids)]
+
+
+def test_another_date_or_correlation_serves_the_book_anew(engine):
+    engine, _ = engine
+    past = "P1,european,DAX,call,4400,2002-07-05,,"
+    mine = book(past)
+    assert [trade.id for trade in engine(mine, market()).failed] == ["P1"]
+    earlier = dataclasses.replace(market(), asof=date(2002, 7, 4))
+    assert not engine(mine, earlier).failed
+    assert [trade.id for trade in engine(mine, market()).failed] == ["P1"]
