@@ -6,7 +6,7 @@ Also difference quotients with known floors, and batches of the sample book.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import equinox as eqx
@@ -139,14 +139,15 @@ all_products: dict[str, Callable] = {
     ),
 }
 
+# the exact ones first, and those of the largest programs last
 all_methods: dict[str, Callable] = {
     "closed form": ClosedForm,
     "Fourier": Fourier,
     # nine steps: of eight to .8 one would end on the curve's pillar, where moving the expiry meets a kink
     "finite differences": lambda: FiniteDifference(40, 16, 9),
     "integral equation": IntegralEquation,
-    "Monte Carlo": lambda: MonteCarlo(256, 4, block=128),
     "quadrature": Quadrature,
+    "Monte Carlo": lambda: MonteCarlo(256, 4, block=128),
     "least squares": lambda: LeastSquares(256, 1024, 4, block=128),
 }
 
@@ -159,6 +160,21 @@ def _triples() -> list[tuple[str, str, str]]:
 
 
 triples = _triples()  # the names of every product, model and method that go together
+
+
+def cover(cases: Collection, parts: Callable, cost: Callable) -> list:
+    """Of the cases those that show a part which no cheaper one has."""
+    seen, found = set(), []
+    for case in sorted(cases, key=cost):
+        if not seen.issuperset(parts(case)):
+            found.append(case)
+            seen.update(parts(case))
+    return found
+
+
+def others_slow(cases: Collection, fast: Collection) -> list:
+    """The cases as parameters of a test: some at every run, the others where there is time."""
+    return [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in cases]
 
 
 def build(product: str, model: str, method: str):

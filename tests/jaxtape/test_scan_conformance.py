@@ -22,6 +22,7 @@ from ..helpers_scan import (
     XS,
     A,
     check,
+    each_program,
     each_schedule,
     few_schedules,
     summed,
@@ -53,7 +54,7 @@ def both_ways(scan, length, unroll, reverse, a, xs):
     return run(a, xs), gradient(a, xs)
 
 
-@each_schedule
+@each_program
 @pytest.mark.parametrize("reverse", [False, True])
 def test_lengths_and_unrolling(schedule, reverse):
     """A length with each unrolling that differs from the others; a schedule does without."""
@@ -163,7 +164,7 @@ TREES = {
 }
 
 
-@each_schedule
+@each_program
 def test_pytrees(schedule):
     cases = [carried_through(*tree) for tree in TREES.values()]
     check(lambda scan, a: [case(scan, a) for case in cases], schedule, A)
@@ -187,7 +188,7 @@ def of_a_type(dtype):
     return case
 
 
-@each_schedule
+@each_program
 def test_types(schedule):
     cases = [of_a_type(t) for t in (bool, "int32", "uint8", "float32", "bfloat16", "complex128")]
     check(lambda scan, a: [case(scan, a) for case in cases], schedule, A, rtol=1e-6)
@@ -314,7 +315,7 @@ def custom_vjp_in_scan(scan, a):
 NESTED = [scan_in_scan, scan_in_cond, cond_in_scan, while_in_scan, checkpoint_in_scan]
 
 
-@each_schedule
+@each_program
 def test_inside_one_another(schedule):
     def case(scan, a):
         first = [

@@ -9,7 +9,7 @@ import pytest
 
 import jaxtape as jt
 
-from ..helpers_scan import XS, A, check, each_schedule, few_schedules, summed, turn
+from ..helpers_scan import XS, A, check, each_program, each_schedule, few_schedules, summed, turn
 
 
 def loss_of(scan):
@@ -64,7 +64,15 @@ def applied(names):
     return case
 
 
-@each_schedule
+def _outer():
+    """At every run one of each mode: grad calls vjp, and jacfwd is a batch of jvp."""
+    for name in FIRST:
+        if name != "linear_transpose":
+            repeated = name in ("vjp", "jacfwd")
+            yield pytest.param(name, marks=[pytest.mark.slow] * repeated)
+
+
+@each_program
 def test_each_transformation(schedule):
     check(applied([(name,) for name in FIRST]), schedule, A, XS)
 
@@ -72,7 +80,7 @@ def test_each_transformation(schedule):
 @pytest.mark.parametrize(
     "schedule", [pytest.param(jt.Revolve(1), marks=pytest.mark.slow), jt.Revolve(3)], ids=str
 )
-@pytest.mark.parametrize("outer", [name for name in FIRST if name != "linear_transpose"])
+@pytest.mark.parametrize("outer", _outer())
 def test_two_transformations_in_every_order(schedule, outer):
     pairs = [pair for pair in _pairs() if pair[0] == outer]
     check(applied(pairs), schedule, A, XS[:4], rtol=1e-11, parameter=outer)

@@ -140,7 +140,7 @@ def quantlib(model: BlackScholes, days: int):
         return np.array([option.NPV(), option.delta(), option.gamma()])
 
     kinds = ql.Option.Put, ql.Option.Call
-    return np.array([2.0 * of(k, x, 1600) - of(k, x, 800) for k in kinds for x in STRIKES]).T
+    return np.array([2.0 * of(k, x, 800) - of(k, x, 400) for k in kinds for x in STRIKES]).T
 
 
 def test_term_structures_give_what_quantlib_gives():
@@ -154,19 +154,17 @@ def test_term_structures_give_what_quantlib_gives():
 
 def test_the_gradient_to_every_pillar_is_that_of_central_differences():
     def value(zero_rates, vols):
-        return price(American(105.0, 0.8), model(zero_rates, vols, 0.03)).value
+        terms = model(zero_rates, vols, 0.03)
+        return price(American(105.0, 0.8), terms, Quadrature(num_dates=8)).value
 
-    at, pillars = (
-        jax.jit(jax.value_and_grad(value, (0, 1))),
-        (STEEP.rate.zero_rates, STEEP.vol.vols),
-    )
-    _, slopes = at(*pillars)
+    at, pillars = jax.jit(value), (STEEP.rate.zero_rates, STEEP.vol.vols)
+    slopes = jax.jit(jax.grad(value, (0, 1)))(*pillars)
     for which, slope in enumerate(slopes):
         for i in range(slope.size):
 
             def bumped(step, which=which, i=i):
                 moved = [x.at[i].add(step) if j == which else x for j, x in enumerate(pillars)]
-                return float(at(*moved)[0])
+                return float(at(*moved))
 
             assert abs(slope[i] - first_difference(bumped, 1e-4)) < 1e-6 * (1.0 + abs(slope[i]))
 

@@ -87,7 +87,9 @@ def test_models_of_several_types_are_not_joined():
         joined([heston(1.0), BlackScholes(100.0, curve(), 0.2)], jnp.asarray(CORRELATION))
 
 
-@pytest.mark.parametrize("kind", ["arithmetic", "geometric", "max", "min"])
+@pytest.mark.parametrize(
+    "kind", ["arithmetic", "geometric", pytest.param("max", marks=pytest.mark.slow), "min"]
+)
 def test_delta_and_gamma_by_asset_are_those_of_bumped_spots(kind):
     """Common random numbers: the difference quotient of the paths is the paths' derivative."""
     model = joined([heston(1.0), heston(0.9)], jnp.asarray(CORRELATION))

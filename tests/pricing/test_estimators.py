@@ -25,7 +25,7 @@ from pricing import (
 )
 from pricing.estimators.gaussian_mixture import GaussianMixture
 from pricing.valuation import applicable
-from tests.helpers import double, first_difference
+from tests.helpers import double, first_difference, others_slow
 
 PATHS, BLOCK = 100_000, 5_000
 DATES = 0.2 * np.arange(1, 51) / 50
@@ -106,7 +106,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+# "90" shows the control along fifty dates, and the tests below what is left without it
+REPEATED = "90 plain", "95 plain", "95"
+
+
+@pytest.mark.parametrize("name", others_slow(CASES, CASES.keys() - REPEATED))
 def test_value_delta_and_gamma_are_unbiased_and_gamma_is_sharp(name):
     product, model, control, barrier, most = CASES[name]
     product = product.canonical  # calls and digitals are of one program
@@ -156,7 +160,7 @@ def test_a_fit_of_the_value_takes_the_noise_away_from_every_barrier_on_dates(nam
 
 def test_every_derivative_of_a_controlled_sample_is_that_of_its_differences():
     """The fit moves with the parameters, so that bumping with the same noise sees what differentiating sees."""
-    product = MONITORED["between two barriers"]
+    product = DoubleBarrier(100.0, 80.0, 125.0, QUARTERS[:2], rebate=1.0)
     method, key = MonteCarlo(512, 1, block=512), jax.random.key(3)
 
     def samples(shift):

@@ -194,7 +194,7 @@ def test_american_puts_of_clarke_and_parrott(variance):
         American([90.0, 110.0], 0.8),
         American([90.0, 110.0], 0.8, "call"),
         Bermudan(European([90.0, 110.0], 0.8, "put"), [0.1, 0.5, 0.8]),
-        Bermudan(European([90.0, 110.0], 0.8, "put"), [0.8]),
+        pytest.param(Bermudan(European([90.0, 110.0], 0.8, "put"), [0.8]), marks=pytest.mark.slow),
     ],
     ids=["american put", "american call", "bermudan put", "european put"],
 )

@@ -33,6 +33,7 @@ from tests.helpers import (
     dax_heston,
     double,
     first_difference,
+    others_slow,
     second_difference,
 )
 
@@ -85,6 +86,13 @@ def test_gamma(batch):
     agree(found.gamma, quotient, floor=200.0 * EPS * SPOT / SPOT_STEP**2)
 
 
+@pytest.mark.parametrize(
+    "batch",
+    others_slow(BATCHES, [batch for batch in BATCHES if batch != ("european", "heston")]),
+    ids=" / ".join,
+    scope="module",
+    indirect=True,
+)
 def test_gamma_and_vanna_are_differences_of_delta(batch):
     """A lower floor: all but three barriers are above it."""
     products, model, found = batch

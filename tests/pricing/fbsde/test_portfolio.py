@@ -70,10 +70,10 @@ def brownian(contracts: int) -> Problem:
     "solver",
     [
         GradientRegression(4096, (Hermite(4), Payoffs())),
-        BackwardDP(1, **TINY),
+        pytest.param(BackwardDP(1, **TINY), marks=pytest.mark.slow),
         BackwardDP(2, **TINY),
         OneStepMalliavin(**TINY),
-        OneStepMalliavin(gamma="diagonal", **TINY),
+        pytest.param(OneStepMalliavin(gamma="diagonal", **TINY), marks=pytest.mark.slow),
     ],
     ids=["regression", "DBDP1", "DBDP2", "OSM", "OSM-diagonal"],
 )
