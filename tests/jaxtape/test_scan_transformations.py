@@ -80,7 +80,7 @@ def test_each_transformation(schedule):
 @pytest.mark.parametrize(
     "schedule", [pytest.param(jt.Revolve(1), marks=pytest.mark.slow), jt.Revolve(3)], ids=str
 )
-@pytest.mark.parametrize("outer", _outer())
+@pytest.mark.parametrize("outer", list(_outer()))
 def test_two_transformations_in_every_order(schedule, outer):
     pairs = [pair for pair in _pairs() if pair[0] == outer]
     check(applied(pairs), schedule, A, XS[:4], rtol=1e-11, parameter=outer)
