@@ -21,7 +21,7 @@ import jaxtape as jt
 from benchmarks import __main__ as everything
 from benchmarks import pareto_figure, quantlib_heston, quantlib_peer
 from benchmarks.command import Run, installed, parser_of
-from tests.helpers import dax_heston, double
+from tests.helpers import dax_heston, double, others_slow
 
 ROOT = Path(benchmarks.__file__).parent
 TOOLS = {"__main__", "pareto_figure"}  # they measure nothing
@@ -281,8 +281,12 @@ SMOKE: dict[str, Smoke] = {
 }
 
 
+# the library's own tests run what these do: the sweep of a book, trainings, regressions
+REPEATED = "large_book", "portfolio_fbsde", "deep_bsde", "early_exercise", "exercise_rule"
+
+
 @double
-@pytest.mark.parametrize("name", SMOKE)
+@pytest.mark.parametrize("name", others_slow(SMOKE, SMOKE.keys() - REPEATED))
 def test_a_benchmark_runs_and_finds_what_is_known(name, run):
     arguments, check = SMOKE[name]
     check(run(name, arguments))
