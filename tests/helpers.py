@@ -6,7 +6,7 @@ Also difference quotients with known floors, and batches of the sample book.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 import equinox as eqx
@@ -160,21 +160,6 @@ def _triples() -> list[tuple[str, str, str]]:
 
 
 triples = _triples()  # the names of every product, model and method that go together
-
-
-def cover(cases: Collection, parts: Callable, cost: Callable) -> list:
-    """Of the cases those that show a part which no cheaper one has."""
-    seen, found = set(), []
-    for case in sorted(cases, key=cost):
-        if not seen.issuperset(parts(case)):
-            found.append(case)
-            seen.update(parts(case))
-    return found
-
-
-def others_slow(cases: Collection, fast: Collection) -> list:
-    """The cases as parameters of a test: some at every run, the others where there is time."""
-    return [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in cases]
 
 
 def build(product: str, model: str, method: str):

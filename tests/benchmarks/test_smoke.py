@@ -21,7 +21,8 @@ import jaxtape as jt
 from benchmarks import __main__ as everything
 from benchmarks import pareto_figure, quantlib_heston, quantlib_peer
 from benchmarks.command import Run, installed, parser_of
-from tests.helpers import dax_heston, double, others_slow
+from tests.cases import others_slow
+from tests.helpers import dax_heston, double
 
 ROOT = Path(benchmarks.__file__).parent
 TOOLS = {"__main__", "pareto_figure"}  # they measure nothing
@@ -282,7 +283,14 @@ SMOKE: dict[str, Smoke] = {
 
 
 # the library's own tests run what these do: the sweep of a book, trainings, regressions
-REPEATED = "large_book", "portfolio_fbsde", "deep_bsde", "early_exercise", "exercise_rule"
+REPEATED = {
+    "large_book",
+    "portfolio_fbsde",
+    "deep_bsde",
+    "two_rates",
+    "early_exercise",
+    "exercise_rule",
+}
 
 
 @double

@@ -9,7 +9,7 @@ import pytest
 
 import jaxtape as jt
 
-from ..helpers_scan import XS, A, check, each_program, each_schedule, few_schedules, summed, turn
+from ..helpers_scan import XS, A, check, each_program, few_schedules, summed, turn
 
 
 def loss_of(scan):
@@ -65,10 +65,10 @@ def applied(names):
 
 
 def _outer():
-    """At every run one of each mode: grad calls vjp, and jacfwd is a batch of jvp."""
+    """At every run one of each mode: grad calls vjp, and Jacobians are batches of it and of jvp."""
     for name in FIRST:
         if name != "linear_transpose":
-            repeated = name in ("vjp", "jacfwd")
+            repeated = name in ("vjp", "jacrev", "jacfwd")
             yield pytest.param(name, marks=[pytest.mark.slow] * repeated)
 
 
@@ -91,7 +91,7 @@ def test_hessian(schedule):
     check(lambda scan, xs: jax.hessian(lambda xs: loss_of(scan)(A, xs))(xs), schedule, XS[:3])
 
 
-@each_schedule
+@each_program
 @pytest.mark.parametrize("of", ["value", "grad"])
 def test_vmap_axes(schedule, of):
     """The batch on any axis of what is scanned, carried or closed over, and of the results."""

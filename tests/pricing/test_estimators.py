@@ -25,7 +25,8 @@ from pricing import (
 )
 from pricing.estimators.gaussian_mixture import GaussianMixture
 from pricing.valuation import applicable
-from tests.helpers import double, first_difference, others_slow
+from tests.cases import others_slow
+from tests.helpers import double, first_difference
 
 PATHS, BLOCK = 100_000, 5_000
 DATES = 0.2 * np.arange(1, 51) / 50
@@ -248,7 +249,7 @@ def slopes_by_fourier():
     return jax.jit(jax.grad(value))(jnp.asarray(HESTON))
 
 
-@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("control", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_parameter_greeks_of_heston_are_unbiased(control):
     """32 steps leave no bias to be seen at 65,536 paths. To the correlation it is about 0: error .02."""
     at, key, answer = jnp.asarray(HESTON), jax.random.key(7), slopes_by_fourier()

@@ -22,6 +22,7 @@ from pricing import (
     greeks,
     price,
 )
+from tests.cases import others_slow
 from tests.helpers import (
     EPS,
     all_models,
@@ -33,7 +34,6 @@ from tests.helpers import (
     dax_heston,
     double,
     first_difference,
-    others_slow,
     second_difference,
 )
 
@@ -128,7 +128,11 @@ def test_theta(batch):
 
 
 @pytest.mark.parametrize(
-    ("product", "model"), [("call", "heston on curve"), ("up-and-out call", "black-scholes")]
+    ("product", "model"),
+    [
+        pytest.param("call", "heston on curve", marks=pytest.mark.slow),
+        ("up-and-out call", "black-scholes"),
+    ],
 )
 def test_greeks_of_a_batch_are_those_of_its_contracts(product, model):
     product, model = all_products[product](), all_models[model]()

@@ -20,7 +20,7 @@ from pricing import (
     Swaption,
 )
 from pricing.fbsde import GradientRegression, Hermite, Payoffs, from_product, solve
-from tests.helpers import others_slow
+from tests.cases import others_slow
 
 from .backward_problems import apart, figures_of_pricing
 

@@ -38,7 +38,7 @@ def solved(problem, *bases, num_paths=16384, seed=0, **options):
 @pytest.mark.parametrize(
     ("product", "method"),
     [
-        (CALL, ClosedForm()),
+        pytest.param(CALL, ClosedForm(), marks=pytest.mark.slow),
         (Bermudan(European(100.0, 1.0, "put"), [0.25, 0.5, 0.75, 1.0]), Quadrature()),
     ],
     ids=["European", "Bermudan"],
@@ -82,7 +82,7 @@ def test_borrowing_at_another_rate():
     np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], known.gamma, rtol=4e-2)
 
 
-@pytest.mark.parametrize("barrier", [90, 95])
+@pytest.mark.parametrize("barrier", [90, pytest.param(95, marks=pytest.mark.slow)])
 def test_paths_that_are_knocked_out(barrier):
     known = CATALOGUE[f"down-and-out-{barrier}"]
     problem = known.problem()
@@ -93,7 +93,7 @@ def test_paths_that_are_knocked_out(barrier):
 
 
 def test_a_swaption_under_a_gaussian_rate():
-    problem, known = problems.gaussian_swaption(36), CATALOGUE["gaussian-swaption"]
+    problem, known = problems.gaussian_swaption(18), CATALOGUE["gaussian-swaption"]
     found = solved(problem, num_paths=65536)
     np.testing.assert_allclose(found.value(0.0, problem.x0), known.value, rtol=2e-3)
     np.testing.assert_allclose(found.delta(0.0, problem.x0)[0], known.delta, rtol=6e-3)
@@ -128,7 +128,7 @@ def test_smooth_maxima_span_the_best_of_five(dispersion):
     spot = jnp.full(5, 100.0)
     problem = from_product(Basket(120.0, 1.0, kind="max"), BlackScholes(spot, 0.05, 5 * [0.2]), 12)
     bases = Hermite(1), SmoothMaximum(), Payoffs()
-    found = solved(problem, *bases, num_paths=65536, initial_dispersion=dispersion)
+    found = solved(problem, *bases, num_paths=32768, initial_dispersion=dispersion)
     np.testing.assert_allclose(found.value(0.0, spot), best_call(spot), rtol=5e-3)
     assert apart(found.delta(0.0, spot), jax.grad(best_call)(spot)) < 0.02
     if dispersion > 0.0:

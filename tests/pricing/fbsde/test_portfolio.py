@@ -101,7 +101,11 @@ def test_a_portfolio_of_deep_bsde_is_the_sum_at_x0():
 
 @pytest.mark.parametrize(
     ("solver", "least"),
-    [(REGRESSION, 20.0), (BackwardDP(2, **TINY), 5.0), (OneStepMalliavin(**TINY), 20.0)],
+    [
+        (REGRESSION, 20.0),
+        pytest.param(BackwardDP(2, **TINY), 5.0, marks=pytest.mark.slow),
+        (OneStepMalliavin(**TINY), 20.0),
+    ],
     ids=["regression", "DBDP2", "OSM"],
 )
 def test_figures_of_a_portfolio_cost_the_same_whatever_the_number_of_contracts(solver, least):
