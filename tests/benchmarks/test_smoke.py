@@ -282,8 +282,9 @@ SMOKE: dict[str, Smoke] = {
 }
 
 
-# the library's own tests run what these do: the sweep of a book, trainings, regressions
+# the library's own tests run what these do: estimators, the sweep of a book, trainings, regressions
 REPEATED = {
+    "estimators",
     "large_book",
     "portfolio_fbsde",
     "deep_bsde",

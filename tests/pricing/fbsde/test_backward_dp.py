@@ -78,7 +78,7 @@ def test_early_exercise_agrees_with_quadrature(variant):
     np.testing.assert_allclose(delta[0], known[1], rtol=2e-2)
 
 
-@pytest.mark.parametrize("rebate", [None, 0.3])
+@pytest.mark.parametrize("rebate", [pytest.param(None, marks=pytest.mark.slow), 0.3])
 def test_stopped_paths_are_worth_the_stopped_value(rebate):
     problem, known = gate(rebate)
     solution = solve(problem, BackwardDP(num_pairs=8, **_SMALL), key=_KEY)

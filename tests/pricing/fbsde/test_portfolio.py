@@ -156,6 +156,7 @@ def test_two_thousand_contracts_on_ten_assets():
             assert np.linalg.norm(of_book - center) < 3.0 * deviation
 
 
+@pytest.mark.slow
 def test_contracts_of_a_book_are_what_they_are_alone():
     puts, market = book(50, 3), model(3)
     whole = solve(from_product(puts, market, 4), REGRESSION, key=jax.random.key(1))
