@@ -80,8 +80,9 @@ def agrees(product, model, method, num_steps, bases, tolerances, num_paths=32768
         assert apart(found, np.reshape(truth, found.shape)) < tolerance
 
 
-# shown by others: a single contract by many, early exercise under rates by puts and by a swaption
-REPEATED = "put", "Bermudan swaption"
+# shown by others: a single contract by many, a barrier by test_gradient_regression.py, and early exercise
+# under rates by puts and by a swaption
+REPEATED = "put", "down-and-out", "Bermudan swaption"
 
 
 @pytest.mark.parametrize("name", others_slow(CASES, CASES.keys() - REPEATED))

@@ -96,7 +96,7 @@ def test_paths_that_are_knocked_out(barrier):
 
 
 def test_a_swaption_under_a_gaussian_rate():
-    problem, known = problems.gaussian_swaption(18), CATALOGUE["gaussian-swaption"]
+    problem, known = problems.gaussian_swaption(36), CATALOGUE["gaussian-swaption"]
     found = solved(problem, num_paths=65536)
     np.testing.assert_allclose(found.value(0.0, problem.x0), known.value, rtol=2e-3)
     np.testing.assert_allclose(found.delta(0.0, problem.x0)[0], known.delta, rtol=6e-3)
