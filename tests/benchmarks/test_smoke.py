@@ -282,7 +282,7 @@ SMOKE: dict[str, Smoke] = {
 }
 
 
-# the library's own tests run what these do: estimators, the sweep of a book, trainings, regressions
+# the library's own tests run what these do: estimators, sweeps, trainings, regressions
 REPEATED = {
     "estimators",
     "large_book",
@@ -291,6 +291,7 @@ REPEATED = {
     "two_rates",
     "early_exercise",
     "exercise_rule",
+    "floors",
 }
 
 

@@ -27,7 +27,6 @@ from ..helpers_tape import (
     mixed_loss,
 )
 
-each_schedule = pytest.mark.parametrize("schedule", all_schedules, ids=str)
 some_schedules = pytest.mark.parametrize("schedule", [jt.StoreAll(), jt.Revolve(3)], ids=str)
 
 
@@ -52,8 +51,14 @@ def lax_value_and_gradients(reverse):
     return value_and_gradients(lax_mixed_loss(reverse))
 
 
-@each_schedule
-@pytest.mark.parametrize("reverse", [False, True])
+def _both_ways():
+    """Every schedule in one of the two directions, the next in the other; the rest where there is time."""
+    for (i, schedule), reverse in itertools.product(enumerate(all_schedules), (False, True)):
+        marks = [pytest.mark.slow] if i % 2 != reverse else []
+        yield pytest.param(schedule, reverse, marks=marks, id=f"{reverse}-{schedule}")
+
+
+@pytest.mark.parametrize(("schedule", "reverse"), list(_both_ways()))
 def test_value_and_gradients(schedule, reverse):
     """To the value closed over, the first state, xs; through the last state and ys."""
     found = value_and_gradients(mixed_loss(schedule, reverse))

@@ -194,7 +194,7 @@ def test_types(schedule):
     check(lambda scan, a: [case(scan, a) for case in cases], schedule, A, rtol=1e-6)
 
 
-@each_schedule
+@each_program
 def test_complex_derivatives(schedule):
     def case(scan, w):
         def loss(w):
@@ -206,7 +206,7 @@ def test_complex_derivatives(schedule):
     check(case, schedule, jnp.complex128(0.3 + 0.8j))
 
 
-@each_schedule
+@each_program
 def test_keys(schedule):
     def case(scan, a):
         def f(carry, key):
@@ -222,7 +222,7 @@ def test_keys(schedule):
     check(case, schedule, A)
 
 
-@each_schedule
+@each_program
 def test_integers_have_tangents_of_type_float0(schedule):
     def case(scan, a):
         def run(a, n, xs):
@@ -261,7 +261,7 @@ WEAK = {
 }
 
 
-@each_schedule
+@each_program
 def test_python_scalars_and_weak_types(schedule):
     check(lambda scan: [case(scan) for case in WEAK.values()], schedule)
 
@@ -343,7 +343,7 @@ def test_closures(schedule):
 # Without a program of its own
 
 
-@each_schedule
+@each_program
 def test_without_jit(schedule):
     run = lambda scan, a: summed(scan(functools.partial(turn, a), a, THREE))  # noqa: E731
     found, desired = (
