@@ -282,7 +282,7 @@ SMOKE: dict[str, Smoke] = {
 }
 
 
-# the library's own tests run what these do: estimators, sweeps, trainings, regressions
+# the library's own tests run what these do: closed forms, estimators, sweeps, trainings, regressions
 REPEATED = {
     "estimators",
     "large_book",
@@ -292,6 +292,7 @@ REPEATED = {
     "early_exercise",
     "exercise_rule",
     "floors",
+    "quantlib_peer",
 }
 
 

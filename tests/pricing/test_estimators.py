@@ -107,8 +107,8 @@ CASES = {
 }
 
 
-# "90" shows the control along fifty dates, and the tests below what is left without it
-REPEATED = "90 plain", "95 plain", "95"
+# "90" shows the control along fifty dates, the tests below what is left without it, and a call the hedge
+REPEATED = "90 plain", "95 plain", "95", "digital under Heston, hedged"
 
 
 @pytest.mark.parametrize("name", others_slow(CASES, CASES.keys() - REPEATED))
