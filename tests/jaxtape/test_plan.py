@@ -163,11 +163,16 @@ LARGE = (
 
 
 def _every_third():
-    """Every shape and every schedule with every third of its kind; the rest where there is time."""
+    """Every shape and every schedule with every third of its kind; the rest where there is time.
+
+    Large shapes have two schedules: one of them.
+    """
     pairs = itertools.product(enumerate(SHAPES), enumerate(SCHEDULES))
     for (i, shape), (j, schedule) in pairs:
-        if shape not in LARGE[0] or schedule in LARGE[1]:
-            yield pytest.param(shape, schedule, marks=[pytest.mark.slow] if (i + j) % 3 else [])
+        is_large = shape in LARGE[0]
+        if not is_large or schedule in LARGE[1]:
+            rare = (i + j) % (2 if is_large else 3)
+            yield pytest.param(shape, schedule, marks=[pytest.mark.slow] if rare else [])
 
 
 @pytest.mark.parametrize(("shape", "schedule"), list(_every_third()))
