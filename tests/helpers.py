@@ -139,14 +139,15 @@ all_products: dict[str, Callable] = {
     ),
 }
 
+# the exact ones first, and those of the largest programs last
 all_methods: dict[str, Callable] = {
     "closed form": ClosedForm,
     "Fourier": Fourier,
     # nine steps: of eight to .8 one would end on the curve's pillar, where moving the expiry meets a kink
     "finite differences": lambda: FiniteDifference(40, 16, 9),
     "integral equation": IntegralEquation,
-    "Monte Carlo": lambda: MonteCarlo(256, 4, block=128),
     "quadrature": Quadrature,
+    "Monte Carlo": lambda: MonteCarlo(256, 4, block=128),
     "least squares": lambda: LeastSquares(256, 1024, 4, block=128),
 }
 

@@ -14,13 +14,19 @@ from .helpers_tape import all_schedules, assert_close
 
 # None is StoreAll(), and for chains this short Revolve(100) is Revolve(23)
 _twins = jt.StoreAll(), jt.Revolve(100)
-each_schedule = pytest.mark.parametrize(
-    "schedule",
-    [
-        pytest.param(s, id=str(s), marks=[pytest.mark.slow] * (s in _twins))
+_one_program = jt.Revolve(23), jt.Periodic(5), jt.Marked()  # that of slots on the host
+
+
+def _where_there_is_time(slow):
+    cases = [
+        pytest.param(s, id=str(s), marks=[pytest.mark.slow] * (s in slow))
         for s in (None, *all_schedules)
-    ],
-)
+    ]
+    return pytest.mark.parametrize("schedule", cases)
+
+
+each_schedule = _where_there_is_time(_twins)
+each_program = _where_there_is_time(_twins + _one_program)
 few_schedules = pytest.mark.parametrize("schedule", [jt.Revolve(1), jt.Revolve(3)], ids=str)
 
 

@@ -21,6 +21,7 @@ import jaxtape as jt
 from benchmarks import __main__ as everything
 from benchmarks import pareto_figure, quantlib_heston, quantlib_peer
 from benchmarks.command import Run, installed, parser_of
+from tests.cases import others_slow
 from tests.helpers import dax_heston, double
 
 ROOT = Path(benchmarks.__file__).parent
@@ -286,8 +287,22 @@ SMOKE: dict[str, Smoke] = {
 }
 
 
+# the library's own tests run what these do: closed forms, estimators, sweeps, trainings, regressions
+REPEATED = {
+    "estimators",
+    "large_book",
+    "portfolio_fbsde",
+    "deep_bsde",
+    "two_rates",
+    "early_exercise",
+    "exercise_rule",
+    "floors",
+    "quantlib_peer",
+}
+
+
 @double
-@pytest.mark.parametrize("name", SMOKE)
+@pytest.mark.parametrize("name", others_slow(SMOKE, SMOKE.keys() - REPEATED))
 def test_a_benchmark_runs_and_finds_what_is_known(name, run):
     arguments, check = SMOKE[name]
     check(run(name, arguments))

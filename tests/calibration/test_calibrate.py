@@ -108,7 +108,10 @@ def test_a_models_own_vols_give_it_back(parameters):
 
 @pytest.mark.parametrize(
     ("optimizer", "settings"),
-    [(optax.lbfgs(), {"rtol": 1e-8}), (optax.adam(0.02), {"rtol": 1e-6, "max_steps": 1000})],
+    [
+        pytest.param(optax.lbfgs(), {"rtol": 1e-8}, marks=pytest.mark.slow),
+        (optax.adam(0.02), {"rtol": 1e-6, "max_steps": 1000}),
+    ],
     ids=["lbfgs", "adam"],
 )
 def test_any_optax_optimizer_will_do(optimizer, settings, optimum):

@@ -209,30 +209,37 @@ def market():
     return dataclasses.replace(sample_market(), equities={}, correlations={})
 
 
-BOOK = """id,type,underlying,quantity,side,fixed_rate,notional,start,expiry,exercise_dates,maturity
+(
+    HEADER,
+    *TRADES,
+) = """id,type,underlying,quantity,side,fixed_rate,notional,start,expiry,exercise_dates,maturity
 S,swap,EUR,2,payer,0.04,100,2002-10-05,,,2005-10-05
 O,swaption,EUR,-3,receiver,0.045,1000,,2003-07-05,,2006-07-05
 B,bermudan_swaption,EUR,1,payer,0.04,500,,,2003-07-05|2004-07-05,2006-07-05
-"""
+""".splitlines()
 
 
 @eqx.filter_jit
 def value_of(products, quantities, model):
     methods = (ClosedForm(), ClosedForm(), Quadrature(64))
-    values = [price(*pair).value[0] for pair in zip(products, [model] * 3, methods, strict=True)]
+    pairs = zip(products, methods, strict=False)
+    values = [price(product, model, method).value[0] for product, method in pairs]
     return quantities @ jnp.stack(values)
 
 
-@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.slow)])
-def test_risk_to_every_quote_is_that_of_bump_and_recalibrate(market, stride):
-    """Of swaps and swaptions, to every third quote or to all, to 1e-6; floor 1e-7 of the largest.
+@pytest.mark.parametrize(("count", "stride"), [(2, 3), pytest.param(3, 1, marks=pytest.mark.slow)])
+def test_risk_to_every_quote_is_that_of_bump_and_recalibrate(market, count, stride):
+    """Of two trades to every third quote, or of all to all, to 1e-6; floor 1e-7 of the largest.
 
     A quote of weight 0 moves nothing.
     """
     weights = np.ones((5, 5))
     weights[:, 4] = 0.5
     weights[2] = 0.0
-    model_of, book = fit(START, objective=SwaptionVolError(weights)), Book.from_text(BOOK)
+    model_of, book = (
+        fit(START, objective=SwaptionVolError(weights)),
+        Book.from_text("\n".join([HEADER, *TRADES[:count]])),
+    )
     result = risk(book, market, model_of)
     assert not result.failed
     found = result.sensitivities

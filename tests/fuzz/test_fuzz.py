@@ -201,11 +201,11 @@ def check_all_lines(run, seeds):
 
 
 def test_files_are_answered(tmp_path):
-    check_all_files(tmp_path, range(300))
+    check_all_files(tmp_path, range(150))
 
 
 def test_command_lines_are_answered(run):
-    check_all_lines(run, range(200))
+    check_all_lines(run, range(100))
 
 
 CHUNKS = 16

@@ -11,6 +11,7 @@ from jax.custom_derivatives import linear_call
 
 import jaxtape as jt
 
+from ..cases import others_slow
 from ..helpers_tape import (
     all_schedules,
     assert_close,
@@ -52,7 +53,9 @@ def mixed(schedule):
     )
 
 
-@pytest.mark.parametrize("schedule", all_schedules[:3], ids=str)
+@pytest.mark.parametrize(
+    "schedule", others_slow(all_schedules[:3], (jt.StoreAll(), jt.Revolve(5))), ids=str
+)
 def test_right_gradients_pass(schedule):
     f, args = mixed(schedule)
     found = jt.check_gradient(f, *args)

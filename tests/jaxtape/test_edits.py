@@ -200,7 +200,7 @@ def short_pieces(monkeypatch):
 
 
 def test_edits_are_those_of_a_list(short_pieces):
-    run_machine(100)
+    run_machine(30)
 
 
 @pytest.mark.slow

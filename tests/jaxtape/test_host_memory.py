@@ -9,6 +9,7 @@ from jax import lax
 import jaxtape as jt
 from jaxtape.sweeps import host_memory
 
+from ..cases import others_slow
 from ..helpers_tape import assert_close, loss_of, mixed_arguments
 from .test_scan import transformed, transformed_without_schedule
 
@@ -27,7 +28,11 @@ class TestApart:
         assert any(name in jaxpr for name in ("<host>", "Space.Host"))
 
     @pytest.mark.parametrize(
-        "name", ["vmap of grad", "hessian", "checkpoint", "scan", "cond", "scan in scan"]
+        "name",
+        others_slow(
+            ["vmap of grad", "hessian", "checkpoint", "scan", "cond", "scan in scan"],
+            ["vmap of grad", "checkpoint", "cond", "scan in scan"],
+        ),
     )
     def test_transformation(self, name):
         assert_close(transformed(name, STAGES), transformed_without_schedule(name))
@@ -42,7 +47,9 @@ class TestApart:
             gradient(0.7)
 
 
-@pytest.mark.parametrize("name", ["vmap of grad", "cond", "scan", "checkpoint"])
+@pytest.mark.parametrize(
+    "name", others_slow(["vmap of grad", "cond", "scan", "checkpoint"], ["vmap of grad", "scan"])
+)
 def test_under_the_checks_of_jax(name):
     """Where host and device are one, two stages have nothing that JAX's checks or a select refuse."""
     with jax.enable_checks(True):

@@ -9,6 +9,7 @@ import pytest
 import jaxtape as jt
 from jaxtape.piece import Piece, pull_piece
 
+from ..cases import others_slow
 from ..helpers_tape import all_schedules, assert_close
 
 X = jnp.array([0.3, -0.8])
@@ -140,9 +141,13 @@ kinds_of_schedule = [
     jt.MultiStage(device=2, host=2),
     jt.Budget(bytes=600),
 ]
+# what an edit runs depends on the states that a schedule keeps: many, few, those marked, those that fit
+few_kinds = others_slow(
+    kinds_of_schedule, [jt.StoreAll(), jt.Revolve(4), jt.Marked(), jt.Budget(bytes=600)]
+)
 
 
-@pytest.mark.parametrize("schedule", kinds_of_schedule, ids=str)
+@pytest.mark.parametrize("schedule", few_kinds, ids=str)
 @pytest.mark.parametrize(
     "is_edited", [pytest.param(False, marks=pytest.mark.slow), True], ids=["as made", "edited"]
 )
@@ -153,7 +158,7 @@ def test_every_edit_runs_the_fewest_steps_that_the_states_at_hand_allow(schedule
         tape = tape.drop(2).erase(7, 11).mark(9).mark(20).append(counted_damp, jnp.ones(3))
     rec, n = tape.record(X), len(tape)
     assert n == (43 if is_edited else 46)
-    kept = {0, n, *(max(p for p in rec.kept if p <= k) for k in (5, 13, 24, 31))}
+    kept = {0, n, *(max(p for p in rec.kept if p <= k) for k in (13, 31))}
     places = sorted({p for k in kept for p in (k - 1, k, k + 1) if 0 <= p <= n})
     for edit in ("append", "drop", "truncate", "erase", "replace"):
         for i in places if edit != "append" else [0]:
@@ -165,7 +170,7 @@ def test_every_edit_runs_the_fewest_steps_that_the_states_at_hand_allow(schedule
                 assert_close(edited.value, run(edited.tape, edited.state(0)))
 
 
-@pytest.mark.parametrize("schedule", kinds_of_schedule, ids=str)
+@pytest.mark.parametrize("schedule", few_kinds, ids=str)
 def test_a_life_of_edits_runs_the_fewest_steps_each_time(schedule):
     rng = np.random.default_rng(3)
     tape = jt.Tape().with_schedule(schedule).append(turn, stacked(40, 0)).mark(12)

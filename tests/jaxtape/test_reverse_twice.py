@@ -9,6 +9,7 @@ from jax import lax
 
 import jaxtape as jt
 
+from ..cases import others_slow
 from ..helpers_tape import (
     all_schedules,
     along,
@@ -96,7 +97,10 @@ def found(way, schedule):
     return jax.jit(functools.partial(way, loss_of(schedule)))(*mixed_arguments(n=5, width=2))
 
 
-@pytest.mark.parametrize("way", WAYS)
+REPEATED = (vmap_of_grad_of_grad,)  # jacrev is a vmap too
+
+
+@pytest.mark.parametrize("way", others_slow(WAYS, set(WAYS) - set(REPEATED)))
 def test_agrees_with_lax_scan(way):
     assert_close(found(way, jt.Revolve(2)), found(way, None), rtol=1e-11)
 

@@ -22,6 +22,7 @@ from ..helpers_scan import (
     XS,
     A,
     check,
+    each_program,
     each_schedule,
     few_schedules,
     summed,
@@ -53,7 +54,7 @@ def both_ways(scan, length, unroll, reverse, a, xs):
     return run(a, xs), gradient(a, xs)
 
 
-@each_schedule
+@each_program
 @pytest.mark.parametrize("reverse", [False, True])
 def test_lengths_and_unrolling(schedule, reverse):
     """A length with each unrolling that differs from the others; a schedule does without."""
@@ -163,7 +164,7 @@ TREES = {
 }
 
 
-@each_schedule
+@each_program
 def test_pytrees(schedule):
     cases = [carried_through(*tree) for tree in TREES.values()]
     check(lambda scan, a: [case(scan, a) for case in cases], schedule, A)
@@ -187,13 +188,13 @@ def of_a_type(dtype):
     return case
 
 
-@each_schedule
+@each_program
 def test_types(schedule):
     cases = [of_a_type(t) for t in (bool, "int32", "uint8", "float32", "bfloat16", "complex128")]
     check(lambda scan, a: [case(scan, a) for case in cases], schedule, A, rtol=1e-6)
 
 
-@each_schedule
+@each_program
 def test_complex_derivatives(schedule):
     def case(scan, w):
         def loss(w):
@@ -205,7 +206,7 @@ def test_complex_derivatives(schedule):
     check(case, schedule, jnp.complex128(0.3 + 0.8j))
 
 
-@each_schedule
+@each_program
 def test_keys(schedule):
     def case(scan, a):
         def f(carry, key):
@@ -221,7 +222,7 @@ def test_keys(schedule):
     check(case, schedule, A)
 
 
-@each_schedule
+@each_program
 def test_integers_have_tangents_of_type_float0(schedule):
     def case(scan, a):
         def run(a, n, xs):
@@ -260,7 +261,7 @@ WEAK = {
 }
 
 
-@each_schedule
+@each_program
 def test_python_scalars_and_weak_types(schedule):
     check(lambda scan: [case(scan) for case in WEAK.values()], schedule)
 
@@ -314,7 +315,7 @@ def custom_vjp_in_scan(scan, a):
 NESTED = [scan_in_scan, scan_in_cond, cond_in_scan, while_in_scan, checkpoint_in_scan]
 
 
-@each_schedule
+@each_program
 def test_inside_one_another(schedule):
     def case(scan, a):
         first = [
@@ -342,7 +343,7 @@ def test_closures(schedule):
 # Without a program of its own
 
 
-@each_schedule
+@each_program
 def test_without_jit(schedule):
     run = lambda scan, a: summed(scan(functools.partial(turn, a), a, THREE))  # noqa: E731
     found, desired = (

@@ -9,7 +9,7 @@ import pytest
 
 import jaxtape as jt
 
-from ..helpers_scan import XS, A, check, each_schedule, few_schedules, summed, turn
+from ..helpers_scan import XS, A, check, each_program, few_schedules, summed, turn
 
 
 def loss_of(scan):
@@ -64,7 +64,15 @@ def applied(names):
     return case
 
 
-@each_schedule
+def _outer():
+    """At every run one of each mode: grad calls vjp, and Jacobians are batches of it and of jvp."""
+    for name in FIRST:
+        if name != "linear_transpose":
+            repeated = name in ("vjp", "jacrev", "jacfwd")
+            yield pytest.param(name, marks=[pytest.mark.slow] * repeated)
+
+
+@each_program
 def test_each_transformation(schedule):
     check(applied([(name,) for name in FIRST]), schedule, A, XS)
 
@@ -72,7 +80,7 @@ def test_each_transformation(schedule):
 @pytest.mark.parametrize(
     "schedule", [pytest.param(jt.Revolve(1), marks=pytest.mark.slow), jt.Revolve(3)], ids=str
 )
-@pytest.mark.parametrize("outer", [name for name in FIRST if name != "linear_transpose"])
+@pytest.mark.parametrize("outer", list(_outer()))
 def test_two_transformations_in_every_order(schedule, outer):
     pairs = [pair for pair in _pairs() if pair[0] == outer]
     check(applied(pairs), schedule, A, XS[:4], rtol=1e-11, parameter=outer)
@@ -83,7 +91,7 @@ def test_hessian(schedule):
     check(lambda scan, xs: jax.hessian(lambda xs: loss_of(scan)(A, xs))(xs), schedule, XS[:3])
 
 
-@each_schedule
+@each_program
 @pytest.mark.parametrize("of", ["value", "grad"])
 def test_vmap_axes(schedule, of):
     """The batch on any axis of what is scanned, carried or closed over, and of the results."""

@@ -1,5 +1,7 @@
 """A tape whose state changes its structure: from a vector to a dict of two, and to a scalar."""
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -53,9 +55,8 @@ def gradient(f, tape, x):
     return [segment.params for segment in tape_bar.segments], x_bar
 
 
-each_schedule = pytest.mark.parametrize(
-    "schedule", [jt.StoreAll(), jt.Revolve(2), jt.Budget(bytes=1800)], ids=str
-)
+SCHEDULES = jt.StoreAll(), jt.Revolve(2), jt.Budget(bytes=1800)
+each_schedule = pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 
 
 @each_schedule
@@ -87,8 +88,15 @@ EDITS = {
 }
 
 
-@each_schedule
-@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def _edited():
+    """Every edit with few slots; under the other schedules every third, the rest where there is time."""
+    for (i, name), (j, schedule) in itertools.product(enumerate(EDITS), enumerate(SCHEDULES)):
+        rare = schedule != jt.Revolve(2) and (i + j) % 3
+        marks = [pytest.mark.slow] if rare else []
+        yield pytest.param(schedule, EDITS[name], marks=marks, id=f"{name}-{schedule}")
+
+
+@pytest.mark.parametrize(("schedule", "edit"), list(_edited()))
 def test_recordings_and_edits(schedule, edit):
     tape = edit(make(schedule))
     desired = gradient(by_hand, tape, X)

@@ -22,8 +22,8 @@ from tests.pricing.test_american import STRIKE, ordinary
 
 pytestmark = double
 SPOT = 100.0
-STRIKES = [40.0, 80.0, 100.0, 120.0, 160.0]
-PUTS_AND_CALLS = American(2 * STRIKES, 0.8, 5 * ["put"] + 5 * ["call"])  # one shape, so one program
+STRIKES = [40.0, 100.0, 160.0]
+PUTS_AND_CALLS = American(2 * STRIKES, 0.8, 3 * ["put"] + 3 * ["call"])  # one shape, so one program
 DAYS = np.array([0, 146, 730])
 YEARS = DAYS / 365.0
 
@@ -57,7 +57,7 @@ def test_constants_give_what_the_integral_equation_gives(on_flat_terms):
 
 def test_what_is_exercised_now_is_intrinsic(on_flat_terms):
     found = on_flat_terms
-    for which, delta in ((4, -1.0), (5, 1.0)):
+    for which, delta in ((2, -1.0), (3, 1.0)):
         assert found.value[which] == 60.0
         assert found.delta[which] == delta
         for name in ("gamma", "vega", "theta", "rho", "vanna", "volga"):
@@ -140,7 +140,7 @@ def quantlib(model: BlackScholes, days: int):
         return np.array([option.NPV(), option.delta(), option.gamma()])
 
     kinds = ql.Option.Put, ql.Option.Call
-    return np.array([2.0 * of(k, x, 1600) - of(k, x, 800) for k in kinds for x in STRIKES]).T
+    return np.array([2.0 * of(k, x, 800) - of(k, x, 400) for k in kinds for x in STRIKES]).T
 
 
 def test_term_structures_give_what_quantlib_gives():
@@ -154,26 +154,24 @@ def test_term_structures_give_what_quantlib_gives():
 
 def test_the_gradient_to_every_pillar_is_that_of_central_differences():
     def value(zero_rates, vols):
-        return price(American(105.0, 0.8), model(zero_rates, vols, 0.03)).value
+        terms = model(zero_rates, vols, 0.03)
+        return price(American(105.0, 0.8), terms, Quadrature(num_dates=8)).value
 
-    at, pillars = (
-        jax.jit(jax.value_and_grad(value, (0, 1))),
-        (STEEP.rate.zero_rates, STEEP.vol.vols),
-    )
-    _, slopes = at(*pillars)
+    at, pillars = jax.jit(value), (STEEP.rate.zero_rates, STEEP.vol.vols)
+    slopes = jax.jit(jax.grad(value, (0, 1)))(*pillars)
     for which, slope in enumerate(slopes):
         for i in range(slope.size):
 
             def bumped(step, which=which, i=i):
                 moved = [x.at[i].add(step) if j == which else x for j, x in enumerate(pillars)]
-                return float(at(*moved)[0])
+                return float(at(*moved))
 
             assert abs(slope[i] - first_difference(bumped, 1e-4)) < 1e-6 * (1.0 + abs(slope[i]))
 
 
 def test_a_call_without_dividends_is_european():
     steady = model([0.01, 0.02, 0.06], [0.2, 0.26], 0.0)
-    found = price(PUTS_AND_CALLS, steady).value[5:]
+    found = price(PUTS_AND_CALLS, steady).value[3:]
     np.testing.assert_allclose(found, price(European(STRIKES, 0.8), steady).value, rtol=1e-9)
 
 
@@ -184,7 +182,7 @@ def test_steps_too_short_for_the_nodes_are_refused_and_prepared():
     with pytest.raises(RuntimeError, match="so close together"):
         price(PUTS_AND_CALLS, falling)
     method = Quadrature().prepared(PUTS_AND_CALLS, falling)
-    found = price(PUTS_AND_CALLS, falling, method).value[5:]
+    found = price(PUTS_AND_CALLS, falling, method).value[3:]
     np.testing.assert_allclose(found, price(European(STRIKES, 0.8), falling).value, rtol=1e-9)
 
 

@@ -23,6 +23,7 @@ from pricing.formulas.black import black
 from pricing.models.baskets import joined
 from pricing.models.surface_models import black_scholes
 from pricing.sweep.fitted_models import with_baskets
+from tests.cases import others_slow
 from tests.helpers import curve, double, first_difference, sample_market, surface
 
 pytestmark = double
@@ -87,7 +88,9 @@ def test_models_of_several_types_are_not_joined():
         joined([heston(1.0), BlackScholes(100.0, curve(), 0.2)], jnp.asarray(CORRELATION))
 
 
-@pytest.mark.parametrize("kind", ["arithmetic", "geometric", "max", "min"])
+@pytest.mark.parametrize(
+    "kind", others_slow(["arithmetic", "geometric", "max", "min"], ["arithmetic", "min"])
+)
 def test_delta_and_gamma_by_asset_are_those_of_bumped_spots(kind):
     """Common random numbers: the difference quotient of the paths is the paths' derivative."""
     model = joined([heston(1.0), heston(0.9)], jnp.asarray(CORRELATION))

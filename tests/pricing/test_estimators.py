@@ -25,6 +25,7 @@ from pricing import (
 )
 from pricing.estimators.gaussian_mixture import GaussianMixture
 from pricing.valuation import applicable
+from tests.cases import others_slow
 from tests.helpers import double, first_difference
 
 PATHS, BLOCK = 100_000, 5_000
@@ -106,7 +107,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+# "90" shows the control along fifty dates, the tests below what is left without it, and a call the hedge
+REPEATED = "90 plain", "95 plain", "95", "digital under Heston, hedged"
+
+
+@pytest.mark.parametrize("name", others_slow(CASES, CASES.keys() - REPEATED))
 def test_value_delta_and_gamma_are_unbiased_and_gamma_is_sharp(name):
     product, model, control, barrier, most = CASES[name]
     product = product.canonical  # calls and digitals are of one program
@@ -156,7 +161,7 @@ def test_a_fit_of_the_value_takes_the_noise_away_from_every_barrier_on_dates(nam
 
 def test_every_derivative_of_a_controlled_sample_is_that_of_its_differences():
     """The fit moves with the parameters, so that bumping with the same noise sees what differentiating sees."""
-    product = MONITORED["between two barriers"]
+    product = DoubleBarrier(100.0, 80.0, 125.0, QUARTERS[:2], rebate=1.0)
     method, key = MonteCarlo(512, 1, block=512), jax.random.key(3)
 
     def samples(shift):
@@ -244,7 +249,7 @@ def slopes_by_fourier():
     return jax.jit(jax.grad(value))(jnp.asarray(HESTON))
 
 
-@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("control", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_parameter_greeks_of_heston_are_unbiased(control):
     """32 steps leave no bias to be seen at 65,536 paths. To the correlation it is about 0: error .02."""
     at, key, answer = jnp.asarray(HESTON), jax.random.key(7), slopes_by_fourier()

@@ -22,6 +22,7 @@ from pricing import (
     greeks,
     price,
 )
+from tests.cases import others_slow
 from tests.helpers import (
     EPS,
     all_models,
@@ -85,6 +86,13 @@ def test_gamma(batch):
     agree(found.gamma, quotient, floor=200.0 * EPS * SPOT / SPOT_STEP**2)
 
 
+@pytest.mark.parametrize(
+    "batch",
+    others_slow(BATCHES, [batch for batch in BATCHES if batch != ("european", "heston")]),
+    ids=" / ".join,
+    scope="module",
+    indirect=True,
+)
 def test_gamma_and_vanna_are_differences_of_delta(batch):
     """A lower floor: all but three barriers are above it."""
     products, model, found = batch
@@ -120,7 +128,11 @@ def test_theta(batch):
 
 
 @pytest.mark.parametrize(
-    ("product", "model"), [("call", "heston on curve"), ("up-and-out call", "black-scholes")]
+    ("product", "model"),
+    [
+        pytest.param("call", "heston on curve", marks=pytest.mark.slow),
+        ("up-and-out call", "black-scholes"),
+    ],
 )
 def test_greeks_of_a_batch_are_those_of_its_contracts(product, model):
     product, model = all_products[product](), all_models[model]()

@@ -1,7 +1,7 @@
 """Every method on every product and model that it applies to: what all of them promise."""
 
+import functools
 import itertools
-from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -23,6 +23,7 @@ from pricing import (
     price,
 )
 from pricing.sensitivities import with_gamma
+from tests.cases import cover, others_slow
 from tests.helpers import (
     all_methods,
     all_models,
@@ -41,73 +42,68 @@ from tests.helpers import (
 registries = (all_products, all_models, all_methods)
 
 
+@functools.cache
+def types(triple):
+    """Those of the product in its canonical form, of the model and of the method."""
+    product, *others = (r[name]() for r, name in zip(registries, triple, strict=True))
+    return type(product.form), *map(type, others)
+
+
 def _one_of_a_kind():
-    """The first triple of each combination of types, of a product in its canonical form: of each program."""
-
-    def types(names):
-        product, *others = (r[name]() for r, name in zip(registries, names, strict=True))
-        return type(product.form), *map(type, others)
-
+    """The first triple of each combination of types: of each program."""
     kinds = {types(triple): triple for triple in reversed(triples)}
     return list(reversed(kinds.values()))
 
 
 KINDS = _one_of_a_kind()
-# In the scope of the module, so that the tests of one triple follow one another and share its programs.
-every_kind = pytest.mark.parametrize("triple", KINDS, ids=" / ".join, scope="module")
+COST = lambda triple: list(all_methods).index(triple[2])  # noqa: E731
+FEW = cover(KINDS, types, COST)
+
+
+def of(cases, fast):
+    """In the scope of the module, so that the tests of one triple follow one another and share its programs."""
+    named = {"ids": " / ".join, "scope": "module"}
+    return pytest.mark.parametrize("triple", others_slow(cases, fast), **named)
+
+
 # the kinds at every run; their words and numbers where there is time
-every_triple = pytest.mark.parametrize(
-    "triple",
-    [pytest.param(t, marks=[] if t in KINDS else pytest.mark.slow) for t in triples],
-    ids=" / ".join,
-    scope="module",
-)
-
-
-class Derivatives(NamedTuple):
-    """The value with its derivatives, those to the underlying being to a shift of all of them alike."""
-
-    value: Any
-    error: Any  # the standard error of the value
-    slope: Any  # to the underlying, in forward mode
-    gradient: Any  # to the numbers of the product and of the model, in reverse mode
-    curvature: Any  # to the underlying twice, forward over reverse; None without a gamma
-    gamma: Any  # as books have it
+every_triple = of(triples, KINDS)
+# at every run each product, each model and each method; all that go together where there is time
+every_kind = of(KINDS, FEW)
 
 
 @eqx.filter_jit
-def derivatives(product, model, method, key) -> Derivatives:
-    """All derivatives that the tests of a triple ask for: one program compiles sooner than one for each."""
+def reverse(product, model, method, key):
+    """The value and its derivatives in reverse mode: to all numbers, and to a shift of the underlying."""
     pair, rest = eqx.partition((product, model), eqx.is_inexact_array)
-    at = jnp.asarray(0.0)
 
     def shifted(pair, shift):
         product, model = eqx.combine(pair, rest)
         return _value_and_error(product, model.shifted(underlying=shift), method, key)
 
-    def reverse(shift):
-        differentiated = jax.value_and_grad(shifted, argnums=(0, 1), has_aux=True)
-        (value, error), (gradient, slope) = differentiated(pair, shift)
-        return (value, slope), (error, gradient)
-
-    if "gamma" in method.second_order(product, model):
-        found = jax.jvp(reverse, (at,), (jnp.ones_like(at),), has_aux=True)
-        (value, _), (slope, curvature), (error, gradient) = found
-        return Derivatives(
-            value, error, slope, gradient, curvature, with_gamma(product, model, method, key)[1]
-        )
-    (value, _), (error, gradient) = reverse(at)
-    *_, slope = value_error_and_slope(product, model, method, key)
-    return Derivatives(value, error, slope, gradient, None, None)
+    differentiated = jax.value_and_grad(shifted, argnums=(0, 1), has_aux=True)
+    (value, _), (gradient, slope) = differentiated(pair, jnp.asarray(0.0))
+    return value, gradient, slope
 
 
 @eqx.filter_jit
-def value_error_and_slope(product, model, method, key):
-    """The value, its standard error and its derivative to the underlying, in forward mode."""
+def forward(product, model, method, key):
+    """The value, its standard error and its derivative to a shift of the underlying, in forward mode."""
     at = jnp.asarray(0.0)
     shifted = lambda by: _value_and_error(product, model.shifted(underlying=by), method, key)  # noqa: E731
     value, slope, error = jax.jvp(shifted, (at,), (jnp.ones_like(at),), has_aux=True)
     return value, error, slope
+
+
+@eqx.filter_jit
+def curvature_and_gamma(product, model, method, key):
+    """The second derivative to a shift of the underlying, forward over reverse, and Gamma as books have it."""
+    at = jnp.asarray(0.0)
+    slope = jax.grad(
+        lambda by: _value_and_error(product, model.shifted(underlying=by), method, key)[0]
+    )
+    _, curvature = jax.jvp(slope, (at,), (jnp.ones_like(at),))
+    return curvature, with_gamma(product, model, method, key)[1]
 
 
 def _value_and_error(product, model, method, key):
@@ -140,7 +136,7 @@ def test_every_member_is_reached():
         assert set(registry) == set(names)
 
 
-@every_triple
+@of(triples, [kind for kind in KINDS if kind in FEW or types(kind)[2] is not LeastSquares])
 def test_the_value_is_a_finite_scalar_of_the_working_precision(triple):
     product, model, method, key = build(*triple)
     found = price(product, model, method, key=key)
@@ -161,13 +157,14 @@ def test_the_gradient_is_that_of_central_differences(triple, numbers):
     A jump near by spoils a wide step and rounding a narrow one; a wrong gradient agrees with none.
     Floor: 100 ulp of the value over the narrowest.
     """
-    product, model, method, key = build(*triple)
-    if isinstance(method, LeastSquares):
+    if types(triple)[2] is LeastSquares:
         pytest.skip(
             "holds more than its rule still: test_least_squares.py has its Greeks beside exact ones"
         )
+    product, model, method, key = build(*triple)
     pair = (product, model)
-    exact = float_leaves(derivatives(product, model, method, key).gradient)
+    _, gradient, _ = reverse(product, model, method, key)
+    exact = float_leaves(gradient)
     floor = 100.0 * np.spacing(max(10.0, float(value(*pair, method, key)))) / 1e-6
     still = jax.tree.map(jnp.zeros_like, eqx.filter(pair, eqx.is_inexact_array))
     for i, leaf in enumerate(float_leaves(pair)):
@@ -197,19 +194,20 @@ def _weights(shape, numbers):
 @every_kind
 def test_forward_and_reverse_mode_agree_with_each_other_and_with_plain_calls(triple):
     product, model, method, key = build(*triple)
-    found = derivatives(product, model, method, key)
-    tol = {"rtol": 1e-12, "atol": 1e-12} if found.value.dtype == np.float64 else {"rtol": 1e-5}
-    np.testing.assert_allclose(found.value, value(product, model, method, key), **tol)
-    _, bar = found.gradient
+    found, (_, bar), slope_in_reverse = reverse(product, model, method, key)
+    again, _, slope = forward(product, model, method, key)
+    tol = {"rtol": 1e-12, "atol": 1e-12} if found.dtype == np.float64 else {"rtol": 1e-5}
+    np.testing.assert_allclose([found, again], value(product, model, method, key), **tol)
+    np.testing.assert_allclose(slope_in_reverse, slope, **tol)
     zero = jnp.asarray(0.0)
     along = jax.jvp(lambda by: model.shifted(underlying=by), (zero,), (jnp.ones_like(zero),))[1]
     terms = itertools.starmap(jnp.vdot, zip(float_leaves(bar), float_leaves(along), strict=True))
-    np.testing.assert_allclose(sum(terms), found.slope, **tol)
-    assert found.slope != 0.0
+    np.testing.assert_allclose(sum(terms), slope, **tol)
+    assert slope != 0.0
 
 
 @double
-@every_kind
+@of(KINDS, cover(KINDS, lambda triple: types(triple)[1:], COST))
 def test_hessian_vector_products_are_the_second_derivatives_of_greeks(triple):
     """Forward over reverse, in the spot; where there is no Gamma without bias, asking for it raises."""
     product, model, method, key = build(*triple)
@@ -218,8 +216,8 @@ def test_hessian_vector_products_are_the_second_derivatives_of_greeks(triple):
         with pytest.raises(TypeError, match="second derivative"):
             jax.eval_shape(lambda by: jax.jvp(along, (by,), (by,)), jnp.asarray(0.0))
     else:
-        found = derivatives(product, model, method, key)
-        np.testing.assert_allclose(found.curvature, jnp.sum(found.gamma), rtol=1e-8)
+        curvature, gamma = curvature_and_gamma(product, model, method, key)
+        np.testing.assert_allclose(curvature, jnp.sum(gamma), rtol=1e-8)
 
 
 @every_kind
@@ -249,25 +247,31 @@ def test_a_batch_is_its_contracts_and_is_traced_once(triple, monkeypatch):
 @every_kind
 def test_single_precision_gives_single_precision(triple):
     """To 1e-4; the random numbers of the two precisions are others, which allows six standard errors."""
-    exact = derivatives(*build(*triple))
+    exact = forward(*build(*triple))
     with jax.enable_x64(False):
-        found = value_error_and_slope(*build(*triple))
+        found = forward(*build(*triple))
     assert {x.dtype for x in found} == {np.dtype(np.float32)}
-    error = float(np.hypot(exact.error, found[1]))
-    np.testing.assert_allclose(found[0], exact.value, rtol=1e-4, atol=6.0 * error)
-    np.testing.assert_allclose(found[2], exact.slope, rtol=1e-4 if error == 0.0 else 0.3)
+    error = float(np.hypot(exact[1], found[1]))
+    np.testing.assert_allclose(found[0], exact[0], rtol=1e-4, atol=6.0 * error)
+    np.testing.assert_allclose(found[2], exact[2], rtol=1e-4 if error == 0.0 else 0.3)
 
 
 SHARED = {
     pair: [triple for triple in triples if triple[:2] == pair]
     for pair in dict.fromkeys(triple[:2] for triple in triples)
 }
+COMPARED = [alternatives for alternatives in SHARED.values() if len(alternatives) > 1]
+
+
+def of_two(alternatives):
+    """Every two types that meet."""
+    return {pair for triple in alternatives for pair in itertools.combinations(types(triple), 2)}
 
 
 @double
 @pytest.mark.parametrize(
     "alternatives",
-    [found for found in SHARED.values() if len(found) > 1],
+    others_slow(COMPARED, cover(COMPARED, of_two, lambda found: -len(found))),
     ids=lambda found: " / ".join(found[0][:2]),
 )
 def test_methods_agree(alternatives):

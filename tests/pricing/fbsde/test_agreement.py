@@ -20,6 +20,7 @@ from pricing import (
     Swaption,
 )
 from pricing.fbsde import GradientRegression, Hermite, Payoffs, from_product, solve
+from tests.cases import others_slow
 
 from .backward_problems import apart, figures_of_pricing
 
@@ -79,7 +80,12 @@ def agrees(product, model, method, num_steps, bases, tolerances, num_paths=32768
         assert apart(found, np.reshape(truth, found.shape)) < tolerance
 
 
-@pytest.mark.parametrize("name", CASES)
+# shown by others: a single contract by many, a barrier by test_gradient_regression.py, and early exercise
+# under rates by puts and by a swaption
+REPEATED = "put", "down-and-out", "Bermudan swaption"
+
+
+@pytest.mark.parametrize("name", others_slow(CASES, CASES.keys() - REPEATED))
 def test_figures_are_those_of_pricing(name):
     agrees(*CASES[name])
 

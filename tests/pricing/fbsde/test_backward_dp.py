@@ -26,6 +26,7 @@ from .backward_problems import (
 _KEY = jax.random.key(7)
 _SMALL = {"num_paths": 4096, "num_iterations": 60, "batch_size": 128}
 _BOTH = pytest.mark.parametrize("variant", [1, 2])
+_SECOND = pytest.mark.parametrize("variant", [pytest.param(1, marks=pytest.mark.slow), 2])
 
 
 @_BOTH
@@ -48,7 +49,7 @@ def test_a_contract_of_many_is_worth_what_it_is_alone():
     np.testing.assert_allclose(delta[1], own[1], rtol=1e-2)
 
 
-@_BOTH
+@_SECOND
 def test_a_quadratic_solution_is_found_on_all_dates(variant):
     known = riccati(3, 30)
     solution = solve(known.problem, BackwardDP(variant, **_SMALL), key=_KEY)
@@ -61,7 +62,7 @@ def test_a_quadratic_solution_is_found_on_all_dates(variant):
     np.testing.assert_allclose(solution.delta(t, x), 2.0 * x / 3.0, atol=2e-2)
 
 
-@_BOTH
+@_SECOND
 def test_early_exercise_agrees_with_quadrature(variant):
     dates = np.arange(1, 6) / 5.0
     product = Bermudan(European(SPOT, 1.0, "put"), dates)
@@ -77,7 +78,7 @@ def test_early_exercise_agrees_with_quadrature(variant):
     np.testing.assert_allclose(delta[0], known[1], rtol=2e-2)
 
 
-@pytest.mark.parametrize("rebate", [None, 0.3])
+@pytest.mark.parametrize("rebate", [pytest.param(None, marks=pytest.mark.slow), 0.3])
 def test_stopped_paths_are_worth_the_stopped_value(rebate):
     problem, known = gate(rebate)
     solution = solve(problem, BackwardDP(num_pairs=8, **_SMALL), key=_KEY)

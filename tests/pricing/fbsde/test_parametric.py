@@ -39,10 +39,11 @@ def bermudan_put(features):
     ("make", "product", "method"),
     [
         (call, lambda strike: European(strike, 1.0, "call"), ClosedForm()),
-        (
+        pytest.param(
             bermudan_put,
             lambda strike: Bermudan(European(strike, 1.0, "put"), [0.25, 0.5, 0.75, 1.0]),
             Quadrature(),
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["call", "Bermudan-put"],

@@ -38,7 +38,10 @@ REGRESSION = GradientRegression(4096, (Hermite(4), Payoffs()))
 
 @pytest.mark.parametrize(
     ("problem", "solver", "kill_at"),
-    [(problems.allen_cahn(3), SOLVER, 2), (problems.different_rates_call(6), REGRESSION, 4)],
+    [
+        (problems.allen_cahn(3), SOLVER, 2),
+        pytest.param(problems.different_rates_call(6), REGRESSION, 4, marks=pytest.mark.slow),
+    ],
     ids=["DeepBSDE", "GradientRegression"],
 )
 def test_a_killed_run_goes_on_to_the_same_bits(problem, solver, kill_at, tmp_path, monkeypatch):
