@@ -10,7 +10,7 @@ SAMPLES := pricing/samples
 # as root: CHROMIUM="chromium --no-sandbox"
 CHROMIUM ?= chromium
 
-.PHONY: run picture test test-all lint bench docs clean
+.PHONY: run picture test test-repeats test-all lint bench docs clean
 
 $(VENV)/.ready-%: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -26,9 +26,12 @@ picture:  ## the README's picture, of the report that `make run` wrote (chromium
 		--screenshot=$(CURDIR)/docs/images/report.png file://$(abspath $(OUT))/report.html
 
 test: $(VENV)/.ready-test$(TORCH)  ## the tests, without the heavy cases
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat"
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/ruff check .
+
+test-repeats: $(VENV)/.ready-test$(TORCH)  ## more cases of the same tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "repeat and not slow"
 
 test-all: $(VENV)/.ready-test$(TORCH)  ## every test, its programs compiled as users have them
 	JAXTAPE_TEST_COMPILER=optimizing $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

@@ -1,4 +1,4 @@
-"""Which cases of a test are of every run, and which are `slow`."""
+"""Which cases of a test are of every run, and which are a `repeat` of what those show."""
 
 from collections.abc import Callable, Collection
 
@@ -15,6 +15,6 @@ def cover(cases: Collection, parts: Callable, cost: Callable) -> list:
     return found
 
 
-def others_slow(cases: Collection, fast: Collection) -> list:
-    """The cases as parameters of a test: some at every run, the others where there is time."""
-    return [pytest.param(case, marks=[] if case in fast else pytest.mark.slow) for case in cases]
+def others_later(cases: Collection, fast: Collection) -> list:
+    """The cases as parameters of a test: some at every run, the others as repeats."""
+    return [pytest.param(case, marks=[] if case in fast else pytest.mark.repeat) for case in cases]

@@ -17,16 +17,16 @@ _twins = jt.StoreAll(), jt.Revolve(100)
 _one_program = jt.Revolve(23), jt.Periodic(5), jt.Marked()  # that of slots on the host
 
 
-def _where_there_is_time(slow):
-    cases = [
-        pytest.param(s, id=str(s), marks=[pytest.mark.slow] * (s in slow))
-        for s in (None, *all_schedules)
-    ]
+def _each_schedule(repeats=()):
+    marks = {
+        **dict.fromkeys(repeats, pytest.mark.repeat),
+        **dict.fromkeys(_twins, pytest.mark.slow),
+    }
+    cases = [pytest.param(s, id=str(s), marks=marks.get(s, [])) for s in (None, *all_schedules)]
     return pytest.mark.parametrize("schedule", cases)
 
 
-each_schedule = _where_there_is_time(_twins)
-each_program = _where_there_is_time(_twins + _one_program)
+each_schedule, each_program = _each_schedule(), _each_schedule(_one_program)
 few_schedules = pytest.mark.parametrize("schedule", [jt.Revolve(1), jt.Revolve(3)], ids=str)
 
 

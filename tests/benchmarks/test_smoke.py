@@ -21,7 +21,7 @@ import jaxtape as jt
 from benchmarks import __main__ as everything
 from benchmarks import pareto_figure, quantlib_heston, quantlib_peer
 from benchmarks.command import Run, installed, parser_of
-from tests.cases import others_slow
+from tests.cases import others_later
 from tests.helpers import dax_heston, double
 
 ROOT = Path(benchmarks.__file__).parent
@@ -302,7 +302,7 @@ REPEATED = {
 
 
 @double
-@pytest.mark.parametrize("name", others_slow(SMOKE, SMOKE.keys() - REPEATED))
+@pytest.mark.parametrize("name", others_later(SMOKE, SMOKE.keys() - REPEATED))
 def test_a_benchmark_runs_and_finds_what_is_known(name, run):
     arguments, check = SMOKE[name]
     check(run(name, arguments))

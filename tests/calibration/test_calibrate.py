@@ -109,7 +109,7 @@ def test_a_models_own_vols_give_it_back(parameters):
 @pytest.mark.parametrize(
     ("optimizer", "settings"),
     [
-        pytest.param(optax.lbfgs(), {"rtol": 1e-8}, marks=pytest.mark.slow),
+        pytest.param(optax.lbfgs(), {"rtol": 1e-8}, marks=pytest.mark.repeat),
         (optax.adam(0.02), {"rtol": 1e-6, "max_steps": 1000}),
     ],
     ids=["lbfgs", "adam"],

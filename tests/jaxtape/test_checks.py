@@ -11,7 +11,7 @@ from jax.custom_derivatives import linear_call
 
 import jaxtape as jt
 
-from ..cases import others_slow
+from ..cases import others_later
 from ..helpers_tape import (
     all_schedules,
     assert_close,
@@ -54,7 +54,7 @@ def mixed(schedule):
 
 
 @pytest.mark.parametrize(
-    "schedule", others_slow(all_schedules[:3], (jt.StoreAll(), jt.Revolve(5))), ids=str
+    "schedule", others_later(all_schedules[:3], (jt.StoreAll(), jt.Revolve(5))), ids=str
 )
 def test_right_gradients_pass(schedule):
     f, args = mixed(schedule)

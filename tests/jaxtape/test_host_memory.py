@@ -9,7 +9,7 @@ from jax import lax
 import jaxtape as jt
 from jaxtape.sweeps import host_memory
 
-from ..cases import others_slow
+from ..cases import others_later
 from ..helpers_tape import assert_close, loss_of, mixed_arguments
 from .test_scan import transformed, transformed_without_schedule
 
@@ -29,7 +29,7 @@ class TestApart:
 
     @pytest.mark.parametrize(
         "name",
-        others_slow(
+        others_later(
             ["vmap of grad", "hessian", "checkpoint", "scan", "cond", "scan in scan"],
             ["vmap of grad", "checkpoint", "cond", "scan in scan"],
         ),
@@ -48,7 +48,7 @@ class TestApart:
 
 
 @pytest.mark.parametrize(
-    "name", others_slow(["vmap of grad", "cond", "scan", "checkpoint"], ["vmap of grad", "scan"])
+    "name", others_later(["vmap of grad", "cond", "scan", "checkpoint"], ["vmap of grad", "scan"])
 )
 def test_under_the_checks_of_jax(name):
     """Where host and device are one, two stages have nothing that JAX's checks or a select refuse."""

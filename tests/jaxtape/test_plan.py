@@ -172,7 +172,7 @@ def _every_third():
         is_large = shape in LARGE[0]
         if not is_large or schedule in LARGE[1]:
             rare = (i + j) % (2 if is_large else 3)
-            yield pytest.param(shape, schedule, marks=[pytest.mark.slow] if rare else [])
+            yield pytest.param(shape, schedule, marks=[pytest.mark.repeat] if rare else [])
 
 
 @pytest.mark.parametrize(("shape", "schedule"), list(_every_third()))

@@ -9,7 +9,7 @@ import pytest
 import jaxtape as jt
 from jaxtape.piece import Piece, pull_piece
 
-from ..cases import others_slow
+from ..cases import others_later
 from ..helpers_tape import all_schedules, assert_close
 
 X = jnp.array([0.3, -0.8])
@@ -142,7 +142,7 @@ kinds_of_schedule = [
     jt.Budget(bytes=600),
 ]
 # what an edit runs depends on the states that a schedule keeps: many, few, those marked, those that fit
-few_kinds = others_slow(
+few_kinds = others_later(
     kinds_of_schedule, [jt.StoreAll(), jt.Revolve(4), jt.Marked(), jt.Budget(bytes=600)]
 )
 

@@ -9,7 +9,7 @@ from jax import lax
 
 import jaxtape as jt
 
-from ..cases import others_slow
+from ..cases import others_later
 from ..helpers_tape import (
     all_schedules,
     along,
@@ -100,7 +100,7 @@ def found(way, schedule):
 REPEATED = (vmap_of_grad_of_grad,)  # jacrev is a vmap too
 
 
-@pytest.mark.parametrize("way", others_slow(WAYS, set(WAYS) - set(REPEATED)))
+@pytest.mark.parametrize("way", others_later(WAYS, set(WAYS) - set(REPEATED)))
 def test_agrees_with_lax_scan(way):
     assert_close(found(way, jt.Revolve(2)), found(way, None), rtol=1e-11)
 

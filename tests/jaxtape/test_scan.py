@@ -54,7 +54,7 @@ def lax_value_and_gradients(reverse):
 def _both_ways():
     """Every schedule in one of the two directions, the next in the other; the rest where there is time."""
     for (i, schedule), reverse in itertools.product(enumerate(all_schedules), (False, True)):
-        marks = [pytest.mark.slow] if i % 2 != reverse else []
+        marks = [pytest.mark.repeat] if i % 2 != reverse else []
         yield pytest.param(schedule, reverse, marks=marks, id=f"{reverse}-{schedule}")
 
 

@@ -23,7 +23,7 @@ from pricing.formulas.black import black
 from pricing.models.baskets import joined
 from pricing.models.surface_models import black_scholes
 from pricing.sweep.fitted_models import with_baskets
-from tests.cases import others_slow
+from tests.cases import others_later
 from tests.helpers import curve, double, first_difference, sample_market, surface
 
 pytestmark = double
@@ -89,7 +89,7 @@ def test_models_of_several_types_are_not_joined():
 
 
 @pytest.mark.parametrize(
-    "kind", others_slow(["arithmetic", "geometric", "max", "min"], ["arithmetic", "min"])
+    "kind", others_later(["arithmetic", "geometric", "max", "min"], ["arithmetic", "min"])
 )
 def test_delta_and_gamma_by_asset_are_those_of_bumped_spots(kind):
     """Common random numbers: the difference quotient of the paths is the paths' derivative."""

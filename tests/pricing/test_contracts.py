@@ -60,7 +60,7 @@ def _padded():
     """At every run averages under one model and what is watched under the other, whose programs are smaller."""
     for contract, model in itertools.product(contracts, models):
         is_fast = ("asian" in contract) == (model == "black-scholes")
-        yield pytest.param(contract, model, marks=[] if is_fast else pytest.mark.slow)
+        yield pytest.param(contract, model, marks=[] if is_fast else pytest.mark.repeat)
 
 
 @double

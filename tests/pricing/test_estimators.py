@@ -25,7 +25,7 @@ from pricing import (
 )
 from pricing.estimators.gaussian_mixture import GaussianMixture
 from pricing.valuation import applicable
-from tests.cases import others_slow
+from tests.cases import others_later
 from tests.helpers import double, first_difference
 
 PATHS, BLOCK = 100_000, 5_000
@@ -111,7 +111,7 @@ CASES = {
 REPEATED = "90 plain", "95 plain", "95", "digital under Heston, hedged"
 
 
-@pytest.mark.parametrize("name", others_slow(CASES, CASES.keys() - REPEATED))
+@pytest.mark.parametrize("name", others_later(CASES, CASES.keys() - REPEATED))
 def test_value_delta_and_gamma_are_unbiased_and_gamma_is_sharp(name):
     product, model, control, barrier, most = CASES[name]
     product = product.canonical  # calls and digitals are of one program
@@ -249,7 +249,7 @@ def slopes_by_fourier():
     return jax.jit(jax.grad(value))(jnp.asarray(HESTON))
 
 
-@pytest.mark.parametrize("control", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("control", [pytest.param(False, marks=pytest.mark.repeat), True])
 def test_parameter_greeks_of_heston_are_unbiased(control):
     """32 steps leave no bias to be seen at 65,536 paths. To the correlation it is about 0: error .02."""
     at, key, answer = jnp.asarray(HESTON), jax.random.key(7), slopes_by_fourier()

@@ -113,7 +113,7 @@ def test_derivatives_are_those_of_the_discrete_value():
 
 
 @double
-@pytest.mark.slow
+@pytest.mark.repeat
 def test_agrees_with_monte_carlo():
     barrier = Barrier(100.0, 0.5, 90.0, "down-and-out", "call", 1.0)
     found = greeks(barrier, _MODEL, MonteCarlo(2**15, 32), key=jax.random.key(3))
@@ -195,7 +195,9 @@ def test_american_puts_of_clarke_and_parrott(variance):
         American([90.0, 110.0], 0.8),
         American([90.0, 110.0], 0.8, "call"),
         Bermudan(European([90.0, 110.0], 0.8, "put"), [0.1, 0.5, 0.8]),
-        pytest.param(Bermudan(European([90.0, 110.0], 0.8, "put"), [0.8]), marks=pytest.mark.slow),
+        pytest.param(
+            Bermudan(European([90.0, 110.0], 0.8, "put"), [0.8]), marks=pytest.mark.repeat
+        ),
     ],
     ids=["american put", "american call", "bermudan put", "european put"],
 )
@@ -225,7 +227,7 @@ def test_an_american_option_in_the_region_of_exercise_is_its_payoff():
 
 
 @double
-@pytest.mark.slow
+@pytest.mark.repeat
 def test_the_bounds_by_regression_hold_the_values_of_the_grid():
     dates = [0.2, 0.4, 0.6]
     product = Bermudan(European(105.0, 0.6, "put"), dates)

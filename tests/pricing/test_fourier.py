@@ -42,7 +42,7 @@ def normal_parameters():
     return dice.uniform(low, high, (30, 5))
 
 
-@pytest.mark.parametrize("width", [pytest.param(3.0, marks=pytest.mark.slow), 6.0])
+@pytest.mark.parametrize("width", [pytest.param(3.0, marks=pytest.mark.repeat), 6.0])
 def test_normal_parameters_are_exact(width):
     """Strikes up to `width` standard deviations from the forward; the spot is 100."""
     parameters, expiries = normal_parameters(), np.array([1 / 12, 0.25, 1.0, 3.0, 10.0])

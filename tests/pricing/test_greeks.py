@@ -22,7 +22,7 @@ from pricing import (
     greeks,
     price,
 )
-from tests.cases import others_slow
+from tests.cases import others_later
 from tests.helpers import (
     EPS,
     all_models,
@@ -88,7 +88,7 @@ def test_gamma(batch):
 
 @pytest.mark.parametrize(
     "batch",
-    others_slow(BATCHES, [batch for batch in BATCHES if batch != ("european", "heston")]),
+    others_later(BATCHES, [batch for batch in BATCHES if batch != ("european", "heston")]),
     ids=" / ".join,
     scope="module",
     indirect=True,
@@ -130,7 +130,7 @@ def test_theta(batch):
 @pytest.mark.parametrize(
     ("product", "model"),
     [
-        pytest.param("call", "heston on curve", marks=pytest.mark.slow),
+        pytest.param("call", "heston on curve", marks=pytest.mark.repeat),
         ("up-and-out call", "black-scholes"),
     ],
 )

@@ -67,7 +67,7 @@ def assets(count: int) -> BlackScholes:
     ("count", "value", "known_to", "most"),
     [
         (2, 13.90178, 5e-6, 1.5e-3),
-        pytest.param(5, 26.159, 0.0, 5e-3, marks=pytest.mark.slow),
+        pytest.param(5, 26.159, 0.0, 5e-3, marks=pytest.mark.repeat),
     ],
 )
 def test_the_best_of_several_assets(count, value, known_to, most):
@@ -89,7 +89,7 @@ def test_inner_points_tighten_the_upper_bound():
     assert by_points.std_errors.upper < 0.5 * known.std_errors.upper
 
 
-@pytest.mark.parametrize("kind", ["max", pytest.param("min", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["max", pytest.param("min", marks=pytest.mark.repeat)])
 def test_assets_that_differ_are_ranked_by_what_they_pay(kind):
     """Each bound holds whatever the regression: that they are close says that it is right."""
     model = BlackScholes(
@@ -140,7 +140,9 @@ def test_a_bermudan_swaption_and_its_greeks_are_those_of_quadrature():
     greeks_agree(found, by_quadrature(swaption, model), rough)
 
 
-@pytest.mark.parametrize("exercise", [pytest.param("bermudan", marks=pytest.mark.slow), "american"])
+@pytest.mark.parametrize(
+    "exercise", [pytest.param("bermudan", marks=pytest.mark.repeat), "american"]
+)
 def test_bounds_under_heston_are_close(exercise):
     model = Heston(100.0, 0.05, 0.04, 1.5, 0.04, 0.5, -0.7)
     put = European(100.0, 0.5, "put")

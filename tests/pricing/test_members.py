@@ -23,7 +23,7 @@ from pricing import (
     price,
 )
 from pricing.sensitivities import with_gamma
-from tests.cases import cover, others_slow
+from tests.cases import cover, others_later
 from tests.helpers import (
     all_methods,
     all_models,
@@ -62,8 +62,9 @@ FEW = cover(KINDS, types, COST)
 
 def of(cases, fast):
     """In the scope of the module, so that the tests of one triple follow one another and share its programs."""
-    named = {"ids": " / ".join, "scope": "module"}
-    return pytest.mark.parametrize("triple", others_slow(cases, fast), **named)
+    marks = lambda case: [pytest.mark.repeat if case in KINDS else pytest.mark.slow]  # noqa: E731
+    chosen = [pytest.param(case, marks=[] if case in fast else marks(case)) for case in cases]
+    return pytest.mark.parametrize("triple", chosen, ids=" / ".join, scope="module")
 
 
 # the kinds at every run; their words and numbers where there is time
@@ -271,7 +272,7 @@ def of_two(alternatives):
 @double
 @pytest.mark.parametrize(
     "alternatives",
-    others_slow(COMPARED, cover(COMPARED, of_two, lambda found: -len(found))),
+    others_later(COMPARED, cover(COMPARED, of_two, lambda found: -len(found))),
     ids=lambda found: " / ".join(found[0][:2]),
 )
 def test_methods_agree(alternatives):

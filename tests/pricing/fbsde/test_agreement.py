@@ -20,7 +20,7 @@ from pricing import (
     Swaption,
 )
 from pricing.fbsde import GradientRegression, Hermite, Payoffs, from_product, solve
-from tests.cases import others_slow
+from tests.cases import others_later
 
 from .backward_problems import apart, figures_of_pricing
 
@@ -85,7 +85,7 @@ def agrees(product, model, method, num_steps, bases, tolerances, num_paths=32768
 REPEATED = "put", "down-and-out", "Bermudan swaption"
 
 
-@pytest.mark.parametrize("name", others_slow(CASES, CASES.keys() - REPEATED))
+@pytest.mark.parametrize("name", others_later(CASES, CASES.keys() - REPEATED))
 def test_figures_are_those_of_pricing(name):
     agrees(*CASES[name])
 

@@ -41,7 +41,7 @@ def solved(problem, *bases, num_paths=16384, seed=0, **options):
         (CALL, ClosedForm()),
         pytest.param(
             *(Bermudan(European(100.0, 1.0, "put"), [0.25, 0.5, 0.75, 1.0]), Quadrature()),
-            marks=pytest.mark.slow,
+            marks=pytest.mark.repeat,
         ),
     ],
     ids=["European", "Bermudan"],
@@ -85,7 +85,7 @@ def test_borrowing_at_another_rate():
     np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], known.gamma, rtol=4e-2)
 
 
-@pytest.mark.parametrize("barrier", [90, pytest.param(95, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("barrier", [90, pytest.param(95, marks=pytest.mark.repeat)])
 def test_paths_that_are_knocked_out(barrier):
     known = CATALOGUE[f"down-and-out-{barrier}"]
     problem = known.problem()
@@ -125,7 +125,7 @@ def best_call(spot):
     return np.exp(-0.05) * 0.5 * (last - first) * jnp.sum(weights * np.exp(logs) * (1.0 - below))
 
 
-@pytest.mark.parametrize("dispersion", [0.05, pytest.param(0.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dispersion", [0.05, pytest.param(0.0, marks=pytest.mark.repeat)])
 def test_smooth_maxima_span_the_best_of_five(dispersion):
     """Starts that are dispersed determine Gamma; where all are x0, at least value and Delta are right."""
     spot = jnp.full(5, 100.0)
@@ -259,7 +259,7 @@ def test_a_hidden_layer_learns_what_other_functions_leave():
         assert apart(found, here) < rtol
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.repeat) for n in (1, 2))])
 def test_a_path_far_out_does_not_feed_itself(seed):
     """A quadratic f of a fit that one path alone decides: without ends, that of seed 0 is not finite."""
     problem = single(problems.bounded_example(5))

@@ -70,10 +70,10 @@ def brownian(contracts: int) -> Problem:
     "solver",
     [
         GradientRegression(4096, (Hermite(4), Payoffs())),
-        pytest.param(BackwardDP(1, **TINY), marks=pytest.mark.slow),
+        pytest.param(BackwardDP(1, **TINY), marks=pytest.mark.repeat),
         BackwardDP(2, **TINY),
         OneStepMalliavin(**TINY),
-        pytest.param(OneStepMalliavin(gamma="diagonal", **TINY), marks=pytest.mark.slow),
+        pytest.param(OneStepMalliavin(gamma="diagonal", **TINY), marks=pytest.mark.repeat),
     ],
     ids=["regression", "DBDP1", "DBDP2", "OSM", "OSM-diagonal"],
 )
@@ -103,7 +103,7 @@ def test_a_portfolio_of_deep_bsde_is_the_sum_at_x0():
     ("solver", "least"),
     [
         (REGRESSION, 20.0),
-        pytest.param(BackwardDP(2, **TINY), 5.0, marks=pytest.mark.slow),
+        pytest.param(BackwardDP(2, **TINY), 5.0, marks=pytest.mark.repeat),
         (OneStepMalliavin(**TINY), 20.0),
     ],
     ids=["regression", "DBDP2", "OSM"],
@@ -156,7 +156,7 @@ def test_two_thousand_contracts_on_ten_assets():
             assert np.linalg.norm(of_book - center) < 3.0 * deviation
 
 
-@pytest.mark.slow
+@pytest.mark.repeat
 def test_contracts_of_a_book_are_what_they_are_alone():
     puts, market = book(50, 3), model(3)
     whole = solve(from_product(puts, market, 4), REGRESSION, key=jax.random.key(1))
