@@ -16,13 +16,20 @@ from dataclasses import replace
 import equinox as eqx
 import jax
 
-from pricing import Book, Market, RiskEngine, RiskResult
-from pricing.models.surface_models import black_scholes
+from pricing import BlackScholes, Book, Market, RiskEngine, RiskResult
 
 from .command import Run, parser_of, table_of
 from .large_book import SAMPLES, SHARES, book
 
 KINDS = ["european", "digital", "barrier"]
+
+
+def black_scholes(market: Market) -> dict[str, BlackScholes]:
+    """Return the models that the market gives: their vols are its surfaces."""
+    return {
+        name: BlackScholes(e.spot, market.curves[e.curve], e.surface, e.dividend_yield)
+        for name, e in market.equities.items()
+    }
 
 
 def moved(market: Market, step: int) -> Market:
