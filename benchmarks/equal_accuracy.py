@@ -162,7 +162,7 @@ class Row:
     @property
     def cells(self) -> tuple[str, ...]:
         ours = f"{self.our_paths:,} {self.sampler}", f"{1e3 * self.our_seconds:.2f}"
-        if self.ratio is None:
+        if self.their_seconds is None or self.ratio is None:
             return self.contract, self.job, *ours
         theirs = f"{self.their_paths:,}", f"{1e3 * self.their_seconds:,.1f}"
         return self.contract, self.job, *ours, *theirs, f"{self.ratio:,.0f}", f"{self.off:.1f}"

@@ -186,8 +186,8 @@ def _deviations(bias: float, error: float) -> str:
 
 
 def mean_and_error(samples: Array) -> tuple[float, float]:
-    samples = np.asarray(samples)
-    return float(samples.mean()), float(samples.std(ddof=1) / np.sqrt(samples.size))
+    found = np.asarray(samples)
+    return float(found.mean()), float(found.std(ddof=1) / np.sqrt(found.size))
 
 
 def gamma_rows(contract: Contract, paths: int, repeat: int) -> list[Row]:

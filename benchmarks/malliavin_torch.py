@@ -123,7 +123,7 @@ def slope_by_hand(z: Tensor, matrix: Tensor, diagonal: Tensor) -> tuple[Tensor, 
 def slope_by_autograd(z: Tensor, matrix: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor]:
     """The same, for any driver."""
     along = lambda v: driver(z + v @ matrix + diagonal * v)  # noqa: E731
-    gain, back = torch.func.vjp(along, torch.zeros_like(z))
+    gain, back, *_ = torch.func.vjp(along, torch.zeros_like(z))
     return gain, back(torch.ones_like(gain))[0]
 
 

@@ -79,8 +79,12 @@ def undominated(case: Case) -> list[str]:
 def beside_equinox(case: Case) -> list[tuple[int, float, float]]:
     """Slots, equinox's time over ours, and our bytes over equinox's, where both keep as many."""
     theirs = {p.slots: p for p in case.peers if p.system == "equinox" and p.slots}
-    pairs = [(point, theirs[point.slots]) for point in case.ours if point.slots in theirs]
-    return [(a.slots, b.seconds / a.seconds, a.temp_bytes / b.temp_bytes) for a, b in pairs]
+    pairs = [(p.slots, p, theirs[p.slots]) for p in case.ours if p.slots in theirs]
+    return [
+        (slots, b.seconds / a.seconds, a.temp_bytes / b.temp_bytes)
+        for slots, a, b in pairs
+        if slots
+    ]
 
 
 def summary(case: Case) -> dict:

@@ -43,7 +43,7 @@ def differences_table(rows: list[Row]) -> Table:
     table = table_of(title, "task", "QuantLib", *MEASURES, left=2)
     for row in rows:
         if row.differences:
-            cells = (f"{a:.1e} ({r:.1e})" for a, r in map(row.differences.get, MEASURES))
+            cells = (f"{a:.1e} ({r:.1e})" for a, r in map(row.differences.__getitem__, MEASURES))
             table.add_row(row.task, row.theirs, *cells)
     return table
 

@@ -47,7 +47,7 @@ def exported(module: str) -> set[str]:
     nodes = ast.parse(file.read_text(encoding="utf-8")).body
     defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     aliases = (alias for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names)
-    return defined | {alias.asname for alias in aliases if alias.asname == alias.name}
+    return defined | {alias.name for alias in aliases if alias.asname == alias.name}
 
 
 @pytest.mark.parametrize("file", BENCHMARKS, ids=lambda file: file.stem)

@@ -71,7 +71,7 @@ def asset(terminal, num_steps: int, maturity: float = 1.0, **kwargs) -> Problem:
 @functools.cache  # one problem, so that tests share its programs
 def calls(*strikes: float, num_steps: int = 10) -> Known:
     """Calls on one asset by Black-Scholes: a number for one strike, a vector for many."""
-    strike = np.asarray(strikes, np.float32) if len(strikes) > 1 else np.float32(strikes[0])
+    strike = np.asarray(strikes, np.float32) if len(strikes) > 1 else np.float32(min(strikes))
     product, model = (
         European(jnp.asarray(strikes, float), 1.0, "call"),
         BlackScholes(SPOT, RATE, VOL),
@@ -132,9 +132,8 @@ def listed(name: str) -> Known:
 def today(solution: Solution, x0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Value, Delta and Gamma at x0."""
     t = jnp.zeros((), jnp.float32)
-    return tuple(
-        np.asarray(found(t, x0)) for found in (solution.value, solution.delta, solution.gamma)
-    )
+    value, delta, gamma = solution.value(t, x0), solution.delta(t, x0), solution.gamma(t, x0)
+    return np.asarray(value), np.asarray(delta), np.asarray(gamma)
 
 
 def apart(found, known) -> float:
