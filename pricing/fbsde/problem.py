@@ -30,7 +30,7 @@ class Problem(eqx.Module):
     same X: then y has the shape [contracts], z [contracts, dim], and the driver is of them all. Values are in
     the currency of the terminal value, times in years.
 
-    Args:
+    Attributes:
         dim: The dimension of X and of W.
         maturity: The time T of the terminal value.
         x0: The state today, of shape [dim], or a number for all coordinates.
@@ -48,8 +48,6 @@ class Problem(eqx.Module):
         start: Where a path of a training begins, as a function of dim uniforms on (0, 1), so that u is learned
             there, too; None is x0. Figures, bounds and hedges are of x0.
         scheme: "euler", or "milstein" for a diagonal s whose entries depend on their own coordinate.
-
-    Attributes:
         exercise_dates: The indices of `exercise_times` on the grid.
         stopping_dates: The indices of `stopping_times` on the grid.
 
