@@ -27,10 +27,14 @@ def as_real(value: Number) -> Array:
     dtype = getattr(value, "dtype", None)
     if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
         dtype = jnp.result_type(float)
-    dtype = jax.dtypes.canonicalize_dtype(dtype)
-    if isinstance(value, jax.Array):
+    return _array(value, jax.dtypes.canonicalize_dtype(dtype))
+
+
+def _array(value: Any, dtype: Any) -> Array:
+    """Return `value` as an array of its own; what JAX does not trace compiles no program for its shape."""
+    if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
         return jnp.asarray(value, dtype=dtype)
-    return jax.device_put(np.asarray(value, dtype=dtype))  # no program for each shape
+    return jax.device_put(np.array(value, dtype=dtype))  # a copy: JAX may share its memory
 
 
 def _bounded(name: str, lower: float, upper: float, remedy: str, strict: bool, optional=False):
@@ -200,8 +204,6 @@ def choice(name: str, codes: Mapping[str, int], **kwargs: Any) -> Any:
             value = code(value)
         elif isinstance(value, (list, tuple)):
             value = [code(word) for word in value]
-        if isinstance(value, jax.Array):
-            return jnp.asarray(value, dtype=jnp.int8)
-        return jax.device_put(np.asarray(value, dtype=np.int8))
+        return _array(value, jnp.int8)
 
     return eqx.field(converter=convert, **kwargs)
