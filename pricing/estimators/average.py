@@ -54,7 +54,7 @@ class ArithmeticAverage(AverageEstimator):
         return Needs((1, model.underlying.size) if product.multi_asset else (num_dates,))
 
     def values(self, product: Average, model: ConditionallyGaussian, draw: Draw) -> Paths:
-        points = Points.of(product, model, draw.walk(model, product.fixings))
+        points = Points.of(product, model, draw.walk)
         direction = _direction(points)
         normals = draw.normals[0] if product.multi_asset else draw.normals
         along = jnp.sum(direction * normals, axis=0)
@@ -81,7 +81,7 @@ class GeometricAverage(AverageEstimator):
         return Needs((1,) if isinstance(model, LognormalSpots) else (0,))
 
     def values(self, product: Average, model: ConditionallyGaussian, draw: Draw) -> Paths:
-        points = Points.of(product, model, draw.walk(model, product.fixings))
+        points = Points.of(product, model, draw.walk)
         strike, side, expiry = product.strike, product.side, product.fixings[-1]
         claim = Claim(strike, expiry, side, side, -side * strike)
         one = jnp.ones_like(strike)

@@ -30,7 +30,7 @@ class BestOf(AverageEstimator):
         self, product: Average, model: ConditionallyGaussian, draw: Draw
     ) -> Float[Array, " paths"]:
         expiry = product.fixings[-1]
-        walk = draw.walk(model, product.fixings)
+        walk = draw.walk
         log_spot = Gaussian(
             jnp.log(model.forward(expiry))[:, None] + walk.mean[0],
             safe_sqrt(walk.variance[0]),

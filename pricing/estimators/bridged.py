@@ -51,7 +51,7 @@ class BridgedBarrier(AbstractEstimator):
         self, product: SingleBarrier, model: ConditionallyGaussian, draw: Draw
     ) -> Float[Array, " paths"]:
         times = self.dates(product, draw.normals.shape[0])
-        walk = draw.walk(model, times)
+        walk = draw.walk
         return differentiable_once(_values, _WHY_ONCE)(product, model, walk, times, draw.normals)
 
 

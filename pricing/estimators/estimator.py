@@ -1,7 +1,6 @@
 """What every Monte Carlo estimator is: samples of a value that may be differentiated."""
 
 import abc
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -26,11 +25,11 @@ class Needs(NamedTuple):
 class Draw(NamedTuple):
     """One block of paths.
 
-    walk: (model, dates) -> the steps of log(S / forward) from today to each of the dates, given the variance
-    path; normals, uniforms: what `Needs` asked for, with an axis of paths after it, uniforms inside (0, 1).
+    walk: the steps of log(S / forward) between the estimator's dates, given the variance path; normals,
+    uniforms: what `Needs` asked for, with an axis of paths after it, uniforms inside (0, 1).
     """
 
-    walk: Callable[[ConditionallyGaussian, Float[Array, " dates"]], Walk]
+    walk: Walk
     normals: Float[Array, "*shape paths"]
     uniforms: Float[Array, "dates paths"]
 

@@ -47,7 +47,7 @@ class OneStepSurvival(AbstractEstimator):
         return Needs((0,), num_dates - 1 if self.control is None else num_dates)
 
     def values(self, product: Monitored, model: ConditionallyGaussian, draw: Draw) -> Paths:
-        walk = draw.walk(model, product.dates)
+        walk = draw.walk
         dates, end = monitoring_dates(product, model, walk), End.of(product, model)
         (position, weight), (states, paid) = _follow(dates, draw.uniforms[: product.dates.size - 1])
         if self.control is not None:

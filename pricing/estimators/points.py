@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..models import ConditionallyGaussian, Walk
+from ..numerics.mixing import mixed, unmixed
 from ..numerics.safe_math import safe_sqrt
 from ..products import Average
 
@@ -43,20 +44,20 @@ class Points(NamedTuple):
         """Return A Z."""
         if self.factor is None:
             return jnp.cumsum(self.std * normals, axis=0)
-        return self.std * (self.factor @ normals)
+        return self.std * mixed(self.factor, normals)
 
     def gathered(self, spots: Spots) -> Spots:
         """Return A' y."""
         if self.factor is None:
             return self.std * jnp.cumsum(spots[::-1], axis=0)[::-1]
-        return self.factor.T @ (self.std * spots)
+        return mixed(self.factor.T, self.std * spots)
 
     def alike(self) -> Spots:
         """Return the noise that moves every log-spot by the same, A^-1 1."""
         one = jnp.ones_like(self.std)
         if self.factor is None:
             return jnp.diff(one, axis=0, prepend=0.0 * one[:1]) / self.std
-        return jnp.linalg.solve(self.factor, one / self.std)
+        return unmixed(self.factor, one / self.std)
 
     def geometric(self) -> tuple[Float[Array, " paths"], Float[Array, " paths"]]:
         """Return mean and variance of sum_j w_j log S_j."""

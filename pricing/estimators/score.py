@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from ..numerics.mixing import mixed, unmixed
+
 Vectors = Float[Array, "n paths"]
 
 
@@ -20,14 +22,14 @@ class Gaussian(NamedTuple):
 
     def at(self, z: Vectors) -> Vectors:
         """Return the x that z leads to."""
-        return self.mean + self.std * (z if self.factor is None else self.factor @ z)
+        return self.mean + self.std * (z if self.factor is None else mixed(self.factor, z))
 
     def normals(self, x: Vectors) -> Vectors:
         """Return the z that leads to x."""
         scaled = (x - self.mean) / self.std
         if self.factor is None:
             return scaled
-        return jax.scipy.linalg.solve_triangular(self.factor, scaled, lower=True)
+        return unmixed(self.factor, scaled)
 
     def log_density(self, x: Vectors) -> Float[Array, " paths"]:
         """Return the logarithm of the density, up to a constant."""

@@ -56,7 +56,7 @@ class Terminal(AbstractEstimator):
         return Needs((1,) if isinstance(model, LognormalSpots) else (0,))
 
     def values(self, product: TerminalClaim, model: ConditionallyGaussian, draw: Draw) -> Paths:
-        walk = draw.walk(model, self._dates(product))
+        walk = draw.walk
         forward = model.forward(product.expiry)
 
         mean, variance = jnp.sum(walk.mean, axis=0), jnp.sum(walk.variance, axis=0)

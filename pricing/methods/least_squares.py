@@ -128,13 +128,13 @@ class LeastSquares(Tiled, Fitted, Blocked):
         product: AbstractProduct,
         model: AbstractModel,
         prologue: Rule | None,
-        index: Integer[Array, ""],
+        paths: tuple[None, Integer[Array, ""]],
         *,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " samples"]:
         rule = self._rule(product, model, key) if prologue is None else prologue
         inner = 0 if self.bound == "lower" else self._inner_paths(rule)
-        return getattr(self._of_block(product, model, rule, inner, index, key), self.bound)
+        return getattr(self._of_block(product, model, rule, inner, paths[1], key), self.bound)
 
     def over_blocks(self, function: Callable[[Array], PyTree]) -> PyTree:
         blocks = self.sampler.blocks(self.num_paths, self.block)[0]

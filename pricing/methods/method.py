@@ -61,11 +61,13 @@ class AbstractMethod(eqx.Module):
 
 
 class Tiling(NamedTuple):
-    """How a batch of trades is cut into tiles that are valued one after the other.
+    """How a batch of trades is cut into tiles, and a tile into rows that are valued one after the other.
 
     Attributes:
         trade_bytes: The bytes of memory that one trade takes at most, its derivatives included.
-        trades: How many trades run best side by side.
+        trades: How many trades run best side by side, in one row.
+        rows: How many rows a tile has at most. Rows share what their trades share; of the last tile only those
+            with trades are valued.
 
     Examples:
         >>> from pricing import FiniteDifference
@@ -75,6 +77,7 @@ class Tiling(NamedTuple):
 
     trade_bytes: int = 2**14
     trades: int = 2048
+    rows: int = 1
 
 
 class Tiled(AbstractMethod):
@@ -89,7 +92,7 @@ class Tiled(AbstractMethod):
     @property
     @abc.abstractmethod
     def tiling(self) -> Tiling:
-        """The memory of a trade, and how many trades run best side by side."""
+        """The memory of a trade, how many trades run best side by side, and how many rows share a tile."""
 
 
 def tiling(method: AbstractMethod) -> Tiling:
@@ -162,8 +165,7 @@ class Blocked(AbstractMethod):
     ) -> PyTree:
         """Return what all blocks of a contract share, computed once and differentiated."""
 
-    @abc.abstractmethod
-    def block_samples(
+    def paths(
         self,
         product: AbstractProduct,
         model: AbstractModel,
@@ -171,8 +173,26 @@ class Blocked(AbstractMethod):
         index: Integer[Array, ""],
         *,
         key: PRNGKeyArray | None = None,
+    ) -> tuple[PyTree, PyTree]:
+        """Return what all contracts of a batch share of the block of this index, made of any one of them.
+
+        Returns:
+            What is differentiated, and what is not, such as random numbers.
+        """
+        del product, model, prologue, key
+        return None, index
+
+    @abc.abstractmethod
+    def block_samples(
+        self,
+        product: AbstractProduct,
+        model: AbstractModel,
+        prologue: PyTree,
+        paths: tuple[PyTree, PyTree],
+        *,
+        key: PRNGKeyArray | None = None,
     ) -> Float[Array, " samples"]:
-        """Return the samples of the block of this index; contracts share its noise."""
+        """Return the samples of a block."""
 
     @abc.abstractmethod
     def over_blocks(self, function: Callable[[Array], PyTree]) -> PyTree:
@@ -185,7 +205,8 @@ class Blocked(AbstractMethod):
 
         @jax.checkpoint
         def of_block(index: Array) -> Array:
-            return self.block_samples(product, model, prologue, index, key=key)
+            paths = self.paths(product, model, prologue, index, key=key)
+            return self.block_samples(product, model, prologue, paths, key=key)
 
         return self.over_blocks(of_block).ravel()
 
@@ -204,8 +225,8 @@ class _OneBlock(Blocked):
     ) -> PyTree:
         del product, model, key
 
-    def block_samples(self, product, model, prologue, index, *, key=None) -> Array:
-        del prologue, index
+    def block_samples(self, product, model, prologue, paths, *, key=None) -> Array:
+        del prologue, paths
         return self.method.samples(product, model, key=key)
 
     def over_blocks(self, function: Callable[[Array], PyTree]) -> PyTree:

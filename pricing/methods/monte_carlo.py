@@ -18,9 +18,11 @@ from jaxtape import AbstractSchedule, StoreAll
 from ..estimators import ESTIMATORS, AbstractEstimator, Draw
 from ..models import AbstractModel, ConditionallyGaussian, LocalVolatility, LognormalSpots, Walk
 from ..products import AbstractProduct
-from ..sampling import AbstractSampler, PseudoRandom
+from ..sampling import AbstractSampler, Noise, PseudoRandom
 from ..sampling.time_grid import between, grid_through, refined
 from .method import Blocked, Prepared, Tiled, Tiling, at_least, missing
+
+Dates = Float[Array, " dates"]
 
 _PATHS = "paths"
 
@@ -49,7 +51,7 @@ class MonteCarlo(Tiled, Prepared, Blocked):
 
     Examples:
         >>> MonteCarlo(10_000, 12).tiling.trades
-        64
+        16
     """
 
     is_random: ClassVar[bool] = True
@@ -69,7 +71,8 @@ class MonteCarlo(Tiled, Prepared, Blocked):
     @property
     def tiling(self) -> Tiling:
         paths = self.sampler.blocks(self.num_paths, self.block)[1]
-        return Tiling(64 * 8 * self.num_steps * paths, 64)
+        trade_bytes = 64 * 8 * self.num_steps * paths
+        return Tiling(trade_bytes, 16) if self.grid is None else Tiling(trade_bytes, 4, rows=16)
 
     def prepared(
         self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
@@ -126,7 +129,7 @@ class MonteCarlo(Tiled, Prepared, Blocked):
             raise TypeError(missing("payoff of a spot path", product))
         return estimator.controlled(product, model, self.num_steps) if self.control else estimator
 
-    def block_samples(
+    def paths(
         self,
         product: AbstractProduct,
         model: ConditionallyGaussian,
@@ -134,13 +137,41 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         index: Integer[Array, ""],
         *,
         key: PRNGKeyArray | None = None,
+    ) -> tuple[Walk | None, Noise]:
+        """Return the walk on the grid, if the batch has one, and the noise of a block."""
+        product = product.canonical
+        dates = prologue.dates(product, self.num_steps)
+        needs = prologue.needs(product, model, dates.size)
+        paths = self.sampler.blocks(self.num_paths, self.block)[1]
+        num_steps = self._substeps(model, dates) * dates.size
+        walks = (num_steps if self.grid is None else self.grid.size, *model.underlying.shape)
+        is_random = not isinstance(model, LognormalSpots)
+        streams = (walks if is_random else (0,), needs.normals)
+        noise = self.sampler.noise(key, index, paths, streams, needs.uniforms, dates.dtype)
+        if not is_random:
+            still = jnp.zeros((*walks, paths), dates.dtype)
+            noise = noise._replace(normals=(still, noise.normals[1]))
+        if self.grid is None:
+            return None, noise
+        return model.walk(noise.normals[0], self.grid, self.schedule), noise
+
+    def block_samples(
+        self,
+        product: AbstractProduct,
+        model: ConditionallyGaussian,
+        prologue: AbstractEstimator,
+        paths: tuple[Walk | None, Noise],
+        *,
+        key: PRNGKeyArray | None = None,
     ) -> Float[Array, " samples"]:
+        del key
         product = product.canonical
         model = model.read_at(product.vol_at)
-        paths = self.sampler.blocks(self.num_paths, self.block)[1]
-        draw = self._draw(prologue, product, model, key, index, paths)
-        values = prologue.values(product, model, draw)
-        chex.assert_shape(values, (paths,))
+        on_grid, noise = paths
+        dates = prologue.dates(product, self.num_steps)
+        walk = self._walk(model, dates, noise) if on_grid is None else self._at(dates, on_grid)
+        values = prologue.values(product, model, Draw(walk, noise.normals[1], noise.uniforms))
+        chex.assert_shape(values, noise.normals[0].shape[-1:])
         return self.sampler.reduce(values)
 
     def over_blocks(self, function: Callable[[Array], PyTree]) -> PyTree:
@@ -155,29 +186,20 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         found = jax.vmap(lambda share: jax.lax.map(function, share))(index)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:blocks], found)
 
-    def _draw(self, estimator: AbstractEstimator, product, model, key, index, paths: int) -> Draw:
-        """Return the random numbers of one block."""
-        dates = estimator.dates(product, self.num_steps)
-        needs = estimator.needs(product, model, dates.size)
-        is_random = not isinstance(model, LognormalSpots)
-        substeps = -(-self.num_steps // dates.size) if is_random else 1
-        num_steps = substeps * dates.size if self.grid is None else self.grid.size
-        walks = (num_steps, *model.underlying.shape)
-        streams = (walks if is_random else (0,), needs.normals)
-        noise = self.sampler.noise(key, index, paths, streams, needs.uniforms, dates.dtype)
-        of_variance, normals = noise.normals
-        if not is_random:
-            of_variance = jnp.zeros((*walks, paths), dates.dtype)
+    def _substeps(self, model: ConditionallyGaussian, dates: Dates) -> int:
+        """Return the steps between two dates of a contract that has its own: more where noise moves them."""
+        return 1 if isinstance(model, LognormalSpots) else -(-self.num_steps // dates.size)
 
-        def walk(model: ConditionallyGaussian, dates: Float[Array, " dates"]) -> Walk:
-            if self.grid is not None:
-                steps = model.walk(of_variance, self.grid, self.schedule)
-                return jax.tree.map(functools.partial(between, self.grid, dates), steps)
-            steps = model.walk(of_variance, refined(dates, substeps), self.schedule)
-            joined = lambda x: jnp.sum(x.reshape(dates.size, substeps, *x.shape[1:]), axis=1)  # noqa: E731
-            return jax.tree.map(joined, steps)
+    def _walk(self, model: ConditionallyGaussian, dates: Dates, noise: Noise) -> Walk:
+        """Return the steps between the dates of one contract."""
+        substeps = self._substeps(model, dates)
+        steps = model.walk(noise.normals[0], refined(dates, substeps), self.schedule)
+        joined = lambda x: jnp.sum(x.reshape(dates.size, substeps, *x.shape[1:]), axis=1)  # noqa: E731
+        return jax.tree.map(joined, steps)
 
-        return Draw(walk, normals, noise.uniforms)
+    def _at(self, dates: Dates, on_grid: Walk) -> Walk:
+        """Return the steps between the dates of one contract, all of them times of the grid."""
+        return jax.tree.map(functools.partial(between, self.grid, dates), on_grid)
 
 
 def _estimator(product: AbstractProduct) -> AbstractEstimator | None:

@@ -307,6 +307,7 @@ class ConditionallyGaussian(AbstractEquityModel):
     def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> Walk:
         """Return the steps that end at `times` (years, increasing), given normals for the variance path.
 
+        They are relative to the forward, and do not depend on the spot itself but under a `LocalVolatility`.
         schedule: what the reverse sweep over the steps keeps (`jaxtape.scan`).
         """
 

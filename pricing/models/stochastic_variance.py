@@ -13,6 +13,7 @@ from jaxtape import AbstractSchedule
 
 from ..market.state import MarketState
 from ..numerics.differentiable_once import differentiable_once
+from ..numerics.mixing import mixed
 from ..numerics.safe_math import safe_sqrt
 from .diffusion import Diffusion, State, time_derivative
 from .model import ConditionallyGaussian, Scalar, Walk, correlation_of
@@ -121,7 +122,7 @@ class StochasticVariance(MeanVariance, Diffusion):
         Variances of several assets are driven by normals with the assets' correlation.
         """
         if self.asset_correlation is not None:
-            noise = jnp.einsum("ij,sjp->sip", jnp.linalg.cholesky(self.asset_correlation), noise)
+            noise = mixed(jnp.linalg.cholesky(self.asset_correlation), noise)
         lengths = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
         rounding = 8.0 * float(jnp.finfo(times.dtype).eps) * times[-1]
         lengths = jnp.where(lengths > rounding, lengths, 0.0)

@@ -1,14 +1,16 @@
 """A book in batches: trades that share an underlying, a kind and a method, cut into tiles of one size."""
 
+import math
 import operator
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, Integer, PRNGKeyArray
 
 from ..market import Market
 from ..methods import AbstractMethod
@@ -28,10 +30,14 @@ class BudgetTooSmall(ValueError):
 
 
 class Tile(NamedTuple):
-    """A batch of fixed size: products and their weights; what pads the last tile has weight 0."""
+    """Trades in rows of one size: products and their weights, [rows, trades of a row].
+
+    What pads the last tile has weight 0; `count` trades come before it.
+    """
 
     products: AbstractProduct
-    weights: jax.Array
+    weights: Float[Array, "rows trades"]
+    count: Integer[Array, ""]
 
 
 @dataclass(frozen=True)
@@ -42,13 +48,18 @@ class Group:
     trades: tuple[Trade, ...]
     products: AbstractProduct
     method: AbstractMethod
-    tile_size: int
+    tile_shape: tuple[int, int]
     mesh: Mesh | None
 
     @property
+    def tile_size(self) -> int:
+        """The trades of a tile."""
+        return math.prod(self.tile_shape)
+
+    @property
     def tile_bytes(self) -> int:
-        """The bytes of memory that a tile takes at most."""
-        return self.tile_size * tiling(self.method).trade_bytes
+        """The bytes of memory that a tile takes at most: those of a row."""
+        return self.tile_shape[1] * tiling(self.method).trade_bytes
 
     def tiles(self) -> Iterator[Tile]:
         """Yield the trades, weighted by quantity; the last tile is padded with its first trade at weight 0."""
@@ -56,15 +67,16 @@ class Group:
         for start in range(0, weights.size, self.tile_size):
             index = np.arange(weights.size)[start : start + self.tile_size]
             padding = self.tile_size - index.size
-            padded = np.concatenate([index, np.full(padding, index[0])])
+            padded = np.concatenate([index, np.full(padding, index[0])]).reshape(self.tile_shape)
             products = jax.tree.map(operator.itemgetter(padded), self.products)
             tile_weights = np.concatenate([weights[index], np.zeros(padding)])
-            yield Tile(*self._placed((products, tile_weights)))
+            arrays = self._placed((products, tile_weights.reshape(self.tile_shape)))
+            yield Tile(*arrays, count=jnp.asarray(index.size))
 
     def _placed(self, arrays):
         if self.mesh is None:
             return jax.device_put(arrays)
-        axes = PartitionSpec("trades" if "trades" in self.mesh.axis_names else None)
+        axes = PartitionSpec(None, "trades" if "trades" in self.mesh.axis_names else None)
         return jax.device_put(arrays, NamedSharding(self.mesh, axes))
 
 
@@ -100,8 +112,8 @@ def group_trades(
     groups = []
     for batch, method in chosen:
         method = prepared(method, batch.products, models[batch.underlyings], mesh)
-        size = _tile_size(method, budget, mesh)
-        groups.append(Group(*batch, method=method, tile_size=size, mesh=mesh))
+        shape = _tile_shape(method, budget, mesh)
+        groups.append(Group(*batch, method=method, tile_shape=shape, mesh=mesh))
     return groups, unpriced
 
 
@@ -154,18 +166,18 @@ def _joined(batches: Sequence[AbstractProduct]) -> AbstractProduct:
     return jax.tree.unflatten(structure, [np.concatenate(column) for column in columns])
 
 
-def _tile_size(method: AbstractMethod, budget: int, mesh: Mesh | None) -> int:
-    """Return how many trades a tile has: what runs best on each device within a share of the budget.
+def _tile_shape(method: AbstractMethod, budget: int, mesh: Mesh | None) -> tuple[int, int]:
+    """Return the rows of a tile, and the trades of a row: what runs best within a share of the budget.
 
     The budget and the method alone decide it, so that the programs, and the order of sums, are the same for any
     number of trades and of cores, and a device's program on any number of devices as long as the share allows.
-    A device has a power of two, so that budgets that are alike share programs.
+    A device has a power of two of a row's trades, so that budgets that are alike share programs.
 
     Raises:
         BudgetTooSmall: The budget does not hold one trade a device.
     """
     devices = 1 if mesh is None else mesh.shape.get("trades", 1)
-    trade_bytes, most = tiling(method)
+    trade_bytes, most, rows = tiling(method)
     if budget < trade_bytes * devices:
         raise BudgetTooSmall(
             f"a budget of {budget} bytes is below one trade a device of {type(method).__name__} "
@@ -173,4 +185,4 @@ def _tile_size(method: AbstractMethod, budget: int, mesh: Mesh | None) -> int:
         )
     share = budget // _TILES_IN_WORK
     a_device = max(1, min(most, share // (trade_bytes * devices)))
-    return devices * 2 ** (a_device.bit_length() - 1)
+    return rows, devices * 2 ** (a_device.bit_length() - 1)

@@ -10,13 +10,14 @@ from collections.abc import Callable
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PRNGKeyArray
+from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
 
 from ..methods import AbstractMethod, Fitted
 from ..methods.method import blocked, held
 from ..models import AbstractModel
+from ..products import AbstractProduct
 from ..results import RESULTS
 from ..sensitivities import underlying_directions, with_gamma
 from ..valuation import mean_and_error
@@ -55,14 +56,24 @@ def tile_values(
     def of_one(product):
         return mean_and_error(method.samples(product, model, key=key), method)
 
-    values, errors = jax.vmap(of_one)(tile.products)
+    values, errors = _of_each(of_one, tile)
     still = jax.tree.map(jnp.zeros_like, model)
     return {"value": values}, {"value": errors}, _results(tile, model, method), still
 
 
 def _results(tile: Tile, model: AbstractModel, method: AbstractMethod) -> RESULTS:
     """Return, of every trade, whether the method reaches its contract."""
-    return jax.vmap(lambda product: method.result(product, model))(tile.products)
+    return _of_each(lambda product: method.result(product, model), tile)
+
+
+def _of_each(function: Callable[[AbstractProduct], PyTree], tile: Tile) -> PyTree:
+    """Return the function of every trade, [trades]."""
+    return jax.tree.map(_in_line, jax.vmap(jax.vmap(function))(tile.products))
+
+
+def _in_line(x: Array) -> Array:
+    """Return an array of rows of trades as one of trades."""
+    return x.reshape(-1, *x.shape[2:])
 
 
 def _reverse(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, AbstractModel]:
@@ -88,12 +99,12 @@ def _reverse(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, Abs
         }
         return {name: figure for name, figure in figures.items() if figure is not None}, bar
 
-    figures, bars = jax.vmap(of_one)(tile.products)
+    figures, bars = _of_each(of_one, tile)
     finite = _finite(figures)
 
     def weighted_sum(bar):
         kept = jnp.where(finite.reshape(-1, *(1,) * (bar.ndim - 1)), bar, 0.0)
-        return jnp.tensordot(tile.weights.astype(bar.dtype), kept, 1)
+        return jnp.tensordot(tile.weights.ravel().astype(bar.dtype), kept, 1)
 
     errors = jax.tree.map(jnp.zeros_like, figures)
     return figures, errors, jax.tree.map(weighted_sum, bars)
@@ -101,19 +112,23 @@ def _reverse(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, Abs
 
 def _by_blocks(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, AbstractModel]:
     """Sweep the blocks of paths; once more if a trade failed, without it; what is fitted is held."""
-    first = jax.tree.map(lambda x: x[0], tile.products)
+    products, shape = jax.tree.map(_in_line, tile.products), tile.weights.shape
+    first = jax.tree.map(lambda x: x[0], products)
     has_gamma = "gamma" in method.second_order(first, model)
     axis = 0 if isinstance(method, Fitted) else None  # a method for each trade, or one for all
     fit = lambda product: blocked(held(method, product, model, key=key))  # noqa: E731
-    methods = jax.vmap(fit, out_axes=axis)(tile.products)
+    methods = jax.vmap(fit, out_axes=axis)(products)
     as_they_are = jnp.arange(tile.weights.size)
 
     @jax.jit
     def swept(stands_in, weights):
-        fine = lambda batch: jax.tree.map(lambda x: x[stands_in], batch)  # noqa: E731
-        batch = Batch(fine(tile.products), methods if axis is None else fine(methods), axis, key)
-        *figures, bar = block_sweep(batch, weights, model, vol, rate, has_gamma)
-        return tuple(figures), bar
+        rows = stands_in.reshape(shape)
+        fine = lambda batch: jax.tree.map(lambda x: x[rows], batch)  # noqa: E731
+        batch = Batch(fine(products), methods if axis is None else fine(methods), axis, key)
+        filled = (tile.count + shape[1] - 1) // shape[1]
+        found = block_sweep(batch, weights.reshape(shape), filled, model, vol, rate, has_gamma)
+        *figures, bar = found
+        return jax.tree.map(_in_line, tuple(figures)), bar
 
     def sweep(state):
         tries, stands_in, weights, found, _ = state
@@ -129,7 +144,7 @@ def _by_blocks(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, A
         tries, stands_in, *_ = state
         return (tries == 0) | ((tries == 1) & jnp.any(stands_in != as_they_are))
 
-    weights = tile.weights.astype(model.underlying.dtype)
+    weights = tile.weights.ravel().astype(model.underlying.dtype)
     shapes = jax.eval_shape(swept, as_they_are, weights)
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     *_, (figures, errors), bar = jax.lax.while_loop(

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from pricing import Asian, Barrier, BlackScholes, European, Heston, MonteCarlo, price
+from pricing.numerics.mixing import mixed, unmixed
 from pricing.sampling import PseudoRandom, Sobol
 from pricing.sampling.time_grid import between, grid_through, refined
 from pricing.sweep.groups import Tile
@@ -113,7 +115,8 @@ def tile(strikes, weights):
     """A tile, and the method that its dates share: the same program for every three strikes."""
     good = Asian(STRIKES, DATES).broadcast()
     batch = eqx.tree_at(lambda p: p.strike, good, jnp.asarray(strikes))
-    return Tile(batch, np.array(weights)), FEW.prepared(good, HESTON)
+    row = jax.tree.map(lambda x: x[None], batch), np.array([weights])
+    return Tile(*row, count=jnp.asarray(len(weights))), FEW.prepared(good, HESTON)
 
 
 def swept(strikes, weights):
@@ -144,6 +147,52 @@ def test_a_trade_that_is_not_finite_does_not_reach_the_others():
         np.testing.assert_allclose(*(np.asarray(x)[[0, 2]] for x in (found, expected)), rtol=1e-12)
     for found, expected in zip(*map(jax.tree.leaves, (with_it[-1], without[-1])), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@double
+def test_rows_of_a_tile_are_like_one_row_and_empty_ones_are_left_out():
+    """Four trades in the first two rows of three, against four in one row."""
+    strikes, weights = [*STRIKES, 95.0], [1.0, 5.0, 2.0, 3.0]
+    good = Asian(strikes, DATES).broadcast()
+    method = FEW.prepared(good, HESTON)
+    still = jax.tree.map(jnp.zeros_like, HESTON)
+
+    def found(places, count):
+        rows = jax.tree.map(lambda x: x[np.array(places)], (good, np.array(weights)))
+        of = Tile(*rows, count=jnp.asarray(count))
+        return tile_sweep(of, HESTON, method, still, still, key=KEY)
+
+    *of_rows, _, bar = found([[0, 1], [2, 3], [0, 0]], 4)
+    *of_one, _, expected = found([[0, 1, 2, 3]], 4)
+    for measures, wanted in zip(of_rows, of_one, strict=True):
+        for name, figures in measures.items():
+            np.testing.assert_allclose(figures[:4], wanted[name], rtol=1e-11, atol=1e-14)
+            assert not np.any(figures[4:])
+    chex.assert_trees_all_close(bar, expected, rtol=1e-11)
+
+
+@double
+@pytest.mark.parametrize("model", [HESTON, BLACK_SCHOLES])
+def test_no_walk_depends_on_the_spot(model):
+    """Steps are relative to the forward: what a sweep relies on that takes Gamma through the spot alone."""
+    times, noise = jnp.array(DATES), jnp.ones((3, 5))
+
+    def walk(shift):
+        return model.shifted(underlying=shift).walk(noise, times, FEW.schedule)
+
+    _, moved = jax.jvp(walk, (0.0,), (1.0,))
+    assert not any(np.any(leaf) for leaf in moved)
+
+
+@double
+@pytest.mark.parametrize("count", [2, 9])
+def test_few_motions_are_mixed_as_many_are(count):
+    square, motions = jax.random.normal(KEY, (count, count)), jax.random.normal(KEY, (count, 6))
+    factor = jnp.linalg.cholesky(square @ square.T + jnp.eye(count))
+    np.testing.assert_allclose(mixed(square, motions), square @ motions, rtol=1e-12)
+    np.testing.assert_allclose(unmixed(factor, mixed(factor, motions)), motions, rtol=1e-11)
+    steps = jnp.stack([motions, 2.0 * motions])
+    np.testing.assert_allclose(mixed(square, steps)[1], 2.0 * square @ motions, rtol=1e-12)
 
 
 ON_DEVICES = """
