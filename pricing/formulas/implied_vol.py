@@ -1,11 +1,14 @@
 """Implied volatility, at which Black's formula gives a price: vectorised, differentiable to any order."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
+from ..numerics.normal_law import cdf
 from ..numerics.safe_math import clipped, larger
 
 Real = Float[Array, "..."]
@@ -40,22 +43,24 @@ def implied_std(value: Real, k: Real, side: Real) -> Real:
     return jnp.where(valid, std, jnp.nan)
 
 
-@implied_std.defjvp
+@functools.partial(implied_std.defjvp, symbolic_zeros=True)
 def _implied_std_jvp(primals, tangents):
     """Apply the implicit function theorem to side (e^{k/2} N(side d1) - e^{-k/2} N(side d2)) = value."""
     value, k, side = primals
     value_dot, k_dot, _ = tangents
     std = implied_std(value, k, side)
-    d1, d2 = k / std + 0.5 * std, k / std - 0.5 * std
-    slope = 0.5 * side * (jnp.exp(0.5 * k) * ndtr(side * d1) + jnp.exp(-0.5 * k) * ndtr(side * d2))
-    return std, (value_dot - slope * k_dot) / _vega(k, std)
+    moved = jnp.zeros_like(std) if isinstance(value_dot, SymbolicZero) else value_dot
+    if not isinstance(k_dot, SymbolicZero):
+        d1, d2 = k / std + 0.5 * std, k / std - 0.5 * std
+        parts = jnp.exp(0.5 * k) * cdf(side * d1) + jnp.exp(-0.5 * k) * cdf(side * d2)
+        moved = moved - 0.5 * side * parts * k_dot
+    return std, moved / _vega(k, std)
 
 
 def _normalised(x: Real, std: Real) -> Real:
     """Return b(x, s) = e^{x/2} N(x/s + s/2) - e^{-x/2} N(x/s - s/2), x <= 0: out of the money."""
-    return jnp.exp(0.5 * x) * ndtr(x / std + 0.5 * std) - jnp.exp(-0.5 * x) * ndtr(
-        x / std - 0.5 * std
-    )
+    d1, d2 = x / std + 0.5 * std, x / std - 0.5 * std
+    return jnp.exp(0.5 * x) * cdf(d1) - jnp.exp(-0.5 * x) * cdf(d2)
 
 
 def _vega(x: Real, std: Real) -> Real:

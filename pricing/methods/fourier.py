@@ -111,7 +111,7 @@ class Spectrum(eqx.Module):
         iu = self.nodes * jnp.asarray(1j, self.nodes.dtype)
         wave = exp(iu * (k - self.about).astype(iu.dtype))
         # a product, not a sum of products: over strikes and tangents it is a matrix product
-        integral, slope = jnp.dot(wave, self.weighted), jnp.dot(iu * wave, self.weighted)
+        integral, slope = jnp.dot(wave, self.weighted), jnp.dot(wave, iu * self.weighted)
         return -jnp.real(integral) / jnp.pi, -jnp.real(slope) / jnp.pi
 
     def vanilla(self, k: Scalar, side: Scalar) -> Scalar:

@@ -139,6 +139,7 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         key: PRNGKeyArray | None = None,
     ) -> tuple[Walk | None, Noise]:
         """Return the walk on the grid, if the batch has one, and the noise of a block."""
+        assert key is not None  # `applicable` has asked
         product = product.canonical
         dates = prologue.dates(product, self.num_steps)
         needs = prologue.needs(product, model, dates.size)
@@ -169,7 +170,10 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         model = model.read_at(product.vol_at)
         on_grid, noise = paths
         dates = prologue.dates(product, self.num_steps)
-        walk = self._walk(model, dates, noise) if on_grid is None else self._at(dates, on_grid)
+        if self.grid is None or on_grid is None:
+            walk = self._walk(model, dates, noise)
+        else:
+            walk = jax.tree.map(functools.partial(between, self.grid, dates), on_grid)
         values = prologue.values(product, model, Draw(walk, noise.normals[1], noise.uniforms))
         chex.assert_shape(values, noise.normals[0].shape[-1:])
         return self.sampler.reduce(values)
@@ -196,10 +200,6 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         steps = model.walk(noise.normals[0], refined(dates, substeps), self.schedule)
         joined = lambda x: jnp.sum(x.reshape(dates.size, substeps, *x.shape[1:]), axis=1)  # noqa: E731
         return jax.tree.map(joined, steps)
-
-    def _at(self, dates: Dates, on_grid: Walk) -> Walk:
-        """Return the steps between the dates of one contract, all of them times of the grid."""
-        return jax.tree.map(functools.partial(between, self.grid, dates), on_grid)
 
 
 def _estimator(product: AbstractProduct) -> AbstractEstimator | None:

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import Number, between, correlations, non_negative, positive, real
-from ..numerics import complex_functions
+from ..numerics.complex_functions import exp, log1p_over, reciprocal, sqrt
+from ..numerics.elementwise import elementwise
 from .model import (
     AbstractEquityModel,
     CharacteristicFunction,
@@ -83,17 +84,8 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
             )
         )  # fmt: skip
         iu = u * jnp.asarray(1j, u.dtype)
-        symbol = u * u + iu
-        beta = kappa - rho * xi * iu
-        root = complex_functions.sqrt(beta * beta + xi * xi * symbol)
-        a = -symbol / (beta + root)
-        g_over_xi2 = a / (beta + root)
-        g = xi * xi * g_over_xi2
-        decay = complex_functions.exp(-root * t)
-        # log((1 - g e) / (1 - g)) / xi^2 through z = g (1 - e) / (1 - g), where g / xi^2 stays finite
-        z_over_xi2 = g_over_xi2 * (1.0 - decay) / (1.0 - g)
-        log_term = z_over_xi2 * complex_functions.log1p_over(xi * xi * z_over_xi2)
-        return kappa * theta * (a * t - 2.0 * log_term) + v0 * a * (1.0 - decay) / (1.0 - g * decay)
+        of_level, of_start = _exponents(u * u + iu, kappa - rho * xi * iu, xi * xi, t)
+        return kappa * theta * of_level + v0 * of_start
 
     def mean_variance(self, variance: Numbers, t: Numbers) -> Numbers:
         """Return theta + (v - theta) e^{-kappa t}."""
@@ -150,3 +142,21 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
     @classmethod
     def joined(cls, models: Sequence["Heston"], correlation: Correlation) -> "Heston":
         return stacked(models, asset_correlation=correlation)
+
+
+@elementwise
+def _exponents(
+    symbol: Frequencies, beta: Frequencies, xi2: Array, t: Array
+) -> tuple[Frequencies, Frequencies]:
+    """Return what kappa theta and v0 are multiplied by in `Heston.log_characteristic`."""
+    root = sqrt(beta * beta + xi2 * symbol)
+    per_sum = reciprocal(beta + root)
+    a = -symbol * per_sum
+    g_over_xi2 = a * per_sum
+    g = xi2 * g_over_xi2
+    decay = exp(-root * t)
+    lost = 1.0 - decay
+    # log((1 - g e) / (1 - g)) / xi^2 through z = g (1 - e) / (1 - g), where g / xi^2 stays finite
+    z_over_xi2 = g_over_xi2 * lost * reciprocal(1.0 - g)
+    log_term = z_over_xi2 * log1p_over(xi2 * z_over_xi2)
+    return a * t - 2.0 * log_term, a * lost * reciprocal(1.0 - g * decay)

@@ -148,7 +148,8 @@ def block_sweep(
     samples, *bars = batch.methods.over_blocks(of_block)
     shared_bar, bar = jax.tree.map(functools.partial(jnp.mean, axis=0), bars)
     through, _ = jax.linear_transpose(shared_moves, model, zero)(shared_bar)
-    figures, errors = _figures(*samples, model, batch.methods)
+    values, slopes, curved = samples
+    figures, errors = _figures(values, slopes, curved, model, batch.methods)
     return figures, errors, jax.tree.map(jnp.add, bar, through)
 
 
