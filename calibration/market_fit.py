@@ -86,34 +86,44 @@ def fit(
 
     def fitted_to(quotes: Quotes, template, start, parameters: Parameters) -> AbstractModel:
         problem = Problem(quotes, template, objective or objective_of(quotes), parameters)
-        guess = jax.lax.stop_gradient(parameters.free(start))
+        guess = jax.lax.stop_gradient(_free(parameters, start))
         free, result = _optimum(problem, optimizer, guess, *settings)
-        failed = result != RESULTS.converged
-        if throw and not result.is_traced() and failed:
+        if throw and not result.is_traced() and result != RESULTS.converged:
             raise RuntimeError(RESULTS[result])
-        return problem.model(nan_where(failed, free))
+        return _model(problem, free, result)
 
     return fitted
 
 
+@stored_jit
+def _free(parameters: Parameters, model: AbstractModel) -> Vector:
+    return parameters.free(model)
+
+
+@stored_jit
+def _model(problem: Problem, free: Vector, result: RESULTS) -> AbstractModel:
+    """Return the model at the end of a search, of NaN if it has failed."""
+    return problem.model(nan_where(result != RESULTS.converged, free))
+
+
 @eqx.filter_custom_jvp
-def _optimum(problem: Problem, optimizer, guess: Vector, rtol, max_steps) -> tuple[Vector, RESULTS]:
+def _optimum(problem: Problem, *search) -> tuple[Vector, RESULTS]:
     """Return where the gradient of the loss vanishes, or where the search for it ended, and why."""
-    calibration = solved(problem, optimizer, guess[None], rtol, max_steps)
-    free, result = problem.parameters.free(calibration.model), calibration.result
-    for _ in range(_NEWTON_STEPS):
-        expansion = _expanded(problem, free)
-        free = free - expansion.newton
-    at_minimum = RESULTS.where(expansion.is_at_minimum, result, RESULTS.not_a_minimum)
-    return free, RESULTS.where(result == RESULTS.converged, at_minimum, result)
+    return _found(problem, *search)[:2]
 
 
 @_optimum.def_jvp
 def _optimum_jvp(primals, tangents):
-    problem, *rest = primals
-    free, result = _optimum(problem, *rest)
-    free_dot = _contracted(_expanded(problem, free).sensitivity, tangents[0])
+    free, result, sensitivity = _found(*primals)
+    free_dot = _contracted(sensitivity, tangents[0])
     return (free, result), (free_dot, jax.tree.map(lambda _: None, result))
+
+
+def _found(
+    problem: Problem, optimizer, guess: Vector, rtol, max_steps
+) -> tuple[Vector, RESULTS, Problem]:
+    calibration = solved(problem, optimizer, guess[None], rtol, max_steps)
+    return _polished(problem, calibration.model, calibration.result)
 
 
 _NEWTON_STEPS = 2  # from 1e-6 of the optimum, where losses no longer tell, to 1e-12 and to rounding
@@ -131,6 +141,25 @@ class _Expansion(eqx.Module):
 
 
 @stored_jit
+def _polished(
+    problem: Problem, model: AbstractModel, result: RESULTS
+) -> tuple[Vector, RESULTS, Problem]:
+    """Return the minimum near a search's end, what became of the search, and dx/dm."""
+
+    def step(at, _):
+        free, newton = at
+        expansion = _expanded(problem, free - newton)
+        return (free - newton, expansion.newton), expansion
+
+    start = problem.parameters.free(model)
+    at = start, jnp.zeros_like(start)
+    (free, _), expansions = jax.lax.scan(step, at, length=_NEWTON_STEPS + 1)
+    expansion = jax.tree.map(lambda x: x[-1], expansions)
+    at_minimum = RESULTS.where(expansion.is_at_minimum, result, RESULTS.not_a_minimum)
+    result = RESULTS.where(result == RESULTS.converged, at_minimum, result)
+    return free, result, expansion.sensitivity
+
+
 def _expanded(problem: Problem, free: Vector) -> _Expansion:
     """Expand the loss: the gradient of each slope dL/dx_i, in x and in m, holds a row of second derivatives."""
 

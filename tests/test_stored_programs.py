@@ -72,7 +72,7 @@ def solve_an_equation():
 VERBS = {
     value_a_book: {"tile_sweep"},
     calibrate_a_curve: {"solved", "_init", "_run", "_postprocess"},
-    fit_a_curve: {"_expanded"},
+    fit_a_curve: {"_polished"},
     solve_an_equation: {"init", "step"},
 }
 
