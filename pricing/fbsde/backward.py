@@ -38,23 +38,20 @@ def value_at_step_end(
     def flat(y: Array, gradient: Array):
         return y.reshape(-1), problem.z_of(t, x, gradient.reshape(-1, problem.dim))
 
+    def with_gradient(function: Callable[[Real, State], Array]):
+        return flat(function(t, x), jax.jacrev(function, argnums=1)(t, x))
+
     over = lambda: flat(problem.terminal(x), problem.terminal_gradient(x))  # noqa: E731
     y, z = jax.lax.cond(date == problem.num_steps, over, lambda: continuation(x))
     if problem.exercise_value is not None:
-        paid, z_paid = flat(*_with_gradient(problem.exercise_value, t, x))
+        paid, z_paid = with_gradient(problem.exercise_value)
         exercised = jnp.asarray(problem.is_exercise_date)[date] & (paid > y)
         y, z = jnp.where(exercised, paid, y), jnp.where(exercised[:, None], z_paid, z)
     if problem.is_alive is not None:
         stopped = jnp.asarray(problem.is_stopping_date)[date] & ~problem.is_alive(t, x)
-        paid, z_paid = jnp.zeros_like(y), jnp.zeros_like(z)
-        if problem.stopped_value is not None:
-            paid, z_paid = flat(*_with_gradient(problem.stopped_value, t, x))
+        paid, z_paid = with_gradient(problem.paid_at_stop)
         y, z = jnp.where(stopped, paid, y), jnp.where(stopped, z_paid, z)
     return y, z
-
-
-def _with_gradient(function: Callable, t: Real, x: State) -> tuple[Array, Array]:
-    return function(t, x), jax.jacrev(function, argnums=1)(t, x)
 
 
 # --- Linear parts, and changes of their coordinates ----------------------------------------------------
@@ -234,22 +231,21 @@ class DatewiseApproximation(AbstractApproximation):
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "DatewiseApproximation":
         scale = self.regression.scale
         one = replace(self.regression, scale=jnp.ones_like(scale[:1]))
-        return DatewiseApproximation(one, _portfolio(self.parameters, quantities * scale), ())
+        weights = quantities * scale
+
+        def summed(
+            part: Network | Array,
+        ) -> Network | Array:  # outputs are linear in the last layer
+            if isinstance(part, Network):
+                return part.portfolio(weights)
+            return sum_over_contracts(part, weights)
+
+        parameters = jax.tree.map(summed, self.parameters, is_leaf=_is_network)
+        return DatewiseApproximation(one, parameters, ())
 
     def _at(self, date: Date) -> tuple[AbstractDateRegression, PyTree[Array]]:
         date = jnp.asarray(date)
         return self.regression.at(date), jax.tree.map(lambda rows: rows[date], self.parameters)
-
-
-def _portfolio(parameters: PyTree, quantities: Float[Array, " contracts"]) -> PyTree:
-    """Return the parameters of the sum of quantity times contract: outputs are linear in the last of them."""
-
-    def summed(part: Network | Array) -> Network | Array:
-        if isinstance(part, Network):
-            return part.portfolio(quantities)
-        return sum_over_contracts(part, quantities)
-
-    return jax.tree.map(summed, parameters, is_leaf=_is_network)
 
 
 def _is_network(part: object) -> bool:

@@ -225,10 +225,8 @@ class GradientRegression(AbstractSolver):
         """Return `value` on living paths, and what a stop pays on the others."""
         if problem.is_alive is None:
             return value
-        if problem.stopped_value is None:
-            return jnp.where(alive[None] > 0.0, value, 0.0)
         t = problem.times[date]
-        paid = _flat(jax.vmap(problem.stopped_value, (None, -1), -1)(t, x))
+        paid = _flat(jax.vmap(problem.paid_at_stop, (None, -1), -1)(t, x))
         return jnp.where(alive[None] > 0.0, value, paid)
 
 

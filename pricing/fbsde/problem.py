@@ -165,6 +165,12 @@ class Problem(eqx.Module):
         shape = self.contracts
         return self.driver(t, x, y.reshape(shape), z.reshape(*shape, self.dim)).reshape(-1)
 
+    def paid_at_stop(self, t: Real, x: State) -> Float[Array, "*contracts"]:
+        """Return what a path that ends pays."""
+        if self.stopped_value is None:
+            return jnp.zeros_like(self.terminal(x))
+        return self.stopped_value(t, x)
+
     def terminal_gradient(self, x: State) -> Float[Array, "*contracts dim"]:
         """Return the gradient of the terminal value."""
         return jax.jacrev(self.terminal)(x)

@@ -221,5 +221,4 @@ def _stopped(problem: Problem, date, x: State, ends: Array, paid: Array):
         return ends, paid
     t = problem.times[date]
     dead = jnp.asarray(problem.is_stopping_date)[date] & ~problem.is_alive(t, x)
-    rest = jnp.zeros_like(paid) if problem.stopped_value is None else problem.stopped_value(t, x)
-    return ends | dead, jnp.where(dead, rest, paid)
+    return ends | dead, jnp.where(dead, problem.paid_at_stop(t, x), paid)
