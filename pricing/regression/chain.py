@@ -1,7 +1,7 @@
 """Early exercise as a Markov chain: states at dates, what exercise pays in them, martingales in closed form."""
 
 import abc
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..numerics.standardizer import Standardizer
-from .claims import Exercise
+from .claims import Exercise, State
 from .half_spaces import HalfSpaces
 from .polynomials import Indices, heat_polynomials, identity, multi_indices
 
@@ -17,7 +17,6 @@ _ORDERED_DEGREE = 4
 # up to so many factors, this degree
 _DEGREES = ((2, 6), (3, 4), (5, 3), (12, 2), (float("inf"), 1))
 
-State = Float[Array, "dim paths"]
 Functions = Float[Array, "functions paths"]
 ClaimValues = Float[Array, "claims paths"]
 
@@ -35,18 +34,29 @@ class Basis(eqx.Module):
     ordered: of the states in the order of what they pay; None: exercise pays one sum only. unit: currency.
     """
 
-    state: Standardizer
+    standardized: Standardizer
     ordered: Standardizer | None
     half_spaces: HalfSpaces
     unit: Float[Array, "*dates"]
     degree: int = eqx.field(static=True)
 
-    def standardized(self, x: State) -> State:
-        return self.state(x)
-
     @property
     def indices(self) -> Indices:
-        return multi_indices(self.state.mean.shape[-1], self.degree)
+        return multi_indices(self.standardized.mean.shape[-1], self.degree)
+
+    def smooth_increments(
+        self, seen: State, mean: State, spread: Any, std: Array, indices: Indices
+    ) -> Functions:
+        """Return heat polynomials and powers beyond the planes, less their means over a Gaussian step.
+
+        seen: standardized, after the step; mean: the same without its noise; spread: the identity less the
+        noise's covariance; std: of the noise across each plane.
+        """
+        polynomials = heat_polynomials(seen, identity(len(seen)), indices)
+        means = heat_polynomials(mean, spread, indices)
+        powers = self.half_spaces.truncated_powers(seen)
+        mean_powers = self.half_spaces.mean_truncated_powers(mean, std)
+        return jnp.concatenate([polynomials - means, powers - mean_powers])
 
 
 class AbstractStep(eqx.Module):

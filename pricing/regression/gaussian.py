@@ -6,7 +6,6 @@ from jaxtyping import Array, Float
 from ..numerics.safe_math import safe_sqrt
 from .chain import AbstractStep, At, Basis, ClaimValues, Functions, State
 from .claims import Claims
-from .polynomials import heat_polynomials, identity
 
 
 class GaussianStep(AbstractStep):
@@ -35,14 +34,10 @@ class GaussianStep(AbstractStep):
         del noise
         seen = basis.standardized(self.coordinates(after.state))
         mean = basis.standardized(self.coordinates(before.state + self.drift[:, None]))
-        loading = basis.state.whitening @ self.factor
+        loading = basis.standardized.whitening @ self.factor
         spread = jnp.eye(len(seen), dtype=seen.dtype) - loading @ loading.T
-        polynomials = heat_polynomials(seen, identity(len(seen)), basis.indices)
-        means = heat_polynomials(mean, spread, basis.indices)
         std = safe_sqrt(jnp.sum((basis.half_spaces.normals @ loading) ** 2, axis=-1))
-        powers = basis.half_spaces.truncated_powers(seen)
-        mean_powers = basis.half_spaces.mean_truncated_powers(mean, std)
+        smooth = basis.smooth_increments(seen, mean, spread, std, basis.indices[1:])
         gained = after.claim_values - before.claim_values
         moved = self.claims.lives[:, None] * gained / basis.unit
-        smooth = [(polynomials - means)[1:], powers - mean_powers]
-        return jnp.concatenate([*(self.scale * moves for moves in smooth), moved])
+        return jnp.concatenate([self.scale * smooth, moved])
