@@ -3,6 +3,7 @@
 import itertools
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import date
 
 import equinox as eqx
@@ -67,7 +68,7 @@ class Market(eqx.Module):
         """Return the market in a JSON text; `file` names it in error messages."""
         found = read_contents(text, file)
         static = {"labels": tuple(found.labels.items()), "errors": tuple(found.errors)}
-        return cls(**{**vars(found), **static})
+        return cls(**{field.name: getattr(found, field.name) for field in fields(cls)} | static)
 
     def time(self, day: date) -> float:
         """Return the years (ACT/365) from the as-of date to `day`."""
