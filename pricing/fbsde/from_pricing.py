@@ -67,7 +67,9 @@ def _diffusion(product: AbstractProduct, model: AbstractModel) -> Diffusion:
     if product.multi_asset and not model.underlying.ndim:
         fits = False
     if fits and isinstance(model, Diffusion):
-        return model.read_at(_one(product).vol_at)
+        first = (0,) * len(product.batch_shape)
+        one = jax.tree.map(lambda leaf: leaf[first], product.broadcast())
+        return model.read_at(one.vol_at)
     raise TypeError(
         f"{type(product).__name__} under {type(model).__name__} has no problem yet: give options under a model "
         "of equities with the ability Diffusion (BlackScholes; Heston of one asset), and swaptions under one "
@@ -130,13 +132,6 @@ def _same(name: str, values: Array) -> np.ndarray:
             f"contracts of one problem have the same {name}, got {np.unique(rows)[:5]}: solve them apart"
         )
     return rows[0]
-
-
-def _one(product: AbstractProduct) -> AbstractProduct:
-    """Return the first contract of a batch."""
-    batch = product.batch_shape
-    full = product.broadcast()
-    return jax.tree.map(lambda leaf: leaf[(0,) * len(batch)], full) if batch else product
 
 
 def _discounting(model: Diffusion, t: Real, x: State, y: Array, z: Array) -> Array:

@@ -114,7 +114,7 @@ class GradientRegression(AbstractSolver):
         paid = _flat(jax.vmap(problem.terminal, -1, -1)(x))
         paid = self._after_stop(problem, problem.num_steps, x, alive[-1], paid)
         z = jax.vmap(lambda x: problem.z_of(t, x, problem.terminal_gradient(x)), -1, -1)(x)
-        driver = _driver(problem, t, x, paid, _flat(z, 2))
+        driver = _driver(problem, t, x, paid, z)
         return _State(paid, paid, driver, states, increments, alive, parameters)
 
     def stage(self, problem: Problem, state: _State, index: Array, *, key: PRNGKeyArray):
@@ -335,14 +335,11 @@ class PortfolioExpansion(AbstractApproximation):
         return self.expansion.portfolio(quantities)
 
 
-def _flat(values: Array, rank: int = 1) -> Array:
-    """Reshape [*contracts, ..., paths] so that one axis has all contracts; the `rank` last axes are kept."""
-    kept = values.shape[values.ndim - rank :]
-    return values.reshape(-1, *kept)
+def _flat(values: Float[Array, "*contracts paths"]) -> Values:
+    """Return values with one axis for all contracts."""
+    return values.reshape(-1, values.shape[-1])
 
 
-def _driver(
-    problem: Problem, t, x: States, value: Values, z: Float[Array, "contracts dim paths"]
-) -> Values:
+def _driver(problem: Problem, t, x: States, value: Values, z: Array) -> Values:
     """Return f at every path, of every contract."""
     return jax.vmap(partial(problem.flat_driver, t), -1, -1)(x, value, z)

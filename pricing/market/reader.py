@@ -212,12 +212,10 @@ def read_contents(text: str, file: str) -> Contents:
         raise unreadable(file, problems[0].message, remedy, place=place, field="asof", value=value)
     contents = Contents(document, file, locator, header.asof)
     contents.read_names()
-    for name, value in contents.section("curves"):
-        contents.read_curve(name, value)
-    for name, value in contents.section("equities"):
-        contents.read_equity(name, value)
-    for pair, value in contents.section("correlations"):
-        contents.read_correlation(pair, value)
+    sections = {"curves": contents.read_curve, "equities": contents.read_equity}
+    for section, read in (sections | {"correlations": contents.read_correlation}).items():
+        for name, value in contents.section(section):
+            read(name, value)
     contents.check_correlations()
     if document.get("swaption_vols") is not None:
         contents.read_swaption_vols(document["swaption_vols"])

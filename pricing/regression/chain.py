@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from ..numerics.standardizer import Standardizer
 from .claims import Exercise, State
 from .half_spaces import HalfSpaces
-from .polynomials import Indices, heat_polynomials, identity, multi_indices
+from .polynomials import Indices, heat_polynomials, hermite_polynomials, identity, multi_indices
 
 _ORDERED_DEGREE = 4
 # up to so many factors, this degree
@@ -46,8 +46,8 @@ class Basis(eqx.Module):
 
     def smooth_increments(
         self, seen: State, mean: State, spread: Any, std: Array, indices: Indices
-    ) -> Functions:
-        """Return heat polynomials and powers beyond the planes, less their means over a Gaussian step.
+    ) -> tuple[Functions, Functions]:
+        """Return heat polynomials, and powers beyond the planes, less their means over a Gaussian step.
 
         seen: standardized, after the step; mean: the same without its noise; spread: the identity less the
         noise's covariance; std: of the noise across each plane.
@@ -56,7 +56,7 @@ class Basis(eqx.Module):
         means = heat_polynomials(mean, spread, indices)
         powers = self.half_spaces.truncated_powers(seen)
         mean_powers = self.half_spaces.mean_truncated_powers(mean, std)
-        return jnp.concatenate([polynomials - means, powers - mean_powers])
+        return polynomials - means, powers - mean_powers
 
 
 class AbstractStep(eqx.Module):
@@ -96,18 +96,15 @@ class AbstractStep(eqx.Module):
     def features(self, basis: Basis, x: State, claim_values: ClaimValues) -> Functions:
         """Return what the value of continuing is a combination of: a constant first."""
         branches = self.exercise.branches(x)
-        polynomials = [_orthonormal(basis.standardized(self.coordinates(x)), basis.degree)]
+        u = basis.standardized(self.coordinates(x))
+        polynomials = [hermite_polynomials(u, basis.degree)]
         paid = [branches]
         if basis.ordered is not None:
             ordered = basis.ordered(self.exercise.ordered(branches, x))
-            polynomials.append(_orthonormal(ordered, _ORDERED_DEGREE)[1:])
+            polynomials.append(hermite_polynomials(ordered, _ORDERED_DEGREE)[1:])
             paid.append(self.exercise.of(branches)[None])
         smooth = [self.scale * p for p in polynomials]
         return jnp.concatenate([*smooth, *(e / basis.unit for e in (claim_values, *paid))])
-
-
-def _orthonormal(u: State, degree: int) -> Functions:
-    return heat_polynomials(u, identity(len(u)), multi_indices(len(u), degree))
 
 
 class Chain(eqx.Module):

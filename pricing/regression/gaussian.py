@@ -40,4 +40,4 @@ class GaussianStep(AbstractStep):
         smooth = basis.smooth_increments(seen, mean, spread, std, basis.indices[1:])
         gained = after.claim_values - before.claim_values
         moved = self.claims.lives[:, None] * gained / basis.unit
-        return jnp.concatenate([self.scale * smooth, moved])
+        return jnp.concatenate([*(self.scale * moves for moves in smooth), moved])

@@ -13,7 +13,7 @@ from ..numerics.safe_math import divisor, larger, safe_sqrt
 from ..products import SpotOption
 from .chain import AbstractStep, At, Basis, Chain, ClaimValues, Functions, State
 from .equities import exercise_of
-from .polynomials import heat_polynomials, identity, multi_indices
+from .polynomials import hermite_polynomials
 
 # share of the expected variance at expiry by which a fit's starting log-spots are spread
 _DISPERSION = 0.05
@@ -87,22 +87,20 @@ class VarianceStep(AbstractStep):
         smooth = basis.smooth_increments(seen, middle, spread, std, moving)
         option = (after.claim_values - self.option.value(v, mean, variance)[None]) / basis.unit
         of_variance = self._of_variance(basis, before.state, noise[0])
-        return jnp.concatenate([self.scale * smooth, option, of_variance])
+        return jnp.concatenate([*(self.scale * moves for moves in smooth), option, of_variance])
 
     def _of_variance(self, basis: Basis, before: State, z: Paths) -> Functions:
         """Return Hermite polynomials of the noise, of mean zero, times functions of the earlier state."""
         x = self.coordinates(before)
-        hermite = heat_polynomials(z[None], identity(1), multi_indices(1, len(_BEHIND)))
+        hermite = hermite_polynomials(z[None], len(_BEHIND))
         columns = []
         for order, behind in enumerate(_BEHIND, start=1):
             degree = max(basis.degree - behind, 0)
-            state = heat_polynomials(basis.standardized(x), identity(2), multi_indices(2, degree))
+            state = hermite_polynomials(basis.standardized(x), degree)
             columns.append(self.scale * state * hermite[order][None])
         delta, vega, bend = self.before.greeks(*before) / basis.unit
-        columns.append(
-            jnp.stack([delta * x[0] * z, vega * x[0] * z, bend * x[0] ** 2 * hermite[2]])
-        )
-        return jnp.concatenate(columns)
+        of_option = [delta * x[0] * z, vega * x[0] * z, bend * x[0] ** 2 * hermite[2]]
+        return jnp.concatenate([*columns, jnp.stack(of_option)])
 
     @property
     def usual_degree(self) -> int:
