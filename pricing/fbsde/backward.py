@@ -23,6 +23,8 @@ from .problem import Problem, Real, State
 from .simulation import AntitheticSteps, PathPool, shard_paths
 from .solver import AbstractApproximation, AbstractSolver, Date, weighted_sum
 
+FIXED_POINT_ITERATIONS = 3  # each leaves of what f_n was wrong by a share of order dt
+
 Index = Int[Array, ""]
 
 

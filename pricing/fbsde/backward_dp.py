@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .backward import (
+    FIXED_POINT_ITERATIONS,
     AbstractBackwardSolver,
     AbstractDateRegression,
     CoordinateChange,
@@ -21,8 +22,6 @@ from .networks import Network
 from .problem import Problem, State
 from .simulation import AntitheticSteps, over_steps
 from .solver import SINGLE_START
-
-_FIXED_POINT_ITERATIONS = 3  # each leaves of what f_n was wrong by a share of order dt
 
 
 class _Parameters(NamedTuple):
@@ -146,7 +145,7 @@ class _DateRegression(AbstractDateRegression):
             y, z = parameters.y + fit(even), parameters.z + fit_z(odd)
             return parameters._replace(y=y, z=z)
 
-        return lambda start: jax.lax.fori_loop(0, _FIXED_POINT_ITERATIONS, improve, start)
+        return lambda start: jax.lax.fori_loop(0, FIXED_POINT_ITERATIONS, improve, start)
 
     def _y_and_z(self, parameters: _Parameters, x: State):
         """Return Y [contracts] and Z [contracts, dim]."""

@@ -99,10 +99,9 @@ def _means_and_errors(
     """Return the means of both bounds and of their gap over all paths, and the standard errors."""
     of_block = lambda key: _samples(solution, key, num_inner)  # noqa: E731
     lower, upper = over_blocks(of_block, num_paths // _BLOCK, key)
-    error = lambda x: jnp.std(x, axis=-1) / num_paths**0.5  # noqa: E731
-    mean = lambda x: jnp.mean(x, axis=-1)  # noqa: E731
-    samples = lower, upper, upper - lower
-    return Between(*map(mean, samples)), Between(*map(error, samples))
+    samples = jnp.stack([lower, upper, upper - lower])
+    errors = jnp.std(samples, axis=-1) / num_paths**0.5
+    return Between(*jnp.mean(samples, axis=-1)), Between(*errors)
 
 
 def _samples(solution: Solution, key: PRNGKeyArray, num_inner: int) -> tuple[Samples, Samples]:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..fields import word
 from .backward import (
+    FIXED_POINT_ITERATIONS,
     AbstractBackwardSolver,
     AbstractDateRegression,
     CoordinateChange,
@@ -26,8 +27,6 @@ from .solver import SINGLE_START
 
 Values = Float[Array, " contracts"]
 Slopes = Float[Array, "contracts dim"]
-
-_FIXED_POINT_ITERATIONS = 3  # each leaves of what f_n was wrong by a share of order dt
 
 
 class _NetworkEstimate(NamedTuple):
@@ -204,7 +203,7 @@ class _DateRegression(AbstractDateRegression):
                 y, z = jnp.split(change, [parameters.y.shape[1]], axis=1)
                 return parameters._replace(y=parameters.y + y, z=parameters.z + z)
 
-            return jax.lax.fori_loop(0, _FIXED_POINT_ITERATIONS, improve, parameters)
+            return jax.lax.fori_loop(0, FIXED_POINT_ITERATIONS, improve, parameters)
 
         return solve
 

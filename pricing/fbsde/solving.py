@@ -1,6 +1,5 @@
 """The verb: which Y and Z solve a backward equation?"""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import equinox as eqx
@@ -68,7 +67,7 @@ def solve(
     if every < 1:
         raise ValueError(f"every={every}: a checkpoint is kept after 1 stage or more.")
     count = solver.num_stages(problem)
-    over_keys = _over_keys(key)
+    over_keys = eqx.filter_vmap if key.ndim else lambda function: function
     training = over_keys(lambda key: init(problem, solver, key=key))(key)
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint, problem, solver, key=key)
     if checkpoints is not None:
@@ -98,11 +97,6 @@ def solve(
             if checkpoints is not None and ((done - start) % every == 0 or done == count):
                 checkpoints.save(training)
     return over_keys(lambda training: postprocess(problem, solver, training))(training)
-
-
-def _over_keys(key: Keys) -> Callable[[Callable], Callable]:
-    """Return what maps a function over the keys, if there are many, and over trainings likewise."""
-    return eqx.filter_vmap if key.ndim else lambda function: function
 
 
 def _single_blas_thread() -> threadpool_limits:

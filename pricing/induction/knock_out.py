@@ -72,35 +72,29 @@ class KnockOut(eqx.Module):
         return jax.tree.map(lambda old, new: jnp.where(is_open, old, new), later, new)
 
 
-def monitoring_dates(product: Monitored, model: LognormalSpots) -> MonitoringDate:
-    """Return all dates but the last, stacked, the latest first."""
-    return jax.tree.map(lambda leaf: leaf[-2::-1], _every_date(product, model))
-
-
-def at_expiry(product: Monitored, model: LognormalSpots, num_nodes: int) -> Corridor:
-    """Return the values after the last date: what the contract pays there if it is still alive."""
-    date = jax.tree.map(lambda leaf: leaf[-1], _every_date(product, model))
-    forward = model.forward(date.time)
-    strikes = jnp.log(product.alive.strike / forward) + 0.5 * model.state_variance(date.time)
-
-    def paid(x: Points, variance: Scalar) -> Points:
-        return date.discount_factor * _paid(product.alive, forward * jnp.exp(x - 0.5 * variance))
-
-    return _after(model, date, strikes, panels_for(num_nodes), paid)
-
-
 def knock_out_induction(
     product: Monitored, model: LognormalSpots, num_nodes: int, schedule: AbstractSchedule
 ) -> tuple[Tape, Corridor]:
-    """Return the tape of the dates before the last, and its first state, `at_expiry`.
+    """Return the tape of the dates before the last, the latest first, and its first state.
 
-    Today's value, without what is paid in any case: `tape(state).value_today()`.
+    That is the values after the last date: what the contract pays there if it is still alive. Today's value,
+    without what is paid in any case: `tape(state).value_today()`.
     """
+    alive, discount = product.alive, jax.vmap(model.discount)(product.dates)
+    levels = product.lower, product.upper, product.paid_below, product.paid_above
+    dates = MonitoringDate(product.dates, discount, *levels)
     tape = Tape().with_schedule(schedule)
     if product.dates.size > 1:
-        step = KnockOut(model, panels_for(num_nodes), product.alive.strike.size)
-        tape = tape.append(step, monitoring_dates(product, model))
-    return tape, at_expiry(product, model, num_nodes)
+        step = KnockOut(model, panels_for(num_nodes), alive.strike.size)
+        tape = tape.append(step, jax.tree.map(lambda leaf: leaf[-2::-1], dates))
+    last = jax.tree.map(lambda leaf: leaf[-1], dates)
+    forward = model.forward(last.time)
+    strikes = jnp.log(alive.strike / forward) + 0.5 * model.state_variance(last.time)
+
+    def paid(x: Points, variance: Scalar) -> Points:
+        return last.discount_factor * _paid(alive, forward * jnp.exp(x - 0.5 * variance))
+
+    return tape, _after(model, last, strikes, panels_for(num_nodes), paid)
 
 
 def paid_always(product: Monitored, model: LognormalSpots) -> Scalar:
@@ -116,12 +110,6 @@ def _paid(payoff: Payoff, spot: Points) -> Points:
     side, strike = payoff.side[:, None], payoff.strike[:, None]
     units = payoff.asset_units[:, None] * spot[None, :] + payoff.cash_units[:, None]
     return jnp.sum(jnp.where(side * (spot[None, :] - strike) > 0.0, units, 0.0), axis=0)
-
-
-def _every_date(product: Monitored, model: LognormalSpots) -> MonitoringDate:
-    discount = jax.vmap(model.discount)(product.dates)
-    levels = product.lower, product.upper, product.paid_below, product.paid_above
-    return MonitoringDate(product.dates, discount, *levels)
 
 
 def _after(

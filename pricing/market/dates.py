@@ -117,11 +117,9 @@ def schedule(
     if end <= start:
         raise ValueError(f"end {end} must be after start {start}")
     _check_days(start, end)
-    plain, count = [end], 1
-    while (date := _months_before(end, count * months)) > start:
-        plain.append(date)
-        count += 1
-    return sorted(set(_moved([start, *reversed(plain)], 0, calendar, roll)))
+    back = (_months_before(end, count * months) for count in itertools.count())
+    plain = itertools.takewhile(lambda date: date > start, back)
+    return sorted(set(_moved([start, *reversed(list(plain))], 0, calendar, roll)))
 
 
 def advance(

@@ -42,10 +42,9 @@ def chain_of(product: EarlyExercise, model: AbstractModel, num_steps: int) -> Ch
     """
     model, dates = model.read_at(product.vol_at), product.exercise_times(num_steps)
     times = jnp.concatenate([jnp.zeros_like(dates[:1]), dates])
-    if isinstance(product, SwapOption):
-        assert isinstance(model, GaussianFactors)  # `lacking` has asked
+    if isinstance(product, SwapOption) and isinstance(model, GaussianFactors):
         return swaption_chain(product, times, model)
-    assert isinstance(product, SpotOption)
+    assert isinstance(product, SpotOption)  # `lacking` has asked
     if isinstance(model, LognormalSpots):
         return lognormal_chain(product, times, model)
     assert isinstance(model, StochasticVariance)

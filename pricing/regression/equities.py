@@ -7,9 +7,8 @@ from jaxtyping import Array, Float
 from ..models import LognormalSpots
 from ..numerics.safe_math import safe_sqrt
 from ..products import SpotOption
-from .chain import Chain
+from .chain import Chain, GaussianStep
 from .claims import Claims, Exercise
-from .gaussian import GaussianStep
 
 _DISPERSION = 0.05  # share of the variance at expiry by which the starts of a fit are spread
 _MOST_PAIRS = 5  # assets: each pair of more would make too many claims

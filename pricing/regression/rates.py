@@ -8,9 +8,8 @@ from ..models import GaussianFactors
 from ..numerics.cholesky import semidefinite_cholesky
 from ..numerics.safe_math import larger
 from ..products import SwapOption
-from .chain import Chain
+from .chain import Chain, GaussianStep
 from .claims import Claims, Exercise
-from .gaussian import GaussianStep
 
 _DISPERSION = 0.05
 _MOST_CLAIMS = 4

@@ -17,6 +17,8 @@ from .table import RawRow, Table, read_table
 
 _WIDTH = 1000  # characters of a name, at most
 
+_Missing = dict[str, tuple[InputError, ...]]  # by kind of trade
+
 
 @dataclass(frozen=True)
 class Row:
@@ -88,13 +90,10 @@ class Book:
         table = read_table(text, file)
         missing = _missing_columns(table, file)
         first_line: dict[str, int] = {}
-        rows = []
-        for raw in table.rows:
-            absent = missing.get(_kind(raw), ())
-            rows.append(_row(raw, absent, first_line, file))
+        rows = tuple(_row(raw, missing, first_line, file) for raw in table.rows)
         of_header = tuple(error for errors in missing.values() for error in errors)
         of_rows = tuple(error for row in rows for error in row.errors if error not in of_header)
-        return cls(file, tuple(rows), (*of_header, *of_rows))
+        return cls(file, rows, (*of_header, *of_rows))
 
     @property
     def trades(self) -> tuple[Trade, ...]:
@@ -166,7 +165,7 @@ def _kind(raw: RawRow) -> str:
     return re.sub(r"[\s-]+", "_", _text(raw, "type").lower())
 
 
-def _missing_columns(table: Table, file: str) -> dict[str, tuple[InputError, ...]]:
+def _missing_columns(table: Table, file: str) -> _Missing:
     """Return, by kind of trade, one error for each column that the kind needs and the header lacks."""
     if table.header is None:
         return {}
@@ -193,10 +192,10 @@ def _required(kind: type[Trade]) -> tuple[str, ...]:
     return tuple(name for name, info in fields if info.is_required() and name != "line")
 
 
-def _row(raw: RawRow, absent: tuple[InputError, ...], first_line: dict[str, int], file: str) -> Row:
-    """Return a row with its trade or its errors; `absent` are the errors of columns its kind lacks."""
+def _row(raw: RawRow, missing: _Missing, first_line: dict[str, int], file: str) -> Row:
+    """Return a row with its trade or its errors."""
     name, kind = _text(raw, "id"), _kind(raw)
-    trade, problems = None, ()
+    trade, problems, absent = None, (), missing.get(kind, ())
     if raw.problem:
         problems = (raw.problem,)
     elif not absent:
