@@ -229,7 +229,8 @@ class _DateRegression(AbstractDateRegression):
         """Return (grad_x z) v = Gamma s^{-1} v."""
         s = self.problem.diffusion(self.time, x)
         v = jnp.linalg.solve(s, v) if jnp.ndim(s) == 2 else v / s
-        return (parameters.gamma_times(v) + found.gamma_times(v)) * self._gamma_scale[:, None]
+        scale = self.scale / self.problem.maturity
+        return (parameters.gamma_times(v) + found.gamma_times(v)) * scale[:, None]
 
     def _all_residuals(self, parameters: _Parameters, *by_path):
         """Return the residuals of every path."""
@@ -272,10 +273,6 @@ class _DateRegression(AbstractDateRegression):
     @property
     def _z_scale(self) -> Values:
         return self.scale / jnp.sqrt(self.problem.maturity)
-
-    @property
-    def _gamma_scale(self) -> Values:
-        return self.scale / self.problem.maturity
 
 
 def _curvature(

@@ -13,7 +13,7 @@ from ..formulas.black import exercise_probabilities
 from ..models import LognormalSpots
 from ..numerics import normal_law
 from ..numerics.safe_math import clipped, larger
-from ..products import Monitored, Payoff
+from ..products import Monitored
 from .layer import STDS, Layer, panels_for, quadrature
 
 Scalar = Float[Array, ""]
@@ -92,7 +92,10 @@ def knock_out_induction(
     strikes = jnp.log(alive.strike / forward) + 0.5 * model.state_variance(last.time)
 
     def paid(x: Points, variance: Scalar) -> Points:
-        return last.discount_factor * _paid(alive, forward * jnp.exp(x - 0.5 * variance))
+        spot = (forward * jnp.exp(x - 0.5 * variance))[None, :]
+        units = alive.asset_units[:, None] * spot + alive.cash_units[:, None]
+        pays = alive.side[:, None] * (spot - alive.strike[:, None]) > 0.0
+        return last.discount_factor * jnp.sum(jnp.where(pays, units, 0.0), axis=0)
 
     return tape, _after(model, last, strikes, panels_for(num_nodes), paid)
 
@@ -104,12 +107,6 @@ def paid_always(product: Monitored, model: LognormalSpots) -> Scalar:
     share, cash = exercise_probabilities(forward, claim.strike, std, claim.side)
     units = claim.asset_units * forward * share + claim.cash_units * cash
     return model.discount(expiry) * jnp.sum(units)
-
-
-def _paid(payoff: Payoff, spot: Points) -> Points:
-    side, strike = payoff.side[:, None], payoff.strike[:, None]
-    units = payoff.asset_units[:, None] * spot[None, :] + payoff.cash_units[:, None]
-    return jnp.sum(jnp.where(side * (spot[None, :] - strike) > 0.0, units, 0.0), axis=0)
 
 
 def _after(

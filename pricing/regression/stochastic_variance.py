@@ -129,17 +129,13 @@ def variance_chain(
     drift = jnp.diff(log_forward, prepend=log_forward[:1])
     option = _option(product, model, times, log_forward)
     earlier = jax.tree.map(lambda x: jnp.concatenate([x[:1], x[:-1]]), option)
-    mean_variance = model.total_variance(times[-1]) / times[-1]
+    total_variance, v0 = model.total_variance(times[-1]), model.initial_variance
+    mean_variance = total_variance / times[-1]
     floor = jnp.broadcast_to(jax.lax.stop_gradient(0.05 * mean_variance), times.shape)
     exercise = exercise_of(product, discount, jnp.array([[0.0, 1.0], [0.0, 0.0]], dts.dtype))
     steps = VarianceStep(exercise, is_open, discount, moves, drift, scheme, option, earlier, floor)
-    spread = _DISPERSION * model.total_variance(times[-1])
-    zero = jnp.zeros_like(spread)
     # the variance is spread in the same proportion, and kept above zero
-    v0 = model.initial_variance
-    initial_dispersion = jnp.stack(
-        [jnp.stack([0.2 * v0, zero]), jnp.stack([zero, jnp.sqrt(spread)])]
-    )
+    initial_dispersion = jnp.diag(jnp.stack([0.2 * v0, jnp.sqrt(_DISPERSION * total_variance)]))
     return Chain(jnp.stack([v0, log_forward[0]]), initial_dispersion, steps)
 
 

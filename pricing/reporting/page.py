@@ -102,7 +102,7 @@ def _write(path: Path, market: Market, fits, seconds, context: dict[str, Any]) -
     )
     times = {stage: f"{significant(length, 2)} s" for stage, length in seconds.items()}
     page = pages.get_template("report.html").render(
-        asof=_long_day(market.asof),
+        asof=f"{market.asof.day} {market.asof:%B %Y}",
         fits=fits,
         timings=tables.facts(times, ("Stage", "Time")),
         has_risk="products" in context,
@@ -202,7 +202,3 @@ def _rate_risk(
         ladder = ladders.Ladder(totals, labels=tuple(map(day, dates)))
         titled.append((f"{name} zero rates, value per 1 bp", ladder))
     return figures.ladders(titled) if titled else ""
-
-
-def _long_day(value: date) -> str:
-    return f"{value.day} {value:%B %Y}"
