@@ -141,7 +141,7 @@ def _rows(name: str, seeds: int, console: Console | None, **folders: Path | None
         mean = float(np.mean(means))
         spread = float(np.std(means, ddof=1)) if seeds > 1 else float("nan")
         missed = [np.linalg.norm(each[figure] - known[figure]) for each in found]
-        apart = float(np.mean(missed / np.linalg.norm(known[figure])))
+        apart = float(np.mean(missed) / np.linalg.norm(known[figure]))
         error = mean / truth - 1.0
         rows.append(Row(name, solver, figure, truth, mean, spread, error, apart, *times))
     return rows

@@ -6,6 +6,7 @@ f is the driver of -dY = f dt - Z dW.
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -216,10 +217,10 @@ def black_scholes_barenblatt(dim: int = 100, num_steps: int = 50) -> Problem:
         >>> black_scholes_barenblatt(5).dim
         5
     """
-    spots = jnp.where(jnp.arange(dim) % 2 == 0, 1.0, 0.5)
+    x0 = jnp.where(jnp.arange(dim) % 2 == 0, 1.0, 0.5)
     driver = lambda t, x, y, z: -0.05 * (y - jnp.sum(z) / 0.4)  # noqa: E731
     terminal = lambda x: jnp.sum(x**2)  # noqa: E731
-    return _assets(dim, 1.0, 0.0, driver, terminal, num_steps, spots=spots, vol=0.4)
+    return _assets(dim, 1.0, 0.0, driver, terminal, num_steps, x0, vol=0.4)
 
 
 @_cached
@@ -352,12 +353,12 @@ def _two_rates(t, x, y, z):
     return -lend * y - (drift - lend) * held + (borrow - lend) * jnp.maximum(held - y, 0.0)
 
 
-def _assets(dim, maturity, drift, driver, terminal, num_steps, spots=100.0, vol=0.2) -> Problem:
+def _assets(dim, maturity, drift, driver, terminal, num_steps, x0: Any = 100.0, vol=0.2) -> Problem:
     """Return a problem on independent lognormal assets, stepped exactly."""
     return Problem(
         dim,
         maturity,
-        spots,
+        x0,
         drift=lambda t, x: drift * x,
         diffusion=lambda t, x: vol * x,
         driver=driver,
