@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ..numerics.standardizer import Standardizer
+from ..sampling import normals
 from .networks import Architecture, Network, OptimizerState, adam, minimize, sum_over_contracts
 from .problem import Problem, Real, State
 from .simulation import AntitheticSteps, PathPool, shard_paths
@@ -324,7 +325,7 @@ class AbstractBackwardSolver(AbstractSolver):
         pool, date = state.pool, self._date(problem, index)
         after = jnp.minimum(date + 1, problem.num_steps - 1)
         noise, batches = jax.random.split(key)
-        steps = _computed_once(pool.steps(problem, date, self.num_pairs, self.mesh, key=noise))
+        steps = _computed_once(self._steps(problem, pool, date, key=noise))
         regression = self.date_regression(problem, date, pool.standardizer, pool.scale)
         targets = regression.targets(steps, regression.at(after), state.parameters)
         targets = _computed_once(targets)
@@ -363,6 +364,17 @@ class AbstractBackwardSolver(AbstractSolver):
 
     def metrics(self, state: BackwardState) -> dict[str, Array]:
         return {"level": state.parameters.y[0] * state.pool.scale}
+
+    def _steps(
+        self, problem: Problem, pool: PathPool, date: Index, *, key: PRNGKeyArray
+    ) -> AntitheticSteps:
+        """Draw steps from the states of a date."""
+        x = shard_paths(pool.states[date], self.mesh)
+        noise = normals(key, (self.num_paths, self.num_pairs * problem.dim), x.dtype)
+        dw = jnp.sqrt(problem.dt) * noise.reshape(self.num_paths, self.num_pairs, -1)
+        advance = jax.vmap(jax.vmap(problem.advance, (None, None, 0)), (None, 0, 0))
+        ends = [advance(problem.times[date], x, move) for move in (dw, -dw)]
+        return AntitheticSteps(x, pool.alive[date].astype(x.dtype), dw, jnp.stack(ends))
 
     def _date(self, problem: Problem, stage: Index) -> Index:
         return problem.num_steps - 1 - jnp.maximum(stage - (self.first_stages - 1), 0)

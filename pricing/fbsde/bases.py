@@ -1,6 +1,7 @@
 """Functions of the state that a regression combines: a set of them is a basis."""
 
 import abc
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -10,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..numerics.standardizer import Standardizer, deviation
 from ..regression.polynomials import hermite_polynomials
-from .ito_taylor import Features, Functions, States
+from .ito_taylor import Composition, Features, Functions, States
 from .networks import OptimizerState, adam, minimize
 from .problem import Problem, Real
 
@@ -339,13 +340,16 @@ def _coordinates(
     return jnp.log(x) if logs else x
 
 
-def evaluate(
+def compositions(
     bases: tuple[AbstractBasis, ...],
     problem: Problem,
     parameters: tuple[PyTree[Array], ...],
     t: Real,
-    x: States,
-) -> Functions:
-    """Return the functions of all bases."""
-    each = zip(bases, parameters, strict=True)
-    return jnp.concatenate([b.outer(p, b.features(problem, p, t, x)) for b, p in each])
+) -> list[Composition]:
+    """Return the functions of all bases at a date."""
+    return [
+        Composition(
+            partial(basis.features, problem, own, t), partial(basis.outer, own), basis.is_linear
+        )
+        for basis, own in zip(bases, parameters, strict=True)
+    ]

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from .bases import AbstractBasis, BasisTargets, Hermite, Mean, Payoffs, evaluate
-from .ito_taylor import Composition, Functions, Moves, States, martingale_increments
+from .bases import AbstractBasis, BasisTargets, Hermite, Mean, Payoffs, compositions
+from .ito_taylor import Functions, Moves, States, martingale_increments
 from .problem import Problem, State
 from .simulation import simulate, survival
 from .solver import AbstractApproximation, AbstractSolver, Date
@@ -185,16 +185,10 @@ class GradientRegression(AbstractSolver):
 
     def _functions(self, problem: Problem, parameters, t, x: States, dw: States) -> Moves:
         """Return the functions and their increments, evaluated a block of paths at a time."""
-        compositions = [
-            Composition(
-                partial(basis.features, problem, own, t), partial(basis.outer, own), basis.is_linear
-            )
-            for basis, own in zip(self.bases, parameters, strict=True)
-        ]
+        parts = compositions(self.bases, problem, parameters, t)
 
         def of_block(block: tuple[States, States]):
-            x, dw = block
-            return martingale_increments(problem, compositions, t, x, dw, self.order)
+            return martingale_increments(problem, parts, t, *block, self.order)
 
         blocks = lambda a: jnp.moveaxis(a.reshape(len(a), -1, self.block), 1, 0)  # noqa: E731
         together = lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)  # noqa: E731
@@ -204,9 +198,10 @@ class GradientRegression(AbstractSolver):
         self, problem: Problem, parameters, t, x: States, coefficients, value: Values
     ) -> Values:
         """Return f, with Z from the gradient of the combination."""
+        parts = compositions(self.bases, problem, parameters, t)
 
         def value_at(x: State):
-            return coefficients @ evaluate(self.bases, problem, parameters, t, x[:, None])[:, 0]
+            return coefficients @ jnp.concatenate([f(x[:, None])[:, 0] for f in parts])
 
         slopes = jax.jacrev if len(coefficients) < problem.dim else jax.jacfwd
         z = jax.vmap(lambda x: problem.z_of(t, x, slopes(value_at)(x)), -1, -1)(x)
@@ -320,7 +315,8 @@ class BasisExpansion(AbstractApproximation):
     def _functions(self, date: Date, x: State) -> Float[Array, " functions"]:
         parameters = jax.tree.map(lambda leaf: leaf[date], self.basis_parameters)
         t = self.problem.times[date]
-        return evaluate(self.bases, self.problem, parameters, t, x[:, None])[:, 0]
+        parts = compositions(self.bases, self.problem, parameters, t)
+        return jnp.concatenate([f(x[:, None])[:, 0] for f in parts])
 
 
 class PortfolioExpansion(AbstractApproximation):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ..numerics.standardizer import Standardizer, deviation
 from ..sampling import normals, uniforms
@@ -137,24 +137,6 @@ class PathPool(NamedTuple):
         states = simulate(problem, num_paths, key=key, mesh=mesh).states
         scale = deviation(jax.vmap(problem.terminal)(states[-1]).reshape(num_paths, -1).T)
         return cls(states, survival(problem, states), standardizer_by_date(states), scale)
-
-    def steps(
-        self,
-        problem: Problem,
-        date: Int[Array, ""],
-        num_pairs: int,
-        mesh: Mesh | None,
-        *,
-        key: PRNGKeyArray,
-    ) -> AntitheticSteps:
-        """Draw steps from the states of a date."""
-        x = shard_paths(self.states[date], mesh)
-        num_paths, dim = x.shape
-        noise = normals(key, (num_paths, num_pairs * dim), x.dtype)
-        dw = jnp.sqrt(problem.dt) * noise.reshape(num_paths, num_pairs, dim)
-        advance = jax.vmap(jax.vmap(problem.advance, (None, None, 0)), (None, 0, 0))
-        ends = [advance(problem.times[date], x, move) for move in (dw, -dw)]
-        return AntitheticSteps(x, self.alive[date].astype(x.dtype), dw, jnp.stack(ends))
 
 
 def over_steps(function: Callable) -> Callable:

@@ -82,9 +82,7 @@ def postprocess(problem: Problem, solver: AbstractSolver, training: Training) ->
 # --- Events --------------------------------------------------------------------------------------------
 
 
-Metrics = dict[str, np.ndarray]
-Listener = Callable[[int, Metrics], None]
-"""What is called with a stage that has ended, and its metrics: of many keys, of each."""
+Metrics = dict[str, np.ndarray]  # of many keys: of each
 
 
 @stored_jit
@@ -94,7 +92,7 @@ def latest_metrics(solver: AbstractSolver, training: Training) -> dict[str, Arra
 
 
 @contextlib.contextmanager
-def metrics_file(path: Path | None) -> Iterator[Listener | None]:
+def metrics_file(path: Path | None) -> Iterator[Callable[[int, Metrics], None] | None]:
     """Append one JSON object a stage to `path`; in a folder: metrics.jsonl and events for TensorBoard."""
     if path is None:
         yield None

@@ -14,6 +14,7 @@ from .claims import Claims, Exercise, State
 from .half_spaces import HalfSpaces
 from .polynomials import Indices, heat_polynomials, hermite_polynomials, identity, multi_indices
 
+DISPERSION = 0.05  # share of the variance at expiry by which the starts of a fit are spread
 _ORDERED_DEGREE = 4
 # up to so many factors, this degree
 _DEGREES = ((2, 6), (3, 4), (5, 3), (12, 2), (float("inf"), 1))
@@ -47,7 +48,7 @@ class Basis(eqx.Module):
 
     def smooth_increments(
         self, seen: State, mean: State, spread: Any, std: Array, indices: Indices
-    ) -> tuple[Functions, Functions]:
+    ) -> tuple[Functions, Float[Array, "powers paths"]]:
         """Return heat polynomials, and powers beyond the planes, less their means over a Gaussian step.
 
         seen: standardized, after the step; mean: the same without its noise; spread: the identity less the

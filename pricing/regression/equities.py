@@ -7,10 +7,9 @@ from jaxtyping import Array, Float
 from ..models import LognormalSpots
 from ..numerics.safe_math import safe_sqrt
 from ..products import SpotOption
-from .chain import Chain, GaussianStep
+from .chain import DISPERSION, Chain, GaussianStep
 from .claims import Claims, Exercise
 
-_DISPERSION = 0.05  # share of the variance at expiry by which the starts of a fit are spread
 _MOST_PAIRS = 5  # assets: each pair of more would make too many claims
 
 Times = Float[Array, " dates"]
@@ -36,7 +35,7 @@ def lognormal_chain(product: SpotOption, times: Times, model: LognormalSpots) ->
     total = jnp.sqrt(jnp.diagonal(covariances[-1]))[:, None] * jnp.linalg.cholesky(correlation)
     return Chain(
         log_spot[0],
-        _DISPERSION**0.5 * total,
+        DISPERSION**0.5 * total,
         GaussianStep(exercise, is_open, discount, drift, factor, jnp.zeros_like(drift), claims),
     )
 

@@ -8,10 +8,9 @@ from ..models import GaussianFactors
 from ..numerics.cholesky import semidefinite_cholesky
 from ..numerics.safe_math import larger
 from ..products import SwapOption
-from .chain import Chain, GaussianStep
+from .chain import DISPERSION, Chain, GaussianStep
 from .claims import Claims, Exercise
 
-_DISPERSION = 0.05
 _MOST_CLAIMS = 4
 _REACH = 10.0  # standard deviations within which the swap rate is sought that is worth nothing
 _HALVINGS = 60
@@ -38,7 +37,7 @@ def swaption_chain(product: SwapOption, times: Times, model: GaussianFactors) ->
         _shift(exercise, covariances),
         _claims(exercise, covariances),
     )
-    return Chain(start, _DISPERSION**0.5 * semidefinite_cholesky(covariances[-1]), steps)
+    return Chain(start, DISPERSION**0.5 * semidefinite_cholesky(covariances[-1]), steps)
 
 
 def _covariance(model: GaussianFactors, t: Array, horizon: Array) -> Float[Array, "dim dim"]:

@@ -11,12 +11,10 @@ from ..models.stochastic_variance import VarianceScheme
 from ..numerics import normal_law
 from ..numerics.safe_math import divisor, larger, safe_sqrt
 from ..products import SpotOption
-from .chain import AbstractStep, At, Basis, Chain, ClaimValues, Functions, State
+from .chain import DISPERSION, AbstractStep, At, Basis, Chain, ClaimValues, Functions, State
 from .equities import exercise_of
 from .polynomials import hermite_polynomials
 
-# share of the expected variance at expiry by which a fit's starting log-spots are spread
-_DISPERSION = 0.05
 # the degree in the state, less than the basis's, beside each degree in the noise
 _BEHIND = (1, 2, 3)
 
@@ -135,7 +133,7 @@ def variance_chain(
     exercise = exercise_of(product, discount, jnp.array([[0.0, 1.0], [0.0, 0.0]], dts.dtype))
     steps = VarianceStep(exercise, is_open, discount, moves, drift, scheme, option, earlier, floor)
     # the variance is spread in the same proportion, and kept above zero
-    initial_dispersion = jnp.diag(jnp.stack([0.2 * v0, jnp.sqrt(_DISPERSION * total_variance)]))
+    initial_dispersion = jnp.diag(jnp.stack([0.2 * v0, jnp.sqrt(DISPERSION * total_variance)]))
     return Chain(jnp.stack([v0, log_forward[0]]), initial_dispersion, steps)
 
 

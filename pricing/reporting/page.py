@@ -164,14 +164,12 @@ def _vol_risk(name: str, risks: Mapping[str, QuoteRisk], market: Market) -> dict
     """Return the value that one vol point of each quoted vol brings, by expiry and strike."""
     surface = market.equities[name].surface
     ids = market.quote_ids().equities[name].surface.vols
-    expiries = market.dates(surface.expiries)
-    values = ladders.by_pillar(risks, ids)
+    expiries = map(day, market.dates(surface.expiries))
+    strikes = map(plain, np.asarray(surface.strikes))
     return {
         "name": name,
         "unit": f"{market.equities[name].currency or market.currency} per vol point",
-        "map": tables.heat_map(
-            map(day, expiries), map(plain, np.asarray(surface.strikes)), values, sums=True
-        ),
+        "map": tables.heat_map(expiries, strikes, ladders.by_pillar(risks, ids), sums=True),
     }
 
 
