@@ -136,10 +136,13 @@ class Book:
         Args:
             market: The market to be valued in.
         """
-        rows = tuple(_against(row, market, self.file) for row in self.rows)
-        changed = zip(rows, self.rows, strict=True)
-        found = tuple(error for new, old in changed if new is not old for error in new.errors)
-        return Book(self.file, rows, (*self.errors, *found))
+        rows, found = [], []
+        for row in self.rows:
+            problems = _market_problems(row.trade, market) if row.trade else ()
+            errors = tuple(_error(problem, row.raw, self.file) for problem in problems)
+            rows.append(replace(row, trade=None, errors=errors) if errors else row)
+            found.extend(errors)
+        return Book(self.file, tuple(rows), (*self.errors, *found))
 
     def check(self, market: Market) -> tuple[tuple[Trade, ...], tuple[InputError, ...]]:
         """Return the trades that the market can serve, and the errors of the others.
@@ -254,15 +257,6 @@ def _error(problem: Problem, raw: RawRow, file: str) -> InputError:
     column = str(problem.path[0]) if problem.path else ""
     line, cell = raw.place(column)
     return InputError(file, line, cell, column, problem.value, problem.message, problem.remedy)
-
-
-def _against(row: Row, market: Market, file: str) -> Row:
-    """Return a row as it stands before the market: itself, or with its trade set aside."""
-    problems = _market_problems(row.trade, market) if row.trade else ()
-    if not problems:
-        return row
-    errors = tuple(_error(problem, row.raw, file) for problem in problems)
-    return replace(row, trade=None, errors=errors)
 
 
 def _market_problems(trade: Trade, market: Market) -> tuple[Problem, ...]:
