@@ -18,10 +18,13 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ..numerics.standardizer import Standardizer
+from ..sampling import normals
 from .networks import Architecture, Network, OptimizerState, adam, minimize, sum_over_contracts
 from .problem import Problem, Real, State
 from .simulation import AntitheticSteps, PathPool, shard_paths
 from .solver import AbstractApproximation, AbstractSolver, Date, weighted_sum
+
+FIXED_POINT_ITERATIONS = 3  # each leaves of what f_n was wrong by a share of order dt
 
 Index = Int[Array, ""]
 
@@ -38,23 +41,20 @@ def value_at_step_end(
     def flat(y: Array, gradient: Array):
         return y.reshape(-1), problem.z_of(t, x, gradient.reshape(-1, problem.dim))
 
+    def with_gradient(function: Callable[[Real, State], Array]):
+        return flat(function(t, x), jax.jacrev(function, argnums=1)(t, x))
+
     over = lambda: flat(problem.terminal(x), problem.terminal_gradient(x))  # noqa: E731
     y, z = jax.lax.cond(date == problem.num_steps, over, lambda: continuation(x))
     if problem.exercise_value is not None:
-        paid, z_paid = flat(*_with_gradient(problem.exercise_value, t, x))
+        paid, z_paid = with_gradient(problem.exercise_value)
         exercised = jnp.asarray(problem.is_exercise_date)[date] & (paid > y)
         y, z = jnp.where(exercised, paid, y), jnp.where(exercised[:, None], z_paid, z)
     if problem.is_alive is not None:
         stopped = jnp.asarray(problem.is_stopping_date)[date] & ~problem.is_alive(t, x)
-        paid, z_paid = jnp.zeros_like(y), jnp.zeros_like(z)
-        if problem.stopped_value is not None:
-            paid, z_paid = flat(*_with_gradient(problem.stopped_value, t, x))
+        paid, z_paid = with_gradient(problem.paid_at_stop)
         y, z = jnp.where(stopped, paid, y), jnp.where(stopped, z_paid, z)
     return y, z
-
-
-def _with_gradient(function: Callable, t: Real, x: State) -> tuple[Array, Array]:
-    return function(t, x), jax.jacrev(function, argnums=1)(t, x)
 
 
 # --- Linear parts, and changes of their coordinates ----------------------------------------------------
@@ -234,22 +234,21 @@ class DatewiseApproximation(AbstractApproximation):
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "DatewiseApproximation":
         scale = self.regression.scale
         one = replace(self.regression, scale=jnp.ones_like(scale[:1]))
-        return DatewiseApproximation(one, _portfolio(self.parameters, quantities * scale), ())
+        weights = quantities * scale
+
+        def summed(
+            part: Network | Array,
+        ) -> Network | Array:  # outputs are linear in the last layer
+            if isinstance(part, Network):
+                return part.portfolio(weights)
+            return sum_over_contracts(part, weights)
+
+        parameters = jax.tree.map(summed, self.parameters, is_leaf=_is_network)
+        return DatewiseApproximation(one, parameters, ())
 
     def _at(self, date: Date) -> tuple[AbstractDateRegression, PyTree[Array]]:
         date = jnp.asarray(date)
         return self.regression.at(date), jax.tree.map(lambda rows: rows[date], self.parameters)
-
-
-def _portfolio(parameters: PyTree, quantities: Float[Array, " contracts"]) -> PyTree:
-    """Return the parameters of the sum of quantity times contract: outputs are linear in the last of them."""
-
-    def summed(part: Network | Array) -> Network | Array:
-        if isinstance(part, Network):
-            return part.portfolio(quantities)
-        return sum_over_contracts(part, quantities)
-
-    return jax.tree.map(summed, parameters, is_leaf=_is_network)
 
 
 def _is_network(part: object) -> bool:
@@ -326,7 +325,7 @@ class AbstractBackwardSolver(AbstractSolver):
         pool, date = state.pool, self._date(problem, index)
         after = jnp.minimum(date + 1, problem.num_steps - 1)
         noise, batches = jax.random.split(key)
-        steps = _computed_once(pool.steps(problem, date, self.num_pairs, self.mesh, key=noise))
+        steps = _computed_once(self._steps(problem, pool, date, key=noise))
         regression = self.date_regression(problem, date, pool.standardizer, pool.scale)
         targets = regression.targets(steps, regression.at(after), state.parameters)
         targets = _computed_once(targets)
@@ -365,6 +364,17 @@ class AbstractBackwardSolver(AbstractSolver):
 
     def metrics(self, state: BackwardState) -> dict[str, Array]:
         return {"level": state.parameters.y[0] * state.pool.scale}
+
+    def _steps(
+        self, problem: Problem, pool: PathPool, date: Index, *, key: PRNGKeyArray
+    ) -> AntitheticSteps:
+        """Draw steps from the states of a date."""
+        x = shard_paths(pool.states[date], self.mesh)
+        noise = normals(key, (self.num_paths, self.num_pairs * problem.dim), x.dtype)
+        dw = jnp.sqrt(problem.dt) * noise.reshape(self.num_paths, self.num_pairs, -1)
+        advance = jax.vmap(jax.vmap(problem.advance, (None, None, 0)), (None, 0, 0))
+        ends = [advance(problem.times[date], x, move) for move in (dw, -dw)]
+        return AntitheticSteps(x, pool.alive[date].astype(x.dtype), dw, jnp.stack(ends))
 
     def _date(self, problem: Problem, stage: Index) -> Index:
         return problem.num_steps - 1 - jnp.maximum(stage - (self.first_stages - 1), 0)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .backward import (
+    FIXED_POINT_ITERATIONS,
     AbstractBackwardSolver,
     AbstractDateRegression,
     CoordinateChange,
@@ -21,8 +22,6 @@ from .networks import Network
 from .problem import Problem, State
 from .simulation import AntitheticSteps, over_steps
 from .solver import SINGLE_START
-
-_FIXED_POINT_ITERATIONS = 3  # each leaves of what f_n was wrong by a share of order dt
 
 
 class _Parameters(NamedTuple):
@@ -125,7 +124,8 @@ class _DateRegression(AbstractDateRegression):
         dim, in_y = x.shape[1], quadratic_features(x)
         weights = jnp.repeat(targets.weight, targets.odd.shape[1])
         if like.z is None:
-            in_z = jax.vmap(self._feature_increments)(targets.x, targets.increments)
+            along_noise = jax.vmap(partial(self._along_noise, quadratic_features))
+            in_z = along_noise(targets.x, targets.increments) / self._root_step
             in_y = jnp.concatenate([in_y, in_z.reshape(weights.size, -1)])
             weights = jnp.concatenate([targets.weight, weights])
             fit = least_squares(in_y, weights, self.active(1 + dim, dim))
@@ -145,7 +145,7 @@ class _DateRegression(AbstractDateRegression):
             y, z = parameters.y + fit(even), parameters.z + fit_z(odd)
             return parameters._replace(y=y, z=z)
 
-        return lambda start: jax.lax.fori_loop(0, _FIXED_POINT_ITERATIONS, improve, start)
+        return lambda start: jax.lax.fori_loop(0, FIXED_POINT_ITERATIONS, improve, start)
 
     def _y_and_z(self, parameters: _Parameters, x: State):
         """Return Y [contracts] and Z [contracts, dim]."""
@@ -158,18 +158,15 @@ class _DateRegression(AbstractDateRegression):
     def _residuals(self, parameters: _Parameters, targets: _Targets):
         """Return what is left on a path: of Y [contracts], and of Z dW [pairs, contracts] in units of Z."""
         problem, x, dw = self.problem, targets.x, targets.increments
-        noise = jax.vmap(problem.diffused, (None, None, 0))(self.time, x, dw)
-        gain, gain_slope = self._half_driver(jax.lax.stop_gradient(parameters), x, noise)
+        gain, gain_slope = self._half_driver(jax.lax.stop_gradient(parameters), x, dw)
         even = targets.even + gain - parameters.value(self.standardized(x))
         odd = targets.odd + gain_slope
-        root_step = jnp.sqrt(problem.dt / problem.maturity)
         if parameters.z is not None:
             slopes = parameters.slopes(self.standardized(x)) / jnp.sqrt(problem.maturity)
-            return even, (odd - dw @ slopes.T) / root_step
-        along = lambda v: jax.jvp(parameters.value, (self.standardized(x),), (v,))[1]  # noqa: E731
-        return even, (odd - jax.vmap(along)(noise * self.whitening)) / root_step
+            return even, (odd - dw @ slopes.T) / self._root_step
+        return even, (odd - self._along_noise(parameters.value, x, dw)) / self._root_step
 
-    def _half_driver(self, parameters: _Parameters, x: State, noise: Float[Array, "pairs dim"]):
+    def _half_driver(self, parameters: _Parameters, x: State, dw: Float[Array, "pairs dim"]):
         """Return f dt / 2 at the step's start [contracts], and its change along s dW [pairs, contracts]."""
 
         def gain(x: State):
@@ -177,17 +174,19 @@ class _DateRegression(AbstractDateRegression):
             driver = self.problem.flat_driver(self.time, x, y, z)
             return 0.5 * driver * self.problem.dt / self.scale
 
-        along = lambda v: jax.jvp(gain, (x,), (v,))  # noqa: E731
-        return jax.vmap(along, out_axes=(None, 0))(noise)
+        along = lambda dw: jax.jvp(gain, (x,), (self.problem.diffused(self.time, x, dw),))  # noqa: E731
+        return jax.vmap(along, out_axes=(None, 0))(dw)
 
-    def _feature_increments(
-        self, x: State, dw: Float[Array, "pairs dim"]
-    ) -> Float[Array, "pairs terms"]:
-        """Return how `quadratic_features` change along s dW, in the units of the residuals of Z."""
+    def _along_noise(self, function: Callable, x: State, dw: Float[Array, "pairs dim"]) -> Array:
+        """Return how a function of the standardized state changes along s dW."""
         noise = jax.vmap(self.problem.diffused, (None, None, 0))(self.time, x, dw)
-        along = lambda v: jax.jvp(quadratic_features, (self.standardized(x),), (v,))[1]  # noqa: E731
-        root_step = jnp.sqrt(self.problem.dt / self.problem.maturity)
-        return jax.vmap(along)(noise * self.whitening) / root_step
+        along = lambda v: jax.jvp(function, (self.standardized(x),), (v,))[1]  # noqa: E731
+        return jax.vmap(along)(noise * self.whitening)
+
+    @property
+    def _root_step(self) -> Float[Array, ""]:
+        """The unit of what is left of Z dW."""
+        return jnp.sqrt(self.problem.dt / self.problem.maturity)
 
 
 class BackwardDP(AbstractBackwardSolver):

@@ -1,6 +1,7 @@
 """Functions of the state that a regression combines: a set of them is a basis."""
 
 import abc
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -8,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..numerics.standardizer import Standardizer
-from ..regression.polynomials import heat_polynomials, identity, multi_indices
-from .ito_taylor import Features, Functions, States
+from ..numerics.standardizer import Standardizer, deviation
+from ..regression.polynomials import hermite_polynomials
+from .ito_taylor import Composition, Features, Functions, States
 from .networks import OptimizerState, adam, minimize
 from .problem import Problem, Real
 
@@ -75,7 +76,39 @@ class AbstractBasis(eqx.Module):
         return parameters
 
 
-class Hermite(AbstractBasis):
+class _AbstractPolynomials(AbstractBasis):
+    """Hermite polynomials, up to a total degree, of features that are standardized at each date."""
+
+    degree: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def _units(self, x: States) -> PyTree[Array]:
+        """Return what makes the features of a date of order one."""
+
+    @abc.abstractmethod
+    def _in_units(self, units: PyTree[Array], x: States) -> Features:
+        """Return the features."""
+
+    def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
+        del problem
+        units = jax.vmap(self._units)(states)
+        return units, Standardizer.of(jax.vmap(self._in_units)(units, states))
+
+    def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
+        del problem, t
+        units, _ = parameters
+        return self._in_units(units, x)
+
+    def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
+        _, standardizer = parameters
+        return hermite_polynomials(standardizer(features), self.degree)
+
+    @property
+    def is_linear(self) -> bool:
+        return self.degree < 2
+
+
+class Hermite(_AbstractPolynomials):
     """Hermite polynomials of the coordinates, up to a total degree; the first is constant.
 
     Attributes:
@@ -91,26 +124,14 @@ class Hermite(AbstractBasis):
     degree: int = eqx.field(static=True, default=2)
     logs: bool = eqx.field(static=True, default=False)
 
-    def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
-        del problem
-        x = _coordinates(states, self.logs)
-        std = _deviation(x)
-        return std, Standardizer.of(x / std[..., None])
+    def _units(self, x: States) -> Float[Array, " dim"]:
+        return deviation(_coordinates(x, self.logs))
 
-    def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
-        del problem, parameters, t
-        return _coordinates(x, self.logs)
-
-    def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
-        std, standardizer = parameters
-        return _polynomials(standardizer(features / std[:, None]), self.degree)
-
-    @property
-    def is_linear(self) -> bool:
-        return self.degree < 2
+    def _in_units(self, units: Float[Array, " dim"], x: States) -> Features:
+        return _coordinates(x, self.logs) / units[:, None]
 
 
-class Mean(AbstractBasis):
+class Mean(_AbstractPolynomials):
     """Hermite polynomials of the mean of the coordinates, of the degrees above `above` up to `degree`.
 
     The mean is of the coordinates as multiples of their deviations.
@@ -139,27 +160,17 @@ class Mean(AbstractBasis):
                 f"degree={self.degree}, above={self.above}: give 0 or more for above, and a degree above it."
             )
 
-    def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
-        del problem
-        x = _coordinates(states, self.logs)
-        std = _deviation(x)
-        return std, Standardizer.of(jnp.mean(x / std[..., None], axis=1, keepdims=True))
+    def _units(self, x: States) -> Float[Array, " dim"]:
+        return deviation(_coordinates(x, self.logs))
 
-    def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
-        del problem, t
-        std, _ = parameters
-        return jnp.mean(_coordinates(x, self.logs) / std[:, None], axis=0, keepdims=True)
+    def _in_units(self, units: Float[Array, " dim"], x: States) -> Features:
+        return jnp.mean(_coordinates(x, self.logs) / units[:, None], axis=0, keepdims=True)
 
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
-        _, standardizer = parameters
-        return _polynomials(standardizer(features), self.degree)[self.above + 1 :]
-
-    @property
-    def is_linear(self) -> bool:
-        return self.degree < 2
+        return super().outer(parameters, features)[self.above + 1 :]
 
 
-class SmoothMaximum(AbstractBasis):
+class SmoothMaximum(_AbstractPolynomials):
     """Hermite polynomials, up to a total degree, of smooth maxima of the coordinates.
 
     With z = ln x, standardized, the smooth maxima are
@@ -182,29 +193,16 @@ class SmoothMaximum(AbstractBasis):
     sharpness: tuple[float, ...] = eqx.field(static=True, default=(0.5, 1.0, 2.0))
     degree: int = eqx.field(static=True, default=3)
 
-    def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
-        del problem
-        logs = jnp.log(states)
-        center, std = jnp.mean(logs, axis=-1), _deviation(logs)
-        maxima = jax.vmap(self._maxima)(logs, center, std)
-        return center, std, Standardizer.of(maxima)
+    def _units(self, x: States) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+        return jnp.mean(jnp.log(x), axis=-1), deviation(jnp.log(x))
 
-    def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
-        del problem, t
-        center, std, _ = parameters
-        return self._maxima(jnp.log(x), center, std)
+    def _in_units(self, units: tuple[Array, Array], x: States) -> Float[Array, "sharpness paths"]:
+        center, std = units
+        z = (jnp.log(x) - center[:, None]) / std[:, None]
+        return jnp.stack([jax.nn.logsumexp(b * z, axis=0) / b for b in self.sharpness])
 
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
-        *_, standardizer = parameters
-        return _polynomials(standardizer(features), self.degree)[1:]  # a constant is in `Hermite`
-
-    @property
-    def is_linear(self) -> bool:
-        return self.degree < 2
-
-    def _maxima(self, logs: States, center, std) -> Float[Array, "sharpness paths"]:
-        z = (logs - center[:, None]) / std[:, None]
-        return jnp.stack([jax.nn.logsumexp(b * z, axis=0) / b for b in self.sharpness])
+        return super().outer(parameters, features)[1:]  # a constant is in `Hermite`
 
 
 class _Layer(NamedTuple):
@@ -314,8 +312,7 @@ class Payoffs(AbstractBasis):
 
     def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         paid = jax.vmap(problem.terminal, -1, -1)(states[-1])
-        scale = jnp.std(paid, axis=-1)
-        scale = jnp.where(scale > 0.0, scale, 1.0)
+        scale = deviation(paid)
         return jnp.broadcast_to(scale, (len(states), *scale.shape))
 
     def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
@@ -336,12 +333,6 @@ class Payoffs(AbstractBasis):
         return True
 
 
-def _deviation(states: Float[Array, "dates dim paths"]) -> Float[Array, "dates dim"]:
-    """Return the standard deviation of every coordinate, or 1 where it is 0."""
-    std = jnp.std(states, axis=-1)
-    return jnp.where(std > 0.0, std, 1.0)
-
-
 def _coordinates(
     x: Float[Array, "*dates dim paths"], logs: bool
 ) -> Float[Array, "*dates dim paths"]:
@@ -349,19 +340,16 @@ def _coordinates(
     return jnp.log(x) if logs else x
 
 
-def _polynomials(x: Float[Array, "coordinates paths"], degree: int) -> Functions:
-    """Return all Hermite polynomials up to a total degree, the constant first."""
-    coordinates = len(x)
-    return heat_polynomials(x, identity(coordinates), multi_indices(coordinates, degree))
-
-
-def evaluate(
+def compositions(
     bases: tuple[AbstractBasis, ...],
     problem: Problem,
     parameters: tuple[PyTree[Array], ...],
     t: Real,
-    x: States,
-) -> Functions:
-    """Return the functions of all bases."""
-    each = zip(bases, parameters, strict=True)
-    return jnp.concatenate([b.outer(p, b.features(problem, p, t, x)) for b, p in each])
+) -> list[Composition]:
+    """Return the functions of all bases at a date."""
+    return [
+        Composition(
+            partial(basis.features, problem, own, t), partial(basis.outer, own), basis.is_linear
+        )
+        for basis, own in zip(bases, parameters, strict=True)
+    ]

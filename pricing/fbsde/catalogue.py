@@ -76,7 +76,7 @@ def _regression(*bases, num_paths: int = 65536, **options) -> GradientRegression
 
 def _extremes(*sharpness: float) -> GradientRegression:
     """Return a solver for a payoff of the largest or smallest of a hundred assets that start equal."""
-    bases = Hermite(1), SmoothMaximum(sharpness), Payoffs()
+    bases = Hermite(1), SmoothMaximum(sharpness=sharpness), Payoffs()
     return _regression(*bases, num_paths=8192, initial_dispersion=0.0)
 
 

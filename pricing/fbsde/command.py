@@ -1,12 +1,10 @@
 """`jaxtape solve`: published problems by name, beside what is known of them."""
 
 import contextlib
-import errno
 import functools
 import json
-import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -23,7 +21,6 @@ from jaxtape.file_set import FileSet
 from ..ingestion.characters import escaped
 from .catalogue import CATALOGUE, Entry, off_diagonal
 from .early_exercise_bounds import bounds
-from .problem import Problem
 from .solution import Solution
 from .solving import solve as solve_problem
 
@@ -84,11 +81,14 @@ def solve(
     unknown = [name for name in names if name not in CATALOGUE]
     if unknown:
         _fail(console, f"{escaped(', '.join(unknown))}: no such problem. There are: {_NAMES}.")
-    files = None if out is None else _output(out, console)
+    with _exit_if_not_written(out, console):
+        if out is not None and out.is_dir():
+            _fail(console, f"{out}: cannot be written: it is a folder; give another --out")
+        files = None if out is None else FileSet(out.parent)
     rows: list[Row] = []
     for name in names:
-        shown = console if progress else None
-        rows += _rows(name, seeds, shown, checkpoint=checkpoint, metrics=metrics)
+        bar = console if progress else None
+        rows += _rows(name, seeds, bar, checkpoint=checkpoint, metrics=metrics)
     console.print(_table(rows, seeds))
     if out is not None and files is not None:
         text = json.dumps([asdict(row) for row in rows], indent=1)
@@ -96,25 +96,14 @@ def solve(
             (aside / out.name).write_text(f"{text}\n", encoding="utf-8")
 
 
-def _output(path: Path, console: Console) -> FileSet:
-    """Return where the table goes, before anything is solved for it."""
-    with _exit_if_not_written(path, console):
-        if path.is_dir():
-            _fail(console, _not_written(path, os.strerror(errno.EISDIR)))
-        return FileSet(path.parent)
-
-
 @contextlib.contextmanager
-def _exit_if_not_written(path: Path, console: Console) -> Iterator[None]:
+def _exit_if_not_written(path: Path | None, console: Console) -> Iterator[None]:
     """Exit with status 2 where the table cannot be written."""
     try:
         yield
     except OSError as error:
-        _fail(console, _not_written(path, error.strerror or str(error)))
-
-
-def _not_written(path: Path, reason: str) -> str:
-    return f"{path}: cannot be written: {reason}; give another --out"
+        reason = error.strerror or str(error)
+        _fail(console, f"{path}: cannot be written: {reason}; give another --out")
 
 
 def _fail(console: Console, message: str) -> NoReturn:
@@ -131,6 +120,8 @@ def _rows(name: str, seeds: int, console: Console | None, **folders: Path | None
     """Return every known figure of one problem; console: where progress is shown."""
     entry = CATALOGUE[name]
     problem, solver = entry.problem(), type(entry.solver).__name__
+    known = entry.figures(problem)
+    known |= {"lower": known["value"], "upper": known["value"]}
     found, seconds = [], []
     for seed in range(seeds):
         own: Any = {kind: top and top / name / str(seed) for kind, top in folders.items()}
@@ -141,27 +132,19 @@ def _rows(name: str, seeds: int, console: Console | None, **folders: Path | None
             )
         jax.block_until_ready(solution.stats["losses"])
         seconds.append(time.perf_counter() - start)
-        found.append(_figures(problem, entry, solution, seed))
+        found.append(_figures(solution, entry, known, seed))
     usual = min(seconds)
     times = usual, max(0.0, seconds[0] - usual)
-    known = entry.figures(problem)
-    known |= {"lower": known["value"], "upper": known["value"]}
-    return [
-        Row(name, solver, figure, *_compared([f[figure] for f in found], known[figure]), *times)
-        for figure in found[0]
-    ]
-
-
-def _compared(
-    found: list[np.ndarray], known: np.ndarray
-) -> tuple[float, float, float, float, float]:
-    """Return known, mean, spread, error and apart of a `Row`."""
-    truth, means = _summary(known), np.array([_summary(figure) for figure in found])
-    mean = float(means.mean())
-    spread = float(means.std(ddof=1)) if len(found) > 1 else float("nan")
-    size = np.linalg.norm(known)
-    apart = float(np.mean([np.linalg.norm(figure - known) / size for figure in found]))
-    return truth, mean, spread, mean / truth - 1.0, apart
+    rows = []
+    for figure in found[0]:
+        truth, means = _summary(known[figure]), [_summary(each[figure]) for each in found]
+        mean = float(np.mean(means))
+        spread = float(np.std(means, ddof=1)) if seeds > 1 else float("nan")
+        missed = [np.linalg.norm(each[figure] - known[figure]) for each in found]
+        apart = float(np.mean(missed) / np.linalg.norm(known[figure]))
+        error = mean / truth - 1.0
+        rows.append(Row(name, solver, figure, truth, mean, spread, error, apart, *times))
+    return rows
 
 
 def _summary(figure: np.ndarray) -> float:
@@ -169,22 +152,17 @@ def _summary(figure: np.ndarray) -> float:
     return float(np.mean(np.diagonal(figure) if figure.ndim == 2 else figure))
 
 
-def _figures(
-    problem: Problem, entry: Entry, solution: Solution, seed: int
-) -> dict[str, np.ndarray]:
+def _figures(solution: Solution, entry: Entry, known: Iterable[str], seed: int) -> dict[str, Any]:
     """Return what the solution says of all that is known."""
-    x0, known = problem.x0, entry.figures(problem)
-    figures: dict[str, jax.Array | np.ndarray] = {"value": solution.value(0.0, x0)}
-    if "delta" in known:
-        figures["delta"] = solution.delta(0.0, x0)
-    if "gamma" in known:
-        figures["gamma"] = solution.gamma(0.0, x0)
+    x0 = solution.problem.x0
+    derivatives = {"value": solution.value, "delta": solution.delta, "gamma": solution.gamma}
+    figures = {name: np.asarray(f(0.0, x0)) for name, f in derivatives.items() if name in known}
     if "cross gamma" in known:
-        figures["cross gamma"] = off_diagonal(np.asarray(figures["gamma"]))
+        figures["cross gamma"] = off_diagonal(figures["gamma"])
     if entry.bounded:
         between = bounds(solution, key=jax.random.key(10_000 + seed), throw=False)
-        figures |= {"lower": between.lower, "upper": between.upper}
-    return {name: np.asarray(figure) for name, figure in figures.items()}
+        figures |= {"lower": np.asarray(between.lower), "upper": np.asarray(between.upper)}
+    return figures
 
 
 def _table(rows: list[Row], seeds: int) -> Table:

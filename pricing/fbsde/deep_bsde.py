@@ -13,7 +13,7 @@ from jaxtape import AbstractSchedule, StoreAll, scan
 
 from ..fields import word
 from ..numerics.safe_math import nan_where
-from ..numerics.standardizer import Standardizer
+from ..numerics.standardizer import Standardizer, deviation
 from .networks import Architecture, Network, OptimizerState, adam, minimize, sum_over_contracts
 from .problem import Problem, State
 from .results import RESULTS
@@ -111,8 +111,7 @@ class DeepBSDE(AbstractSolver):
         pilot, weights = jax.random.split(key)
         states = simulate(problem, self.num_pilot_paths, key=pilot, mesh=self.mesh).states
         paid = jax.vmap(problem.terminal)(states[-1])
-        mean, std = jnp.mean(paid, axis=0), jnp.std(paid, axis=0)
-        scale = jnp.where(std > 0.0, std, 1.0)
+        mean, scale = jnp.mean(paid, axis=0), deviation(jnp.moveaxis(paid, 0, -1))
         normalization = _Normalization(standardizer_by_date(states), mean, scale)
         outputs = mean.size * problem.dim
         dtype = problem.x0.dtype
@@ -127,7 +126,8 @@ class DeepBSDE(AbstractSolver):
 
         def loss(parameters: _Parameters, key: PRNGKeyArray):
             paths = simulate(problem, self.batch_size, key=key, mesh=self.mesh)
-            residuals = self._residuals(problem, parameters, normalization, paths)
+            found = PathwiseApproximation(problem, parameters, normalization)
+            residuals = self._residuals(found, paths)
             return jnp.mean((residuals / normalization.scale[None]) ** 2)
 
         last, losses = minimize(
@@ -154,13 +154,10 @@ class DeepBSDE(AbstractSolver):
             return self.optimizer
         return adam(self.learning_rate, self.num_iterations)
 
-    def _residuals(
-        self, problem: Problem, parameters: _Parameters, normalization: _Normalization, paths: Paths
-    ):
+    def _residuals(self, found: "PathwiseApproximation", paths: Paths):
         """Return Y_T - g(X_T) of every path."""
-        states, increments = paths
-        times = problem.times
-        z = _z_on_paths(problem, parameters, normalization, states)
+        problem, (states, increments) = found.problem, paths
+        times, z = problem.times, found.z_on_paths(states)
         driver = jax.vmap(problem.driver, (None, 0, 0, 0))
         z_of = lambda x: problem.z_of(times[-1], x, problem.terminal_gradient(x))  # noqa: E731
         z = jnp.concatenate([z, jax.vmap(z_of)(states[-1])[None]])
@@ -174,26 +171,10 @@ class DeepBSDE(AbstractSolver):
                 slope = 0.5 * (slope + driver(after, x_after, guess, z_after))
             return y - slope * problem.dt + gain, None
 
-        y0 = normalization.value_today(parameters.y0)
+        y0 = found.normalization.value_today(found.parameters.y0)
         steps = times[:-1], times[1:], states[:-1], states[1:], z[:-1], z[1:], gains
         y, _ = scan(advance, jnp.broadcast_to(y0, z.shape[1:-1]), steps, schedule=self.schedule)
         return y - jax.vmap(problem.terminal)(states[-1])
-
-
-def _z_on_paths(
-    problem: Problem, parameters: _Parameters, normalization: _Normalization, states
-) -> Float[Array, "steps paths *contracts dim"]:
-    """Return Z at every date but the last, of every path."""
-    steps, paths = problem.num_steps, states.shape[1]
-    dates = jnp.arange(steps)
-    x = jax.vmap(lambda s, x: s(x.T).T)(normalization.standardizer.at(dates), states[:-1])
-    time = jnp.broadcast_to((dates / steps)[:, None, None], (*x.shape[:-1], 1)).astype(x.dtype)
-    inputs = jnp.concatenate([x, time], axis=-1).reshape(-1, problem.dim + 1)
-    shape = steps, paths, *normalization.scale.shape, problem.dim
-    level, slope = parameters.level[:, None], parameters.slope[:, None]
-    linear = level + slope * _with_contract_axes(x, level)
-    z = linear + parameters.network(inputs).reshape(shape)
-    return normalization.scale[None, None, ..., None] / jnp.sqrt(problem.maturity) * z
 
 
 def _with_contract_axes(x: Float[Array, "steps paths dim"], z: Array) -> Array:
@@ -221,8 +202,22 @@ class PathwiseApproximation(AbstractApproximation):
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
         """Return the gradient from Z; at date 0 it is that of x0, whatever x."""
         states = jnp.broadcast_to(x, (self.problem.num_steps + 1, 1, self.problem.dim))
-        z = _z_on_paths(self.problem, self.parameters, self.normalization, states)[date, 0]
+        z = self.z_on_paths(states)[date, 0]
         return self.problem.gradient_of(self.problem.times[date], x, z)
+
+    def z_on_paths(
+        self, states: Float[Array, "dates paths dim"]
+    ) -> Float[Array, "steps paths *contracts dim"]:
+        """Return Z at every date but the last, of every path."""
+        steps, dim, scale = self.problem.num_steps, self.problem.dim, self.normalization.scale
+        dates = jnp.arange(steps)
+        x = jax.vmap(lambda s, x: s(x.T).T)(self.normalization.standardizer.at(dates), states[:-1])
+        time = jnp.broadcast_to((dates / steps)[:, None, None], (*x.shape[:-1], 1)).astype(x.dtype)
+        inputs = jnp.concatenate([x, time], axis=-1).reshape(-1, dim + 1)
+        level, slope = self.parameters.level[:, None], self.parameters.slope[:, None]
+        linear = level + slope * _with_contract_axes(x, level)
+        z = linear + self.parameters.network(inputs).reshape(*x.shape[:2], *scale.shape, dim)
+        return scale[None, None, ..., None] / jnp.sqrt(self.problem.maturity) * z
 
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
         """Refuse: the scheme learns no Hessian.

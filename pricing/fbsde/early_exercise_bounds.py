@@ -13,7 +13,7 @@ from ..results import Between, Bounds
 from ..sampling import normals
 from .ito_taylor import Composition, martingale_increments
 from .problem import Problem
-from .simulation import simulate
+from .simulation import over_blocks, simulate
 from .solution import Solution
 
 _BLOCK = 256  # paths at a time; each has its inner paths
@@ -97,16 +97,11 @@ def _means_and_errors(
     solution: Solution, key: PRNGKeyArray, num_paths: int, num_inner: int
 ) -> tuple[Between, Between]:
     """Return the means of both bounds and of their gap over all paths, and the standard errors."""
-
-    def of_block(index):
-        return _samples(solution, jax.random.fold_in(key, index), num_inner)
-
-    found = jax.lax.map(of_block, jnp.arange(num_paths // _BLOCK))
-    lower, upper = (jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], -1) for x in found)
-    error = lambda x: jnp.std(x, axis=-1) / num_paths**0.5  # noqa: E731
-    mean = lambda x: jnp.mean(x, axis=-1)  # noqa: E731
-    samples = lower, upper, upper - lower
-    return Between(*map(mean, samples)), Between(*map(error, samples))
+    of_block = lambda key: _samples(solution, key, num_inner)  # noqa: E731
+    lower, upper = over_blocks(of_block, num_paths // _BLOCK, key)
+    samples = jnp.stack([lower, upper, upper - lower])
+    errors = jnp.std(samples, axis=-1) / num_paths**0.5
+    return Between(*jnp.mean(samples, axis=-1)), Between(*errors)
 
 
 def _samples(solution: Solution, key: PRNGKeyArray, num_inner: int) -> tuple[Samples, Samples]:

@@ -1,6 +1,7 @@
 """A `Problem` from products and a model of `pricing`: the state is the model's, the driver discounts."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,19 +42,15 @@ def from_product(product: AbstractProduct, model: AbstractModel, num_steps: int)
         '5.00'
     """
     model = _diffusion(product, model)
-    terminal, maturity, rights = _parts(product, model, num_steps)
-    x0 = model.state0
     return Problem(
-        x0.size,
-        maturity,
-        x0,
+        model.state0.size,
+        x0=model.state0,
         drift=model.drift,
         diffusion=model.diffusion,
         driver=Partial(_discounting, model),
-        terminal=terminal,
         num_steps=num_steps,
         step=model.step,
-        **rights,
+        **_payments(product, model, num_steps),
     )
 
 
@@ -67,7 +64,9 @@ def _diffusion(product: AbstractProduct, model: AbstractModel) -> Diffusion:
     if product.multi_asset and not model.underlying.ndim:
         fits = False
     if fits and isinstance(model, Diffusion):
-        return model.read_at(_one(product).vol_at)
+        first = (0,) * len(product.batch_shape)
+        one = jax.tree.map(lambda leaf: leaf[first], product.broadcast())
+        return model.read_at(one.vol_at)
     raise TypeError(
         f"{type(product).__name__} under {type(model).__name__} has no problem yet: give options under a model "
         "of equities with the ability Diffusion (BlackScholes; Heston of one asset), and swaptions under one "
@@ -75,10 +74,8 @@ def _diffusion(product: AbstractProduct, model: AbstractModel) -> Diffusion:
     )
 
 
-def _parts(
-    product: AbstractProduct, model: Diffusion, num_steps: int
-) -> tuple[Callable, float, dict]:
-    """Return what is paid at the end, when that is, and what may happen before.
+def _payments(product: AbstractProduct, model: Diffusion, num_steps: int) -> dict[str, Any]:
+    """Return what a `Problem` asks of a product: what is paid at the end, when that is, and what before.
 
     Raises:
         TypeError: The product is no right to exercise, and no barrier on dates.
@@ -91,10 +88,10 @@ def _parts(
         assert isinstance(full, Exercisable)
         pays = Partial(_exercise_value, full, model)
         rights = {"exercise_times": dates, "exercise_value": pays} if len(dates) > 1 else {}
-        return Partial(_if_positive, pays, as_real(dates[-1])), float(dates[-1]), rights
+        terminal = Partial(_if_positive, pays, as_real(dates[-1]))
+        return {"terminal": terminal, "maturity": float(dates[-1]), **rights}
     if isinstance(product, BarrierOption) and product.monitoring_dates is not None:
-        terminal, maturity, _ = _parts(product.vanilla, model, num_steps)
-        return terminal, maturity, _stopped(product, model)
+        return _payments(product.vanilla, model, num_steps) | _stopped(product, model)
     raise TypeError(
         f"{type(product).__name__} has no problem yet: give an option that is exercised for a payoff of the "
         "spots, a barrier on dates or a swaption, or write a Problem."
@@ -130,13 +127,6 @@ def _same(name: str, values: Array) -> np.ndarray:
             f"contracts of one problem have the same {name}, got {np.unique(rows)[:5]}: solve them apart"
         )
     return rows[0]
-
-
-def _one(product: AbstractProduct) -> AbstractProduct:
-    """Return the first contract of a batch."""
-    batch = product.batch_shape
-    full = product.broadcast()
-    return jax.tree.map(lambda leaf: leaf[(0,) * len(batch)], full) if batch else product
 
 
 def _discounting(model: Diffusion, t: Real, x: State, y: Array, z: Array) -> Array:

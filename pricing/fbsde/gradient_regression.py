@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from .bases import AbstractBasis, BasisTargets, Hermite, Mean, Payoffs, evaluate
-from .ito_taylor import Composition, Functions, Moves, States, martingale_increments
+from .bases import AbstractBasis, BasisTargets, Hermite, Mean, Payoffs, compositions
+from .ito_taylor import Functions, Moves, States, martingale_increments
 from .problem import Problem, State
 from .simulation import simulate, survival
 from .solver import AbstractApproximation, AbstractSolver, Date
@@ -114,7 +114,7 @@ class GradientRegression(AbstractSolver):
         paid = _flat(jax.vmap(problem.terminal, -1, -1)(x))
         paid = self._after_stop(problem, problem.num_steps, x, alive[-1], paid)
         z = jax.vmap(lambda x: problem.z_of(t, x, problem.terminal_gradient(x)), -1, -1)(x)
-        driver = _driver(problem, t, x, paid, _flat(z, 2))
+        driver = _driver(problem, t, x, paid, z)
         return _State(paid, paid, driver, states, increments, alive, parameters)
 
     def stage(self, problem: Problem, state: _State, index: Array, *, key: PRNGKeyArray):
@@ -185,16 +185,10 @@ class GradientRegression(AbstractSolver):
 
     def _functions(self, problem: Problem, parameters, t, x: States, dw: States) -> Moves:
         """Return the functions and their increments, evaluated a block of paths at a time."""
-        compositions = [
-            Composition(
-                partial(basis.features, problem, own, t), partial(basis.outer, own), basis.is_linear
-            )
-            for basis, own in zip(self.bases, parameters, strict=True)
-        ]
+        parts = compositions(self.bases, problem, parameters, t)
 
         def of_block(block: tuple[States, States]):
-            x, dw = block
-            return martingale_increments(problem, compositions, t, x, dw, self.order)
+            return martingale_increments(problem, parts, t, *block, self.order)
 
         blocks = lambda a: jnp.moveaxis(a.reshape(len(a), -1, self.block), 1, 0)  # noqa: E731
         together = lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)  # noqa: E731
@@ -204,9 +198,10 @@ class GradientRegression(AbstractSolver):
         self, problem: Problem, parameters, t, x: States, coefficients, value: Values
     ) -> Values:
         """Return f, with Z from the gradient of the combination."""
+        parts = compositions(self.bases, problem, parameters, t)
 
         def value_at(x: State):
-            return coefficients @ evaluate(self.bases, problem, parameters, t, x[:, None])[:, 0]
+            return coefficients @ jnp.concatenate([f(x[:, None])[:, 0] for f in parts])
 
         slopes = jax.jacrev if len(coefficients) < problem.dim else jax.jacfwd
         z = jax.vmap(lambda x: problem.z_of(t, x, slopes(value_at)(x)), -1, -1)(x)
@@ -225,10 +220,8 @@ class GradientRegression(AbstractSolver):
         """Return `value` on living paths, and what a stop pays on the others."""
         if problem.is_alive is None:
             return value
-        if problem.stopped_value is None:
-            return jnp.where(alive[None] > 0.0, value, 0.0)
         t = problem.times[date]
-        paid = _flat(jax.vmap(problem.stopped_value, (None, -1), -1)(t, x))
+        paid = _flat(jax.vmap(problem.paid_at_stop, (None, -1), -1)(t, x))
         return jnp.where(alive[None] > 0.0, value, paid)
 
 
@@ -322,7 +315,8 @@ class BasisExpansion(AbstractApproximation):
     def _functions(self, date: Date, x: State) -> Float[Array, " functions"]:
         parameters = jax.tree.map(lambda leaf: leaf[date], self.basis_parameters)
         t = self.problem.times[date]
-        return evaluate(self.bases, self.problem, parameters, t, x[:, None])[:, 0]
+        parts = compositions(self.bases, self.problem, parameters, t)
+        return jnp.concatenate([f(x[:, None])[:, 0] for f in parts])
 
 
 class PortfolioExpansion(AbstractApproximation):
@@ -337,14 +331,11 @@ class PortfolioExpansion(AbstractApproximation):
         return self.expansion.portfolio(quantities)
 
 
-def _flat(values: Array, rank: int = 1) -> Array:
-    """Reshape [*contracts, ..., paths] so that one axis has all contracts; the `rank` last axes are kept."""
-    kept = values.shape[values.ndim - rank :]
-    return values.reshape(-1, *kept)
+def _flat(values: Float[Array, "*contracts paths"]) -> Values:
+    """Return values with one axis for all contracts."""
+    return values.reshape(-1, values.shape[-1])
 
 
-def _driver(
-    problem: Problem, t, x: States, value: Values, z: Float[Array, "contracts dim paths"]
-) -> Values:
+def _driver(problem: Problem, t, x: States, value: Values, z: Array) -> Values:
     """Return f at every path, of every contract."""
     return jax.vmap(partial(problem.flat_driver, t), -1, -1)(x, value, z)

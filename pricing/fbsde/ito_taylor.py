@@ -24,6 +24,9 @@ class Composition(NamedTuple):
     outer: Callable[[Features], Functions] = lambda features: features
     is_linear: bool = True
 
+    def __call__(self, x: States) -> Functions:
+        return self.outer(self.features(x))
+
 
 def martingale_increments(
     problem: Problem,

@@ -22,12 +22,11 @@ class Network(eqx.Module):
     layer_norm: bool = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
-        *hidden, last = zip(self.weights, self.biases, strict=True)
-        for weight, bias in hidden:
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            if layer > 0:
+                x = self.activation(_layer_norm(x) if self.layer_norm else x)
             x = x @ weight + bias.reshape((1,) * (x.ndim - 1) + bias.shape)
-            x = self.activation(_layer_norm(x) if self.layer_norm else x)
-        weight, bias = last
-        return x @ weight + bias.reshape((1,) * (x.ndim - 1) + bias.shape)
+        return x
 
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "Network":
         """Return the network of the sum of quantity times outputs, which are in order of their contracts."""

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..fields import word
 from .backward import (
+    FIXED_POINT_ITERATIONS,
     AbstractBackwardSolver,
     AbstractDateRegression,
     CoordinateChange,
@@ -20,14 +21,12 @@ from .backward import (
     value_at_step_end,
 )
 from .networks import Network
-from .problem import Problem, Real, State
+from .problem import Problem, State
 from .simulation import AntitheticSteps, over_steps
 from .solver import SINGLE_START
 
 Values = Float[Array, " contracts"]
 Slopes = Float[Array, "contracts dim"]
-
-_FIXED_POINT_ITERATIONS = 3  # each leaves of what f_n was wrong by a share of order dt
 
 
 class _NetworkEstimate(NamedTuple):
@@ -87,13 +86,6 @@ class _Parameters(NamedTuple):
     def gamma_times(self, v: State) -> Slopes:
         """Return the linear part of Gamma v."""
         return (v @ self.gamma).reshape(-1, v.shape[0])
-
-    def linear_estimate(self, x: State, dw: Float[Array, "pairs dim"], dt: Real) -> _LinearEstimate:
-        """Return the linear parts at a standardized state, along increments."""
-        dim, gamma_dw = x.shape[0], jax.vmap(self.gamma_times)(dw)
-        trace = jnp.trace(self.gamma.reshape(dim, -1, dim), axis1=0, axis2=2)
-        y_and_z = self.linear_y_and_z(quadratic_features(x))
-        return _LinearEstimate(*y_and_z, gamma_dw, _curvature(gamma_dw, dw, trace, dt))
 
     def in_coordinates(self, change: CoordinateChange) -> "_Parameters":
         """Return the parameters of the same functions of x in the standardized x of another date."""
@@ -204,7 +196,7 @@ class _DateRegression(AbstractDateRegression):
                 y, z = jnp.split(change, [parameters.y.shape[1]], axis=1)
                 return parameters._replace(y=parameters.y + y, z=parameters.z + z)
 
-            return jax.lax.fori_loop(0, _FIXED_POINT_ITERATIONS, improve, parameters)
+            return jax.lax.fori_loop(0, FIXED_POINT_ITERATIONS, improve, parameters)
 
         return solve
 
@@ -214,9 +206,20 @@ class _DateRegression(AbstractDateRegression):
 
     def _linear_estimates(self, parameters: _Parameters, targets: _Targets) -> _LinearEstimate:
         """Return the linear parts on every path."""
-        dt = self.problem.dt
-        at = lambda x, dw: parameters.linear_estimate(self.standardized(x), dw, dt)  # noqa: E731
+        dim = self.problem.dim
+        trace = jnp.trace(parameters.gamma.reshape(dim, -1, dim), axis1=0, axis2=2)
+
+        def at(x: State, dw: Float[Array, "pairs dim"]) -> _LinearEstimate:
+            y_and_z = parameters.linear_y_and_z(quadratic_features(self.standardized(x)))
+            gamma_dw = jax.vmap(parameters.gamma_times)(dw)
+            return _LinearEstimate(*y_and_z, gamma_dw, self._curvature(gamma_dw, dw, trace))
+
         return jax.vmap(at)(targets.x, targets.increments)
+
+    def _curvature(self, gamma_dw: Array, dw: Float[Array, "pairs dim"], trace: Values) -> Values:
+        """Return (dW^T Gamma dW - tr Gamma dt) / 2, in the mean over pairs."""
+        squares = jnp.mean(jnp.sum(gamma_dw * dw[:, None], axis=2), axis=0)
+        return 0.5 * (squares - self.problem.dt * trace)
 
     def _y_and_z(self, parameters: _Parameters, found: _NetworkEstimate, x: State):
         """Return Y [contracts] and Z [contracts, dim]."""
@@ -230,7 +233,8 @@ class _DateRegression(AbstractDateRegression):
         """Return (grad_x z) v = Gamma s^{-1} v."""
         s = self.problem.diffusion(self.time, x)
         v = jnp.linalg.solve(s, v) if jnp.ndim(s) == 2 else v / s
-        return (parameters.gamma_times(v) + found.gamma_times(v)) * self._gamma_scale[:, None]
+        scale = self.scale / self.problem.maturity
+        return (parameters.gamma_times(v) + found.gamma_times(v)) * scale[:, None]
 
     def _all_residuals(self, parameters: _Parameters, *by_path):
         """Return the residuals of every path."""
@@ -254,7 +258,7 @@ class _DateRegression(AbstractDateRegression):
         share = 1.0 + self._kink
         z_along = lambda v: share * self._z_along(parameters, fixed, x, v)  # noqa: E731
         gain, slope = _driver_and_gradient(problem, self.date, x, y, z, z_along)
-        of_networks = _curvature(jax.vmap(fixed.gamma_times)(dw), dw, fixed.trace(), problem.dt)
+        of_networks = self._curvature(jax.vmap(fixed.gamma_times)(dw), dw, fixed.trace())
         curvature = linear.curvature + of_networks
         y = targets.y + 0.5 * gain / self.scale - curvature / problem.maturity - value
         gain = 0.5 * problem.z_of(self.time, x, slope) / self._z_scale[:, None]
@@ -273,20 +277,6 @@ class _DateRegression(AbstractDateRegression):
     @property
     def _z_scale(self) -> Values:
         return self.scale / jnp.sqrt(self.problem.maturity)
-
-    @property
-    def _gamma_scale(self) -> Values:
-        return self.scale / self.problem.maturity
-
-
-def _curvature(
-    gamma_dw: Float[Array, "pairs contracts dim"],
-    dw: Float[Array, "pairs dim"],
-    trace: Values,
-    dt: Real,
-) -> Values:
-    """Return (dW^T Gamma dW - tr Gamma dt) / 2, in the mean over pairs."""
-    return 0.5 * (jnp.mean(jnp.sum(gamma_dw * dw[:, None], axis=2), axis=0) - dt * trace)
 
 
 def _driver_and_gradient(

@@ -113,14 +113,13 @@ class Problem(eqx.Module):
     @property
     def is_exercise_date(self) -> np.ndarray:
         """Whether each date is one of early exercise; the last is not, there the terminal value is all."""
-        found = _mask(self.exercise_dates, self.num_steps)
-        found[-1] = False
-        return found
+        dates = np.arange(self.num_steps + 1)
+        return np.isin(dates, self.exercise_dates) & (dates < self.num_steps)
 
     @property
     def is_stopping_date(self) -> np.ndarray:
         """Whether paths may be stopped at each date."""
-        return _mask(self.stopping_dates, self.num_steps)
+        return np.isin(np.arange(self.num_steps + 1), self.stopping_dates)
 
     def advance(self, t: Real, x: State, dw: State, dt: Real | None = None) -> State:
         """Return the state after a step dt (by default the grid's) along the Brownian increments dw."""
@@ -165,6 +164,12 @@ class Problem(eqx.Module):
         shape = self.contracts
         return self.driver(t, x, y.reshape(shape), z.reshape(*shape, self.dim)).reshape(-1)
 
+    def paid_at_stop(self, t: Real, x: State) -> Float[Array, "*contracts"]:
+        """Return what a path that ends pays."""
+        if self.stopped_value is None:
+            return jnp.zeros_like(self.terminal(x))
+        return self.stopped_value(t, x)
+
     def terminal_gradient(self, x: State) -> Float[Array, "*contracts dim"]:
         """Return the gradient of the terminal value."""
         return jax.jacrev(self.terminal)(x)
@@ -187,12 +192,6 @@ def _on_grid(name: str, times: Times, maturity: float | Real, num_steps: int) ->
             "choose num_steps so that they are."
         )
     return tuple(sorted({int(i) for i in index}))
-
-
-def _mask(index: tuple[int, ...], num_steps: int) -> np.ndarray:
-    marks = np.zeros(num_steps + 1, bool)
-    marks[list(index)] = True
-    return marks
 
 
 def _require_both(times_name: str, times: tuple, name: str, function: Callable | None) -> None:

@@ -6,6 +6,7 @@ f is the driver of -dY = f dt - Z dW.
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,6 @@ from ..products import Barrier, Basket, Bermudan, BermudanSwaption
 from .from_pricing import from_product
 from .problem import Problem
 
-_NO_DRIFT = lambda t, x: jnp.zeros_like(x)  # noqa: E731
 _SQRT_2 = math.sqrt(2.0)
 
 
@@ -52,7 +52,7 @@ def allen_cahn(dim: int = 100, num_steps: int = 20) -> Problem:
     """
     driver = lambda t, x, y, z: y - y**3  # noqa: E731
     terminal = lambda x: 0.5 / (1.0 + 0.2 * jnp.sum(x**2))  # noqa: E731
-    return _heat(dim, 0.3, _SQRT_2, driver, terminal, num_steps)
+    return _brownian(dim, 0.3, _SQRT_2, driver, terminal, num_steps)
 
 
 @_cached
@@ -71,7 +71,7 @@ def hjb(dim: int = 100, num_steps: int = 20) -> Problem:
     """
     driver = lambda t, x, y, z: -0.5 * jnp.sum(z**2)  # noqa: E731
     terminal = lambda x: jnp.log(0.5 * (1.0 + jnp.sum(x**2)))  # noqa: E731
-    return _heat(dim, 1.0, _SQRT_2, driver, terminal, num_steps)
+    return _brownian(dim, 1.0, _SQRT_2, driver, terminal, num_steps)
 
 
 @_cached
@@ -88,7 +88,8 @@ def hjb_riccati(dim: int = 100, num_steps: int = 20) -> Problem:
         >>> hjb_riccati(5).dim
         5
     """
-    return _heat(dim, 1.0, _SQRT_2, hjb(dim, num_steps).driver, lambda x: jnp.sum(x**2), num_steps)
+    driver, terminal = hjb(dim, num_steps).driver, lambda x: jnp.sum(x**2)
+    return _brownian(dim, 1.0, _SQRT_2, driver, terminal, num_steps)
 
 
 @_cached
@@ -174,7 +175,7 @@ def burgers(dim: int = 50, num_steps: int = 30) -> Problem:
     maturity = 0.2
     driver = lambda t, x, y, z: (y - (2.0 + dim) / (2.0 * dim)) * jnp.sum(z)  # noqa: E731
     terminal = lambda x: jax.nn.sigmoid(maturity + jnp.mean(x))  # noqa: E731
-    return _heat(dim, maturity, float(dim), driver, terminal, num_steps)
+    return _brownian(dim, maturity, float(dim), driver, terminal, num_steps)
 
 
 @_cached
@@ -199,7 +200,7 @@ def reaction_diffusion(dim: int = 100, num_steps: int = 30) -> Problem:
 
     driver = lambda t, x, y, z: jnp.minimum(1.0, (y - solution(t, x)) ** 2)  # noqa: E731
     terminal = lambda x: solution(1.0, x)  # noqa: E731
-    return _heat(dim, 1.0, 1.0, driver, terminal, num_steps)
+    return _brownian(dim, 1.0, 1.0, driver, terminal, num_steps)
 
 
 @_cached
@@ -216,17 +217,10 @@ def black_scholes_barenblatt(dim: int = 100, num_steps: int = 50) -> Problem:
         >>> black_scholes_barenblatt(5).dim
         5
     """
-    return Problem(
-        dim,
-        1.0,
-        jnp.where(jnp.arange(dim) % 2 == 0, 1.0, 0.5),
-        drift=_NO_DRIFT,
-        diffusion=lambda t, x: 0.4 * x,
-        driver=lambda t, x, y, z: -0.05 * (y - jnp.sum(z) / 0.4),
-        terminal=lambda x: jnp.sum(x**2),
-        num_steps=num_steps,
-        step=lambda t, dt, x, dw: x * jnp.exp(0.4 * dw - 0.08 * dt),
-    )
+    x0 = jnp.where(jnp.arange(dim) % 2 == 0, 1.0, 0.5)
+    driver = lambda t, x, y, z: -0.05 * (y - jnp.sum(z) / 0.4)  # noqa: E731
+    terminal = lambda x: jnp.sum(x**2)  # noqa: E731
+    return _assets(dim, 1.0, 0.0, driver, terminal, num_steps, x0, vol=0.4)
 
 
 @_cached
@@ -250,16 +244,8 @@ def bounded_example(dim: int = 10, num_steps: int = 120) -> Problem:
         square = 0.5 * (jnp.sin(total) * jnp.cos(total) * jnp.exp(left)) ** 2
         return known - square + (y * jnp.sum(z)) ** 2 / (2.0 * dim)
 
-    return Problem(
-        dim,
-        1.0,
-        jnp.ones(dim),
-        drift=lambda t, x: jnp.full_like(x, 0.2 / dim),
-        diffusion=lambda t, x: 1.0 / math.sqrt(dim),
-        driver=driver,
-        terminal=lambda x: jnp.cos(jnp.sum(x)),
-        num_steps=num_steps,
-    )
+    vol, drift, terminal = 1.0 / math.sqrt(dim), 0.2 / dim, lambda x: jnp.cos(jnp.sum(x))
+    return _brownian(dim, 1.0, vol, driver, terminal, num_steps, x0=1.0, drift=drift)
 
 
 def max_call(dim: int = 5, spot: float = 100.0, num_steps: int = 36) -> Problem:
@@ -367,29 +353,29 @@ def _two_rates(t, x, y, z):
     return -lend * y - (drift - lend) * held + (borrow - lend) * jnp.maximum(held - y, 0.0)
 
 
-def _assets(dim: int, maturity: float, drift: float, driver, terminal, num_steps: int) -> Problem:
-    """Return a problem on independent lognormal assets of vol .2 from 100, stepped exactly."""
+def _assets(dim, maturity, drift, driver, terminal, num_steps, x0: Any = 100.0, vol=0.2) -> Problem:
+    """Return a problem on independent lognormal assets, stepped exactly."""
     return Problem(
         dim,
         maturity,
-        jnp.full(dim, 100.0),
+        x0,
         drift=lambda t, x: drift * x,
-        diffusion=lambda t, x: 0.2 * x,
+        diffusion=lambda t, x: vol * x,
         driver=driver,
         terminal=terminal,
         num_steps=num_steps,
-        step=lambda t, dt, x, dw: x * jnp.exp((drift - 0.02) * dt + 0.2 * dw),
+        step=lambda t, dt, x, dw: x * jnp.exp((drift - 0.5 * vol**2) * dt + vol * dw),
     )
 
 
-def _heat(dim: int, maturity: float, diffusion: float, driver, terminal, num_steps: int) -> Problem:
-    """Return a problem on Brownian motions from 0, times a number."""
+def _brownian(dim, maturity, vol, driver, terminal, num_steps, x0=0.0, drift=0.0) -> Problem:
+    """Return a problem on independent Brownian motions of one vol and drift."""
     return Problem(
         dim,
         maturity,
-        jnp.zeros(dim),
-        drift=_NO_DRIFT,
-        diffusion=lambda t, x: diffusion,
+        x0,
+        drift=lambda t, x: jnp.full_like(x, drift),
+        diffusion=lambda t, x: vol,
         driver=driver,
         terminal=terminal,
         num_steps=num_steps,

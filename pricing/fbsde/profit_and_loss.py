@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from jaxtape import stored_jit
 
 from .problem import Problem, State
-from .simulation import simulate
+from .simulation import over_blocks, simulate
 from .solution import Solution
 
 _BLOCK = 256  # paths at a time; each has a Hessian of every contract
@@ -120,14 +120,11 @@ def _samples(
 ) -> Float[Array, "hedges *contracts paths"]:
     """Return the profit and loss of every hedge; every block of paths has its own key."""
 
-    def of_block(index):
-        key_of_block = jax.random.fold_in(key, index)
-        states, increments = simulate(solution.problem, _BLOCK, key=key_of_block)
+    def of_block(key: PRNGKeyArray):
         on_path = lambda x, dw: _on_path(solution, x, dw, gamma)  # noqa: E731
-        return jax.vmap(on_path, (1, 1), -1)(states, increments)
+        return jax.vmap(on_path, (1, 1), -1)(*simulate(solution.problem, _BLOCK, key=key))
 
-    found = jnp.moveaxis(jax.lax.map(of_block, jnp.arange(blocks)), 0, -2)
-    return found.reshape(*found.shape[:-2], -1)
+    return over_blocks(of_block, blocks, key)
 
 
 class _Account(NamedTuple):
@@ -221,5 +218,4 @@ def _stopped(problem: Problem, date, x: State, ends: Array, paid: Array):
         return ends, paid
     t = problem.times[date]
     dead = jnp.asarray(problem.is_stopping_date)[date] & ~problem.is_alive(t, x)
-    rest = jnp.zeros_like(paid) if problem.stopped_value is None else problem.stopped_value(t, x)
-    return ends | dead, jnp.where(dead, rest, paid)
+    return ends | dead, jnp.where(dead, problem.paid_at_stop(t, x), paid)

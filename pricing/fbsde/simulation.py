@@ -6,9 +6,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from ..numerics.standardizer import Standardizer
+from ..numerics.standardizer import Standardizer, deviation
 from ..sampling import normals, uniforms
 from .problem import Problem
 
@@ -49,8 +49,7 @@ def simulate(
     start = jnp.broadcast_to(problem.x0, shape[1:])
     own_start = None if initial_dispersion is None else problem.start
     if own_start is not None:
-        after_noise = shape[0]
-        uniform = uniforms(key, (1, *shape[1:]), problem.x0.dtype, first_row=after_noise)
+        uniform = uniforms(key, (1, *shape[1:]), problem.x0.dtype, first_row=len(noise))
         start = shard_paths(jax.vmap(own_start)(uniform[0]), mesh)
     if initial_dispersion:
         before = initial_dispersion * problem.maturity
@@ -65,6 +64,13 @@ def simulate(
 
     _, later = jax.lax.scan(advance, start, (problem.times[:-1], increments))
     return Paths(jnp.concatenate([start[None], later]), increments)
+
+
+def over_blocks(function: Callable[[PRNGKeyArray], PyTree], num_blocks: int, key: PRNGKeyArray):
+    """Return arrays [..., paths], of blocks of paths, each from a key of its own, side by side."""
+    of_block = lambda index: function(jax.random.fold_in(key, index))  # noqa: E731
+    together = lambda x: jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], -1)  # noqa: E731
+    return jax.tree.map(together, jax.lax.map(of_block, jnp.arange(num_blocks)))
 
 
 def _uncorrelated(states: Float[Array, "paths dim"]) -> Float[Array, "paths dim"]:
@@ -129,28 +135,8 @@ class PathPool(NamedTuple):
         cls, problem: Problem, num_paths: int, mesh: Mesh | None, *, key: PRNGKeyArray
     ) -> "PathPool":
         states = simulate(problem, num_paths, key=key, mesh=mesh).states
-        paid = jax.vmap(problem.terminal)(states[-1]).reshape(num_paths, -1)
-        scale = jnp.std(paid, axis=0)
-        scale = jnp.where(scale > 0.0, scale, 1.0)
+        scale = deviation(jax.vmap(problem.terminal)(states[-1]).reshape(num_paths, -1).T)
         return cls(states, survival(problem, states), standardizer_by_date(states), scale)
-
-    def steps(
-        self,
-        problem: Problem,
-        date: Int[Array, ""],
-        num_pairs: int,
-        mesh: Mesh | None,
-        *,
-        key: PRNGKeyArray,
-    ) -> AntitheticSteps:
-        """Draw steps from the states of a date."""
-        x = shard_paths(self.states[date], mesh)
-        num_paths, dim = x.shape
-        noise = normals(key, (num_paths, num_pairs * dim), x.dtype)
-        dw = jnp.sqrt(problem.dt) * noise.reshape(num_paths, num_pairs, dim)
-        advance = jax.vmap(jax.vmap(problem.advance, (None, None, 0)), (None, 0, 0))
-        ends = [advance(problem.times[date], x, move) for move in (dw, -dw)]
-        return AntitheticSteps(x, self.alive[date].astype(x.dtype), dw, jnp.stack(ends))
 
 
 def over_steps(function: Callable) -> Callable:

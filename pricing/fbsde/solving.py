@@ -1,6 +1,5 @@
 """The verb: which Y and Z solve a backward equation?"""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import equinox as eqx
@@ -15,7 +14,7 @@ from .results import RESULTS
 from .solution import Solution
 from .solver import AbstractSolver
 from .storage import Checkpoints, Keys
-from .training import Event, init, latest_metrics, metrics_file, postprocess, reporting, step
+from .training import init, latest_metrics, metrics_file, postprocess, step
 
 
 def solve(
@@ -68,16 +67,16 @@ def solve(
     if every < 1:
         raise ValueError(f"every={every}: a checkpoint is kept after 1 stage or more.")
     count = solver.num_stages(problem)
-    over_keys = _over_keys(key)
+    over_keys = eqx.filter_vmap if key.ndim else lambda function: function
     training = over_keys(lambda key: init(problem, solver, key=key))(key)
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint, problem, solver, key=key)
     if checkpoints is not None:
         training = checkpoints.latest(training)
 
-    with _single_blas_thread(), metrics_file(metrics) as file:
-        listeners = [each for each in (reporting(progress, count), file) if each is not None]
+    with _single_blas_thread(), metrics_file(metrics) as write_metrics:
         start = done = int(np.max(training.stage))
-        pace = 1 if listeners else count if checkpoints is None else every
+        is_watched = progress is not None or write_metrics is not None
+        pace = 1 if is_watched else count if checkpoints is None else every
         while done < count:
             stages = jnp.asarray(min(pace, count - done), jnp.int32)
             further = lambda training, key, stages=stages: step(  # noqa: E731
@@ -85,22 +84,19 @@ def solve(
             )
             training = over_keys(further)(training, key)
             done = min(done + pace, count)
-            if listeners:
+            if is_watched:
                 latest = over_keys(lambda training: latest_metrics(solver, training))(training)
-                event = Event(done - 1, jax.tree.map(np.asarray, latest))
-                for listener in listeners:
-                    listener(event)
+                latest = jax.tree.map(np.asarray, latest)
+                if progress is not None:
+                    progress(done, count, f"loss {float(np.mean(latest['loss'])):.3g}")
+                if write_metrics is not None:
+                    write_metrics(done - 1, latest)
             losses = np.asarray(training.losses)[..., :done, :]
             if throw and (fault := _non_finite_loss(problem, solver, losses)):
                 raise RuntimeError(fault)
             if checkpoints is not None and ((done - start) % every == 0 or done == count):
                 checkpoints.save(training)
     return over_keys(lambda training: postprocess(problem, solver, training))(training)
-
-
-def _over_keys(key: Keys) -> Callable[[Callable], Callable]:
-    """Return what maps a function over the keys, if there are many, and over trainings likewise."""
-    return eqx.filter_vmap if key.ndim else lambda function: function
 
 
 def _single_blas_thread() -> threadpool_limits:

@@ -15,7 +15,6 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
 
-from ..progress import Progress
 from .problem import Problem
 from .results import RESULTS
 from .solution import Solution
@@ -83,14 +82,7 @@ def postprocess(problem: Problem, solver: AbstractSolver, training: Training) ->
 # --- Events --------------------------------------------------------------------------------------------
 
 
-class Event(NamedTuple):
-    """A stage of a training has ended, with these metrics."""
-
-    stage: int
-    metrics: dict[str, np.ndarray]  # of many keys: of each
-
-
-Listener = Callable[[Event], None]
+Metrics = dict[str, np.ndarray]  # of many keys: of each
 
 
 @stored_jit
@@ -99,19 +91,8 @@ def latest_metrics(solver: AbstractSolver, training: Training) -> dict[str, Arra
     return {"loss": training.losses[training.stage - 1, -1], **solver.metrics(training.state)}
 
 
-def reporting(progress: Progress | None, total: int) -> Listener | None:
-    """Return a listener that reports the stages done, and the latest loss."""
-    if progress is None:
-        return None
-
-    def listener(event: Event) -> None:
-        progress(event.stage + 1, total, f"loss {float(np.mean(event.metrics['loss'])):.3g}")
-
-    return listener
-
-
 @contextlib.contextmanager
-def metrics_file(path: Path | None) -> Iterator[Listener | None]:
+def metrics_file(path: Path | None) -> Iterator[Callable[[int, Metrics], None] | None]:
     """Append one JSON object a stage to `path`; in a folder: metrics.jsonl and events for TensorBoard."""
     if path is None:
         yield None
@@ -125,13 +106,13 @@ def metrics_file(path: Path | None) -> Iterator[Listener | None]:
             path = path / "metrics.jsonl"
         lines = open_files.enter_context(path.open("a", encoding="utf-8"))
 
-        def listener(event: Event) -> None:
-            row = {name: value.tolist() for name, value in event.metrics.items()}
-            lines.write(f"{json.dumps({'stage': event.stage, **row})}\n")
+        def listener(stage: int, metrics: Metrics) -> None:
+            row = {name: value.tolist() for name, value in metrics.items()}
+            lines.write(f"{json.dumps({'stage': stage, **row})}\n")
             lines.flush()
             if board is not None:
-                for name, value in event.metrics.items():
-                    board.add_scalar(name, float(np.mean(value)), event.stage)
+                for name, value in metrics.items():
+                    board.add_scalar(name, float(np.mean(value)), stage)
 
         yield listener
 

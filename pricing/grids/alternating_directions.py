@@ -18,7 +18,6 @@ from ..numerics.tridiagonal import Factored, Tridiagonal
 from .stencil import first_difference, rounded, second_difference, sinh_grid
 
 Scalar = Float[Array, ""]
-Stencil = tuple[Array, Array, Array]
 Grid = Float[Array, "distances variances"]
 
 # stable from 1/3 on (in 't Hout and Welfert 2009); towards 1/2 steps are truer, and kinks ring longer
@@ -31,10 +30,6 @@ class _Slopes(NamedTuple):
     explicit: Grid
     along_y: Grid
     along_v: Grid
-
-    @property
-    def total(self) -> Grid:
-        return self.explicit + self.along_y + self.along_v
 
 
 class Operator(eqx.Module):
@@ -49,8 +44,8 @@ class Operator(eqx.Module):
     interior: Float[Array, " distances"]
     along_y: Tridiagonal
     along_v: Tridiagonal
-    slope_y: Stencil
-    mixed_v: Stencil
+    slope_y: Tridiagonal
+    mixed_v: Tridiagonal
 
     @classmethod
     def of(
@@ -64,43 +59,37 @@ class Operator(eqx.Module):
     ) -> "Operator":
         interior = jnp.ones_like(y).at[0].set(0.0 if has_barrier else 1.0)
         drift = side * (rate - model.dividend_yield - 0.5 * v)
-        half_rate = 0.5 * rate
+        decay = 0.0, 0.5 * rate, 0.0
         d1, d2 = first_difference(y), second_difference(y)
         ends = -1 if has_barrier else jnp.asarray([0, -1])
         # linear in the spot: u_yy = s u_y
         d2 = tuple(b.at[ends].set(side * a[ends]) for a, b in zip(d1, d2, strict=True))
         along_y = [
-            interior[:, None] * (a[:, None] * drift[None, :] + b[:, None] * (0.5 * v)[None, :])
-            for a, b in zip(d1, d2, strict=True)
+            interior[:, None] * (a[:, None] * drift[None, :] + b[:, None] * (0.5 * v)[None, :] - c)
+            for a, b, c in zip(d1, d2, decay, strict=True)
         ]
-        along_y[1] = along_y[1] - half_rate * interior[:, None]
-
         e1, e2 = first_difference(v), second_difference(v)
         pull, diffusion = model.variance_drift(v), model.variance_of_variance(v)
         along_v = [
-            (a * pull + 0.5 * b * diffusion)[:, None] * interior[None, :]
-            for a, b in zip(e1, e2, strict=True)
+            (a * pull + 0.5 * b * diffusion - c)[:, None] * interior[None, :]
+            for a, b, c in zip(e1, e2, decay, strict=True)
         ]
-        along_v[1] = along_v[1] - half_rate * interior[None, :]
-
         cross = (side * model.spot_covariance(v)).at[-1].set(0.0)
-        slope_y, mixed_v = _scaled(d1, interior), _scaled(e1, cross)
-        bands = Tridiagonal(*along_y), Tridiagonal(*along_v)
-        return cls(rate, side, interior, *bands, slope_y, mixed_v)
+        slope_y = [(band * interior)[:, None] for band in d1]
+        mixed_v = [(band * cross)[:, None] for band in e1]
+        operators = (Tridiagonal(*bands) for bands in (along_y, along_v, slope_y, mixed_v))
+        return cls(rate, side, interior, *operators)
 
     def explicit(self, u: Grid, excess_rate: Scalar) -> Grid:
         """Return the mixed derivative, and what a rate above the mean adds: s u_y - u for each unit of it."""
-        slope = _apply(self.slope_y, u)
+        slope = self.slope_y @ u
         interior_slope = slope.at[-1].set(0.0).at[0].set(0.0)
-        mixed = _apply(self.mixed_v, interior_slope.T).T
+        mixed = (self.mixed_v @ interior_slope.T).T
         return mixed + excess_rate * (self.side * slope - self.interior[:, None] * u)
 
     def stepper(self, dt: Scalar) -> "Stepper":
-        implicit = (
-            direction.identity_minus(_THETA * dt).factored()
-            for direction in (self.along_y, self.along_v)
-        )
-        return Stepper(self, dt, *implicit)
+        along_y, along_v = (a.identity_minus(_THETA * dt) for a in (self.along_y, self.along_v))
+        return Stepper(self, dt, along_y.factored(), along_v.factored())
 
 
 class Stepper(eqx.Module):
@@ -117,18 +106,15 @@ class Stepper(eqx.Module):
         source: what is added to the equation over the whole step, per year.
         """
         before = self._slopes(u, excess_rate)
-        start = u + before.total + self.dt * source
+        start = u + sum(before) + self.dt * source
         after = self._slopes(self._sweep(start, before), excess_rate)
         correction = _THETA * (after.explicit - before.explicit)
-        correction = correction + (0.5 - _THETA) * (after.total - before.total)
+        correction = correction + (0.5 - _THETA) * (sum(after) - sum(before))
         return self._sweep(start + correction, before)
 
     def _slopes(self, u: Grid, excess_rate: Scalar) -> _Slopes:
-        parts = (
-            self.operator.explicit(u, excess_rate),
-            self.operator.along_y @ u,
-            (self.operator.along_v @ u.T).T,
-        )
+        by_part = self.operator
+        parts = by_part.explicit(u, excess_rate), by_part.along_y @ u, (by_part.along_v @ u.T).T
         return _Slopes(*(self.dt * part for part in parts))
 
     def _sweep(self, start: Grid, before: _Slopes) -> Grid:
@@ -148,16 +134,3 @@ def variance_grid(nodes: int, model: StochasticVariance, expiry: Scalar) -> Arra
     """Return a grid from zero to where the variance never is, finest at zero."""
     reach = rounded(model.highest_variance(expiry))
     return sinh_grid(jnp.linspace(0.0, 1.0, nodes, dtype=reach.dtype), reach, 0.006 * reach)
-
-
-def _scaled(bands: Stencil, by: Array) -> Stencil:
-    """Return a three-point stencil times a number for each node."""
-    lower, diagonal, upper = bands
-    return lower * by, diagonal * by, upper * by
-
-
-def _apply(bands: Stencil, u: Array) -> Array:
-    """Return a three-point stencil along the leading axis."""
-    lower, diagonal, upper = (band[:, None] for band in bands)
-    below, above = jnp.pad(u[:-1], ((1, 0), (0, 0))), jnp.pad(u[1:], ((0, 1), (0, 0)))
-    return lower * below + diagonal * u + upper * above

@@ -46,9 +46,8 @@ def american_by_dates(
         never = jnp.broadcast_to(-product.strike, flows.exercise_value.shape)
         value = jnp.where(is_open[:, None], flows.exercise_value, never)
         part = eqx.tree_at(lambda flows: flows.exercise_value, flows, value)
-        return induction(model, part, num_nodes, schedule)(
-            nothing_later(model, num_nodes)
-        ).value_today()
+        tape = induction(model, part, num_nodes, schedule)
+        return tape(nothing_later(model, num_nodes)).value_today()
 
     latest_first = np.arange(dates.size, 0, -1)
     values = jax.vmap(held)(jnp.asarray(latest_first[None, :] % lists[:, None] == 0))

@@ -1,5 +1,7 @@
 """Barriers on dates as a tape: one node for each monitoring date, the latest first."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,7 @@ from ..formulas.black import exercise_probabilities
 from ..models import LognormalSpots
 from ..numerics import normal_law
 from ..numerics.safe_math import clipped, larger
-from ..products import Monitored, Payoff
+from ..products import Monitored
 from .layer import STDS, Layer, panels_for, quadrature
 
 Scalar = Float[Array, ""]
@@ -64,48 +66,38 @@ class KnockOut(eqx.Module):
 
     @jax.checkpoint
     def __call__(self, date: MonitoringDate, later: Corridor) -> Corridor:
-        variance = self.model.state_variance(date.time)
-        lower, upper = _corridor(self.model, date)
-        breaks = jnp.broadcast_to(lower, (self.num_breaks,))
-        nodes, weights = _nodes(variance, lower, upper, breaks, self.num_panels)
-        layer = Layer(variance, nodes, weights * later.expectation(nodes, variance))
-        paid = date.discount_factor * date.paid_below, date.discount_factor * date.paid_above
-        new = Corridor(layer, lower, upper, *paid)
+        no_breaks = jnp.full(self.num_breaks, -jnp.inf, later.lower.dtype)
+        new = _after(self.model, date, no_breaks, self.num_panels, later.expectation)
         is_open = (date.lower <= 0.0) & jnp.isinf(date.upper)
         return jax.tree.map(lambda old, new: jnp.where(is_open, old, new), later, new)
-
-
-def monitoring_dates(product: Monitored, model: LognormalSpots) -> MonitoringDate:
-    """Return all dates but the last, stacked, the latest first."""
-    return jax.tree.map(lambda leaf: leaf[-2::-1], _every_date(product, model))
-
-
-def at_expiry(product: Monitored, model: LognormalSpots, num_nodes: int) -> Corridor:
-    """Return the values after the last date: what the contract pays there if it is still alive."""
-    date = jax.tree.map(lambda leaf: leaf[-1], _every_date(product, model))
-    variance = model.state_variance(date.time)
-    lower, upper = _corridor(model, date)
-    forward = model.forward(date.time)
-    strikes = jnp.log(product.alive.strike / forward) + 0.5 * variance
-    nodes, weights = _nodes(variance, lower, upper, strikes, panels_for(num_nodes))
-    spot = forward * jnp.exp(nodes - 0.5 * variance)
-    value = date.discount_factor * _paid(product.alive, spot)
-    paid = date.discount_factor * date.paid_below, date.discount_factor * date.paid_above
-    return Corridor(Layer(variance, nodes, weights * value), lower, upper, *paid)
 
 
 def knock_out_induction(
     product: Monitored, model: LognormalSpots, num_nodes: int, schedule: AbstractSchedule
 ) -> tuple[Tape, Corridor]:
-    """Return the tape of the dates before the last, and its first state, `at_expiry`.
+    """Return the tape of the dates before the last, the latest first, and its first state.
 
-    Today's value, without what is paid in any case: `tape(state).value_today()`.
+    That is the values after the last date: what the contract pays there if it is still alive. Today's value,
+    without what is paid in any case: `tape(state).value_today()`.
     """
+    alive, discount = product.alive, jax.vmap(model.discount)(product.dates)
+    levels = product.lower, product.upper, product.paid_below, product.paid_above
+    dates = MonitoringDate(product.dates, discount, *levels)
     tape = Tape().with_schedule(schedule)
     if product.dates.size > 1:
-        step = KnockOut(model, panels_for(num_nodes), product.alive.strike.size)
-        tape = tape.append(step, monitoring_dates(product, model))
-    return tape, at_expiry(product, model, num_nodes)
+        step = KnockOut(model, panels_for(num_nodes), alive.strike.size)
+        tape = tape.append(step, jax.tree.map(lambda leaf: leaf[-2::-1], dates))
+    last = jax.tree.map(lambda leaf: leaf[-1], dates)
+    forward = model.forward(last.time)
+    strikes = jnp.log(alive.strike / forward) + 0.5 * model.state_variance(last.time)
+
+    def paid(x: Points, variance: Scalar) -> Points:
+        spot = (forward * jnp.exp(x - 0.5 * variance))[None, :]
+        units = alive.asset_units[:, None] * spot + alive.cash_units[:, None]
+        pays = alive.side[:, None] * (spot - alive.strike[:, None]) > 0.0
+        return last.discount_factor * jnp.sum(jnp.where(pays, units, 0.0), axis=0)
+
+    return tape, _after(model, last, strikes, panels_for(num_nodes), paid)
 
 
 def paid_always(product: Monitored, model: LognormalSpots) -> Scalar:
@@ -117,35 +109,28 @@ def paid_always(product: Monitored, model: LognormalSpots) -> Scalar:
     return model.discount(expiry) * jnp.sum(units)
 
 
-def _paid(payoff: Payoff, spot: Points) -> Points:
-    side, strike = payoff.side[:, None], payoff.strike[:, None]
-    units = payoff.asset_units[:, None] * spot[None, :] + payoff.cash_units[:, None]
-    return jnp.sum(jnp.where(side * (spot[None, :] - strike) > 0.0, units, 0.0), axis=0)
+def _after(
+    model: LognormalSpots,
+    date: MonitoringDate,
+    breaks: Float[Array, " breaks"],
+    num_panels: int,
+    value: Callable[[Points, Scalar], Points],
+) -> Corridor:
+    """Return the values after a date: between the barriers `value`, of a state and its variance.
 
-
-def _every_date(product: Monitored, model: LognormalSpots) -> MonitoringDate:
-    discount = jax.vmap(model.discount)(product.dates)
-    levels = product.lower, product.upper, product.paid_below, product.paid_above
-    return MonitoringDate(product.dates, discount, *levels)
-
-
-def _corridor(model: LognormalSpots, date: MonitoringDate) -> tuple[Scalar, Scalar]:
-    """Return the barriers in the state, far out where there is none."""
-    variance = model.state_variance(date.time)
-    far = 4.0 * STDS * jnp.sqrt(variance)
-    forward = model.forward(date.time)
+    A barrier that there is not is far out; nodes are on what the state's range and the corridor share.
+    """
+    variance, forward = model.state_variance(date.time), model.forward(date.time)
+    radius = STDS * jnp.sqrt(variance)
 
     def level(barrier: Scalar, is_none, beyond: Scalar) -> Scalar:
         safe = jnp.where(is_none, forward, barrier)
         return jnp.where(is_none, beyond, jnp.log(safe / forward) + 0.5 * variance)
 
-    lower = level(date.lower, date.lower <= 0.0, -far)
-    upper = level(date.upper, jnp.isinf(date.upper), far)
-    return lower, upper
-
-
-def _nodes(variance: Scalar, lower: Scalar, upper: Scalar, breaks: Array, num_panels: int):
-    """Return nodes and weights on what the state's range and the corridor have in common."""
-    radius = STDS * jnp.sqrt(variance)
+    lower = level(date.lower, date.lower <= 0.0, -4.0 * radius)
+    upper = level(date.upper, jnp.isinf(date.upper), 4.0 * radius)
     inside = clipped(jnp.stack([lower, upper]), -radius, radius)
-    return quadrature(inside[0], larger(*inside), breaks, num_panels)
+    nodes, weights = quadrature(inside[0], larger(*inside), breaks, num_panels)
+    layer = Layer(variance, nodes, weights * value(nodes, variance))
+    paid = date.discount_factor * date.paid_below, date.discount_factor * date.paid_above
+    return Corridor(layer, lower, upper, *paid)

@@ -10,5 +10,5 @@ from .equity import Equity as Equity
 from .market import Market as Market
 from .state import MarketState as MarketState
 from .surface import SwaptionVols as SwaptionVols
+from .surface import VolCurve as VolCurve
 from .surface import VolSurface as VolSurface
-from .vol_curve import VolCurve as VolCurve

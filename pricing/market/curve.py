@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
 
-from .interpolation import as_floats, as_leaf, interpolate
+from .interpolation import as_floats, as_leaf, check_shape, interpolate
 
 
 class ZeroCurve(eqx.Module):
@@ -27,11 +27,7 @@ class ZeroCurve(eqx.Module):
     zero_rates: Float[Array, " pillars"] = eqx.field(converter=as_leaf)
 
     def __check_init__(self):
-        if self.times.ndim != 1 or self.times.shape != self.zero_rates.shape or not self.times.size:
-            raise ValueError(
-                f"a curve with times of shape {self.times.shape} and zero_rates of shape "
-                f"{self.zero_rates.shape}: give one zero rate for each of one or more times"
-            )
+        check_shape("a curve", "zero rate", self.zero_rates, times=self.times)
 
     def zero_rate(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
         """Return the zero rate to time `t`, in years, in the shape of `t`."""

@@ -116,16 +116,10 @@ def schedule(
         raise ValueError(f"months must be at least 1, got {months}")
     if end <= start:
         raise ValueError(f"end {end} must be after start {start}")
-    _check_roll(roll)
     _check_days(start, end)
-    plain, count = [end], 1
-    while (date := _months_before(end, count * months)) > start:
-        plain.append(date)
-        count += 1
-    # a year more on both sides: a roll may leave the year
-    days = _business_days(calendar, start.year - 1, end.year + 1)
-    rolled = np.busday_offset([start, *reversed(plain)], 0, roll=roll, busdaycal=days)  # pyright: ignore
-    return [date.item() for date in np.unique(rolled)]
+    back = (_months_before(end, count * months) for count in itertools.count())
+    plain = itertools.takewhile(lambda date: date > start, back)
+    return sorted(set(_moved([start, *reversed(list(plain))], 0, calendar, roll)))
 
 
 def advance(
@@ -160,11 +154,7 @@ def advance(
     _check_days(date)
     there = _months_before(date, -months)
     _check_days(there)
-    if roll is None:
-        return there
-    _check_roll(roll)
-    days = _business_days(calendar, there.year - 1, there.year + 1)
-    return np.busday_offset(there, business_days, roll=roll, busdaycal=days).item()  # pyright: ignore
+    return there if roll is None else _moved([there], business_days, calendar, roll)[0]
 
 
 def year_fraction(start: dt.date, end: dt.date, day_count: str) -> float:
@@ -201,14 +191,17 @@ def year_fraction(start: dt.date, end: dt.date, day_count: str) -> float:
     raise ValueError(f"day count {day_count!r} is unknown: use one of {', '.join(DAY_COUNTS)}")
 
 
-def _check_roll(roll: str) -> None:
-    """Check that a roll is known.
+def _moved(dates: list[dt.date], business_days: int, calendar: str, roll: str) -> list[dt.date]:
+    """Return increasing days, each moved to a business day, then some business days on.
 
     Raises:
-        ValueError: It is not.
+        ValueError: The roll is not known.
     """
     if roll not in ROLLS:
         raise ValueError(f"roll {roll!r} is unknown: use one of {', '.join(ROLLS)}")
+    # a year more on both sides: a roll may leave the year
+    known = _business_days(calendar, dates[0].year - 1, dates[-1].year + 1)
+    return np.busday_offset(dates, business_days, roll=roll, busdaycal=known).tolist()  # pyright: ignore
 
 
 def _check_days(*days: object) -> None:

@@ -44,3 +44,18 @@ def pillar_weights(x: Num[ArrayLike, "..."], pillars: Float[Array, " n"]) -> Flo
     share = jnp.where(x < left, 0.0, jnp.where(x < end, (x - left) / (right - left), 1.0))
     passed = jnp.concatenate([jnp.ones_like(x), share, jnp.zeros_like(x)], axis=-1)
     return passed[..., :-1] - passed[..., 1:]
+
+
+def check_shape(what: str, name: str, values: Array, **axes: Array) -> None:
+    """Check that `values` have one entry for each pillar of their axes.
+
+    Raises:
+        ValueError: They have not.
+    """
+    wanted = tuple(axis.size for axis in axes.values())
+    if values.shape != wanted or 0 in wanted or any(axis.ndim != 1 for axis in axes.values()):
+        given = " and ".join(f"{label} of shape {axis.shape}" for label, axis in axes.items())
+        raise ValueError(
+            f"{what} with {given} and {name}s of shape {values.shape}: give one {name} for each, "
+            f"of one or more, in an array of shape {wanted}"
+        )

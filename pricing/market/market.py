@@ -3,6 +3,7 @@
 import itertools
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import date
 
 import equinox as eqx
@@ -67,7 +68,7 @@ class Market(eqx.Module):
         """Return the market in a JSON text; `file` names it in error messages."""
         found = read_contents(text, file)
         static = {"labels": tuple(found.labels.items()), "errors": tuple(found.errors)}
-        return cls(**{**vars(found), **static})
+        return cls(**{field.name: getattr(found, field.name) for field in fields(cls)} | static)
 
     def time(self, day: date) -> float:
         """Return the years (ACT/365) from the as-of date to `day`."""
@@ -103,10 +104,9 @@ class Market(eqx.Module):
             raise ValueError(
                 "the values are no tree like this market: give, for example, a gradient"
             )
-        leaves = jax.device_get(jax.tree.leaves(values))
-        numbers = itertools.chain.from_iterable(np.ravel(leaf) for leaf in leaves)
-        ids = itertools.chain.from_iterable(map(np.ravel, jax.tree.leaves(self.quote_ids())))
-        return {quote: float(x) for quote, x in zip(ids, numbers, strict=True) if quote}
+        flat = lambda tree: itertools.chain.from_iterable(map(np.ravel, jax.tree.leaves(tree)))  # noqa: E731
+        pairs = zip(flat(self.quote_ids()), flat(jax.device_get(values)), strict=True)
+        return {quote: float(x) for quote, x in pairs if quote}
 
     def flat_quotes(self) -> list[tuple[str, float]]:
         """Return every quote, its id and its value, in the order of the leaves."""

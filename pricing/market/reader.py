@@ -2,11 +2,11 @@
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 
 from jaxtyping import Array
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, RootModel
 
 from pricing.ingestion.errors import InputError, listed, show
 from pricing.ingestion.fields import FIRST_DAY, LAST_DAY, closest
@@ -18,7 +18,7 @@ from .correlations import Pair, least_eigenvalue, missing_pairs, quoted
 from .curve import ZeroCurve
 from .equity import Equity
 from .interpolation import as_leaf
-from .records import CorrelationRecord, CurveRecord, EquityRecord, IsoDate, Name, SwaptionVolsRecord
+from .records import Correlation, CurveRecord, EquityRecord, IsoDate, Name, SwaptionVolsRecord
 from .surface import SwaptionVols, VolSurface
 
 DAYS_PER_YEAR = 365.0  # ACT/365
@@ -30,21 +30,19 @@ _SINGULAR = {"curves": "curve", "equities": "equity"}
 
 
 class _Header(BaseModel):
-    model_config = ConfigDict(extra="ignore")
     asof: IsoDate
-
-
-class _Named(BaseModel):
-    name: Name
 
 
 @dataclass
 class Contents:
-    """What a market file holds.
+    """What a market file holds: parts of its document are added one by one, or their errors.
 
     `labels` gives each array of quotes, by its path in the market, the ids of its numbers in row-major order.
     """
 
+    document: dict
+    file: str
+    locator: Locator
     asof: date
     currency: str = ""
     curves: dict[str, ZeroCurve] = field(default_factory=dict)
@@ -54,54 +52,13 @@ class Contents:
     labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
     errors: list[InputError] = field(default_factory=list)
 
-
-def read_contents(text: str, file: str) -> Contents:
-    """Return everything usable in a market file, and the errors of the rest.
-
-    Raises:
-        unreadable: Nothing can be used; it is an `UnreadableFile`.
-    """
-    document, locator = parse_json(text, file), Locator(text)
-    if not isinstance(document, dict):
-        message = f"a market is not {show(document)}"
-        raise unreadable(file, message, "give an object with asof, curves and equities")
-    header, problems = validate(_Header, document)
-    if header is None:
-        remedy = f"give asof, the valuation date, as YYYY-MM-DD, from {FIRST_DAY} to {LAST_DAY}"
-        place, value = locator.place(("asof",)), problems[0].value
-        raise unreadable(file, problems[0].message, remedy, place=place, field="asof", value=value)
-    contents = Contents(header.asof)
-    reader = _Reader(contents, document, file, locator)
-    reader.read_names()
-    for name, value in reader.section("curves"):
-        reader.read_curve(name, value)
-    for name, value in reader.section("equities"):
-        reader.read_equity(name, value)
-    for pair, value in reader.section("correlations"):
-        reader.read_correlation(pair, value)
-    reader.check_correlations()
-    if document.get("swaption_vols") is not None:
-        reader.read_swaption_vols(document["swaption_vols"])
-    return contents
-
-
-@dataclass
-class _Reader:
-    """Adds the parts of a document to the contents, or their errors."""
-
-    contents: Contents
-    document: dict
-    file: str
-    locator: Locator
-
     def report(self, problems: tuple[Problem, ...], *prefix: str):
         """Record the problems found in the value at the path `prefix`."""
         for problem in problems:
             path = (*prefix, *problem.path)
             place, label = self.locator.place(path), ".".join(map(str, path))
-            self.contents.errors.append(
-                InputError(self.file, *place, label, problem.value, problem.message, problem.remedy)
-            )
+            said = problem.value, problem.message, problem.remedy
+            self.errors.append(InputError(self.file, *place, label, *said))
 
     def read_names(self):
         """Check the names at the top level."""
@@ -115,12 +72,12 @@ class _Reader:
             remedy = 'give an ISO code in quotes, such as "EUR"'
             self.report((Problem(("currency",), show(currency), message, remedy),))
         elif not currency or self._is_name("currency", value=currency):
-            self.contents.currency = currency.strip()
+            self.currency = currency.strip()
 
     def _is_name(self, *path: str, value: str) -> bool:
         """Return whether a text may name something; if not, it is recorded why."""
-        _, problems = validate(_Named, {"name": value})
-        self.report(tuple(replace(problem, path=()) for problem in problems), *path)
+        _, problems = validate(RootModel[Name], value)
+        self.report(problems, *path)
         return not problems
 
     def section(self, key: str) -> list[tuple[str, object]]:
@@ -133,36 +90,33 @@ class _Reader:
         return []
 
     def read_curve(self, name: str, value: object):
-        asof = self.contents.asof
-        record, problems = validate(CurveRecord, value, asof=asof)
+        record, problems = validate(CurveRecord, value, asof=self.asof)
         self.report(problems, "curves", name)
         if record is not None:
-            dates = record.pillars(asof)
-            self.contents.curves[name] = ZeroCurve(_years(asof, dates), record.rates())
+            dates = record.pillars(self.asof)
+            self.curves[name] = ZeroCurve(self._years(dates), record.rates())
             ids = tuple(f"ZERO/RATE/{name}/{day}" for day in dates)
-            self.contents.labels[f".curves[{name!r}].zero_rates"] = ids
+            self.labels[f".curves[{name!r}].zero_rates"] = ids
 
     def read_equity(self, name: str, value: object):
-        asof, curves = self.contents.asof, self.contents.curves
-        record, problems = validate(EquityRecord, value, asof=asof)
+        record, problems = validate(EquityRecord, value, asof=self.asof)
         if "|" in name:
             message = f"{name!r} would be taken for a basket"
             remedy = "give the equity a name without |"
             problems = (*problems, Problem((), show(name), message, remedy))
-        if record is not None and record.curve not in curves:
-            problems = (*problems, self._absent("curves", record.curve, curves, "curve"))
+        if record is not None and record.curve not in self.curves:
+            problems = (*problems, self._absent("curves", record.curve, self.curves, "curve"))
         self.report(problems, "equities", name)
         if record is None or problems:
             return
         vols = record.implied_vols
-        expiries = vols.pillars(asof)
-        surface = VolSurface(_years(asof, expiries), vols.strikes, vols.vols_by_expiry)
-        currency = record.currency or self.contents.currency
-        self.contents.equities[name] = Equity(
-            record.spot, record.dividend_yield, surface, record.curve, currency
-        )
+        expiries = vols.pillars(self.asof)
+        surface = VolSurface(self._years(expiries), vols.strikes, vols.vols_by_expiry)
+        currency = record.currency or self.currency
+        equity = Equity(record.spot, record.dividend_yield, surface, record.curve, currency)
+        self.equities[name] = equity
         path = f".equities[{name!r}]"
-        self.contents.labels |= {
+        self.labels |= {
             f"{path}.spot": (f"EQUITY/PRICE/{name}",),
             f"{path}.dividend_yield": (f"EQUITY_DIVIDEND/RATE/{name}",),
             f"{path}.surface.vols": tuple(
@@ -173,30 +127,29 @@ class _Reader:
         }
 
     def read_correlation(self, name: str, value: object):
-        record, problems = validate(CorrelationRecord, {"value": value})
-        problems = tuple(replace(problem, path=()) for problem in problems) or self._no_pair(name)
+        record, problems = validate(RootModel[Correlation], value)
+        problems = problems or self._no_pair(name)
         self.report(problems, "correlations", name)
         if record is not None and not problems:
             one, other = name.split("|")
-            self.contents.correlations[one, other] = as_leaf(record.value)
-            path = f".correlations[{(one, other)!r}]"
-            self.contents.labels[path] = (f"CORRELATION/{one}/{other}",)
+            self.correlations[one, other] = as_leaf(record.root)
+            self.labels[f".correlations[{(one, other)!r}]"] = (f"CORRELATION/{one}/{other}",)
 
     def _no_pair(self, name: str) -> tuple[Problem, ...]:
         """Return why a name is not that of a new pair of equities, if it is not."""
-        names, known = name.split("|"), self.contents.equities
+        names = name.split("|")
         if len(names) != 2 or names[0] == names[1]:
             message, remedy = "is not a pair of equities", "name two equities, such as DAX|SX5E"
             return (Problem((), show(name), f"{show(name)} {message}", remedy),)
-        if twin := quoted(names[0], names[1], self.contents.correlations):
+        if twin := quoted(names[0], names[1], self.correlations):
             message = f"{show('|'.join(twin))} is the same pair"
             return (Problem((), show(name), message, "keep one of them"),)
-        absent = [name for name in names if name not in known]
-        return tuple(self._absent("equities", name, known) for name in absent[:1])
+        absent = [name for name in names if name not in self.equities]
+        return tuple(self._absent("equities", name, self.equities) for name in absent[:1])
 
     def check_correlations(self):
         """Leave out correlations that no equities can have."""
-        pairs = self.contents.correlations
+        pairs = self.correlations
         names = sorted(set(itertools.chain(*pairs)))
         if not pairs or missing_pairs(names, pairs):
             return
@@ -217,31 +170,56 @@ class _Reader:
             remedy = f"{closest(name, known)}the {section} are {listed(known)}"
         return Problem(path, show(name), message, remedy)
 
+    def _years(self, dates: tuple[date, ...]) -> list[float]:
+        return [(day - self.asof).days / DAYS_PER_YEAR for day in dates]
+
     def read_swaption_vols(self, value: object):
         record, problems = validate(SwaptionVolsRecord, value)
-        curves, currency = self.contents.curves, self.contents.currency
-        if record is not None and record.curve is not None and record.curve not in curves:
-            problems = (self._absent("curves", record.curve, curves, "curve"),)
-        if record is not None and (record.curve or currency) in self.contents.equities:
-            message = f"{show(record.curve or currency)} is the name of an equity too"
+        curve = (record and record.curve) or self.currency
+        if record is not None and record.curve is not None and curve not in self.curves:
+            problems = (self._absent("curves", curve, self.curves, "curve"),)
+        if record is not None and curve in self.equities:
+            message = f"{show(curve)} is the name of an equity too"
             problems = (Problem(("curve",), "", message, "give the equity another name"),)
         self.report(problems, "swaption_vols")
         if record is None or problems:
             return
         expiries, tenors = record.expiries_years, record.tenors_years
-        self.contents.swaption_vols = SwaptionVols(
-            expiries, tenors, record.vols_by_expiry, record.type, record.curve or currency
-        )
+        vols = SwaptionVols(expiries, tenors, record.vols_by_expiry, record.type, curve)
+        self.swaption_vols = vols
         kind = "RATE_LNVOL" if record.type == "lognormal" else "RATE_NVOL"
-        self.contents.labels[".swaption_vols.vols"] = tuple(
-            f"SWAPTION/{kind}/{currency}/{_period(expiry)}/{_period(tenor)}"
+        self.labels[".swaption_vols.vols"] = tuple(
+            f"SWAPTION/{kind}/{self.currency}/{_period(expiry)}/{_period(tenor)}"
             for expiry in expiries
             for tenor in tenors
         )
 
 
-def _years(asof: date, dates: tuple[date, ...]) -> list[float]:
-    return [(day - asof).days / DAYS_PER_YEAR for day in dates]
+def read_contents(text: str, file: str) -> Contents:
+    """Return everything usable in a market file, and the errors of the rest.
+
+    Raises:
+        unreadable: Nothing can be used; it is an `UnreadableFile`.
+    """
+    document, locator = parse_json(text, file), Locator(text)
+    if not isinstance(document, dict):
+        message = f"a market is not {show(document)}"
+        raise unreadable(file, message, "give an object with asof, curves and equities")
+    header, problems = validate(_Header, document)
+    if header is None:
+        remedy = f"give asof, the valuation date, as YYYY-MM-DD, from {FIRST_DAY} to {LAST_DAY}"
+        place, value = locator.place(("asof",)), problems[0].value
+        raise unreadable(file, problems[0].message, remedy, place=place, field="asof", value=value)
+    contents = Contents(document, file, locator, header.asof)
+    contents.read_names()
+    sections = {"curves": contents.read_curve, "equities": contents.read_equity}
+    for section, read in (sections | {"correlations": contents.read_correlation}).items():
+        for name, value in contents.section(section):
+            read(name, value)
+    contents.check_correlations()
+    if document.get("swaption_vols") is not None:
+        contents.read_swaption_vols(document["swaption_vols"])
+    return contents
 
 
 def _plain(value: float) -> str:

@@ -11,6 +11,7 @@ from pricing.ingestion.fields import check_increasing, choice, days, iso_date, n
 Spot = Annotated[float, number("spot", above=0.0)]
 Rate = Annotated[float, number("rate", least=-1.0, most=1.0)]
 Strike = Annotated[float, number("strike", above=0.0)]
+Correlation = Annotated[float, number("correlation", least=-1.0, most=1.0)]
 Vol = Annotated[float, number("vol", above=0.0, most=10.0)]
 Years = Annotated[float, number("number of years", above=0.0, most=100.0)]
 Tenor = Annotated[float, number("number of years", above=0.0, most=60.0)]
@@ -89,12 +90,6 @@ class EquityRecord(_Record):
     implied_vols: ImpliedVolsRecord = Field(
         description="implied_vols, an object with expiries, strikes and vols_by_expiry"
     )
-
-
-class CorrelationRecord(_Record):
-    """The correlation of two equities."""
-
-    value: Annotated[float, number("correlation", least=-1.0, most=1.0)]
 
 
 class SwaptionVolsRecord(_Record):

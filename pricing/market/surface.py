@@ -1,10 +1,12 @@
-"""Implied-volatility quotes: of equity options by expiry and strike, of swaptions by tenor."""
+"""Implied vols: of equity options by expiry and strike, of swaptions by tenor, or by time alone."""
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Num
 
-from .interpolation import as_floats, as_leaf, interpolate, pillar_weights
+from .interpolation import as_floats, as_leaf, check_shape, interpolate, pillar_weights
 
 
 class VolSurface(eqx.Module):
@@ -30,7 +32,7 @@ class VolSurface(eqx.Module):
     vols: Float[Array, "expiries strikes"] = eqx.field(converter=as_leaf)
 
     def __check_init__(self):
-        _check_matrix("surface", self.vols, expiries=self.expiries, strikes=self.strikes)
+        check_shape("a surface", "vol", self.vols, expiries=self.expiries, strikes=self.strikes)
 
     def vol(self, t: Num[ArrayLike, "..."], strike: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
         """Return the implied vol at time `t`, in years, and `strike`: numbers, or arrays that broadcast."""
@@ -71,18 +73,49 @@ class SwaptionVols(eqx.Module):
     curve: str = eqx.field(static=True, default="")
 
     def __check_init__(self):
-        _check_matrix("swaption matrix", self.vols, expiries=self.expiries, tenors=self.tenors)
+        check_shape("a matrix", "vol", self.vols, expiries=self.expiries, tenors=self.tenors)
 
 
-def _check_matrix(what: str, vols: Array, **axes: Array):
-    """Check that `vols` has one row and one column for each pillar of its axes.
+class VolCurve(eqx.Module):
+    """Implied vols at pillar times, the same for every strike.
 
-    Raises:
-        ValueError: It has not.
+    The total variance vol^2 t is linear in time between the pillars and from zero today; beyond the last
+    pillar the vol is flat. Shapes that do not fit raise ValueError, and so does a total variance that falls:
+    no volatility between two dates has a negative square.
+
+    Attributes:
+        times: Years (ACT/365), above 0, strictly increasing, of shape (pillars,).
+        vols: Decimals per square root of a year, of shape (pillars,).
+
+    Examples:
+        >>> from pricing import VolCurve
+        >>> curve = VolCurve([1.0, 2.0], [0.2, 0.25])
+        >>> f"{curve.total_variance(1.5):.4f}"
+        '0.0825'
     """
-    (rows, columns), wanted = axes, tuple(axis.size for axis in axes.values())
-    if vols.shape != wanted or 0 in wanted or any(axis.ndim != 1 for axis in axes.values()):
-        raise ValueError(
-            f"a {what} with vols of shape {vols.shape} for {wanted[0]} {rows} and {wanted[1]} "
-            f"{columns}: give one vol for each pair, in an array of shape {wanted}"
-        )
+
+    times: Float[Array, " pillars"] = eqx.field(converter=as_leaf)
+    vols: Float[Array, " pillars"] = eqx.field(converter=as_leaf)
+
+    def __check_init__(self):
+        check_shape("a term structure", "vol", self.vols, times=self.times)
+        known = not isinstance(self.vols, Tracer) and not isinstance(self.times, Tracer)
+        totals = np.asarray(self.vols) ** 2 * np.asarray(self.times) if known else np.zeros(1)
+        if np.any(np.diff(totals, prepend=0.0) < 0.0):
+            raise ValueError(
+                f"the total variance vol^2 t falls between the times {self.times}, it is {totals}: such "
+                "quotes have an arbitrage; correct the vol that is too low"
+            )
+
+    def total_variance(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
+        """Return the variance of the log-spot from today to `t`, in years, in the shape of `t`."""
+        zero = jnp.zeros_like(self.times[:1])
+        pillars = jnp.concatenate([zero, self.times])
+        totals = jnp.concatenate([zero, self.vols**2 * self.times])
+        between = interpolate(t, pillars, totals)
+        beyond = jnp.maximum(as_floats(t) - self.times[-1], 0.0)
+        return between + self.vols[-1] ** 2 * beyond
+
+    def shifted(self, vol: Num[ArrayLike, ""]) -> "VolCurve":
+        """Return the term structure with every vol up by `vol` (per 1.00)."""
+        return VolCurve(self.times, self.vols + vol)

@@ -163,7 +163,7 @@ class LeastSquares(Tiled, Fitted, Blocked):
         """Return samples of both bounds from one block of paths."""
         rule = jax.lax.stop_gradient(rule)
         paths = self.sampler.blocks(self.num_paths, self.block)[1]
-        shape = rule.hedge.shape[0] - 1, rule.basis.state.mean.shape[-1]
+        shape = rule.hedge.shape[0] - 1, rule.basis.standardized.mean.shape[-1]
         of_paths, of_inner = jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)
         noise = self.sampler.noise(of_paths, index, paths, (shape,), 0, rule.hedge.dtype).normals[0]
         nested = None

@@ -27,8 +27,7 @@ class Standardizer(eqx.Module):
     @classmethod
     def by_coordinate(cls, x: Float[Array, "*dates dim paths"]) -> "Standardizer":
         """Fit mean and variance of every coordinate, at each date apart; one that does not move is kept."""
-        std = jnp.std(x, axis=-1)
-        return cls(jnp.mean(x, axis=-1), 1.0 / jnp.where(std > 0.0, std, 1.0))
+        return cls(jnp.mean(x, axis=-1), 1.0 / deviation(x))
 
     def __call__(self, x: Float[Array, "dim ..."]) -> Float[Array, "dim ..."]:
         """Return the standardized points, or point, of one date."""
@@ -41,6 +40,12 @@ class Standardizer(eqx.Module):
     def at(self, date) -> "Standardizer":
         """Return the standardizer of one date, by its index."""
         return Standardizer(self.mean[date], self.whitening[date])
+
+
+def deviation(samples: Float[Array, "*axes samples"]) -> Float[Array, "*axes"]:
+    """Return the standard deviation of samples, to divide by: 1 where it is 0."""
+    std = jnp.std(samples, axis=-1)
+    return jnp.where(std > 0.0, std, 1.0)
 
 
 def whitening(covariance: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:

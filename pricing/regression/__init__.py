@@ -4,6 +4,6 @@ from .build import USUAL_INNER_PATHS as USUAL_INNER_PATHS
 from .build import chain_of as chain_of
 from .build import lacking as lacking
 from .build import usual_inner_paths as usual_inner_paths
+from .forward import NestedPaths as NestedPaths
 from .forward import Samples as Samples
 from .forward import follow as follow
-from .nested_simulation import NestedPaths as NestedPaths

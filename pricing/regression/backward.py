@@ -53,7 +53,6 @@ def fit(chain: Chain, num_paths: int, degree: int, *, key: PRNGKeyArray) -> Rule
     """
     states, noise = _paths(chain, num_paths, key=key)
     claim_values = jax.vmap(lambda step, x: step.claim_values(x))(chain.steps, states)
-    dtype, dim = states.dtype, states.shape[1]
     last = at_date(chain.steps, -1).exercise
     paid = larger(last.of(last.branches(states[-1])), 0.0)
     unit = jnp.sqrt(jnp.mean(paid**2))
@@ -78,26 +77,20 @@ def fit(chain: Chain, num_paths: int, degree: int, *, key: PRNGKeyArray) -> Rule
     at_end = at_date(bases, -1)
     branches = last.branches(states[-1])
     gain = last.of(branches) / unit
-    planes = HalfSpaces.between(
-        at_end.standardized(states[-1]),
-        gain,
-        jnp.ones_like(gain, bool),
-        last.chosen(branches),
-        len(branches),
-    )
-    first, (hedge, value, planes, continuation, width) = jax.lax.scan(
+    u, everywhere = at_end.standardized(states[-1]), jnp.ones_like(gain, bool)
+    planes = HalfSpaces.between(u, gain, everywhere, last.chosen(branches), len(branches))
+    _, (hedge, value, planes, continuation, width) = jax.lax.scan(
         step_back, _Ahead(paid / unit, planes), xs, reverse=True
     )
-    nowhere = HalfSpaces.nowhere(chain.num_branches, dim, dtype)
-    del first
-    stack = lambda first, rest: jnp.concatenate([first[None], rest])  # noqa: E731
-    planes = jax.tree.map(stack, nowhere, planes)
+    today = at_date(bases.half_spaces, slice(1))
+    planes = jax.tree.map(lambda *parts: jnp.concatenate(parts), today, planes)
+    none_after = lambda rows: jnp.concatenate([rows, jnp.zeros_like(rows[:1])])  # noqa: E731
     return Rule(
         eqx.tree_at(lambda f: f.half_spaces, bases, planes),
-        jnp.concatenate([continuation, jnp.zeros_like(continuation[:1])]),
-        stack(jnp.zeros_like(hedge[0]), hedge),
-        jnp.concatenate([value, jnp.zeros_like(value[:1])]),
-        jnp.concatenate([width, jnp.zeros_like(width[:1])]),
+        none_after(continuation),
+        jnp.concatenate([jnp.zeros_like(hedge[:1]), hedge]),
+        none_after(value),
+        none_after(width),
     )
 
 

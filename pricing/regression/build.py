@@ -41,26 +41,22 @@ def chain_of(product: EarlyExercise, model: AbstractModel, num_steps: int) -> Ch
     num_steps: of the walk of a random variance; a right to exercise at any time is taken on as many dates.
     """
     model, dates = model.read_at(product.vol_at), product.exercise_times(num_steps)
-    if isinstance(product, SwapOption):
-        assert isinstance(model, GaussianFactors)  # `lacking` has asked
-        return swaption_chain(product, _from_today(dates), model)
-    assert isinstance(product, SpotOption)
+    times = jnp.concatenate([jnp.zeros_like(dates[:1]), dates])
+    if isinstance(product, SwapOption) and isinstance(model, GaussianFactors):
+        return swaption_chain(product, times, model)
+    assert isinstance(product, SpotOption)  # `lacking` has asked
     if isinstance(model, LognormalSpots):
-        return lognormal_chain(product, _from_today(dates), model)
+        return lognormal_chain(product, times, model)
     assert isinstance(model, StochasticVariance)
     substeps = -(-num_steps // dates.size)
     is_open = jnp.arange(dates.size * substeps + 1) % substeps == 0
     is_open = is_open.at[0].set(product.any_time).at[-1].set(False)
-    return variance_chain(product, _refined(_from_today(dates), substeps), is_open, model)
+    return variance_chain(product, _refined(times, substeps), is_open, model)
 
 
 def usual_inner_paths(rule: Rule) -> int:
     """Return the inner paths of an upper bound: known means suffice where exercise pays one sum."""
     return 0 if rule.basis.ordered is None else USUAL_INNER_PATHS
-
-
-def _from_today(dates: Float[Array, " dates"]) -> Float[Array, " times"]:
-    return jnp.concatenate([jnp.zeros_like(dates[:1]), dates])
 
 
 def _refined(times: Float[Array, " dates"], substeps: int) -> Float[Array, " times"]:

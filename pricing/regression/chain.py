@@ -1,23 +1,24 @@
 """Early exercise as a Markov chain: states at dates, what exercise pays in them, martingales in closed form."""
 
 import abc
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..numerics.safe_math import safe_sqrt
 from ..numerics.standardizer import Standardizer
-from .claims import Exercise
+from .claims import Claims, Exercise, State
 from .half_spaces import HalfSpaces
-from .polynomials import Indices, heat_polynomials, identity, multi_indices
+from .polynomials import Indices, heat_polynomials, hermite_polynomials, identity, multi_indices
 
+DISPERSION = 0.05  # share of the variance at expiry by which the starts of a fit are spread
 _ORDERED_DEGREE = 4
 # up to so many factors, this degree
 _DEGREES = ((2, 6), (3, 4), (5, 3), (12, 2), (float("inf"), 1))
 
-State = Float[Array, "dim paths"]
 Functions = Float[Array, "functions paths"]
 ClaimValues = Float[Array, "claims paths"]
 
@@ -35,18 +36,29 @@ class Basis(eqx.Module):
     ordered: of the states in the order of what they pay; None: exercise pays one sum only. unit: currency.
     """
 
-    state: Standardizer
+    standardized: Standardizer
     ordered: Standardizer | None
     half_spaces: HalfSpaces
     unit: Float[Array, "*dates"]
     degree: int = eqx.field(static=True)
 
-    def standardized(self, x: State) -> State:
-        return self.state(x)
-
     @property
     def indices(self) -> Indices:
-        return multi_indices(self.state.mean.shape[-1], self.degree)
+        return multi_indices(self.standardized.mean.shape[-1], self.degree)
+
+    def smooth_increments(
+        self, seen: State, mean: State, spread: Any, std: Array, indices: Indices
+    ) -> tuple[Functions, Float[Array, "powers paths"]]:
+        """Return heat polynomials, and powers beyond the planes, less their means over a Gaussian step.
+
+        seen: standardized, after the step; mean: the same without its noise; spread: the identity less the
+        noise's covariance; std: of the noise across each plane.
+        """
+        polynomials = heat_polynomials(seen, identity(len(seen)), indices)
+        means = heat_polynomials(mean, spread, indices)
+        powers = self.half_spaces.truncated_powers(seen)
+        mean_powers = self.half_spaces.mean_truncated_powers(mean, std)
+        return polynomials - means, powers - mean_powers
 
 
 class AbstractStep(eqx.Module):
@@ -86,18 +98,50 @@ class AbstractStep(eqx.Module):
     def features(self, basis: Basis, x: State, claim_values: ClaimValues) -> Functions:
         """Return what the value of continuing is a combination of: a constant first."""
         branches = self.exercise.branches(x)
-        polynomials = [_orthonormal(basis.standardized(self.coordinates(x)), basis.degree)]
+        u = basis.standardized(self.coordinates(x))
+        polynomials = [hermite_polynomials(u, basis.degree)]
         paid = [branches]
         if basis.ordered is not None:
             ordered = basis.ordered(self.exercise.ordered(branches, x))
-            polynomials.append(_orthonormal(ordered, _ORDERED_DEGREE)[1:])
+            polynomials.append(hermite_polynomials(ordered, _ORDERED_DEGREE)[1:])
             paid.append(self.exercise.of(branches)[None])
         smooth = [self.scale * p for p in polynomials]
         return jnp.concatenate([*smooth, *(e / basis.unit for e in (claim_values, *paid))])
 
 
-def _orthonormal(u: State, degree: int) -> Functions:
-    return heat_polynomials(u, identity(len(u)), multi_indices(len(u), degree))
+class GaussianStep(AbstractStep):
+    """x' = x + drift + factor @ noise; functions see x - shift.
+
+    Martingale moves: those of heat polynomials of the state, of powers beyond the basis's planes, of claims.
+    All are functions of the later state less their means, in closed form (regression later: Glasserman and
+    Yu 2004).
+    """
+
+    drift: Float[Array, "*dates dim"]
+    factor: Float[Array, "*dates dim dim"]
+    shift: Float[Array, "*dates dim"]
+    claims: Claims
+
+    def advance(self, before: State, noise: State) -> State:
+        return before + self.drift[:, None] + self.factor @ noise
+
+    def coordinates(self, x: State) -> State:
+        return x - self.shift[:, None]
+
+    def claim_values(self, x: State) -> ClaimValues:
+        return self.claims.values(x)
+
+    def martingale_increments(self, basis: Basis, before: At, after: At, noise: State) -> Functions:
+        del noise
+        seen = basis.standardized(self.coordinates(after.state))
+        mean = basis.standardized(self.coordinates(before.state + self.drift[:, None]))
+        loading = basis.standardized.whitening @ self.factor
+        spread = jnp.eye(len(seen), dtype=seen.dtype) - loading @ loading.T
+        std = safe_sqrt(jnp.sum((basis.half_spaces.normals @ loading) ** 2, axis=-1))
+        smooth = basis.smooth_increments(seen, mean, spread, std, basis.indices[1:])
+        gained = after.claim_values - before.claim_values
+        moved = self.claims.lives[:, None] * gained / basis.unit
+        return jnp.concatenate([*(self.scale * moves for moves in smooth), moved])
 
 
 class Chain(eqx.Module):

@@ -9,11 +9,11 @@ from jaxtyping import Array, Float, Int
 
 from ..numerics import normal_law
 from ..numerics.safe_math import divisor, larger, safe_sqrt, smaller
-from .order_statistics import order_statistics
 
 _MOST_ORDERED = 3
 
 State = Float[Array, "dim paths"]
+Row = tuple[Array, Array]  # a key and what it belongs to
 Paths = Float[Array, " paths"]
 Branches = Float[Array, "branches paths"]
 
@@ -88,3 +88,25 @@ def _beyond(distance: Float[Array, "terms paths"], std: Float[Array, ""]) -> Arr
     moves = std > 0.0
     smooth = normal_law.cdf(distance / divisor(std))
     return jnp.where(moves, smooth, (distance > 0.0).astype(distance.dtype))
+
+
+def order_statistics(keys: State, x: State, count: int) -> Float[Array, "count paths"]:
+    """Return the `count` rows of x whose keys are the largest on each path, the largest first.
+
+    Which asset is the best matters less than how far it leads. By exchanges of neighbours: a sort is slow on
+    few rows. Where keys change places the result is continuous in x if rows of equal keys are equal.
+    """
+    pairs, first = list(zip(keys, x, strict=True)), []
+    for _ in range(count):
+        for i in range(len(pairs) - 1, 0, -1):
+            pairs[i - 1], pairs[i] = _exchanged(pairs[i - 1], pairs[i])
+        first.append(pairs.pop(0)[1])
+    return jnp.stack(first)
+
+
+def _exchanged(before: Row, after: Row) -> tuple[Row, Row]:
+    """Return the row of the larger key first."""
+    (key, x), (later_key, later_x) = before, after
+    choose = functools.partial(jnp.where, later_key > key)
+    largest = choose(later_key, key), choose(later_x, x)
+    return largest, (choose(key, later_key), choose(x, later_x))

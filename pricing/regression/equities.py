@@ -7,11 +7,9 @@ from jaxtyping import Array, Float
 from ..models import LognormalSpots
 from ..numerics.safe_math import safe_sqrt
 from ..products import SpotOption
-from .chain import Chain
+from .chain import DISPERSION, Chain, GaussianStep
 from .claims import Claims, Exercise
-from .gaussian import GaussianStep
 
-_DISPERSION = 0.05  # share of the variance at expiry by which the starts of a fit are spread
 _MOST_PAIRS = 5  # assets: each pair of more would make too many claims
 
 Times = Float[Array, " dates"]
@@ -31,12 +29,13 @@ def lognormal_chain(product: SpotOption, times: Times, model: LognormalSpots) ->
     factor = std[:, :, None] * jnp.linalg.cholesky(correlation)[None]
     drift = jnp.diff(log_spot, axis=0, prepend=log_spot[:1])
     is_open = jnp.ones(times.shape, bool).at[0].set(product.any_time).at[-1].set(False)
-    exercise = _exercise(product, discount, log_spot.shape[-1])
+    dim = log_spot.shape[-1]
+    exercise = exercise_of(product, discount, jnp.eye(dim + 1, dim, dtype=log_spot.dtype))
     claims = _claims(product, discount[-1], log_spot, covariances)
     total = jnp.sqrt(jnp.diagonal(covariances[-1]))[:, None] * jnp.linalg.cholesky(correlation)
     return Chain(
         log_spot[0],
-        _DISPERSION**0.5 * total,
+        DISPERSION**0.5 * total,
         GaussianStep(exercise, is_open, discount, drift, factor, jnp.zeros_like(drift), claims),
     )
 
@@ -54,24 +53,21 @@ def _moments(model: LognormalSpots, times: Times) -> tuple[Array, Array, Array]:
     return jnp.log(forward) - 0.5 * variance, covariances, correlation
 
 
-def _exercise(product: SpotOption, discount: Times, dim: int) -> Exercise:
-    """Return side * (average - strike) over dates; its terms are the spots and 1."""
-    side, strike = product.side, product.strike
+def exercise_of(
+    product: SpotOption, discount: Times, slopes: Float[Array, "terms dim"]
+) -> Exercise:
+    """Return side * (average - strike) over dates; slopes: of each log-spot in the state, and of cash."""
+    side, strike, dim = product.side, product.strike, len(slopes) - 1
     spots, cash = jnp.eye(dim, dtype=strike.dtype), jnp.ones((dim, 1), strike.dtype)
     if product.average == "arithmetic":
         spots, cash = product.weights_of(dim)[None], cash[:1]
     amounts = side * jnp.concatenate([spots, -strike * cash], axis=1)
     return Exercise(
         discount[:, None, None] * amounts[None],
-        jnp.broadcast_to(_slopes(dim, strike.dtype), (discount.size, dim + 1, dim)),
+        jnp.broadcast_to(slopes, (discount.size, *slopes.shape)),
         jnp.broadcast_to(side, discount.shape),
         best=product.average != "min",
     )
-
-
-def _slopes(dim: int, dtype) -> Float[Array, "terms dim"]:
-    """Return the slopes of each log-spot, and of cash."""
-    return jnp.eye(dim + 1, dim, dtype=dtype)
 
 
 def _claims(product: SpotOption, discount: Array, means: Array, covariances: Array) -> Claims:

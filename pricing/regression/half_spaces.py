@@ -44,10 +44,7 @@ class HalfSpaces(eqx.Module):
     def truncated_powers(self, u: Points) -> Float[Array, "functions paths"]:
         """Return (normal . u - level)_+ ^ m, m = 1 ... POWERS."""
         beyond = larger(self._distance(u), 0.0)
-        powers = [beyond]
-        for _ in range(1, POWERS):
-            powers.append(powers[-1] * beyond)
-        return jnp.concatenate(powers)
+        return jnp.concatenate([beyond**m for m in range(1, POWERS + 1)])
 
     def mean_truncated_powers(
         self, u: Points, std: Float[Array, " planes"] | Float[Array, "planes paths"]

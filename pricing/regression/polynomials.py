@@ -57,6 +57,13 @@ def _lowered(index: tuple[int, ...], i: int) -> tuple[int, ...]:
     return tuple(power - (place == i) for place, power in enumerate(index))
 
 
+def hermite_polynomials(
+    x: Float[Array, "dim paths"], degree: int
+) -> Float[Array, "functions paths"]:
+    """Return all Hermite polynomials up to a total degree, orthonormal under N(0, I), the constant first."""
+    return heat_polynomials(x, identity(len(x)), multi_indices(len(x), degree))
+
+
 def identity(dim: int) -> list[list[float]]:
     """Return the spread of orthonormal polynomials."""
     return [[float(i == j) for j in range(dim)] for i in range(dim)]

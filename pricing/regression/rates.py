@@ -8,11 +8,9 @@ from ..models import GaussianFactors
 from ..numerics.cholesky import semidefinite_cholesky
 from ..numerics.safe_math import larger
 from ..products import SwapOption
-from .chain import Chain
+from .chain import DISPERSION, Chain, GaussianStep
 from .claims import Claims, Exercise
-from .gaussian import GaussianStep
 
-_DISPERSION = 0.05
 _MOST_CLAIMS = 4
 _REACH = 10.0  # standard deviations within which the swap rate is sought that is worth nothing
 _HALVINGS = 60
@@ -39,7 +37,7 @@ def swaption_chain(product: SwapOption, times: Times, model: GaussianFactors) ->
         _shift(exercise, covariances),
         _claims(exercise, covariances),
     )
-    return Chain(start, _DISPERSION**0.5 * semidefinite_cholesky(covariances[-1]), steps)
+    return Chain(start, DISPERSION**0.5 * semidefinite_cholesky(covariances[-1]), steps)
 
 
 def _covariance(model: GaussianFactors, t: Array, horizon: Array) -> Float[Array, "dim dim"]:
@@ -48,22 +46,16 @@ def _covariance(model: GaussianFactors, t: Array, horizon: Array) -> Float[Array
     return carried[:, None] * model.state_covariance(t) * carried[None, :]
 
 
-def _bonds(
-    model: GaussianFactors, t: Array, maturities: Float[Array, " bonds"], horizon: Array
-) -> tuple[Float[Array, " bonds"], Float[Array, "bonds dim"]]:
-    """Return sizes and slopes of bonds over the numeraire, which are sizes * exp(slopes . x)."""
-    slopes = -model.slopes(horizon, maturities)
-    convexity = 0.5 * jnp.sum((slopes @ _covariance(model, t, horizon)) * slopes, axis=-1)
-    return jax.vmap(model.discount)(maturities) * jnp.exp(-convexity), slopes
-
-
 def _exercise(product: SwapOption, times: Times, model: GaussianFactors) -> Exercise:
     """Return the swap entered at each date, in bonds over the numeraire: first the one that ends now."""
 
     def of_date(t):
         at_once, payments = product.payments(t)
         maturities = jnp.concatenate([t[None], product.payment_dates])
-        sizes, slopes = _bonds(model, t, maturities, times[-1])
+        # a bond over the numeraire is size * exp(slope . x)
+        slopes = -model.slopes(times[-1], maturities)
+        convexity = 0.5 * jnp.sum((slopes @ _covariance(model, t, times[-1])) * slopes, axis=-1)
+        sizes = jax.vmap(model.discount)(maturities) * jnp.exp(-convexity)
         return (jnp.concatenate([at_once[None], payments]) * sizes)[None], slopes
 
     amounts, slopes = jax.vmap(of_date)(times)

@@ -11,12 +11,10 @@ from ..models.stochastic_variance import VarianceScheme
 from ..numerics import normal_law
 from ..numerics.safe_math import divisor, larger, safe_sqrt
 from ..products import SpotOption
-from .chain import AbstractStep, At, Basis, Chain, ClaimValues, Functions, State
-from .claims import Exercise
-from .polynomials import heat_polynomials, identity, multi_indices
+from .chain import DISPERSION, AbstractStep, At, Basis, Chain, ClaimValues, Functions, State
+from .equities import exercise_of
+from .polynomials import hermite_polynomials
 
-# share of the expected variance at expiry by which a fit's starting log-spots are spread
-_DISPERSION = 0.05
 # the degree in the state, less than the basis's, beside each degree in the noise
 _BEHIND = (1, 2, 3)
 
@@ -80,33 +78,27 @@ class VarianceStep(AbstractStep):
         v, mean, variance = self._given_variance(before.state, noise)
         seen = basis.standardized(self.coordinates(after.state))
         middle = basis.standardized(self.coordinates(jnp.stack([v, mean])))
-        loading = basis.state.whitening[1, 1] * safe_sqrt(variance)
+        loading = basis.standardized.whitening[1, 1] * safe_sqrt(variance)
         moving = tuple(a for a in basis.indices if a[1] > 0)
         spread = [[1.0, 0.0], [0.0, 1.0 - loading**2]]
-        polynomials = heat_polynomials(seen, identity(2), moving)
-        means = heat_polynomials(middle, spread, moving)
         std = jnp.abs(basis.half_spaces.normals[:, 1:]) * loading[None]
-        powers = basis.half_spaces.truncated_powers(seen)
-        mean_powers = basis.half_spaces.mean_truncated_powers(middle, std)
+        smooth = basis.smooth_increments(seen, middle, spread, std, moving)
         option = (after.claim_values - self.option.value(v, mean, variance)[None]) / basis.unit
         of_variance = self._of_variance(basis, before.state, noise[0])
-        smooth = [polynomials - means, powers - mean_powers]
         return jnp.concatenate([*(self.scale * moves for moves in smooth), option, of_variance])
 
     def _of_variance(self, basis: Basis, before: State, z: Paths) -> Functions:
         """Return Hermite polynomials of the noise, of mean zero, times functions of the earlier state."""
         x = self.coordinates(before)
-        hermite = heat_polynomials(z[None], identity(1), multi_indices(1, len(_BEHIND)))
+        hermite = hermite_polynomials(z[None], len(_BEHIND))
         columns = []
         for order, behind in enumerate(_BEHIND, start=1):
             degree = max(basis.degree - behind, 0)
-            state = heat_polynomials(basis.standardized(x), identity(2), multi_indices(2, degree))
+            state = hermite_polynomials(basis.standardized(x), degree)
             columns.append(self.scale * state * hermite[order][None])
         delta, vega, bend = self.before.greeks(*before) / basis.unit
-        columns.append(
-            jnp.stack([delta * x[0] * z, vega * x[0] * z, bend * x[0] ** 2 * hermite[2]])
-        )
-        return jnp.concatenate(columns)
+        of_option = [delta * x[0] * z, vega * x[0] * z, bend * x[0] ** 2 * hermite[2]]
+        return jnp.concatenate([*columns, jnp.stack(of_option)])
 
     @property
     def usual_degree(self) -> int:
@@ -135,29 +127,14 @@ def variance_chain(
     drift = jnp.diff(log_forward, prepend=log_forward[:1])
     option = _option(product, model, times, log_forward)
     earlier = jax.tree.map(lambda x: jnp.concatenate([x[:1], x[:-1]]), option)
-    mean_variance = model.total_variance(times[-1]) / times[-1]
+    total_variance, v0 = model.total_variance(times[-1]), model.initial_variance
+    mean_variance = total_variance / times[-1]
     floor = jnp.broadcast_to(jax.lax.stop_gradient(0.05 * mean_variance), times.shape)
-    exercise = _exercise(product, discount)
+    exercise = exercise_of(product, discount, jnp.array([[0.0, 1.0], [0.0, 0.0]], dts.dtype))
     steps = VarianceStep(exercise, is_open, discount, moves, drift, scheme, option, earlier, floor)
-    spread = _DISPERSION * model.total_variance(times[-1])
-    zero = jnp.zeros_like(spread)
     # the variance is spread in the same proportion, and kept above zero
-    v0 = model.initial_variance
-    initial_dispersion = jnp.stack(
-        [jnp.stack([0.2 * v0, zero]), jnp.stack([zero, jnp.sqrt(spread)])]
-    )
+    initial_dispersion = jnp.diag(jnp.stack([0.2 * v0, jnp.sqrt(DISPERSION * total_variance)]))
     return Chain(jnp.stack([v0, log_forward[0]]), initial_dispersion, steps)
-
-
-def _exercise(product: SpotOption, discount: Times) -> Exercise:
-    """Return side * (S - strike)."""
-    one = jnp.ones_like(product.strike)
-    amounts = (
-        discount[:, None, None] * (product.side * jnp.stack([one, -product.strike]))[None, None]
-    )
-    slopes = jnp.zeros((2, 2), one.dtype).at[0, 1].set(1.0)
-    spread = jnp.broadcast_to(slopes, (discount.size, 2, 2))
-    return Exercise(amounts, spread, jnp.broadcast_to(product.side, discount.shape))
 
 
 def _option(

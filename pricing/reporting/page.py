@@ -102,7 +102,7 @@ def _write(path: Path, market: Market, fits, seconds, context: dict[str, Any]) -
     )
     times = {stage: f"{significant(length, 2)} s" for stage, length in seconds.items()}
     page = pages.get_template("report.html").render(
-        asof=_long_day(market.asof),
+        asof=f"{market.asof.day} {market.asof:%B %Y}",
         fits=fits,
         timings=tables.facts(times, ("Stage", "Time")),
         has_risk="products" in context,
@@ -164,14 +164,12 @@ def _vol_risk(name: str, risks: Mapping[str, QuoteRisk], market: Market) -> dict
     """Return the value that one vol point of each quoted vol brings, by expiry and strike."""
     surface = market.equities[name].surface
     ids = market.quote_ids().equities[name].surface.vols
-    expiries = market.dates(surface.expiries)
-    values = ladders.by_pillar(risks, ids)
+    expiries = map(day, market.dates(surface.expiries))
+    strikes = map(plain, np.asarray(surface.strikes))
     return {
         "name": name,
         "unit": f"{market.equities[name].currency or market.currency} per vol point",
-        "map": tables.heat_map(
-            map(day, expiries), map(plain, np.asarray(surface.strikes)), values, sums=True
-        ),
+        "map": tables.heat_map(expiries, strikes, ladders.by_pillar(risks, ids), sums=True),
     }
 
 
@@ -202,7 +200,3 @@ def _rate_risk(
         ladder = ladders.Ladder(totals, labels=tuple(map(day, dates)))
         titled.append((f"{name} zero rates, value per 1 bp", ladder))
     return figures.ladders(titled) if titled else ""
-
-
-def _long_day(value: date) -> str:
-    return f"{value.day} {value:%B %Y}"

@@ -45,8 +45,7 @@ def quote_risks(sensitivities: Mapping[str, float], market: Market) -> tuple[Quo
     currencies = _currencies(market)
 
     def risk_of(quote: str, value: float) -> QuoteRisk:
-        kind, of_two = quote.split("/")[0], "/".join(quote.split("/")[:2])
-        kind = kind if kind in _SHIFTS else of_two
+        kind = next(kind for kind in _SHIFTS if quote.startswith(f"{kind}/"))
         shift, words = _SHIFTS[kind]
         shift *= value if kind == "EQUITY/PRICE" else 1.0
         derivative = sensitivities.get(quote, 0.0)

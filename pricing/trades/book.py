@@ -17,6 +17,8 @@ from .table import RawRow, Table, read_table
 
 _WIDTH = 1000  # characters of a name, at most
 
+_Missing = dict[str, tuple[InputError, ...]]  # by kind of trade
+
 
 @dataclass(frozen=True)
 class Row:
@@ -88,13 +90,10 @@ class Book:
         table = read_table(text, file)
         missing = _missing_columns(table, file)
         first_line: dict[str, int] = {}
-        rows = []
-        for raw in table.rows:
-            absent = missing.get(_kind(raw), ())
-            rows.append(_row(raw, absent, first_line, file))
+        rows = tuple(_row(raw, missing, first_line, file) for raw in table.rows)
         of_header = tuple(error for errors in missing.values() for error in errors)
         of_rows = tuple(error for row in rows for error in row.errors if error not in of_header)
-        return cls(file, tuple(rows), (*of_header, *of_rows))
+        return cls(file, rows, (*of_header, *of_rows))
 
     @property
     def trades(self) -> tuple[Trade, ...]:
@@ -137,10 +136,13 @@ class Book:
         Args:
             market: The market to be valued in.
         """
-        rows = tuple(_against(row, market, self.file) for row in self.rows)
-        changed = zip(rows, self.rows, strict=True)
-        found = tuple(error for new, old in changed if new is not old for error in new.errors)
-        return Book(self.file, rows, (*self.errors, *found))
+        rows, found = [], []
+        for row in self.rows:
+            problems = _market_problems(row.trade, market) if row.trade else ()
+            errors = tuple(_error(problem, row.raw, self.file) for problem in problems)
+            rows.append(replace(row, trade=None, errors=errors) if errors else row)
+            found.extend(errors)
+        return Book(self.file, tuple(rows), (*self.errors, *found))
 
     def check(self, market: Market) -> tuple[tuple[Trade, ...], tuple[InputError, ...]]:
         """Return the trades that the market can serve, and the errors of the others.
@@ -166,7 +168,7 @@ def _kind(raw: RawRow) -> str:
     return re.sub(r"[\s-]+", "_", _text(raw, "type").lower())
 
 
-def _missing_columns(table: Table, file: str) -> dict[str, tuple[InputError, ...]]:
+def _missing_columns(table: Table, file: str) -> _Missing:
     """Return, by kind of trade, one error for each column that the kind needs and the header lacks."""
     if table.header is None:
         return {}
@@ -193,10 +195,10 @@ def _required(kind: type[Trade]) -> tuple[str, ...]:
     return tuple(name for name, info in fields if info.is_required() and name != "line")
 
 
-def _row(raw: RawRow, absent: tuple[InputError, ...], first_line: dict[str, int], file: str) -> Row:
-    """Return a row with its trade or its errors; `absent` are the errors of columns its kind lacks."""
+def _row(raw: RawRow, missing: _Missing, first_line: dict[str, int], file: str) -> Row:
+    """Return a row with its trade or its errors."""
     name, kind = _text(raw, "id"), _kind(raw)
-    trade, problems = None, ()
+    trade, problems, absent = None, (), missing.get(kind, ())
     if raw.problem:
         problems = (raw.problem,)
     elif not absent:
@@ -255,15 +257,6 @@ def _error(problem: Problem, raw: RawRow, file: str) -> InputError:
     column = str(problem.path[0]) if problem.path else ""
     line, cell = raw.place(column)
     return InputError(file, line, cell, column, problem.value, problem.message, problem.remedy)
-
-
-def _against(row: Row, market: Market, file: str) -> Row:
-    """Return a row as it stands before the market: itself, or with its trade set aside."""
-    problems = _market_problems(row.trade, market) if row.trade else ()
-    if not problems:
-        return row
-    errors = tuple(_error(problem, row.raw, file) for problem in problems)
-    return replace(row, trade=None, errors=errors)
 
 
 def _market_problems(trade: Trade, market: Market) -> tuple[Problem, ...]:
