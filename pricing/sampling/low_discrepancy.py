@@ -8,38 +8,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
-from .gaussian import checked_dtype, uniform_of
+from .gaussian import uniform_of
 from .threefry import random_bits
-from .transforms import inverse_normal
 
 _BITS = 32
 MAX_DIMENSION = 21201  # of Joe and Kuo's direction numbers (2008), which scipy has
-
-
-def sobol(
-    key: PRNGKeyArray | None, num_points: int, dimension: int, dtype=None
-) -> Float[Array, "dimension points"]:
-    """Return the first `num_points` Sobol' points, in (0, 1); the columns are the points.
-
-    key: another scramble for another key, a random lower triangular matrix over the bits of each coordinate and
-    a random digital shift (Matousek 1998), so that each point is uniform and any 2**k of these points that
-    were an elementary net still are one: each coordinate has one in each of `num_points` equal cells. None
-    leaves them as they are, but for the shift by half a cell of 2**-32 (float64) or 2**-23 (float32).
-
-    A number of points that is no power of two, or a dimension without direction numbers, is a ValueError.
-    """
-    dtype = checked_dtype(dtype)
-    words = sobol_words(key, num_points, dimension)
-    return uniform_of_sobol(words, dtype).reshape(dimension, num_points)
-
-
-def sobol_normals(
-    key: PRNGKeyArray, num_points: int, dimension: int, dtype=None
-) -> Float[Array, "dimension points"]:
-    """Return the normals of which `sobol` gives the cumulative probabilities, true far into both tails."""
-    dtype = checked_dtype(dtype)
-    words = sobol_words(key, num_points, dimension)
-    return inverse_normal(words, dtype).reshape(dimension, num_points)
 
 
 def uniform_of_sobol(words: UInt32[Array, "..."], dtype) -> Float[Array, "..."]:
@@ -52,7 +25,17 @@ def uniform_of_sobol(words: UInt32[Array, "..."], dtype) -> Float[Array, "..."]:
 def sobol_words(
     key: PRNGKeyArray | None, num_points: int, dimension: int
 ) -> UInt32[Array, "dimension high low"]:
-    """Return the points as the first 32 bits of their fractions, the bits of their index on two axes."""
+    """Return the first `num_points` Sobol' points: the first 32 bits of their fractions.
+
+    Of the index of a point the high bits are on one axis, the low ones on another.
+
+    key: another scramble for another key, a random lower triangular matrix over the bits of each coordinate and
+    a random digital shift (Matousek 1998), so that each point is uniform and any 2**k of these points that
+    were an elementary net still are one: each coordinate has one in each of `num_points` equal cells. None
+    leaves them as they are.
+
+    A number of points that is no power of two, or a dimension without direction numbers, is a ValueError.
+    """
     log2 = _checked(num_points, dimension)
     directions = jnp.asarray(direction_numbers(dimension, log2))
     if key is None:

@@ -100,15 +100,7 @@ class PseudoRandom(AbstractSampler):
             paths += paths % 2
         return -(-num_paths // paths), paths
 
-    def noise(
-        self,
-        key: PRNGKeyArray,
-        index: int | Integer[Array, ""],
-        paths: int,
-        normals: tuple[Shape, ...],
-        uniforms: int,
-        dtype=None,
-    ) -> Noise:
+    def noise(self, key, index, paths, normals, uniforms, dtype=None) -> Noise:
         drawn = self._half(paths) if self.antithetic else paths
         *keys, last = jax.random.split(jax.random.fold_in(key, index), len(normals) + 1)
         streams = [
@@ -170,15 +162,7 @@ class Sobol(AbstractSampler):
         share = -(-num_paths // self.replicates)
         return self.replicates, 2 ** (share - 1).bit_length()
 
-    def noise(
-        self,
-        key: PRNGKeyArray,
-        index: int | Integer[Array, ""],
-        paths: int,
-        normals: tuple[Shape, ...],
-        uniforms: int,
-        dtype=None,
-    ) -> Noise:
+    def noise(self, key, index, paths, normals, uniforms, dtype=None) -> Noise:
         places = _in_turn((*normals, (uniforms,)))
         dimension = sum(place.size for place in places)
         if dimension > MAX_DIMENSION:
