@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -106,10 +107,5 @@ def monitored(
     **levels: Float[Array, "..."],
 ) -> Monitored:
     """Return the contract with the same corridor and the same payments at all dates."""
-    constant = {name: _on_dates(level, when) for name, level in levels.items()}
-    return Monitored(when, **constant, alive=alive, always=always)
-
-
-def _on_dates(level: Float[Array, "..."], when: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return one number a contract as one for each of its dates."""
-    return jnp.broadcast_to(level[..., None], (*level.shape, when.shape[-1]))
+    on_dates = lambda level: jnp.broadcast_to(level[..., None], (*level.shape, when.shape[-1]))  # noqa: E731
+    return Monitored(when, **jax.tree.map(on_dates, levels), alive=alive, always=always)

@@ -205,7 +205,6 @@ def test_inverse_law(dtype):
 # --- Sobol' points ------------------------------------------------------------------------------------
 
 
-
 def sobol(key, num_points, dimension, dtype):
     words = sobol_words(key, num_points, dimension)
     return uniform_of_sobol(words, dtype).reshape(dimension, num_points)
