@@ -60,6 +60,7 @@ class Chain:
         reverse: Whether node k reads `xs[length-1-k]` and writes `ys` there.
         condition: What ends the chain before `length` nodes, if anything does.
         captured: What the step closes over beside `consts`.
+        needed: Which leaves of the state are kept and recomputed, of a chain that is prepared to be reversed.
         broadcasts: Whether the pullback adds up the cotangents of shared values before it sums them, as
             `jaxtape/sweeps/pullback.py` says.
     """
@@ -70,6 +71,7 @@ class Chain:
     reverse: bool
     condition: "Condition | None" = None
     captured: "Captured | None" = None
+    needed: Mask = ()
     broadcasts: bool = False
 
     @property
@@ -113,11 +115,11 @@ class Chain:
         """Run the chain: the last state and ys."""
         return self.executor.run(self, arrays)
 
-    def slot_bytes(self, needed: Mask, arrays: Arrays) -> int:
+    def slot_bytes(self, arrays: Arrays) -> int:
         """Return the bytes of the needed leaves of one state in a slot."""
         dtype = self.executor.checkpoint_dtype
         slot = lambda leaves: tuple(stored(leaf, dtype) for leaf in leaves)  # noqa: E731
-        return leaf_bytes(jax.eval_shape(slot, shapes(pick(needed, arrays.init))))
+        return leaf_bytes(jax.eval_shape(slot, shapes(pick(self.needed, arrays.init))))
 
     def derive(self, step: Callable, arrays: Arrays) -> "Chain":
         """Return the chain of another flat `step(consts, state, x)`: same nodes, same executor."""
@@ -157,8 +159,8 @@ class Condition:
 class AbstractExecutor(abc.ABC):
     """How a chain is run, run while states are kept, and reversed.
 
-    An executor is a hashable value: programs are made for it. Of every state the leaves that `needed` selects
-    are kept; `bars` and the cotangents returned are of the active leaves alone.
+    An executor is a hashable value: programs are made for it. Of every state the leaves are kept that the chain
+    says are needed; `bars` and the cotangents returned are of the active leaves alone.
 
     Attributes:
         table: What is kept where. Every table has a length, `slots` and `host_slots`.
@@ -191,13 +193,11 @@ class AbstractExecutor(abc.ABC):
         """Run the chain: the last state and ys."""
 
     @abc.abstractmethod
-    def first_sweep(self, chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tuple, Any]:
+    def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
         """Run the chain once while states are kept: the last state, ys, and what is kept."""
 
     @abc.abstractmethod
-    def reverse_sweep(
-        self, chain: Chain, active: Active, needed: Mask, arrays: Arrays, kept, bars: tuple
-    ) -> Arrays:
+    def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
         """Pull the cotangents of the last state and of ys back through the chain, the last node first.
 
         Returns the sum over all nodes for `consts`, the first state's for `init`, one a node for `xs`. Of
@@ -227,18 +227,16 @@ class AbstractExecutor(abc.ABC):
         return self
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def first_sweep(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
+    """Run a prepared chain once while states are kept: the last state, ys, and what is kept."""
+    return chain.executor.first_sweep(chain, arrays)
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def first_sweep(chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tuple, Any]:
-    """Run the chain once while states are kept: the last state, ys, and what is kept."""
-    return chain.executor.first_sweep(chain, needed, arrays)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def reverse_sweep(
-    chain: Chain, active: Active, needed: Mask, arrays: Arrays, kept, bars: tuple
-) -> Arrays:
-    """Pull cotangents back through the chain, from what its first sweep has kept."""
-    return chain.executor.reverse_sweep(chain, active, needed, arrays, kept, bars)
+def reverse_sweep(chain: Chain, active: Active, arrays: Arrays, kept, bars: tuple) -> Arrays:
+    """Pull cotangents back through a prepared chain, from what its first sweep has kept."""
+    return chain.executor.reverse_sweep(chain, active, arrays, kept, bars)
 
 
 def first_node(xs):

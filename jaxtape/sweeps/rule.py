@@ -22,15 +22,17 @@ from .chain import (
     Static,
     as_array,
     avals,
+    first_sweep,
     inexact,
     instantiated,
     is_zero,
     merge,
     out_avals,
     pick,
+    reverse_sweep,
     zero_cotangents,
 )
-from .executor import Prepared
+from .executor import prepared
 from .primitive import LoopPrimitive, Primitive, leaves_or_zeros, merge_leaves
 
 
@@ -39,18 +41,28 @@ def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
     return Sweep(chain, arrays)(*arrays)
 
 
-class Sweep(Primitive):
+class _OfChain(Primitive):
+    """A primitive with these params, for arguments of these types."""
+
+    def __init__(self, effects, args: tuple, **params):
+        self.__dict__.update(params)
+        self.in_avals = avals(args)
+        self.out_aval = out_avals(self.expand, *args)
+        self.params, self.effects = params, effects
+        super().__init__()
+
+    def lin(self, nonzeros, *args):
+        del nonzeros
+        return self(*args), args
+
+
+class Sweep(_OfChain):
     """`(consts, init, xs) -> (state, ys)` of a chain."""
 
     chain: Chain
 
     def __init__(self, chain: Chain, arrays: Arrays):
-        self.chain = chain
-        self.in_avals = avals(tuple(arrays))
-        self.out_aval = out_avals(self.expand, *arrays)
-        self.params = {"chain": chain}
-        self.effects = chain.jaxpr.effects
-        super().__init__()
+        super().__init__(chain.jaxpr.effects, tuple(arrays), chain=chain)
 
     def expand(self, *arrays):
         return self.chain.run(Arrays(*arrays))
@@ -74,10 +86,6 @@ class Sweep(Primitive):
     def jvp(self, arrays, tangents):
         return self(*arrays), self._tangent(arrays, tangents)
 
-    def lin(self, nonzeros, *arrays):
-        del nonzeros
-        return self(*arrays), arrays
-
     def linearized(self, arrays, *tangents):
         return instantiated(self._tangent(arrays, tangents))
 
@@ -100,19 +108,14 @@ class Sweep(Primitive):
         return Active(tuple(consts), inexact(state), tuple(xs), inexact(ys))
 
 
-class Tangent(Primitive):
+class Tangent(_OfChain):
     """`(arrays, dots) -> (state_dot, ys_dot)` of a chain, linear in `dots`; active leaves only."""
 
     chain: Chain
     active: Active
 
-    def __init__(self, chain: Chain, active: Active, arrays: tuple, dots: tuple):
-        self.chain, self.active = chain, active
-        self.in_avals = avals((arrays, dots))
-        self.out_aval = out_avals(self.expand, arrays, dots)
-        self.params = {"chain": chain, "active": active}
-        self.effects = chain.jaxpr.effects
-        super().__init__()
+    def __init__(self, chain: Chain, active: Active, *args):
+        super().__init__(chain.jaxpr.effects, args, chain=chain, active=active)
 
     def expand(self, arrays, dots):
         dual, arrays = self._dual(arrays, dots)
@@ -135,10 +138,6 @@ class Tangent(Primitive):
         moving = tuple(not is_zero(t) for t in tangents)
         swept, picked = self._moving(moving, primals)
         return jax.jvp(swept, picked, pick(moving, tangents))
-
-    def lin(self, nonzeros, *primals):
-        del nonzeros
-        return self(*primals), primals
 
     def linearized(self, primals, *tangents):
         return instantiated(self.jvp(primals, tangents)[1])
@@ -201,7 +200,7 @@ class Tangent(Primitive):
         return state[self.chain.num_state :], ys
 
 
-class FirstSweep(LoopPrimitive):
+class FirstSweep(LoopPrimitive, _OfChain):
     """`arrays -> (state, ys, kept)`: a chain is run, and the states are kept that its reverse sweep wants.
 
     Its cotangents are the chain's own: what is kept is for a `ReverseSweep`, which says itself how its outputs
@@ -209,18 +208,14 @@ class FirstSweep(LoopPrimitive):
     """
 
     chain: Chain
-    prepared: Prepared
+    to_reverse: Chain
 
     def __init__(self, chain: Chain, active: Active, arrays: Arrays):
-        self.prepared = Prepared.of(chain, active, arrays)
-        self.in_avals = (avals(arrays),)
-        self.out_aval = out_avals(self.expand, arrays)
-        self.params = {"chain": chain, "prepared": self.prepared}
-        self.effects = chain.jaxpr.effects
-        super().__init__()
+        to_reverse = prepared(chain, active, arrays)
+        super().__init__(chain.jaxpr.effects, (arrays,), chain=chain, to_reverse=to_reverse)
 
     def expand(self, arrays):
-        return self.prepared.first_sweep(arrays)
+        return first_sweep(self.to_reverse, arrays)
 
     def pullback(self, args, bars):
         (arrays,), (*bars, _) = args, bars
@@ -238,24 +233,19 @@ class FirstSweep(LoopPrimitive):
         state, ys, apart = batched_outputs(self.chain, axis, dims[0])
         state_dims, ys_dims = _out_dims((state, ys), 0, 0)
         *_, kept = self.out_aval
-        of_leaves = pick(self.prepared.needed, state_dims)
+        of_leaves = pick(self.to_reverse.needed, state_dims)
         dims = self.chain.executor.kept_dims(kept, of_leaves, 0 if apart else None)
         return state_dims, ys_dims, dims
 
 
-class ReverseSweep(LoopPrimitive):
+class ReverseSweep(LoopPrimitive, _OfChain):
     """`(arrays, kept, bars) -> (consts_bar, init_bar, xs_bar)` of a chain; active leaves only."""
 
     first: FirstSweep
     active: Active
 
-    def __init__(self, first: FirstSweep, active: Active, arrays: Arrays, kept, bars: tuple):
-        self.first, self.active = first, active
-        self.in_avals = avals((arrays, kept, bars))
-        self.out_aval = out_avals(self.expand, arrays, kept, bars)
-        self.params = {"first": first, "active": active}
-        self.effects = first.effects
-        super().__init__()
+    def __init__(self, first: FirstSweep, active: Active, *args):
+        super().__init__(first.effects, args, first=first, active=active)
 
     @property
     def varied(self) -> Mask:
@@ -263,7 +253,7 @@ class ReverseSweep(LoopPrimitive):
         return inexact(arrays) + (False,) * len(kept) + (True,) * len(bars)
 
     def expand(self, arrays, kept, bars):
-        return self.first.prepared.reverse_sweep(self.active, arrays, kept, bars)
+        return reverse_sweep(self.first.to_reverse, self.active, arrays, kept, bars)
 
     def pullback(self, args, bars):
         """`<w, J' v>` is `<v, J w>`: the cotangent of v is J w, and that of the arrays is that of J w."""

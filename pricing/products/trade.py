@@ -26,6 +26,7 @@ NEUTRAL: dict[str, Any] = {}
 """Values that say nothing: a trade may give them in a column that its kind does not have."""
 
 Column = Callable[[str], Any]
+ProductType = type[AbstractProduct]  # not `type`, which is a column
 
 Name = Annotated[str, name]
 IsoDate = Annotated[date, iso_date]
@@ -73,7 +74,7 @@ class Trade(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     type: ClassVar[str]
-    product: ClassVar[type[AbstractProduct]]
+    product: ClassVar[ProductType]
     renamed: ClassVar[dict[str, str]] = {}
     neutral: ClassVar[tuple[str, ...]] = ()
     pads_dates: ClassVar[bool] = False
