@@ -64,17 +64,13 @@ class Description:
         return ["value", self._opaque(x)]
 
     def _fields(self, x: Any) -> list:
-        is_tree = isinstance(x, eqx.Module)
-        found = [field for field in dataclasses.fields(x) if hasattr(x, field.name)]
-        return [
-            [
-                field.name,
-                self._of(getattr(x, field.name))
-                if is_tree and not field.metadata.get("static")
-                else self._by_value(getattr(x, field.name)),
-            ]
-            for field in found
-        ]
+        found = []
+        for field in dataclasses.fields(x):
+            if hasattr(x, field.name):
+                is_tree = isinstance(x, eqx.Module) and not field.metadata.get("static")
+                words_of = self._of if is_tree else self._by_value
+                found.append([field.name, words_of(getattr(x, field.name))])
+        return found
 
     def _opaque(self, x: Any) -> Any:
         """Return the words for what is known by its name or its parts, and is not built again from them."""
@@ -94,13 +90,8 @@ class Description:
             case jax.Device():
                 return ["device", x.platform, x.device_kind, x.id]
             case jax.sharding.Mesh():
-                devices = [self._opaque(device) for device in x.devices.flat]
-                return [
-                    "mesh",
-                    [list(axis) for axis in x.shape.items()],
-                    str(x.axis_types),
-                    devices,
-                ]
+                axes, devices = map(list, x.shape.items()), map(self._opaque, x.devices.flat)
+                return ["mesh", list(axes), str(x.axis_types), list(devices)]
             case jax.sharding.NamedSharding():
                 return ["sharding", self._opaque(x.mesh), str(x.spec), x.memory_kind]
             case jax.sharding.SingleDeviceSharding():
