@@ -135,20 +135,18 @@ class AbstractTape(eqx.Module):
             TypeError: If it is no schedule.
             ValueError: If there are not as many as segments.
         """
-        given = tuple(schedule) if isinstance(schedule, Sequence) else (schedule,)
-        for one in given:
+        if isinstance(schedule, Sequence):
+            given, default = tuple(schedule), self.schedule
+        else:
+            given, default = (schedule,) * len(self.segments), schedule
+        for one in (*given, default):
             if not isinstance(one, AbstractSchedule):
                 raise TypeError(f"schedule is {one!r}: give one such as Revolve(slots=12).")
-        if not isinstance(schedule, Sequence):
-            given = given * len(self.segments)
         if len(given) != len(self.segments):
             raise ValueError(
                 f"{len(given)} schedules for {len(self.segments)} segments: give one for each, or plan again."
             )
         pairs = zip(self.segments, given, strict=True)
-        default = (
-            schedule if isinstance(schedule, AbstractSchedule) else (*given, self.schedule)[-1]
-        )
         segments = tuple(segment.scheduled(one) for segment, one in pairs)
         return dataclasses.replace(self, segments=segments, schedule=default)
 

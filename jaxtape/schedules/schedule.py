@@ -272,6 +272,7 @@ class Budget(AbstractSlots):
 
     Attributes:
         bytes: The most bytes of a gradient's temporaries on the device.
+        budget: The same, as every schedule names it.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
 
     Raises:
@@ -286,11 +287,11 @@ class Budget(AbstractSlots):
     """
 
     bytes: int = _count("a gradient needs memory")
+    budget: int = dataclasses.field(init=False, repr=False, compare=False)
 
-    @property
-    def budget(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The same, as every schedule names it."""
-        return int(self.bytes)
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "budget", int(self.bytes))
 
     def table(self, length: int) -> Table:
         """Return a slot for every state, until the bytes of one are known."""

@@ -46,6 +46,13 @@ class Active(NamedTuple):
         return self.consts, self.state, self.xs
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Captured:
+    """What the rules inside a derived step close over; of a traced chain, that is among its consts."""
+
+    values: tuple
+
+
 @dataclasses.dataclass(frozen=True)
 class Chain:
     """`state[k+1], y[k] = step(consts, state[k], x[k])`, k = 0 … length-1; static and hashable.
@@ -59,7 +66,7 @@ class Chain:
         executor: How the chain is run and reversed.
         reverse: Whether node k reads `xs[length-1-k]` and writes `ys` there.
         condition: What ends the chain before `length` nodes, if anything does.
-        captured: What the step closes over beside `consts`.
+        captured: What the step closes over beside `consts`, in the order of the jaxpr's constants.
         needed: Which leaves of the state are kept and recomputed, of a chain that is prepared to be reversed.
         broadcasts: Whether the pullback adds up the cotangents of shared values before it sums them, as
             `jaxtape/sweeps/pullback.py` says.
@@ -70,7 +77,7 @@ class Chain:
     executor: "AbstractExecutor"
     reverse: bool
     condition: "Condition | None" = None
-    captured: "Captured | None" = None
+    captured: Captured = Captured(())
     needed: Mask = ()
     broadcasts: bool = False
 
@@ -86,25 +93,8 @@ class Chain:
 
     def step(self, consts: tuple, state: tuple, x: tuple) -> tuple[tuple, tuple]:
         """Run one node: the next state and this node's y."""
-        closed, rest = self.closed_over(consts)
-        out = jax.core.eval_jaxpr(self.jaxpr, closed, *rest, *state, *x)
+        out = jax.core.eval_jaxpr(self.jaxpr, self.captured.values, *consts, *state, *x)
         return tuple(out[: self.num_state]), tuple(out[self.num_state :])
-
-    def closed_over(self, consts: tuple) -> tuple[tuple, tuple]:
-        """Return the values of the jaxpr's constants, and of the shared values among its arguments."""
-        n = len(self.jaxpr.constvars)
-        return (consts[:n], consts[n:]) if self.captured is None else (self.captured.values, consts)
-
-    def inputs_of_outputs(self) -> list[Mask]:
-        """Say of each leaf of the next state and of y which leaves of consts, state and x it depends on."""
-        closed = self.jaxpr.constvars
-        whole = self.jaxpr.replace(
-            constvars=[],
-            invars=[*closed, *self.jaxpr.invars],
-            debug_info=self.jaxpr.debug_info.with_unknown_names(),
-        )
-        first = 0 if self.captured is None else len(closed)
-        return [mask[first:] for mask in inputs_of_outputs(whole)]
 
     def goes_on(self, consts: tuple, state: tuple):
         """Say whether a chain with a condition takes another step."""
@@ -126,13 +116,6 @@ class Chain:
         closed = jax.make_jaxpr(step)(arrays.consts, arrays.init, first_node(arrays.xs))
         captured, num_state = Captured(tuple(closed.consts)), len(arrays.init)
         return dataclasses.replace(self, jaxpr=closed.jaxpr, num_state=num_state, captured=captured)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Captured:
-    """What the rules inside a derived step close over; of a traced chain, that is among its consts."""
-
-    values: tuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,7 +236,7 @@ def trace(f: Callable, init, xs, executor: AbstractExecutor, reverse: bool = Fal
         TypeError: If `f` returns no pair, or changes the structure, shape or dtype of the carry.
     """
     init, xs = jax.tree.map(as_array, (init, xs))
-    jaxpr, out = jax.make_jaxpr(f, return_shape=True)(init, first_node(xs))
+    closed, out = jax.make_jaxpr(f, return_shape=True)(init, first_node(xs))
     if not (isinstance(out, tuple | list) and len(out) == 2):
         raise TypeError(f"The scanned function returned {out}: return a pair (carry, y).")
     carry, y = out
@@ -261,8 +244,11 @@ def trace(f: Callable, init, xs, executor: AbstractExecutor, reverse: bool = Fal
     strong = jax.tree.map(_strengthen, init, carry)
     if any(a is not b for a, b in zip(*map(jax.tree.leaves, (init, strong)), strict=True)):
         return trace(f, strong, xs, executor, reverse)
-    arrays = Arrays(tuple(jaxpr.consts), *(tuple(jax.tree.leaves(tree)) for tree in (init, xs)))
-    chain = Chain(jaxpr.jaxpr, len(arrays.init), executor, reverse)
+    arrays = Arrays(tuple(closed.consts), *(tuple(jax.tree.leaves(tree)) for tree in (init, xs)))
+    inputs = [*closed.jaxpr.constvars, *closed.jaxpr.invars]
+    names = closed.jaxpr.debug_info.with_unknown_names()
+    jaxpr = closed.jaxpr.replace(constvars=[], invars=inputs, debug_info=names)
+    chain = Chain(jaxpr, len(arrays.init), executor, reverse)
     return chain, arrays, jax.tree.structure(carry), jax.tree.structure(y)
 
 

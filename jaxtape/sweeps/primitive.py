@@ -115,7 +115,7 @@ class _Batch(LoopPrimitive):
         one = lambda args, bars: instantiated(self.one.pullback(args, bars))  # noqa: E731
         own = jax.tree.map(lambda bar: None if bar.dtype == jax.dtypes.float0 else 0, bars)
         found = over_axis(self.axis)(one, (self.dims, own))(args, bars)
-        dims = pick(self.varied, leaves_or_nones(self.dims))
+        dims = pick(self.varied, jax.tree.leaves(self.dims, is_leaf=_is_none))
         return tuple(
             bar.sum(0) if dim is None else jnp.moveaxis(bar, 0, dim)
             for bar, dim in zip(found, dims, strict=True)
@@ -188,11 +188,6 @@ def _is_none(leaf) -> bool:
 def leaves_or_zeros(tree) -> list:
     """Return the leaves of a tree of tangents or cotangents."""
     return jax.tree.leaves(tree, is_leaf=is_zero)
-
-
-def leaves_or_nones(tree) -> list:
-    """Return the leaves of a tree of batch axes."""
-    return jax.tree.leaves(tree, is_leaf=_is_none)
 
 
 def merge_leaves(mask: Mask, picked, tree):

@@ -33,11 +33,10 @@ def pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple[tupl
 
     def taped(values, *picked):
         merged = tuple(map(merge, active.inputs, picked, inputs))
-        state, y = (
-            broadcast_step(chain, active.consts, values, merged)
-            if chain.broadcasts
-            else chain.step(*merged)
-        )
+        if chain.broadcasts:
+            state, y = broadcast_step(chain, active.consts, values, merged)
+        else:
+            state, y = chain.step(*merged)
         return pick(active.state, state), pick(active.ys, y)
 
     values = _values(chain, active, inputs[0])
@@ -176,11 +175,9 @@ def broadcast_step(chain: Chain, varies: Mask, values: tuple, inputs: tuple) -> 
 
 def _run(chain: Chain, varies: Mask, consts: tuple, own: tuple | None, take: Callable):
     """Evaluate the step; without `own` (state and x), only what is shared, and the outputs are None."""
-    closed, rest = chain.closed_over(consts)
-    mask = varies if chain.captured is None else (*(False for _ in closed), *varies)
-    pairs = zip((*closed, *rest), mask, strict=True)
-    shared = [_Value(leaf, False, leaf.size if varies else 0) for leaf, varies in pairs]
-    count = len(chain.jaxpr.invars) - len(rest)
+    pairs, count = zip(consts, varies, strict=True), len(chain.jaxpr.invars) - len(consts)
+    shared = [_Value(leaf, False, 0) for leaf in chain.captured.values]
+    shared += [_Value(leaf, False, leaf.size if varies else 0) for leaf, varies in pairs]
     leaves = [None] * count if own is None else [leaf for part in own for leaf in part]
     args = [*shared, *(_Value(leaf, True, 0) for leaf in leaves)]
     out = _evaluate(chain.jaxpr, args, take, own is None)

@@ -13,7 +13,7 @@ tangents forward, and reverse over reverse is reverse over forward, of the dual 
 import jax
 from jax.interpreters import ad
 
-from .batching import batch_chain, batched_outputs, is_batched, with_axis
+from .batching import batch_chain, batched_outputs, is_batched, with_axes
 from .chain import (
     Active,
     Arrays,
@@ -158,12 +158,7 @@ class Tangent(_OfChain):
             return self(*args), _out_dims(self.out_aval, None, None)
         (arrays, dots), (dims, dots_dims) = args, dims
         chain, arrays, _ = batch_chain(self.chain, axis, arrays, dims, self.active)
-        dots = tuple(
-            tuple(
-                with_axis(dot, dim, to, axis.size) for dot, dim in zip(part, part_dims, strict=True)
-            )
-            for part, part_dims, to in zip(dots, dots_dims, (0, 0, 1), strict=True)
-        )
+        dots = with_axes(dots, dots_dims, axis.size)
         out = Tangent(chain, self.active, arrays, dots)(arrays, dots)
         return out, _out_dims(self.out_aval, 0, 1)
 
