@@ -77,9 +77,8 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
         result, curve = _READS, surface.vol(surface.expiries[:, None], strikes[None, :])
         residuals, parameters, facts = jnp.zeros_like(surface.vols), {}, {}
     else:
-        grid = VolSurface(
-            surface.expiries, strikes, jnp.zeros((surface.expiries.size, strikes.size))
-        )
+        no_vols = jnp.zeros((surface.expiries.size, strikes.size))
+        grid = VolSurface(surface.expiries, strikes, no_vols)
         result, curve = message_of(calibration), _curve(calibration.model, grid)
         residuals, parameters = calibration.residuals, parameter_table(calibration)
         facts = _facts(calibration)

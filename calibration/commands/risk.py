@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax
 import numpy as np
@@ -23,7 +23,6 @@ from pricing.methods import METHODS, AbstractMethod, MonteCarlo
 from pricing.models.surface_models import black_scholes
 from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
 from pricing.reporting.tables import FitSection
-from pricing.sweep.fitted_models import Fit
 from pricing.sweep.groups import BudgetTooSmall
 from pricing.trades.book import Book
 
@@ -93,7 +92,10 @@ def risk(
         fits = background.submit(fit_sections, quotes, {**read, **calibrations})
         random = {"key": jax.random.key(seed), "methods": _methods(paths)}
         settings = {"mesh": mesh, "budget": budget, "progress": progress, **random}
-        result = _valued(book, served, fit, settings)
+        try:
+            result = value_book(book, served, fit, **settings)
+        except BudgetTooSmall as error:
+            fail(f"--budget: {error}")
         parts = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
         lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {parts}")
     errors = _errors(result, book)
@@ -160,13 +162,6 @@ def _calibrate(book: Book, market: Market, model: Model, file: str, stages: Stag
             served = without(served, name, error)
             calibrations.pop(name, None)
     return served, calibrations
-
-
-def _valued(book: Book, market: Market, fit: Fit, settings: dict[str, Any]) -> RiskResult:
-    try:
-        return value_book(book, market, fit, **settings)
-    except BudgetTooSmall as error:
-        fail(f"--budget: {error}")
 
 
 def _write(

@@ -53,9 +53,8 @@ def _implied_std_jvp(primals, tangents):
 
 def _normalised(x: Real, std: Real) -> Real:
     """Return b(x, s) = e^{x/2} N(x/s + s/2) - e^{-x/2} N(x/s - s/2), x <= 0: out of the money."""
-    return jnp.exp(0.5 * x) * ndtr(x / std + 0.5 * std) - jnp.exp(-0.5 * x) * ndtr(
-        x / std - 0.5 * std
-    )
+    d1, d2 = x / std + 0.5 * std, x / std - 0.5 * std
+    return jnp.exp(0.5 * x) * ndtr(d1) - jnp.exp(-0.5 * x) * ndtr(d2)
 
 
 def _vega(x: Real, std: Real) -> Real:
