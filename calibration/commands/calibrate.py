@@ -89,7 +89,8 @@ def _read(market: Path, underlying: str, model: Model | None) -> Market:
         quotes = Market.read(market)
     except UnreadableFile as error:
         fail(str(error))
-    models = _models(quotes)
+    models = dict.fromkeys(HullWhite.quotes_in(quotes), Model.hull_white)
+    models |= dict.fromkeys(Heston.quotes_in(quotes), Model.heston)
     if underlying not in models:
         path = f"equities.{underlying}."
         for error in quotes.errors:
@@ -100,12 +101,6 @@ def _read(market: Path, underlying: str, model: Model | None) -> Market:
     if model not in (None, models[underlying]):
         fail(f"--model {model}: {underlying} has vols for {models[underlying]} alone; leave it out")
     return quotes
-
-
-def _models(market: Market) -> dict[str, Model]:
-    """Return what can be calibrated, by underlying."""
-    of_curves = dict.fromkeys(HullWhite.quotes_in(market), Model.hull_white)
-    return of_curves | dict.fromkeys(Heston.quotes_in(market), Model.heston)
 
 
 def _write(

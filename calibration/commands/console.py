@@ -129,13 +129,11 @@ class Output:
             yield
         except OSError as error:
             place, reason = error.filename or self.folder, error.strerror or str(error)
-            mixed = "".join(f", {name} is not of the last run" for name in self._mismatched_files())
+            mixed = ""
+            with contextlib.suppress(OSError, ValueError):
+                names = mismatched_files(self.folder)
+                mixed = "".join(f", {name} is not of the last run" for name in names)
             fail(f"{place}: cannot be written: {reason}; give another --out{mixed}")
-
-    def _mismatched_files(self) -> list[str]:
-        with contextlib.suppress(OSError, ValueError):
-            return mismatched_files(self.folder)
-        return []
 
 
 def write_errors(folder: Path, errors: Sequence[str]) -> None:

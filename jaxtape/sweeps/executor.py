@@ -249,15 +249,13 @@ class Scheduled(AbstractTableExecutor):
     def over_nodes(self, chain, active, arrays, pull, start, ys_bar):
         del active
 
-        def node(carry, per_node):
+        def node(carry, own):
             k, pulled = carry
-            pulled, x_bar = pull(k, *per_node, pulled)
+            pulled, x_bar = pull(k, *own, pulled)
             return (k - 1, pulled), x_bar
 
-        first, per_node = (jnp.int32(self.length - 1), start), (arrays.xs, ys_bar)
-        (_, pulled), xs_bar = lax.scan(
-            node, first, per_node, self.length, reverse=not chain.reverse
-        )
+        last, nodes = (jnp.int32(self.length - 1), start), (arrays.xs, ys_bar)
+        (_, pulled), xs_bar = lax.scan(node, last, nodes, self.length, reverse=not chain.reverse)
         return pulled, xs_bar
 
     def kept_bytes(self, state: int) -> int:

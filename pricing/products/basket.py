@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from ..fields import choice, non_negative, positive, time, word
 from ..ingestion.fields import choice as one_of
@@ -103,10 +103,8 @@ class BasketTrade(OptionTrade):
             raise problem(f"{value!r} names an equity twice", "give every equity once")
         return "|".join(names)
 
-    @model_validator(mode="after")
-    def _has_a_weight_an_equity(self):
+    def check(self) -> None:
         check_count(self.weights, self.underlyings, "weights", "equities")
-        return self
 
     @property
     def shape(self) -> tuple[int, str]:

@@ -136,14 +136,18 @@ class Trade(BaseModel):
         return getattr(self, self.dates_name) if self.dates_name else None
 
     @model_validator(mode="after")
-    def _ends_with_its_expiry(self):
+    def _is_whole(self):
         if self.dates and self.dates[-1] != self.expiry:
             raise problem(
                 f"the expiry is {self.expiry}, and the last of the {self.dates_name} is {self.dates[-1]}",
                 "end the dates with the expiry",
                 "expiry",
             )
+        self.check()
         return self
+
+    def check(self) -> None:
+        """Check that the fields of the row go together; otherwise raise a `problem`."""
 
 
 def last_of(dates_name: str):
