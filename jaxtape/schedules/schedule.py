@@ -6,14 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from .table import (
-    Table,
-    block_table,
-    check_count,
-    equal_sizes,
-    multi_stage_table,
-    revolve_table,
-)
+from .table import Table, block_table, check_count, equal_sizes, multi_stage_table, revolve_table
 
 
 class AbstractSchedule(abc.ABC):
