@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import keystr
 
 from .edits import Edits
 from .node_list import AbstractTape, TapeT
@@ -217,11 +218,7 @@ def _tape_bar(tape: TapeT, bars: list[tuple]) -> TapeT:
 def _not_finite(state) -> list[str]:
     """Return the paths of the leaves that hold something that is not finite."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(state, eqx.is_inexact_array))
-    return [
-        f"state{jax.tree_util.keystr(path)}"
-        for path, leaf in leaves
-        if not np.all(np.isfinite(leaf))
-    ]
+    return [f"state{keystr(path)}" for path, leaf in leaves if not np.all(np.isfinite(leaf))]
 
 
 class Piece(eqx.Module):
@@ -279,10 +276,8 @@ def pull_piece(given: tuple, bars: tuple) -> tuple[tuple, Any]:
     ((nodes_bar, state_bar),) = pullback(eqx.filter(state_bar, eqx.is_inexact_array))
     params_bar, shared_bar = bars
     scatter = lambda bar, new: bar.at[piece.places].add(new)  # noqa: E731
-    return (
-        jax.tree.map(scatter, params_bar, nodes_bar.params),
-        jax.tree.map(jnp.add, shared_bar, nodes_bar.shared),
-    ), state_bar
+    params_bar = jax.tree.map(scatter, params_bar, nodes_bar.params)
+    return (params_bar, jax.tree.map(jnp.add, shared_bar, nodes_bar.shared)), state_bar
 
 
 def _schedule_of_piece(segment: Segment, capacity: int) -> AbstractSchedule:

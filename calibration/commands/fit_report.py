@@ -53,10 +53,8 @@ def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
     """Return parameter -> (value, standard error)."""
     names = Parameters.of(calibration.model).names
     errors = np.sqrt(np.diag(np.asarray(calibration.stats["covariance"])))
-    return {
-        name: (float(getattr(calibration.model, name)), float(error))
-        for name, error in zip(names, errors, strict=True)
-    }
+    pairs = zip(names, errors, strict=True)
+    return {name: (float(getattr(calibration.model, name)), float(error)) for name, error in pairs}
 
 
 def fit_sections(market: Market, fits: Mapping[str, Calibration | None]) -> list[FitSection]:

@@ -119,10 +119,7 @@ def _mesh(devices: int) -> Mesh | None:
 
 def _methods(paths: int) -> tuple[AbstractMethod, ...]:
     """Return every method, those of Monte Carlo with that many paths."""
-    return tuple(
-        replace(method, num_paths=paths) if hasattr(method, "num_paths") else method
-        for method in METHODS
-    )
+    return tuple(replace(m, num_paths=paths) if hasattr(m, "num_paths") else m for m in METHODS)
 
 
 def _read(trades: Path, market: Path) -> tuple[Book, Market]:

@@ -310,9 +310,8 @@ def inexact(leaves: Sequence) -> Mask:
 
 def merge(mask: Mask, picked: Sequence, leaves: Sequence) -> tuple:
     """`leaves` with the selected ones replaced by `picked`."""
-    replacements = iter(picked)
-    return tuple(next(replacements) if chosen else leaf
-                 for chosen, leaf in zip(mask, leaves, strict=True))  # fmt: skip
+    replacements, pairs = iter(picked), zip(mask, leaves, strict=True)
+    return tuple(next(replacements) if chosen else leaf for chosen, leaf in pairs)
 
 
 def pick(mask: Mask, leaves: Sequence) -> tuple:

@@ -60,9 +60,8 @@ class Slots(NamedTuple):
 
     def put(self, leaves: tuple, slot) -> "Slots":
         """Return the slots with other leaves in one of them."""
-        leaves = tuple(
-            stored(leaf, stack.dtype) for leaf, stack in zip(leaves, self.device, strict=True)
-        )
+        pairs = zip(leaves, self.device, strict=True)
+        leaves = tuple(stored(leaf, stack.dtype) for leaf, stack in pairs)
         if self.host:
             return Slots(*host_memory.put_of_two(self.host, self.device, leaves, slot))
         return Slots((), put(self.device, leaves, slot))
@@ -281,10 +280,8 @@ def get(stacked: tuple, i) -> tuple:
 
 def put(stacked: tuple, leaves: tuple, i) -> tuple:
     """Return each stack with another entry i."""
-    return tuple(
-        lax.dynamic_update_index_in_dim(a, leaf, i, 0)
-        for a, leaf in zip(stacked, leaves, strict=True)
-    )
+    pairs = zip(stacked, leaves, strict=True)
+    return tuple(lax.dynamic_update_index_in_dim(a, leaf, i, 0) for a, leaf in pairs)
 
 
 def _restored(leaf, like):

@@ -116,10 +116,8 @@ class _Batch(LoopPrimitive):
         own = jax.tree.map(lambda bar: None if bar.dtype == jax.dtypes.float0 else 0, bars)
         found = over_axis(self.axis)(one, (self.dims, own))(args, bars)
         dims = pick(self.varied, jax.tree.leaves(self.dims, is_leaf=_is_none))
-        return tuple(
-            bar.sum(0) if dim is None else jnp.moveaxis(bar, 0, dim)
-            for bar, dim in zip(found, dims, strict=True)
-        )
+        pairs = zip(found, dims, strict=True)
+        return tuple(bar.sum(0) if dim is None else jnp.moveaxis(bar, 0, dim) for bar, dim in pairs)
 
     def out_dims(self, axis, dims: tuple):
         """Return the axes of one member, whose own batch axis stands before."""
@@ -157,11 +155,10 @@ class _ForwardOnly(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
         raise NotImplementedError(_ORDERS)
 
     def batch(self, axis, dots, dims):
-        front = [
-            jnp.moveaxis(dot, dim, 0) if dim else dot for dot, dim in zip(dots, dims, strict=True)
-        ]
         del axis
-        return _ForwardOnly(tuple(front))(*front), tuple(None if dim is None else 0 for dim in dims)
+        pairs = zip(dots, dims, strict=True)
+        front = tuple(jnp.moveaxis(dot, dim, 0) if dim else dot for dot, dim in pairs)
+        return _ForwardOnly(front)(*front), tuple(None if dim is None else 0 for dim in dims)
 
 
 _ORDERS = (

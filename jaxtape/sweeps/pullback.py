@@ -101,11 +101,8 @@ def pullback_of_node(chain: Chain, active: Active, arrays: Arrays):
     """Return the jaxpr of one node's pullback, from its consts, state and x."""
 
     def pull_node(*inputs):
-        state, y = chain.step(*inputs)
-        bars = tuple(
-            tuple(zeros_like(leaf) for leaf, is_active in zip(part, mask, strict=True) if is_active)
-            for part, mask in ((state, active.state), (y, active.ys))
-        )
+        varying = map(pick, (active.state, active.ys), chain.step(*inputs))
+        bars = tuple(tuple(map(zeros_like, leaves)) for leaves in varying)
         return pull(chain, active, inputs, bars)
 
     return jax.make_jaxpr(pull_node)(*_one_node(arrays)).jaxpr
@@ -226,11 +223,8 @@ def _bound(jaxpr, eqn, inputs: list[_Value]) -> list:
     """
     if eqn.primitive in _ELEMENTWISE:
         return [eqn.primitive.bind(*(value.value for value in inputs), **eqn.params)]
-    read = {
-        v: value.value
-        for v, value in zip(eqn.invars, inputs, strict=True)
-        if not isinstance(v, Literal)
-    }
+    pairs = zip(eqn.invars, inputs, strict=True)
+    read = {v: value.value for v, value in pairs if not isinstance(v, Literal)}
     names = jaxpr.debug_info.with_unknown_names()
     alone = jaxpr.replace(
         constvars=list(read), invars=[], outvars=list(eqn.outvars), eqns=[eqn], debug_info=names

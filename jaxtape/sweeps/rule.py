@@ -127,9 +127,8 @@ class Tangent(_OfChain):
         *_, kept = first(arrays)
         bars = instantiated(bars)
         out = ReverseSweep(first, self.active, arrays, kept, bars)(arrays, kept, bars)
-        for accumulator, bar in zip(
-            jax.tree.leaves(accumulators), jax.tree.leaves(tuple(out)), strict=True
-        ):
+        pairs = zip(*map(jax.tree.leaves, (accumulators, tuple(out))), strict=True)
+        for accumulator, bar in pairs:
             if hasattr(accumulator, "accum"):  # a tangent that is known is an array instead
                 accumulator.accum(bar)
 
@@ -267,9 +266,7 @@ class ReverseSweep(LoopPrimitive, _OfChain):
         """Return the cotangents of the outputs as tangents of the arrays, without those that are 0."""
         in_use = [tuple(not is_zero(bar) for bar in part) for part in bars]
         in_use[1] = (True,) * len(in_use[1])
-        consts, _, xs = (
-            merge(m, used, m) for m, used in zip(self.active.inputs, in_use, strict=True)
-        )
+        consts, _, xs = map(merge, self.active.inputs, in_use, self.active.inputs)
         dots = instantiated(tuple(map(pick, in_use, bars)))
         return self.active._replace(consts=consts, xs=xs), dots
 
@@ -285,7 +282,5 @@ def _as_arrays(parts: tuple) -> Arrays:
 
 def _out_dims(parts, state_dim: int | None, ys_dim: int | None) -> tuple:
     """Return the batch axis of the leaves of the state and of ys: None at a leaf that is the flag False."""
-    return tuple(
-        tuple(None if leaf is False else dim for leaf in part)
-        for part, dim in zip(parts, (state_dim, ys_dim), strict=True)
-    )
+    pairs = zip(parts, (state_dim, ys_dim), strict=True)
+    return tuple(tuple(None if leaf is False else dim for leaf in part) for part, dim in pairs)

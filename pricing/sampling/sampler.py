@@ -103,10 +103,8 @@ class PseudoRandom(AbstractSampler):
     def noise(self, key, index, paths, normals, uniforms, dtype=None) -> Noise:
         drawn = self._half(paths) if self.antithetic else paths
         *keys, last = jax.random.split(jax.random.fold_in(key, index), len(normals) + 1)
-        streams = [
-            draw_normals(stream, (*shape, drawn), dtype)
-            for stream, shape in zip(keys, normals, strict=True)
-        ]
+        pairs = zip(keys, normals, strict=True)
+        streams = [draw_normals(stream, (*shape, drawn), dtype) for stream, shape in pairs]
         u = draw_uniforms(last, (uniforms, drawn), dtype)
         if self.antithetic:
             streams = [jnp.concatenate([z, -z], axis=-1) for z in streams]
@@ -176,10 +174,8 @@ class Sobol(AbstractSampler):
             return Noise(empty, jnp.zeros((0, paths), dtype))
         words = sobol_words(jax.random.fold_in(key, index), paths, dimension)
         *of_normals, of_uniforms = (words[place.ravel()] for place in places)
-        streams = [
-            inverse_normal(found, dtype).reshape(*shape, paths)
-            for found, shape in zip(of_normals, normals, strict=True)
-        ]
+        pairs = zip(of_normals, normals, strict=True)
+        streams = [inverse_normal(found, dtype).reshape(*shape, paths) for found, shape in pairs]
         u = uniform_of_sobol(of_uniforms, dtype).reshape(uniforms, paths)
         return Noise(tuple(bridged(z) if z.size else z for z in streams), u)
 

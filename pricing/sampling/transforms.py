@@ -88,10 +88,8 @@ def normal_pair(words: tuple[Word, ...], dtype) -> tuple[Real, Real]:
     sine = place * _polynomial(numbers.sine, square)
     cosine = _polynomial(numbers.cosine, square)
     radius = jnp.sqrt(_minus_log(uniform, numbers))
-    return (
-        _signed(high[1], radius * (cosine - sine)),
-        _signed(high[1] << np.uint32(1), radius * (cosine + sine)),
-    )
+    first = _signed(high[1], radius * (cosine - sine))
+    return first, _signed(high[1] << np.uint32(1), radius * (cosine + sine))
 
 
 def inverse_normal(word: Word, dtype) -> Real:
