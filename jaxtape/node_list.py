@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 import numpy as np
 
+from .edits import Edits
 from .schedules.schedule import AbstractSchedule, StoreAll
 from .segment import Segment
 
@@ -92,9 +93,8 @@ class AbstractTape(eqx.Module):
                 f"Position {k} is the end of the tape, whose state is the value: mark one before."
             )
         number, start = self.segment_at(k)
-        marked = lambda edits, schedule: edits.with_mark(k - start, schedule)  # noqa: E731
         segments = list(self.segments)
-        segments[number] = segments[number].edited(marked)
+        segments[number] = segments[number].edited(Edits.with_mark, k - start)
         return self._of(segments)
 
     @property
@@ -202,8 +202,7 @@ class AbstractTape(eqx.Module):
             if left == n and (n or alone):
                 segments.append(segment)
             elif left or alone:
-                keep = lambda edits, schedule, own=own: edits.kept(own, schedule)  # noqa: E731
-                segments.append(segment.edited(keep))
+                segments.append(segment.edited(Edits.kept, own))
         return self._of(segments)
 
     def position(self, k: int) -> int:

@@ -176,4 +176,4 @@ def _footprint(segment: Segment, state) -> Footprint:
         executor = Scheduled.of(segment.schedule, segment.capacity)
     chain, arrays, *_ = trace(segment.scanned, state, segment.params, executor)
     measured = stored_footprint if segment.keeps_residuals else footprint_of
-    return measured(chain, arrays, executor.short)
+    return measured(chain, arrays)

@@ -105,6 +105,16 @@ class Chain:
         """Run the chain: the last state and ys."""
         return self.executor.run(self, arrays)
 
+    @functools.partial(jax.jit, static_argnums=0)
+    def first_sweep(self, arrays: Arrays) -> tuple[tuple, tuple, Any]:
+        """Run the prepared chain once while states are kept: the last state, ys, and what is kept."""
+        return self.executor.first_sweep(self, arrays)
+
+    @functools.partial(jax.jit, static_argnums=(0, 1))
+    def reverse_sweep(self, active: Active, arrays: Arrays, kept, bars: tuple) -> Arrays:
+        """Pull cotangents back through the prepared chain, from what its first sweep has kept."""
+        return self.executor.reverse_sweep(self, active, arrays, kept, bars)
+
     def slot_bytes(self, arrays: Arrays) -> int:
         """Return the bytes of the needed leaves of one state in a slot."""
         dtype = self.executor.checkpoint_dtype
@@ -200,26 +210,17 @@ class AbstractExecutor(abc.ABC):
         """Return the bytes of all that is kept, from those of one state."""
         return self.slots * state
 
-    def settled(self, measure: Callable[[Callable], tuple[int, int]] | None) -> "AbstractExecutor":
+    def short(self, nodes: int, slots: int) -> "AbstractExecutor":
+        """Return an executor for fewer nodes and slots whose programs need the memory that this one's do."""
+        raise NotImplementedError
+
+    def settled(self, measure: Callable[[], tuple[int, int]] | None) -> "AbstractExecutor":
         """Return the executor that reverses the chain, now that its states are known.
 
-        `measure(short)` returns the bytes of the work and of a state, from short chains under the executors
-        `short(nodes, slots)`. It is None where a size is symbolic.
+        `measure()` returns the bytes of the work and of a state. It is None where a size is symbolic.
         """
         del measure
         return self
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def first_sweep(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
-    """Run a prepared chain once while states are kept: the last state, ys, and what is kept."""
-    return chain.executor.first_sweep(chain, arrays)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def reverse_sweep(chain: Chain, active: Active, arrays: Arrays, kept, bars: tuple) -> Arrays:
-    """Pull cotangents back through a prepared chain, from what its first sweep has kept."""
-    return chain.executor.reverse_sweep(chain, active, arrays, kept, bars)
 
 
 def first_node(xs):

@@ -210,7 +210,6 @@ class AbstractTableExecutor(AbstractExecutor):
         return kept.each(of_leaves)
 
     def short(self, nodes: int, slots: int) -> "Scheduled":
-        """Return an executor for fewer nodes and slots whose programs need the memory that this one's do."""
         table = revolve_table(nodes, slots)
         table = dataclasses.replace(table, host_slots=min(self.table.host_slots, 1))
         return Scheduled(table, self.checkpoint_dtype)
@@ -260,7 +259,7 @@ class Scheduled(AbstractTableExecutor):
     def kept_bytes(self, state: int) -> int:
         return self.slots * state if self.budget is None else self.budget
 
-    def settled(self, measure: Callable[[Callable], tuple[int, int]] | None) -> "Scheduled":
+    def settled(self, measure: Callable[[], tuple[int, int]] | None) -> "Scheduled":
         if self.budget is None:
             return self
         if measure is None:
@@ -269,7 +268,7 @@ class Scheduled(AbstractTableExecutor):
                 "is symbolic: give a number of slots, such as Revolve(slots=12), or export a program "
                 "for each size."
             )
-        slots = slots_within(self.budget, self.length, *measure(self.short))
+        slots = slots_within(self.budget, self.length, *measure())
         return Scheduled(revolve_table(self.length, slots), self.checkpoint_dtype)
 
 

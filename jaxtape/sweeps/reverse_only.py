@@ -5,7 +5,7 @@ import functools
 import jax
 import numpy as np
 
-from .chain import Arrays, Chain, Static, first_sweep, merge, pick, reverse_sweep
+from .chain import Arrays, Chain, Static, merge, pick
 from .executor import prepared
 from .footprint import everything_active
 
@@ -18,7 +18,7 @@ def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
 
 def _forward(chain: Chain, arrays: Arrays):
     to_reverse = prepared(chain, everything_active(chain, arrays), arrays)
-    state, ys, kept = first_sweep(to_reverse, arrays)
+    state, ys, kept = to_reverse.first_sweep(arrays)
     return (state, ys), (arrays, kept, Static(to_reverse))
 
 
@@ -26,7 +26,7 @@ def _backward(chain: Chain, saved: tuple, bars: tuple):
     (arrays, kept, to_reverse), (state_bar, ys_bar) = saved, bars
     active = everything_active(chain, arrays)
     bars = pick(active.state, state_bar), pick(active.ys, ys_bar)
-    out = reverse_sweep(to_reverse.value, active, arrays, kept, bars)
+    out = to_reverse.value.reverse_sweep(active, arrays, kept, bars)
     nothing = jax.tree.map(lambda a: np.zeros(a.shape, jax.dtypes.float0), arrays)
     return (Arrays(*map(merge, active.inputs, out, nothing)),)
 

@@ -22,14 +22,12 @@ from .chain import (
     Static,
     as_array,
     avals,
-    first_sweep,
     inexact,
     instantiated,
     is_zero,
     merge,
     out_avals,
     pick,
-    reverse_sweep,
     zero_cotangents,
 )
 from .executor import prepared
@@ -209,7 +207,7 @@ class FirstSweep(LoopPrimitive, _OfChain):
         super().__init__(chain.jaxpr.effects, (arrays,), chain=chain, to_reverse=to_reverse)
 
     def expand(self, arrays):
-        return first_sweep(self.to_reverse, arrays)
+        return self.to_reverse.first_sweep(arrays)
 
     def pullback(self, args, bars):
         (arrays,), (*bars, _) = args, bars
@@ -247,7 +245,7 @@ class ReverseSweep(LoopPrimitive, _OfChain):
         return inexact(arrays) + (False,) * len(kept) + (True,) * len(bars)
 
     def expand(self, arrays, kept, bars):
-        return reverse_sweep(self.first.to_reverse, self.active, arrays, kept, bars)
+        return self.first.to_reverse.reverse_sweep(self.active, arrays, kept, bars)
 
     def pullback(self, args, bars):
         """`<w, J' v>` is `<v, J w>`: the cotangent of v is J w, and that of the arrays is that of J w."""
