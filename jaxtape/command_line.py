@@ -115,13 +115,8 @@ def progress_bar(name: str, console: Console) -> Iterator[Callable[[int, int, st
     if not (console.is_terminal and sys.stdout.isatty()):
         yield None
         return
-    columns = (
-        bars.TextColumn("{task.description}"),
-        bars.BarColumn(),
-        bars.MofNCompleteColumn(),
-        bars.TimeElapsedColumn(),
-        _Activity(),
-    )
+    columns = bars.TextColumn("{task.description}"), bars.BarColumn()
+    columns += bars.MofNCompleteColumn(), bars.TimeElapsedColumn(), _Activity()
     with bars.Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(name, total=None)
 

@@ -100,12 +100,10 @@ def _equation(
     e^(-q t) N(d(t)) + q int_0^t e^(-q u) N(d) du = int_0^t e^(-q u) n(d) (r / B(t - u) - q) / (std sqrt(u)) du,
     d(u) = log(B(t) / B(t - u)) / (std sqrt(u)) + ((r - q) / std + std / 2) sqrt(u), B(0) = 1 in d(t).
     """
-    root, weights, matrix = (
-        jnp.asarray(x, std.dtype) for x in (grid.roots[:-1], grid.weights, grid.interpolation)
-    )
-    elapsed, remaining = (
-        jnp.asarray(of(grid.angles), std.dtype)[None, :] * root[:, None] for of in (np.sin, np.cos)
-    )
+    typed = functools.partial(jnp.asarray, dtype=std.dtype)
+    root, weights, matrix = map(typed, (grid.roots[:-1], grid.weights, grid.interpolation))
+    elapsed = typed(np.sin(grid.angles))[None, :] * root[:, None]
+    remaining = typed(np.cos(grid.angles))[None, :] * root[:, None]
     start, perpetual = log_start(rate, dividend), log_perpetual(rate, dividend, std)
     drift = (rate - dividend) / std + 0.5 * std
 
