@@ -120,9 +120,8 @@ class Description:
 def rebuild(words: Any, leaves: Iterator[Any]) -> Any:
     """Return the tree of a description, with these leaves.
 
-    LookupError is raised if it has a class that no imported module has, or more leaves than there are.
-
     Raises:
+        LookupError: It has a class that no imported module has, or more leaves than there are.
         TypeError: The description is of what is not built from words, such as a function.
     """
     again = functools.partial(rebuild, leaves=leaves)
@@ -130,7 +129,9 @@ def rebuild(words: Any, leaves: Iterator[Any]) -> Any:
         case None | bool() | int() | str():
             return words
         case ["leaf"]:
-            return _next(leaves)
+            if (leaf := next(leaves, None)) is None:
+                raise LookupError("the description has more leaves than the tree")
+            return leaf
         case ["float" | "complex" as kind, str(text)]:
             return {"float": float, "complex": complex}[kind](text)
         case ["bytes", str(text)]:
@@ -168,12 +169,6 @@ def _module(kind: type, values: dict[str, Any]) -> Any:
     for field, value in values.items():
         object.__setattr__(built, field, value)
     return built
-
-
-def _next(leaves: Iterator[Any]) -> Any:
-    for leaf in leaves:
-        return leaf
-    raise LookupError("the description has more leaves than the tree")
 
 
 def _by_value(array: Any) -> list:

@@ -89,14 +89,9 @@ class Monitored(Padded):
             none = jnp.full((*level.shape[:-1], extra), value, level.dtype)
             return jnp.concatenate([level[..., :1], none, level[..., 1:]], axis=-1)
 
-        return replace(
-            self,
-            dates=front(self.dates, extra),
-            lower=open_at_repetitions(self.lower, 0.0),
-            upper=open_at_repetitions(self.upper, jnp.inf),
-            paid_below=open_at_repetitions(self.paid_below, 0.0),
-            paid_above=open_at_repetitions(self.paid_above, 0.0),
-        )
+        nothing = {"lower": 0.0, "upper": jnp.inf, "paid_below": 0.0, "paid_above": 0.0}
+        levels = {name: open_at_repetitions(getattr(self, name), x) for name, x in nothing.items()}
+        return replace(self, dates=front(self.dates, extra), **levels)
 
 
 def monitored(

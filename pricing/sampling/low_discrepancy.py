@@ -34,9 +34,18 @@ def sobol_words(
     were an elementary net still are one: each coordinate has one in each of `num_points` equal cells. None
     leaves them as they are.
 
-    A number of points that is no power of two, or a dimension without direction numbers, is a ValueError.
+    Raises:
+        ValueError: If num_points is no power of two, or the dimension has no direction numbers.
     """
-    log2 = _checked(num_points, dimension)
+    if not 1 <= dimension <= MAX_DIMENSION:
+        raise ValueError(
+            f"dimension must be from 1 to {MAX_DIMENSION}, got {dimension}; take fewer steps, or "
+            "PseudoRandom(), which has no such limit"
+        )
+    log2 = max(int(num_points), 1).bit_length() - 1
+    if num_points != 2**log2 or log2 > _BITS:
+        near = 2 ** max(0, min(_BITS, round(math.log2(max(num_points, 1)))))
+        raise ValueError(f"num_points must be a power of 2, got {num_points}; {near} is near")
     directions = jnp.asarray(direction_numbers(dimension, log2))
     if key is None:
         shift = jnp.zeros((dimension,), jnp.uint32)
@@ -62,24 +71,6 @@ def direction_numbers(dimension: int, count: int) -> np.ndarray:
         engine.fast_forward(2 ** (k + 1) - 1 - engine.num_generated)
         table[:, k] = np.ldexp(engine.random(1)[0], _BITS).astype(np.uint32)
     return table
-
-
-def _checked(num_points: int, dimension: int) -> int:
-    """Return log2(num_points).
-
-    Raises:
-        ValueError: If num_points is no power of two, or the dimension has no direction numbers.
-    """
-    if not 1 <= dimension <= MAX_DIMENSION:
-        raise ValueError(
-            f"dimension must be from 1 to {MAX_DIMENSION}, got {dimension}; take fewer steps, or "
-            "PseudoRandom(), which has no such limit"
-        )
-    log2 = max(int(num_points), 1).bit_length() - 1
-    if num_points != 2**log2 or log2 > _BITS:
-        near = 2 ** max(0, min(_BITS, round(math.log2(max(num_points, 1)))))
-        raise ValueError(f"num_points must be a power of 2, got {num_points}; {near} is near")
-    return log2
 
 
 def _scrambled(
