@@ -17,16 +17,8 @@ from typing import Any
 
 import jax
 import typer
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.text import Text
 from typer.core import TyperGroup
 
@@ -109,10 +101,10 @@ def path_of(text: str) -> Path:
     return Path(text)
 
 
-class _Activity(ProgressColumn):
+class _Activity(bars.ProgressColumn):
     """What is read, traced or compiled while the bar is shown."""
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: bars.Task) -> Text:
         del task
         return Text(activity(), style="dim")
 
@@ -123,14 +115,9 @@ def progress_bar(name: str, console: Console) -> Iterator[Callable[[int, int, st
     if not (console.is_terminal and sys.stdout.isatty()):
         yield None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        _Activity(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
+    columns = bars.TextColumn("{task.description}"), bars.BarColumn()
+    columns += bars.MofNCompleteColumn(), bars.TimeElapsedColumn(), _Activity()
+    with bars.Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(name, total=None)
 
         def progress(done: int, total: int, message: str) -> None:

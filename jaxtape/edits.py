@@ -86,9 +86,8 @@ class Edits:
 
     def appended(self, count: int, schedule: AbstractSchedule) -> "Edits":
         """Make the first free places live, after the others."""
-        return Edits._of(
-            self._order, self.count + count, self._marked, schedule, self.arena.mark_slots
-        )
+        count = self.count + count
+        return Edits._of(self._order, count, self._marked, schedule, self.arena.mark_slots)
 
     def grown(self, more: int, schedule: AbstractSchedule) -> "Edits":
         """Add free places at the end."""

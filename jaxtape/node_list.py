@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 import numpy as np
 
+from .edits import Edits
 from .schedules.schedule import AbstractSchedule, StoreAll
 from .segment import Segment
 
@@ -92,9 +93,8 @@ class AbstractTape(eqx.Module):
                 f"Position {k} is the end of the tape, whose state is the value: mark one before."
             )
         number, start = self.segment_at(k)
-        marked = lambda edits, schedule: edits.with_mark(k - start, schedule)  # noqa: E731
         segments = list(self.segments)
-        segments[number] = segments[number].edited(marked)
+        segments[number] = segments[number].edited(Edits.with_mark, k - start)
         return self._of(segments)
 
     @property
@@ -135,20 +135,18 @@ class AbstractTape(eqx.Module):
             TypeError: If it is no schedule.
             ValueError: If there are not as many as segments.
         """
-        given = tuple(schedule) if isinstance(schedule, Sequence) else (schedule,)
-        for one in given:
+        if isinstance(schedule, Sequence):
+            given, default = tuple(schedule), self.schedule
+        else:
+            given, default = (schedule,) * len(self.segments), schedule
+        for one in (*given, default):
             if not isinstance(one, AbstractSchedule):
                 raise TypeError(f"schedule is {one!r}: give one such as Revolve(slots=12).")
-        if not isinstance(schedule, Sequence):
-            given = given * len(self.segments)
         if len(given) != len(self.segments):
             raise ValueError(
                 f"{len(given)} schedules for {len(self.segments)} segments: give one for each, or plan again."
             )
         pairs = zip(self.segments, given, strict=True)
-        default = (
-            schedule if isinstance(schedule, AbstractSchedule) else (*given, self.schedule)[-1]
-        )
         segments = tuple(segment.scheduled(one) for segment, one in pairs)
         return dataclasses.replace(self, segments=segments, schedule=default)
 
@@ -204,8 +202,7 @@ class AbstractTape(eqx.Module):
             if left == n and (n or alone):
                 segments.append(segment)
             elif left or alone:
-                keep = lambda edits, schedule, own=own: edits.kept(own, schedule)  # noqa: E731
-                segments.append(segment.edited(keep))
+                segments.append(segment.edited(Edits.kept, own))
         return self._of(segments)
 
     def position(self, k: int) -> int:

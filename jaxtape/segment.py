@@ -188,11 +188,11 @@ class Segment(eqx.Module):
         params = jax.tree.map(lambda old, new: old.at[places].set(new), self.params, new.params)
         return self._with(params, self.edits)
 
-    def edited(self, change: Callable) -> "Segment":
-        """Return this segment with its live nodes changed by `change(edits, schedule)`; no params move."""
+    def edited(self, change: Callable, *args) -> "Segment":
+        """Return this segment with its nodes changed by `change(edits, *args, schedule)`; no params move."""
         n = self.capacity
         edits = Edits.first(n, n, self.schedule) if self.edits is None else self.edits
-        return self._with(self.params, change(edits, self.schedule))
+        return self._with(self.params, change(edits, *args, self.schedule))
 
     def scheduled(self, schedule: AbstractSchedule) -> "Segment":
         """Return this segment under another schedule."""

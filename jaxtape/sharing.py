@@ -148,13 +148,9 @@ def _slots_worth(n: int, saving: float) -> int:
     low, high = 1, n
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if _saving(n, middle) >= saving else (low, middle - 1)
+        saves_enough = advances(n, middle - 1) - advances(n, middle) >= saving
+        low, high = (middle, high) if saves_enough else (low, middle - 1)
     return low
-
-
-def _saving(n: int, slots: int) -> int:
-    """Return the steps saved by the last of so many slots."""
-    return advances(n, slots - 1) - advances(n, slots)
 
 
 def footprints(segments: Segments, x) -> list[Footprint]:
@@ -180,4 +176,4 @@ def _footprint(segment: Segment, state) -> Footprint:
         executor = Scheduled.of(segment.schedule, segment.capacity)
     chain, arrays, *_ = trace(segment.scanned, state, segment.params, executor)
     measured = stored_footprint if segment.keeps_residuals else footprint_of
-    return measured(chain, arrays, executor.short)
+    return measured(chain, arrays)

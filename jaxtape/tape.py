@@ -7,9 +7,11 @@ import jax.numpy as jnp
 from .node_list import AbstractTape
 from .recording import Recording
 from .schedules.schedule import AbstractSchedule
+from .segment import operation_name
 from .sharing import divided, footprints, settled
 from .span import Span
-from .wengert import wengert_list
+
+_ENDS = 10  # lines that a table shows at either end of a long tape
 
 
 class Tape(AbstractTape):
@@ -52,7 +54,21 @@ class Tape(AbstractTape):
         A line has the position, the operation, how many states the first sweep holds when it is there, whether
         the state before this node is one of them, and the bytes of its params.
         """
-        return wengert_list(self)
+        lines = [f"{'position':>8}  {'operation':<32}  {'live':>6}  {'kept':<6}  {'bytes':>10}"]
+        marks, kept_at, position, live, n = set(self.marks), self.kept_positions(), 0, 0, len(self)
+        for segment in self.segments:
+            name = operation_name(segment.step)
+            leaves = jax.tree.leaves(segment.params)
+            size = sum(leaf.nbytes for leaf in leaves) // max(segment.capacity, 1)
+            for _ in range(len(segment)):
+                live += position in kept_at
+                if position < _ENDS or position >= n - _ENDS:
+                    kept = "mark" if position in marks else "slot" if position in kept_at else ""
+                    lines.append(f"{position:>8}  {name:<32}  {live:>6}  {kept:<6}  {size:>10,}")
+                elif position == _ENDS:
+                    lines.append(f"{'…':>8}  {n - 2 * _ENDS:,} more")
+                position += 1
+        return "\n".join(lines)
 
     def __call__(self, x):
         """Return the state after the last node, from state `x` before the first.

@@ -44,11 +44,15 @@ def is_missing(name: str, known: tuple[Version, Version]) -> bool:
     """Say whether a flag is to be added.
 
     It is not where XLA_FLAGS has the flag already, nor for a jaxlib outside of known[0] <= version < known[1],
-    the versions that know it (others would refuse to start), nor where the user wants none. `ValueError` is
-    raised if JAXTAPE_XLA_FLAGS is neither 0 nor 1.
+    the versions that know it (others would refuse to start), nor where the user wants none.
+
+    Raises:
+        ValueError: If JAXTAPE_XLA_FLAGS is neither 0 nor 1.
     """
-    first, end = known
-    return _is_wanted() and first <= jaxlib_version < end and name not in _given()
+    switch, (first, end) = os.environ.get(_SWITCH, ""), known
+    if switch not in _ON:
+        raise ValueError(f"{_SWITCH}={switch!r}: give 0 to leave XLA_FLAGS as it is, or 1")
+    return _ON[switch] and first <= jaxlib_version < end and name not in _given()
 
 
 def without_ynn_fusions() -> None:
@@ -68,13 +72,6 @@ def without_ynn_fusions() -> None:
         f"({_SWITCH}=0 if you want it as it is)",
         stacklevel=3,
     )
-
-
-def _is_wanted() -> bool:
-    switch = os.environ.get(_SWITCH, "")
-    if switch not in _ON:
-        raise ValueError(f"{_SWITCH}={switch!r}: give 0 to leave XLA_FLAGS as it is, or 1")
-    return _ON[switch]
 
 
 def _given() -> set[str]:

@@ -6,7 +6,7 @@ both kinds stack in one batch.
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -37,16 +37,20 @@ def _array(value: Any, dtype: Any) -> Array:
     return jax.device_put(np.array(value, dtype=dtype))  # a copy: JAX may share its memory
 
 
+def _numbers(name: str, value: Any, wanted: str) -> np.ndarray:
+    try:
+        return np.asarray(value, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be {wanted}, got {value!r}") from error
+
+
 def _bounded(name: str, lower: float, upper: float, remedy: str, strict: bool, optional=False):
     def convert(value: Number):
         if value is None and optional:
             return None
         if isinstance(value, Tracer):  # known at run time only
             return as_real(value)
-        try:
-            real = np.asarray(value, dtype=float)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"{name} must be {remedy}, got {value!r}") from error
+        real = _numbers(name, value, remedy)
         above = real > lower if strict else real >= lower
         if not np.all(above & (real <= upper)):
             raise ValueError(f"{name} must be {remedy}, got {value}")
@@ -112,10 +116,7 @@ def dates(
     def convert(value: Any):
         if isinstance(value, Tracer) or (value is None and optional):
             return value
-        try:
-            times = np.asarray(value, dtype=float)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"{name} must be {wanted}, got {value!r}") from error
+        times = _numbers(name, value, wanted)
         known = bool(times.ndim and times.size and np.all(np.isfinite(times)))
         first, steps = (times[..., 0], np.diff(times, axis=-1)) if known else (0.0, 0.0)
         starts = first >= 0.0 if today else first > 0.0
@@ -151,14 +152,8 @@ def correlations(name: str, **kwargs: Any) -> Any:
 def core_dims(module: Any) -> list[int]:
     """Return, for each array leaf of a module, how many of its trailing axes belong to one contract."""
     dims: list[int] = []
-    for field in dataclasses.fields(module):
-        value = getattr(module, field.name)
-        if field.metadata.get("static", False):
-            continue
-        if isinstance(value, eqx.Module):
-            dims += core_dims(value)
-        else:
-            dims += [field.metadata.get("core", 0)] * len(jax.tree.leaves(value))
+    for facts, value in _fields(module):
+        dims += [facts.get("core", 0)] * len(jax.tree.leaves(value))
     return dims
 
 
@@ -168,16 +163,19 @@ def rolled(module: Any, years: Float[Array, ""]) -> Any:
     return eqx.tree_at(_times, module, [when - years for when in times]) if times else module
 
 
-def _times(module: eqx.Module) -> list[Any]:
+def _times(module: Any) -> list[Any]:
     """Return the fields of a module, and of modules within it, that are times."""
-    times = []
+    return [value for facts, value in _fields(module) if facts.get("time") and value is not None]
+
+
+def _fields(module: Any) -> Iterator[tuple[Mapping[str, Any], Any]]:
+    """Yield what is declared of each field that is not static, and its value; of modules within, theirs."""
     for field in dataclasses.fields(module):
         value = getattr(module, field.name)
         if isinstance(value, eqx.Module):
-            times += _times(value)
-        elif field.metadata.get("time", False) and value is not None:
-            times.append(value)
-    return times
+            yield from _fields(value)
+        elif not field.metadata.get("static", False):
+            yield field.metadata, value
 
 
 def word(name: str, words: Collection[str], **kwargs: Any) -> Any:

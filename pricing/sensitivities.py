@@ -104,8 +104,9 @@ def greeks(
 
 @stored_jit
 def _greeks(product, model, method, key) -> tuple[tuple[Sensitivities, Sensitivities], RESULTS]:
-    vol = _tangent(lambda shift: model.shifted(vol=shift))
-    rate = _tangent(lambda shift: model.shifted(rate=shift))
+    zero = jnp.zeros((), model.underlying.dtype)
+    _, vol = _slopes(lambda shift: model.shifted(vol=shift), zero)
+    _, rate = _slopes(lambda shift: model.shifted(rate=shift), zero)
 
     def of_one(product):
         first = sensitivities(product, model, method, key, vol, rate)
@@ -190,12 +191,6 @@ def means_and_errors(
     leaves, structure = jax.tree.flatten(samples)
     pairs = [mean_and_error(leaf, method) for leaf in leaves]
     return tuple(jax.tree.unflatten(structure, column) for column in zip(*pairs, strict=True))
-
-
-def _tangent(function: Callable[[Array], PyTree], at: Array | float = 0.0) -> PyTree:
-    """Return the derivative of a function of one real, in forward mode."""
-    at = jnp.asarray(at, dtype=jnp.result_type(float))
-    return jax.jvp(function, (at,), (jnp.ones_like(at),))[1]
 
 
 def _slopes(function: Callable[[Array], PyTree], at: Array) -> tuple[PyTree, PyTree]:

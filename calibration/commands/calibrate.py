@@ -8,23 +8,14 @@ import jax
 import typer
 from rich.table import Table
 
-from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure
+from jaxtape.command_line import Precision, configure
 from pricing.ingestion.errors import UnreadableFile, listed
 from pricing.ingestion.fields import closest
 from pricing.market import Market
 from pricing.models import Heston, HullWhite
 
 from ..calibration import Calibration
-from .console import Output, Stages, exit_if, fail, path_option, summarize, write_errors
-from .fit_report import (
-    as_json,
-    fit_sections,
-    has_failed,
-    message_of,
-    parameter_table,
-    summary_of,
-    write_json,
-)
+from . import console, fit_report
 from .fitting import calibrated, standard_start, too_few
 
 
@@ -36,24 +27,22 @@ class Model(StrEnum):
 
 
 def calibrate(
-    market: Annotated[Path, path_option(help="The market: JSON.")],
+    market: Annotated[Path, console.path_option(help="The market: JSON.")],
     underlying: Annotated[
         str, typer.Option(help="An equity of the market, or the curve of its swaption vols.")
     ],
-    out: Annotated[Path, path_option(help="Folder for calibration.json and the report.")],
+    out: Annotated[Path, console.path_option(help="Folder for calibration.json and the report.")],
     model: Annotated[
         Model | None, typer.Option(help="The model.", show_default="heston; of a curve, hull-white")
     ] = None,
     starts: Annotated[
         int,
-        typer.Option(
-            min=1, max=10_000, help="Starting points: the standard one, then random ones."
+        console.count_option(
+            max=10_000, help="Starting points: the standard one, then random ones."
         ),
     ] = 1,
-    max_steps: Annotated[
-        int, typer.Option(min=1, max=MAX_COUNT, help="Steps of a start at most.")
-    ] = 100,
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the random starts.")] = 0,
+    max_steps: Annotated[int, console.count_option(help="Steps of a start at most.")] = 100,
+    seed: Annotated[int, console.seed_option(help="Seed of the random starts.")] = 0,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
 ) -> None:
     """Fit a model to implied vols, of options or of swaptions, and say how well its parameters are known.
@@ -62,61 +51,54 @@ def calibrate(
     1 if the fit did not converge or some input was bad; 2 if nothing could be done.
     """
     configure(precision)
-    output, stages = Output(out), Stages()
+    output, stages = console.Output(out), console.Stages()
     with stages.stage("read"):
         quotes = _read(market, underlying, model)
         start = standard_start(quotes, underlying)
         if error := too_few(*start, underlying, str(market)):
-            fail(str(error))
+            console.fail(str(error))
     settings = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
     with stages.progress("calibrate", f"calibrating {underlying}") as (lines, progress):
         calibration = calibrated(*start, progress=progress, **settings)
-        lines.append(summary_of(calibration, underlying))
+        lines.append(fit_report.summary_of(calibration, underlying))
     errors = [str(error) for error in quotes.errors]
-    if has_failed(calibration):
-        errors.append(f"{market}: {underlying!r}: {message_of(calibration)}")
+    if fit_report.has_failed(calibration):
+        errors.append(f"{market}: {underlying!r}: {fit_report.message_of(calibration)}")
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
-        write_errors(folder, errors)
-        _write(folder, quotes, underlying, calibration, stages)
+        from pricing.reporting.page import write_fit_report  # matplotlib: not before it is needed
+
+        fits = fit_report.fit_sections(quotes, {underlying: calibration})
+        numbers = fit_report.as_json(quotes, underlying, calibration)
+        console.write_errors(folder, errors)
+        fit_report.write_json(folder / "calibration.json", numbers)
+        write_fit_report(folder / "report.html", quotes, fits, stages.seconds)
         lines.append(f"wrote {out}")
     _summarize(calibration, output.folder)
-    exit_if(errors)
+    console.exit_if(errors)
 
 
 def _read(market: Path, underlying: str, model: Model | None) -> Market:
     try:
         quotes = Market.read(market)
     except UnreadableFile as error:
-        fail(str(error))
-    models = _models(quotes)
+        console.fail(str(error))
+    models = dict.fromkeys(HullWhite.quotes_in(quotes), Model.hull_white)
+    models |= dict.fromkeys(Heston.quotes_in(quotes), Model.heston)
     if underlying not in models:
         path = f"equities.{underlying}."
         for error in quotes.errors:
             if f"{error.field}.".startswith(path):
-                fail(str(error))
+                console.fail(str(error))
         known, hint = listed(models), closest(underlying, models)
-        fail(f"{market}: there are no vols of {underlying!r}; {hint}the underlyings are {known}")
+        console.fail(
+            f"{market}: there are no vols of {underlying!r}; {hint}the underlyings are {known}"
+        )
     if model not in (None, models[underlying]):
-        fail(f"--model {model}: {underlying} has vols for {models[underlying]} alone; leave it out")
+        console.fail(
+            f"--model {model}: {underlying} has vols for {models[underlying]} alone; leave it out"
+        )
     return quotes
-
-
-def _models(market: Market) -> dict[str, Model]:
-    """Return what can be calibrated, by underlying."""
-    of_curves = dict.fromkeys(HullWhite.quotes_in(market), Model.hull_white)
-    return of_curves | dict.fromkeys(Heston.quotes_in(market), Model.heston)
-
-
-def _write(
-    folder: Path, market: Market, name: str, calibration: Calibration, stages: Stages
-) -> None:
-    """Write the numbers and the report."""
-    from pricing.reporting.page import write_fit_report  # matplotlib: not before it is needed
-
-    fits = fit_sections(market, {name: calibration})
-    write_json(folder / "calibration.json", as_json(market, name, calibration))
-    write_fit_report(folder / "report.html", market, fits, stages.seconds)
 
 
 def _summarize(calibration: Calibration, folder: Path) -> None:
@@ -124,6 +106,6 @@ def _summarize(calibration: Calibration, folder: Path) -> None:
     table = Table("Parameter", box=None, pad_edge=False)
     for title in ("Value", "Std. error"):
         table.add_column(title, justify="right")
-    for name, (value, error) in parameter_table(calibration).items():
+    for name, (value, error) in fit_report.parameter_table(calibration).items():
         table.add_row(name, f"{value:.6f}", f"{error:.2g}")
-    summarize(table, folder / "report.html")
+    console.summarize(table, folder / "report.html")

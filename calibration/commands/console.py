@@ -13,7 +13,7 @@ from typing import NoReturn
 import typer
 from rich.console import Console, RenderableType
 
-from jaxtape.command_line import path_of, progress_bar
+from jaxtape.command_line import MAX_COUNT, MAX_SEED, path_of, progress_bar
 from jaxtape.file_set import FileSet, mismatched_files
 from pricing.ingestion.characters import escaped
 from pricing.progress import Progress
@@ -25,6 +25,8 @@ _UNITS = {"": 1, "b": 1, **{p + "b": 1000 ** (i + 1) for i, p in enumerate("kmgt
 _UNITS |= {p + "ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
 
 path_option = functools.partial(typer.Option, parser=path_of, metavar="PATH")
+count_option = functools.partial(typer.Option, min=1, max=MAX_COUNT)
+seed_option = functools.partial(typer.Option, min=0, max=MAX_SEED)
 
 
 def plain_console(*, stderr: bool = False) -> Console:
@@ -73,6 +75,9 @@ def bytes_of(text: str | int) -> int:
     if size < 1:
         raise typer.BadParameter(f"{text!r} is not a size: give one such as 512MiB or 1GiB")
     return size
+
+
+size_option = functools.partial(typer.Option, parser=bytes_of, metavar="SIZE")
 
 
 class Stages:
@@ -129,13 +134,11 @@ class Output:
             yield
         except OSError as error:
             place, reason = error.filename or self.folder, error.strerror or str(error)
-            mixed = "".join(f", {name} is not of the last run" for name in self._mismatched_files())
+            mixed = ""
+            with contextlib.suppress(OSError, ValueError):
+                names = mismatched_files(self.folder)
+                mixed = "".join(f", {name} is not of the last run" for name in names)
             fail(f"{place}: cannot be written: {reason}; give another --out{mixed}")
-
-    def _mismatched_files(self) -> list[str]:
-        with contextlib.suppress(OSError, ValueError):
-            return mismatched_files(self.folder)
-        return []
 
 
 def write_errors(folder: Path, errors: Sequence[str]) -> None:

@@ -53,10 +53,8 @@ def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
     """Return parameter -> (value, standard error)."""
     names = Parameters.of(calibration.model).names
     errors = np.sqrt(np.diag(np.asarray(calibration.stats["covariance"])))
-    return {
-        name: (float(getattr(calibration.model, name)), float(error))
-        for name, error in zip(names, errors, strict=True)
-    }
+    pairs = zip(names, errors, strict=True)
+    return {name: (float(getattr(calibration.model, name)), float(error)) for name, error in pairs}
 
 
 def fit_sections(market: Market, fits: Mapping[str, Calibration | None]) -> list[FitSection]:
@@ -74,18 +72,16 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
     surface = equity.surface
     strikes = jnp.linspace(surface.strikes[0], surface.strikes[-1], _CURVE_POINTS)
     if calibration is None:
-        result, curve = _READS, surface.vol(surface.expiries[:, None], strikes[None, :])
-        residuals, parameters, facts = jnp.zeros_like(surface.vols), {}, {}
+        curve = surface.vol(surface.expiries[:, None], strikes[None, :])
+        residuals = jnp.zeros_like(surface.vols)
+        said: dict[str, Any] = {"model": "Black-Scholes", "result": _READS}
     else:
-        grid = VolSurface(
-            surface.expiries, strikes, jnp.zeros((surface.expiries.size, strikes.size))
-        )
-        result, curve = message_of(calibration), _curve(calibration.model, grid)
-        residuals, parameters = calibration.residuals, parameter_table(calibration)
-        facts = _facts(calibration)
+        no_vols = jnp.zeros((surface.expiries.size, strikes.size))
+        grid = VolSurface(surface.expiries, strikes, no_vols)
+        curve = _curve(calibration.model, grid)
+        residuals, said = calibration.residuals, _said(calibration)
     return SurfaceFit(
         underlying=name,
-        model=label_of(calibration) if calibration else "Black-Scholes",
         spot=float(equity.spot),
         expiries=market.dates(surface.expiries),
         strikes=np.asarray(surface.strikes),
@@ -93,9 +89,7 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
         residuals=np.asarray(residuals),
         curve_strikes=np.asarray(strikes),
         curve_vols=np.asarray(curve),
-        result=result,
-        parameters=parameters,
-        facts=facts,
+        **said,
     )
 
 
@@ -105,7 +99,6 @@ def _swaption_fit(market: Market, name: str, calibration: Calibration) -> Surfac
     market_vols, residuals = np.asarray(quotes.vols), np.asarray(calibration.residuals)
     return SurfaceFit(
         underlying=name,
-        model=label_of(calibration),
         spot=None,
         expiries=tuple(f"{expiry:g}Y" for expiry in quotes.expiries.tolist()),
         strikes=np.asarray(quotes.tenors),
@@ -113,10 +106,8 @@ def _swaption_fit(market: Market, name: str, calibration: Calibration) -> Surfac
         residuals=residuals,
         curve_strikes=np.asarray(quotes.tenors),
         curve_vols=market_vols + residuals,
-        result=message_of(calibration),
-        parameters=parameter_table(calibration),
-        facts=_facts(calibration),
         across="tenor, in years",
+        **_said(calibration),
     )
 
 
@@ -125,14 +116,18 @@ def _curve(model: Any, grid: VolSurface) -> jax.Array:
     return model_vols(model, grid, 64)
 
 
-def _facts(calibration: Calibration) -> dict[str, str]:
+def _said(calibration: Calibration) -> dict[str, Any]:
+    """Return what the report says of a calibration: fields of its `SurfaceFit`."""
     squares, count = float(calibration.stats["sum_squared_vol_points"]), calibration.residuals.size
-    return {
+    facts = {
         "sum of squared residuals": f"{squares:,.4f} vol points²",
         "root mean square": f"{(squares / count) ** 0.5:.3f} vol points over {count} quotes",
         "condition number": f"{float(calibration.stats['condition_number']):,.1f}",
         "steps": str(int(calibration.stats["steps"])),
     }
+    model, result = label_of(calibration), message_of(calibration)
+    parameters = parameter_table(calibration)
+    return {"model": model, "result": result, "parameters": parameters, "facts": facts}
 
 
 def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, Any]:

@@ -88,10 +88,8 @@ def fit_each(calibrations: Mapping[str, Calibration]):
     """Return the fit market -> {underlying: model}, each fitted from where its calibration ended."""
 
     def fitted(market: Market) -> dict[str, AbstractModel]:
-        return {
-            name: fit(calibration.model)(only(market, (name,)))[name]
-            for name, calibration in calibrations.items()
-        }
+        one = lambda name, found: fit(found.model)(only(market, (name,)))[name]  # noqa: E731
+        return {name: one(name, found) for name, found in calibrations.items()}
 
     return fitted
 

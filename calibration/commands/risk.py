@@ -1,12 +1,11 @@
 """`jaxtape risk`: calibrate to a market, value a book with its Greeks, write tables and a report."""
 
 import itertools
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax
 import numpy as np
@@ -14,7 +13,7 @@ import typer
 from jax.sharding import Mesh
 from rich.table import Table
 
-from jaxtape.command_line import MAX_COUNT, MAX_SEED, Precision, configure
+from jaxtape.command_line import Precision, configure
 from pricing.book_risk import RiskResult
 from pricing.book_risk import risk as value_book
 from pricing.ingestion.errors import UnreadableFile
@@ -22,13 +21,10 @@ from pricing.market import Market
 from pricing.methods import METHODS, AbstractMethod, MonteCarlo
 from pricing.models.surface_models import black_scholes
 from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
-from pricing.reporting.tables import FitSection
-from pricing.sweep.fitted_models import Fit
 from pricing.sweep.groups import BudgetTooSmall
 from pricing.trades.book import Book
 
-from ..calibration import Calibration
-from .console import Output, Stages, bytes_of, exit_if, fail, path_option, summarize, write_errors
+from . import console
 from .fit_report import as_json, fit_sections, summary_of, write_json
 from .fitting import both, calibrated, failure, fit_each, only, standard_start, too_few, without
 
@@ -44,30 +40,23 @@ class Model(StrEnum):
 
 
 def risk(
-    trades: Annotated[Path, path_option(help="The book: CSV or JSON.")],
-    market: Annotated[Path, path_option(help="The market: JSON.")],
-    out: Annotated[Path, path_option(help="Folder for the tables and the report.")],
+    trades: Annotated[Path, console.path_option(help="The book: CSV or JSON.")],
+    market: Annotated[Path, console.path_option(help="The market: JSON.")],
+    out: Annotated[Path, console.path_option(help="Folder for the tables and the report.")],
     model: Annotated[
         Model,
         typer.Option(
             help="Of equities: Heston is calibrated; Black-Scholes reads the surface. Of rates: Hull-White."
         ),
     ] = Model.heston,
-    paths: Annotated[
-        int, typer.Option(min=1, max=MAX_COUNT, help="Paths of Monte Carlo methods.")
-    ] = _PATHS,
-    seed: Annotated[
-        int, typer.Option(min=0, max=MAX_SEED, help="Seed of Monte Carlo methods.")
-    ] = 0,
+    paths: Annotated[int, console.count_option(help="Paths of Monte Carlo methods.")] = _PATHS,
+    seed: Annotated[int, console.seed_option(help="Seed of Monte Carlo methods.")] = 0,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
     devices: Annotated[int, typer.Option(min=1, help="Devices that share the trades.")] = 1,
     budget: Annotated[
         int,
-        typer.Option(
-            parser=bytes_of,
-            metavar="SIZE",
-            help="Memory of the tiles of trades that run at once.",
-            show_default="1GiB",
+        console.size_option(
+            help="Memory of the tiles of trades that run at once.", show_default="1GiB"
         ),
     ] = 2**30,
 ) -> None:
@@ -78,7 +67,7 @@ def risk(
     Exit status: 0; 1 if some trade or some input failed (the others are there); 2 if nothing could be done.
     """
     configure(precision)
-    output, stages, mesh = Output(out), Stages(), _mesh(devices)
+    output, stages, mesh = console.Output(out), console.Stages(), _mesh(devices)
     with stages.stage("read") as lines:
         book, quotes = _read(trades, market)
         lines.append(f"read {len(book.rows):,} trades and {len(quotes.flat_quotes()):,} quotes")
@@ -93,24 +82,35 @@ def risk(
         fits = background.submit(fit_sections, quotes, {**read, **calibrations})
         random = {"key": jax.random.key(seed), "methods": _methods(paths)}
         settings = {"mesh": mesh, "budget": budget, "progress": progress, **random}
-        result = _valued(book, served, fit, settings)
+        try:
+            result = value_book(book, served, fit, **settings)
+        except BudgetTooSmall as error:
+            console.fail(f"--budget: {error}")
         parts = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
         lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {parts}")
     errors = _errors(result, book)
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
-        write_errors(folder, errors)
-        _write(folder, result, book, quotes, calibrations, fits.result(), stages)
+        from pricing.reporting.page import write_report  # matplotlib: not before it is needed
+
+        numbers = {name: as_json(quotes, name, found) for name, found in calibrations.items()}
+        parts = {f"value the book: {part}": length for part, length in result.stats.items()}
+        console.write_errors(folder, errors)
+        write_positions(folder / "npv.csv", positions_of(result, book, quotes))
+        write_quote_risks(folder / "sensitivity.csv", quote_risks(result.sensitivities, quotes))
+        write_json(folder / "calibration.json", numbers)
+        seconds = {**stages.seconds, **parts}
+        write_report(folder / "report.html", result, book, quotes, fits.result(), seconds)
         lines.append(f"wrote {out}")
     _summarize(result, quotes, output.folder)
-    exit_if(errors)
+    console.exit_if(errors)
 
 
 def _mesh(devices: int) -> Mesh | None:
     """Return the devices that share the trades; None for one."""
     found = jax.devices()
     if devices > len(found):
-        fail(
+        console.fail(
             f"--devices {devices}: there are {len(found)} ({found[0].platform}); give at most that, or "
             "on a CPU set JAX_NUM_CPU_DEVICES to make more"
         )
@@ -119,10 +119,7 @@ def _mesh(devices: int) -> Mesh | None:
 
 def _methods(paths: int) -> tuple[AbstractMethod, ...]:
     """Return every method, those of Monte Carlo with that many paths."""
-    return tuple(
-        replace(method, num_paths=paths) if hasattr(method, "num_paths") else method
-        for method in METHODS
-    )
+    return tuple(replace(m, num_paths=paths) if hasattr(m, "num_paths") else m for m in METHODS)
 
 
 def _read(trades: Path, market: Path) -> tuple[Book, Market]:
@@ -131,7 +128,7 @@ def _read(trades: Path, market: Path) -> tuple[Book, Market]:
         quotes = Market.read(market)
         return Book.read(trades).checked(quotes), quotes
     except UnreadableFile as error:
-        fail(str(error))
+        console.fail(str(error))
 
 
 def _underlyings(book: Book, *, in_rates: bool) -> tuple[str, ...]:
@@ -140,7 +137,7 @@ def _underlyings(book: Book, *, in_rates: bool) -> tuple[str, ...]:
     return tuple(dict.fromkeys(itertools.chain(*names)))
 
 
-def _calibrate(book: Book, market: Market, model: Model, file: str, stages: Stages):
+def _calibrate(book: Book, market: Market, model: Model, file: str, stages: console.Stages):
     """Return the market that the book needs, less what did not fit; and the calibrations, by underlying."""
     equities = _underlyings(book, in_rates=False)
     quoted = [] if market.swaption_vols is None else [market.swaption_vols.curve]
@@ -160,36 +157,6 @@ def _calibrate(book: Book, market: Market, model: Model, file: str, stages: Stag
             served = without(served, name, error)
             calibrations.pop(name, None)
     return served, calibrations
-
-
-def _valued(book: Book, market: Market, fit: Fit, settings: dict[str, Any]) -> RiskResult:
-    try:
-        return value_book(book, market, fit, **settings)
-    except BudgetTooSmall as error:
-        fail(f"--budget: {error}")
-
-
-def _write(
-    folder: Path,
-    result: RiskResult,
-    book: Book,
-    market: Market,
-    calibrations: dict[str, Calibration],
-    fits: Sequence[FitSection],
-    stages: Stages,
-) -> None:
-    """Write the tables, the calibrations and the report."""
-    from pricing.reporting.page import write_report  # matplotlib: not before it is needed
-
-    positions = positions_of(result, book, market)
-    risks = quote_risks(result.sensitivities, market)
-    numbers = {name: as_json(market, name, found) for name, found in calibrations.items()}
-    parts = {f"value the book: {part}": length for part, length in result.stats.items()}
-    seconds = {**stages.seconds, **parts}
-    write_positions(folder / "npv.csv", positions)
-    write_quote_risks(folder / "sensitivity.csv", risks)
-    write_json(folder / "calibration.json", numbers)
-    write_report(folder / "report.html", result, book, market, fits, seconds)
 
 
 def _errors(result: RiskResult, book: Book) -> list[str]:
@@ -214,4 +181,4 @@ def _summarize(result: RiskResult, market: Market, folder: Path) -> None:
     risks = quote_risks(result.sensitivities, market)
     for risk in sorted(risks, key=lambda risk: -abs(risk.scaled))[:_TOP]:
         table.add_row(risk.quote_id, f"{risk.scaled:,.2f}", risk.unit)
-    summarize(table, folder / "report.html")
+    console.summarize(table, folder / "report.html")

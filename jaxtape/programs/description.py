@@ -64,17 +64,13 @@ class Description:
         return ["value", self._opaque(x)]
 
     def _fields(self, x: Any) -> list:
-        is_tree = isinstance(x, eqx.Module)
-        found = [field for field in dataclasses.fields(x) if hasattr(x, field.name)]
-        return [
-            [
-                field.name,
-                self._of(getattr(x, field.name))
-                if is_tree and not field.metadata.get("static")
-                else self._by_value(getattr(x, field.name)),
-            ]
-            for field in found
-        ]
+        found = []
+        for field in dataclasses.fields(x):
+            if hasattr(x, field.name):
+                is_tree = isinstance(x, eqx.Module) and not field.metadata.get("static")
+                words_of = self._of if is_tree else self._by_value
+                found.append([field.name, words_of(getattr(x, field.name))])
+        return found
 
     def _opaque(self, x: Any) -> Any:
         """Return the words for what is known by its name or its parts, and is not built again from them."""
@@ -94,13 +90,8 @@ class Description:
             case jax.Device():
                 return ["device", x.platform, x.device_kind, x.id]
             case jax.sharding.Mesh():
-                devices = [self._opaque(device) for device in x.devices.flat]
-                return [
-                    "mesh",
-                    [list(axis) for axis in x.shape.items()],
-                    str(x.axis_types),
-                    devices,
-                ]
+                axes, devices = map(list, x.shape.items()), map(self._opaque, x.devices.flat)
+                return ["mesh", list(axes), str(x.axis_types), list(devices)]
             case jax.sharding.NamedSharding():
                 return ["sharding", self._opaque(x.mesh), str(x.spec), x.memory_kind]
             case jax.sharding.SingleDeviceSharding():
@@ -129,9 +120,8 @@ class Description:
 def rebuild(words: Any, leaves: Iterator[Any]) -> Any:
     """Return the tree of a description, with these leaves.
 
-    LookupError is raised if it has a class that no imported module has, or more leaves than there are.
-
     Raises:
+        LookupError: It has a class that no imported module has, or more leaves than there are.
         TypeError: The description is of what is not built from words, such as a function.
     """
     again = functools.partial(rebuild, leaves=leaves)
@@ -139,7 +129,9 @@ def rebuild(words: Any, leaves: Iterator[Any]) -> Any:
         case None | bool() | int() | str():
             return words
         case ["leaf"]:
-            return _next(leaves)
+            if (leaf := next(leaves, None)) is None:
+                raise LookupError("the description has more leaves than the tree")
+            return leaf
         case ["float" | "complex" as kind, str(text)]:
             return {"float": float, "complex": complex}[kind](text)
         case ["bytes", str(text)]:
@@ -177,12 +169,6 @@ def _module(kind: type, values: dict[str, Any]) -> Any:
     for field, value in values.items():
         object.__setattr__(built, field, value)
     return built
-
-
-def _next(leaves: Iterator[Any]) -> Any:
-    for leaf in leaves:
-        return leaf
-    raise LookupError("the description has more leaves than the tree")
 
 
 def _by_value(array: Any) -> list:

@@ -35,12 +35,8 @@ class Arena:
     ) -> "Arena":
         """Take the schedule's slots at any length within the capacity, and `mark_slots` for marks."""
         longest = int(np.diff([0, *marks, length]).max())
-        return cls(
-            capacity,
-            schedule.most_slots(capacity, longest) + mark_slots,
-            mark_slots,
-            schedule.host_slots(capacity),
-        )
+        slots = schedule.most_slots(capacity, longest) + mark_slots
+        return cls(capacity, slots, mark_slots, schedule.host_slots(capacity))
 
 
 def rows_of(

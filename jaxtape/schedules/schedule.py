@@ -6,15 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from .table import (
-    Table,
-    block_table,
-    check_count,
-    check_slots,
-    equal_sizes,
-    multi_stage_table,
-    revolve_table,
-)
+from .table import Table, block_table, check_count, equal_sizes, multi_stage_table, revolve_table
 
 
 class AbstractSchedule(abc.ABC):
@@ -56,6 +48,11 @@ class AbstractSchedule(abc.ABC):
         return 0
 
 
+def _count(why: str) -> Any:
+    """Return a field that holds a count; `why` says what the first is for."""
+    return dataclasses.field(metadata={"why": why})
+
+
 @dataclasses.dataclass(frozen=True)
 class AbstractSlots(AbstractSchedule):
     """A schedule that keeps states in slots, at the states' precision or a lower one.
@@ -68,6 +65,9 @@ class AbstractSlots(AbstractSchedule):
     checkpoint_dtype: Any = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self):
+        for field in dataclasses.fields(self):
+            if why := field.metadata.get("why"):
+                check_count(field.name, getattr(self, field.name), why)
         if self.checkpoint_dtype is not None:
             if not jnp.issubdtype(self.checkpoint_dtype, jnp.floating):
                 raise TypeError(
@@ -122,11 +122,7 @@ class Revolve(AbstractSlots):
         [0, 1, 0, 3, 3, 5]
     """
 
-    slots: int
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_slots(self.slots)
+    slots: int = _count("the initial state needs one")
 
     def most_slots(self, capacity: int, longest: int) -> int:
         """Return the slots, and one for the state before the last node."""
@@ -157,11 +153,7 @@ class Periodic(AbstractSlots):
         5
     """
 
-    every: int
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_count("every", self.every, "a block has a node")
+    every: int = _count("a block has a node")
 
     def table(self, length: int) -> Table:
         return block_table(length, (self.every, 1))
@@ -188,11 +180,7 @@ class Recursive(AbstractSlots):
         5
     """
 
-    levels: int
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_count("levels", self.levels, "nodes are one")
+    levels: int = _count("nodes are one")
 
     def table(self, length: int) -> Table:
         return block_table(length, equal_sizes(length, self.levels))
@@ -250,13 +238,8 @@ class MultiStage(AbstractSlots):
         3
     """
 
-    device: int
-    host: int
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_count("device", self.device, "the state at work is on the device")
-        check_count("host", self.host, "without a slot there it is Revolve(device)")
+    device: int = _count("the state at work is on the device")
+    host: int = _count("without a slot there it is Revolve(device)")
 
     def most_slots(self, capacity: int, longest: int) -> int:
         """Return the slots of both, and one for the state before the last node."""
@@ -296,12 +279,11 @@ class Budget(AbstractSlots):
         Budget(bytes=1048576)
     """
 
-    bytes: int
+    bytes: int = _count("a gradient needs memory")
     budget: int = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self):
         super().__post_init__()
-        check_count("bytes", self.bytes, "a gradient needs memory")
         object.__setattr__(self, "budget", int(self.bytes))
 
     def table(self, length: int) -> Table:

@@ -1,5 +1,6 @@
 """The tables that the sweeps follow: which states are kept where, and what is recomputed from which."""
 
+import bisect
 import dataclasses
 import functools
 import math
@@ -12,10 +13,8 @@ _LONG = 2**14
 
 def cached_by_length(function):
     """Remember what `function(length, ...)` made: a lot of short tables, few long ones."""
-    short, long = (
-        functools.lru_cache(maxsize=256)(function),
-        functools.lru_cache(maxsize=4)(function),
-    )
+    short = functools.lru_cache(maxsize=256)(function)
+    long = functools.lru_cache(maxsize=4)(function)
 
     @functools.wraps(function)
     def remembered(length: int, *rest):
@@ -114,13 +113,10 @@ def beta(s: int, r: int) -> int:
 
 def repetition(n: int, s: int) -> int:
     """Return the smallest `r` with `n <= beta(s, r)`: how often the busiest step is advanced."""
-    below, r = -1, 1
-    while beta(s, r) < n:
-        below, r = r, 2 * r
-    while r - below > 1:
-        middle = (below + r) // 2
-        below, r = (middle, r) if beta(s, middle) < n else (below, middle)
-    return r
+    enough = 1
+    while beta(s, enough) < n:
+        enough *= 2
+    return bisect.bisect_left(range(enough), n, key=lambda r: beta(s, r))
 
 
 def advances(n: int, s: int) -> int:

@@ -23,7 +23,8 @@ def batch_chain(
     """
     batched = _batched_leaves(chain, axis, dims, force)
     masks = batched.inputs
-    arrays = Arrays(*map(merge, masks, _move(arrays, dims, masks, axis.size), arrays))
+    leaves, of_leaves = (tuple(map(pick, masks, parts)) for parts in (arrays, dims))
+    arrays = Arrays(*map(merge, masks, with_axes(leaves, of_leaves, axis.size), arrays))
     if any(masks[0][: chain.executor.num_consts]):
         raise ValueError(
             "A batch of edited tapes must share their edits: batch their params alone, with "
@@ -34,15 +35,13 @@ def batch_chain(
     step = over_batch(chain.step, out_axes=(axes[1], _axes(batched.ys)))
     if chain.condition is None:
         return chain.derive(step, arrays), arrays, batched
+    ends_apart = _ends_apart(chain, batched)
     over_batch = functools.partial(over_axis(axis), in_axes=axes[:2])
-    goes_on = over_batch(chain.goes_on, out_axes=0 if _ends_apart(chain, batched) else None)
-    if _ends_apart(chain, batched):
-        derived = chain.derive(_guarded(step, goes_on, masks[0]), arrays)
-    else:
-        derived = chain.derive(step, arrays)
+    goes_on = over_batch(chain.goes_on, out_axes=0 if ends_apart else None)
+    step = _guarded(step, goes_on, masks[0]) if ends_apart else step
     any_goes_on = lambda consts, state: jnp.any(goes_on(consts, state))  # noqa: E731
     condition = Condition.of(any_goes_on, arrays.consts, arrays.init)
-    return dataclasses.replace(derived, condition=condition), arrays, batched
+    return dataclasses.replace(chain.derive(step, arrays), condition=condition), arrays, batched
 
 
 def over_axis(axis):
@@ -85,7 +84,7 @@ def _batched_leaves(chain: Chain, axis, dims: tuple, force: Active | None = None
         consts, state, xs, ys = (
             tuple(map(or_, *pair)) for pair in zip((consts, state, xs, ys), force, strict=True)
         )
-    reads = chain.inputs_of_outputs()
+    reads = inputs_of_outputs(chain.jaxpr)
     while True:
         batched = Active(consts, state, xs, ys)
         together = not _names(chain, axis) and not _ends_apart(chain, batched)
@@ -133,18 +132,15 @@ def _axes(mask: Mask) -> tuple:
     return tuple(0 if batched else None for batched in mask)
 
 
-def _move(parts: tuple, dims: tuple, masks: tuple, size: int) -> tuple:
-    """Return the selected leaves of consts, init and xs, each with its batch axis where a chain wants it."""
+def with_axes(parts: tuple, dims: tuple, size: int) -> tuple:
+    """Return leaves of consts, init and xs, each with its batch axis where a chain wants it."""
     return tuple(
-        tuple(
-            with_axis(leaf, dim, to, size)
-            for leaf, dim in zip(pick(m, part), pick(m, d), strict=True)
-        )
-        for part, d, m, to in zip(parts, dims, masks, (0, 0, 1), strict=True)
+        tuple(_with_axis(leaf, dim, to, size) for leaf, dim in zip(part, of_part, strict=True))
+        for part, of_part, to in zip(parts, dims, (0, 0, 1), strict=True)
     )
 
 
-def with_axis(leaf, dim: int | None, to: int, size: int):
+def _with_axis(leaf, dim: int | None, to: int, size: int):
     """Return a leaf with its batch axis at `to`; one without is given one."""
     if dim is not None:
         return jnp.moveaxis(leaf, dim, to)

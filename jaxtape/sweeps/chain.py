@@ -46,6 +46,13 @@ class Active(NamedTuple):
         return self.consts, self.state, self.xs
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Captured:
+    """What the rules inside a derived step close over; of a traced chain, that is among its consts."""
+
+    values: tuple
+
+
 @dataclasses.dataclass(frozen=True)
 class Chain:
     """`state[k+1], y[k] = step(consts, state[k], x[k])`, k = 0 … length-1; static and hashable.
@@ -59,7 +66,8 @@ class Chain:
         executor: How the chain is run and reversed.
         reverse: Whether node k reads `xs[length-1-k]` and writes `ys` there.
         condition: What ends the chain before `length` nodes, if anything does.
-        captured: What the step closes over beside `consts`.
+        captured: What the step closes over beside `consts`, in the order of the jaxpr's constants.
+        needed: Which leaves of the state are kept and recomputed, of a chain that is prepared to be reversed.
         broadcasts: Whether the pullback adds up the cotangents of shared values before it sums them, as
             `jaxtape/sweeps/pullback.py` says.
     """
@@ -69,7 +77,8 @@ class Chain:
     executor: "AbstractExecutor"
     reverse: bool
     condition: "Condition | None" = None
-    captured: "Captured | None" = None
+    captured: Captured = Captured(())
+    needed: Mask = ()
     broadcasts: bool = False
 
     @property
@@ -84,25 +93,8 @@ class Chain:
 
     def step(self, consts: tuple, state: tuple, x: tuple) -> tuple[tuple, tuple]:
         """Run one node: the next state and this node's y."""
-        closed, rest = self.closed_over(consts)
-        out = jax.core.eval_jaxpr(self.jaxpr, closed, *rest, *state, *x)
+        out = jax.core.eval_jaxpr(self.jaxpr, self.captured.values, *consts, *state, *x)
         return tuple(out[: self.num_state]), tuple(out[self.num_state :])
-
-    def closed_over(self, consts: tuple) -> tuple[tuple, tuple]:
-        """Return the values of the jaxpr's constants, and of the shared values among its arguments."""
-        n = len(self.jaxpr.constvars)
-        return (consts[:n], consts[n:]) if self.captured is None else (self.captured.values, consts)
-
-    def inputs_of_outputs(self) -> list[Mask]:
-        """Say of each leaf of the next state and of y which leaves of consts, state and x it depends on."""
-        closed = self.jaxpr.constvars
-        whole = self.jaxpr.replace(
-            constvars=[],
-            invars=[*closed, *self.jaxpr.invars],
-            debug_info=self.jaxpr.debug_info.with_unknown_names(),
-        )
-        first = 0 if self.captured is None else len(closed)
-        return [mask[first:] for mask in inputs_of_outputs(whole)]
 
     def goes_on(self, consts: tuple, state: tuple):
         """Say whether a chain with a condition takes another step."""
@@ -113,24 +105,27 @@ class Chain:
         """Run the chain: the last state and ys."""
         return self.executor.run(self, arrays)
 
-    def slot_bytes(self, needed: Mask, arrays: Arrays) -> int:
+    @functools.partial(jax.jit, static_argnums=0)
+    def first_sweep(self, arrays: Arrays) -> tuple[tuple, tuple, Any]:
+        """Run the prepared chain once while states are kept: the last state, ys, and what is kept."""
+        return self.executor.first_sweep(self, arrays)
+
+    @functools.partial(jax.jit, static_argnums=(0, 1))
+    def reverse_sweep(self, active: Active, arrays: Arrays, kept, bars: tuple) -> Arrays:
+        """Pull cotangents back through the prepared chain, from what its first sweep has kept."""
+        return self.executor.reverse_sweep(self, active, arrays, kept, bars)
+
+    def slot_bytes(self, arrays: Arrays) -> int:
         """Return the bytes of the needed leaves of one state in a slot."""
         dtype = self.executor.checkpoint_dtype
         slot = lambda leaves: tuple(stored(leaf, dtype) for leaf in leaves)  # noqa: E731
-        return leaf_bytes(jax.eval_shape(slot, shapes(pick(needed, arrays.init))))
+        return leaf_bytes(jax.eval_shape(slot, shapes(pick(self.needed, arrays.init))))
 
     def derive(self, step: Callable, arrays: Arrays) -> "Chain":
         """Return the chain of another flat `step(consts, state, x)`: same nodes, same executor."""
         closed = jax.make_jaxpr(step)(arrays.consts, arrays.init, first_node(arrays.xs))
         captured, num_state = Captured(tuple(closed.consts)), len(arrays.init)
         return dataclasses.replace(self, jaxpr=closed.jaxpr, num_state=num_state, captured=captured)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Captured:
-    """What the rules inside a derived step close over; of a traced chain, that is among its consts."""
-
-    values: tuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,8 +152,8 @@ class Condition:
 class AbstractExecutor(abc.ABC):
     """How a chain is run, run while states are kept, and reversed.
 
-    An executor is a hashable value: programs are made for it. Of every state the leaves that `needed` selects
-    are kept; `bars` and the cotangents returned are of the active leaves alone.
+    An executor is a hashable value: programs are made for it. Of every state the leaves are kept that the chain
+    says are needed; `bars` and the cotangents returned are of the active leaves alone.
 
     Attributes:
         table: What is kept where. Every table has a length, `slots` and `host_slots`.
@@ -191,13 +186,11 @@ class AbstractExecutor(abc.ABC):
         """Run the chain: the last state and ys."""
 
     @abc.abstractmethod
-    def first_sweep(self, chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tuple, Any]:
+    def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
         """Run the chain once while states are kept: the last state, ys, and what is kept."""
 
     @abc.abstractmethod
-    def reverse_sweep(
-        self, chain: Chain, active: Active, needed: Mask, arrays: Arrays, kept, bars: tuple
-    ) -> Arrays:
+    def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
         """Pull the cotangents of the last state and of ys back through the chain, the last node first.
 
         Returns the sum over all nodes for `consts`, the first state's for `init`, one a node for `xs`. Of
@@ -217,28 +210,17 @@ class AbstractExecutor(abc.ABC):
         """Return the bytes of all that is kept, from those of one state."""
         return self.slots * state
 
-    def settled(self, measure: Callable[[Callable], tuple[int, int]] | None) -> "AbstractExecutor":
+    def short(self, nodes: int, slots: int) -> "AbstractExecutor":
+        """Return an executor for fewer nodes and slots whose programs need the memory that this one's do."""
+        raise NotImplementedError
+
+    def settled(self, measure: Callable[[], tuple[int, int]] | None) -> "AbstractExecutor":
         """Return the executor that reverses the chain, now that its states are known.
 
-        `measure(short)` returns the bytes of the work and of a state, from short chains under the executors
-        `short(nodes, slots)`. It is None where a size is symbolic.
+        `measure()` returns the bytes of the work and of a state. It is None where a size is symbolic.
         """
         del measure
         return self
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def first_sweep(chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tuple, Any]:
-    """Run the chain once while states are kept: the last state, ys, and what is kept."""
-    return chain.executor.first_sweep(chain, needed, arrays)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def reverse_sweep(
-    chain: Chain, active: Active, needed: Mask, arrays: Arrays, kept, bars: tuple
-) -> Arrays:
-    """Pull cotangents back through the chain, from what its first sweep has kept."""
-    return chain.executor.reverse_sweep(chain, active, needed, arrays, kept, bars)
 
 
 def first_node(xs):
@@ -255,7 +237,7 @@ def trace(f: Callable, init, xs, executor: AbstractExecutor, reverse: bool = Fal
         TypeError: If `f` returns no pair, or changes the structure, shape or dtype of the carry.
     """
     init, xs = jax.tree.map(as_array, (init, xs))
-    jaxpr, out = jax.make_jaxpr(f, return_shape=True)(init, first_node(xs))
+    closed, out = jax.make_jaxpr(f, return_shape=True)(init, first_node(xs))
     if not (isinstance(out, tuple | list) and len(out) == 2):
         raise TypeError(f"The scanned function returned {out}: return a pair (carry, y).")
     carry, y = out
@@ -263,8 +245,11 @@ def trace(f: Callable, init, xs, executor: AbstractExecutor, reverse: bool = Fal
     strong = jax.tree.map(_strengthen, init, carry)
     if any(a is not b for a, b in zip(*map(jax.tree.leaves, (init, strong)), strict=True)):
         return trace(f, strong, xs, executor, reverse)
-    arrays = Arrays(tuple(jaxpr.consts), *(tuple(jax.tree.leaves(tree)) for tree in (init, xs)))
-    chain = Chain(jaxpr.jaxpr, len(arrays.init), executor, reverse)
+    arrays = Arrays(tuple(closed.consts), *(tuple(jax.tree.leaves(tree)) for tree in (init, xs)))
+    inputs = [*closed.jaxpr.constvars, *closed.jaxpr.invars]
+    names = closed.jaxpr.debug_info.with_unknown_names()
+    jaxpr = closed.jaxpr.replace(constvars=[], invars=inputs, debug_info=names)
+    chain = Chain(jaxpr, len(arrays.init), executor, reverse)
     return chain, arrays, jax.tree.structure(carry), jax.tree.structure(y)
 
 
@@ -326,9 +311,8 @@ def inexact(leaves: Sequence) -> Mask:
 
 def merge(mask: Mask, picked: Sequence, leaves: Sequence) -> tuple:
     """`leaves` with the selected ones replaced by `picked`."""
-    replacements = iter(picked)
-    return tuple(next(replacements) if chosen else leaf
-                 for chosen, leaf in zip(mask, leaves, strict=True))  # fmt: skip
+    replacements, pairs = iter(picked), zip(mask, leaves, strict=True)
+    return tuple(next(replacements) if chosen else leaf for chosen, leaf in pairs)
 
 
 def pick(mask: Mask, leaves: Sequence) -> tuple:

@@ -14,58 +14,26 @@ from jax import lax
 from ..schedules.schedule import AbstractSchedule
 from ..schedules.table import Rows, Table, revolve_table, slots_within
 from . import host_memory
-from .chain import (
-    AbstractExecutor,
-    Active,
-    Arrays,
-    Chain,
-    Mask,
-    first_sweep,
-    merge,
-    pick,
-    reverse_sweep,
-    stored,
-)
+from .chain import AbstractExecutor, Active, Arrays, Chain, Mask, merge, pick, stored
 from .footprint import footprint
 from .pullback import gathered, needed_state, nothing_shared, pull, with_broadcasts, zeros_stack
 
 
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    """A chain that is prepared to be reversed.
+def prepared(chain: Chain, active: Active, arrays: Arrays) -> Chain:
+    """Return the chain as it is reversed: what its pullback reads is found, and what is kept is settled.
 
-    Attributes:
-        chain: The chain, its budget settled as slots.
-        needed: Which leaves of the state are kept and recomputed.
+    `ValueError` is raised if a budget is too small, or is given where a shape is symbolic (`jax.export`),
+    or if states lie in the host's memory and the step has ordered side effects.
     """
-
-    chain: Chain
-    needed: Mask
-
-    @classmethod
-    def of(cls, chain: Chain, active: Active, arrays: Arrays) -> "Prepared":
-        """Find what the pullback reads, and settle what is kept.
-
-        `ValueError` is raised if a budget is too small, or is given where a shape is symbolic (`jax.export`),
-        or if states lie in the host's memory and the step has ordered side effects.
-        """
-        needed = needed_state(chain, active, arrays)
-        measure = None
-        if not _is_symbolic(arrays):  # or bytes could not be compared
-            kept = chain.executor.kept_bytes(chain.slot_bytes(needed, arrays))
-            chain = with_broadcasts(chain, active, arrays, kept)
-            measure = functools.partial(footprint, chain, active, needed, arrays)
-        chain = dataclasses.replace(chain, executor=chain.executor.settled(measure))
-        _check_effects(chain)
-        return cls(chain, needed)
-
-    def first_sweep(self, arrays: Arrays) -> tuple[tuple, tuple, Any]:
-        """Run the chain while states are kept: the last state, ys, and what is kept."""
-        return first_sweep(self.chain, self.needed, arrays)
-
-    def reverse_sweep(self, active: Active, arrays: Arrays, kept, bars: tuple) -> Arrays:
-        """Pull the cotangents of the active leaves back, from what the first sweep has kept."""
-        return reverse_sweep(self.chain, active, self.needed, arrays, kept, bars)
+    chain = dataclasses.replace(chain, needed=needed_state(chain, active, arrays))
+    measure = None
+    if not _is_symbolic(arrays):  # or bytes could not be compared
+        kept = chain.executor.kept_bytes(chain.slot_bytes(arrays))
+        chain = with_broadcasts(chain, active, arrays, kept)
+        measure = functools.partial(footprint, chain, active, arrays)
+    chain = dataclasses.replace(chain, executor=chain.executor.settled(measure))
+    _check_effects(chain)
+    return chain
 
 
 class Slots(NamedTuple):
@@ -92,9 +60,8 @@ class Slots(NamedTuple):
 
     def put(self, leaves: tuple, slot) -> "Slots":
         """Return the slots with other leaves in one of them."""
-        leaves = tuple(
-            stored(leaf, stack.dtype) for leaf, stack in zip(leaves, self.device, strict=True)
-        )
+        pairs = zip(leaves, self.device, strict=True)
+        leaves = tuple(stored(leaf, stack.dtype) for leaf, stack in pairs)
         if self.host:
             return Slots(*host_memory.put_of_two(self.host, self.device, leaves, slot))
         return Slots((), put(self.device, leaves, slot))
@@ -133,9 +100,9 @@ class Forward:
         return cls(chain, (True,) * chain.num_state, kept)
 
     @classmethod
-    def of_needed(cls, chain: Chain, needed: Mask) -> "Forward":
+    def of_needed(cls, chain: Chain) -> "Forward":
         """Return steps that carry and keep what the pullback needs."""
-        return cls(chain, needed, (True,) * sum(needed))
+        return cls(chain, chain.needed, (True,) * sum(chain.needed))
 
     def advance_and_keep(
         self, arrays: Arrays, reached: ForwardState, rows: Rows, first, last
@@ -203,11 +170,11 @@ class AbstractTableExecutor(AbstractExecutor):
     ) -> tuple[ReverseState, tuple]:
         """Call `state, x_bar = pull(k, x, y_bar, state)` of every node, the last first; stack `x_bar`."""
 
-    def first_sweep(self, chain: Chain, needed: Mask, arrays: Arrays) -> tuple[tuple, tuple, Slots]:
+    def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Slots]:
         rows = self.rows(arrays.consts)
         last = jnp.maximum(rows.length - 1, 0)
-        forward = Forward.of_all(chain, needed)
-        kept = Slots.empty(self, pick(needed, arrays.init))
+        forward = Forward.of_all(chain, chain.needed)
+        kept = Slots.empty(self, pick(chain.needed, arrays.init))
         ys = tuple(zeros_stack(chain.length, aval) for aval in chain.y_avals)
         start = ForwardState(kept, jnp.int32(0), arrays.init, ys)
         reached = forward.advance_and_keep(arrays, start, rows, *map(jnp.int32, rows.sweep))
@@ -216,15 +183,13 @@ class AbstractTableExecutor(AbstractExecutor):
         reached = forward.advance(arrays, reached, jnp.int32(rows.length))
         return reached.state, reached.ys, kept
 
-    def reverse_sweep(
-        self, chain: Chain, active: Active, needed: Mask, arrays: Arrays, kept, bars: tuple
-    ) -> Arrays:
+    def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
         rows = jax.tree.map(jnp.asarray, self.rows(arrays.consts))
-        forward = Forward.of_needed(chain, needed)
+        forward = Forward.of_needed(chain)
 
         def pull_node(k, x, y_bar, pulled: ReverseState) -> tuple[ReverseState, tuple]:
             """Load a state, advance to node k, keep states on the way, pull back."""
-            loaded = pulled.kept.get(rows.load_slot[k], pick(needed, arrays.init))
+            loaded = pulled.kept.get(rows.load_slot[k], pick(chain.needed, arrays.init))
             reached = ForwardState(pulled.kept, rows.load_position[k], loaded, ())
             ends = rows.first_row[k], rows.last_row[k]
             reached = forward.advance_and_keep(arrays, reached, rows, *ends)
@@ -245,7 +210,6 @@ class AbstractTableExecutor(AbstractExecutor):
         return kept.each(of_leaves)
 
     def short(self, nodes: int, slots: int) -> "Scheduled":
-        """Return an executor for fewer nodes and slots whose programs need the memory that this one's do."""
         table = revolve_table(nodes, slots)
         table = dataclasses.replace(table, host_slots=min(self.table.host_slots, 1))
         return Scheduled(table, self.checkpoint_dtype)
@@ -283,21 +247,19 @@ class Scheduled(AbstractTableExecutor):
     def over_nodes(self, chain, active, arrays, pull, start, ys_bar):
         del active
 
-        def node(carry, per_node):
+        def node(carry, own):
             k, pulled = carry
-            pulled, x_bar = pull(k, *per_node, pulled)
+            pulled, x_bar = pull(k, *own, pulled)
             return (k - 1, pulled), x_bar
 
-        first, per_node = (jnp.int32(self.length - 1), start), (arrays.xs, ys_bar)
-        (_, pulled), xs_bar = lax.scan(
-            node, first, per_node, self.length, reverse=not chain.reverse
-        )
+        last, nodes = (jnp.int32(self.length - 1), start), (arrays.xs, ys_bar)
+        (_, pulled), xs_bar = lax.scan(node, last, nodes, self.length, reverse=not chain.reverse)
         return pulled, xs_bar
 
     def kept_bytes(self, state: int) -> int:
         return self.slots * state if self.budget is None else self.budget
 
-    def settled(self, measure: Callable[[Callable], tuple[int, int]] | None) -> "Scheduled":
+    def settled(self, measure: Callable[[], tuple[int, int]] | None) -> "Scheduled":
         if self.budget is None:
             return self
         if measure is None:
@@ -306,7 +268,7 @@ class Scheduled(AbstractTableExecutor):
                 "is symbolic: give a number of slots, such as Revolve(slots=12), or export a program "
                 "for each size."
             )
-        slots = slots_within(self.budget, self.length, *measure(self.short))
+        slots = slots_within(self.budget, self.length, *measure())
         return Scheduled(revolve_table(self.length, slots), self.checkpoint_dtype)
 
 
@@ -317,10 +279,8 @@ def get(stacked: tuple, i) -> tuple:
 
 def put(stacked: tuple, leaves: tuple, i) -> tuple:
     """Return each stack with another entry i."""
-    return tuple(
-        lax.dynamic_update_index_in_dim(a, leaf, i, 0)
-        for a, leaf in zip(stacked, leaves, strict=True)
-    )
+    pairs = zip(stacked, leaves, strict=True)
+    return tuple(lax.dynamic_update_index_in_dim(a, leaf, i, 0) for a, leaf in pairs)
 
 
 def _restored(leaf, like):

@@ -9,23 +9,8 @@ import equinox as eqx
 import jax
 from jax.extend.core import Var, jaxprs_in_params
 
-from .chain import (
-    AbstractExecutor,
-    Active,
-    Arrays,
-    Chain,
-    Mask,
-    first_sweep,
-    inexact,
-    leaf_bytes,
-    merge,
-    pick,
-    reverse_sweep,
-    shapes,
-)
+from .chain import Active, Arrays, Chain, inexact, leaf_bytes, merge, pick, shapes
 from .pullback import needed_state, pullback_of_node, with_broadcasts
-
-Short = Callable[[int, int], AbstractExecutor]  # for fewer nodes and slots
 
 _NODES, _SLOTS = 9, 3  # of a short chain that the compiler treats like a long one
 
@@ -49,44 +34,42 @@ def everything_active(chain: Chain, arrays: Arrays) -> Active:
     return Active(consts, state, xs, inexact(chain.y_avals))
 
 
-def footprint_of(chain: Chain, arrays: Arrays, short: Short) -> Footprint:
+def footprint_of(chain: Chain, arrays: Arrays) -> Footprint:
     """Measure the gradient with respect to everything."""
     active = everything_active(chain, arrays)
-    needed = needed_state(chain, active, arrays)
-    kept = chain.executor.kept_bytes(chain.slot_bytes(needed, arrays))
-    return footprint(with_broadcasts(chain, active, arrays, kept), active, needed, arrays, short)
+    chain = dataclasses.replace(chain, needed=needed_state(chain, active, arrays))
+    kept = chain.executor.kept_bytes(chain.slot_bytes(arrays))
+    return footprint(with_broadcasts(chain, active, arrays, kept), active, arrays)
 
 
-def footprint(
-    chain: Chain, active: Active, needed: Mask, arrays: Arrays, short: Short
-) -> Footprint:
+def footprint(chain: Chain, active: Active, arrays: Arrays) -> Footprint:
     """Measure the sweeps of a chain, whatever its length.
 
     The work is what the compiler says of a chain of the same nodes with a few slots, less those slots.
     Inside `shard_map`, where no program of its own can be compiled, and of a step with effects, it is the
     sum of what one node's pullback holds at a time, which no fusion makes less.
     """
-    state = chain.slot_bytes(needed, arrays)
+    state = chain.slot_bytes(arrays)
     if _is_manual(chain, arrays):
         return Footprint(_live_bytes(pullback_of_node(chain, active, arrays)) + state, state)
-    executor = short(min(chain.length, _NODES), min(chain.length, _SLOTS))
+    executor = chain.executor.short(min(chain.length, _NODES), min(chain.length, _SLOTS))
     few = dataclasses.replace(chain, executor=executor)
 
     def sweeps(arrays: Arrays):
-        out, ys, kept = first_sweep(few, needed, arrays)
+        out, ys, kept = few.first_sweep(arrays)
         bars = pick(active.state, out), pick(active.ys, ys)
-        return out, ys, reverse_sweep(few, active, needed, arrays, kept, bars)
+        return out, ys, few.reverse_sweep(active, arrays, kept, bars)
 
     on_device = executor.slots - executor.slots_apart
     return Footprint(_temporaries(sweeps, few, arrays) - on_device * state, state)
 
 
-def stored_footprint(chain: Chain, arrays: Arrays, short: Short) -> Footprint:
+def stored_footprint(chain: Chain, arrays: Arrays) -> Footprint:
     """Measure `lax.scan`'s own gradient: `state` is what it keeps of every node."""
     active = everything_active(chain, arrays)
 
     def measured(nodes: int) -> int:
-        few = dataclasses.replace(chain, executor=short(nodes, 1))
+        few = dataclasses.replace(chain, executor=chain.executor.short(nodes, 1))
 
         def sweeps(arrays: Arrays):
             def run(*varied):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..schedules.online import OnlineTable
-from .chain import AbstractExecutor, Active, Arrays, Chain, Condition, Mask, pick
+from .chain import AbstractExecutor, Active, Arrays, Chain, Condition, pick
 from .executor import Forward, ForwardState, Slots, get, put
 from .pullback import gathered, nothing_shared, pull
 
@@ -78,10 +78,8 @@ class Open(AbstractExecutor):
 
         return lax.while_loop(goes_on, node, (jnp.int32(0), arrays.init))[1], ()
 
-    def first_sweep(
-        self, chain: Chain, needed: Mask, arrays: Arrays
-    ) -> tuple[tuple, tuple, Snapshots]:
-        consts, dense = arrays.consts, self.table.dense
+    def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Snapshots]:
+        consts, needed, dense = arrays.consts, chain.needed, self.table.dense
         stop = jnp.asarray([*self.table.position[1:], self.length], jnp.int32)
         slot = jnp.asarray(self.table.slot)
 
@@ -106,15 +104,13 @@ class Open(AbstractExecutor):
         _, kept, state, _ = lax.while_loop(on, row, start)
         return state, (), kept
 
-    def reverse_sweep(
-        self, chain: Chain, active: Active, needed: Mask, arrays: Arrays, kept, bars: tuple
-    ) -> Arrays:
-        forward = Forward.of_needed(chain, needed)
+    def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
+        forward = Forward.of_needed(chain)
 
         def node(i, carry):
             stack, state_bar, shared_bar = carry
             k = kept.steps - 1 - i
-            loaded = stack.states.get(_at(stack.slot, stack.top), pick(needed, arrays.init))
+            loaded = stack.states.get(_at(stack.slot, stack.top), pick(chain.needed, arrays.init))
             reached = ForwardState(Slots(), stack.uppermost, loaded, ())
             stack, reached = self._advance_towards(k, forward, arrays, stack, reached)
             state = forward.whole(arrays, forward.advance(arrays, reached, k))

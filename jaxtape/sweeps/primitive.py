@@ -115,11 +115,9 @@ class _Batch(LoopPrimitive):
         one = lambda args, bars: instantiated(self.one.pullback(args, bars))  # noqa: E731
         own = jax.tree.map(lambda bar: None if bar.dtype == jax.dtypes.float0 else 0, bars)
         found = over_axis(self.axis)(one, (self.dims, own))(args, bars)
-        dims = pick(self.varied, leaves_or_nones(self.dims))
-        return tuple(
-            bar.sum(0) if dim is None else jnp.moveaxis(bar, 0, dim)
-            for bar, dim in zip(found, dims, strict=True)
-        )
+        dims = pick(self.varied, jax.tree.leaves(self.dims, is_leaf=_is_none))
+        pairs = zip(found, dims, strict=True)
+        return tuple(bar.sum(0) if dim is None else jnp.moveaxis(bar, 0, dim) for bar, dim in pairs)
 
     def out_dims(self, axis, dims: tuple):
         """Return the axes of one member, whose own batch axis stands before."""
@@ -157,11 +155,10 @@ class _ForwardOnly(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
         raise NotImplementedError(_ORDERS)
 
     def batch(self, axis, dots, dims):
-        front = [
-            jnp.moveaxis(dot, dim, 0) if dim else dot for dot, dim in zip(dots, dims, strict=True)
-        ]
         del axis
-        return _ForwardOnly(tuple(front))(*front), tuple(None if dim is None else 0 for dim in dims)
+        pairs = zip(dots, dims, strict=True)
+        front = tuple(jnp.moveaxis(dot, dim, 0) if dim else dot for dot, dim in pairs)
+        return _ForwardOnly(front)(*front), tuple(None if dim is None else 0 for dim in dims)
 
 
 _ORDERS = (
@@ -188,11 +185,6 @@ def _is_none(leaf) -> bool:
 def leaves_or_zeros(tree) -> list:
     """Return the leaves of a tree of tangents or cotangents."""
     return jax.tree.leaves(tree, is_leaf=is_zero)
-
-
-def leaves_or_nones(tree) -> list:
-    """Return the leaves of a tree of batch axes."""
-    return jax.tree.leaves(tree, is_leaf=_is_none)
 
 
 def merge_leaves(mask: Mask, picked, tree):

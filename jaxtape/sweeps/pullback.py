@@ -33,11 +33,10 @@ def pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple[tupl
 
     def taped(values, *picked):
         merged = tuple(map(merge, active.inputs, picked, inputs))
-        state, y = (
-            broadcast_step(chain, active.consts, values, merged)
-            if chain.broadcasts
-            else chain.step(*merged)
-        )
+        if chain.broadcasts:
+            state, y = broadcast_step(chain, active.consts, values, merged)
+        else:
+            state, y = chain.step(*merged)
         return pick(active.state, state), pick(active.ys, y)
 
     values = _values(chain, active, inputs[0])
@@ -102,11 +101,8 @@ def pullback_of_node(chain: Chain, active: Active, arrays: Arrays):
     """Return the jaxpr of one node's pullback, from its consts, state and x."""
 
     def pull_node(*inputs):
-        state, y = chain.step(*inputs)
-        bars = tuple(
-            tuple(zeros_like(leaf) for leaf, is_active in zip(part, mask, strict=True) if is_active)
-            for part, mask in ((state, active.state), (y, active.ys))
-        )
+        varying = map(pick, (active.state, active.ys), chain.step(*inputs))
+        bars = tuple(tuple(map(zeros_like, leaves)) for leaves in varying)
         return pull(chain, active, inputs, bars)
 
     return jax.make_jaxpr(pull_node)(*_one_node(arrays)).jaxpr
@@ -176,11 +172,9 @@ def broadcast_step(chain: Chain, varies: Mask, values: tuple, inputs: tuple) -> 
 
 def _run(chain: Chain, varies: Mask, consts: tuple, own: tuple | None, take: Callable):
     """Evaluate the step; without `own` (state and x), only what is shared, and the outputs are None."""
-    closed, rest = chain.closed_over(consts)
-    mask = varies if chain.captured is None else (*(False for _ in closed), *varies)
-    pairs = zip((*closed, *rest), mask, strict=True)
-    shared = [_Value(leaf, False, leaf.size if varies else 0) for leaf, varies in pairs]
-    count = len(chain.jaxpr.invars) - len(rest)
+    pairs, count = zip(consts, varies, strict=True), len(chain.jaxpr.invars) - len(consts)
+    shared = [_Value(leaf, False, 0) for leaf in chain.captured.values]
+    shared += [_Value(leaf, False, leaf.size if varies else 0) for leaf, varies in pairs]
     leaves = [None] * count if own is None else [leaf for part in own for leaf in part]
     args = [*shared, *(_Value(leaf, True, 0) for leaf in leaves)]
     out = _evaluate(chain.jaxpr, args, take, own is None)
@@ -229,11 +223,8 @@ def _bound(jaxpr, eqn, inputs: list[_Value]) -> list:
     """
     if eqn.primitive in _ELEMENTWISE:
         return [eqn.primitive.bind(*(value.value for value in inputs), **eqn.params)]
-    read = {
-        v: value.value
-        for v, value in zip(eqn.invars, inputs, strict=True)
-        if not isinstance(v, Literal)
-    }
+    pairs = zip(eqn.invars, inputs, strict=True)
+    read = {v: value.value for v, value in pairs if not isinstance(v, Literal)}
     names = jaxpr.debug_info.with_unknown_names()
     alone = jaxpr.replace(
         constvars=list(read), invars=[], outvars=list(eqn.outvars), eqns=[eqn], debug_info=names

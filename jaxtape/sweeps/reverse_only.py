@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from .chain import Arrays, Chain, Static, merge, pick
-from .executor import Prepared
+from .executor import prepared
 from .footprint import everything_active
 
 
@@ -17,16 +17,16 @@ def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
 
 
 def _forward(chain: Chain, arrays: Arrays):
-    prepared = Prepared.of(chain, everything_active(chain, arrays), arrays)
-    state, ys, kept = prepared.first_sweep(arrays)
-    return (state, ys), (arrays, kept, Static(prepared))
+    to_reverse = prepared(chain, everything_active(chain, arrays), arrays)
+    state, ys, kept = to_reverse.first_sweep(arrays)
+    return (state, ys), (arrays, kept, Static(to_reverse))
 
 
 def _backward(chain: Chain, saved: tuple, bars: tuple):
-    (arrays, kept, prepared), (state_bar, ys_bar) = saved, bars
+    (arrays, kept, to_reverse), (state_bar, ys_bar) = saved, bars
     active = everything_active(chain, arrays)
     bars = pick(active.state, state_bar), pick(active.ys, ys_bar)
-    out = prepared.value.reverse_sweep(active, arrays, kept, bars)
+    out = to_reverse.value.reverse_sweep(active, arrays, kept, bars)
     nothing = jax.tree.map(lambda a: np.zeros(a.shape, jax.dtypes.float0), arrays)
     return (Arrays(*map(merge, active.inputs, out, nothing)),)
 

@@ -13,7 +13,7 @@ tangents forward, and reverse over reverse is reverse over forward, of the dual 
 import jax
 from jax.interpreters import ad
 
-from .batching import batch_chain, batched_outputs, is_batched, with_axis
+from .batching import batch_chain, batched_outputs, is_batched, with_axes
 from .chain import (
     Active,
     Arrays,
@@ -30,7 +30,7 @@ from .chain import (
     pick,
     zero_cotangents,
 )
-from .executor import Prepared
+from .executor import prepared
 from .primitive import LoopPrimitive, Primitive, leaves_or_zeros, merge_leaves
 
 
@@ -39,18 +39,28 @@ def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
     return Sweep(chain, arrays)(*arrays)
 
 
-class Sweep(Primitive):
+class _OfChain(Primitive):
+    """A primitive with these params, for arguments of these types."""
+
+    def __init__(self, effects, args: tuple, **params):
+        self.__dict__.update(params)
+        self.in_avals = avals(args)
+        self.out_aval = out_avals(self.expand, *args)
+        self.params, self.effects = params, effects
+        super().__init__()
+
+    def lin(self, nonzeros, *args):
+        del nonzeros
+        return self(*args), args
+
+
+class Sweep(_OfChain):
     """`(consts, init, xs) -> (state, ys)` of a chain."""
 
     chain: Chain
 
     def __init__(self, chain: Chain, arrays: Arrays):
-        self.chain = chain
-        self.in_avals = avals(tuple(arrays))
-        self.out_aval = out_avals(self.expand, *arrays)
-        self.params = {"chain": chain}
-        self.effects = chain.jaxpr.effects
-        super().__init__()
+        super().__init__(chain.jaxpr.effects, tuple(arrays), chain=chain)
 
     def expand(self, *arrays):
         return self.chain.run(Arrays(*arrays))
@@ -74,10 +84,6 @@ class Sweep(Primitive):
     def jvp(self, arrays, tangents):
         return self(*arrays), self._tangent(arrays, tangents)
 
-    def lin(self, nonzeros, *arrays):
-        del nonzeros
-        return self(*arrays), arrays
-
     def linearized(self, arrays, *tangents):
         return instantiated(self._tangent(arrays, tangents))
 
@@ -100,19 +106,14 @@ class Sweep(Primitive):
         return Active(tuple(consts), inexact(state), tuple(xs), inexact(ys))
 
 
-class Tangent(Primitive):
+class Tangent(_OfChain):
     """`(arrays, dots) -> (state_dot, ys_dot)` of a chain, linear in `dots`; active leaves only."""
 
     chain: Chain
     active: Active
 
-    def __init__(self, chain: Chain, active: Active, arrays: tuple, dots: tuple):
-        self.chain, self.active = chain, active
-        self.in_avals = avals((arrays, dots))
-        self.out_aval = out_avals(self.expand, arrays, dots)
-        self.params = {"chain": chain, "active": active}
-        self.effects = chain.jaxpr.effects
-        super().__init__()
+    def __init__(self, chain: Chain, active: Active, *args):
+        super().__init__(chain.jaxpr.effects, args, chain=chain, active=active)
 
     def expand(self, arrays, dots):
         dual, arrays = self._dual(arrays, dots)
@@ -124,9 +125,8 @@ class Tangent(Primitive):
         *_, kept = first(arrays)
         bars = instantiated(bars)
         out = ReverseSweep(first, self.active, arrays, kept, bars)(arrays, kept, bars)
-        for accumulator, bar in zip(
-            jax.tree.leaves(accumulators), jax.tree.leaves(tuple(out)), strict=True
-        ):
+        pairs = zip(*map(jax.tree.leaves, (accumulators, tuple(out))), strict=True)
+        for accumulator, bar in pairs:
             if hasattr(accumulator, "accum"):  # a tangent that is known is an array instead
                 accumulator.accum(bar)
 
@@ -135,10 +135,6 @@ class Tangent(Primitive):
         moving = tuple(not is_zero(t) for t in tangents)
         swept, picked = self._moving(moving, primals)
         return jax.jvp(swept, picked, pick(moving, tangents))
-
-    def lin(self, nonzeros, *primals):
-        del nonzeros
-        return self(*primals), primals
 
     def linearized(self, primals, *tangents):
         return instantiated(self.jvp(primals, tangents)[1])
@@ -159,12 +155,7 @@ class Tangent(Primitive):
             return self(*args), _out_dims(self.out_aval, None, None)
         (arrays, dots), (dims, dots_dims) = args, dims
         chain, arrays, _ = batch_chain(self.chain, axis, arrays, dims, self.active)
-        dots = tuple(
-            tuple(
-                with_axis(dot, dim, to, axis.size) for dot, dim in zip(part, part_dims, strict=True)
-            )
-            for part, part_dims, to in zip(dots, dots_dims, (0, 0, 1), strict=True)
-        )
+        dots = with_axes(dots, dots_dims, axis.size)
         out = Tangent(chain, self.active, arrays, dots)(arrays, dots)
         return out, _out_dims(self.out_aval, 0, 1)
 
@@ -201,7 +192,7 @@ class Tangent(Primitive):
         return state[self.chain.num_state :], ys
 
 
-class FirstSweep(LoopPrimitive):
+class FirstSweep(LoopPrimitive, _OfChain):
     """`arrays -> (state, ys, kept)`: a chain is run, and the states are kept that its reverse sweep wants.
 
     Its cotangents are the chain's own: what is kept is for a `ReverseSweep`, which says itself how its outputs
@@ -209,18 +200,14 @@ class FirstSweep(LoopPrimitive):
     """
 
     chain: Chain
-    prepared: Prepared
+    to_reverse: Chain
 
     def __init__(self, chain: Chain, active: Active, arrays: Arrays):
-        self.prepared = Prepared.of(chain, active, arrays)
-        self.in_avals = (avals(arrays),)
-        self.out_aval = out_avals(self.expand, arrays)
-        self.params = {"chain": chain, "prepared": self.prepared}
-        self.effects = chain.jaxpr.effects
-        super().__init__()
+        to_reverse = prepared(chain, active, arrays)
+        super().__init__(chain.jaxpr.effects, (arrays,), chain=chain, to_reverse=to_reverse)
 
     def expand(self, arrays):
-        return self.prepared.first_sweep(arrays)
+        return self.to_reverse.first_sweep(arrays)
 
     def pullback(self, args, bars):
         (arrays,), (*bars, _) = args, bars
@@ -238,24 +225,19 @@ class FirstSweep(LoopPrimitive):
         state, ys, apart = batched_outputs(self.chain, axis, dims[0])
         state_dims, ys_dims = _out_dims((state, ys), 0, 0)
         *_, kept = self.out_aval
-        of_leaves = pick(self.prepared.needed, state_dims)
+        of_leaves = pick(self.to_reverse.needed, state_dims)
         dims = self.chain.executor.kept_dims(kept, of_leaves, 0 if apart else None)
         return state_dims, ys_dims, dims
 
 
-class ReverseSweep(LoopPrimitive):
+class ReverseSweep(LoopPrimitive, _OfChain):
     """`(arrays, kept, bars) -> (consts_bar, init_bar, xs_bar)` of a chain; active leaves only."""
 
     first: FirstSweep
     active: Active
 
-    def __init__(self, first: FirstSweep, active: Active, arrays: Arrays, kept, bars: tuple):
-        self.first, self.active = first, active
-        self.in_avals = avals((arrays, kept, bars))
-        self.out_aval = out_avals(self.expand, arrays, kept, bars)
-        self.params = {"first": first, "active": active}
-        self.effects = first.effects
-        super().__init__()
+    def __init__(self, first: FirstSweep, active: Active, *args):
+        super().__init__(first.effects, args, first=first, active=active)
 
     @property
     def varied(self) -> Mask:
@@ -263,7 +245,7 @@ class ReverseSweep(LoopPrimitive):
         return inexact(arrays) + (False,) * len(kept) + (True,) * len(bars)
 
     def expand(self, arrays, kept, bars):
-        return self.first.prepared.reverse_sweep(self.active, arrays, kept, bars)
+        return self.first.to_reverse.reverse_sweep(self.active, arrays, kept, bars)
 
     def pullback(self, args, bars):
         """`<w, J' v>` is `<v, J w>`: the cotangent of v is J w, and that of the arrays is that of J w."""
@@ -282,9 +264,7 @@ class ReverseSweep(LoopPrimitive):
         """Return the cotangents of the outputs as tangents of the arrays, without those that are 0."""
         in_use = [tuple(not is_zero(bar) for bar in part) for part in bars]
         in_use[1] = (True,) * len(in_use[1])
-        consts, _, xs = (
-            merge(m, used, m) for m, used in zip(self.active.inputs, in_use, strict=True)
-        )
+        consts, _, xs = map(merge, self.active.inputs, in_use, self.active.inputs)
         dots = instantiated(tuple(map(pick, in_use, bars)))
         return self.active._replace(consts=consts, xs=xs), dots
 
@@ -300,7 +280,5 @@ def _as_arrays(parts: tuple) -> Arrays:
 
 def _out_dims(parts, state_dim: int | None, ys_dim: int | None) -> tuple:
     """Return the batch axis of the leaves of the state and of ys: None at a leaf that is the flag False."""
-    return tuple(
-        tuple(None if leaf is False else dim for leaf in part)
-        for part, dim in zip(parts, (state_dim, ys_dim), strict=True)
-    )
+    pairs = zip(parts, (state_dim, ys_dim), strict=True)
+    return tuple(tuple(None if leaf is False else dim for leaf in part) for part, dim in pairs)

@@ -37,7 +37,7 @@ def to_torch(fn: Callable) -> Callable:
         >>> to_torch(jnp.sin)(torch.zeros(3)).shape
         torch.Size([3])
     """
-    compiled = _Compiled(fn)
+    tape = _taped(fn)
 
     @functools.wraps(fn)
     def function(*args):
@@ -49,43 +49,46 @@ def to_torch(fn: Callable) -> Callable:
             _check_dtype(name, dtype_name(leaf))
         tensors = [leaf for _, leaf in leaves]
         active = tuple(t.requires_grad and torch.is_grad_enabled() for t in tensors)
-        out_tree, *out = _Call.apply(compiled, tree, active, *tensors)
+        out_tree, *out = _Call.apply(tape, tree, active, *tensors)
         return jax.tree.unflatten(out_tree, out)
 
     return function
 
 
-class _Compiled:
-    """The programs of a function: `tape`, its value and its pullback, and `pull`, that pullback's."""
+def _taped(fn: Callable) -> Callable:
+    """Return the program of the value of a function, and of its pullback."""
 
-    def __init__(self, fn: Callable):
-        @functools.partial(jax.jit, static_argnums=(0, 1))
-        def tape(tree, active, leaves):
-            varied, held = eqx.partition(leaves, list(active))
+    @functools.partial(jax.jit, static_argnums=(0, 1))
+    def tape(tree, active, leaves):
+        varied, held = eqx.partition(leaves, list(active))
 
-            def primal(varied):
-                out = fn(*jax.tree.unflatten(tree, eqx.combine(varied, held)))
-                out = jax.tree.map(jnp.asarray, out)
-                for path, leaf in jax.tree_util.tree_leaves_with_path(out):
-                    _check_dtype(f"output{jax.tree_util.keystr(path)}", leaf.dtype.name)
-                return eqx.partition(out, eqx.is_inexact_array)
+        def primal(varied):
+            out = fn(*jax.tree.unflatten(tree, eqx.combine(varied, held)))
+            out = jax.tree.map(jnp.asarray, out)
+            for path, leaf in jax.tree_util.tree_leaves_with_path(out):
+                _check_dtype(f"output{jax.tree_util.keystr(path)}", leaf.dtype.name)
+            return eqx.partition(out, eqx.is_inexact_array)
 
-            return jax.vjp(primal, varied, has_aux=True)
+        return jax.vjp(primal, varied, has_aux=True)
 
-        self.tape = tape
-        self.pull = jax.jit(lambda pullback, y_bar: pullback(y_bar)[0])
+    return tape
+
+
+@jax.jit
+def _pulled(pullback, y_bar):
+    return pullback(y_bar)[0]
 
 
 class _Call(torch.autograd.Function):
     """One call, as a node of PyTorch's graph."""
 
     @staticmethod
-    def forward(ctx, compiled, tree, active, *tensors):
-        floats, pullback, others = compiled.tape(tree, active, list(map(_to_jax, tensors)))
+    def forward(ctx, tape, tree, active, *tensors):
+        floats, pullback, others = tape(tree, active, list(map(_to_jax, tensors)))
         residuals, ctx.keys = eqx.partition(pullback, lambda leaf: not _is_key(leaf))
         residuals, ctx.residual_tree = jax.tree.flatten(residuals)
         ctx.save_for_backward(*tensors, *map(torch.from_dlpack, residuals))
-        ctx.compiled, ctx.num_inputs = compiled, len(tensors)
+        ctx.num_inputs = len(tensors)
         ctx.float_tree = jax.tree.structure(floats)
         arrays, out_tree = jax.tree.flatten(eqx.combine(floats, others))
         out = [torch.from_dlpack(array) for array in arrays]
@@ -98,7 +101,7 @@ class _Call(torch.autograd.Function):
         residuals = jax.tree.unflatten(ctx.residual_tree, map(_to_jax, residuals))
         y_bar = [_to_jax(y_bar) for y_bar in bars if y_bar.is_floating_point()]
         y_bar = jax.tree.unflatten(ctx.float_tree, y_bar)
-        x_bar = ctx.compiled.pull(eqx.combine(residuals, ctx.keys), y_bar)
+        x_bar = _pulled(eqx.combine(residuals, ctx.keys), y_bar)
         x_bar = [None if x is None else torch.from_dlpack(x) for x in x_bar]
         if torch.is_grad_enabled():  # create_graph=True
             x_bar = [None if x is None else _Once.apply(x, *inputs, *bars) for x in x_bar]

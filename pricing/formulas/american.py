@@ -11,16 +11,8 @@ from jaxtyping import Array, Float
 from ..numerics.normal_law import cdf as normal_cdf
 from ..numerics.normal_law import density as normal_density
 from ..numerics.safe_math import larger
+from . import exercise_boundary as boundaries
 from .black import black
-from .exercise_boundary import (
-    barycentric,
-    depth_of,
-    exercise_boundary,
-    least_excess,
-    log_perpetual,
-    log_start,
-    mesh,
-)
 
 Scalar = Float[Array, ""]
 
@@ -61,16 +53,15 @@ def american_value(
 
     rate_, dividend_ = jnp.where(is_early, rate, 0.05), jnp.where(is_early, dividend, 0.0)
     std_ = jnp.where(is_early, std, 0.2)
-    excess = exercise_boundary(rate_, dividend_, std_, num_dates, num_nodes)
-    start = log_start(rate_, dividend_)
-    boundary = start - depth_of(excess[0], start)
+    excess = boundaries.exercise_boundary(rate_, dividend_, std_, num_dates, num_nodes)
+    start = boundaries.log_start(rate_, dividend_)
+    boundary = start - boundaries.depth_of(excess[0], start)
     log_spot = jnp.log(spot / strike)
     is_exercised = is_early & (log_spot <= boundary)
     is_alive = is_early & (log_spot > boundary)
     inside = jnp.where(is_alive, log_spot, boundary + std_)
-    premium = _premium(
-        inside, excess, rate_, dividend_, std_, mesh(num_dates, num_nodes).roots, num_points
-    )
+    roots = boundaries.mesh(num_dates, num_nodes).roots
+    premium = _premium(inside, excess, rate_, dividend_, std_, roots, num_points)
 
     forward = spot * jnp.exp(rate - dividend)
     held = jnp.exp(-rate) * black(forward, strike, std, jnp.full_like(std, -1.0))
@@ -96,17 +87,18 @@ def _premium(
     second derivative in the spot is a peak there. The same peak of (r - q S) N(-a / sqrt(u)), whose integral
     is known, is taken out, and the nodes are as dense around a as they need to be.
     """
-    start, perpetual = log_start(rate, dividend), log_perpetual(rate, dividend, std)
-    here = depth_of(excess[0], start)
+    start = boundaries.log_start(rate, dividend)
+    perpetual = boundaries.log_perpetual(rate, dividend, std)
+    here = boundaries.depth_of(excess[0], start)
     distance = (log_spot - start + here) / std
     angle, weights = _points(distance, num_points)
 
     elapsed = jnp.sin(angle)
     remaining = jnp.maximum(jnp.cos(angle), 0.0)
     weights = weights * 2.0 * elapsed * remaining
-    matrix = barycentric(roots, remaining)[:, :-1]
-    floor = least_excess(remaining**2, start, perpetual, std)
-    there = depth_of(larger(matrix @ excess, floor), start)
+    matrix = boundaries.barycentric(roots, remaining)[:, :-1]
+    floor = boundaries.least_excess(remaining**2, start, perpetual, std)
+    there = boundaries.depth_of(larger(matrix @ excess, floor), start)
 
     u, spread = elapsed**2, std * elapsed
     d1 = distance / elapsed + (there - here + (rate - dividend) * u) / spread + 0.5 * spread

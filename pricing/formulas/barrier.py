@@ -90,13 +90,10 @@ def _rebate_unit(product: SingleBarrier, law: _Law, interest: Scalar, discount: 
     square = jnp.square(mu) + 2.0 * interest * jnp.square(per_std)
     lam = safe_sqrt(square)
     away = h * per_std
-    first = scaled_cdf(
-        jnp.where(into, 0.0, (mu + lam) * h),
-        eta * jnp.where(into, mu * std - away, lam * std + away),
-    )
-    second = scaled_cdf(
-        jnp.where(into, 2.0 * mu, mu - lam) * h, eta * (away + jnp.where(into, mu, -lam) * std)
-    )
+    level = jnp.where(into, mu * std - away, lam * std + away)
+    first = scaled_cdf(jnp.where(into, 0.0, (mu + lam) * h), eta * level)
+    level = away + jnp.where(into, mu, -lam) * std
+    second = scaled_cdf(jnp.where(into, 2.0 * mu, mu - lam) * h, eta * level)
     # below 0 there is no real formula for the rebate at the hit; without a rebate none is asked for
     unknown = (square < 0.0) & (product.rebate != 0.0)
     at_hit = jnp.where(unknown, jnp.nan, first + second)

@@ -46,12 +46,8 @@ def mesh(num_dates: int, num_nodes: int) -> Mesh:
     angles = 0.25 * np.pi * (points + 1.0)
     at = roots[:-1, None] * np.cos(angles)
     matrix = np.asarray(barycentric(roots, at.reshape(-1), np))
-    return Mesh(
-        roots,
-        angles,
-        0.25 * np.pi * weights * np.sin(2.0 * angles),
-        matrix.reshape(*at.shape, -1)[..., :-1],
-    )
+    weights = 0.25 * np.pi * weights * np.sin(2.0 * angles)
+    return Mesh(roots, angles, weights, matrix.reshape(*at.shape, -1)[..., :-1])
 
 
 def barycentric(roots: np.ndarray, at, xp=jnp):
@@ -71,9 +67,7 @@ def barycentric(roots: np.ndarray, at, xp=jnp):
 def log_start(rate: Scalar, dividend: Scalar) -> Scalar:
     """Return the log of the boundary at expiry, of min(1, rate / dividend)."""
     below = dividend > rate
-    return jnp.where(
-        below, jnp.log(jnp.where(below, rate / jnp.where(below, dividend, 1.0), 1.0)), 0.0
-    )
+    return jnp.log(jnp.where(below, rate / jnp.where(below, dividend, 1.0), 1.0))
 
 
 def log_perpetual(rate: Scalar, dividend: Scalar, std: Scalar) -> Scalar:
@@ -106,12 +100,10 @@ def _equation(
     e^(-q t) N(d(t)) + q int_0^t e^(-q u) N(d) du = int_0^t e^(-q u) n(d) (r / B(t - u) - q) / (std sqrt(u)) du,
     d(u) = log(B(t) / B(t - u)) / (std sqrt(u)) + ((r - q) / std + std / 2) sqrt(u), B(0) = 1 in d(t).
     """
-    root, weights, matrix = (
-        jnp.asarray(x, std.dtype) for x in (grid.roots[:-1], grid.weights, grid.interpolation)
-    )
-    elapsed, remaining = (
-        jnp.asarray(of(grid.angles), std.dtype)[None, :] * root[:, None] for of in (np.sin, np.cos)
-    )
+    typed = functools.partial(jnp.asarray, dtype=std.dtype)
+    root, weights, matrix = map(typed, (grid.roots[:-1], grid.weights, grid.interpolation))
+    elapsed = typed(np.sin(grid.angles))[None, :] * root[:, None]
+    remaining = typed(np.cos(grid.angles))[None, :] * root[:, None]
     start, perpetual = log_start(rate, dividend), log_perpetual(rate, dividend, std)
     drift = (rate - dividend) / std + 0.5 * std
 

@@ -97,12 +97,13 @@ def _two_factor_value(
     along = jax.lax.stop_gradient(_inner_direction(sign * amounts, slopes))
     across = jnp.stack([-along[1], along[0]])
     inner, outer = slopes @ along, slopes @ across
-    nodes, weights = (jnp.asarray(x, slopes.dtype) for x in _gauss_hermite(_NODES))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    weights = jnp.asarray(weights / np.sqrt(2.0 * np.pi), slopes.dtype)
 
     def given(node: Scalar) -> Scalar:
         return _option_value(amounts * jnp.exp(-outer * node - 0.5 * outer**2), inner, sign)
 
-    value = weights @ jax.vmap(given)(nodes)
+    value = weights @ jax.vmap(given)(jnp.asarray(nodes, slopes.dtype))
     one_root = jnp.all(jnp.diff(inner) > 0.0)
     is_smooth = jnp.max(jnp.abs(outer - outer[0])) < _STEEPEST * (inner[-1] - inner[0])
     return jnp.where(one_root & is_smooth, value, jnp.nan)
@@ -114,9 +115,3 @@ def _inner_direction(owed: Payments, slopes: Float[Array, "payments 2"]) -> Floa
     own = own / jnp.linalg.norm(own)
     rises = jnp.all(jnp.diff(slopes @ own) > 0.0)
     return jnp.where(rises, own, jnp.array([0.0, 1.0], own.dtype))
-
-
-@functools.cache
-def _gauss_hermite(count: int) -> tuple[np.ndarray, np.ndarray]:
-    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
-    return nodes, weights / np.sqrt(2.0 * np.pi)

@@ -40,12 +40,8 @@ def interpolate(
     first, second = _both_kinds(x, block)
     coarse_first, coarse_second = _both_kinds(first[-1], blocks)  # T_ib = T_i(T_b)
     even = coarse_first[:-1] * (coefficients @ first[:-1])
-    odd = (
-        (1.0 - x * x)
-        * second[-1]
-        * jnp.sum(coarse_second[:-1] * (coefficients @ second[:-1]), axis=0)
-    )
-    return jnp.sum(even, axis=0) - odd
+    odd = coarse_second[:-1] * (coefficients @ second[:-1])
+    return jnp.sum(even, axis=0) - (1.0 - x * x) * second[-1] * jnp.sum(odd, axis=0)
 
 
 def _both_kinds(

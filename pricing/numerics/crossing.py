@@ -34,11 +34,8 @@ def outer_crossings(function: Function, grid: Points) -> tuple[Float[Array, "2"]
         lower, upper = jnp.where(is_right, lower, x), jnp.where(is_right, x, upper)
         newton = x - value / jnp.where(slope == 0.0, 1.0, slope)
         inside = (slope != 0.0) & (lower - slack <= newton) & (newton <= upper + slack)
-        return (
-            lower,
-            upper,
-            jnp.where(inside, jnp.clip(newton, lower, upper), 0.5 * (lower + upper)),
-        )
+        middle = 0.5 * (lower + upper)
+        return lower, upper, jnp.where(inside, jnp.clip(newton, lower, upper), middle)
 
     lower, upper = grid[left], grid[left + 1]
     below, rise = values[left], values[left + 1] - values[left]

@@ -1,6 +1,6 @@
 """Options on the average of one asset's spots over dates."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
@@ -10,9 +10,7 @@ from ..fields import choice, dates, positive, word
 from ..ingestion.fields import choice as one_of
 from .average import Average, AverageClaim
 from .product import CALL_OR_PUT, CallOrPut
-from .trade import Column, IsoDate, IsoDates, OptionTrade, last_of
-
-Mean = Annotated[Literal["arithmetic", "geometric"], one_of("arithmetic", "geometric")]
+from .trade import IsoDate, IsoDates, OptionTrade, last_of
 
 
 class Asian(CallOrPut, Average):
@@ -62,19 +60,16 @@ class AsianTrade(OptionTrade):
 
     type = "asian"
     product = Asian
+    renamed: ClassVar[dict[str, str]] = {"dates": "averaging_dates"}
     neutral = ("average",)
     pads_dates = True
     dates_name = "averaging_dates"
     why_not_past = "fixings of the past are not kept: give averages that are still to begin"
 
     averaging_dates: IsoDates = Field(description="averaging_dates, such as 2003-03-18|2003-06-15")
-    average: Mean = "arithmetic"
+    average: Annotated[str, one_of("arithmetic", "geometric")] = "arithmetic"
     expiry: IsoDate = last_of("averaging_dates")
 
     @property
     def shape(self) -> str:
         return self.average
-
-    def products(self, column: Column) -> Asian:
-        terms = {name: column(name) for name in ("strike", "option")}
-        return Asian(**terms, dates=column("averaging_dates"), average=column("average")[0])

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ..fields import dates, non_negative, positive
 from .monitored import Monitored, Payoff
@@ -98,7 +98,5 @@ class AutocallableTrade(Trade):
     def level(self) -> float:
         return self.barrier
 
-    @model_validator(mode="after")
-    def _has_a_coupon_a_date(self):
+    def check(self) -> None:
         check_count(self.coupons, self.exercise_dates, "coupons", "exercise_dates")
-        return self

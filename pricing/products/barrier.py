@@ -1,6 +1,6 @@
 """Single-barrier options, monitored continuously or on dates."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,10 +16,7 @@ from .monitored import Payoff, monitored
 from .product import CALL_OR_PUT, AbstractProduct, CallOrPut
 from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate
 
-BarrierType = Annotated[
-    Literal["down-and-out", "down-and-in", "up-and-out", "up-and-in"],
-    one_of("down-and-out", "down-and-in", "up-and-out", "up-and-in"),
-]
+BarrierType = Annotated[str, one_of("down-and-out", "down-and-in", "up-and-out", "up-and-in")]
 BARRIER_KINDS = {"down-and-out": 0, "up-and-out": 1, "down-and-in": 2, "up-and-in": 3}
 
 

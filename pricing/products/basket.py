@@ -1,21 +1,20 @@
 """Options on several assets at one date."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from ..fields import choice, non_negative, positive, time, word
 from ..ingestion.fields import choice as one_of
-from ..ingestion.fields import problem
+from ..ingestion.fields import numbers, problem
 from .average import Average
 from .exercise import SpotOption
 from .product import CALL_OR_PUT, CallOrPut
-from .trade import Column, IsoDate, OptionTrade, Weights, check_count
+from .trade import IsoDate, OptionTrade, check_count
 
 MEANS = ("arithmetic", "geometric", "max", "min")
-Mean = Annotated[Literal["arithmetic", "geometric", "max", "min"], one_of(*MEANS)]
 
 
 class Basket(CallOrPut, Average, SpotOption):
@@ -73,11 +72,12 @@ class BasketTrade(OptionTrade):
 
     type = "basket"
     product = Basket
+    renamed: ClassVar[dict[str, str]] = {"weights": "all_weights"}
     neutral = ("kind",)
 
     expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
-    kind: Mean = "arithmetic"
-    weights: Weights | None = None
+    kind: Annotated[str, one_of(*MEANS)] = "arithmetic"
+    weights: Annotated[tuple[float, ...], numbers("weight", above=0.0)] | None = None
 
     @property
     def underlyings(self) -> tuple[str, ...]:
@@ -103,15 +103,9 @@ class BasketTrade(OptionTrade):
             raise problem(f"{value!r} names an equity twice", "give every equity once")
         return "|".join(names)
 
-    @model_validator(mode="after")
-    def _has_a_weight_an_equity(self):
+    def check(self) -> None:
         check_count(self.weights, self.underlyings, "weights", "equities")
-        return self
 
     @property
     def shape(self) -> tuple[int, str]:
         return len(self.underlyings), self.kind
-
-    def products(self, column: Column) -> Basket:
-        terms = {name: column(name) for name in ("strike", "expiry", "option")}
-        return Basket(**terms, kind=column("kind")[0], weights=column("all_weights"))

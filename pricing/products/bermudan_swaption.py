@@ -4,7 +4,7 @@ from datetime import date
 from typing import ClassVar
 
 from jaxtyping import Array, Float, Int8
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ..fields import choice, dates, real, real_vector
 from ..ingestion.errors import listed
@@ -73,12 +73,11 @@ class BermudanSwaptionTrade(RateTrade):
         """The exercise dates, moved to business days."""
         return tuple(advance(day, calendar=self.calendar) for day in self.exercise_dates)
 
-    @model_validator(mode="after")
-    def _begins_a_period(self):
+    def check(self) -> None:
+        super().check()
         begins = self.swap_dates[:-1]
         odd = [day for day in self.exercise_days if day not in begins]
         if odd:
             message = f"no period of the swap to {self.maturity} begins on {odd[0]}"
             remedy = f"give dates among {listed(begins)}, or another frequency"
             raise problem(message, remedy, "exercise_dates")
-        return self

@@ -1,6 +1,6 @@
 """Digital (binary) options, cash or asset or nothing."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
@@ -8,9 +8,10 @@ from pydantic import Field
 
 from ..fields import choice, positive, real, time
 from ..ingestion.fields import choice as word
+from ..ingestion.fields import number
 from .product import CALL_OR_PUT, CallOrPut
 from .terminal import TerminalClaim
-from .trade import Amount, IsoDate, OptionTrade
+from .trade import IsoDate, OptionTrade
 
 CASH_OR_ASSET = {"cash": 0, "asset": 1}
 
@@ -51,5 +52,5 @@ class DigitalTrade(OptionTrade):
     neutral = ("payout", "amount")
 
     expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
-    payout: Annotated[Literal["cash", "asset"], word("cash", "asset")] = "cash"
-    amount: Amount = 1.0
+    payout: Annotated[str, word(*CASH_OR_ASSET)] = "cash"
+    amount: Annotated[float, number("amount", above=0.0)] = 1.0

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int8
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ..fields import choice, dates, non_negative, positive
 from ..ingestion.fields import problem
@@ -102,11 +102,9 @@ class DoubleBarrierTrade(OptionTrade):
     )
     expiry: IsoDate = last_of("monitoring_dates")
 
-    @model_validator(mode="after")
-    def _is_open(self):
+    def check(self) -> None:
         if self.lower >= self.upper:
             message = (
                 f"the upper barrier, {self.upper:g}, is not above the lower one, {self.lower:g}"
             )
             raise problem(message, "give an upper barrier > lower", "upper")
-        return self

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -88,14 +89,9 @@ class Monitored(Padded):
             none = jnp.full((*level.shape[:-1], extra), value, level.dtype)
             return jnp.concatenate([level[..., :1], none, level[..., 1:]], axis=-1)
 
-        return replace(
-            self,
-            dates=front(self.dates, extra),
-            lower=open_at_repetitions(self.lower, 0.0),
-            upper=open_at_repetitions(self.upper, jnp.inf),
-            paid_below=open_at_repetitions(self.paid_below, 0.0),
-            paid_above=open_at_repetitions(self.paid_above, 0.0),
-        )
+        nothing = {"lower": 0.0, "upper": jnp.inf, "paid_below": 0.0, "paid_above": 0.0}
+        levels = {name: open_at_repetitions(getattr(self, name), x) for name, x in nothing.items()}
+        return replace(self, dates=front(self.dates, extra), **levels)
 
 
 def monitored(
@@ -106,10 +102,5 @@ def monitored(
     **levels: Float[Array, "..."],
 ) -> Monitored:
     """Return the contract with the same corridor and the same payments at all dates."""
-    constant = {name: _on_dates(level, when) for name, level in levels.items()}
-    return Monitored(when, **constant, alive=alive, always=always)
-
-
-def _on_dates(level: Float[Array, "..."], when: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return one number a contract as one for each of its dates."""
-    return jnp.broadcast_to(level[..., None], (*level.shape, when.shape[-1]))
+    on_dates = lambda level: jnp.broadcast_to(level[..., None], (*level.shape, when.shape[-1]))  # noqa: E731
+    return Monitored(when, **jax.tree.map(on_dates, levels), alive=alive, always=always)

@@ -47,20 +47,15 @@ class AbstractProduct(eqx.Module):
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The shape of the batch: () for one contract."""
-        leaves, cores = jax.tree.leaves(self), core_dims(self)
-        shapes: list[tuple[int, ...]] = [
-            x.shape[: x.ndim - core] for x, core in zip(leaves, cores, strict=True)
-        ]
+        pairs = zip(jax.tree.leaves(self), core_dims(self), strict=True)
+        shapes: list[tuple[int, ...]] = [x.shape[: x.ndim - core] for x, core in pairs]
         return jnp.broadcast_shapes(*shapes)
 
     def broadcast(self) -> "AbstractProduct":
         """Return the same batch with every leaf in the shape of the batch."""
         leaves, structure = jax.tree.flatten(self)
-        shape = self.batch_shape
-        full = [
-            jnp.broadcast_to(x, shape + x.shape[x.ndim - core :])
-            for x, core in zip(leaves, core_dims(self), strict=True)
-        ]
+        shape, pairs = self.batch_shape, zip(leaves, core_dims(self), strict=True)
+        full = [jnp.broadcast_to(x, shape + x.shape[x.ndim - core :]) for x, core in pairs]
         return jax.tree.unflatten(structure, full)
 
     @property

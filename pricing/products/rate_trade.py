@@ -7,7 +7,7 @@ from datetime import date
 from typing import Annotated, Literal
 
 import holidays
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from ..ingestion.errors import show
 from ..ingestion.fields import choice, number, problem
@@ -79,9 +79,7 @@ class RateTrade(Trade, abc.ABC):
         periods = itertools.pairwise(self.swap_dates)
         return tuple(year_fraction(*period, self.day_count) for period in periods)
 
-    @model_validator(mode="after")
-    def _has_a_payment(self):
+    def check(self) -> None:
         if self.maturity <= self.swap_from or len(self.swap_dates) < 2:
             message = f"there is no business day after {self.swap_from} up to {self.maturity}"
             raise problem(message, "give a maturity that leaves a payment", "maturity")
-        return self

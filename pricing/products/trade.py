@@ -26,7 +26,7 @@ NEUTRAL: dict[str, Any] = {}
 """Values that say nothing: a trade may give them in a column that its kind does not have."""
 
 Column = Callable[[str], Any]
-ProductType = type[AbstractProduct]
+ProductType = type[AbstractProduct]  # not `type`, which is a column
 
 Name = Annotated[str, name]
 IsoDate = Annotated[date, iso_date]
@@ -36,11 +36,9 @@ Quantity = Annotated[float, number("quantity")]
 Strike = Annotated[float, number("strike", above=0.0)]
 Level = Annotated[float, number("barrier", above=0.0)]
 Rebate = Annotated[float, number("rebate", least=0.0)]
-Amount = Annotated[float, number("amount", above=0.0)]
 Spot = Annotated[float, number("spot", above=0.0)]
 Notional = Annotated[float, number("notional", above=0.0)]
 Coupons = Annotated[tuple[float, ...], numbers("coupon", least=0.0)]
-Weights = Annotated[tuple[float, ...], numbers("weight", above=0.0)]
 Option = Annotated[Literal["call", "put"], choice("call", "put")]
 
 
@@ -104,8 +102,12 @@ class Trade(BaseModel):
 
     def products(self, column: Column) -> AbstractProduct:
         """Return a batch of products; column: a field's name to its values in all rows, dates as times."""
-        names = [field.name for field in dataclasses.fields(self.product)]
-        return self.product(**{name: column(self.renamed.get(name, name)) for name in names})
+        terms = {}
+        for field in dataclasses.fields(self.product):
+            values = column(self.renamed.get(field.name, field.name))
+            is_word = field.metadata.get("static", False)  # all rows have the same: see `shape`
+            terms[field.name] = values[0] if is_word else values
+        return self.product(**terms)
 
     @property
     def shape(self) -> Hashable:
@@ -134,14 +136,18 @@ class Trade(BaseModel):
         return getattr(self, self.dates_name) if self.dates_name else None
 
     @model_validator(mode="after")
-    def _ends_with_its_expiry(self):
+    def _is_whole(self):
         if self.dates and self.dates[-1] != self.expiry:
             raise problem(
                 f"the expiry is {self.expiry}, and the last of the {self.dates_name} is {self.dates[-1]}",
                 "end the dates with the expiry",
                 "expiry",
             )
+        self.check()
         return self
+
+    def check(self) -> None:
+        """Check that the fields of the row go together; otherwise raise a `problem`."""
 
 
 def last_of(dates_name: str):

@@ -32,7 +32,7 @@ class _Level(NamedTuple):
 def bridged(normals: Float[Array, "steps ..."]) -> Float[Array, "steps ..."]:
     """Return the increments, standard normals of one step each, whose Brownian bridge has these coordinates.
 
-    It is `bridge_rotation(steps)` on the first axis, in 2 `steps` operations a path in place of `steps`**2.
+    A rotation of the first axis, in 2 `steps` operations a path in place of `steps`**2.
     """
     steps = normals.shape[0]
     nodes, used = normals[:1], 1
@@ -48,24 +48,6 @@ def bridged(normals: Float[Array, "steps ..."]) -> Float[Array, "steps ..."]:
         else:
             nodes = jnp.concatenate([*parts, nodes[level.single]])[level.order]
     return nodes
-
-
-@functools.lru_cache(maxsize=64)
-def bridge_rotation(num_steps: int) -> np.ndarray:
-    """Return the orthogonal matrix [steps, steps], float64, of increments = rotation @ normals."""
-    rotation = np.zeros((num_steps, num_steps))
-    tree, used = [(0, num_steps)], 1
-    rotation[:, 0] = num_steps**-0.5
-    while any(stop - start > 1 for start, stop in tree):
-        for start, stop in [node for node in tree if node[1] - node[0] > 1]:
-            middle = (start + stop) // 2
-            a, b = middle - start, stop - middle
-            rotation[start:middle, used] = (b / (a * (a + b))) ** 0.5
-            rotation[middle:stop, used] = -((a / (b * (a + b))) ** 0.5)
-            used += 1
-        tree = _children(tree)
-    rotation.setflags(write=False)
-    return rotation
 
 
 @functools.lru_cache(maxsize=64)

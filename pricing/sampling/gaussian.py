@@ -133,13 +133,10 @@ def _rows(
     if half * dtype.itemsize // 4 >= 2**32:
         raise ValueError(f"a row must have less than 2**32 elements, got {length}; draw more rows")
     pair = functools.partial(_pair, draw, words_of(key), jnp.asarray(first_row), dtype)
-    if rows * half <= _TILE:
-        drawn = _at_once(pair, paired, rows, half)
-    else:
-        drawn = lax.platform_dependent(
-            cpu=functools.partial(_by_tiles, pair, paired, rows, half),
-            default=functools.partial(_at_once, pair, paired, rows, half),
-        )
+    whole = functools.partial(_at_once, pair, paired, rows, half)
+    tiled = functools.partial(_by_tiles, pair, paired, rows, half)
+    is_one_tile = rows * half <= _TILE
+    drawn = whole() if is_one_tile else lax.platform_dependent(cpu=tiled, default=whole)
     return drawn.reshape(rows, half if paired else 2 * half)[:, :length].reshape(shape)
 
 
@@ -174,9 +171,8 @@ def _by_tiles(pair: Callable, paired: bool, rows: int, half: int) -> Array:
     def tile(number):
         starts = zip((0, 1), corner(number), strict=True)
         iota = functools.partial(lax.broadcasted_iota, jnp.uint32, shape)
-        return lax.complex(
-            *pair(*(iota(axis) + start.astype(jnp.uint32) for axis, start in starts))
-        )
+        places = (iota(axis) + start.astype(jnp.uint32) for axis, start in starts)
+        return lax.complex(*pair(*places))
 
     def whole(number, out):
         return lax.dynamic_update_slice(out, tile(number), corner(number))

@@ -8,38 +8,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
-from .gaussian import checked_dtype, uniform_of
+from .gaussian import uniform_of
 from .threefry import random_bits
-from .transforms import inverse_normal
 
 _BITS = 32
 MAX_DIMENSION = 21201  # of Joe and Kuo's direction numbers (2008), which scipy has
-
-
-def sobol(
-    key: PRNGKeyArray | None, num_points: int, dimension: int, dtype=None
-) -> Float[Array, "dimension points"]:
-    """Return the first `num_points` Sobol' points, in (0, 1); the columns are the points.
-
-    key: another scramble for another key, a random lower triangular matrix over the bits of each coordinate and
-    a random digital shift (Matousek 1998), so that each point is uniform and any 2**k of these points that
-    were an elementary net still are one: each coordinate has one in each of `num_points` equal cells. None
-    leaves them as they are, but for the shift by half a cell of 2**-32 (float64) or 2**-23 (float32).
-
-    A number of points that is no power of two, or a dimension without direction numbers, is a ValueError.
-    """
-    dtype = checked_dtype(dtype)
-    words = sobol_words(key, num_points, dimension)
-    return uniform_of_sobol(words, dtype).reshape(dimension, num_points)
-
-
-def sobol_normals(
-    key: PRNGKeyArray, num_points: int, dimension: int, dtype=None
-) -> Float[Array, "dimension points"]:
-    """Return the normals of which `sobol` gives the cumulative probabilities, true far into both tails."""
-    dtype = checked_dtype(dtype)
-    words = sobol_words(key, num_points, dimension)
-    return inverse_normal(words, dtype).reshape(dimension, num_points)
 
 
 def uniform_of_sobol(words: UInt32[Array, "..."], dtype) -> Float[Array, "..."]:
@@ -52,8 +25,27 @@ def uniform_of_sobol(words: UInt32[Array, "..."], dtype) -> Float[Array, "..."]:
 def sobol_words(
     key: PRNGKeyArray | None, num_points: int, dimension: int
 ) -> UInt32[Array, "dimension high low"]:
-    """Return the points as the first 32 bits of their fractions, the bits of their index on two axes."""
-    log2 = _checked(num_points, dimension)
+    """Return the first `num_points` Sobol' points: the first 32 bits of their fractions.
+
+    Of the index of a point the high bits are on one axis, the low ones on another.
+
+    key: another scramble for another key, a random lower triangular matrix over the bits of each coordinate and
+    a random digital shift (Matousek 1998), so that each point is uniform and any 2**k of these points that
+    were an elementary net still are one: each coordinate has one in each of `num_points` equal cells. None
+    leaves them as they are.
+
+    Raises:
+        ValueError: If num_points is no power of two, or the dimension has no direction numbers.
+    """
+    if not 1 <= dimension <= MAX_DIMENSION:
+        raise ValueError(
+            f"dimension must be from 1 to {MAX_DIMENSION}, got {dimension}; take fewer steps, or "
+            "PseudoRandom(), which has no such limit"
+        )
+    log2 = max(int(num_points), 1).bit_length() - 1
+    if num_points != 2**log2 or log2 > _BITS:
+        near = 2 ** max(0, min(_BITS, round(math.log2(max(num_points, 1)))))
+        raise ValueError(f"num_points must be a power of 2, got {num_points}; {near} is near")
     directions = jnp.asarray(direction_numbers(dimension, log2))
     if key is None:
         shift = jnp.zeros((dimension,), jnp.uint32)
@@ -79,24 +71,6 @@ def direction_numbers(dimension: int, count: int) -> np.ndarray:
         engine.fast_forward(2 ** (k + 1) - 1 - engine.num_generated)
         table[:, k] = np.ldexp(engine.random(1)[0], _BITS).astype(np.uint32)
     return table
-
-
-def _checked(num_points: int, dimension: int) -> int:
-    """Return log2(num_points).
-
-    Raises:
-        ValueError: If num_points is no power of two, or the dimension has no direction numbers.
-    """
-    if not 1 <= dimension <= MAX_DIMENSION:
-        raise ValueError(
-            f"dimension must be from 1 to {MAX_DIMENSION}, got {dimension}; take fewer steps, or "
-            "PseudoRandom(), which has no such limit"
-        )
-    log2 = max(int(num_points), 1).bit_length() - 1
-    if num_points != 2**log2 or log2 > _BITS:
-        near = 2 ** max(0, min(_BITS, round(math.log2(max(num_points, 1)))))
-        raise ValueError(f"num_points must be a power of 2, got {num_points}; {near} is near")
-    return log2
 
 
 def _scrambled(

@@ -100,21 +100,11 @@ class PseudoRandom(AbstractSampler):
             paths += paths % 2
         return -(-num_paths // paths), paths
 
-    def noise(
-        self,
-        key: PRNGKeyArray,
-        index: int | Integer[Array, ""],
-        paths: int,
-        normals: tuple[Shape, ...],
-        uniforms: int,
-        dtype=None,
-    ) -> Noise:
+    def noise(self, key, index, paths, normals, uniforms, dtype=None) -> Noise:
         drawn = self._half(paths) if self.antithetic else paths
         *keys, last = jax.random.split(jax.random.fold_in(key, index), len(normals) + 1)
-        streams = [
-            draw_normals(stream, (*shape, drawn), dtype)
-            for stream, shape in zip(keys, normals, strict=True)
-        ]
+        pairs = zip(keys, normals, strict=True)
+        streams = [draw_normals(stream, (*shape, drawn), dtype) for stream, shape in pairs]
         u = draw_uniforms(last, (uniforms, drawn), dtype)
         if self.antithetic:
             streams = [jnp.concatenate([z, -z], axis=-1) for z in streams]
@@ -170,15 +160,7 @@ class Sobol(AbstractSampler):
         share = -(-num_paths // self.replicates)
         return self.replicates, 2 ** (share - 1).bit_length()
 
-    def noise(
-        self,
-        key: PRNGKeyArray,
-        index: int | Integer[Array, ""],
-        paths: int,
-        normals: tuple[Shape, ...],
-        uniforms: int,
-        dtype=None,
-    ) -> Noise:
+    def noise(self, key, index, paths, normals, uniforms, dtype=None) -> Noise:
         places = _in_turn((*normals, (uniforms,)))
         dimension = sum(place.size for place in places)
         if dimension > MAX_DIMENSION:
@@ -192,10 +174,8 @@ class Sobol(AbstractSampler):
             return Noise(empty, jnp.zeros((0, paths), dtype))
         words = sobol_words(jax.random.fold_in(key, index), paths, dimension)
         *of_normals, of_uniforms = (words[place.ravel()] for place in places)
-        streams = [
-            inverse_normal(found, dtype).reshape(*shape, paths)
-            for found, shape in zip(of_normals, normals, strict=True)
-        ]
+        pairs = zip(of_normals, normals, strict=True)
+        streams = [inverse_normal(found, dtype).reshape(*shape, paths) for found, shape in pairs]
         u = uniform_of_sobol(of_uniforms, dtype).reshape(uniforms, paths)
         return Noise(tuple(bridged(z) if z.size else z for z in streams), u)
 

@@ -22,10 +22,8 @@ def grid_through(dates: np.ndarray, num_steps: int) -> Float[Array, " steps"]:
     spare = -counts.sum() % _ROUND
     for _ in range(spare):
         counts[np.argmax(np.diff(edges) / counts)] += 1
-    pieces = [
-        left + (right - left) * np.arange(1, count) / count
-        for left, right, count in zip(edges[:-1], edges[1:], counts, strict=True)
-    ]
+    gaps = zip(edges[:-1], edges[1:], counts, strict=True)
+    pieces = [left + (right - left) * np.arange(1, n) / n for left, right, n in gaps]
     inner = np.concatenate(pieces) if pieces else np.zeros(0)
     return jnp.asarray(np.sort(np.concatenate([inner, dates])), dates.dtype)
 

@@ -10,8 +10,8 @@ import scipy.stats
 from jax.sharding import Mesh, PartitionSpec
 
 from pricing.sampling import PseudoRandom, Sobol, normals, uniforms
-from pricing.sampling.bridge import bridge_rotation, bridged
-from pricing.sampling.low_discrepancy import sobol, sobol_normals
+from pricing.sampling.bridge import bridged
+from pricing.sampling.low_discrepancy import sobol_words, uniform_of_sobol
 from pricing.sampling.threefry import random_bits, threefry_2x32
 from pricing.sampling.transforms import inverse_normal, normal_pair
 from tests.helpers import double
@@ -204,6 +204,12 @@ def test_inverse_law(dtype):
 
 # --- Sobol' points ------------------------------------------------------------------------------------
 
+
+def sobol(key, num_points, dimension, dtype):
+    words = sobol_words(key, num_points, dimension)
+    return uniform_of_sobol(words, dtype).reshape(dimension, num_points)
+
+
 points_of = functools.partial(jax.jit, static_argnums=(1, 2, 3))(sobol)
 
 
@@ -248,7 +254,8 @@ def test_means_are_unbiased_and_better_than_pseudo_random():
     """A lognormal mean in 8 dimensions, which is known."""
 
     def estimate(key):
-        return jnp.mean(jnp.prod(jnp.exp(0.1 * sobol_normals(key, 256, 8, DOUBLE)), axis=0))
+        normals = inverse_normal(sobol_words(key, 256, 8), DOUBLE)
+        return jnp.mean(jnp.prod(jnp.exp(0.1 * normals), axis=0))
 
     found = np.asarray(jax.jit(jax.vmap(estimate))(jax.random.split(KEY, 512)))
     exact = np.exp(8 * 0.1**2 / 2.0)
@@ -263,13 +270,13 @@ def test_number_of_points_must_be_a_power_of_two(num_points):
     with pytest.raises(
         ValueError, match=f"num_points must be a power of 2, got {num_points}; .* is near"
     ):
-        sobol(KEY, num_points, 2)
+        sobol_words(KEY, num_points, 2)
 
 
 @pytest.mark.parametrize("dimension", [0, 21202])
 def test_dimension_has_a_limit(dimension):
     with pytest.raises(ValueError, match=f"from 1 to 21201, got {dimension}; take fewer steps"):
-        sobol(KEY, 4, dimension)
+        sobol_words(KEY, 4, dimension)
 
 
 # --- the bridge ---------------------------------------------------------------------------------------
@@ -277,12 +284,18 @@ def test_dimension_has_a_limit(dimension):
 steps_of_all_kinds = pytest.mark.parametrize("steps", [1, 2, 3, 5, 7, 8, 12, 50, 64])
 
 
+def bridge_rotation(steps):
+    return np.asarray(bridged(jnp.eye(steps, dtype=DOUBLE)))
+
+
+@double
 @steps_of_all_kinds
 def test_bridge_is_a_rotation(steps):
     rotation = bridge_rotation(steps)
     np.testing.assert_allclose(rotation @ rotation.T, np.eye(steps), atol=1e-13)
 
 
+@double
 @steps_of_all_kinds
 def test_first_coordinate_carries_the_end_point(steps):
     """The end point is the sum of the increments: all its variance, steps, is the first coordinate's."""
@@ -290,14 +303,16 @@ def test_first_coordinate_carries_the_end_point(steps):
     np.testing.assert_allclose(weights, np.sqrt(steps) * np.eye(steps)[0], atol=1e-13)
 
 
+@double
 def test_second_coordinate_carries_the_middle():
     """Given the end point, the middle of 8 steps is the second coordinate's alone: variance 8 / 4."""
     to_middle = bridge_rotation(8)[:4].sum(axis=0)
     np.testing.assert_allclose(to_middle, [2**0.5, 2**0.5, *[0.0] * 6], atol=1e-13)
 
 
+@double
 @steps_of_all_kinds
-def test_fast_bridge_is_the_rotation(steps):
+def test_bridge_of_paths_is_the_rotation(steps):
     z = np.random.default_rng(steps).standard_normal((steps, 2, 3), np.float32)
     expected = np.tensordot(bridge_rotation(steps), np.asarray(z, np.float64), 1)
     np.testing.assert_allclose(jax.jit(bridged)(z), expected, atol=2e-6)
