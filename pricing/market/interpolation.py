@@ -56,6 +56,6 @@ def check_shape(what: str, name: str, values: Array, **axes: Array) -> None:
     if values.shape != wanted or 0 in wanted or any(axis.ndim != 1 for axis in axes.values()):
         given = " and ".join(f"{label} of shape {axis.shape}" for label, axis in axes.items())
         raise ValueError(
-            f"{what} with {given} and {name}s of shape {values.shape}: give one {name} for each, "
-            f"of one or more, in an array of shape {wanted}"
+            f"{what} with {given} has {name}s of shape {values.shape}: give axes of one dimension, "
+            f"with at least one pillar, and one {name} for each of them, here in an array of shape {wanted}"
         )
