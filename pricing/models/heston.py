@@ -1,15 +1,17 @@
 """Heston: dS = (r - q) S dt + sqrt(v) S dW, dv = kappa (theta - v) dt + xi sqrt(v) dB, d<W, B> = rho dt."""
 
+import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from ..fields import Number, between, correlations, non_negative, positive, real
 from ..numerics.complex_functions import exp, log1p_over, reciprocal, sqrt
-from ..numerics.elementwise import elementwise
 from .model import (
     AbstractEquityModel,
     CharacteristicFunction,
@@ -144,19 +146,67 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
         return stacked(models, asset_correlation=correlation)
 
 
-@elementwise
-def _exponents(
-    symbol: Frequencies, beta: Frequencies, xi2: Array, t: Array
-) -> tuple[Frequencies, Frequencies]:
-    """Return what kappa theta and v0 are multiplied by in `Heston.log_characteristic`."""
+class _Exponents(NamedTuple):
+    """What kappa theta and v0 are multiplied by in `Heston.log_characteristic`."""
+
+    of_level: Frequencies
+    of_start: Frequencies
+
+
+@jax.custom_jvp
+def _exponents(symbol: Frequencies, beta: Frequencies, xi2: Array, t: Array) -> _Exponents:
+    return _exponents_and_slopes((symbol, beta, xi2, t), (False,) * 4)[0]
+
+
+@functools.partial(_exponents.defjvp, symbolic_zeros=True)
+def _exponents_jvp(primals, tangents):
+    """Take each slope once, however many directions there are."""
+    moves = [not isinstance(tangent, SymbolicZero) for tangent in tangents]
+    values, slopes = _exponents_and_slopes(primals, moves)
+    dots = [tangent for tangent, moves in zip(tangents, moves, strict=True) if moves]
+    parts = [
+        jax.tree.map(lambda x, dot=dot: x * dot, x) for x, dot in zip(slopes, dots, strict=True)
+    ]
+    still = jax.tree.map(jnp.zeros_like, values)
+    return values, jax.tree.map(lambda *x: functools.reduce(jnp.add, x), *(parts or [still]))
+
+
+def _exponents_and_slopes(
+    at: tuple[Frequencies, Frequencies, Array, Array], moves: Sequence[bool]
+) -> tuple[_Exponents, list[_Exponents]]:
+    """Return the exponents, and their slopes in those of (symbol, beta, xi^2, t) that move."""
+    symbol, beta, xi2, t = at
     root = sqrt(beta * beta + xi2 * symbol)
     per_sum = reciprocal(beta + root)
     a = -symbol * per_sum
-    g_over_xi2 = a * per_sum
-    g = xi2 * g_over_xi2
+    h = a * per_sum  # g / xi^2, which stays finite
+    g = xi2 * h
     decay = exp(-root * t)
     lost = 1.0 - decay
-    # log((1 - g e) / (1 - g)) / xi^2 through z = g (1 - e) / (1 - g), where g / xi^2 stays finite
-    z_over_xi2 = g_over_xi2 * lost * reciprocal(1.0 - g)
-    log_term = z_over_xi2 * log1p_over(xi2 * z_over_xi2)
-    return a * t - 2.0 * log_term, a * lost * reciprocal(1.0 - g * decay)
+    p, q = reciprocal(1.0 - g), reciprocal(1.0 - g * decay)
+    # log((1 - g e) / (1 - g)) / xi^2 through z = g (1 - e) / (1 - g) / xi^2
+    z = h * lost * p
+    ratio, bend = log1p_over(xi2 * z)
+    start = a * lost * q
+    values = _Exponents(a * t - 2.0 * z * ratio, start)
+    if not any(moves):
+        return values, []
+
+    per_root, zero = reciprocal(root), jnp.zeros_like(root)
+    half = 0.5 * per_root
+    falls = (1.0 + g) * per_sum * half
+    ways = (  # the slopes of root, a, h, g; and of xi^2 and t themselves
+        (xi2 * half, -half, -falls, -xi2 * falls, 0.0, 0.0),
+        (beta * per_root, -a * per_root, -2.0 * h * per_root, -2.0 * g * per_root, 0.0, 0.0),
+        (symbol * half, a * a * half, a * h * per_root, h * beta * per_root, 1.0, 0.0),
+        (zero, zero, zero, zero, 0.0, 1.0),
+    )
+
+    def slope(root_dot, a_dot, h_dot, g_dot, xi2_dot, t_dot):
+        decay_dot = -decay * (t * root_dot + t_dot * root)
+        z_dot = p * (h_dot * lost - h * decay_dot + z * g_dot)
+        log_dot = q * (1.0 - g) * z_dot + xi2_dot * z * z * bend
+        of_start = q * (a_dot * lost - a * decay_dot + start * (g_dot * decay + g * decay_dot))
+        return _Exponents(a_dot * t + t_dot * a - 2.0 * log_dot, of_start)
+
+    return values, [slope(*way) for way, moves in zip(ways, moves, strict=True) if moves]

@@ -77,14 +77,18 @@ def _reciprocal_jvp(primals, tangents):
     return inverse, -(inverse * inverse) * tangents[0]
 
 
-def log1p_over(z: Values) -> Values:
-    """Return log(1 + z) / z, by its series where z is small."""
+def log1p_over(z: Values) -> tuple[Values, Values]:
+    """Return log(1 + z) / z and its slope, by their series where z is small."""
     small = jnp.abs(jnp.real(z)) + jnp.abs(jnp.imag(z)) < 1e-2
     safe = jnp.where(small, jnp.ones_like(z), z)
-    series = jnp.zeros_like(z)
+    series, slope = jnp.zeros_like(z), jnp.zeros_like(z)
     for power in range(8, -1, -1):
+        slope = -series - z * slope
         series = 1.0 / (power + 1) - z * series
-    return jnp.where(small, series, _log1p(safe) * reciprocal(safe))
+    per_z = reciprocal(safe)
+    ratio = _log1p(safe) * per_z
+    bend = (reciprocal(1.0 + safe) - ratio) * per_z
+    return jnp.where(small, series, ratio), jnp.where(small, slope, bend)
 
 
 @jax.custom_jvp

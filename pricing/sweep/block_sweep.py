@@ -109,6 +109,7 @@ def block_sweep(
         paths, paths_moves, noise = jax.linearize(of_model, model, zero, has_aux=True)
         paths_dots = jax.vmap(paths_moves)(*stacked)
 
+        @jax.jit  # traced once for its shapes and for the loop
         def of_row(place):
             row = batch.row(place)
 
@@ -137,10 +138,10 @@ def block_sweep(
             of_each = jax.tree.map(lambda rows, x: rows.at[place].set(x), of_each, row)
             return of_each, jax.tree.map(jnp.add, of_all, bars)
 
-        row, bars = jax.eval_shape(of_row, 0)
+        row, bars = jax.eval_shape(of_row, jnp.zeros_like(filled))
         of_each = jax.tree.map(lambda x: jnp.zeros((len(weights), *x.shape), x.dtype), row)
         of_all = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), bars)
-        found = jax.lax.fori_loop(0, filled, with_row, (of_each, of_all))
+        found = jax.lax.fori_loop(jnp.zeros_like(filled), filled, with_row, (of_each, of_all))
         (*samples, shared_bar), (paths_bar, bar) = found
         through, _ = jax.linear_transpose(paths_moves, model, zero)(paths_bar)
         return samples, shared_bar, jax.tree.map(jnp.add, bar, through)

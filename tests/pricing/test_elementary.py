@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pricing.models.heston import _exponents
 from pricing.numerics.complex_functions import cos_and_sin, exp, log1p_over, reciprocal, sqrt
-from pricing.numerics.elementwise import elementwise
 from tests.helpers import double
 
 pytestmark = double
@@ -35,7 +35,7 @@ def test_cosine_and_sine_at_quarter_turns(dtype):
         (exp, np.exp),
         (sqrt, np.sqrt),
         (reciprocal, np.reciprocal),
-        (log1p_over, lambda z: np.log1p(z) / z),
+        (lambda z: log1p_over(z)[0], lambda z: np.log1p(z) / z),
     ],
     ids=["exp", "sqrt", "reciprocal", "log1p_over"],
 )
@@ -48,30 +48,48 @@ def test_complex_functions_and_their_slopes(ours, numpys):
     np.testing.assert_allclose(slope, 0.5 * (ours(z + step) - ours(z - step)), rtol=1e-8)
 
 
-def _plain(x, y, scale):
-    return jnp.sin(x * y) / scale, scale * jnp.exp(x - y)
+@pytest.mark.parametrize("size", [1e-4, 0.3])
+def test_the_slope_of_a_logarithm_over_its_argument(size):
+    """By its series, and by its quotient, against JAX's derivative of the value."""
+    z = jnp.asarray(size * (DICE.uniform(0.5, 2.0, 500) + 1j * DICE.uniform(-2.0, 2.0, 500)))
+    one = jnp.ones_like(z)
+    _, slope = jax.jvp(lambda z: log1p_over(z)[0], (z,), (one,))
+    np.testing.assert_allclose(log1p_over(z)[1], slope, rtol=1e-11)
 
 
-def test_elementwise_functions_have_the_derivatives_of_what_they_are_made_of():
-    """Forward, in reverse, forward over reverse; of arrays that broadcast, some of which stand still."""
-    x, y = jnp.linspace(0.3, 1.0, 5), jnp.linspace(0.2, 2.0, 3)[:, None] * jnp.ones((1, 5))
-    x, scale = x[None, :], jnp.asarray(1.7)
+def _by_the_book(symbol, beta, xi2, t):
+    """Return the two exponents of Heston's characteristic function as Albrecher et al. write them."""
+    root = jnp.sqrt(beta**2 + xi2 * symbol)
+    a = (beta - root) / xi2
+    g, decay = (beta - root) / (beta + root), jnp.exp(-root * t)
+    of_level = a * t - 2.0 * jnp.log((1.0 - g * decay) / (1.0 - g)) / xi2
+    return of_level, a * (1.0 - decay) / (1.0 - g * decay)
+
+
+@pytest.mark.parametrize("numbers", [(1.2, -0.6, 0.5, 0.4), (2.0, 0.3, 0.9, 3.0)])
+def test_hestons_exponents_and_their_slopes_in_every_argument(numbers):
+    """First derivatives one by one, and gradient and Hessian in real numbers through them."""
+    u = jnp.asarray(np.linspace(0.1, 20.0, 40) - 0.5j)
+
+    def arguments(numbers):
+        kappa, rho, xi, t = numbers.astype(u.dtype)
+        iu = u * jnp.asarray(1j)
+        return u * u + iu, kappa - rho * xi * iu, xi * xi, t
+
+    at = arguments(jnp.asarray(numbers))
+    for i, argument in enumerate(at):
+        dots = [jnp.zeros_like(x) for x in at]
+        dots[i] = jnp.full_like(argument, 0.3 + 0.7j)
+        pairs = zip(*(jax.jvp(f, at, tuple(dots)) for f in (_exponents, _by_the_book)), strict=True)
+        for found, expected in pairs:
+            for x, y in zip(found, expected, strict=True):
+                np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-14)  # the book cancels
 
     def loss(function):
-        def of(x, scale):
-            first, second = function(x, y, scale)
-            return jnp.sum(first**2) + jnp.sum(second)
+        return lambda numbers: sum(jnp.real(x).sum() for x in function(*arguments(numbers)))
 
-        return of
-
-    ours, theirs = loss(elementwise(_plain)), loss(_plain)
-    for of in (
-        lambda f: jax.jacfwd(f, (0, 1)),
-        lambda f: jax.grad(f, (0, 1)),
-        lambda f: jax.jacfwd(jax.grad(f)),
-        lambda f: jax.jacrev(jax.jacfwd(f)),
-    ):
-        for found, expected in zip(
-            *(jax.tree.leaves(of(f)(x, scale)) for f in (ours, theirs)), strict=True
-        ):
-            np.testing.assert_allclose(found, expected, rtol=1e-13)
+    for derivative in (jax.grad, jax.hessian, lambda f: jax.jacrev(jax.grad(f))):
+        found, expected = (
+            derivative(loss(f))(jnp.asarray(numbers)) for f in (_exponents, _by_the_book)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
