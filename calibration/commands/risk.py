@@ -86,8 +86,8 @@ def risk(
             result = value_book(book, served, fit, **settings)
         except BudgetTooSmall as error:
             console.fail(f"--budget: {error}")
-        parts = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
-        lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {parts}")
+        said = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
+        lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {said}")
     errors = _errors(result, book)
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
