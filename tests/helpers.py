@@ -120,7 +120,7 @@ all_products: dict[str, Callable] = {
     ),
     "double knock-out": lambda: DoubleBarrier(100.0, 80.0, 125.0, [0.3, 0.55, 0.8]),
     "autocallable": lambda: Autocallable(
-        [0.3, 0.55, 0.8], [0.02, 0.04, 0.06], 103.0, 80.0, 100.0, 50.0
+        [0.3, 0.55, 0.8], [0.02, 0.04, 0.06], 103.0, 85.0, 100.0, 50.0
     ),
     "american put": lambda: American(105.0, 0.8),
     "american call": lambda: American(95.0, 0.8, "call"),
