@@ -85,6 +85,7 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         shares = (  # where only the last step is open each contract needs its own
             isinstance(model, ConditionallyGaussian)
             and not isinstance(model, LognormalSpots | LocalVolatility)
+            and type(model).read_at is AbstractModel.read_at  # the same model for every contract
         )
         if estimator is None or not (estimator.dates_are_declared and shares):
             return self
