@@ -6,6 +6,7 @@ from .loops import scan as scan
 from .loops import while_loop as while_loop
 from .planning import Plan as Plan
 from .planning import plan as plan
+from .programs.outlined import outlined as outlined
 from .programs.program import Program as Program
 from .programs.program import export as export
 from .programs.program import load as load

@@ -4,6 +4,7 @@ The bytes are a mark, a digest of what follows, and the length of a header: the 
 go in and come out, in JSON, before the program that `jax.export` serialized. Nothing of it is pickled.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -20,6 +21,7 @@ import numpy as np
 from jax._src.array import ArrayImpl  # there is no public way to free an array of its place
 
 from .description import Description, rebuild
+from .outlined import nothing_outlined
 
 _MARK, _DIGEST, _LENGTH = b"jaxtape\x01", 32, 4
 _MAX_BYTES = 2**30  # a larger file is no program of ours
@@ -149,7 +151,9 @@ def exported(
         return leaves
 
     flat.__name__ = getattr(function, "__name__", type(function).__name__)
-    program = jax.export.export(jax.jit(flat), platforms=platforms)(*leaves)
+    here = set(platforms or ()) <= {jax.default_backend()}
+    with contextlib.nullcontext() if here else nothing_outlined():
+        program = jax.export.export(jax.jit(flat), platforms=platforms)(*leaves)
     places, rest = [np.asarray(i) for i in range(len(program.out_avals))], parts.pop()
     results = eqx.combine(jax.tree.unflatten(parts.pop(), places), rest)
     header = {

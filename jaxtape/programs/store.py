@@ -82,7 +82,7 @@ class ProgramStore:
         with contextlib.suppress(OSError, UnicodeDecodeError):
             listed = note.read_text(encoding="ascii").splitlines()[:_MOST_AHEAD]
             names = [name for name in listed if re.fullmatch("[0-9a-f]{64}", name)]
-            pool = ThreadPoolExecutor(max_workers=1)
+            pool = ThreadPoolExecutor(max_workers=2)
             self._ahead.update(
                 {name: pool.submit(self._compiled, name) for name in names if name not in before}
             )

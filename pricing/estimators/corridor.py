@@ -43,7 +43,8 @@ class MonitoringDate(NamedTuple):
 
     def paid_outside(self, low: Paths, high: Paths) -> Paths:
         """Return the mean of what leaving the corridor pays, discounted to today."""
-        return self.below * normal_law.cdf(low) + self.above * normal_law.cdf(-high)
+        below, above = normal_law.cdf(jnp.stack([low, -high]))
+        return self.below * below + self.above * above
 
     def moved(self, position: Paths, normal: Paths) -> Paths:
         """Return the position after the step."""
@@ -71,23 +72,25 @@ def truncated_normal(low: Paths, high: Paths, uniform: Paths) -> tuple[Paths, Pa
     mirror = jnp.where(low + high > 0.0, -1.0, 1.0).astype(low.dtype)
     near = jnp.where(mirror > 0.0, low, -high)
     far = jnp.where(mirror > 0.0, high, -low)
-    start = normal_law.cdf(near)
-    chance = normal_law.cdf(far) - start
+    start, end = normal_law.cdf(jnp.stack([near, far]))
+    chance = end - start
     return mirror * normal_law.quantile(start + uniform * chance), chance
 
 
 def payoff_inside(payoff: Payoff, forward: Paths, std: Paths, low: Paths, high: Paths) -> Paths:
     """Return the undiscounted mean of a payoff of a lognormal spot over (low, high) of its normal."""
-    total = jnp.zeros_like(forward)
-    for i in range(payoff.strike.shape[-1]):
-        away = jnp.log(payoff.strike[i] / forward) + 0.5 * std**2
+
+    def mean(piece: Payoff) -> Paths:
+        away = jnp.log(piece.strike / forward) + 0.5 * std**2
         strike = clipped(deviations(away, std), low, high)
-        above = payoff.side[i] > 0.0
+        above = piece.side > 0.0
         begin, end = jnp.where(above, strike, low), jnp.where(above, high, strike)
-        share = normal_law.cdf(end - std) - normal_law.cdf(begin - std)
-        cash = normal_law.cdf(end) - normal_law.cdf(begin)
-        total = total + payoff.asset_units[i] * forward * share + payoff.cash_units[i] * cash
-    return total
+        edges = jnp.stack([begin, end, begin - std, end - std])
+        until_begin, until_end, share_begin, share_end = normal_law.cdf(edges)
+        shares = piece.asset_units * forward * (share_end - share_begin)
+        return shares + piece.cash_units * (until_end - until_begin)
+
+    return jnp.sum(jax.vmap(mean)(payoff), axis=0)
 
 
 def paid_always(payoff: Payoff, forward: Float[Array, ""], walk: Walk) -> Paths:

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+import jaxtape
+
 from ..models import StochasticVariance
 from ..numerics.tridiagonal import Factored, Tridiagonal
 from .stencil import first_difference, rounded, second_difference, sinh_grid
@@ -123,6 +125,7 @@ class Stepper(eqx.Module):
         return self.implicit_v.solve((first - _THETA * before.along_v).T).T
 
 
+@jaxtape.outlined
 def forward_rates(
     model: StochasticVariance, times: Float[Array, " times"]
 ) -> Float[Array, " steps"]:
@@ -130,6 +133,7 @@ def forward_rates(
     return -jnp.diff(jnp.log(jax.vmap(model.discount)(times))) / jnp.diff(times)
 
 
+@jaxtape.outlined(static_argnames="nodes")
 def variance_grid(nodes: int, model: StochasticVariance, expiry: Scalar) -> Array:
     """Return a grid from zero to where the variance never is, finest at zero."""
     reach = rounded(model.highest_variance(expiry))

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
 
+import jaxtape
+
 
 def as_floats(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "..."]:
     """Return an array of floats in the precision of the values; Python numbers stay weakly typed."""
@@ -19,7 +21,7 @@ def as_leaf(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "..."]
     return array.astype(array.dtype)
 
 
-@jax.jit
+@jaxtape.outlined
 def interpolate(
     x: Num[ArrayLike, "..."], pillars: Float[Array, " n"], values: Float[Array, "_ ..."]
 ) -> Float[Array, "..."]:

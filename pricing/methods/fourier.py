@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
+import jaxtape
+
 from ..formulas.black import black, exercise_probabilities
 from ..models import AbstractModel, CharacteristicFunction
 from ..numerics.complex_functions import exp
@@ -94,7 +96,7 @@ class Spectrum(eqx.Module):
         pull = k + drift
         angle = jnp.where(pull * k > 0.0, jnp.sign(k) * _TURN, 0.0)
         rate = decay * jnp.cos(angle) + pull * jnp.sin(angle)
-        distance, weights = _sinh_nodes(std, rate, num_nodes)
+        distance, weights = _sinh_nodes(std, rate, num_nodes=num_nodes)
         ray = jax.lax.complex(jnp.cos(angle), jnp.sin(angle))
         nodes = distance.astype(ray.dtype) * ray
         i, about = jnp.asarray(1j, ray.dtype), k.astype(ray.dtype)
@@ -119,6 +121,7 @@ class Spectrum(eqx.Module):
         lognormal = black(jnp.exp(0.5 * k), jnp.exp(-0.5 * k), self.std, side)
         return lognormal + self._corrections(k)[0]
 
+    @jaxtape.outlined
     def exercise_values(
         self, forward: Scalar, strike: Scalar, side: Scalar
     ) -> tuple[Scalar, Scalar]:
@@ -139,6 +142,7 @@ _LOG_TRUNCATION = 38.0  # exp(-38) = 3e-17: nothing of a float64 is left beyond
 _MAX_STRETCH = 400.0  # longest tail resolved, in units of 1 / std
 
 
+@jaxtape.outlined(static_argnames="num_nodes")
 def _sinh_nodes(std: Scalar, tail_rate: Scalar, num_nodes: int):
     """Return nodes and weights on (0, U), U where the Gaussian bulk and the exponential tail have ended."""
     abscissae, weights = (jnp.asarray(x, dtype=std.dtype) for x in _gauss_legendre(num_nodes))

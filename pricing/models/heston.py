@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
+import jaxtape
+
 from ..fields import Number, between, correlations, non_negative, positive, real
 from ..numerics.complex_functions import exp, log1p_over, reciprocal, sqrt
 from .model import (
@@ -155,14 +157,14 @@ class _Exponents(NamedTuple):
 
 @jax.custom_jvp
 def _exponents(symbol: Frequencies, beta: Frequencies, xi2: Array, t: Array) -> _Exponents:
-    return _exponents_and_slopes((symbol, beta, xi2, t), (False,) * 4)[0]
+    return _exponents_and_slopes((symbol, beta, xi2, t), moves=(False,) * 4)[0]
 
 
 @functools.partial(_exponents.defjvp, symbolic_zeros=True)
 def _exponents_jvp(primals, tangents):
     """Take each slope once, however many directions there are."""
-    moves = [not isinstance(tangent, SymbolicZero) for tangent in tangents]
-    values, slopes = _exponents_and_slopes(primals, moves)
+    moves = tuple(not isinstance(tangent, SymbolicZero) for tangent in tangents)
+    values, slopes = _exponents_and_slopes(primals, moves=moves)
     dots = [tangent for tangent, moves in zip(tangents, moves, strict=True) if moves]
     parts = [
         jax.tree.map(lambda x, dot=dot: x * dot, x) for x, dot in zip(slopes, dots, strict=True)
@@ -171,6 +173,7 @@ def _exponents_jvp(primals, tangents):
     return values, jax.tree.map(lambda *x: functools.reduce(jnp.add, x), *(parts or [still]))
 
 
+@jaxtape.outlined(static_argnames="moves")
 def _exponents_and_slopes(
     at: tuple[Frequencies, Frequencies, Array, Array], moves: Sequence[bool]
 ) -> tuple[_Exponents, list[_Exponents]]:

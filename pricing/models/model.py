@@ -10,6 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+import jaxtape
 from jaxtape import AbstractSchedule
 
 from ..fields import Number, real
@@ -127,11 +128,13 @@ class AbstractEquityModel(AbstractModel):
     def underlying(self) -> Numbers:
         return self.spot
 
+    @jaxtape.outlined
     def discount(self, t: Scalar) -> Scalar:
         return (
             self.rate.discount(t) if isinstance(self.rate, Discounts) else jnp.exp(-self.rate * t)
         )
 
+    @jaxtape.outlined
     def forward(self, t: Scalar) -> Numbers:
         """Return the forward price of each asset for t years."""
         return self.spot * jnp.exp(-self.dividend_yield * t) / self.discount(t)

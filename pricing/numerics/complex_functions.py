@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
+import jaxtape
+
 Real = Float[Array, "..."]
 Values = Complex[Array, "..."]
 
@@ -39,6 +41,7 @@ def cos_and_sin(x: Real) -> tuple[Real, Real]:
 
 
 @jax.custom_jvp
+@jaxtape.outlined
 def exp(z: Values) -> Values:
     """Return e^z."""
     size, (cos, sin) = jnp.exp(jnp.real(z)), cos_and_sin(jnp.imag(z))
@@ -77,6 +80,7 @@ def _reciprocal_jvp(primals, tangents):
     return inverse, -(inverse * inverse) * tangents[0]
 
 
+@jaxtape.outlined
 def log1p_over(z: Values) -> tuple[Values, Values]:
     """Return log(1 + z) / z and its slope, by their series where z is small."""
     small = jnp.abs(jnp.real(z)) + jnp.abs(jnp.imag(z)) < 1e-2

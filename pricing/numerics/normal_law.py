@@ -10,6 +10,8 @@ from jax import lax
 from jax.scipy import special
 from jaxtyping import Array, Float
 
+import jaxtape
+
 Real = Float[Array, "..."]
 
 _ROOT_TWO_PI = float(np.sqrt(2.0 * np.pi))
@@ -33,6 +35,7 @@ def density(x: Real) -> Real:
 
 
 @jax.custom_jvp
+@jaxtape.outlined
 def cdf(x: Real) -> Real:
     """Return P(Z < x), true in both tails; `ndtr`, in three branches, takes four times as long."""
     return 0.5 * lax.erfc(-_ROOT_HALF * x)
@@ -45,6 +48,7 @@ def _cdf_jvp(primals, tangents):
 
 
 @jax.custom_jvp
+@jaxtape.outlined
 def scaled_cdf(power: Real, x: Real) -> Real:
     """Return exp(power) P(Z < x), where one factor may overflow while the other vanishes."""
     tail = scaled_density(power, x) * _mills_ratio(jnp.abs(x))
@@ -80,6 +84,7 @@ def _mills_ratio(x: Real) -> Real:
 
 
 @jax.custom_jvp
+@jaxtape.outlined
 def quantile(p: Real) -> Real:
     """Return x with P(Z < x) = p, for p inside (0, 1)."""
     return special.ndtri(p)

@@ -64,7 +64,7 @@ class Barrier(CallOrPut, SingleBarrier):
 
     @property
     def living_side(self) -> Float[Array, "..."]:
-        return jnp.where(self.kind % 2 == 0, 1.0, -1.0).astype(self.strike.dtype)
+        return 1.0 - 2.0 * (self.kind & 1).astype(self.strike.dtype)
 
     @property
     def knocks_in(self) -> Bool[Array, "..."]:
