@@ -24,7 +24,7 @@ from typer.core import TyperGroup
 
 from .programs.activity import activity
 from .programs.cache import use_cache
-from .xla_flags import WITHOUT_FUSION_EMITTERS, add_flag
+from .xla_flags import WITHOUT_COSTLY_PASSES, WITHOUT_FUSION_EMITTERS, add_flag
 
 GROUP = "jaxtape.commands"
 MAX_SEED, MAX_COUNT = 2**63 - 1, 2**31 - 1  # what arrays of integers hold
@@ -137,7 +137,9 @@ def configure(precision: Precision) -> None:
     """
     jax.config.update("jax_enable_x64", precision is Precision.double)
     add_flag(*WITHOUT_FUSION_EMITTERS)
+    add_flag(*WITHOUT_COSTLY_PASSES)
     gc.freeze()  # what is imported stays
+    gc.set_threshold(100_000, 20, 20)  # programs are traced into many objects, which stay too
     job = Path(sys.argv[1]).name if len(sys.argv) > 1 else "jaxtape"
     _at_end.callback(use_cache(job))
 
