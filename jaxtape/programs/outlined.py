@@ -4,7 +4,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import jax
 from jax.experimental.xla_metadata import set_xla_metadata
@@ -22,7 +22,7 @@ def outlined(function: Function) -> Function: ...
 def outlined(*, static_argnames: str | Sequence[str]) -> Callable[[Function], Function]: ...
 
 
-def outlined(function=None, *, static_argnames=()):
+def outlined(function: Any = None, *, static_argnames: str | Sequence[str] = ()) -> Any:
     """Compile a function apart from its callers, on CPUs; elsewhere it is `jax.jit(function)`.
 
     XLA for CPUs fuses sums and products into each of their readers, and so computes again, in every kernel,
