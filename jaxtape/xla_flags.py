@@ -19,7 +19,7 @@ WITHOUT_FUSION_EMITTERS = ("--xla_cpu_use_fusion_emitters", "false", ((0, 10, 0)
 
 WITHOUT_COSTLY_PASSES = (
     "--xla_backend_extra_options",
-    "-vectorize-slp=0,-disable-lsr",
+    "-vectorize-slp=0,-disable-lsr,-enable-misched=0",
     ((0, 10, 0), (0, 11)),
 )
 """What `add_flag` takes: LLVM compiles a sixth faster, to programs that are as fast and give the same bits."""
