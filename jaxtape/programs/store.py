@@ -33,7 +33,7 @@ from .program import Program, arrays_of, exported, load, place_of, shape_of
 _LOGGER = logging.getLogger("jaxtape")
 _SUFFIX = ".jaxtape"
 _NOTE = f"{_SUFFIX}-last"  # what a job used
-_MOST_AHEAD = 64
+_MOST_AHEAD, _READERS = 64, 2
 PROGRAMS = f"*{_SUFFIX}*"  # whole, or on their way, or notes of them
 
 Function = TypeVar("Function", bound=Callable)
@@ -73,7 +73,7 @@ class ProgramStore:
         return found
 
     def read_ahead(self, job: str) -> Callable[[], None]:
-        """Read what the last job of this name used, in a thread, while this one has not come to it.
+        """Read what the last job of this name used, in threads, while this one has not come to it.
 
         Returns:
             What ends the job: nothing more is read ahead, and what it used is noted for the next one.
@@ -82,7 +82,7 @@ class ProgramStore:
         with contextlib.suppress(OSError, UnicodeDecodeError):
             listed = note.read_text(encoding="ascii").splitlines()[:_MOST_AHEAD]
             names = [name for name in listed if re.fullmatch("[0-9a-f]{64}", name)]
-            pool = ThreadPoolExecutor(max_workers=2)
+            pool = ThreadPoolExecutor(max_workers=_READERS)
             self._ahead.update(
                 {name: pool.submit(self._compiled, name) for name in names if name not in before}
             )
