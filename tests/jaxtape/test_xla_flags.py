@@ -64,7 +64,7 @@ def test_a_command_asks_for_quick_compilation(monkeypatch):
     monkeypatch.setattr(command_line, "add_flag", lambda *flag: asked.append(flag))
     monkeypatch.setattr(command_line.jax.config, "update", lambda *setting: None)
     configure(Precision.double)
-    assert [flag[:2] for flag in asked] == [("--xla_cpu_use_fusion_emitters", "false")]
+    assert asked == [xla_flags.WITHOUT_FUSION_EMITTERS, xla_flags.WITHOUT_COSTLY_PASSES]
 
 
 # --- what importing the library does ------------------------------------------------------------------
