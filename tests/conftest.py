@@ -102,7 +102,7 @@ _mlir.make_ir_context = _context
 
 # Tracing makes millions of small objects and hardly a cycle: looked through as often as Python does by itself,
 # they take a tenth of the time.
-gc.set_threshold(20_000, 10, 10)
+gc.set_threshold(100_000, 20, 20)
 
 
 def pytest_collection_finish():

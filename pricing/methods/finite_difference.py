@@ -1,30 +1,31 @@
 """Finite differences: barriers and early exercise under Heston, terminal claims under local volatility."""
 
+import functools
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 import jaxtape
 from jaxtape import AbstractSchedule, Revolve, StoreAll
 
 from ..grids.alternating_directions import Grid, Operator, Stepper, forward_rates, variance_grid
 from ..grids.dupire import local_vol_value
+from ..grids.exercise_periods import ExercisePeriods, exercise_periods
 from ..grids.stencil import interpolation, rounded, sinh_grid
 from ..models import AbstractModel, CharacteristicFunction, LocalVolatility, StochasticVariance
 from ..numerics.safe_math import clipped, larger
 from ..products import AbstractProduct, EarlyExercise, SingleBarrier, SpotOption, TerminalClaim
 from .fourier import Fourier
-from .method import Tiled, Tiling, at_least, missing
+from .method import Formed, Tiled, Tiling, at_least, missing
 
 Scalar = Float[Array, ""]
 
 
-class FiniteDifference(Tiled):
+class FiniteDifference(Tiled, Formed):
     """Deterministic values on a grid, Delta and Gamma included.
 
     Local volatility: terminal claims by `local_vol_value`, on num_distances nodes of the log-spot.
@@ -83,6 +84,9 @@ class FiniteDifference(Tiled):
             return missing("characteristic function", model)
         return None
 
+    def in_form(self, product: AbstractProduct) -> AbstractProduct:
+        return exercise_periods(product) if isinstance(product, EarlyExercise) else product
+
     def samples(
         self, product: Any, model: Any, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
@@ -92,10 +96,10 @@ class FiniteDifference(Tiled):
             return local_vol_value(product, model, *sizes, self.schedule)
         if isinstance(product, SingleBarrier):
             return self._barrier(product, model)
-        if product.any_time:
-            held = self._exercised(product, model, self._above_payoff)
-            return larger(held, product.side * (model.spot - product.strike))
-        return self._exercised(product, model, self._unconstrained)
+        right: Any = self.in_form(product)
+        held = self._exercised(right, model)
+        now = larger(held, right.side * (model.spot - right.strike))
+        return jnp.where(right.any_time > 0.0, now, held)
 
     # --- continuous barriers ----------------------------------------------------------------------------
 
@@ -127,15 +131,10 @@ class FiniteDifference(Tiled):
 
     # --- early exercise ---------------------------------------------------------------------------------
 
-    def _exercised(
-        self,
-        product: SpotOption,
-        model: StochasticVariance,
-        through: Callable[[Stepper, Grid, Array, Array], Grid],
-    ) -> Scalar:
-        """Return today's value of the right to the payoff; `through` steps back through a period."""
-        dates = product.exercise_times()
-        strike, side, expiry = product.strike, product.side, dates[-1]
+    def _exercised(self, right: ExercisePeriods, model: StochasticVariance) -> Scalar:
+        """Return today's value of the right, where it is held."""
+        ends, strike, side = right.ends, right.strike, right.side
+        expiry = ends[-1]
         distance = jnp.log(model.spot / strike)
         y = _both_sides(self.num_distances, model, expiry, distance)
         v = variance_grid(self.num_variances, model, expiry)
@@ -144,39 +143,41 @@ class FiniteDifference(Tiled):
         u = _vanilla(y, strike, above, strike, side)[:, None] * jnp.ones_like(v)[None, :]
         operator = Operator.of(model, _mean_rate(model, expiry), above, y, v, False)
 
-        count = math.ceil(self.num_steps / dates.size)
-        edges = jnp.concatenate([jnp.zeros_like(dates[:1]), dates])
+        count = math.ceil(self.num_steps / ends.size)
+        edges = jnp.concatenate([jnp.zeros_like(ends[:1]), ends])
         times = jnp.linspace(edges[1:], edges[:-1], count + 1, axis=1)  # backwards within a period
         excess = jax.vmap(lambda times: forward_rates(model, times))(times) - operator.rate
         lengths = jnp.diff(edges) / count
+        any_time = right.any_time > 0.0
 
-        def back(u: Grid, period):
+        def back(state: tuple[Grid, Grid], period):
             length, excess, is_date = period
-            u = through(operator.stepper(length), u, payoff, excess)
-            return jnp.where(is_date, larger(u, payoff), u), None
+            stepper = operator.stepper(length)
+            step = functools.partial(_step, stepper, payoff, any_time)
+            (u, force), _ = jaxtape.scan(step, state, excess, schedule=self.schedule)
+            return (jnp.where(is_date, larger(u, payoff), u), force), None
 
-        is_date = jnp.arange(dates.size) > 0
+        is_date = jnp.roll(right.is_date, 1).at[0].set(0.0) > 0.0  # not today
         backwards = jax.tree.map(lambda x: x[::-1], (lengths, excess, is_date))
-        u, _ = jaxtape.scan(back, u, backwards, schedule=StoreAll())
+        (u, _), _ = jaxtape.scan(back, (u, jnp.zeros_like(u)), backwards, schedule=StoreAll())
         return _read(u, y, v, distance, model)
 
-    def _unconstrained(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
-        """Step back without a right to the payoff."""
-        del payoff
-        step = lambda u, excess: (stepper.step(u, excess), None)  # noqa: E731
-        return jaxtape.scan(step, u, excess, schedule=self.schedule)[0]
 
-    def _above_payoff(self, stepper: Stepper, u: Grid, payoff: Array, excess: Array) -> Grid:
-        """Step back, ending each step at the payoff or above it."""
-
-        def step(state: tuple[Grid, Grid], excess: Scalar):
-            u, force = state
-            free = stepper.step(u, excess, force)
-            u = larger(free - stepper.dt * force, payoff)
-            return (u, larger(force + (payoff - free) / stepper.dt, 0.0)), None
-
-        (u, _), _ = jaxtape.scan(step, (u, jnp.zeros_like(u)), excess, schedule=self.schedule)
-        return u
+def _step(
+    stepper: Stepper,
+    payoff: Array,
+    any_time: Bool[Array, ""],
+    state: tuple[Grid, Grid],
+    excess: Scalar,
+) -> tuple[tuple[Grid, Grid], None]:
+    """Step back the value and, where exercise is free at any time, the force that keeps it above the payoff."""
+    u, force = state
+    free = stepper.step(u, excess, force)
+    above = larger(free - stepper.dt * force, payoff)
+    force = larger(force + (payoff - free) / stepper.dt, 0.0)
+    return jax.tree.map(
+        lambda x, y: jnp.where(any_time, x, y), (above, force), (free, jnp.zeros_like(u))
+    ), None
 
 
 def _mean_rate(model: StochasticVariance, expiry: Scalar) -> Scalar:

@@ -1,7 +1,7 @@
 """What every method is: it says what it needs, and turns a product and a model into samples of the value.
 
-What only some methods do is an ability (`Tiled`, `Prepared`, `Fitted`, `Blocked`). Beside it is a function that
-asks any method for it, and knows what the others do instead.
+What only some methods do is an ability (`Tiled`, `Formed`, `Prepared`, `Fitted`, `Blocked`). Beside it is a
+function that asks any method for it, and knows what the others do instead.
 """
 
 import abc
@@ -98,6 +98,25 @@ class Tiled(AbstractMethod):
 def tiling(method: AbstractMethod) -> Tiling:
     """Return how the method's trades are cut into tiles; one that says nothing is taken for a formula."""
     return method.tiling if isinstance(method, Tiled) else Tiling()
+
+
+class Formed(AbstractMethod):
+    """Ability: contracts of several kinds are valued in one form, so that one program serves them all.
+
+    Examples:
+        >>> from pricing import American, FiniteDifference
+        >>> FiniteDifference().in_form(American(100.0, 1.0)).dates.tolist()
+        [0.25, 0.5, 0.75, 1.0]
+    """
+
+    @abc.abstractmethod
+    def in_form(self, product: AbstractProduct) -> AbstractProduct:
+        """Return a contract, or a batch, in the form that `samples` values; that form as it is."""
+
+
+def in_form(method: AbstractMethod, products: AbstractProduct) -> AbstractProduct:
+    """Return a batch of contracts in the method's form: the same where it has none."""
+    return method.in_form(products) if isinstance(method, Formed) else products
 
 
 class Prepared(AbstractMethod):

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Integer, PRNGKeyArray
 
 from ..market import Market
 from ..methods import AbstractMethod
-from ..methods.method import prepared, tiling
+from ..methods.method import in_form, prepared, tiling
 from ..models import AbstractModel
 from ..products import AbstractProduct
 from ..products.trade import Trade
@@ -70,8 +70,8 @@ class Group:
             padded = np.concatenate([index, np.full(padding, index[0])]).reshape(self.tile_shape)
             products = jax.tree.map(operator.itemgetter(padded), self.products)
             tile_weights = np.concatenate([weights[index], np.zeros(padding)])
-            arrays = self._placed((products, tile_weights.reshape(self.tile_shape)))
-            yield Tile(*arrays, count=jnp.asarray(index.size))
+            products, tile_weights = self._placed((products, tile_weights.reshape(self.tile_shape)))
+            yield Tile(in_form(self.method, products), tile_weights, count=jnp.asarray(index.size))
 
     def _placed(self, arrays):
         if self.mesh is None:

@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -209,6 +210,19 @@ def test_early_exercise_tends_to_black_scholes_as_the_variance_stops_moving(prod
     )
     assert coarse < 0.02
     assert fine < 0.5 * coarse
+
+
+def test_rights_to_exercise_have_one_form_so_that_they_share_a_program():
+    call = European(110.0, 1.0)
+    rights = American(90.0, 0.8), Bermudan(call, [1.0]), Bermudan(call, [0.5, 1.0])
+    forms = [FiniteDifference().in_form(right) for right in rights]
+    chex.assert_trees_all_equal_shapes_and_dtypes(*forms)
+    american, european, bermudan = forms
+    np.testing.assert_allclose(american.ends, [0.2, 0.4, 0.6, 0.8])
+    np.testing.assert_array_equal(european.is_date, [0.0, 0.0, 0.0, 1.0])
+    np.testing.assert_array_equal(bermudan.dates, [0.25, 0.5, 0.75, 1.0])
+    np.testing.assert_array_equal(bermudan.is_date, [0.0, 1.0, 0.0, 1.0])
+    np.testing.assert_array_equal([form.any_time for form in forms], [1.0, 0.0, 0.0])
 
 
 @double
