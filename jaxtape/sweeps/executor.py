@@ -117,6 +117,17 @@ class Forward:
 
         return lax.fori_loop(first, last, row, reached)
 
+    def keep_each(self, arrays: Arrays, reached: ForwardState, slots) -> ForwardState:
+        """Keep the state before each node, and take its step: one loop for all nodes."""
+        slots = jnp.asarray(slots)
+
+        def node(k, reached):
+            reached = self.keep(reached, slots[k])
+            state, ys = self.step(arrays, k, reached.state, reached.ys)
+            return reached._replace(state=state, ys=ys)
+
+        return lax.fori_loop(0, slots.size, node, reached)
+
     def keep(self, reached: ForwardState, slot) -> ForwardState:
         """Put the state in a slot."""
         kept = reached.kept.put(pick(self.kept, reached.state), slot)
@@ -124,19 +135,19 @@ class Forward:
 
     def advance(self, arrays: Arrays, reached: ForwardState, stop) -> ForwardState:
         """Advance to position `stop`. The slots stay outside this loop, or XLA would copy them."""
-        chain = self.chain
         if not (reached.state or reached.ys):
             return reached._replace(position=stop)
-
-        def node(k, carry):
-            state, ys = carry
-            at = chain.executor.index(chain, k, arrays.consts)
-            x = get(arrays.xs, at)
-            state, y = chain.step(arrays.consts, merge(self.carried, state, arrays.init), x)
-            return pick(self.carried, state), put(ys, y, at) if ys else ys
-
+        node = lambda k, carry: self.step(arrays, k, *carry)  # noqa: E731
         state, ys = lax.fori_loop(reached.position, stop, node, (reached.state, reached.ys))
         return ForwardState(reached.kept, stop, state, ys)
+
+    def step(self, arrays: Arrays, k, state: tuple, ys: tuple) -> tuple[tuple, tuple]:
+        """Take the step of node k: what is carried of the next state, and the ys with the node's own."""
+        chain = self.chain
+        at = chain.executor.index(chain, k, arrays.consts)
+        x = get(arrays.xs, at)
+        state, y = chain.step(arrays.consts, merge(self.carried, state, arrays.init), x)
+        return pick(self.carried, state), put(ys, y, at) if ys else ys
 
     def whole(self, arrays: Arrays, reached: ForwardState) -> tuple:
         """Return the state with every leaf; one that is not carried is any value."""
@@ -153,6 +164,11 @@ class ReverseState(NamedTuple):
 
 class AbstractTableExecutor(AbstractExecutor):
     """An executor whose sweeps follow the rows of a table."""
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether it is known beforehand that every state has a slot, so that no step is taken again."""
+        return False
 
     @abc.abstractmethod
     def rows(self, consts: tuple) -> Rows:
@@ -177,6 +193,9 @@ class AbstractTableExecutor(AbstractExecutor):
         kept = Slots.empty(self, pick(chain.needed, arrays.init))
         ys = tuple(zeros_stack(chain.length, aval) for aval in chain.y_avals)
         start = ForwardState(kept, jnp.int32(0), arrays.init, ys)
+        if self.keeps_all:
+            reached = forward.keep_each(arrays, start, rows.load_slot)
+            return reached.state, reached.ys, reached.kept
         reached = forward.advance_and_keep(arrays, start, rows, *map(jnp.int32, rows.sweep))
         reached = forward.advance(arrays, reached, last)
         kept = forward.keep(reached, jnp.asarray(rows.load_slot)[last]).kept
@@ -191,10 +210,11 @@ class AbstractTableExecutor(AbstractExecutor):
             """Load a state, advance to node k, keep states on the way, pull back."""
             loaded = pulled.kept.get(rows.load_slot[k], pick(chain.needed, arrays.init))
             reached = ForwardState(pulled.kept, rows.load_position[k], loaded, ())
-            ends = rows.first_row[k], rows.last_row[k]
-            reached = forward.advance_and_keep(arrays, reached, rows, *ends)
-            state = forward.whole(arrays, forward.advance(arrays, reached, k))
-            inputs = arrays.consts, state, x
+            if not self.keeps_all:
+                ends = rows.first_row[k], rows.last_row[k]
+                reached = forward.advance_and_keep(arrays, reached, rows, *ends)
+                reached = forward.advance(arrays, reached, k)
+            inputs = arrays.consts, forward.whole(arrays, reached), x
             node_bar, state_bar, x_bar = pull(chain, active, inputs, (pulled.state_bar, y_bar))
             shared_bar = tuple(map(jnp.add, pulled.shared_bar, node_bar))
             return ReverseState(reached.kept, state_bar, shared_bar), x_bar
@@ -228,6 +248,10 @@ class Scheduled(AbstractTableExecutor):
     table: Table
     checkpoint_dtype: Any = None
     budget: int | None = None
+
+    @property
+    def keeps_all(self) -> bool:
+        return self.table.count_advances() == max(len(self.table) - 1, 0)
 
     @classmethod
     def of(cls, schedule: AbstractSchedule, length: int) -> "Scheduled":
