@@ -6,6 +6,7 @@ from .least_squares import LeastSquares as LeastSquares
 from .method import AbstractMethod as AbstractMethod
 from .method import Blocked as Blocked
 from .method import Fitted as Fitted
+from .method import Formed as Formed
 from .method import Prepared as Prepared
 from .method import Tiled as Tiled
 from .method import Tiling as Tiling

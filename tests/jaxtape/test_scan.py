@@ -239,6 +239,16 @@ def test_compiles_once_without_jit():
     assert jax.grad(run)(jnp.float64(2.0)) == first
 
 
+@pytest.mark.parametrize("slots", [5, 4])
+def test_a_chain_that_keeps_every_state_holds_its_step_once_each_way(slots):
+    def run(init):
+        step = lambda c, _: (jnp.sin(c), None)  # noqa: E731
+        return jt.scan(step, init, None, length=5, schedule=jt.Revolve(slots))[0]
+
+    program = jax.jit(jax.grad(run)).lower(1.0).as_text()
+    assert [program.count(f"stablehlo.{op}") for op in ("sine", "cosine", "while")] == [1, 1, 2]
+
+
 def test_shard_map():
     """Over every device there is; CI gives 8."""
     devices = jax.device_count()
