@@ -175,9 +175,7 @@ def _step(
     free = stepper.step(u, excess, force)
     above = larger(free - stepper.dt * force, payoff)
     force = larger(force + (payoff - free) / stepper.dt, 0.0)
-    return jax.tree.map(
-        lambda x, y: jnp.where(any_time, x, y), (above, force), (free, jnp.zeros_like(u))
-    ), None
+    return (jnp.where(any_time, above, free), jnp.where(any_time, force, 0.0)), None
 
 
 def _mean_rate(model: StochasticVariance, expiry: Scalar) -> Scalar:
