@@ -251,7 +251,7 @@ class Scheduled(AbstractTableExecutor):
 
     @property
     def keeps_all(self) -> bool:
-        return self.table.count_advances() == max(len(self.table) - 1, 0)
+        return self.table.count_advances() == len(self.table) - 1
 
     @classmethod
     def of(cls, schedule: AbstractSchedule, length: int) -> "Scheduled":
