@@ -1,11 +1,12 @@
 """A `RiskEngine` that lives on: what a moved spot, a moved quote, a dropped and a new trade cost.
 
-Run `python -m benchmarks.live_session [--trades 10000] [--repeat 5] [--kinds KIND ...] [--out FILE]`.
-Europeans, digitals and barriers on the DAX have closed forms under the Black-Scholes models that the
-market's surface gives; each has value, Delta, Gamma, vega, theta and rho, and the book its derivative to
-every quote. The first call traces and compiles; the others say the best of `repeat`. The new trade is the
-one that was dropped, in another place of the book. What comes last is a fresh engine on the last book and
-market, to the bit.
+Run `python -m benchmarks.live_session [--trades 10000] [--repeat 5] [--model black_scholes] [--kinds KIND
+...] [--out FILE]`. Europeans, digitals and barriers on the DAX have closed forms under the Black-Scholes models
+that the market's surface gives. With `--model heston` every move fits the model again, and Europeans and
+digitals are Fourier integrals. Each trade has value, Delta, Gamma, vega, theta and rho, and the book its
+derivative to every quote. The first call traces and compiles; the others say the best of `repeat`. The new
+trade is the one that was dropped, in another place of the book. What comes last is a fresh engine on the last
+book and market, to the bit.
 """
 
 import sys
@@ -16,20 +17,23 @@ from dataclasses import replace
 import equinox as eqx
 import jax
 
-from pricing import BlackScholes, Book, Market, RiskEngine, RiskResult
+from calibration import calibrate, fit
+from pricing import Book, Heston, Market, RiskEngine, RiskResult
+from pricing.models.surface_models import black_scholes
 
 from .command import Run, parser_of, table_of
 from .large_book import SAMPLES, SHARES, book
 
-KINDS = ["european", "digital", "barrier"]
+KINDS = {"black_scholes": ["european", "digital", "barrier"], "heston": ["european", "digital"]}
 
 
-def black_scholes(market: Market) -> dict[str, BlackScholes]:
-    """Return the models that the market gives: their vols are its surfaces."""
-    return {
-        name: BlackScholes(e.spot, market.curves[e.curve], e.surface, e.dividend_yield)
-        for name, e in market.equities.items()
-    }
+def heston(market: Market) -> Callable:
+    """Return the fit of a model that starts where the market's calibration ends."""
+    start = Heston.starting_on(market, "DAX")
+    return fit(calibrate(market.equities["DAX"].surface, start).model)
+
+
+MODELS = {"black_scholes": lambda _: black_scholes, "heston": heston}
 
 
 def moved(market: Market, step: int) -> Market:
@@ -54,13 +58,16 @@ def best(call: Callable[[int], RiskResult], repeat: int) -> float:
     return min(seconds)
 
 
-def measured(trades: int, repeat: int, kinds: Sequence[str]) -> tuple[dict[str, float], bool]:
+def measured(
+    trades: int, repeat: int, model: str, kinds: Sequence[str]
+) -> tuple[dict[str, float], bool]:
     """Return the seconds of each call, and whether a fresh engine finds the same bits."""
     found = Market.read(SAMPLES / "dax_2002-07-05.json")
     market = replace(
         found, equities={"DAX": found.equities["DAX"]}, correlations={}, swaption_vols=None
     )
-    whole, engine = book(trades, kinds), RiskEngine(black_scholes)
+    model_of = MODELS[model](market)
+    whole, engine = book(trades, kinds), RiskEngine(model_of)
     seconds = {"the first call": best(lambda _: engine(whole, market), 1)}
     seconds["another spot"] = best(lambda step: engine(whole, moved(market, step)), repeat)
     seconds["another vol of one quote"] = best(
@@ -74,7 +81,7 @@ def measured(trades: int, repeat: int, kinds: Sequence[str]) -> tuple[dict[str, 
     seconds["a trade dropped"] = best(lambda step: engine(without[step - 1], market), repeat)
     seconds["a trade added"] = best(lambda step: engine(alone[step - 1], market), repeat)
     last = alone[-1], requoted(moved(market, 1), 1)
-    same = bits(engine(*last)) == bits(RiskEngine(black_scholes)(*last))
+    same = bits(engine(*last)) == bits(RiskEngine(model_of)(*last))
     return seconds, same
 
 
@@ -87,14 +94,17 @@ def bits(result: RiskResult) -> list:
 
 def parser():
     found = parser_of(__doc__, trades=10_000, repeat=5)
-    found.add_argument("--kinds", nargs="+", choices=list(SHARES), default=KINDS, metavar="KIND")
+    found.add_argument("--kinds", nargs="+", choices=list(SHARES), metavar="KIND")
+    found.add_argument("--model", choices=list(MODELS), default="black_scholes")
     return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     run = Run("live_session", parser(), argv)
     options = run.options
-    seconds, same = measured(options.trades, options.repeat, options.kinds)
+    seconds, same = measured(
+        options.trades, options.repeat, options.model, options.kinds or KINDS[options.model]
+    )
     table = table_of(f"{options.trades:,} trades with all Greeks", "call", "ms", left=1)
     for name, length in seconds.items():
         table.add_row(name, f"{1e3 * length:,.1f}")

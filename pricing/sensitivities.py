@@ -131,12 +131,8 @@ def sensitivities(
     slopes along all directions are taken together, and the spot derivatives of all of those once more.
     """
     orders = method.second_order(product, model)
-    zero = jnp.zeros((), model.underlying.dtype)
-    still = jax.tree.map(jnp.zeros_like, model)
-    spots = underlying_directions(model)
-    others = [(vol_direction, zero), (rate_direction, zero), (still, jnp.ones_like(zero))]
-    directions = [*((spot, zero) for spot in spots), *others]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *directions)
+    zero, at = jnp.zeros((), model.underlying.dtype), jnp.zeros_like(model.underlying)
+    stacked = directions(model, vol_direction, rate_direction)
 
     def value(model, age):
         return rolled(method, age).samples(rolled(product, age), model, key=key)
@@ -146,12 +142,11 @@ def sensitivities(
         point = model.shifted(underlying=shift), zero
         return jax.vmap(lambda d: jax.jvp(value, point, d), out_axes=(None, 0))(stacked)
 
-    at = jnp.zeros_like(model.underlying)
     if "gamma" in orders:
         (samples, slopes), (_, cross) = _slopes(first, at)
     else:
         (samples, slopes), cross = first(at), None
-    count = len(spots)
+    count = at.size
     of_spot = lambda x: jnp.moveaxis(x[:count], 0, samples.ndim) if at.ndim else x[0]  # noqa: E731
     vega, rho, theta = slopes[count:]
     gamma = None if cross is None else _symmetric(of_spot(cross), at.ndim)
@@ -159,7 +154,18 @@ def sensitivities(
     return Sensitivities(samples, of_spot(slopes), gamma, vega, theta, rho, vanna, volga=None)
 
 
-def underlying_directions(model: AbstractModel) -> list[PyTree]:
+def directions(
+    model: AbstractModel, vol: AbstractModel, rate: AbstractModel
+) -> tuple[AbstractModel, Array]:
+    """Return the tangents of (model, age) of delta, for each underlying, vega, rho and theta, stacked."""
+    zero = jnp.zeros((), model.underlying.dtype)
+    still = jax.tree.map(jnp.zeros_like, model)
+    spots = [(spot, zero) for spot in _underlying_directions(model)]
+    found = [*spots, (vol, zero), (rate, zero), (still, jnp.ones_like(zero))]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+
+
+def _underlying_directions(model: AbstractModel) -> list[PyTree]:
     """Return the tangents of a model along each of its underlyings."""
     at = jnp.zeros_like(model.underlying)
     basis = jnp.eye(at.size, dtype=at.dtype).reshape(at.size, *at.shape)
@@ -167,11 +173,16 @@ def underlying_directions(model: AbstractModel) -> list[PyTree]:
     return [jax.jvp(shifted, (at,), (one,))[1] for one in basis]
 
 
-def with_gamma(product, model, method, key) -> tuple[Array, Array | None]:
-    """Return samples of the value, and the mean gamma where the method gives it."""
+def with_gamma(
+    samples: Callable[[AbstractModel], Array],
+    product: AbstractProduct,
+    model: AbstractModel,
+    method: AbstractMethod,
+) -> tuple[Array, Array | None]:
+    """Return the method's samples of the value, and the mean gamma where the method gives it."""
     if "gamma" not in method.second_order(product, model):
-        return method.samples(product, model, key=key), None
-    at = lambda spot: method.samples(product, model.shifted(underlying=spot), key=key)  # noqa: E731
+        return samples(model), None
+    at = lambda spot: samples(model.shifted(underlying=spot))  # noqa: E731
     value, _, gamma = _ladder(at, jnp.zeros_like(model.underlying))
     return value, jnp.mean(gamma, axis=0) if method.is_random else gamma
 

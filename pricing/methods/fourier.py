@@ -7,7 +7,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Complex, Float, PRNGKeyArray
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array, Complex, Float, PyTree
 
 import jaxtape
 
@@ -15,12 +16,12 @@ from ..formulas.black import black, exercise_probabilities
 from ..models import AbstractModel, CharacteristicFunction
 from ..numerics.complex_functions import exp
 from ..products import AbstractProduct, TerminalClaim
-from .method import Tiled, Tiling, missing
+from .method import Shared, Tiled, Tiling, missing
 
 Scalar = Float[Array, ""]
 
 
-class Fourier(Tiled):
+class Fourier(Tiled, Shared):
     """Terminal claims under a model with a characteristic function.
 
     With phi(u) = E[exp(i u X)], X = log(S_T / F) and k = log(F / K), the undiscounted call is
@@ -30,7 +31,9 @@ class Fourier(Tiled):
     (Lewis 2001, eq. 3.11). The same integral with the lognormal phi of equal variance is known in closed
     form and is subtracted (Andersen and Piterbarg 2010, sec. 8.4.3), so what is integrated is small and
     smooth. Nodes are Gauss-Legendre in t with u = c sinh(t), which resolves both the bulk, of width
-    1/sqrt(variance), and an exponential tail that may be a hundred times longer.
+    1/sqrt(variance), and an exponential tail that may be a hundred times longer. The path of integration is
+    turned to the side where exp(i u k) decays instead of oscillating (Andersen and Lake 2018, sec. 4): all
+    contracts of an expiry on one side of the forward share phi on its nodes.
 
     Attributes:
         is_random: False.
@@ -43,11 +46,11 @@ class Fourier(Tiled):
 
     is_random: ClassVar[bool] = False
 
-    num_nodes: int = eqx.field(static=True, default=128)
+    num_nodes: int = eqx.field(static=True, default=96)
 
     @property
     def tiling(self) -> Tiling:
-        return Tiling(2**10 * self.num_nodes, 256)
+        return Tiling(2**10 * self.num_nodes, 256, rows=8)
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(product, TerminalClaim):
@@ -56,24 +59,43 @@ class Fourier(Tiled):
             return missing("characteristic function", model)
         return None
 
-    def samples(
-        self,
-        product: TerminalClaim,
-        model: CharacteristicFunction,
-        *,
-        key: PRNGKeyArray | None = None,
+    def alike(self, product: TerminalClaim, model: CharacteristicFunction) -> tuple[Scalar, Scalar]:
+        return product.expiry, _side(*_place(product, model))
+
+    def shared(
+        self, products: TerminalClaim, model: CharacteristicFunction
+    ) -> tuple[PyTree, PyTree]:
+        k, drift = jax.vmap(lambda product: _place(product, model))(products)
+        nearest, farthest = jnp.argmin(jnp.abs(k)), jnp.argmax(jnp.abs(k))
+        side = _side(k[farthest], drift[farthest])  # of the nearest one rounding may decide it
+        expiry = products.expiry[0]
+        spectrum = Spectrum.of(model, expiry, self.num_nodes, side=side, about=k[nearest])
+        return spectrum.weighted, (spectrum.nodes, spectrum.std, spectrum.about)
+
+    def samples_of(
+        self, product: TerminalClaim, model: CharacteristicFunction, shared: tuple[PyTree, PyTree]
     ) -> Float[Array, ""]:
-        del key
+        weighted, (nodes, *others) = shared
         forward, strike = model.forward(product.expiry), product.strike
-        k = jnp.log(forward / strike)
-        spectrum = Spectrum.of(model, product.expiry, self.num_nodes, k)
+        spectrum = Spectrum(nodes, weighted, *others)
         share, cash = spectrum.exercise_values(forward, strike, product.side)
         asset_units, cash_units = product.units
         return model.discount(product.expiry) * (asset_units * share + cash_units * cash)
 
 
+def _place(product: TerminalClaim, model: CharacteristicFunction) -> tuple[Scalar, Scalar]:
+    """Return k = log(F / K), and by how much more the phase of the integrand grows with u."""
+    k = jnp.log(model.forward(product.expiry) / product.strike)
+    return jax.lax.stop_gradient((k, model.tail_rate(product.expiry)[1]))
+
+
+def _side(k: Scalar, drift: Scalar) -> Scalar:
+    """Return the sign of k, to which side the path turns, or 0 where the integrand would grow there."""
+    return jnp.where(k * (k + drift) > 0.0, jnp.sign(k), 0.0)
+
+
 class Spectrum(eqx.Module):
-    """The weighted (phi - lognormal's phi) exp(i u about) on the nodes of an expiry: it serves all strikes."""
+    """The weighted (phi - lognormal's phi) exp(i u about) on the nodes of an expiry: it serves many strikes."""
 
     nodes: Complex[Array, " nodes"]
     weighted: Complex[Array, " nodes"]
@@ -82,39 +104,43 @@ class Spectrum(eqx.Module):
 
     @classmethod
     def of(
-        cls, model: CharacteristicFunction, expiry: Scalar, num_nodes: int, k: Scalar | None = None
+        cls,
+        model: CharacteristicFunction,
+        expiry: Scalar,
+        num_nodes: int,
+        *,
+        side: Scalar | float = 0.0,
+        about: Scalar | float = 0.0,
     ) -> "Spectrum":
         """Evaluate the characteristic function once a node.
 
-        For a single strike, k = log(F / K) turns the path of integration by 15 degrees to the side where the
-        integrand decays instead of oscillating, if there is one (Andersen and Lake 2018, sec. 4).
+        side: the sign of k, to which the path turns by 15 degrees; 0 for strikes on both sides. about: the k
+        that is nearest to 0 among those of the strikes.
         """
         std, decay, drift = jax.lax.stop_gradient(
             (jnp.sqrt(model.total_variance(expiry)), *model.tail_rate(expiry))
         )
-        k = jnp.zeros_like(std) if k is None else jax.lax.stop_gradient(k)
-        pull = k + drift
-        angle = jnp.where(pull * k > 0.0, jnp.sign(k) * _TURN, 0.0)
-        rate = decay * jnp.cos(angle) + pull * jnp.sin(angle)
+        side, about = (jnp.asarray(x, std.dtype) for x in (side, about))
+        angle = side * _TURN
+        rate = decay * jnp.cos(angle) + (about + drift) * jnp.sin(angle)
         distance, weights = _sinh_nodes(std, rate, num_nodes=num_nodes)
         ray = jax.lax.complex(jnp.cos(angle), jnp.sin(angle))
         nodes = distance.astype(ray.dtype) * ray
-        i, about = jnp.asarray(1j, ray.dtype), k.astype(ray.dtype)
+        i = jnp.asarray(1j, ray.dtype)
         weights = weights.astype(ray.dtype) * ray / (nodes * nodes + 0.25)
         # in the exponent: apart, phi may overflow where their product is small
-        wave = i * nodes * about
+        wave = i * nodes * about.astype(ray.dtype)
         log_phi = model.log_characteristic(nodes - 0.5 * i, expiry)
         log_lognormal = -0.5 * (std**2).astype(ray.dtype) * (nodes * nodes + 0.25)
         difference = exp(log_phi + wave) - exp(log_lognormal + wave)
-        return cls(nodes, difference * weights, std, k)
+        return cls(nodes, difference * weights, std, about)
 
     def _corrections(self, k: Scalar) -> tuple[Scalar, Scalar]:
         """Return (q, dq/dk), q the model's call less the lognormal one over sqrt(F K), at k = log(F / K)."""
         iu = self.nodes * jnp.asarray(1j, self.nodes.dtype)
-        wave = exp(iu * (k - self.about).astype(iu.dtype))
-        # a product, not a sum of products: over strikes and tangents it is a matrix product
-        integral, slope = jnp.dot(wave, self.weighted), jnp.dot(wave, iu * self.weighted)
-        return -jnp.real(integral) / jnp.pi, -jnp.real(slope) / jnp.pi
+        wave = jax.lax.stop_gradient(exp(iu * (k - self.about).astype(iu.dtype)))
+        integral, slope = _integrals(k, self.weighted, wave, iu)
+        return -integral / jnp.pi, -slope / jnp.pi
 
     def vanilla(self, k: Scalar, side: Scalar) -> Scalar:
         """Return the undiscounted call (side +1) or put (-1) over sqrt(F K), at k = log(F / K)."""
@@ -135,6 +161,27 @@ class Spectrum(eqx.Module):
         cash_correction = root * (slope - 0.5 * call)
         share_correction = strike * (root * call + cash_correction)
         return forward * share + side * share_correction, cash + side * cash_correction
+
+
+@jax.custom_jvp
+def _integrals(k: Scalar, weighted: Array, wave: Array, iu: Array) -> Float[Array, "2"]:
+    """Return the integral of weighted exp(i u k) and its slope in k; `wave` is the exponential."""
+    del k
+    # a product, not a sum of products: over strikes and tangents it is a matrix product
+    return jnp.real(wave @ jnp.stack([weighted, iu * weighted], axis=1))
+
+
+@functools.partial(_integrals.defjvp, symbolic_zeros=True)
+def _integrals_jvp(primals, tangents):
+    """Take every derivative in k by the same wave."""
+    (k, weighted, wave, iu), (k_dot, weighted_dot, *_) = primals, tangents
+    value = _integrals(k, weighted, wave, iu)
+    slope = jnp.zeros_like(value)
+    if not isinstance(k_dot, SymbolicZero):
+        slope = slope + k_dot * _integrals(k, iu * weighted, wave, iu)
+    if not isinstance(weighted_dot, SymbolicZero):
+        slope = slope + _integrals(k, weighted_dot, wave, iu)
+    return value, slope
 
 
 _TURN = np.pi / 12.0

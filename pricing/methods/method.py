@@ -1,7 +1,7 @@
 """What every method is: it says what it needs, and turns a product and a model into samples of the value.
 
-What only some methods do is an ability (`Tiled`, `Formed`, `Prepared`, `Fitted`, `Blocked`). Beside it is a
-function that asks any method for it, and knows what the others do instead.
+What only some methods do is an ability (`Tiled`, `Formed`, `Prepared`, `Shared`, `Fitted`, `Blocked`). Beside
+it is a function that asks any method for it, and knows what the others do instead.
 """
 
 import abc
@@ -140,6 +140,73 @@ def prepared(
 ) -> AbstractMethod:
     """Return the method for a batch of contracts: the same where they can share nothing."""
     return method.prepared(products, model, mesh) if isinstance(method, Prepared) else method
+
+
+class Shared(AbstractMethod):
+    """Ability: contracts that are alike in some numbers share work, which is done once for a bunch of them.
+
+    Attributes:
+        bunch_size: The contracts of a bunch, a power of two.
+
+    Examples:
+        >>> from pricing import European, Fourier, Heston
+        >>> model = Heston(100.0, 0.03, 0.04, 1.5, 0.06, 0.6, -0.7)
+        >>> [float(x) for x in Fourier().alike(European(120.0, 0.5), model)]
+        [0.5, -1.0]
+    """
+
+    bunch_size: ClassVar[int] = 8
+
+    @abc.abstractmethod
+    def alike(self, product: AbstractProduct, model: AbstractModel) -> tuple[Float[Array, ""], ...]:
+        """Return the numbers in which contracts must agree to share."""
+
+    @abc.abstractmethod
+    def shared(self, products: AbstractProduct, model: AbstractModel) -> tuple[PyTree, PyTree]:
+        """Return what contracts that are alike share, [contracts]; it does not depend on the underlying.
+
+        Returns:
+            What is differentiated, and what is not, such as nodes.
+        """
+
+    @abc.abstractmethod
+    def samples_of(
+        self, product: AbstractProduct, model: AbstractModel, shared: tuple[PyTree, PyTree]
+    ) -> Float[Array, ""]:
+        """Return `samples` of a contract by what it shares."""
+
+    def samples(
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, ""]:
+        del key
+        alone = jax.tree.map(lambda x: jnp.asarray(x)[None], product)
+        return self.samples_of(product, model, self.shared(alone, model))
+
+
+def shared(
+    method: AbstractMethod, products: AbstractProduct, model: AbstractModel
+) -> tuple[PyTree, PyTree]:
+    """Return what alike contracts share: nothing where the method has nothing to share."""
+    return method.shared(products, model) if isinstance(method, Shared) else (None, None)
+
+
+def samples_of(
+    method: AbstractMethod,
+    product: AbstractProduct,
+    model: AbstractModel,
+    shared: tuple[PyTree, PyTree],
+    *,
+    key: PRNGKeyArray | None = None,
+) -> Float[Array, " samples"] | Float[Array, ""]:
+    """Return the method's samples of a contract by what it shares with others."""
+    if isinstance(method, Shared):
+        return method.samples_of(product, model, shared)
+    return method.samples(product, model, key=key)
+
+
+def bunch_size(method: AbstractMethod, trades: int) -> int:
+    """Return how many of a row's trades stand in a bunch: all where the method has nothing to share."""
+    return min(method.bunch_size, trades) if isinstance(method, Shared) else trades
 
 
 class Fitted(AbstractMethod):

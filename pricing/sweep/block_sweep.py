@@ -16,10 +16,9 @@ from ..fields import rolled
 from ..methods.method import Blocked
 from ..models import AbstractModel
 from ..products import AbstractProduct
-from ..sensitivities import underlying_directions
+from ..sensitivities import directions
 from ..valuation import mean_and_error
-
-Figures = dict[str, Array]
+from .adjoint_sweep import Figures
 
 
 class Batch(NamedTuple):
@@ -80,10 +79,7 @@ def block_sweep(
     """
     zero, at = jnp.zeros((), model.underlying.dtype), jnp.zeros_like(model.underlying)
     basis = jnp.eye(at.size, dtype=at.dtype).reshape(at.size, *at.shape)
-    still = jax.tree.map(jnp.zeros_like, model)
-    directions = [*((spot, zero) for spot in underlying_directions(model))]
-    directions += [(vol, zero), (rate, zero), (still, jnp.ones_like(zero))]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *directions)
+    stacked = directions(model, vol, rate)
     of_rows = functools.partial(jax.tree.map, lambda x: jnp.moveaxis(x, 1, 0))  # [rows, directions]
 
     def with_slopes(function, primals, tangents):

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
@@ -31,7 +30,7 @@ def sweep_book(
     A tile of which the memory knows all is not computed again.
     """
     total, done, found = sum(len(group.trades) for group in groups), 0, []
-    gradient = jax.tree.map(jnp.zeros_like, fitted.models)
+    gradient = jax.tree.map(np.zeros_like, fitted.models)
 
     def sweep(group: Group, tile: Tile):
         seen = (tree and tree[group.underlyings] for tree in fitted[:3])
@@ -39,16 +38,15 @@ def sweep_book(
         return memory.recall(computed, (tile, group.method, *seen, key))
 
     for group, results in run_tiles(groups, sweep, budget):
-        names, count, tiles = group.underlyings, len(group.trades), []
+        names, tiles = group.underlyings, []
         for result in results:
             *of_trades, of_tile = result.result()
-            chex.assert_trees_all_equal_shapes_and_dtypes(gradient[names], of_tile)
-            gradient[names] = jax.tree.map(jnp.add, gradient[names], of_tile)
+            gradient[names] = jax.tree.map(np.add, gradient[names], of_tile)
             tiles.append(of_trades)
             if progress is not None:
-                in_group = min(len(tiles) * group.tile_size, count)
-                progress(done + in_group, total, "")
-        done += count
-        columns = jax.tree.map(lambda *parts, n=count: np.concatenate(parts)[:n], *tiles)
+                progress(done + int(group.counts[: len(tiles)].sum()), total, "")
+        chex.assert_trees_all_equal_shapes_and_dtypes(gradient[names], fitted.models[names])
+        done += len(group.trades)
+        columns = jax.tree.map(lambda *parts, group=group: group.in_order(parts), *tiles)
         found.append(GroupRisk(group, *columns))
     return found, gradient

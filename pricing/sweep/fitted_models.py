@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from jaxtape import stored_jit
+
 from ..market import Market
 from ..models import AbstractModel
 from ..models.baskets import joined
@@ -51,7 +53,8 @@ def fit_models(
         return FittedModels(fit_all(market))
     models, tangent = jax.linearize(fit_all, market)
     vol, rate = tangent(_shift(market, vol=1.0)), tangent(_shift(market, rate=1.0))
-    return FittedModels(models, vol, rate, jax.linear_transpose(tangent, market))
+    # a function of its own: JAX writes out what it is asked to transpose
+    return FittedModels(models, vol, rate, jax.linear_transpose(lambda dot: tangent(dot), market))
 
 
 def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[Market], Models]:
@@ -73,6 +76,7 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
     return fitted
 
 
+@stored_jit
 def _shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
     """Return the tangent of a market whose implied vols and zero rates all move in parallel, per 1.00."""
     still = jax.tree.map(jnp.zeros_like, market)

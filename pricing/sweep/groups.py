@@ -1,6 +1,5 @@
 """A book in batches: trades that share an underlying, a kind and a method, cut into tiles of one size."""
 
-import math
 import operator
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Integer, PRNGKeyArray
+
+from jaxtape import stored_jit
 
 from ..market import Market
 from ..methods import AbstractMethod
-from ..methods.method import in_form, prepared, tiling
+from ..methods.method import Shared, bunch_size, in_form, prepared, tiling
 from ..models import AbstractModel
 from ..products import AbstractProduct
 from ..products.trade import Trade
@@ -32,7 +34,7 @@ class BudgetTooSmall(ValueError):
 class Tile(NamedTuple):
     """Trades in rows of one size: products and their weights, [rows, trades of a row].
 
-    What pads the last tile has weight 0; `count` trades come before it.
+    What pads them has weight 0. `count` is the number of trades, which come first but where they share.
     """
 
     products: AbstractProduct
@@ -42,36 +44,43 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """Trades of one kind on one underlying or basket, priced by one method; all tiles have the same shape."""
+    """Trades of one kind on one underlying or basket, priced by one method, and their places in tiles."""
 
     underlyings: tuple[str, ...]
     trades: tuple[Trade, ...]
     products: AbstractProduct
     method: AbstractMethod
-    tile_shape: tuple[int, int]
+    places: Integer[np.ndarray, "tiles rows trades"]
     mesh: Mesh | None
-
-    @property
-    def tile_size(self) -> int:
-        """The trades of a tile."""
-        return math.prod(self.tile_shape)
 
     @property
     def tile_bytes(self) -> int:
         """The bytes of memory that a tile takes at most: those of a row."""
-        return self.tile_shape[1] * tiling(self.method).trade_bytes
+        return self.places.shape[2] * tiling(self.method).trade_bytes
+
+    @property
+    def counts(self) -> Integer[np.ndarray, " tiles"]:
+        """The trades of each tile."""
+        return np.sum(self.places >= 0, axis=(1, 2))
 
     def tiles(self) -> Iterator[Tile]:
-        """Yield the trades, weighted by quantity; the last tile is padded with its first trade at weight 0."""
-        weights = np.array([trade.quantity for trade in self.trades])
-        for start in range(0, weights.size, self.tile_size):
-            index = np.arange(weights.size)[start : start + self.tile_size]
-            padding = self.tile_size - index.size
-            padded = np.concatenate([index, np.full(padding, index[0])]).reshape(self.tile_shape)
+        """Yield the trades, weighted by quantity; a bunch is padded with its first trade at weight 0."""
+        quantities = np.array([trade.quantity for trade in self.trades])
+        for places, count in zip(self.places, self.counts, strict=True):
+            bunches = places.reshape(-1, bunch_size(self.method, places.shape[1]))
+            first = np.where(bunches[:, :1] < 0, places[0, 0], bunches[:, :1])
+            padded = np.where(bunches < 0, first, bunches).reshape(places.shape)
             products = jax.tree.map(operator.itemgetter(padded), self.products)
-            tile_weights = np.concatenate([weights[index], np.zeros(padding)])
-            products, tile_weights = self._placed((products, tile_weights.reshape(self.tile_shape)))
-            yield Tile(in_form(self.method, products), tile_weights, count=jnp.asarray(index.size))
+            weights = np.where(places < 0, 0.0, quantities[padded])
+            products, weights = self._placed((products, weights))
+            yield Tile(in_form(self.method, products), weights, count=jnp.asarray(count))
+
+    def in_order(self, parts: Sequence[ArrayLike]) -> np.ndarray:
+        """Return what was found of all places of all tiles, [trades], in the order of the trades."""
+        places = self.places.ravel()
+        order = np.empty(len(self.trades), int)
+        order[places[places >= 0]] = np.flatnonzero(places >= 0)
+        return np.concatenate([np.asarray(part) for part in parts])[order]
 
     def _placed(self, arrays):
         if self.mesh is None:
@@ -111,9 +120,10 @@ def group_trades(
             chosen.append((batch, found))
     groups = []
     for batch, method in chosen:
-        method = prepared(method, batch.products, models[batch.underlyings], mesh)
-        shape = _tile_shape(method, budget, mesh)
-        groups.append(Group(*batch, method=method, tile_shape=shape, mesh=mesh))
+        model = models[batch.underlyings]
+        method = prepared(method, batch.products, model, mesh)
+        places = _places(batch, model, method, _tile_shape(method, budget, mesh))
+        groups.append(Group(*batch, method=method, places=places, mesh=mesh))
     return groups, unpriced
 
 
@@ -186,3 +196,28 @@ def _tile_shape(method: AbstractMethod, budget: int, mesh: Mesh | None) -> tuple
     share = budget // _TILES_IN_WORK
     a_device = max(1, min(most, share // (trade_bytes * devices)))
     return rows, devices * 2 ** (a_device.bit_length() - 1)
+
+
+def _places(
+    batch: Batch, model: AbstractModel, method: AbstractMethod, shape: tuple[int, int]
+) -> Integer[np.ndarray, "tiles rows trades"]:
+    """Return which trade stands in each place of the tiles, -1 for none: those that share stand in bunches."""
+    rows, trades = shape
+    places = np.arange(len(batch.trades))
+    if isinstance(method, Shared):
+        size, alike = bunch_size(method, trades), np.stack(_alike(batch.products, model, method))
+        order = np.lexsort(alike)
+        is_first = np.any(np.diff(alike[:, order], prepend=np.nan) != 0.0, axis=0)
+        within = places - np.maximum.accumulate(np.where(is_first, places, 0))
+        bunch = np.cumsum(within % size == 0) - 1
+        bunches = np.full((bunch[-1] + 1, size), -1)
+        bunches[bunch, within % size] = order
+        places = bunches.ravel()
+    padding = -places.size % (rows * trades)
+    return np.append(places, np.full(padding, -1)).reshape(-1, rows, trades)
+
+
+@stored_jit
+def _alike(products: AbstractProduct, model: AbstractModel, method: Shared) -> tuple[Array, ...]:
+    """Return the numbers in which trades must agree to stand in one bunch, each [trades]."""
+    return jax.vmap(lambda product: method.alike(product, model))(products)

@@ -1,27 +1,22 @@
 """The derivatives of one tile of trades: the figures of each trade, and the tile's gradient to its model.
 
-A deterministic method takes one reverse sweep a trade, which gives both. Trades that share random paths take
-one pass over their blocks (`block_sweep`).
+A deterministic method takes one adjoint sweep a trade, which gives both (`adjoint_sweep`). Trades that share
+random paths take one pass over their blocks (`block_sweep`).
 """
 
-import functools
-from collections.abc import Callable
-
-import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray
 
 from jaxtape import stored_jit
 
 from ..methods import AbstractMethod, Fitted
-from ..methods.method import blocked, held
+from ..methods.method import blocked, held, samples_of, shared
 from ..models import AbstractModel
-from ..products import AbstractProduct
 from ..results import RESULTS
-from ..sensitivities import underlying_directions, with_gamma
 from ..valuation import mean_and_error
-from .block_sweep import Batch, Figures, block_sweep
+from .adjoint_sweep import Figures, adjoint_sweep, are_finite, over_bunches
+from .block_sweep import Batch, block_sweep
 from .groups import Tile
 
 
@@ -42,8 +37,11 @@ def tile_sweep(
     Vega and rho are the derivatives along the tangents `vol` and `rate` of the model. A measure that the method
     cannot give without bias is left out. A trade with a figure that is not finite does not enter the gradient.
     """
-    sweep = _by_blocks if method.is_random else _reverse
-    figures, errors, bar = sweep(tile, model, method, key, vol, rate)
+    if method.is_random:
+        figures, errors, bar = _by_blocks(tile, model, method, key, vol, rate)
+    else:
+        figures, bar = adjoint_sweep(tile, model, method, vol, rate)
+        errors = jax.tree.map(jnp.zeros_like, figures)
     return figures, errors, _results(tile, model, method), bar
 
 
@@ -53,61 +51,29 @@ def tile_values(
 ) -> tuple[Figures, Figures, RESULTS, AbstractModel]:
     """Return what `tile_sweep` does, of values alone, with 0 for the derivative to the model."""
 
-    def of_one(product):
-        return mean_and_error(method.samples(product, model, key=key), method)
+    def of_bunch(products, weights):
+        del weights
+        alike = shared(method, products, model)
 
-    values, errors = _of_each(of_one, tile)
+        def of_one(product):
+            return mean_and_error(samples_of(method, product, model, alike, key=key), method)
+
+        return jax.vmap(of_one)(products), None
+
+    (values, errors), _ = over_bunches(of_bunch, tile, method)
     still = jax.tree.map(jnp.zeros_like, model)
     return {"value": values}, {"value": errors}, _results(tile, model, method), still
 
 
 def _results(tile: Tile, model: AbstractModel, method: AbstractMethod) -> RESULTS:
     """Return, of every trade, whether the method reaches its contract."""
-    return _of_each(lambda product: method.result(product, model), tile)
-
-
-def _of_each(function: Callable[[AbstractProduct], PyTree], tile: Tile) -> PyTree:
-    """Return the function of every trade, [trades]."""
-    return jax.tree.map(_in_line, jax.vmap(jax.vmap(function))(tile.products))
+    of_each = jax.vmap(jax.vmap(lambda product: method.result(product, model)))
+    return jax.tree.map(_in_line, of_each(tile.products))
 
 
 def _in_line(x: Array) -> Array:
     """Return an array of rows of trades as one of trades."""
     return x.reshape(-1, *x.shape[2:])
-
-
-def _reverse(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, AbstractModel]:
-    """Take one adjoint sweep a trade; its contractions with directions are Greeks."""
-    spots = underlying_directions(model)
-
-    def of_one(product):
-        def value(model, age):
-            mean, gamma = with_gamma(product.rolled(age), model, method, key)
-            return mean, gamma
-
-        zero = jnp.zeros((), model.underlying.dtype)
-        sweep = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)
-        (value, gamma), (bar, theta) = sweep(model, zero)
-        delta = jnp.stack([_contracted(bar, spot) for spot in spots])
-        figures = {
-            "value": value,
-            "delta": delta.reshape(model.underlying.shape),
-            "gamma": gamma,
-            "vega": _contracted(bar, vol),
-            "theta": theta,
-            "rho": _contracted(bar, rate),
-        }
-        return {name: figure for name, figure in figures.items() if figure is not None}, bar
-
-    figures, bars = _of_each(of_one, tile)
-    finite = _finite(figures)
-
-    def weighted_sum(bar):
-        kept = jnp.where(finite.reshape(-1, *(1,) * (bar.ndim - 1)), bar, 0.0)
-        return jnp.tensordot(tile.weights.ravel().astype(bar.dtype), kept, 1)
-
-    errors = jax.tree.map(jnp.zeros_like, figures)
-    return figures, errors, jax.tree.map(weighted_sum, bars)
 
 
 def _by_blocks(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, AbstractModel]:
@@ -134,7 +100,7 @@ def _by_blocks(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, A
         tries, stands_in, weights, found, _ = state
         figures, bar = swept(stands_in, weights)
         found = jax.tree.map(lambda old, new: jnp.where(tries == 0, new, old), found, figures)
-        finite = _finite(found[0]) & _finite(found[1])
+        finite = are_finite(found[0]) & are_finite(found[1])
         # in place of a trade that failed the first that did not, with no weight: its NaN would reach the sum
         stands_in = jnp.where(finite, as_they_are, jnp.argmax(finite))
         bar = jax.tree.map(lambda x: jnp.where(jnp.any(finite), x, 0.0), bar)
@@ -151,16 +117,3 @@ def _by_blocks(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, A
         again, sweep, (0, as_they_are, weights, *nothing)
     )
     return figures, errors, bar
-
-
-def _finite(figures: Figures) -> Bool[Array, " trades"]:
-    """Return the trades all of whose figures are finite."""
-    rows = [jnp.isfinite(figure).reshape(figure.shape[0], -1) for figure in figures.values()]
-    return jnp.all(jnp.concatenate(rows, axis=1), axis=1)
-
-
-def _contracted(bar: AbstractModel, tangent: AbstractModel) -> Array:
-    """Return <bar, tangent>, the derivative along the tangent."""
-    chex.assert_trees_all_equal_shapes(bar, tangent)
-    add: Callable = jnp.add
-    return functools.reduce(add, map(jnp.vdot, jax.tree.leaves(bar), jax.tree.leaves(tangent)))

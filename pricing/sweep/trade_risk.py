@@ -154,10 +154,14 @@ class TradeRisks(Sequence[TradeRisk]):
     """
 
     def __init__(self, book: Book, groups: Sequence[GroupRisk], unpriced: Mapping[str, str]):
-        self._rows, self._unpriced = book.rows, unpriced
-        self._places = {
+        self._rows, self._groups, self._unpriced = book.rows, groups, unpriced
+
+    @functools.cached_property
+    def _places(self) -> dict[str, tuple[GroupRisk, int]]:
+        """Id -> where the figures of a trade are."""
+        return {
             trade.id: (risk, index)
-            for risk in groups
+            for risk in self._groups
             for index, trade in enumerate(risk.group.trades)
         }
 

@@ -260,7 +260,7 @@ SMOKE: dict[str, Smoke] = {
         of_equal_accuracy,
     ),
     "large_book": ("--trades 20 --kinds european --devices 1 --repeat 1", of_large_book),
-    "live_session": ("--trades 8 --repeat 1 --kinds european", of_live_session),
+    "live_session": ("--trades 8 --repeat 1 --model heston", of_live_session),
     "main_job": ("--trades 1 --model black-scholes --only cold", of_main_job),
     "early_exercise": ("--paths 1024 --repeat 1 --only 'put 36, 20%'", of_early_exercise),
     "bermudan": ("--pillars 10 --repeat 1 --bumps 1 --engines 1", of_bermudan),

@@ -104,7 +104,8 @@ def curvature_and_gamma(product, model, method, key):
         lambda by: _value_and_error(product, model.shifted(underlying=by), method, key)[0]
     )
     _, curvature = jax.jvp(slope, (at,), (jnp.ones_like(at),))
-    return curvature, with_gamma(product, model, method, key)[1]
+    samples = lambda at: method.samples(product, at, key=key)  # noqa: E731
+    return curvature, with_gamma(samples, product, model, method)[1]
 
 
 def _value_and_error(product, model, method, key):

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 import pytest
 
-from pricing import BlackScholes, Book, ClosedForm, Figures, Fourier, greeks, risk
+from pricing import BlackScholes, Book, ClosedForm, Figures, Fourier, RiskResult, greeks, risk
 from pricing.sweep import fitted_models, workers
-from pricing.sweep.groups import BudgetTooSmall
+from pricing.sweep.groups import BudgetTooSmall, Group
 from pricing.trades.contracts import products_of
 from tests.helpers import dax, dax_book, dax_heston, double
 
@@ -33,8 +33,17 @@ def black_scholes(market):
     }
 
 
+def heston(market):
+    return {"DAX": dax_heston()}
+
+
 def numbers(figures: Figures) -> list[float]:
     return jax.tree.leaves(vars(figures))
+
+
+def all_numbers(found: RiskResult) -> list[float]:
+    figures = [x for trade in found.trades if trade.figures for x in numbers(trade.figures)]
+    return [found.value, *found.sensitivities.values(), *figures]
 
 
 def small_book() -> Book:
@@ -181,6 +190,54 @@ def test_a_figure_that_is_not_finite_fails_its_trade_alone():
     )
 
 
+def test_contracts_that_share_an_expiry_have_the_figures_of_each_alone():
+    """Forty strikes on both sides of the forward in two expiries, one of which overflows, and one by itself."""
+    strikes = [*np.linspace(2500.0, 6500.0, 40), 1e-310]
+    rows = [f"S{i},european,DAX,call,{k},2003-03-18" for i, k in enumerate(strikes)]
+    rows += [f"T{i},european,DAX,put,{k},2002-12-17" for i, k in enumerate(strikes[:-1])]
+    rows += ["A,european,DAX,call,4500,2003-06-20"]
+    book = Book.from_text("\n".join(["id,type,underlying,option,strike,expiry", *rows]))
+    fit = lambda market: {"DAX": dax_heston()}  # noqa: E731
+    found = risk(book, dax(), fit)
+    assert [trade.id for trade in found.failed] == ["S40"]
+    valued = [trade for trade in found.trades if trade.figures]
+    contracts = products_of([row.trade for row in book.rows if row.id != "S40"], dax())
+    alone = greeks(contracts, dax_heston(), Fourier())
+    for name in ("value", "delta", "gamma", "theta"):
+        figures = [jax.tree.leaves(getattr(trade.figures, name))[0] for trade in valued]
+        np.testing.assert_allclose(figures, getattr(alone, name), rtol=1e-9, atol=1e-9)
+    values = risk(book, dax(), fit, greeks=False)
+    shared = [trade.figures.value for trade in values.trades if trade.figures]
+    np.testing.assert_allclose(shared, alone.value, rtol=1e-12, atol=1e-9)
+
+
+def test_work_is_shared_by_contracts_of_an_expiry(monkeypatch):
+    """Two expiries with strikes on either side of the forward: four bunches, three of them full."""
+    rows = [
+        f"{day}{strike},european,DAX,call,{strike},{expiry}"
+        for day, expiry in (("A", "2003-03-18"), ("B", "2002-12-17"))
+        for strike in (*range(3000, 3800, 100), *range(5500, 6300, 100))
+    ]
+    book = Book.from_text("\n".join(["id,type,underlying,option,strike,expiry", *rows[:-1]]))
+    seen, make = [], Group.tiles
+
+    def tiles(self):
+        seen.append(self)
+        return make(self)
+
+    monkeypatch.setattr(Group, "tiles", tiles)
+    risk(book, dax(), lambda market: {"DAX": dax_heston()}, greeks=False)
+    (group,) = seen
+    places = group.places.reshape(-1, Fourier.bunch_size)
+    bunches = [set(bunch[bunch >= 0].tolist()) for bunch in places]
+    names = [{group.trades[place].id for place in bunch} for bunch in bunches if bunch]
+    lower, upper = range(3000, 3800, 100), range(5500, 6300, 100)
+    expected = [
+        {f"{day}{strike}" for strike in side} - {"B6200"} for day in "AB" for side in (lower, upper)
+    ]
+    assert sorted(map(sorted, names)) == sorted(map(sorted, expected))
+
+
 def test_a_trade_that_its_method_does_not_reach_is_set_aside_with_the_reason():
     """The log-spot of the later contract deviates too far; the other one of the same tile is valued."""
     text = """id,type,underlying,option,strike,exercise_dates
@@ -205,13 +262,14 @@ import numpy as np
 from jax.sharding import Mesh
 from pricing import risk
 from tests.helpers import dax
-from tests.pricing.test_risk import black_scholes, numbers, small_book
+from pricing import ClosedForm, Fourier
+from tests.pricing.test_risk import all_numbers, black_scholes, heston, small_book
 assert jax.device_count() == 8
 answers = []
-for mesh in (Mesh(np.array(jax.devices()), ("trades",)), jax.make_mesh((8,), ("trades",))):
-    found = risk(small_book(), dax(), black_scholes, mesh=mesh)
-    figures = [x for trade in found.trades for x in numbers(trade.figures)]
-    answers.append([found.value, *found.sensitivities.values(), *figures])
+meshes = Mesh(np.array(jax.devices()), ("trades",)), jax.make_mesh((8,), ("trades",))
+for fit, mesh in (*((black_scholes, mesh) for mesh in meshes), (heston, meshes[0])):
+    found = risk(small_book(), dax(), fit, mesh=mesh, methods=(ClosedForm(), Fourier()))
+    answers.append(all_numbers(found))
 print(json.dumps(answers))
 """
 
@@ -227,7 +285,8 @@ def test_eight_devices_give_what_one_gives(found):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    figures = [x for trade in found.trades for x in numbers(trade.figures)]
-    alone = [found.value, *found.sensitivities.values(), *figures]
-    for shared in json.loads(done.stdout):
-        np.testing.assert_allclose(shared, alone, rtol=1e-12, atol=1e-13)
+    *several, of_heston = json.loads(done.stdout)
+    for shared in several:
+        np.testing.assert_allclose(shared, all_numbers(found), rtol=1e-12, atol=1e-13)
+    alone = risk(small_book(), dax(), heston, methods=(ClosedForm(), Fourier()))
+    np.testing.assert_allclose(of_heston, all_numbers(alone), rtol=1e-9, atol=1e-9)
