@@ -17,9 +17,7 @@ from ..methods.method import bunch_size, samples_of, shared
 from ..models import AbstractModel
 from ..products import AbstractProduct
 from ..sensitivities import directions, with_gamma
-from .groups import Tile
-
-Figures = dict[str, Array]
+from .groups import Figures, Tile
 
 
 def adjoint_sweep(

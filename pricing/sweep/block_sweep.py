@@ -18,7 +18,7 @@ from ..models import AbstractModel
 from ..products import AbstractProduct
 from ..sensitivities import directions
 from ..valuation import mean_and_error
-from .adjoint_sweep import Figures
+from .groups import Figures
 
 
 class Batch(NamedTuple):

@@ -23,6 +23,9 @@ from ..products.trade import Trade
 from ..trades.contracts import products_of, shape_key
 from ..valuation import applicable
 
+Figures = dict[str, Array]
+"""Measures of trades by their names, [trades, ...]."""
+
 _TILES_IN_WORK = 2
 """Tiles of the largest size that a budget has room for; smaller ones are in work in greater number."""
 

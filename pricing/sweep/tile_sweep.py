@@ -15,9 +15,9 @@ from ..methods.method import blocked, held, samples_of, shared
 from ..models import AbstractModel
 from ..results import RESULTS
 from ..valuation import mean_and_error
-from .adjoint_sweep import Figures, adjoint_sweep, are_finite, over_bunches
+from .adjoint_sweep import adjoint_sweep, are_finite, over_bunches
 from .block_sweep import Batch, block_sweep
-from .groups import Tile
+from .groups import Figures, Tile
 
 
 @stored_jit
