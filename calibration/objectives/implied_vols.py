@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from pricing.formulas.black import black
 from pricing.formulas.implied_vol import implied_std
 from pricing.market import VolSurface
 from pricing.methods.fourier import Spectrum
@@ -21,23 +22,22 @@ Vols = Float[Array, "expiries strikes"]
 class ImpliedVolError(AbstractObjective):
     """Model implied vol less quoted vol, per 1.00, every quote weighing the same.
 
-    For a model with a characteristic function, one evaluation of which for each expiry and node serves all
-    strikes. On 80 nodes an expiry of 13 days on the DAX is true to 2e-9, and its derivatives to 4e-8; later
-    ones to rounding.
+    For a model with a characteristic function, one evaluation of which for each expiry, node and side of the
+    forward serves all strikes there. On 48 nodes an expiry of 13 days on the DAX is true to 2e-10.
 
     Attributes:
         usual_for: Surfaces of implied vols.
-        num_nodes: Nodes of the Fourier integral.
+        num_nodes: Nodes of the Fourier integral on each side of the forward.
 
     Examples:
         >>> from calibration import ImpliedVolError
         >>> ImpliedVolError().num_nodes
-        80
+        48
     """
 
     usual_for: ClassVar[type] = VolSurface
 
-    num_nodes: int = eqx.field(static=True, default=80)
+    num_nodes: int = eqx.field(static=True, default=48)
 
     def residuals(self, model: CharacteristicFunction, quotes: VolSurface) -> Vols:
         return model_vols(model, quotes, self.num_nodes) - quotes.vols
@@ -50,10 +50,18 @@ def model_vols(model: CharacteristicFunction, quotes: VolSurface, num_nodes: int
     """Return the model's implied vols at the expiries and strikes of `quotes`."""
 
     def smile(expiry):
-        spectrum = Spectrum.of(model, expiry, num_nodes)
         k = jnp.log(model.forward(expiry) / quotes.strikes)
+
+        def corrections(side):
+            """Return those of the strikes on one side; on the other the integrand would grow."""
+            spectrum = Spectrum.of(model, expiry, num_nodes, side=side)
+            return jax.vmap(spectrum.correction)(side * jnp.maximum(side * k, 0.0))
+
+        below, above = jax.vmap(corrections)(jnp.asarray([1.0, -1.0], k.dtype))
         side = jnp.where(k > 0.0, -jnp.ones_like(k), 1.0)  # out of the money
-        value = larger(jax.vmap(spectrum.vanilla)(k, side), _FLOOR)
+        std = jnp.sqrt(jax.lax.stop_gradient(model.total_variance(expiry)))
+        lognormal = black(jnp.exp(0.5 * k), jnp.exp(-0.5 * k), std, side)
+        value = larger(lognormal + jnp.where(k > 0.0, below, above), _FLOOR)
         return implied_std(value, k, side) / jnp.sqrt(expiry)
 
     return jax.vmap(smile)(quotes.expiries)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Complex, Float, PyTree
 
 import jaxtape
 
-from ..formulas.black import black, exercise_probabilities
+from ..formulas.black import exercise_probabilities
 from ..models import AbstractModel, CharacteristicFunction
 from ..numerics.complex_functions import exp
 from ..products import AbstractProduct, TerminalClaim
@@ -114,15 +114,18 @@ class Spectrum(eqx.Module):
     ) -> "Spectrum":
         """Evaluate the characteristic function once a node.
 
-        side: the sign of k, to which the path turns by 15 degrees; 0 for strikes on both sides. about: the k
-        that is nearest to 0 among those of the strikes.
+        side: the sign of k, to which the path turns by 15 degrees, or by less where phi exp(i u about) would
+        grow; 0 for strikes on both sides. about: the k that is nearest to 0 among those of the strikes.
         """
         std, decay, drift = jax.lax.stop_gradient(
             (jnp.sqrt(model.total_variance(expiry)), *model.tail_rate(expiry))
         )
         side, about = (jnp.asarray(x, std.dtype) for x in (side, about))
-        angle = side * _TURN
-        rate = decay * jnp.cos(angle) + (about + drift) * jnp.sin(angle)
+        pull = side * (about + drift)
+        steepest = jnp.where(pull < 0.0, 0.5 * jnp.arctan2(decay, -pull), _TURN)
+        turn = jnp.abs(side) * jnp.minimum(steepest, _TURN)
+        rate = decay * jnp.cos(turn) + pull * jnp.sin(turn)
+        angle = side * turn
         distance, weights = _sinh_nodes(std, rate, num_nodes=num_nodes)
         ray = jax.lax.complex(jnp.cos(angle), jnp.sin(angle))
         nodes = distance.astype(ray.dtype) * ray
@@ -135,17 +138,15 @@ class Spectrum(eqx.Module):
         difference = exp(log_phi + wave) - exp(log_lognormal + wave)
         return cls(nodes, difference * weights, std, about)
 
-    def _corrections(self, k: Scalar) -> tuple[Scalar, Scalar]:
-        """Return (q, dq/dk), q the model's call less the lognormal one over sqrt(F K), at k = log(F / K)."""
+    def correction(self, k: Scalar) -> Scalar:
+        """Return the model's undiscounted call less the lognormal one, over sqrt(F K), at k = log(F / K)."""
+        return -self._integrals(k, self.weighted)[0] / jnp.pi
+
+    def _integrals(self, k: Scalar, *columns: Complex[Array, " nodes"]) -> Float[Array, " columns"]:
+        """Return the integrals of each of the columns times exp(i u (k - about))."""
         iu = self.nodes * jnp.asarray(1j, self.nodes.dtype)
         wave = jax.lax.stop_gradient(exp(iu * (k - self.about).astype(iu.dtype)))
-        integral, slope = _integrals(k, self.weighted, wave, iu)
-        return -integral / jnp.pi, -slope / jnp.pi
-
-    def vanilla(self, k: Scalar, side: Scalar) -> Scalar:
-        """Return the undiscounted call (side +1) or put (-1) over sqrt(F K), at k = log(F / K)."""
-        lognormal = black(jnp.exp(0.5 * k), jnp.exp(-0.5 * k), self.std, side)
-        return lognormal + self._corrections(k)[0]
+        return _integrals(k, jnp.stack(columns, axis=1), wave, iu)
 
     @jaxtape.outlined
     def exercise_values(
@@ -155,7 +156,9 @@ class Spectrum(eqx.Module):
 
         Both follow from the call: P(S_T > K) = -dC/dK and E[S_T 1{S_T > K}] = C + K P(S_T > K).
         """
-        call, slope = self._corrections(jnp.log(forward / strike))
+        iu = self.nodes * jnp.asarray(1j, self.nodes.dtype)
+        columns = self.weighted, iu * self.weighted
+        call, slope = -self._integrals(jnp.log(forward / strike), *columns) / jnp.pi
         share, cash = exercise_probabilities(forward, strike, self.std, side)
         root = jnp.sqrt(forward / strike)
         cash_correction = root * (slope - 0.5 * call)
@@ -164,23 +167,23 @@ class Spectrum(eqx.Module):
 
 
 @jax.custom_jvp
-def _integrals(k: Scalar, weighted: Array, wave: Array, iu: Array) -> Float[Array, "2"]:
-    """Return the integral of weighted exp(i u k) and its slope in k; `wave` is the exponential."""
-    del k
+def _integrals(k: Scalar, columns: Array, wave: Array, iu: Array) -> Float[Array, " columns"]:
+    """Return the real parts of the integrals of columns exp(i u k), where `wave` is the exponential."""
+    del k, iu
     # a product, not a sum of products: over strikes and tangents it is a matrix product
-    return jnp.real(wave @ jnp.stack([weighted, iu * weighted], axis=1))
+    return jnp.real(wave @ columns)
 
 
 @functools.partial(_integrals.defjvp, symbolic_zeros=True)
 def _integrals_jvp(primals, tangents):
     """Take every derivative in k by the same wave."""
-    (k, weighted, wave, iu), (k_dot, weighted_dot, *_) = primals, tangents
-    value = _integrals(k, weighted, wave, iu)
+    (k, columns, wave, iu), (k_dot, columns_dot, *_) = primals, tangents
+    value = _integrals(k, columns, wave, iu)
     slope = jnp.zeros_like(value)
     if not isinstance(k_dot, SymbolicZero):
-        slope = slope + k_dot * _integrals(k, iu * weighted, wave, iu)
-    if not isinstance(weighted_dot, SymbolicZero):
-        slope = slope + _integrals(k, weighted_dot, wave, iu)
+        slope = slope + k_dot * _integrals(k, iu[:, None] * columns, wave, iu)
+    if not isinstance(columns_dot, SymbolicZero):
+        slope = slope + _integrals(k, columns_dot, wave, iu)
     return value, slope
 
 
