@@ -4,6 +4,9 @@ from pricing.models import Tanh as Tanh
 
 from .calibration import Calibration as Calibration
 from .calibration import calibrate as calibrate
+from .many import Calibrations as Calibrations
+from .many import Job as Job
+from .many import calibrate_many as calibrate_many
 from .market_fit import fit as fit
 from .objectives import AbstractObjective as AbstractObjective
 from .objectives import ImpliedVolError as ImpliedVolError

@@ -164,11 +164,16 @@ def _postprocess(problem: Problem, searches: Search) -> Calibration:
     """Return the best of the ends, with its residuals and what they say of the parameters."""
     losses = jnp.where(searches.finite, jax.vmap(lambda search: search.loss)(searches), jnp.inf)
     best = jnp.argmin(losses)
-    search = jax.tree.map(lambda leaf: leaf[best], searches)
+    found = ended(problem, jax.tree.map(lambda leaf: leaf[best], searches))
+    at_optimum = jnp.sum(losses <= losses[best] * (1.0 + 1e-6))
+    return eqx.tree_at(lambda c: c.stats, found, found.stats | {"starts_at_optimum": at_optimum})
+
+
+def ended(problem: Problem, search: Search) -> Calibration:
+    """Return what a search says at its end: the model, its residuals and what they say of the parameters."""
     stats = {
         "steps": search.num_steps,
         "sum_squared_vol_points": 2e4 * search.loss,
-        "starts_at_optimum": jnp.sum(losses <= losses[best] * (1.0 + 1e-6)),
         **identification(problem, search),
     }
     residuals = search.residual.reshape(problem.quotes.vols.shape)

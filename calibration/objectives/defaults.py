@@ -15,10 +15,10 @@ def objective_of(quotes: Any) -> AbstractObjective:
     Raises:
         TypeError: There is nothing to be made small for this kind.
     """
-    usual = {objective.usual_for: objective for objective in OBJECTIVES}
+    usual = {kind: objective for objective in OBJECTIVES for kind in objective.usual_for}
     if type(quotes) in usual:
         return usual[type(quotes)]
-    known = " or ".join(kind.__name__ for kind in usual if kind is not None)
+    known = " or ".join(kind.__name__ for kind in usual)
     raise TypeError(
         f"quotes are a {type(quotes).__name__}: give a {known}, one at a time, or an objective for it"
     )

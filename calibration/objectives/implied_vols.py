@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from pricing.formulas.black import black
 from pricing.formulas.implied_vol import implied_std
-from pricing.market import VolSurface
+from pricing.market import SmileQuotes, VolSurface
 from pricing.methods.fourier import Spectrum
 from pricing.models import CharacteristicFunction
 from pricing.numerics.safe_math import larger
@@ -35,27 +35,33 @@ class ImpliedVolError(AbstractObjective):
         48
     """
 
-    usual_for: ClassVar[type] = VolSurface
+    usual_for: ClassVar[tuple[type, ...]] = (VolSurface, SmileQuotes)
 
     num_nodes: int = eqx.field(static=True, default=48)
 
-    def residuals(self, model: CharacteristicFunction, quotes: VolSurface) -> Vols:
-        return model_vols(model, quotes, self.num_nodes) - quotes.vols
+    def residuals(self, model: CharacteristicFunction, quotes: VolSurface | SmileQuotes) -> Vols:
+        errors = model_vols(model, quotes, self.num_nodes) - quotes.vols
+        return errors * quotes.weights if isinstance(quotes, SmileQuotes) else errors
 
 
 _FLOOR = 1e-10  # of sqrt(F K): an option worth less has no vol to speak of, whatever the model
 
 
-def model_vols(model: CharacteristicFunction, quotes: VolSurface, num_nodes: int) -> Vols:
+def model_vols(
+    model: CharacteristicFunction, quotes: VolSurface | SmileQuotes, num_nodes: int
+) -> Vols:
     """Return the model's implied vols at the expiries and strikes of `quotes`."""
+    if isinstance(quotes, SmileQuotes):
+        log_moneyness = quotes.log_moneyness
+    else:
+        forwards = jax.vmap(model.forward)(quotes.expiries)
+        log_moneyness = jnp.log(forwards[:, None] / quotes.strikes[None, :])
 
-    def smile(expiry):
-        k = jnp.log(model.forward(expiry) / quotes.strikes)
-
+    def smile(expiry, k):
         def corrections(side):
             """Return those of the strikes on one side; on the other the integrand would grow."""
             spectrum = Spectrum.of(model, expiry, num_nodes, side=side)
-            return jax.vmap(spectrum.correction)(side * jnp.maximum(side * k, 0.0))
+            return jax.vmap(spectrum.correction)(side * larger(side * k, 0.0))
 
         below, above = jax.vmap(corrections)(jnp.asarray([1.0, -1.0], k.dtype))
         side = jnp.where(k > 0.0, -jnp.ones_like(k), 1.0)  # out of the money
@@ -64,4 +70,4 @@ def model_vols(model: CharacteristicFunction, quotes: VolSurface, num_nodes: int
         value = larger(lognormal + jnp.where(k > 0.0, below, above), _FLOOR)
         return implied_std(value, k, side) / jnp.sqrt(expiry)
 
-    return jax.vmap(smile)(quotes.expiries)
+    return jax.vmap(smile)(quotes.expiries, log_moneyness)

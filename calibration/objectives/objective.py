@@ -15,7 +15,7 @@ class AbstractObjective(eqx.Module):
     """Residuals whose half sum of squares is minimized.
 
     Attributes:
-        usual_for: The kind of quotes that this is the usual objective for, if any.
+        usual_for: The kinds of quotes that this is the usual objective for.
 
     Examples:
         >>> from calibration import AbstractObjective, ImpliedVolError
@@ -23,7 +23,7 @@ class AbstractObjective(eqx.Module):
         True
     """
 
-    usual_for: ClassVar[type | None] = None
+    usual_for: ClassVar[tuple[type, ...]] = ()
 
     @abc.abstractmethod
     def residuals(self, model: AbstractModel, quotes: Any) -> Float[Array, "rows columns"]:

@@ -48,7 +48,7 @@ class SwaptionVolError(AbstractObjective):
         (1, 2)
     """
 
-    usual_for: ClassVar[type] = SwaptionVols
+    usual_for: ClassVar[tuple[type, ...]] = (SwaptionVols,)
 
     weights: Matrix | None = eqx.field(converter=_weights, default=None)
     legs: SwapLegs | None = None

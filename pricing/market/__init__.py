@@ -9,6 +9,7 @@ from .dates import year_fraction as year_fraction
 from .equity import Equity as Equity
 from .market import Market as Market
 from .state import MarketState as MarketState
+from .surface import SmileQuotes as SmileQuotes
 from .surface import SwaptionVols as SwaptionVols
 from .surface import VolCurve as VolCurve
 from .surface import VolSurface as VolSurface

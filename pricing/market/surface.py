@@ -48,6 +48,38 @@ class VolSurface(eqx.Module):
         return VolSurface(self.expiries, self.strikes, self.vols + vol)
 
 
+class SmileQuotes(eqx.Module):
+    """Implied vols of options whose strikes differ by expiry, some of which may be missing.
+
+    Shapes that do not fit raise ValueError.
+
+    Attributes:
+        expiries: Years (ACT/365), above 0, of shape (expiries,).
+        log_moneyness: k = log(F / K) with the forward F of the expiry and the strike K, of shape (expiries,
+            strikes).
+        vols: Decimals per square root of a year, of shape (expiries, strikes).
+        weights: What a quote's error is multiplied by in a fit, 0 where it is missing, of the same shape.
+
+    Examples:
+        >>> from pricing.market import SmileQuotes
+        >>> SmileQuotes([0.5], [[0.1, -0.1]], [[0.22, 0.2]], [[1.0, 0.0]]).vols.shape
+        (1, 2)
+    """
+
+    expiries: Float[Array, " expiries"] = eqx.field(converter=as_leaf)
+    log_moneyness: Float[Array, "expiries strikes"] = eqx.field(converter=as_leaf)
+    vols: Float[Array, "expiries strikes"] = eqx.field(converter=as_leaf)
+    weights: Float[Array, "expiries strikes"] = eqx.field(converter=as_leaf)
+
+    def __check_init__(self):
+        shapes = self.log_moneyness.shape, self.vols.shape, self.weights.shape
+        if len(set(shapes)) > 1 or self.vols.shape[:-1] != self.expiries.shape:
+            raise ValueError(
+                f"smiles of {self.expiries.shape} expiries have log-moneyness, vols and weights of shapes "
+                f"{shapes}: give three of shape (expiries, strikes)"
+            )
+
+
 class SwaptionVols(eqx.Module):
     """Quoted vols of at-the-money European swaptions.
 

@@ -14,11 +14,11 @@ import jaxtape
 from jaxtape import AbstractSchedule
 
 from ..fields import Number, real
-from ..market import Market, SwaptionVols, VolSurface
+from ..market import Market, SmileQuotes, SwaptionVols, VolSurface
 from ..market.state import MarketState
 from .shapes import Correlation, Frequencies, Numbers, Steps, Times
 
-Quotes = VolSurface | SwaptionVols
+Quotes = VolSurface | SmileQuotes | SwaptionVols
 """Volatilities that a model may be fitted to."""
 
 Scalar = Float[Array, ""]
