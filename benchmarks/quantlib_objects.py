@@ -176,6 +176,8 @@ class HestonMarket:
         helpers = []
         for i, expiry in enumerate(self.surface.expiries):
             for j, strike in enumerate(self.surface.strikes):
+                if np.isnan(self.surface.vols[i, j]):
+                    continue
                 helper = ql.HestonModelHelper(
                     ql.Period(round(365 * float(expiry)), ql.Days),
                     *(CALENDAR, self.spot.value(), float(strike)),

@@ -137,6 +137,12 @@ def of_live_session(found):
     assert found["same_bits"] and len(found["seconds"]) == 5
 
 
+def of_many_surfaces(found):
+    (row,) = found["rows"]
+    assert (row["surfaces"], row["failed"]) == (4, 0)
+    assert found["worst_excess"] < 1e-5
+
+
 def of_large_book(found):
     assert (found["trades"], found["failed"], found["sensitivities"]) == (20, 0, 306)
     assert found["by_monte_carlo"] == 0
@@ -261,6 +267,7 @@ SMOKE: dict[str, Smoke] = {
     ),
     "large_book": ("--trades 20 --kinds european --devices 1 --repeat 1", of_large_book),
     "live_session": ("--trades 8 --repeat 1 --model heston", of_live_session),
+    "many_surfaces": ("--surfaces 4 --peer-surfaces 2 --repeat 1", of_many_surfaces),
     "main_job": ("--trades 1 --model black-scholes --only cold", of_main_job),
     "early_exercise": ("--paths 1024 --repeat 1 --only 'put 36, 20%'", of_early_exercise),
     "bermudan": ("--pillars 10 --repeat 1 --bumps 1 --engines 1", of_bermudan),

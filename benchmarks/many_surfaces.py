@@ -1,0 +1,178 @@
+"""Many surfaces: seconds a surface as their number grows, beside QuantLib on as many cores.
+
+Run `python -m benchmarks.many_surfaces [--surfaces 256 1024 4096] [--peer-surfaces 32] [--repeat 2]
+[--out FILE]`. A surface has the DAX's expiries and strikes, and vols of a Heston model whose parameters are
+drawn about the DAX's, with noise of a fifth of a vol point; an option worth less than a hundred-thousandth of
+the forward has no quote. QuantLib fits the first few surfaces, from the same start, in a process for each core,
+warmed up; a process takes one surface after the other. Both ends are judged by our residuals. A surface that
+is not fitted is named with its reason.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibration import Calibrations, Job, calibrate_many
+from calibration.objectives import model_vols
+from pricing import Heston, Market, VolSurface
+from pricing.formulas.black import black
+
+from .command import Run, parser_of, table_of, whole
+from .large_book import SAMPLES
+
+SPREAD = 0.3  # of the logarithm of a parameter
+NOISE = 0.002  # of a vol
+LEAST = 1e-5  # of the root of forward and strike: an option worth less has no quote
+OPTIMUM = (0.1, 1.9, 0.07, 1.0, -0.75)  # about the DAX's v0, kappa, theta, xi, rho
+SEED = 20020705
+
+
+def sample() -> Market:
+    """The sample market with the DAX alone."""
+    found = Market.read(SAMPLES / "dax_2002-07-05.json")
+    dax = {"DAX": found.equities["DAX"]}
+    return replace(found, equities=dax, correlations={}, swaption_vols=None)
+
+
+def start_of(market: Market) -> Heston:
+    return Heston.starting_on(market, "DAX")
+
+
+def vols_of(market: Market, count: int) -> np.ndarray:
+    """The vols of so many surfaces, [surfaces, expiries, strikes]; NaN where there is no quote."""
+    dice = np.random.default_rng(SEED)
+    moves = np.exp(SPREAD * dice.normal(size=(count, 5)))
+    rows = (
+        jnp.asarray(np.array(OPTIMUM) * moves)
+        .at[:, 4]
+        .set(np.tanh(np.arctanh(OPTIMUM[4]) * moves[:, 4]))
+    )
+    surface, start = market.equities["DAX"].surface, start_of(market)
+
+    k = np.log(np.array([start.forward(t) for t in surface.expiries])[:, None] / surface.strikes)
+
+    def of_row(row: Any):
+        model = Heston(start.spot, start.rate, *row, start.dividend_yield)
+        vols = model_vols(model, surface, 128)
+        std, side = vols * jnp.sqrt(surface.expiries)[:, None], jnp.where(k > 0.0, -1.0, 1.0)
+        worth = black(jnp.exp(0.5 * k), jnp.exp(-0.5 * k), std, side)  # of sqrt(F K)
+        return jnp.where(worth > LEAST, vols, jnp.nan)
+
+    vols = eqx.filter_jit(lambda rows: jax.lax.map(of_row, rows))(rows)
+    return np.asarray(vols) + dice.normal(0.0, NOISE, vols.shape)
+
+
+def jobs_of(market: Market, vols: np.ndarray) -> list[Job]:
+    surface, start = market.equities["DAX"].surface, start_of(market)
+    surfaces = (VolSurface(surface.expiries, surface.strikes, of_one) for of_one in vols)
+    return [Job(f"S{index}", one, start) for index, one in enumerate(surfaces)]
+
+
+def fitted_by_quantlib(vols: np.ndarray) -> np.ndarray:
+    """v0, kappa, theta, xi and rho of each surface, by QuantLib's Levenberg-Marquardt."""
+    from .quantlib_objects import HestonMarket
+
+    jax.config.update("jax_enable_x64", True)
+    market, found = sample(), []
+    names = list(Heston.free_parameters)
+    for of_one in vols:
+        at = lambda m: m.equities["DAX"].surface.vols  # noqa: E731
+        moved = eqx.tree_at(at, market, jnp.asarray(of_one))
+        fitted = HestonMarket(moved, "DAX", start_of(moved)).calibration()()
+        found.append([float(fitted[name]) for name in names])
+    return np.array(found)
+
+
+def quantlib(vols: np.ndarray) -> tuple[np.ndarray, float]:
+    """The parameters of each surface, and the seconds of all of them on every core."""
+    cores = os.cpu_count() or 1
+    with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
+        list(pool.map(fitted_by_quantlib, [vols[:1]] * cores))
+        start = time.perf_counter()
+        found = list(pool.map(fitted_by_quantlib, np.array_split(vols, cores)))
+        return np.concatenate(found), time.perf_counter() - start
+
+
+def squares(market: Market, vols: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The sum of squared vol points of each surface under its parameters."""
+    surface, start = market.equities["DAX"].surface, start_of(market)
+
+    def of_one(row: Any):
+        model = Heston(start.spot, start.rate, *row, start.dividend_yield)
+        return model_vols(model, surface, 128)
+
+    found = eqx.filter_jit(lambda rows: jax.lax.map(of_one, rows))(jnp.asarray(rows))
+    return 1e4 * np.nansum((np.asarray(found) - vols) ** 2, axis=(1, 2))
+
+
+def timed(jobs: Sequence[Job], repeat: int) -> tuple[Calibrations, float, float]:
+    """What is found, the seconds of the first call and the least of the later ones."""
+    seconds = []
+    for _ in range(repeat + 1):
+        start = time.perf_counter()
+        found = calibrate_many(jobs)
+        seconds.append(time.perf_counter() - start)
+    return found, seconds[0], min(seconds[1:])
+
+
+def parser() -> argparse.ArgumentParser:
+    found = parser_of(__doc__, repeat=2, peer_surfaces=32)
+    found.add_argument("--surfaces", nargs="+", type=whole, default=[256, 1024, 4096], metavar="N")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("many_surfaces", parser(), argv)
+    options, market = run.options, sample()
+    vols = vols_of(market, max(options.surfaces))
+    rows = []
+    table = table_of(
+        "calibrate_many, Heston", "surfaces", "first call", "ms a surface", "failed", left=0
+    )
+    for count in options.surfaces:
+        found, first, again = timed(jobs_of(market, vols[:count]), options.repeat)
+        row = {
+            "surfaces": count,
+            "compile": first - again,
+            "seconds": again,
+            "failed": len(found.failed),
+        }
+        rows.append(row | {"reasons": found.failed})
+        cells = f"{first:.2f} s", f"{1e3 * again / count:.2f}", str(len(found.failed))
+        table.add_row(str(count), *cells)
+    run.console.print(table)
+    figures: dict[str, Any] = {"rows": rows}
+    headline = f"{1e3 * rows[-1]['seconds'] / rows[-1]['surfaces']:.2f} ms a surface"
+    if run.has("QuantLib"):
+        few = vols[: min(options.peer_surfaces, len(vols))]
+        theirs, seconds = quantlib(few)
+        ours = calibrate_many(jobs_of(market, few))
+        mine = np.stack(list(ours.parameters.values()), axis=1)
+        gaps = squares(market, few, mine) / squares(market, few, theirs) - 1.0
+        ratio = (seconds / len(few)) / (rows[0]["seconds"] / rows[0]["surfaces"])
+        figures |= {
+            "quantlib": seconds / len(few),
+            "ratio": ratio,
+            "worst_excess": float(np.nanmax(gaps)),
+        }
+        text = f"QuantLib on {os.cpu_count()} cores: {1e3 * seconds / len(few):.1f} ms a surface"
+        run.console.print(f"{text}, {ratio:.0f} times ours of {rows[0]['surfaces']}")
+        run.console.print(f"our sum of squares over its, less 1: at most {np.nanmax(gaps):.1e}")
+        headline += f", {ratio:.0f} x QuantLib"
+    run.keep(figures, headline)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
