@@ -95,7 +95,7 @@ def calibrate(
         >>> surface = VolSurface([0.5, 1.0], [90.0, 110.0], [[0.22, 0.2], [0.23, 0.21]])
         >>> calibrate([surface], Heston(100.0, 0.03, 0.04, 1.0, 0.04, 0.5, -0.5))
         Traceback (most recent call last):
-        TypeError: quotes are a list: give a VolSurface or SwaptionVols, one at a time, or an objective for it
+        TypeError: quotes are a list: give one of VolSurface, SmileQuotes, SwaptionVols, or an objective for it
     """
     is_traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((quotes, model)))
     if is_traced and (progress is not None or throw):

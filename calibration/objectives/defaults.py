@@ -18,7 +18,7 @@ def objective_of(quotes: Any) -> AbstractObjective:
     usual = {kind: objective for objective in OBJECTIVES for kind in objective.usual_for}
     if type(quotes) in usual:
         return usual[type(quotes)]
-    known = " or ".join(kind.__name__ for kind in usual)
+    known = ", ".join(kind.__name__ for kind in usual)
     raise TypeError(
-        f"quotes are a {type(quotes).__name__}: give a {known}, one at a time, or an objective for it"
+        f"quotes are a {type(quotes).__name__}: give one of {known}, or an objective for it"
     )

@@ -102,7 +102,7 @@ def test_residuals_of_a_batch_are_refused():
 
 
 def test_a_list_of_surfaces_has_no_objective():
-    with pytest.raises(TypeError, match="quotes are a list: give a VolSurface or SwaptionVols"):
+    with pytest.raises(TypeError, match="quotes are a list: give one of VolSurface, SmileQuotes"):
         objective_of([SURFACE, SURFACE])
 
 
