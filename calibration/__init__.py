@@ -13,4 +13,5 @@ from .objectives import ImpliedVolError as ImpliedVolError
 from .objectives import SwapLegs as SwapLegs
 from .objectives import SwaptionVolError as SwaptionVolError
 from .optimizers import levenberg_marquardt as levenberg_marquardt
+from .quote_sensitivities import quote_sensitivities as quote_sensitivities
 from .results import RESULTS as RESULTS

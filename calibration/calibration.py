@@ -1,5 +1,6 @@
 """The verb: which parameters make a model agree with quotes?"""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,7 @@ class Calibration(eqx.Module):
         stats: `steps`; `sum_squared_vol_points`, the sum over quotes of (100 residual)^2; `starts_at_optimum`,
             how many starts ended where the best did; `covariance` and `condition_number` of the parameters as
             in `calibration.problem.identification`.
+        problem: What was solved, which `quote_sensitivities` differentiates; None where it is not known.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -48,6 +50,7 @@ class Calibration(eqx.Module):
     residuals: Float[Array, "rows columns"]
     result: RESULTS
     stats: dict[str, Any]
+    problem: Problem | None = None
 
 
 def calibrate(
@@ -113,7 +116,7 @@ def calibrate(
     calibration = solved(*settings) if progress is None else _watched(*settings, progress)
     if throw and calibration.result != RESULTS.converged:
         raise RuntimeError(f"calibrating {type(model).__name__}: {RESULTS[calibration.result]}")
-    return calibration
+    return dataclasses.replace(calibration, problem=problem)
 
 
 @stored_jit
