@@ -22,12 +22,12 @@ Vols = Float[Array, "expiries strikes"]
 class ImpliedVolError(AbstractObjective):
     """Model implied vol less quoted vol, per 1.00, every quote weighing the same.
 
-    For a model with a characteristic function, one evaluation of which for each expiry, node and side of the
-    forward serves all strikes there. On 48 nodes an expiry of 13 days on the DAX is true to 2e-10.
+    For a model with a characteristic function, one evaluation of which for each expiry, node and side of a
+    turned path serves all strikes. On 48 nodes an expiry of 13 days on the DAX is true to 7e-10.
 
     Attributes:
         usual_for: Surfaces of implied vols.
-        num_nodes: Nodes of the Fourier integral on each side of the forward.
+        num_nodes: Nodes of the Fourier integral on each of two paths (`pricing.Fourier`).
 
     Examples:
         >>> from calibration import ImpliedVolError
@@ -44,6 +44,9 @@ class ImpliedVolError(AbstractObjective):
         return errors * quotes.weights if isinstance(quotes, SmileQuotes) else errors
 
 
+_FARTHEST = (
+    16.0  # deviations within which a path turned against the lognormal part loses five digits
+)
 _FLOOR = 1e-10  # of sqrt(F K): an option worth less has no vol to speak of, whatever the model
 
 
@@ -58,16 +61,23 @@ def model_vols(
         log_moneyness = jnp.log(forwards[:, None] / quotes.strikes[None, :])
 
     def smile(expiry, k):
-        def corrections(side):
-            """Return those of the strikes on one side; on the other the integrand would grow."""
-            spectrum = Spectrum.of(model, expiry, num_nodes, side=side)
-            return jax.vmap(spectrum.correction)(side * larger(side * k, 0.0))
+        std, (_, drift) = jax.lax.stop_gradient(
+            (jnp.sqrt(model.total_variance(expiry)), model.tail_rate(expiry))
+        )
 
-        below, above = jax.vmap(corrections)(jnp.asarray([1.0, -1.0], k.dtype))
+        def corrections(side):
+            """Return those of the strikes with k + drift on a side; with others the integrand would grow."""
+            spectrum = Spectrum.of(model, expiry, num_nodes, side=side, about=-drift)
+            pull = side * larger(side * (near + drift), 0.0)
+            return jax.vmap(spectrum.correction)(pull - drift)
+
+        near = larger(
+            -larger(-k, -_FARTHEST * std), -_FARTHEST * std
+        )  # beyond, nothing has a value
+        above, below = jax.vmap(corrections)(jnp.asarray([1.0, -1.0], k.dtype))
         side = jnp.where(k > 0.0, -jnp.ones_like(k), 1.0)  # out of the money
-        std = jnp.sqrt(jax.lax.stop_gradient(model.total_variance(expiry)))
         lognormal = black(jnp.exp(0.5 * k), jnp.exp(-0.5 * k), std, side)
-        value = larger(lognormal + jnp.where(k > 0.0, below, above), _FLOOR)
+        value = larger(lognormal + jnp.where(near + drift > 0.0, above, below), _FLOOR)
         return implied_std(value, k, side) / jnp.sqrt(expiry)
 
     return jax.vmap(smile)(quotes.expiries, log_moneyness)

@@ -114,18 +114,15 @@ class Spectrum(eqx.Module):
     ) -> "Spectrum":
         """Evaluate the characteristic function once a node.
 
-        side: the sign of k, to which the path turns by 15 degrees, or by less where phi exp(i u about) would
-        grow; 0 for strikes on both sides. about: the k that is nearest to 0 among those of the strikes.
+        side: to which the path turns by 15 degrees, the sign of k + drift with the drift of `tail_rate`; 0: it
+        is straight. about: where the factor is 1, the k of a strike between -drift and all others.
         """
         std, decay, drift = jax.lax.stop_gradient(
             (jnp.sqrt(model.total_variance(expiry)), *model.tail_rate(expiry))
         )
         side, about = (jnp.asarray(x, std.dtype) for x in (side, about))
-        pull = side * (about + drift)
-        steepest = jnp.where(pull < 0.0, 0.5 * jnp.arctan2(decay, -pull), _TURN)
-        turn = jnp.abs(side) * jnp.minimum(steepest, _TURN)
-        rate = decay * jnp.cos(turn) + pull * jnp.sin(turn)
-        angle = side * turn
+        angle = side * _TURN
+        rate = decay * jnp.cos(angle) + (about + drift) * jnp.sin(angle)
         distance, weights = _sinh_nodes(std, rate, num_nodes=num_nodes)
         ray = jax.lax.complex(jnp.cos(angle), jnp.sin(angle))
         nodes = distance.astype(ray.dtype) * ray

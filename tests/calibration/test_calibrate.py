@@ -63,7 +63,7 @@ def test_vols_of_models_far_apart_are_those_of_their_prices():
     widths = jnp.broadcast_to(jnp.linspace(-2.5, 2.5, 11), (400, 11))
     errors = eqx.filter_jit(off_by)(rows, jnp.asarray(expiries), widths)
     assert np.quantile(errors, 0.99) < 1e-5  # on a spot of 100
-    assert np.max(errors) < 1e-3
+    assert np.max(errors) < 2e-4
 
 
 def squared_vol_points(model, num_nodes=NODES):
