@@ -20,7 +20,7 @@ from jaxtyping import Array, Int, PyTree
 
 from jaxtape import stored_jit
 from pricing.market import SmileQuotes, VolSurface
-from pricing.models import AbstractModel, AbstractTransform, Quotes
+from pricing.models import AbstractModel, AbstractTransform, CharacteristicFunction, Quotes
 from pricing.progress import Progress
 
 from .calibration import ended
@@ -120,7 +120,8 @@ def calibrate_many(
         The parameters of every job, their standard errors, and how each search ended.
 
     Raises:
-        ValueError: Two jobs have one id, there is none, or their models are of several types.
+        ValueError: Two jobs have one id, there is none, or their models are of several types, or have arrays as
+            parameters.
 
     Examples:
         >>> from calibration import Job, calibrate_many
@@ -131,11 +132,18 @@ def calibrate_many(
         'failed: the vol of expiry 1 at strike 110 is -0.21: give one above 0, or NaN where there is none'
     """
     jobs = tuple(jobs)
-    if problem := _misfit(jobs):
-        raise ValueError(problem)
+    if misfit := _misfit(jobs):
+        raise ValueError(misfit)
     objective = objective or objective_of(jobs[0].quotes)
     optimizer = optimizer or levenberg_marquardt()
     parameters = Parameters.of(jobs[0].model, transform)
+    if arrays := [
+        name for name, shape in zip(parameters.names, parameters.shapes, strict=True) if shape
+    ]:
+        kind = type(jobs[0].model).__name__
+        raise ValueError(
+            f"{kind} has arrays as parameters ({', '.join(arrays)}): calibrate each by itself"
+        )
     fewest = len(parameters.names)
     refused = {place: why for place, job in enumerate(jobs) if (why := _refusal(job, fewest))}
     settings = objective, parameters, optimizer, jnp.asarray(rtol), jnp.asarray(max_steps)
@@ -261,7 +269,8 @@ def _batches(
     shaped: dict[Hashable, list[tuple[np.ndarray, Any]]] = {}
     for places in raw.values():
         pair = _stacked([jobs[place][1:] for place in places])
-        if isinstance(objective, ImpliedVolError):
+        model = jobs[places[0]].model
+        if isinstance(objective, ImpliedVolError) and isinstance(model, CharacteristicFunction):
             quotes, models = _smiles(*pair)
             pair = jax.tree.map(np.asarray, (_padded(jax.tree.map(np.asarray, quotes)), models))
         shaped.setdefault(_shape_of(pair, 1), []).append((np.asarray(places), pair))

@@ -1,22 +1,34 @@
 """The free parameters of a model as a vector on the real line, and where a search for them may start."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
 from pricing.models import AbstractModel, AbstractTransform, Calibratable
 
+Real = Float[Array, "..."]
 Vector = Float[Array, " parameters"]
 
 
 class Parameters(eqx.Module):
-    """Which fields of a model are free, and the transform of each: model <-> unconstrained vector."""
+    """Which fields of a model are free, and the transform of each: model <-> unconstrained vector.
+
+    In the vector the fields follow one another, each of them raveled.
+
+    Attributes:
+        names: The fields.
+        shapes: Their shapes.
+        transforms: One for each field.
+    """
 
     names: tuple[str, ...] = eqx.field(static=True)
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     transforms: tuple[AbstractTransform, ...]
 
     @classmethod
@@ -40,22 +52,28 @@ class Parameters(eqx.Module):
         for name in transform:
             if not hasattr(model, name):
                 raise ValueError(f"{kind} has no parameter {name!r} to calibrate")
-        return cls(tuple(transform), tuple(transform.values()))
+        shapes = tuple(jnp.shape(getattr(model, name)) for name in transform)
+        return cls(tuple(transform), shapes, tuple(transform.values()))
 
     def free(self, model: AbstractModel) -> Vector:
         """Return the model's free parameters on the real line, in the order of `names`."""
         pairs = zip(self.names, self.transforms, strict=True)
-        return jnp.stack([transform.to_free(getattr(model, name)) for name, transform in pairs])
+        return _raveled(transform.to_free(getattr(model, name)) for name, transform in pairs)
 
     def values(self, free: Vector) -> Vector:
         """Return the parameters themselves at a point of the free space, in the order of `names`."""
-        pairs = zip(self.transforms, free, strict=True)
-        return jnp.stack([transform.to_parameter(x) for transform, x in pairs])
+        return _raveled(self._fields(free))
 
     def model(self, template: AbstractModel, free: Vector) -> AbstractModel:
         """Return `template` with its free parameters replaced."""
         where = lambda model: [getattr(model, name) for name in self.names]  # noqa: E731
-        return eqx.tree_at(where, template, list(self.values(free)))
+        return eqx.tree_at(where, template, self._fields(free))
+
+    def _fields(self, free: Vector) -> list[Real]:
+        """Return the parameters of each field, in its shape."""
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
+        parts = zip(self.transforms, jnp.split(free, ends[:-1]), self.shapes, strict=True)
+        return [transform.to_parameter(part.reshape(shape)) for transform, part, shape in parts]
 
 
 @stored_jit
@@ -83,10 +101,15 @@ def random_starts(
         )
 
     def ends(end: str) -> Vector:
-        at = [jnp.asarray(getattr(known[name], end), own.dtype) for name in parameters.names]
+        pairs = zip(parameters.names, parameters.shapes, strict=True)
+        at = [jnp.full(shape, getattr(known[name], end), own.dtype) for name, shape in pairs]
         pairs = zip(parameters.transforms, at, strict=True)
-        return jnp.stack([transform.to_free(x) for transform, x in pairs])
+        return _raveled(transform.to_free(x) for transform, x in pairs)
 
     low, high = ends("low"), ends("high")
     draw = lambda key: jax.random.uniform(key, own.shape[1:], own.dtype, low, high)  # noqa: E731
     return jnp.concatenate([own, jax.vmap(draw)(jax.random.split(key, num_starts - 1))])
+
+
+def _raveled(fields: Iterable[Real]) -> Vector:
+    return jnp.concatenate([jnp.ravel(field) for field in fields])

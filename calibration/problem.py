@@ -79,7 +79,7 @@ def _check_single(quotes: Quotes, model: AbstractModel, parameters: Parameters) 
     cores = {
         field.name: field.metadata["core"] for field in fields(model) if "core" in field.metadata
     }
-    for name, core in {**cores, **dict.fromkeys(parameters.names, 0)}.items():
+    for name, core in {**cores, **{name: cores.get(name, 0) for name in parameters.names}}.items():
         number = getattr(model, name)
         if eqx.is_array(number) and number.ndim > core:
             raise ValueError(f"{kind} has a {name} of shape {number.shape}. {_ONE}")

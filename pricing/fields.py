@@ -93,6 +93,13 @@ def between(name: str, lower: float, upper: float, **kwargs: Any) -> Any:
     return _field(_bounded(name, lower, upper, remedy, False), **kwargs)
 
 
+def inside(name: str, lower: float, upper: float, **kwargs: Any) -> Any:
+    """Return a field holding a real in (lower, upper)."""
+    first, last = np.nextafter(lower, upper), np.nextafter(upper, lower)
+    remedy = f"a number between {lower:g} and {upper:g}, both excluded"
+    return _field(_bounded(name, first, last, remedy, False), **kwargs)
+
+
 def real_vector(name: str, **kwargs: Any) -> Any:
     """Return a field holding a vector of finite reals, or a batch of them."""
     return real(name, core=1, **kwargs)

@@ -41,6 +41,7 @@ from pricing import (
     Market,
     MonteCarlo,
     Quadrature,
+    Sabr,
     Swap,
     Swaption,
     VolCurve,
@@ -88,6 +89,9 @@ all_models: dict[str, Callable] = {
     "black-scholes": lambda: BlackScholes(100.0, 0.05, 0.25, 0.02),
     "black-scholes on terms": lambda: BlackScholes(100.0, 0.05, VolCurve([0.5, 2.0], [0.2, 0.25])),
     "local vol": lambda: LocalVol(100.0, curve(), smile(), 0.02),
+    "sabr on curve": lambda: Sabr(
+        100.0, curve(), [0.25, 1.5], [1.1, 0.9], [-0.6, -0.4], [1.2, 0.6], 0.7, 0.02
+    ),
     "heston on curve": lambda: Heston(100.0, curve(), *_HESTON),
     "three lognormal assets": lambda: BlackScholes(
         [100.0, 95.0, 105.0], 0.05, [0.2, 0.3, 0.25], correlation=_CORRELATION

@@ -37,11 +37,8 @@ class VolSurface(eqx.Module):
     def vol(self, t: Num[ArrayLike, "..."], strike: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
         """Return the implied vol at time `t`, in years, and `strike`: numbers, or arrays that broadcast."""
         t, strike = jnp.broadcast_arrays(as_floats(t), as_floats(strike))
-        t = jnp.clip(t, self.expiries[0], self.expiries[-1])
         smile = interpolate(strike, self.strikes, self.vols.T)  # at the strike, of each expiry
-        in_time = pillar_weights(t, self.expiries)
-        variance = jnp.tensordot(in_time * smile**2, self.expiries, 1, precision="highest")
-        return jnp.sqrt(variance / t)
+        return vol_between(t, self.expiries, smile)
 
     def shifted(self, vol: Num[ArrayLike, ""]) -> "VolSurface":
         """Return the surface with every vol up by `vol` (per 1.00)."""
@@ -151,3 +148,13 @@ class VolCurve(eqx.Module):
     def shifted(self, vol: Num[ArrayLike, ""]) -> "VolCurve":
         """Return the term structure with every vol up by `vol` (per 1.00)."""
         return VolCurve(self.times, self.vols + vol)
+
+
+def vol_between(
+    t: Float[Array, "..."], expiries: Float[Array, " expiries"], vols: Float[Array, "... expiries"]
+) -> Float[Array, "..."]:
+    """Return the vol at `t` years: total variance linear between the expiries, the vol flat outside."""
+    t = jnp.clip(t, expiries[0], expiries[-1])
+    in_time = pillar_weights(t, expiries)
+    variance = jnp.tensordot(in_time * vols**2, expiries, 1, precision="highest")
+    return jnp.sqrt(variance / t)

@@ -26,5 +26,7 @@ from .parameters import Tanh as Tanh
 from .rates import AbstractRateModel as AbstractRateModel
 from .rates import BondState as BondState
 from .rates import GaussianFactors as GaussianFactors
+from .sabr import Sabr as Sabr
+from .sabr_formula import sabr_vol as sabr_vol
 from .stochastic_variance import MeanVariance as MeanVariance
 from .stochastic_variance import StochasticVariance as StochasticVariance

@@ -81,7 +81,7 @@ class Identity(AbstractTransform):
 
 
 class FreeParameter(NamedTuple):
-    """A number of a model that quotes determine.
+    """A number of a model that quotes determine, or an array of them with these bounds and starts.
 
     Attributes:
         transform: The map from the real line, on which an optimizer moves, onto the parameter's bounds.

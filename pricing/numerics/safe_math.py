@@ -41,6 +41,6 @@ def clipped(x: Number, low: Number, high: Number) -> Array:
     return smaller(larger(x, low), high)
 
 
-def nan_where(failed: Bool[Array, ""], x: Array) -> Array:
+def nan_where(failed: Bool[Array, "..."], x: Array) -> Array:
     """Return x, or NaN where it failed, in every derivative too."""
     return x * jnp.where(failed, jnp.nan, 1.0).astype(x.dtype)

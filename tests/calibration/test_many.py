@@ -9,7 +9,7 @@ import pytest
 
 from calibration import Job, SwaptionVolError, calibrate, calibrate_many
 from calibration.objectives import model_vols
-from pricing import Heston, HullWhite, VolSurface, ZeroCurve
+from pricing import Heston, HullWhite, Sabr, VolSurface, ZeroCurve
 from pricing.market import SmileQuotes, SwaptionVols
 from tests.helpers import dax, double
 
@@ -222,6 +222,9 @@ def test_jobs_that_do_not_go_together_are_refused():
     with pytest.raises(ValueError, match="several jobs have the id 'S0'"):
         calibrate_many([jobs()[0], jobs()[0]])
     other = Job("R", jobs()[0].quotes, HullWhite(0.03, 0.05, 0.01))
+    smile = Sabr(100.0, 0.0, [0.5, 1.0], [0.2, 0.2], [-0.5, -0.4], [0.8, 0.6])
+    with pytest.raises(ValueError, match=r"Sabr has arrays as parameters \(alpha, rho, nu\)"):
+        calibrate_many([Job("S", jobs()[0].quotes, smile)])
     with pytest.raises(ValueError, match="models of Heston, HullWhite: calibrate one type"):
         calibrate_many([jobs()[0], other])
 

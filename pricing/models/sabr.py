@@ -1,0 +1,105 @@
+"""SABR for each expiry: dF = a F^beta dW, da = nu a dB, d<W, B> = rho dt, of the forward F to that expiry."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import Number, between, dates, inside, non_negative, positive, real
+from ..market import Market
+from ..market.interpolation import check_shape
+from ..market.surface import vol_between
+from .model import AbstractEquityModel, BlackVol, Scalar, flat_or_curve
+from .parameters import Calibratable, Exp, FreeParameter, Tanh
+from .sabr_formula import sabr_vol
+
+Expiries = Float[Array, " expiries"]
+
+
+class Sabr(BlackVol, Calibratable):
+    """One asset whose smile of each expiry is that of SABR, with parameters of its own.
+
+    dF = a F^beta dW, da = nu a dB, a_0 = alpha, d<W, B> = rho dt, by the implied vol of Hagan et al. (2002),
+    eq. 2.17a, with the leading term of Obloj (2008), eq. 3 (`sabr_vol`). Between the expiries the total
+    variance vol^2 t is linear in time at the same moneyness, strike / forward; before the first and after the
+    last the vol is flat in time there. Delta and Gamma hold alpha, beta, rho and nu: the smile moves with the
+    forward.
+
+    A contract is valued at the flat vol of its expiry and strike, as under a surface of `BlackScholes`: a
+    digital does not see the slope of the smile, nor a barrier the smile at its barrier. Paths and early
+    exercise are not priced. A vol that the expansion does not give (it is not above 0) is NaN.
+
+    Attributes:
+        spot: The price of the asset, in currency.
+        rate: The interest rate per year, continuous, a number or a curve.
+        expiries: Years, above 0, increasing, of shape (expiries,).
+        alpha: The initial volatility of F^beta for each expiry, in units of currency to the power 1 - beta; of
+            shape (expiries,), as are rho and nu.
+        rho: The correlation of forward and volatility, in (-1, 1).
+        nu: The volatility of volatility per square root of a year.
+        beta: In [0, 1], of all expiries; 1 is lognormal, 0 normal. A calibration holds it.
+        dividend_yield: Per year, continuous.
+
+    Raises:
+        ValueError: alpha, rho or nu has not one number for each expiry.
+
+    Examples:
+        >>> from pricing import Digital, Sabr, price
+        >>> model = Sabr(100.0, 0.0, [0.5, 1.0], [0.2, 0.2], [-0.5, -0.4], [0.8, 0.6])
+        >>> " ".join(f"{model.black_vol(0.5, strike):.4f}" for strike in (80.0, 100.0, 120.0))
+        '0.2553 0.2013 0.1810'
+        >>> f"{price(Digital(110.0, 1.0), model).value:.4f}"
+        '0.2775'
+    """
+
+    spot: Float[Array, ""] = positive("spot")
+    rate: Any = flat_or_curve("rate")
+    expiries: Expiries = dates("expiries")
+    alpha: Expiries = positive("alpha", core=1)
+    rho: Expiries = inside("rho", -1.0, 1.0, core=1)
+    nu: Expiries = non_negative("nu", core=1)
+    beta: Float[Array, ""] = between("beta", 0.0, 1.0, default=1.0)
+    dividend_yield: Float[Array, ""] = real("dividend_yield", default=0.0)
+
+    label: ClassVar[str] = "SABR"
+    free_parameters: ClassVar[Mapping[str, FreeParameter]] = {
+        "alpha": FreeParameter(Exp(), start=0.2, low=0.05, high=0.6),
+        "rho": FreeParameter(Tanh(), start=-0.5, low=-0.9, high=0.5),
+        "nu": FreeParameter(Exp(), start=0.8, low=0.2, high=3.0),
+    }
+
+    def __check_init__(self):
+        for name in self.free_parameters:
+            check_shape("a SABR model", name, getattr(self, name), expiries=self.expiries)
+
+    @property
+    def is_constant(self) -> bool:
+        return False
+
+    def black_vol(self, t: Scalar, strike: Scalar) -> Scalar:
+        forwards, moneyness = self._forwards, strike / self.forward(t)
+        times, alpha, rho, nu = self.expiries, self.alpha, self.rho, self.nu
+        smile = sabr_vol(forwards, moneyness * forwards, times, alpha, self.beta, rho, nu)
+        return vol_between(t, times, smile)
+
+    def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
+        """Return the model with alpha F^(beta - 1), the leading vol at the money, up by `vol` everywhere."""
+        per_vol = self._forwards ** (1.0 - self.beta)
+        return eqx.tree_at(lambda model: model.alpha, self, self.alpha + vol * per_vol)
+
+    @classmethod
+    def starting_on(cls, market: Market, name: str) -> "Sabr":
+        """Return the lognormal model (beta = 1) on the expiries that are quoted, each at the usual start."""
+        expiries = market.equities[name].surface.expiries
+        starts = {
+            field: jnp.full_like(expiries, parameter.start)
+            for field, parameter in cls.free_parameters.items()
+        }
+        return cls.from_market(market, name, expiries=expiries, **starts)
+
+    @property
+    def _forwards(self) -> Expiries:
+        return jax.vmap(self.forward)(self.expiries)
