@@ -24,8 +24,8 @@ class ImpliedVolError(AbstractObjective):
     """Model implied vol less quoted vol, per 1.00, every quote weighing the same.
 
     The vols are the model's own (`BlackVol`), or those of its characteristic function, one evaluation of which
-    for each expiry and node of two paths serves all strikes. On 48 nodes an expiry of 13 days on the DAX is true
-    to 7e-10.
+    for each expiry and node of two paths serves all strikes. On 48 nodes an expiry of 13 days on the DAX is
+    true to 7e-10.
 
     Attributes:
         usual_for: Surfaces of implied vols.
