@@ -75,7 +75,7 @@ class CurveQuotes(eqx.Module):
     @property
     def times(self) -> Vector:
         """The pillars: the instruments' ends, in years."""
-        return jnp.concatenate([kind.ends for kind in self.instruments])
+        return _ends(self.instruments)
 
     @property
     def zero_rates(self) -> Vector:
@@ -92,7 +92,7 @@ class CurveQuotes(eqx.Module):
         Raises:
             RuntimeError: There is no such curve.
         """
-        curve = ZeroCurve(self.times, _zero_rates(self.instruments))
+        curve = _curve(self.instruments)
         if throw and (unmet := self.first_unmet()) is not None:
             quote = np.concatenate(self.quotes)[unmet]
             raise RuntimeError(
@@ -106,11 +106,11 @@ class CurveQuotes(eqx.Module):
 
         None: all are repriced, or that is not known under a trace.
         """
-        rates = _zero_rates(self.instruments)
+        rates = _curve(self.instruments).zero_rates
         if isinstance(rates, Tracer) or not np.any(np.isnan(rates)):
             return None
         counts = range(1, rates.size + 1)
-        fails = lambda count: bool(np.any(np.isnan(_zero_rates(self._first(count)))))  # noqa: E731
+        fails = lambda count: bool(np.any(np.isnan(_curve(self._first(count)).zero_rates)))  # noqa: E731
         return bisect.bisect_left(counts, True, key=fails)
 
     def _first(self, count: int) -> Instruments:
@@ -149,20 +149,20 @@ _LONGEST_STEP = 0.25  # of a zero rate: further, discount factors of long swaps 
 
 
 @jax.custom_jvp
-def _zero_rates(instruments: Instruments) -> Vector:
-    """Return the zero rates that reprice the instruments; NaN if they are not found."""
-    return _newton(instruments)
+def _curve(instruments: Instruments) -> ZeroCurve:
+    """Return the curve that reprices the instruments; of zero rates that are NaN if it is not found."""
+    return _found(instruments)
 
 
-@_zero_rates.defjvp
-def _zero_rates_jvp(primals, tangents):
+@_curve.defjvp
+def _curve_jvp(primals, tangents):
     (instruments,), (dots,) = primals, tangents
-    rates = _zero_rates(instruments)
-    return rates, _moved(instruments, rates, dots)
+    curve = _curve(instruments)
+    return curve, _moved(instruments, curve.zero_rates, dots)
 
 
 @stored_jit
-def _newton(instruments: Instruments) -> Vector:
+def _found(instruments: Instruments) -> ZeroCurve:
     """Solve from the quoted rates, until a step is so small that its square is below rounding."""
     start = jnp.concatenate([kind.rates for kind in instruments])
     enough = float(jnp.finfo(start.dtype).eps) ** 0.75
@@ -173,31 +173,37 @@ def _newton(instruments: Instruments) -> Vector:
 
     def step(state):
         count, rates, _ = state
-        newton = _inverse(instruments, rates) @ _misses(instruments, rates)
+        newton = _solved(instruments, rates, _misses(instruments, rates))
         by = clipped(newton, -_LONGEST_STEP, _LONGEST_STEP)
         return count + 1, rates - by, jnp.max(jnp.abs(newton))
 
     first = jnp.zeros((), jnp.int32), start, jnp.full((), jnp.inf, start.dtype)
     _, rates, last = jax.lax.while_loop(is_on_the_way, step, first)
-    return nan_where(~(last <= enough), rates)
+    return ZeroCurve(_ends(instruments), nan_where(~(last <= enough), rates))
 
 
 @stored_jit
-def _moved(instruments: Instruments, rates: Vector, dots: Instruments) -> Vector:
-    """Return how the zero rates move where the instruments do."""
+def _moved(instruments: Instruments, rates: Vector, dots: Instruments) -> ZeroCurve:
+    """Return how the curve moves where the instruments do."""
     _, misses_dot = jax.jvp(lambda moving: _misses(moving, rates), (instruments,), (dots,))
-    return -_inverse(instruments, rates) @ misses_dot
+    _, ends_dot = jax.jvp(_ends, (instruments,), (dots,))
+    return ZeroCurve(ends_dot, -_solved(instruments, rates, misses_dot))
 
 
-def _inverse(instruments: Instruments, rates: Vector) -> Float[Array, "pillars pillars"]:
-    """Return the inverse of d misses / d rates.
+def _solved(instruments: Instruments, rates: Vector, right: Vector) -> Vector:
+    """Return (d misses / d rates)^-1 right, linear in `right` for a transposition.
 
-    It is triangular, and needs no pivoting: no instrument asks for a discount factor after its own pillar.
+    The matrix is triangular, and needs no pivoting: no instrument asks for a discount factor after its pillar.
     """
     slopes = jax.jacfwd(lambda at: _misses(instruments, at))(rates)
-    return eliminate(slopes, jnp.eye(rates.size, dtype=rates.dtype))
+    inverse = eliminate(slopes, jnp.eye(rates.size, dtype=rates.dtype))
+    return jnp.matmul(inverse, right, precision="highest")
 
 
 def _misses(instruments: Instruments, rates: Vector) -> Vector:
-    curve = ZeroCurve(jnp.concatenate([kind.ends for kind in instruments]), rates)
+    curve = ZeroCurve(_ends(instruments), rates)
     return jnp.concatenate([kind.misses(curve) for kind in instruments])
+
+
+def _ends(instruments: Instruments) -> Vector:
+    return jnp.concatenate([kind.ends for kind in instruments])

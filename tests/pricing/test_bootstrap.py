@@ -4,6 +4,8 @@ import dataclasses
 import datetime as dt
 import functools
 import json
+import re
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -395,6 +397,14 @@ def test_every_quote_of_a_file_has_an_id():
     assert ids[3] == "MM_FUTURE/PRICE/EUR/2024-03-20"
     assert ids[-1] == "IR_SWAP/RATE/EUR/30Y" and len(ids) == 11
     assert market(**{ids[3]: 95.0}).curves["EUR"].instruments[1].prices[0] == 95.0
+
+
+def test_the_example_of_the_documentation_is_read():
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    text = re.search(r"### Curves of quotes\n\n```json\n(.*?)```", page, re.DOTALL)[1]
+    found = Market.from_text(text)
+    assert found.errors == ()
+    assert found.curves["EUR"].times.shape == (9,)
 
 
 def changed(section: str, **fields) -> dict:
