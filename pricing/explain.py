@@ -21,7 +21,8 @@ class Explanation:
 
     Attributes:
         change: The value after less the value before.
-        theta: The part of time: contracts age, and the pillars of curves and surfaces come nearer.
+        theta: The part of time: contracts age, and the pillars of curves and surfaces come nearer. Here is also
+            what else of a curve's instruments is no quote: their dates, accruals and convexity adjustments.
         delta: The sensitivities to spots, times their changes.
         gamma: Half the trades' Gammas times the squares of the spots' changes.
         vega: The sensitivities to implied vols (through the fit), times their changes.

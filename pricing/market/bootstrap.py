@@ -93,7 +93,7 @@ class CurveQuotes(eqx.Module):
             RuntimeError: There is no such curve.
         """
         curve = _curve(self.instruments)
-        if throw and (unmet := self.first_unmet()) is not None:
+        if throw and (unmet := self._first_unmet(curve)) is not None:
             quote = np.concatenate(self.quotes)[unmet]
             raise RuntimeError(
                 f"no zero rate reprices instrument {unmet + 1}, of quote {quote:g}, after those before it: "
@@ -106,7 +106,11 @@ class CurveQuotes(eqx.Module):
 
         None: all are repriced, or that is not known under a trace.
         """
-        rates = _curve(self.instruments).zero_rates
+        return self._first_unmet(_curve(self.instruments))
+
+    def _first_unmet(self, curve: ZeroCurve) -> int | None:
+        """Return the first instrument without a zero rate, where the curve is known to have none."""
+        rates = curve.zero_rates
         if isinstance(rates, Tracer) or not np.any(np.isnan(rates)):
             return None
         counts = range(1, rates.size + 1)

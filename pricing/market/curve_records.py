@@ -48,7 +48,9 @@ class QuotesRecord(Record, abc.ABC):
     def _check(self, info):
         if not self.ids:
             raise problem("the list is empty", f"give at least one of {self.names}", self.names)
-        check_same_length(getattr(self, self.quotes), self.ids, self.quotes, "quote", "instrument")
+        if (count := len(getattr(self, self.quotes))) != len(self.ids):
+            message = f"{count} {self.quotes} for {len(self.ids)} {self.names}"
+            raise problem(message, f"give one quote for each of {self.names}", self.quotes)
         for index in range(len(self.ids)):
             try:
                 self._leg(info.context["asof"], index)

@@ -6,6 +6,7 @@ import functools
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,7 +17,7 @@ from scipy.optimize import brentq
 
 from pricing import Book, CurveQuotes, HullWhite, Market, RiskEngine, ZeroCurve, risk
 from pricing.explain import explain
-from pricing.market import Deposits, Futures, ParSwaps, leg
+from pricing.market import CurveInstruments, Deposits, Futures, ParSwaps, leg
 from pricing.models.surface_models import black_scholes
 from pricing.reporting.page import write_report
 from pricing.reporting.quotes import quote_risks
@@ -239,6 +240,38 @@ def test_a_batch_of_quotes_is_a_batch_of_curves():
     np.testing.assert_allclose(slopes[2], jax.jacrev(discounts)(batch[2]), rtol=1e-11, atol=1e-14)
 
 
+class ZeroBonds(CurveInstruments):
+    """Another kind of instrument, from outside: bonds that pay 1 at their ends."""
+
+    end: Any
+    prices: Any
+
+    @property
+    def quotes(self):
+        return self.prices
+
+    @property
+    def rates(self):
+        return -jnp.log(self.prices) / self.end
+
+    @property
+    def ends(self):
+        return self.end
+
+    def misses(self, curve):
+        return curve.discount(self.end) - self.prices
+
+
+def test_another_kind_of_instrument_needs_no_more_than_its_ability():
+    bonds = ZeroBonds(jnp.array([0.5, 1.0]), jnp.array([0.98, 0.95]))
+    swaps = ParSwaps([0.0], [[1.0, 2.0]], [[1.0, 1.0]], [0.04])
+    found = CurveQuotes(bonds, swaps)
+    paid = found.discount(jnp.array([0.5, 1.0, 2.0]))
+    np.testing.assert_allclose(paid, [0.98, 0.95, (1.0 - 0.04 * 0.95) / 1.04], rtol=1e-13)
+    slope = jax.grad(lambda kinds: kinds.discount(2.0))(found).instruments[0].prices
+    np.testing.assert_allclose(slope, [0.0, -0.04 / 1.04], atol=1e-13)
+
+
 # --- risk ---------------------------------------------------------------------------------------------
 
 
@@ -436,8 +469,8 @@ CASES = {
         *("longer than 60 years", "at most 60"),
     ),
     "a rate too few": (
-        *(changed("deposits", rates=[0.03, 0.03]), ".deposits.rates", "2 rates for 3"),
-        "one quote for each instrument",
+        *(changed("deposits", rates=[0.03, 0.03]), ".deposits.rates", "2 rates for 3 tenors"),
+        "one quote for each of tenors",
     ),
     "a rate in percent": (
         *(changed("deposits", rates=[0.03, 3.9, 0.04]), ".deposits.rates.1", "larger than 1"),
