@@ -1,6 +1,7 @@
 from .book_risk import RiskEngine as RiskEngine
 from .book_risk import RiskResult as RiskResult
 from .book_risk import risk as risk
+from .market import CurveQuotes as CurveQuotes
 from .market import Market as Market
 from .market import VolCurve as VolCurve
 from .market import VolSurface as VolSurface

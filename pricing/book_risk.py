@@ -33,7 +33,7 @@ class RiskResult:
 
     Delta, Gamma and theta of a trade hold the parameters of its model. Vega and rho are the derivatives where
     all implied vols, or all zero rates, move in parallel, through the fit: over the book they add up to the
-    sensitivities of those quotes.
+    sensitivities of those quotes. The zero rates of a curve given by instruments are bootstrapped.
 
     Attributes:
         trades: One row for each row of the book, in its order.

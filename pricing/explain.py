@@ -21,11 +21,12 @@ class Explanation:
 
     Attributes:
         change: The value after less the value before.
-        theta: The part of time: contracts age, and the pillars of curves and surfaces come nearer.
+        theta: The part of time: contracts age, and the pillars of curves and surfaces come nearer. Here is also
+            what else of a curve's instruments is no quote: their dates, accruals and convexity adjustments.
         delta: The sensitivities to spots, times their changes.
         gamma: Half the trades' Gammas times the squares of the spots' changes.
         vega: The sensitivities to implied vols (through the fit), times their changes.
-        rho: The sensitivities to zero rates (through the fit), times their changes.
+        rho: The sensitivities to the quotes of curves (through the fit), times their changes.
         dividends: The sensitivities to dividend yields, times their changes.
         correlation: The sensitivities to correlations, times their changes.
         by_quote: The contribution of each quote that moved, by its id.
@@ -91,7 +92,9 @@ def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Marke
     contributions = jax.tree.map(lambda slope, move: np.asarray(slope) * move, then.gradient, moves)
     total = lambda leaves: float(sum(np.sum(leaf) for leaf in leaves))  # noqa: E731
     equities, curves = contributions.equities.values(), contributions.curves.values()
-    pillars = [curve.times for curve in curves] + [equity.surface.expiries for equity in equities]
+    quotes = [leaf for curve in curves for leaf in curve.quotes]
+    others = [x for x in jax.tree.leaves(tuple(curves)) if all(x is not leaf for leaf in quotes)]
+    pillars = others + [equity.surface.expiries for equity in equities]
     vols = [equity.surface.vols for equity in equities]
     vols += [] if contributions.swaption_vols is None else [contributions.swaption_vols.vols]
     ages = sum(trade.position.theta or 0.0 for trade in then.trades if trade.position)
@@ -102,7 +105,7 @@ def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Marke
         delta=total(equity.spot for equity in equities),
         gamma=sum(_gamma(trade, moves) for trade in then.trades),
         vega=total(vols),
-        rho=total(curve.zero_rates for curve in curves),
+        rho=total(quotes),
         dividends=total(equity.dividend_yield for equity in equities),
         correlation=total(jax.tree.leaves(getattr(contributions, "correlations", None))),
         by_quote={quote: part for quote, part in by_quote.items() if part},

@@ -182,6 +182,20 @@ def numbers(what: str, **bounds: float) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
+def whole_number(what: str, least: int, most: int) -> BeforeValidator:
+    """Validate a whole number within bounds; remedies call it `what`."""
+
+    def validate(value: object) -> int:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        found = next((n for n in range(least, most + 1) if is_number and n == value), None)
+        if found is not None:
+            return found
+        remedy = f"give a whole {what}, from {least} to {most}"
+        raise problem(f"{show(value)} is not such a {what}", remedy)
+
+    return BeforeValidator(validate)
+
+
 days = BeforeValidator(_days)
 iso_date = BeforeValidator(_iso_date)
 iso_dates = BeforeValidator(_iso_dates)

@@ -1,7 +1,7 @@
 """Validate a value by a pydantic model; what is wrong comes back as a list, not an exception."""
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -65,8 +65,10 @@ def _owner(model: type[BaseModel], path: tuple[str | int, ...]) -> type[BaseMode
     """Return the model, among the nested ones, that holds the last field of a path."""
     for part in path[:-1]:
         field = model.model_fields.get(str(part))
-        if field and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            model = field.annotation
+        annotation = field and field.annotation
+        kinds = get_args(annotation) or (annotation,)  # what may be None is a union
+        models = (k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel))
+        model = next(models, model)
     return model
 
 

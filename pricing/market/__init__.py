@@ -1,3 +1,4 @@
+from .bootstrap import CurveQuotes as CurveQuotes
 from .curve import ZeroCurve as ZeroCurve
 from .dates import DAY_COUNTS as DAY_COUNTS
 from .dates import ROLLS as ROLLS
@@ -7,6 +8,10 @@ from .dates import leg as leg
 from .dates import schedule as schedule
 from .dates import year_fraction as year_fraction
 from .equity import Equity as Equity
+from .instruments import CurveInstruments as CurveInstruments
+from .instruments import Deposits as Deposits
+from .instruments import Futures as Futures
+from .instruments import ParSwaps as ParSwaps
 from .market import Market as Market
 from .state import MarketState as MarketState
 from .surface import SmileQuotes as SmileQuotes

@@ -1,5 +1,7 @@
 """A discount curve given by continuously compounded zero rates."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
@@ -40,3 +42,13 @@ class ZeroCurve(eqx.Module):
     def shifted(self, rate: Num[ArrayLike, ""]) -> "ZeroCurve":
         """Return the curve with every zero rate up by `rate` (per 1.00)."""
         return ZeroCurve(self.times, self.zero_rates + rate)
+
+    @property
+    def quotes(self) -> tuple[Any, ...]:
+        """The leaf of quotes, the zero rates; of a gradient, say, what is in its place."""
+        return (self.zero_rates,)
+
+    def bootstrapped(self, *, throw: bool = True) -> "ZeroCurve":
+        """Return this curve, whose quotes are zero rates; `CurveQuotes` are bootstrapped."""
+        del throw
+        return self

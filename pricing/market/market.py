@@ -3,7 +3,7 @@
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import date
 
 import equinox as eqx
@@ -16,6 +16,7 @@ from pricing.ingestion.errors import InputError
 from pricing.ingestion.fields import closest
 from pricing.ingestion.files import read_text
 
+from .bootstrap import CurveQuotes
 from .correlations import matrix
 from .curve import ZeroCurve
 from .equity import Equity
@@ -29,7 +30,7 @@ class Market(eqx.Module):
     A derivative with respect to a market is a market again; `by_quote` turns it into numbers by quote id.
 
     Attributes:
-        curves: Name -> discount curve.
+        curves: Name -> discount curve, given by zero rates or by quotes of instruments.
         equities: Name -> share or index.
         swaption_vols: The matrix of swaption vols, or None.
         asof: The day of the quotes.
@@ -45,7 +46,7 @@ class Market(eqx.Module):
         ['ZERO/RATE/EUR/2002-07-05']
     """
 
-    curves: dict[str, ZeroCurve]
+    curves: dict[str, ZeroCurve | CurveQuotes]
     equities: dict[str, Equity]
     swaption_vols: SwaptionVols | None
     asof: date = eqx.field(static=True)
@@ -82,6 +83,16 @@ class Market(eqx.Module):
     def correlation(self, names: Sequence[str]) -> Float[Array, "names names"]:
         """Return the correlation matrix of some equities; a pair without a quote raises KeyError."""
         return matrix(names, self.correlations)
+
+    def bootstrapped(self, *, throw: bool = True) -> "Market":
+        """Return this market with every curve as zero rates.
+
+        Args:
+            throw: Whether to raise RuntimeError where no zero rates reprice the quotes of a curve and that is
+                known. Otherwise, and under a trace, they are NaN.
+        """
+        found = {name: curve.bootstrapped(throw=throw) for name, curve in self.curves.items()}
+        return replace(self, curves=found)
 
     def quote_ids(self) -> "Market":
         """Return a tree like this market whose leaves are arrays of quote ids, "" at times and strikes."""

@@ -14,11 +14,13 @@ from pricing.ingestion.files import parse_json, unreadable
 from pricing.ingestion.locator import Locator
 from pricing.ingestion.validation import Problem, validate
 
+from .bootstrap import CurveQuotes
 from .correlations import Pair, least_eigenvalue, missing_pairs, quoted
 from .curve import ZeroCurve
+from .curve_records import CurveRecord
 from .equity import Equity
 from .interpolation import as_leaf
-from .records import Correlation, CurveRecord, EquityRecord, IsoDate, Name, SwaptionVolsRecord
+from .records import Correlation, EquityRecord, IsoDate, Name, SwaptionVolsRecord
 from .surface import SwaptionVols, VolSurface
 
 DAYS_PER_YEAR = 365.0  # ACT/365
@@ -45,7 +47,7 @@ class Contents:
     locator: Locator
     asof: date
     currency: str = ""
-    curves: dict[str, ZeroCurve] = field(default_factory=dict)
+    curves: dict[str, ZeroCurve | CurveQuotes] = field(default_factory=dict)
     equities: dict[str, Equity] = field(default_factory=dict)
     swaption_vols: SwaptionVols | None = None
     correlations: dict[Pair, Array] = field(default_factory=dict)
@@ -92,11 +94,18 @@ class Contents:
     def read_curve(self, name: str, value: object):
         record, problems = validate(CurveRecord, value, asof=self.asof)
         self.report(problems, "curves", name)
-        if record is not None:
-            dates = record.pillars(self.asof)
-            self.curves[name] = ZeroCurve(self._years(dates), record.rates())
-            ids = tuple(f"ZERO/RATE/{name}/{day}" for day in dates)
-            self.labels[f".curves[{name!r}].zero_rates"] = ids
+        if record is None:
+            return
+        curve = record.curve(self.asof)
+        if isinstance(curve, CurveQuotes) and (unmet := curve.first_unmet()) is not None:
+            *path, instrument = record.places[unmet]
+            message = f"no zero rate reprices {instrument} after those before it"
+            remedy = "correct its quote, or one before it"
+            self.report((Problem(tuple(path), "", message, remedy),), "curves", name)
+            return
+        self.curves[name] = curve
+        labels = record.labels(name, self.asof)
+        self.labels |= {f".curves[{name!r}]{path}": ids for path, ids in labels.items()}
 
     def read_equity(self, name: str, value: object):
         record, problems = validate(EquityRecord, value, asof=self.asof)

@@ -21,46 +21,13 @@ IsoDate = Annotated[date, iso_date]
 Name = Annotated[str, name]
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
+    """An object of a file: no other fields, and never changed."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class CurveRecord(_Record):
-    """Zero rates at pillar dates, or one flat `zero_rate`."""
-
-    day_count: Annotated[str, choice("ACT/365")] = "ACT/365"
-    compounding: Annotated[str, choice("continuous")] = "continuous"
-    interpolation: Annotated[str, choice("linear zero")] = "linear zero"
-    dates: list[IsoDate] | None = None
-    days: list[Days] | None = None
-    zero_rates: list[Rate] | None = None
-    flat_from: IsoDate | None = None
-    zero_rate: Rate | None = None
-
-    @model_validator(mode="after")
-    def _check(self, info):
-        if (self.zero_rate is None) == (self.zero_rates is None):
-            raise problem(
-                "needs either zero_rates or zero_rate",
-                "give zero_rates with dates (or days), or one flat zero_rate",
-            )
-        if self.zero_rates is not None:
-            pillars = self.pillars(info.context["asof"])
-            _same_length(self.zero_rates, pillars, "zero_rates", "zero rate", "pillar")
-        return self
-
-    def pillars(self, asof: date) -> tuple[date, ...]:
-        """Return the pillar dates; a flat curve has one, `flat_from` or the as-of date."""
-        if self.zero_rates is None:
-            return (self.flat_from or asof,)
-        return pillar_dates(asof, "dates", self.dates, self.days, first=0)
-
-    def rates(self) -> list[float]:
-        """Return one zero rate for each pillar."""
-        return [self.zero_rate] if self.zero_rate is not None else self.zero_rates or []
-
-
-class ImpliedVolsRecord(_Record):
+class ImpliedVolsRecord(Record):
     """A matrix of implied vols, one row an expiry, one column a strike."""
 
     expiries: list[IsoDate] | None = None
@@ -80,7 +47,7 @@ class ImpliedVolsRecord(_Record):
         return pillar_dates(asof, "expiries", self.expiries, self.days, first=1)
 
 
-class EquityRecord(_Record):
+class EquityRecord(Record):
     """A share or index."""
 
     curve: Name = Field(description="curve, the name of a curve in this file")
@@ -92,7 +59,7 @@ class EquityRecord(_Record):
     )
 
 
-class SwaptionVolsRecord(_Record):
+class SwaptionVolsRecord(Record):
     """A matrix of at-the-money swaption vols, one row an expiry, one column a tenor."""
 
     type: Annotated[str, choice("lognormal", "normal")] = "lognormal"
@@ -122,7 +89,7 @@ def pillar_dates(
     if dates is None:
         dates, label = [asof + timedelta(days=offset) for offset in offsets or ()], "days"
     elif offsets is not None:
-        _same_length(offsets, dates, "days", "number of days", label)
+        check_same_length(offsets, dates, "days", "number of days", label)
         for index, (pillar, offset) in enumerate(zip(dates, offsets, strict=True)):
             if (actual := (pillar - asof).days) != offset:
                 raise problem(
@@ -177,7 +144,7 @@ def check_matrix(matrix: list[list[float]], rows: Sequence, columns: Sequence, c
             )
 
 
-def _same_length(values: Sequence, pillars: Sequence, label: str, value: str, pillar: str):
+def check_same_length(values: Sequence, pillars: Sequence, label: str, value: str, pillar: str):
     """Check that there is one value for each pillar.
 
     Raises:

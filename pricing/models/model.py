@@ -170,7 +170,7 @@ class AbstractEquityModel(AbstractModel):
 def _market_fields(market: Market, name: str) -> dict[str, Any]:
     """Return spot, rate and dividend yield of an equity."""
     equity = market.equities[name]
-    curve = market.curves[equity.curve]
+    curve = market.curves[equity.curve].bootstrapped()
     return {"spot": equity.spot, "rate": curve, "dividend_yield": equity.dividend_yield}
 
 

@@ -52,11 +52,11 @@ class AbstractRateModel(AbstractModel):
 
     @classmethod
     def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
-        found: Any = {"curve": market.curves[name]}
+        found: Any = {"curve": market.curves[name].bootstrapped()}
         return cls(**found, **parameters)
 
     def on_market(self, market: Market, name: str) -> Any:
-        return eqx.tree_at(lambda model: model.curve, self, market.curves[name])
+        return eqx.tree_at(lambda model: model.curve, self, market.curves[name].bootstrapped())
 
     @classmethod
     def quotes_in(cls, market: Market) -> Mapping[str, SwaptionVols]:

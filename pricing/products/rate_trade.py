@@ -6,31 +6,15 @@ import itertools
 from datetime import date
 from typing import Annotated, Literal
 
-import holidays
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from ..ingestion.errors import show
 from ..ingestion.fields import choice, number, problem
-from ..market.dates import DAY_COUNTS, schedule, year_fraction
+from ..market.conventions import MONTHS, Calendar, DayCount, Frequency
+from ..market.dates import schedule, year_fraction
 from .trade import IsoDate, Name, Notional, Trade
-
-MONTHS = {"annual": 12, "semiannual": 6, "quarterly": 3, "monthly": 1}
-
-
-def _calendar(value: object) -> str:
-    known = holidays.list_supported_financial()
-    code = value.upper() if isinstance(value, str) else None
-    if code not in known:
-        remedy = "give a market identifier code, such as XECB (TARGET), XLON or XNYS"
-        raise problem(f"{show(value)} is not a calendar known here", remedy)
-    return code
-
 
 FixedRate = Annotated[float, number("fixed_rate", least=-1.0, most=1.0)]
 Side = Annotated[Literal["payer", "receiver"], choice("payer", "receiver")]
-Frequency = Annotated[str, choice(*MONTHS)]
-DayCount = Annotated[str, choice(*DAY_COUNTS)]
-Calendar = Annotated[str, BeforeValidator(_calendar)]
 
 
 class RateTrade(Trade, abc.ABC):

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ..book_risk import RiskResult
 from ..ingestion.characters import escaped
-from ..market import Market
+from ..market import CurveQuotes, Market
 from ..trades.book import Book
 from . import figures, ladders, tables
 from .fits import SurfaceFit
@@ -191,12 +191,15 @@ def _swaption_risk(risks: Mapping[str, QuoteRisk], market: Market) -> dict[str, 
 def _rate_risk(
     equities: Iterable[str], curves: Iterable[str], risks: Mapping[str, QuoteRisk], market: Market
 ) -> str:
-    """Return the value that one basis point of each zero rate brings, for each curve in use."""
+    """Return the value that one basis point of each quote brings, for each curve in use."""
     ids, titled = market.quote_ids(), []
     used = (*(market.equities[name].curve for name in equities), *curves)
     for name in dict.fromkeys(used):
         dates = market.dates(market.curves[name].times)
-        totals = ladders.by_pillar(risks, ids.curves[name].zero_rates)
+        totals = ladders.by_pillar(risks, np.concatenate(ids.curves[name].quotes))
         ladder = ladders.Ladder(totals, labels=tuple(map(day, dates)))
-        titled.append((f"{name} zero rates, value per 1 bp", ladder))
+        is_bootstrapped = isinstance(market.curves[name], CurveQuotes)
+        of_quotes = "quotes, value per 1 bp (of futures: per 0.01 of price)"
+        what = of_quotes if is_bootstrapped else "zero rates, value per 1 bp"
+        titled.append((f"{name} {what}", ladder))
     return figures.ladders(titled) if titled else ""

@@ -14,6 +14,9 @@ _SHIFTS = {
     "SWAPTION/RATE_LNVOL": (0.01, "1 vol point"),
     "SWAPTION/RATE_NVOL": (1e-4, "1 bp"),
     "ZERO/RATE": (1e-4, "1 bp"),
+    "MM/RATE": (1e-4, "1 bp"),
+    "MM_FUTURE/PRICE": (0.01, "0.01 of price"),
+    "IR_SWAP/RATE": (1e-4, "1 bp"),
     "EQUITY_DIVIDEND/RATE": (1e-4, "1 bp"),
     "EQUITY/PRICE": (0.01, "1 % of spot"),
     "CORRELATION": (0.01, "1 % of correlation"),
@@ -61,7 +64,7 @@ def _currencies(market: Market) -> dict[str, str]:
     for name, curve in ids.curves.items():
         on_it = (equity.currency for equity in market.equities.values() if equity.curve == name)
         currency = "/".join(dict.fromkeys(filter(None, on_it)))
-        found |= dict.fromkeys(np.ravel(curve.zero_rates), currency)
+        found |= dict.fromkeys(np.concatenate(curve.quotes), currency)
     for name, equity in ids.equities.items():
         quotes = (equity.spot, equity.dividend_yield, equity.surface.vols)
         currency = market.equities[name].currency

@@ -47,14 +47,19 @@ class FittedModels(NamedTuple):
 def fit_models(
     fit: Fit, market: Market, underlyings: Iterable[tuple[str, ...]], derivatives: bool
 ) -> FittedModels:
-    """Return the models of a market, joined for the baskets among the underlyings."""
+    """Return the models of a market, joined for the baskets among the underlyings.
+
+    The fit sees curves of zero rates: those of quotes are bootstrapped first.
+    """
     fit_all = with_baskets(fit, underlyings)
     if not derivatives:
-        return FittedModels(fit_all(market))
-    models, tangent = jax.linearize(fit_all, market)
-    vol, rate = tangent(_shift(market, vol=1.0)), tangent(_shift(market, rate=1.0))
+        return FittedModels(fit_all(_in_zero_rates(market)))
+    in_rates, to_rates = jax.linearize(_in_zero_rates, market)
+    models, tangent = jax.linearize(fit_all, in_rates)
+    vol, rate = tangent(_shift(in_rates, vol=1.0)), tangent(_shift(in_rates, rate=1.0))
     # a function of its own: JAX writes out what it is asked to transpose
-    return FittedModels(models, vol, rate, jax.linear_transpose(lambda dot: tangent(dot), market))
+    pullback = jax.linear_transpose(lambda dot: tangent(to_rates(dot)), market)
+    return FittedModels(models, vol, rate, pullback)
 
 
 def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[Market], Models]:
@@ -74,6 +79,11 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
         return {**{(name,): model for name, model in models.items()}, **of_baskets}
 
     return fitted
+
+
+def _in_zero_rates(market: Market) -> Market:
+    """Return the market with its curves bootstrapped; what is on one that has no zero rates becomes NaN."""
+    return market.bootstrapped(throw=False)
 
 
 @stored_jit

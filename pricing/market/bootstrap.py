@@ -1,0 +1,213 @@
+"""A discount curve given by quotes: zero rates that reprice every instrument, as a function of the quotes."""
+
+import bisect
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, ArrayLike, Float, Num
+
+from jaxtape import stored_jit
+from pricing.numerics.elimination import eliminate
+from pricing.numerics.safe_math import clipped, nan_where
+
+from .curve import ZeroCurve
+from .instruments import CurveInstruments
+
+Vector = Float[Array, " pillars"]
+Instruments = tuple[CurveInstruments, ...]
+
+
+class CurveQuotes(eqx.Module):
+    """Deposits, futures and swaps in the order of their ends, and the curve that reprices all of them.
+
+    The pillars of the curve are the instruments' ends. Its zero rates z solve misses(z, quotes) = 0 by Newton's
+    method, with the interpolation that the curve itself has, and move with the quotes by the implicit function
+    theorem, dz = -(d misses / dz)^-1 d misses: forward, in reverse, batched, to any order.
+
+    Each use bootstraps anew; what discounts often should hold `bootstrapped()`. `risk` hands a fit the market
+    with every curve bootstrapped.
+
+    Args:
+        *instruments: What is quoted; `Deposits`, `Futures`, `ParSwaps` or another kind.
+
+    Attributes:
+        instruments: What is quoted, by kinds.
+
+    Raises:
+        ValueError: The instruments do not end one after the other: two that end at one time say the same of the
+            curve, or contradict each other.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from pricing import CurveQuotes
+        >>> from pricing.market import Deposits, ParSwaps
+        >>> deposits = Deposits([0.0], [1.0], [1.0], [0.03])
+        >>> quotes = CurveQuotes(deposits, ParSwaps([0.0], [[1.0, 2.0]], [[1.0, 1.0]], [0.035]))
+        >>> first, second = quotes.discount(jnp.array([1.0, 2.0]))
+        >>> f"{(1 - second) / (first + second):.4f}"
+        '0.0350'
+    """
+
+    instruments: Instruments
+
+    def __init__(self, *instruments: CurveInstruments):
+        self.instruments = instruments
+
+    def __check_init__(self):
+        if not self.instruments:
+            raise ValueError("a curve of no instruments: give deposits, futures or swaps")
+        times = self.times
+        if not isinstance(times, Tracer) and (late := first_overlap(np.asarray(times))):
+            raise ValueError(
+                f"instrument {late + 1} ends at {times[late]:g} years, not after the one before, which ends at "
+                f"{times[late - 1]:g}: order them by their ends, and leave out one of two that overlap"
+            )
+
+    @property
+    def quotes(self) -> tuple[Any, ...]:
+        """The leaves of quotes, one for each pillar, by kinds; of a gradient, say, what is in their place."""
+        return tuple(kind.quotes for kind in self.instruments)
+
+    @property
+    def times(self) -> Vector:
+        """The pillars: the instruments' ends, in years."""
+        return _ends(self.instruments)
+
+    @property
+    def zero_rates(self) -> Vector:
+        """The zero rate at each pillar, as of `bootstrapped`."""
+        return self.bootstrapped().zero_rates
+
+    def bootstrapped(self, *, throw: bool = True) -> ZeroCurve:
+        """Return the curve whose zero rates reprice every instrument.
+
+        Args:
+            throw: Whether to raise where it is known that there is no such curve. Otherwise its zero rates are
+                NaN, as under a trace.
+
+        Raises:
+            RuntimeError: There is no such curve.
+        """
+        curve = _curve(self.instruments)
+        if throw and (unmet := self._first_unmet(curve)) is not None:
+            quote = np.concatenate(self.quotes)[unmet]
+            raise RuntimeError(
+                f"no zero rate reprices instrument {unmet + 1}, of quote {quote:g}, after those before it: "
+                "correct its quote, or one before it"
+            )
+        return curve
+
+    def first_unmet(self) -> int | None:
+        """Return the first instrument, from 0, that no zero rate reprices after those before it.
+
+        None: all are repriced, or that is not known under a trace.
+        """
+        return self._first_unmet(_curve(self.instruments))
+
+    def _first_unmet(self, curve: ZeroCurve) -> int | None:
+        """Return the first instrument without a zero rate, where the curve is known to have none."""
+        rates = curve.zero_rates
+        if isinstance(rates, Tracer) or not np.any(np.isnan(rates)):
+            return None
+        counts = range(1, rates.size + 1)
+        fails = lambda count: bool(np.any(np.isnan(_curve(self._first(count)).zero_rates)))  # noqa: E731
+        return bisect.bisect_left(counts, True, key=fails)
+
+    def _first(self, count: int) -> Instruments:
+        """Return the first instruments, by kinds."""
+        kept = []
+        for kind in self.instruments:
+            here = min(count, kind.quotes.size)
+            count -= here
+            if here:
+                kept.append(
+                    jax.tree.map(lambda leaf, n=here: leaf[:n] if leaf.ndim else leaf, kind)
+                )
+        return tuple(kept)
+
+    def zero_rate(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
+        """Return the zero rate to time `t`, in years, in the shape of `t`."""
+        return self.bootstrapped().zero_rate(t)
+
+    def discount(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
+        """Return the discount factor to time `t`, in years, in the shape of `t`."""
+        return self.bootstrapped().discount(t)
+
+    def shifted(self, rate: Num[ArrayLike, ""]) -> ZeroCurve:
+        """Return the bootstrapped curve with every zero rate up by `rate` (per 1.00)."""
+        return self.bootstrapped().shifted(rate)
+
+
+def first_overlap(times: np.ndarray) -> int:
+    """Return the first index whose time is not after the one before; 0 if there is none."""
+    late = np.diff(times) <= 0.0
+    return int(np.argmax(late)) + 1 if late.any() else 0
+
+
+_MOST_STEPS = 100
+_LONGEST_STEP = 0.25  # of a zero rate: further, discount factors of long swaps overflow
+
+
+@jax.custom_jvp
+def _curve(instruments: Instruments) -> ZeroCurve:
+    """Return the curve that reprices the instruments; of zero rates that are NaN if it is not found."""
+    return _found(instruments)
+
+
+@_curve.defjvp
+def _curve_jvp(primals, tangents):
+    (instruments,), (dots,) = primals, tangents
+    curve = _curve(instruments)
+    return curve, _moved(instruments, curve.zero_rates, dots)
+
+
+@stored_jit
+def _found(instruments: Instruments) -> ZeroCurve:
+    """Solve from the quoted rates, until a step is so small that its square is below rounding."""
+    start = jnp.concatenate([kind.rates for kind in instruments])
+    enough = float(jnp.finfo(start.dtype).eps) ** 0.75
+
+    def is_on_the_way(state):
+        count, _, last = state
+        return (count < _MOST_STEPS) & (last > enough)
+
+    def step(state):
+        count, rates, _ = state
+        newton = _solved(instruments, rates, _misses(instruments, rates))
+        by = clipped(newton, -_LONGEST_STEP, _LONGEST_STEP)
+        return count + 1, rates - by, jnp.max(jnp.abs(newton))
+
+    first = jnp.zeros((), jnp.int32), start, jnp.full((), jnp.inf, start.dtype)
+    _, rates, last = jax.lax.while_loop(is_on_the_way, step, first)
+    return ZeroCurve(_ends(instruments), nan_where(~(last <= enough), rates))
+
+
+@stored_jit
+def _moved(instruments: Instruments, rates: Vector, dots: Instruments) -> ZeroCurve:
+    """Return how the curve moves where the instruments do."""
+    _, misses_dot = jax.jvp(lambda moving: _misses(moving, rates), (instruments,), (dots,))
+    _, ends_dot = jax.jvp(_ends, (instruments,), (dots,))
+    return ZeroCurve(ends_dot, -_solved(instruments, rates, misses_dot))
+
+
+def _solved(instruments: Instruments, rates: Vector, right: Vector) -> Vector:
+    """Return (d misses / d rates)^-1 right, linear in `right` for a transposition.
+
+    The matrix is triangular, and needs no pivoting: no instrument asks for a discount factor after its pillar.
+    """
+    slopes = jax.jacfwd(lambda at: _misses(instruments, at))(rates)
+    inverse = eliminate(slopes, jnp.eye(rates.size, dtype=rates.dtype))
+    return jnp.matmul(inverse, right, precision="highest")
+
+
+def _misses(instruments: Instruments, rates: Vector) -> Vector:
+    curve = ZeroCurve(_ends(instruments), rates)
+    return jnp.concatenate([kind.misses(curve) for kind in instruments])
+
+
+def _ends(instruments: Instruments) -> Vector:
+    return jnp.concatenate([kind.ends for kind in instruments])

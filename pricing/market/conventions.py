@@ -1,0 +1,70 @@
+"""The words for conventions of rates in files, and the ends of tenors."""
+
+import re
+from datetime import date, timedelta
+from typing import Annotated
+
+import holidays
+from pydantic import BeforeValidator
+
+from pricing.ingestion.errors import show
+from pricing.ingestion.fields import choice, problem
+
+from .dates import DAY_COUNTS, advance
+
+MONTHS = {"annual": 12, "semiannual": 6, "quarterly": 3, "monthly": 1}
+"""The months between two payments."""
+
+_TENOR = re.compile(r"([1-9]\d{0,2})([DWMY])", re.ASCII | re.IGNORECASE)
+_DAYS = {"D": 1, "W": 7, "M": 30, "Y": 365}  # a month and a year only to bound a tenor
+_MOST_YEARS = 60
+
+
+def months_of(tenor: str) -> int:
+    """Return the months of a tenor in months or years."""
+    return int(tenor[:-1]) * (12 if tenor[-1] == "Y" else 1)
+
+
+def end_of(start: date, tenor: str, calendar: str) -> date:
+    """Return the business day that ends a tenor: the following one for D and W, else modified following."""
+    if tenor[-1] in "DW":
+        end = start + timedelta(int(tenor[:-1]) * _DAYS[tenor[-1]])
+        return advance(end, calendar=calendar, roll="following")
+    return advance(start, months=months_of(tenor), calendar=calendar)
+
+
+def _tenor(value: object) -> str:
+    found = _TENOR.fullmatch(value.strip()) if isinstance(value, str) else None
+    remedy = f"give a number and D, W, M or Y, such as 3M, of at most {_MOST_YEARS} years"
+    if found is None:
+        raise problem(f"{show(value)} is not a tenor", remedy)
+    count, unit = int(found[1]), found[2].upper()
+    if count * _DAYS[unit] > _MOST_YEARS * 365:
+        raise problem(f"{show(value)} is longer than {_MOST_YEARS} years", remedy)
+    return f"{count}{unit}"
+
+
+def _tenor_in_months(value: object) -> str:
+    tenor = _tenor(value)
+    if tenor[-1] in "DW":
+        remedy = "give a number and M or Y, such as 5Y"
+        raise problem(f"{show(value)} is not a tenor of whole months", remedy)
+    return tenor
+
+
+def _calendar(value: object) -> str:
+    known = holidays.list_supported_financial()
+    code = value.upper() if isinstance(value, str) else None
+    if code not in known:
+        remedy = "give a market identifier code, such as XECB (TARGET), XLON or XNYS"
+        raise problem(f"{show(value)} is not a calendar known here", remedy)
+    return code
+
+
+Frequency = Annotated[str, choice(*MONTHS)]
+DayCount = Annotated[str, choice(*DAY_COUNTS)]
+Calendar = Annotated[str, BeforeValidator(_calendar)]
+Period = Annotated[str, BeforeValidator(_tenor)]
+"""A tenor such as 1W, 3M or 5Y."""
+MonthPeriod = Annotated[str, BeforeValidator(_tenor_in_months)]
+"""A tenor of whole months, such as 18M or 5Y."""

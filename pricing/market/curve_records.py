@@ -1,0 +1,253 @@
+"""The JSON objects of a curve, as pydantic models: zero rates, or quotes of deposits, futures and swaps."""
+
+import abc
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from pricing.ingestion.fields import choice, number, problem, whole_number
+
+from .bootstrap import CurveQuotes, first_overlap
+from .conventions import (
+    MONTHS,
+    Calendar,
+    DayCount,
+    Frequency,
+    MonthPeriod,
+    Period,
+    end_of,
+    months_of,
+)
+from .curve import ZeroCurve
+from .dates import Leg, advance, leg, year_fraction
+from .instruments import CurveInstruments, Deposits, Futures, ParSwaps
+from .records import Days, IsoDate, Rate, Record, check_same_length, pillar_dates
+
+Price = Annotated[float, number("price", above=0.0, most=200.0)]
+Convexity = Annotated[float, number("convexity", least=-0.1, most=0.1)]
+Lag = Annotated[int, whole_number("number of business days", 0, 10)]
+Months = Annotated[int, whole_number("number of months", 1, 12)]
+
+
+class QuotesRecord(Record, abc.ABC):
+    """Instruments of one kind: names of them, and the quote of each.
+
+    kind: what their quote ids begin with; names, quotes: the fields of these.
+    """
+
+    kind: ClassVar[str]
+    names: ClassVar[str]
+    quotes: ClassVar[str]
+
+    calendar: Calendar = "XECB"
+
+    @model_validator(mode="after")
+    def _check(self, info):
+        if not self.ids:
+            raise problem("the list is empty", f"give at least one of {self.names}", self.names)
+        if (count := len(getattr(self, self.quotes))) != len(self.ids):
+            message = f"{count} {self.quotes} for {len(self.ids)} {self.names}"
+            raise problem(message, f"give one quote for each of {self.names}", self.quotes)
+        for index in range(len(self.ids)):
+            try:
+                self._leg(info.context["asof"], index)
+            except ValueError as error:
+                what, _, remedy = str(error).partition(": ")
+                remedy = remedy or "give a later or a shorter one"
+                raise problem(what, remedy, self.names, index) from None
+        return self
+
+    @property
+    def ids(self) -> list[str]:
+        """The names of the instruments, as they end their quote ids."""
+        return [str(name) for name in getattr(self, self.names)]
+
+    def legs(self, asof: date) -> list[Leg]:
+        """Return when each instrument accrues and pays."""
+        return [self._leg(asof, index) for index in range(len(self.ids))]
+
+    @abc.abstractmethod
+    def _leg(self, asof: date, index: int) -> Leg:
+        """Return when one instrument accrues and pays."""
+
+    @abc.abstractmethod
+    def instruments(self, asof: date) -> CurveInstruments:
+        """Return the instruments with their quotes."""
+
+
+class DepositsRecord(QuotesRecord):
+    """Deposits from `lag` business days after the as-of date on."""
+
+    kind, names, quotes = "MM/RATE", "tenors", "rates"
+
+    tenors: list[Period] = Field(description="tenors, a list such as 1W, 3M")
+    rates: list[Rate] = Field(description="rates, one for each tenor")
+    day_count: DayCount = "ACT/360"
+    lag: Lag = 2
+
+    def _leg(self, asof: date, index: int) -> Leg:
+        start = advance(asof, business_days=self.lag, calendar=self.calendar)
+        end = end_of(start, self.tenors[index], self.calendar)
+        times = (year_fraction(asof, day, "ACT/365") for day in (start, end))
+        accrual = year_fraction(start, end, self.day_count)
+        return Leg(next(times), np.array([next(times)]), np.array([accrual]))
+
+    def instruments(self, asof: date) -> CurveInstruments:
+        rates: Any = self.rates
+        return Deposits(**_periods(self.legs(asof)), rates=rates)
+
+
+class FuturesRecord(QuotesRecord):
+    """Futures on the rate of `months` from each start on."""
+
+    kind, names, quotes = "MM_FUTURE/PRICE", "starts", "prices"
+
+    starts: list[IsoDate] = Field(description="starts, a list of dates")
+    prices: list[Price] = Field(description="prices, 100 less the rate in percent, one for each")
+    convexity: list[Convexity] | None = None
+    months: Months = 3
+    day_count: DayCount = "ACT/360"
+
+    @model_validator(mode="after")
+    def _check_convexity(self):
+        if self.convexity is not None:
+            counted = "convexity", "convexity adjustment", "future"
+            check_same_length(self.convexity, self.starts, *counted)
+        return self
+
+    def _leg(self, asof: date, index: int) -> Leg:
+        start = self.starts[index]
+        end = advance(start, months=self.months, roll=None)
+        rules: dict[str, Any] = {"calendar": self.calendar, "day_count": self.day_count}
+        return leg(asof, start, end, self.months, **rules)
+
+    def instruments(self, asof: date) -> CurveInstruments:
+        convexity = self.convexity or [0.0] * len(self.starts)
+        prices: Any = self.prices
+        return Futures(**_periods(self.legs(asof)), prices=prices, convexity=convexity)
+
+
+class SwapsRecord(QuotesRecord):
+    """Swaps from `lag` business days after the as-of date on."""
+
+    kind, names, quotes = "IR_SWAP/RATE", "tenors", "rates"
+
+    tenors: list[MonthPeriod] = Field(description="tenors, a list such as 18M, 5Y")
+    rates: list[Rate] = Field(description="rates, one for each tenor")
+    frequency: Frequency = "annual"
+    day_count: DayCount = "30E/360"
+    lag: Lag = 2
+
+    def _leg(self, asof: date, index: int) -> Leg:
+        start = advance(asof, business_days=self.lag, calendar=self.calendar)
+        end = advance(start, months=months_of(self.tenors[index]), roll=None)
+        rules: dict[str, Any] = {"calendar": self.calendar, "day_count": self.day_count}
+        return leg(asof, start, end, MONTHS[self.frequency], **rules)
+
+    def instruments(self, asof: date) -> CurveInstruments:
+        return ParSwaps.of_legs(self.legs(asof), self.rates)
+
+
+class CurveRecord(Record):
+    """Zero rates at pillar dates, or one flat `zero_rate`, or quotes of instruments."""
+
+    day_count: Annotated[str, choice("ACT/365")] = "ACT/365"
+    compounding: Annotated[str, choice("continuous")] = "continuous"
+    interpolation: Annotated[str, choice("linear zero")] = "linear zero"
+    dates: list[IsoDate] | None = None
+    days: list[Days] | None = None
+    zero_rates: list[Rate] | None = None
+    flat_from: IsoDate | None = None
+    zero_rate: Rate | None = None
+    deposits: DepositsRecord | None = None
+    futures: FuturesRecord | None = None
+    swaps: SwapsRecord | None = None
+
+    @model_validator(mode="after")
+    def _check(self, info):
+        ways = (self.zero_rate, self.zero_rates, self.sections or None)
+        if sum(way is not None for way in ways) != 1:
+            raise problem(
+                "needs either zero_rates or zero_rate, or quotes of instruments",
+                "give zero_rates with dates (or days), or one flat zero_rate, or deposits, futures and swaps",
+            )
+        if self.zero_rates is not None:
+            pillars = self.pillars(info.context["asof"])
+            check_same_length(self.zero_rates, pillars, "zero_rates", "zero rate", "pillar")
+        if self.sections:
+            self._check_quotes(info.context["asof"])
+        return self
+
+    def _check_quotes(self, asof: date) -> None:
+        """Check that the instruments end one after the other, and that nothing else is given.
+
+        Raises:
+            problem: They do not, or there is.
+        """
+        for field in ("dates", "days", "flat_from"):
+            if getattr(self, field) is not None:
+                remedy = f"leave out {field}: the pillars are where the instruments end"
+                raise problem("does not belong to a curve of quotes", remedy, field)
+        legs = [leg for section in self.sections.values() for leg in section.legs(asof)]
+        ends = np.array([leg.payment_dates[-1] for leg in legs])
+        if late := first_overlap(ends):
+            day, before = (asof + timedelta(round(365.0 * ends[at])) for at in (late, late - 1))
+            (*_, other), (*path, name) = self.places[late - 1], self.places[late]
+            raise problem(
+                f"{name} ends on {day}, not after {other}, which ends on {before}",
+                "sort each kind by ends, futures that end after all deposits, swaps after both, and leave out "
+                "one of two that overlap",
+                *path,
+            )
+
+    @property
+    def sections(self) -> dict[str, QuotesRecord]:
+        """The instruments that are quoted, by kinds."""
+        kinds = {"deposits": self.deposits, "futures": self.futures, "swaps": self.swaps}
+        return {name: kind for name, kind in kinds.items() if kind is not None}
+
+    @property
+    def places(self) -> list[tuple[str, str, int, str]]:
+        """Where each instrument is named, section, field and index; and in words."""
+        return [
+            (name, section.names, index, f"the {name[:-1]} {section.ids[index]}")
+            for name, section in self.sections.items()
+            for index in range(len(section.ids))
+        ]
+
+    def curve(self, asof: date) -> ZeroCurve | CurveQuotes:
+        """Return the curve."""
+        if self.sections:
+            return CurveQuotes(*(section.instruments(asof) for section in self.sections.values()))
+        times = [year_fraction(asof, day, "ACT/365") for day in self.pillars(asof)]
+        return ZeroCurve(times, self.rates())
+
+    def labels(self, name: str, asof: date) -> dict[str, tuple[str, ...]]:
+        """Return the quote ids of a curve of this name, by the path of a leaf in it."""
+        if not self.sections:
+            return {".zero_rates": tuple(f"ZERO/RATE/{name}/{day}" for day in self.pillars(asof))}
+        return {
+            f".instruments[{index}].{section.quotes}": tuple(
+                f"{section.kind}/{name}/{instrument}" for instrument in section.ids
+            )
+            for index, section in enumerate(self.sections.values())
+        }
+
+    def pillars(self, asof: date) -> tuple[date, ...]:
+        """Return the pillar dates; a flat curve has one, `flat_from` or the as-of date."""
+        if self.zero_rates is None:
+            return (self.flat_from or asof,)
+        return pillar_dates(asof, "dates", self.dates, self.days, first=0)
+
+    def rates(self) -> list[float]:
+        """Return one zero rate for each pillar."""
+        return [self.zero_rate] if self.zero_rate is not None else self.zero_rates or []
+
+
+def _periods(legs: Sequence[Leg]) -> dict[str, Any]:
+    """Return the starts, the ends and the accruals of legs of one payment."""
+    ends, accruals = zip(*((x.payment_dates[0], x.accruals[0]) for x in legs), strict=True)
+    return {"start": [x.start for x in legs], "end": ends, "accruals": accruals}

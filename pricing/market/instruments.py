@@ -1,0 +1,231 @@
+"""What a discount curve is quoted by: deposits, futures and swaps, each with what it says of the curve."""
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from .curve import ZeroCurve
+from .dates import Leg
+from .interpolation import as_leaf
+
+Vector = Float[Array, " instruments"]
+
+
+class CurveInstruments(eqx.Module):
+    """Ability: instruments of one kind, in the order of their ends, whose quotes a curve is made of.
+
+    Times are years (ACT/365) from today. There is one curve: it discounts, and it gives the floating rates.
+
+    Attributes:
+        rates: The rate that each quote means, as a decimal per year, of shape (instruments,).
+
+    Examples:
+        >>> from pricing.market import CurveInstruments, Deposits
+        >>> issubclass(Deposits, CurveInstruments)
+        True
+    """
+
+    rates: eqx.AbstractVar[Vector]
+
+    @property
+    @abc.abstractmethod
+    def quotes(self) -> Any:
+        """The leaf of quotes as a market shows them, one for each instrument."""
+
+    @property
+    @abc.abstractmethod
+    def ends(self) -> Vector:
+        """The last time at which each instrument asks the curve for a discount factor."""
+
+    @abc.abstractmethod
+    def misses(self, curve: ZeroCurve) -> Vector:
+        """Return by how much the curve misses each quote, in any measure that is 0 where it does not."""
+
+
+class Deposits(CurveInstruments):
+    """Money lent from a start to an end at a simple rate: P(start) = P(end) (1 + rate accrual).
+
+    Attributes:
+        start: When interest begins to accrue, in years, of shape (deposits,).
+        end: When the money is returned, in years, later for each deposit, of shape (deposits,).
+        accruals: The year fraction of each, of shape (deposits,).
+        rates: Simple rates per year, as decimals, of shape (deposits,).
+
+    Raises:
+        ValueError: Shapes differ, or an instrument does not end after its start.
+
+    Examples:
+        >>> from pricing import CurveQuotes
+        >>> from pricing.market import Deposits
+        >>> quotes = CurveQuotes(Deposits([0.0], [0.5], [0.5], [0.04]))
+        >>> f"{quotes.discount(0.5):.6f}"
+        '0.980392'
+    """
+
+    start: Vector = eqx.field(converter=as_leaf)
+    end: Vector = eqx.field(converter=as_leaf)
+    accruals: Vector = eqx.field(converter=as_leaf)
+    rates: Vector = eqx.field(converter=as_leaf)
+
+    def __check_init__(self):
+        _check_periods(self.start, self.end, self.accruals, self.rates)
+
+    @property
+    def quotes(self) -> Any:
+        return self.rates
+
+    @property
+    def ends(self) -> Vector:
+        return self.end
+
+    def misses(self, curve: ZeroCurve) -> Vector:
+        return _growth(curve, self.start, self.end) - jnp.log1p(self.rates * self.accruals)
+
+
+class Futures(CurveInstruments):
+    """Futures on a simple rate of a period to come: 1 + rate accrual = P(start) / P(end).
+
+    The rate is (100 - price) / 100 - convexity (Hull, *Options, Futures, and Other Derivatives*, section 6.3).
+
+    Attributes:
+        start: When the period begins, in years, of shape (futures,).
+        end: When it ends, in years, later for each of the futures, of shape (futures,).
+        accruals: The year fraction of each period, of shape (futures,).
+        prices: 100 less the futures' rate in percent, of shape (futures,).
+        convexity: What the futures' rate is above the forward rate, as a decimal; one, or one for each.
+
+    Raises:
+        ValueError: Shapes differ, or an instrument does not end after its start.
+
+    Examples:
+        >>> from pricing.market import Futures
+        >>> futures = Futures([0.25], [0.5], [0.25], [96.0], 0.0001)
+        >>> [f"{float(rate):.4f}" for rate in futures.rates]
+        ['0.0399']
+    """
+
+    start: Vector = eqx.field(converter=as_leaf)
+    end: Vector = eqx.field(converter=as_leaf)
+    accruals: Vector = eqx.field(converter=as_leaf)
+    prices: Vector = eqx.field(converter=as_leaf)
+    convexity: Float[Array, "*instruments"] = eqx.field(converter=as_leaf, default=0.0)
+
+    def __check_init__(self):
+        _check_periods(self.start, self.end, self.accruals, self.prices)
+        if self.convexity.shape not in ((), self.prices.shape):
+            raise ValueError(
+                f"convexity of shape {self.convexity.shape} for {self.prices.size} futures: give one number, "
+                "or one for each of the futures"
+            )
+
+    @property
+    def quotes(self) -> Any:
+        return self.prices
+
+    @property
+    def rates(self) -> Vector:
+        return (100.0 - self.prices) / 100.0 - self.convexity
+
+    @property
+    def ends(self) -> Vector:
+        return self.end
+
+    def misses(self, curve: ZeroCurve) -> Vector:
+        return _growth(curve, self.start, self.end) - jnp.log1p(self.rates * self.accruals)
+
+
+class ParSwaps(CurveInstruments):
+    """Swaps that are worth nothing at their quoted rates: rate sum_i accrual_i P(t_i) = P(start) - P(end).
+
+    A shorter leg is filled up in front, with payments at its start that accrue nothing. A swap ends with its
+    last payment.
+
+    Attributes:
+        start: When interest begins to accrue, in years, of shape (swaps,).
+        payment_dates: Of the fixed legs, in years, of shape (swaps, payments).
+        accruals: The year fraction of each coupon, of shape (swaps, payments).
+        rates: Par rates per year, as decimals, of shape (swaps,).
+
+    Raises:
+        ValueError: Shapes differ, or an instrument does not end after its start.
+
+    Examples:
+        >>> from pricing.market import ParSwaps
+        >>> swaps = ParSwaps([0.0, 0.0], [[0.0, 1.0], [1.0, 2.0]], [[0.0, 1.0], [1.0, 1.0]], [0.03, 0.035])
+        >>> swaps.ends.tolist()
+        [1.0, 2.0]
+    """
+
+    start: Vector = eqx.field(converter=as_leaf)
+    payment_dates: Float[Array, "instruments payments"] = eqx.field(converter=as_leaf)
+    accruals: Float[Array, "instruments payments"] = eqx.field(converter=as_leaf)
+    rates: Vector = eqx.field(converter=as_leaf)
+
+    @classmethod
+    def of_legs(cls, legs: Sequence[Leg], rates: Any) -> "ParSwaps":
+        """Return the swaps of some fixed legs at their par rates."""
+        most = max(leg.accruals.size for leg in legs)
+
+        def filled(values: np.ndarray, value: float) -> np.ndarray:
+            return np.pad(values, (most - values.size, 0), constant_values=value)
+
+        dates = [filled(leg.payment_dates, leg.start) for leg in legs]
+        accruals = [filled(leg.accruals, 0.0) for leg in legs]
+        return cls([leg.start for leg in legs], np.array(dates), np.array(accruals), rates)
+
+    def __check_init__(self):
+        paid, accruals = self.payment_dates, self.accruals
+        if paid.ndim != 2 or paid.shape != accruals.shape or 0 in paid.shape:
+            raise ValueError(
+                f"payment_dates of shape {paid.shape} and accruals of shape {accruals.shape}: give one row for "
+                "each swap, with one accrual for each payment, shorter legs filled up in front"
+            )
+        _check_periods(self.start, self.ends, jnp.sum(accruals, axis=1), self.rates)
+
+    @property
+    def quotes(self) -> Any:
+        return self.rates
+
+    @property
+    def ends(self) -> Vector:
+        return self.payment_dates[:, -1]
+
+    def misses(self, curve: ZeroCurve) -> Vector:
+        paid = curve.discount(self.payment_dates)
+        annuity = jnp.sum(self.accruals * paid, axis=1)
+        return curve.discount(self.start) - paid[:, -1] - self.rates * annuity
+
+
+def _growth(curve: ZeroCurve, start: Vector, end: Vector) -> Vector:
+    """Return log(P(start) / P(end))."""
+    return curve.zero_rate(end) * end - curve.zero_rate(start) * start
+
+
+def _check_periods(start: Array, end: Array, accruals: Array, quotes: Array) -> None:
+    """Check that instruments have periods of time.
+
+    Raises:
+        ValueError: Shapes differ, or an instrument starts in the past, ends at its start or accrues nothing.
+    """
+    shapes = [values.shape for values in (start, end, accruals, quotes)]
+    if len(set(shapes)) > 1 or len(shapes[0]) != 1 or quotes.size == 0:
+        given = ", ".join(map(str, shapes))
+        raise ValueError(
+            f"starts, ends, accruals and quotes have the shapes {given}: give one of each for each instrument, "
+            "and at least one instrument"
+        )
+    if any(isinstance(values, Tracer) for values in (start, end, accruals)):
+        return
+    bad = (start < 0.0) | (end <= start) | (accruals <= 0.0)
+    if np.any(bad):
+        at = int(np.argmax(bad))
+        raise ValueError(
+            f"an instrument from {start[at]:g} to {end[at]:g} years accrues {accruals[at]:g}: give a start "
+            "from today on, a later end, and a positive accrual"
+        )
