@@ -18,13 +18,20 @@ import equinox as eqx
 import jax
 
 from calibration import calibrate, fit
-from pricing import Book, Heston, Market, RiskEngine, RiskResult
-from pricing.models.surface_models import black_scholes
+from pricing import BlackScholes, Book, Heston, Market, RiskEngine, RiskResult
 
 from .command import Run, parser_of, table_of
 from .large_book import SAMPLES, SHARES, book
 
 KINDS = {"black_scholes": ["european", "digital", "barrier"], "heston": ["european", "digital"]}
+
+
+def black_scholes(market: Market) -> dict[str, BlackScholes]:
+    """Return the models that the market gives: their vols are its surfaces."""
+    return {
+        name: BlackScholes(e.spot, market.curves[e.curve], e.surface, e.dividend_yield)
+        for name, e in market.equities.items()
+    }
 
 
 def heston(market: Market) -> Callable:

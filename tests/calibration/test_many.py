@@ -36,16 +36,19 @@ def truths() -> tuple[Heston, ...]:
     )  # fmt: skip
 
 
+own_vols = eqx.filter_jit(model_vols)
+
+
 @functools.cache
 def surfaces() -> tuple[VolSurface, ...]:
     """Of unequal shapes; the vols of the models, a little off."""
     dice = np.random.default_rng(20021118)
     found = []
     for place, model in enumerate(truths()):
-        expiries = np.array([0.1, 0.25, 0.5, 1.0, 2.0])[: 3 + place % 3]
-        strikes = float(model.spot) * np.linspace(0.8, 1.25, 5 + place % 4)
+        expiries = np.array([0.1, 0.25, 0.5, 1.0, 2.0])[: (3, 5)[place % 2]]
+        strikes = float(model.spot) * np.linspace(0.8, 1.25, (5, 7)[place % 2])
         blank = VolSurface(expiries, strikes, np.full((expiries.size, strikes.size), 0.2))
-        vols = np.asarray(model_vols(model, blank, 64))
+        vols = np.asarray(own_vols(model, blank, 64))
         noise = dice.normal(0.0, 5e-4, vols.shape)
         found.append(VolSurface(expiries, strikes, vols + noise))
     return tuple(found)
@@ -67,7 +70,8 @@ def found():
 def test_each_fit_is_that_of_its_quotes_alone():
     together = found()
     assert together.status == ("ok",) * 8
-    for place, job in enumerate(jobs()):
+    for place in (0, 5):  # of unequal shapes, on a flat rate and on a curve
+        job = jobs()[place]
         alone = calibrate(job.quotes, job.model)
         errors = np.sqrt(np.diag(alone.stats["covariance"]))
         for index, name in enumerate(together.parameters):

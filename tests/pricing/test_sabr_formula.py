@@ -1,5 +1,7 @@
 """SABR's implied vol beside published figures, many digits, its exact limits, geodesics and simulation."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import mpmath as mp
@@ -122,14 +124,19 @@ EDGES = [
 ]
 
 
+@functools.cache
+def expansion(leading):
+    """Value, gradient and Hessian in all arguments, compiled once."""
+    of = lambda at: sabr_vol(*at, leading=leading)  # noqa: E731
+    return jax.jit(lambda at: (of(at), jax.grad(of)(at), jax.hessian(of)(at)))
+
+
 @both
 @pytest.mark.parametrize("point", EDGES, ids=str)
 def test_value_and_derivatives_beside_many_digits(point, leading):
     """First and second derivatives in all arguments, relative to the argument's own scale."""
-    at = jnp.asarray(point)
-    of = lambda at: sabr_vol(*at, leading=leading)  # noqa: E731
     scale = np.maximum(np.abs(point), 0.1)
-    value, gradient, hessian = of(at), jax.grad(of)(at), jax.hessian(of)(at)
+    value, gradient, hessian = expansion(leading)(jnp.asarray(point))
     np.testing.assert_allclose(value, in_many_digits(point, leading), rtol=2e-14)
     expected = np.array([in_many_digits(point, leading, i) for i in range(7)])
     near = abs(point[5]) > 0.99  # 1 - |rho| = 1e-6 is known to ten digits
