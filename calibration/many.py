@@ -136,14 +136,7 @@ def calibrate_many(
         raise ValueError(misfit)
     objective = objective or objective_of(jobs[0].quotes)
     optimizer = optimizer or levenberg_marquardt()
-    parameters = Parameters.of(jobs[0].model, transform)
-    if arrays := [
-        name for name, shape in zip(parameters.names, parameters.shapes, strict=True) if shape
-    ]:
-        kind = type(jobs[0].model).__name__
-        raise ValueError(
-            f"{kind} has arrays as parameters ({', '.join(arrays)}): calibrate each by itself"
-        )
+    parameters = _numbers_alone(jobs[0].model, transform)
     fewest = len(parameters.names)
     refused = {place: why for place, job in enumerate(jobs) if (why := _refusal(job, fewest))}
     settings = objective, parameters, optimizer, jnp.asarray(rtol), jnp.asarray(max_steps)
@@ -217,6 +210,22 @@ def _misfit(jobs: Sequence[Job]) -> str | None:
     if len(kinds) > 1:
         return f"the jobs have models of {', '.join(kinds)}: calibrate one type at a time"
     return None
+
+
+def _numbers_alone(
+    model: AbstractModel, transform: Mapping[str, AbstractTransform] | None
+) -> Parameters:
+    """Return the free parameters of a model.
+
+    Raises:
+        ValueError: One of them is an array.
+    """
+    found = Parameters.of(model, transform)
+    pairs = zip(found.names, found.shapes, strict=True)
+    if arrays := ", ".join(name for name, shape in pairs if shape):
+        kind = type(model).__name__
+        raise ValueError(f"{kind} has arrays as parameters ({arrays}): calibrate each by itself")
+    return found
 
 
 def _refusal(job: Job, fewest: int) -> str | None:

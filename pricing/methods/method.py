@@ -5,6 +5,7 @@ it is a function that asks any method for it, and knows what the others do inste
 """
 
 import abc
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -206,7 +207,7 @@ def samples_of(
 
 def bunch_size(method: AbstractMethod, trades: int) -> int:
     """Return how many of a row's trades stand in a bunch: all where the method has nothing to share."""
-    return min(method.bunch_size, trades) if isinstance(method, Shared) else trades
+    return math.gcd(method.bunch_size, trades) if isinstance(method, Shared) else trades
 
 
 class Fitted(AbstractMethod):
