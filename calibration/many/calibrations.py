@@ -1,0 +1,85 @@
+"""What many calibrations found, as columns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from ..parameters import Parameters
+from ..results import RESULTS
+from .job import Job
+from .searches import End
+
+
+@dataclass(frozen=True)
+class Calibrations:
+    """What `calibrate_many` found, in the order of the jobs, as columns of one entry a job.
+
+    Attributes:
+        ids: The names of the jobs.
+        parameters: Field -> the fitted parameters; NaN where the job failed.
+        std_errors: Field -> the standard errors of the parameters, as the residuals and their slopes tell them.
+        sum_squared_vol_points: The sum over the quotes of (100 residual)^2; NaN where the job failed.
+        num_quotes: How many quotes counted.
+        steps: The steps of each search; NaN where there was none.
+        status: "ok", or "failed: " and the reason.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibration import Calibrations
+        >>> none = np.array([np.nan])
+        >>> Calibrations(("A",), {"vol": none}, {"vol": none}, none, none, none, ("failed: ...",)).failed
+        {'A': 'failed: ...'}
+    """
+
+    ids: tuple[str, ...]
+    parameters: dict[str, np.ndarray]
+    std_errors: dict[str, np.ndarray]
+    sum_squared_vol_points: np.ndarray
+    num_quotes: np.ndarray
+    steps: np.ndarray
+    status: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        jobs: Sequence[Job],
+        refused: Mapping[int, str],
+        places: np.ndarray,
+        ends: End,
+        parameters: Parameters,
+    ) -> "Calibrations":
+        """Return the ends of jobs, at their places, in the order of the jobs, with those that were refused."""
+        (codes,) = jax.tree.leaves(ends.result)
+        item = lambda code: jax.tree.map(lambda _: np.asarray(code), RESULTS.converged)  # noqa: E731
+        words = {code: RESULTS[item(code)] for code in np.unique(codes)}
+        good = codes == jax.tree.leaves(RESULTS.converged)[0]
+        status = np.full(len(jobs), "ok", object)
+        status[places[~good]] = [f"failed: {words[code]}" for code in codes[~good]]
+        for place, why in refused.items():
+            status[place] = f"failed: {why}"
+
+        def column(values: np.ndarray, is_known: np.ndarray | bool = good) -> np.ndarray:
+            found = np.full(len(jobs), np.nan)
+            found[places] = np.where(is_known, values, np.nan)
+            return found
+
+        def table(values: np.ndarray) -> dict[str, np.ndarray]:
+            return dict(zip(parameters.names, map(column, values.T), strict=True))
+
+        return cls(
+            tuple(job.id for job in jobs),
+            table(ends.parameters),
+            table(ends.std_errors),
+            column(ends.sum_squared_vol_points),
+            np.array([np.sum(job.counts) for job in jobs]),
+            column(ends.steps, True),
+            tuple(status),
+        )
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Id -> why a job has no parameters."""
+        pairs = zip(self.ids, self.status, strict=True)
+        return {name: status for name, status in pairs if status != "ok"}

@@ -1,0 +1,170 @@
+"""The program: a few searches at a time, and one that has ended makes room for the next job.
+
+Each device has jobs of its own and so many slots; a slot steps one search, hands in its end and takes the next
+job. When no job waits and few searches are left, they go on in fewer slots. No device waits for another.
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Float, Int, PyTree
+
+from jaxtape import stored_jit
+from pricing.market import SmileQuotes, VolSurface
+from pricing.models import AbstractModel, CharacteristicFunction
+
+from ..calibration import ended
+from ..objectives import AbstractObjective, ImpliedVolError
+from ..parameters import Parameters
+from ..problem import Problem, Search
+from ..results import RESULTS
+
+AXIS = "surfaces"
+FEWEST_SLOTS = 8  # with fewer, XLA orders sums otherwise, and a fit has other last bits
+
+
+class End(NamedTuple):
+    """How a search ended: the parameters, [parameters], their standard errors, the loss, the steps, and why."""
+
+    parameters: Array
+    std_errors: Array
+    sum_squared_vol_points: Array
+    steps: Array
+    result: RESULTS
+
+    @classmethod
+    def of_none(cls, parameters: Parameters) -> "End":
+        """Return the ends of no job at all."""
+        numbers = np.zeros((0, sum(map(math.prod, parameters.shapes))))
+        result = jax.tree.map(lambda code: np.zeros(0, code.dtype), RESULTS.converged)
+        return cls(numbers, numbers, np.zeros(0), np.zeros(0, int), result)
+
+
+class Settings(eqx.Module):
+    """What is the same for all jobs.
+
+    starts: points of the free space where searches begin, besides the one at the job's own parameters.
+    """
+
+    objective: AbstractObjective
+    parameters: Parameters
+    optimizer: optax.GradientTransformation
+    starts: Float[Array, "starts parameters"]
+    rtol: Float[Array, ""]
+    max_steps: Int[Array, ""]
+
+
+@stored_jit
+def searched(
+    batch: PyTree,
+    counts: Int[Array, " devices"],
+    settings: Settings,
+    *,
+    num_slots: int,
+    mesh: Mesh | None,
+) -> End:
+    """Return how each job ended: of the jobs of each device the first `counts`, [jobs].
+
+    The jobs of all devices follow one another.
+    """
+    of_device = functools.partial(_of_device, num_slots=num_slots)
+    if mesh is None:
+        return of_device(batch, counts, settings)
+    arrays, rest = eqx.partition(settings, eqx.is_array)
+    sharded = jax.shard_map(
+        lambda batch, counts, arrays: of_device(batch, counts, eqx.combine(arrays, rest)),
+        mesh=mesh,
+        in_specs=(P(AXIS), P(AXIS), P()),
+        out_specs=P(AXIS),
+        check_vma=False,  # a loop begins with what all devices share
+    )
+    return sharded(batch, counts, arrays)
+
+
+def _of_device(
+    batch: PyTree, counts: Int[Array, "1"], settings: Settings, *, num_slots: int
+) -> End:
+    """Return the ends of one device's jobs."""
+    objective, parameters, rtol = settings.objective, settings.parameters, settings.rtol
+    optimizer = optax.with_extra_args_support(settings.optimizer)
+    if isinstance(objective, ImpliedVolError) and isinstance(batch[1], CharacteristicFunction):
+        batch = jax.vmap(_normalized)(*batch)
+    num_jobs, num_starts = len(jax.tree.leaves(batch)[0]), 1 + len(settings.starts)
+    size, count = num_jobs * num_starts, counts[0] * num_starts  # places: jobs times starts
+
+    def problem_of(job):
+        quotes, model = jax.tree.map(lambda x: x[jnp.minimum(job, num_jobs - 1)], batch)
+        return Problem(quotes, model, objective, parameters)
+
+    def begun(place):
+        problem = problem_of(place // num_starts)
+        own = parameters.free(problem.template)[None]
+        free = jnp.concatenate([own, settings.starts])[place % num_starts]
+        return Search.init(problem, optimizer, free)
+
+    def stepped(place, search):
+        return search.step(problem_of(place // num_starts), optimizer, rtol)
+
+    def step(state):
+        places, searches, following, ends = state
+        searches = jax.vmap(stepped)(places, searches)
+        has_ended = ~searches.is_running(settings.max_steps) & (places < count)
+        handed_in = jnp.where(has_ended, places, size)
+        ends = jax.tree.map(lambda x, new: x.at[handed_in].set(new, mode="drop"), ends, searches)
+        taken = jnp.where(has_ended, following + jnp.cumsum(has_ended) - 1, places)
+        pick = lambda new, old: jnp.where(has_ended.reshape(-1, *(1,) * (old.ndim - 1)), new, old)  # noqa: E731
+        searches = jax.tree.map(pick, jax.vmap(begun)(taken), searches)
+        return taken, searches, following + jnp.sum(has_ended), ends
+
+    def run(state, fewest):
+        """Go on until no more than `fewest` searches are left, and no job waits."""
+        return jax.lax.while_loop(lambda s: jnp.sum(s[0] < count) > fewest, step, state)
+
+    places = jnp.arange(num_slots)
+    ends = jax.vmap(begun)(jnp.arange(size))
+    state = places, jax.vmap(begun)(places), jnp.asarray(num_slots), ends
+    if num_slots > FEWEST_SLOTS:
+        places, searches, following, ends = run(state, FEWEST_SLOTS)
+        left = jnp.argsort(places)[:FEWEST_SLOTS]
+        state = places[left], jax.tree.map(lambda x: x[left], searches), following, ends
+    *_, ends = run(state, 0)
+
+    def best(job):
+        of_job = job * num_starts + jnp.arange(num_starts)
+        searches = jax.tree.map(lambda x: x[of_job], ends)
+        losses = jnp.where(searches.finite, jax.vmap(lambda s: s.loss)(searches), jnp.inf)
+        search = jax.tree.map(lambda x: x[jnp.argmin(losses)], searches)
+        found = ended(problem_of(job), search)
+        errors = jnp.sqrt(jnp.diagonal(found.stats["covariance"]))
+        total, steps = (found.stats[name] for name in ("sum_squared_vol_points", "steps"))
+        return End(parameters.values(search.free), errors, total, steps, found.result)
+
+    return jax.vmap(best)(jnp.arange(num_jobs))
+
+
+def _normalized(quotes: VolSurface | SmileQuotes, model: Any) -> tuple[SmileQuotes, AbstractModel]:
+    """Return quotes as smiles, a missing one with weight 0, and the model on a market of forwards 1.
+
+    A model's law of log(S / F) does not depend on the forward F, nor do vols in log-moneyness.
+    """
+    if isinstance(quotes, VolSurface):
+        forwards = jax.vmap(model.forward)(quotes.expiries)
+        log_moneyness = jnp.log(forwards[:, None] / quotes.strikes[None, :])
+        weights = jnp.ones_like(quotes.vols)
+    else:
+        log_moneyness, weights = quotes.log_moneyness, quotes.weights
+    is_there = ~jnp.isnan(quotes.vols) & (weights != 0.0)
+    vols = jnp.where(is_there, quotes.vols, 1.0)
+    weights = jnp.where(is_there, weights, 0.0)
+    of_market = lambda m: (m.spot, m.rate, m.dividend_yield)  # noqa: E731
+    zero = jnp.zeros_like(model.spot)
+    unit = eqx.tree_at(of_market, model, (jnp.ones_like(zero), zero, zero))
+    return SmileQuotes(quotes.expiries, log_moneyness, vols, weights), unit
