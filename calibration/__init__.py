@@ -7,6 +7,7 @@ from .calibration import calibrate as calibrate
 from .many import Calibrations as Calibrations
 from .many import Job as Job
 from .many import calibrate_many as calibrate_many
+from .many import read_jobs as read_jobs
 from .market_fit import fit as fit
 from .objectives import AbstractObjective as AbstractObjective
 from .objectives import ImpliedVolError as ImpliedVolError

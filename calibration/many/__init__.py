@@ -1,3 +1,4 @@
-from .blocks import calibrate_many as calibrate_many
 from .calibrations import Calibrations as Calibrations
 from .job import Job as Job
+from .rounds import calibrate_many as calibrate_many
+from .sources import read_jobs as read_jobs

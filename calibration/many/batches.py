@@ -1,11 +1,12 @@
-"""Jobs brought to a few shapes, so that few programs serve all.
+"""Jobs in blocks of a few shapes, so that few programs serve all.
 
 Quotes of equities are padded with missing quotes to powers of two of expiries and strikes.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,24 +17,39 @@ from pricing.market import SmileQuotes, VolSurface
 from pricing.models import AbstractModel, Quotes
 
 from .job import Job
+from .searches import FEWEST_SLOTS
 
 
-def batches(
-    jobs: Sequence[Job], refused: Mapping[int, str]
-) -> Iterator[tuple[np.ndarray, tuple[Quotes, AbstractModel]]]:
-    """Yield the jobs of one shape: their places, and their quotes and models, [jobs, ...]."""
+class Block(NamedTuple):
+    """Jobs of one shape that one call of a program fits.
+
+    Attributes:
+        places: Of the jobs, [jobs].
+        inputs: Quotes and models, [rows, ...]: those of the jobs, and copies of the last that fill up the rows.
+    """
+
+    places: np.ndarray
+    inputs: tuple[Quotes, AbstractModel]
+
+
+def blocks_of(jobs: Sequence[Job], places: Iterable[int], block_size: int) -> Iterator[Block]:
+    """Yield the jobs at these places in blocks of one shape, of a power of two of rows where they are fewer."""
     raw: dict[Hashable, list[int]] = {}
-    for place, job in enumerate(jobs):
-        if place not in refused:
-            raw.setdefault(_shape_of(job[1:]), []).append(place)
+    for place in places:
+        raw.setdefault(_shape_of((jobs[place].quotes, jobs[place].model)), []).append(place)
     padded: dict[Hashable, list[tuple[np.ndarray, Any]]] = {}
-    for places in raw.values():
-        quotes, models = _stacked([jobs[place][1:] for place in places])
+    for alike in raw.values():
+        quotes, models = _stacked([(jobs[place].quotes, jobs[place].model) for place in alike])
         pair = _padded(quotes), models
-        padded.setdefault(_shape_of(pair, 1), []).append((np.asarray(places), pair))
+        padded.setdefault(_shape_of(pair, 1), []).append((np.asarray(alike), pair))
     for parts in padded.values():
-        places, pairs = zip(*parts, strict=True)
-        yield np.concatenate(places), jax.tree.map(lambda *x: np.concatenate(x), *pairs)
+        alike, pairs = zip(*parts, strict=True)
+        where, batch = np.concatenate(alike), jax.tree.map(lambda *x: np.concatenate(x), *pairs)
+        rows = min(block_size, max(power_of_two(where.size), FEWEST_SLOTS))
+        for start in range(0, where.size, rows):
+            taken = np.minimum(np.arange(start, start + rows), where.size - 1)
+            inputs = jax.tree.map(operator.itemgetter(taken), batch)
+            yield Block(where[start : start + rows], inputs)
 
 
 def power_of_two(count: int) -> int:

@@ -1,7 +1,9 @@
 """What many calibrations found, as columns."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -9,7 +11,10 @@ import numpy as np
 from ..parameters import Parameters
 from ..results import RESULTS
 from .job import Job
+from .quote_tables import arrow
 from .searches import End
+
+_ERROR = "std_error_"
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,44 @@ class Calibrations:
             column(ends.steps, True),
             tuple(status),
         )
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, Any]) -> "Calibrations":
+        """Return what `columns` is the table of."""
+        names = [name.removeprefix(_ERROR) for name in columns if name.startswith(_ERROR)]
+        others = "sum_squared_vol_points", "num_quotes", "steps"
+        return cls(
+            tuple(columns["id"]),
+            {name: np.asarray(columns[name], float) for name in names},
+            {name: np.asarray(columns[_ERROR + name], float) for name in names},
+            *(np.asarray(columns[name]) for name in others),
+            tuple(columns["status"]),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence["Calibrations"]) -> "Calibrations":
+        """Return the jobs of all parts, one after the other."""
+        tables = [part.columns for part in parts]
+        return cls.of_columns(
+            {name: np.concatenate([t[name] for t in tables]) for name in tables[0]}
+        )
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """The table of one row a job: id, status, parameters, their errors (`std_error_...`), and the rest."""
+        return {
+            "id": np.array(self.ids, object),
+            "status": np.array(self.status, object),
+            **self.parameters,
+            **{_ERROR + name: errors for name, errors in self.std_errors.items()},
+            "sum_squared_vol_points": self.sum_squared_vol_points,
+            "num_quotes": self.num_quotes,
+            "steps": self.steps,
+        }
+
+    def write_parquet(self, path: str | os.PathLike) -> None:
+        """Write `columns` to a Parquet file; the same bytes for the same numbers."""
+        arrow("pyarrow.parquet").write_table(arrow("pyarrow").table(self.columns), path)
 
     @property
     def failed(self) -> dict[str, str]:

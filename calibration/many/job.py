@@ -1,7 +1,11 @@
 """One set of quotes with the model to fit to it, and why it cannot be fitted, as far as its numbers tell."""
 
-from typing import NamedTuple
+import itertools
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import numpy as np
 
 from pricing.market import SmileQuotes, VolSurface
@@ -15,6 +19,7 @@ class Job(NamedTuple):
         id: The name of the job in the results.
         quotes: A surface or smiles of implied vols, or a matrix of swaption vols. A vol that is NaN is missing.
         model: Its type, its starting parameters, and the market that it stands on.
+        unreadable: Why there are no quotes, where they could not be read.
 
     Examples:
         >>> from calibration import Job
@@ -27,6 +32,7 @@ class Job(NamedTuple):
     id: str
     quotes: Quotes
     model: AbstractModel
+    unreadable: str = ""
 
     @property
     def counts(self) -> np.ndarray:
@@ -38,6 +44,8 @@ class Job(NamedTuple):
 
     def refusal(self, fewest: int) -> str | None:
         """Return why it cannot be fitted with so many parameters, if its numbers tell."""
+        if self.unreadable:
+            return self.unreadable
         quotes = self.quotes
         vols, expiries = np.asarray(quotes.vols), np.asarray(quotes.expiries)
         if vols.ndim != 2:
@@ -64,3 +72,47 @@ def _column_of(quotes: Quotes, row: int, column: int) -> str:
     if isinstance(quotes, SmileQuotes):
         return f"log-moneyness {quotes.log_moneyness[row, column]:g}"
     return f"tenor {quotes.tenors[column]:g}"
+
+
+_CORES = {"expiries": 1, "strikes": 1, "tenors": 1}  # axes of an array of quotes; others have two
+
+
+def jobs_of(quotes: Any, model: Any = None) -> tuple[int | None, Iterator[Job]]:
+    """Return how many jobs there are, if that is known, and the jobs: see `calibrate_many`.
+
+    Raises:
+        ValueError: The quotes have no batch axis, or there are models and quotes of other numbers.
+    """
+    if model is None:
+        return _count(quotes), iter(quotes)
+    if hasattr(quotes, "vols"):
+        if np.ndim(quotes.vols) != 3:
+            raise ValueError(
+                f"{type(quotes).__name__} has vols of shape {np.shape(quotes.vols)}: give many, of shape "
+                "(batch, expiries, strikes), or take calibrate for one"
+            )
+        quotes = list(_unstacked(quotes))
+    models = itertools.repeat(model) if isinstance(model, AbstractModel) else model
+    counts = _count(quotes), _count(models)
+    if None not in counts and counts[0] != counts[1]:
+        raise ValueError(
+            f"there are {counts[1]} models for {counts[0]} sets of quotes: give one for each"
+        )
+    pairs = zip(quotes, models)  # noqa: B905 - a model may be repeated
+    return counts[0], (Job(str(n), *pair) for n, pair in enumerate(pairs))
+
+
+def _count(items: Any) -> int | None:
+    return len(items) if hasattr(items, "__len__") else None
+
+
+def _unstacked(quotes: Any) -> Iterator[Quotes]:
+    """Yield the members of a batch; an array without the batch axis belongs to all of them."""
+    names = [
+        field.name for field in fields(quotes) if eqx.is_array_like(getattr(quotes, field.name))
+    ]
+    arrays = {name: np.asarray(getattr(quotes, name)) for name in names}
+    arrays = {name: array for name, array in arrays.items() if array.ndim > _CORES.get(name, 2)}
+    for index in range(len(quotes.vols)):
+        of_one = [array[index] for array in arrays.values()]
+        yield eqx.tree_at(lambda q: [getattr(q, name) for name in arrays], quotes, of_one)

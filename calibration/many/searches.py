@@ -1,10 +1,9 @@
 """The program: a few searches at a time, and one that has ended makes room for the next job.
 
-Each device has jobs of its own and so many slots; a slot steps one search, hands in its end and takes the next
-job. When no job waits and few searches are left, they go on in fewer slots. No device waits for another.
+There are so many slots; each steps one search, hands in its end and takes the next job. When no job waits and
+few searches are left, they go on in fewer slots.
 """
 
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -13,8 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, PyTree
 
 from jaxtape import stored_jit
@@ -27,7 +24,6 @@ from ..parameters import Parameters
 from ..problem import Problem, Search
 from ..results import RESULTS
 
-AXIS = "surfaces"
 FEWEST_SLOTS = 8  # with fewer, XLA orders sums otherwise, and a fit has other last bits
 
 
@@ -63,42 +59,14 @@ class Settings(eqx.Module):
 
 
 @stored_jit
-def searched(
-    batch: PyTree,
-    counts: Int[Array, " devices"],
-    settings: Settings,
-    *,
-    num_slots: int,
-    mesh: Mesh | None,
-) -> End:
-    """Return how each job ended: of the jobs of each device the first `counts`, [jobs].
-
-    The jobs of all devices follow one another.
-    """
-    of_device = functools.partial(_of_device, num_slots=num_slots)
-    if mesh is None:
-        return of_device(batch, counts, settings)
-    arrays, rest = eqx.partition(settings, eqx.is_array)
-    sharded = jax.shard_map(
-        lambda batch, counts, arrays: of_device(batch, counts, eqx.combine(arrays, rest)),
-        mesh=mesh,
-        in_specs=(P(AXIS), P(AXIS), P()),
-        out_specs=P(AXIS),
-        check_vma=False,  # a loop begins with what all devices share
-    )
-    return sharded(batch, counts, arrays)
-
-
-def _of_device(
-    batch: PyTree, counts: Int[Array, "1"], settings: Settings, *, num_slots: int
-) -> End:
-    """Return the ends of one device's jobs."""
+def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_slots: int) -> End:
+    """Return how each job ended, [jobs]: of a batch of jobs the first `count`, the others as they come."""
     objective, parameters, rtol = settings.objective, settings.parameters, settings.rtol
     optimizer = optax.with_extra_args_support(settings.optimizer)
     if isinstance(objective, ImpliedVolError) and isinstance(batch[1], CharacteristicFunction):
         batch = jax.vmap(_normalized)(*batch)
     num_jobs, num_starts = len(jax.tree.leaves(batch)[0]), 1 + len(settings.starts)
-    size, count = num_jobs * num_starts, counts[0] * num_starts  # places: jobs times starts
+    size, count = num_jobs * num_starts, count * num_starts  # places: jobs times starts
 
     def problem_of(job):
         quotes, model = jax.tree.map(lambda x: x[jnp.minimum(job, num_jobs - 1)], batch)

@@ -101,7 +101,7 @@ class Description:
         return ["named", self._name(x)]
 
     def _by_value(self, x: Any) -> Any:
-        inner = Description(x, _by_value)
+        inner = Description(x, by_value)
         self.packages |= inner.packages
         return inner.words
 
@@ -173,7 +173,7 @@ def _module(kind: type, values: dict[str, Any]) -> Any:
     return built
 
 
-def _by_value(array: Any) -> list:
+def by_value(array: Any) -> list:
     """Return the words for an array in a static field or a closure: a number of it makes another program."""
     is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
     numbers = np.asarray(jax.random.key_data(array) if is_key else array)

@@ -1,0 +1,147 @@
+"""What a run over many jobs has found so far, on disk: one step of orbax's for each round, numbered by its end.
+
+A step has the columns of the round and a digest of its jobs. One that was being written when the machine
+stopped is none.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtape.file_set import FileSet
+from jaxtape.programs.description import Description, by_value
+
+from .calibrations import Calibrations
+from .job import Job
+from .searches import Settings
+from .workers import Workers
+
+_LABEL = "calibration-run.json"
+
+
+class Checkpoints:
+    """The folder of one run: of one objective, optimizer, and free parameters with their starts.
+
+    The first process reads and writes it, and tells the others. Raises ValueError if the folder holds another
+    run, ImportError without orbax.
+    """
+
+    def __init__(self, folder: Path, settings: Settings, round_size: int, workers: Workers):
+        self.folder, self._workers = Path(folder).absolute(), workers
+        refusal, self._manager, known = "", None, {}
+        if workers.is_first:
+            self._ocp = _orbax()
+            try:
+                self._require_same_run({"settings": _digest_of(settings), "round": round_size})
+                self._manager = self._opened()
+                known = {str(step): self._read(step) for step in self._manager.all_steps()}
+            except (ValueError, OSError) as error:
+                refusal = str(error)
+        if refusal := workers.told(refusal):
+            raise ValueError(refusal)
+        self._known: dict[str, dict[str, Any]] = workers.told(known)
+
+    def found(self, end: int, jobs: Sequence[Job]) -> Calibrations | None:
+        """Return what was found of the round that ends with so many jobs; None if it is still to be fitted.
+
+        Raises:
+            ValueError: That round had other jobs.
+        """
+        kept = self._known.pop(str(end), None)
+        if kept is None:
+            return None
+        if kept["digest"] != _digest_of_jobs(jobs):
+            raise ValueError(
+                f"{self.folder} holds a run over other quotes: the jobs {end - len(jobs) + 1:,} to {end:,} "
+                "were others; give another folder, or the quotes that it was begun with"
+            )
+        return Calibrations.of_columns(kept["columns"])
+
+    def save(self, end: int, jobs: Sequence[Job], found: Calibrations) -> None:
+        """Write what was found of a round."""
+        if self._manager is None:
+            return
+        numbers = {name: x for name, x in found.columns.items() if x.dtype != object}
+        texts = {name: x.tolist() for name, x in found.columns.items() if name not in numbers}
+        words = {"digest": _digest_of_jobs(jobs), "order": list(found.columns), "columns": texts}
+        args = self._ocp.args
+        self._manager.save(
+            end,
+            args=args.Composite(
+                numbers=args.StandardSave(numbers),
+                words=args.JsonSave(words),
+            ),
+        )
+        self._manager.wait_until_finished()
+
+    def _opened(self) -> Any:
+        """Return orbax's manager, to be used by this process alone."""
+        alone = self._ocp.options.MultiprocessingOptions(
+            primary_host=jax.process_index(),
+            active_processes={jax.process_index()},
+            barrier_sync_key_prefix="calibrations",
+        )
+        options = self._ocp.CheckpointManagerOptions(
+            enable_async_checkpointing=False, multiprocessing_options=alone, create=False
+        )
+        rounds = self.folder / "rounds"
+        rounds.mkdir(exist_ok=True)
+        return self._ocp.CheckpointManager(rounds, options=options)
+
+    def _read(self, step: int) -> dict[str, Any]:
+        """Return the digest and the columns of a round, as lists."""
+        args = self._ocp.args
+        wanted = args.Composite(numbers=args.StandardRestore(), words=args.JsonRestore())
+        found = self._manager.restore(step, args=wanted)  # pyright: ignore[reportOptionalMemberAccess]
+        numbers = {name: np.asarray(x).tolist() for name, x in found.numbers.items()}
+        columns = {**found.words["columns"], **numbers}
+        in_order = {name: columns[name] for name in found.words["order"]}
+        return {"digest": found.words["digest"], "columns": in_order}
+
+    def _require_same_run(self, run: dict[str, Any]) -> None:
+        label = self.folder / _LABEL
+        if not label.exists():
+            with FileSet(self.folder).written() as aside:
+                (aside / _LABEL).write_text(json.dumps(run, indent=1), encoding="utf-8")
+            return
+        found = json.loads(label.read_text(encoding="utf-8"))
+        if wrong := [name for name in run if run[name] != found.get(name)]:
+            raise ValueError(
+                f"{self.folder} holds another run (other: {', '.join(wrong)}): give another folder, or what "
+                "that run was given"
+            )
+
+
+def _orbax() -> Any:
+    """Return orbax.
+
+    Raises:
+        ImportError: It is not installed.
+    """
+    try:
+        import orbax.checkpoint as ocp
+    except ImportError as error:
+        raise ImportError("checkpoints need orbax: pip install 'jaxtape[many]'") from error
+    return ocp
+
+
+def _digest_of(settings: Settings) -> str:
+    words = json.dumps(Description(settings, by_value).words)
+    return hashlib.sha256(words.encode()).hexdigest()
+
+
+def _digest_of_jobs(jobs: Sequence[Job]) -> str:
+    """Return a digest of the names and numbers of jobs, in their order."""
+    digest = hashlib.sha256()
+    for job in jobs:
+        leaves, structure = jax.tree.flatten((job.quotes, job.model))
+        digest.update(f"{job.id!r} {job.unreadable!r} {structure}".encode())
+        for leaf in leaves:
+            array = np.asarray(leaf)
+            digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
+    return digest.hexdigest()

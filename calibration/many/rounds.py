@@ -1,0 +1,188 @@
+"""The verb for many: each set of quotes gets a fit of its own, in rounds that processes and devices share."""
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh
+from jaxtyping import PRNGKeyArray
+
+from pricing.models import AbstractModel, AbstractTransform, Quotes
+from pricing.progress import Progress
+
+from ..objectives import AbstractObjective, objective_of
+from ..optimizers import levenberg_marquardt
+from ..parameters import Parameters, random_starts
+from .batches import blocks_of
+from .calibrations import Calibrations
+from .checkpoints import Checkpoints
+from .job import Job, jobs_of
+from .searches import End, Settings
+from .workers import Workers
+
+_IN_MEMORY = 8192  # jobs of a round
+
+
+def calibrate_many(
+    quotes: Iterable[Job] | Quotes | Iterable[Quotes],
+    model: AbstractModel | Iterable[AbstractModel] | None = None,
+    *,
+    mesh: Mesh | None = None,
+    resume: str | os.PathLike | None = None,
+    optimizer: optax.GradientTransformation | None = None,
+    objective: AbstractObjective | None = None,
+    transform: Mapping[str, AbstractTransform] | None = None,
+    num_starts: int = 1,
+    key: PRNGKeyArray | None = None,
+    max_steps: int = 100,
+    rtol: float = 1e-10,
+    block_size: int = 128,
+    num_slots: int = 64,
+    round_size: int = _IN_MEMORY,
+    progress: Progress | None = None,
+) -> Calibrations:
+    """Fit models of one type to many sets of quotes, each by itself, as `calibrate` does.
+
+    Quotes may differ in shape, and some may be missing. A job that cannot be fitted has its reason in `status`,
+    and the others are fitted all the same. A fit depends neither on the jobs beside it nor on the number of
+    devices and processes, to the last bit. Where the mesh has devices of several processes
+    (`jax.distributed`), each of them makes this call with the same jobs, fits its share, and returns all.
+
+    Args:
+        quotes: Jobs; or quotes with a batch axis before their own (arrays without it are shared), or several
+            quotes one after the other, which are fitted by `model` and named "0", "1" and so on. They are
+            taken as they are needed, a round at a time.
+        model: With quotes, the model of all of them, or one for each.
+        mesh: Devices that share the jobs, on an axis "surfaces". None: the first device of the process.
+        resume: A folder where each round is kept by the first process as soon as it is done. A run that was
+            stopped goes on there, on any number of devices, to the same bits. None: nothing is kept.
+        optimizer: As in `calibrate`.
+        objective: As in `calibrate`; for all jobs.
+        transform: As in `calibrate`; for all jobs.
+        num_starts: Starting points of each job: its own model, and random ones, the same for all jobs.
+        key: As in `calibrate`.
+        max_steps: As in `calibrate`.
+        rtol: As in `calibrate`.
+        block_size: The jobs that a device takes at once, a power of two.
+        num_slots: Of these, the searches that are in work at once.
+        round_size: The jobs that are in memory at once, and after which the run is kept.
+        progress: Called with the jobs done, their total as far as it is known, and an empty message, after
+            every block of this process.
+
+    Returns:
+        The parameters of every job, their standard errors, and how each search ended.
+
+    Raises:
+        ValueError: Two jobs have one id, there is none, their models are of several types or have arrays as
+            parameters, the mesh has no axis "surfaces", or `resume` holds another run.
+
+    Examples:
+        >>> from calibration import Job, calibrate_many
+        >>> from pricing import Heston, VolSurface
+        >>> surface = VolSurface([0.5, 1.0], [90.0, 110.0], [[0.22, 0.2], [0.23, -0.21]])
+        >>> found = calibrate_many([Job("A", surface, Heston(100.0, 0.0, 0.04, 1.0, 0.04, 0.5, -0.5))])
+        >>> found.status[0]
+        'failed: the vol of expiry 1 at strike 110 is -0.21: give one above 0, or NaN where there is none'
+    """
+    total, jobs = jobs_of(quotes, model)
+    first = next(jobs, None)
+    if first is None:
+        raise ValueError("there is no job to calibrate: give at least one")
+    workers = Workers(mesh)
+    parameters = _numbers_alone(first.model, transform)
+    key = jax.random.key(0) if key is None else key
+    settings = Settings(
+        objective or objective_of(first.quotes),
+        parameters,
+        optimizer or levenberg_marquardt(),
+        random_starts(parameters, first.model, num_starts, key=key)[1:],
+        jnp.asarray(rtol),
+        jnp.asarray(max_steps),
+    )
+    kept = None if resume is None else Checkpoints(Path(resume), settings, round_size, workers)
+    parts, end = [], 0
+    for round_of_jobs in _rounds(itertools.chain([first], jobs), round_size):
+        begin, end = end, end + len(round_of_jobs)
+        found = kept and kept.found(end, round_of_jobs)
+        if found is None:
+            say = _from(progress, begin, total or end)
+            found = _fitted(round_of_jobs, settings, workers, block_size, num_slots, say)
+            if kept:
+                kept.save(end, round_of_jobs, found)
+        elif progress is not None:
+            progress(end, total or end, "")
+        parts.append(found)
+    return Calibrations.joined(parts)
+
+
+def _fitted(
+    jobs: Sequence[Job],
+    settings: Settings,
+    workers: Workers,
+    block_size: int,
+    num_slots: int,
+    progress: Progress | None,
+) -> Calibrations:
+    """Return what is found of the jobs of a round, by all processes."""
+    fewest = len(settings.parameters.names)
+    refused = {place: why for place, job in enumerate(jobs) if (why := job.refusal(fewest))}
+    sound = (place for place in range(len(jobs)) if place not in refused)
+    blocks = workers.own(list(blocks_of(jobs, sound, block_size)))
+    done = len(jobs) - sum(block.places.size for block in blocks)
+    found = [(np.zeros(0, int), End.of_none(settings.parameters))]
+    for places, ends in workers.ends(blocks, settings, num_slots):
+        found.append((places, ends))
+        done += places.size
+        if progress is not None:
+            progress(done, len(jobs), "")
+    places, ends = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+    return Calibrations.of(jobs, refused, *workers.gathered(places, ends), settings.parameters)
+
+
+def _from(progress: Progress | None, begin: int, total: int) -> Progress | None:
+    """Return what is told of a round as of the whole."""
+    if progress is None:
+        return None
+    return lambda done, _, message: progress(begin + done, total, message)
+
+
+def _rounds(jobs: Iterator[Job], size: int) -> Iterator[tuple[Job, ...]]:
+    """Yield the jobs of each round.
+
+    Raises:
+        ValueError: Two jobs have one id, or models of several types.
+    """
+    names: set[str] = set()
+    kinds: set[str] = set()
+    while several := tuple(itertools.islice(jobs, size)):
+        twice = [name for name, count in Counter(job.id for job in several).items() if count > 1]
+        if twice := twice or [job.id for job in several if job.id in names]:
+            raise ValueError(f"several jobs have the id {twice[0]!r}: give each one of its own")
+        names.update(job.id for job in several)
+        kinds.update(type(job.model).__name__ for job in several)
+        if len(kinds) > 1:
+            listed = ", ".join(sorted(kinds))
+            raise ValueError(f"the jobs have models of {listed}: calibrate one type at a time")
+        yield several
+
+
+def _numbers_alone(
+    model: AbstractModel, transform: Mapping[str, AbstractTransform] | None
+) -> Parameters:
+    """Return the free parameters of a model.
+
+    Raises:
+        ValueError: One of them is an array.
+    """
+    found = Parameters.of(model, transform)
+    pairs = zip(found.names, found.shapes, strict=True)
+    if arrays := ", ".join(name for name, shape in pairs if shape):
+        kind = type(model).__name__
+        raise ValueError(f"{kind} has arrays as parameters ({arrays}): calibrate each by itself")
+    return found

@@ -1,0 +1,122 @@
+"""Jobs from files, read as they are needed: tables of quotes in CSV or Parquet, and market files in a folder.
+
+What cannot be read is a job all the same, with the reason; no other notices.
+"""
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import equinox as eqx
+import numpy as np
+
+from pricing.ingestion.errors import UnreadableFile, listed
+from pricing.ingestion.files import unreadable
+from pricing.market import Market, SmileQuotes
+from pricing.models import Calibratable
+
+from .job import Job
+from .quote_tables import surfaces_of
+
+
+def read_jobs(path: str | os.PathLike, kind: type[Calibratable]) -> Iterator[Job]:
+    """Yield the jobs of a file or a folder: fits of one kind of model from its usual start.
+
+    A table in CSV or Parquet has the columns `surface` (a name), `spot`, `rate` (continuous, per year),
+    `expiry`, `strike` and `vol` (decimals; empty: no quote), and may have `dividend_yield` and `weight`. An
+    expiry is in years, or a date after the date in `asof`. Spot, rate and dividend yield are those of a
+    surface's first row. In a folder every such table is read, and of every market file (JSON) each underlying
+    that the model has quotes of, named "FILE/UNDERLYING"; the files in the order of their names.
+
+    Args:
+        path: The file or the folder.
+        kind: The class of the models; a table takes a model of one equity.
+
+    Yields:
+        The jobs, in the order of the rows.
+
+    Raises:
+        unreadable: There is no such file, or none in the folder that can be read; it is an `UnreadableFile`.
+
+    Examples:
+        >>> from calibration import calibrate_many, read_jobs
+        >>> from pricing import Heston
+        >>> def fitted(path):
+        ...     return calibrate_many(read_jobs(path, Heston))
+    """
+    path = Path(path)
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix.lower() in _READERS)
+        if not files:
+            kinds = listed(_READERS)
+            raise unreadable(str(path), f"has no file of {kinds}", "give another folder")
+    elif not path.exists():
+        raise unreadable(str(path), "there is no such file", "check the path")
+    return itertools.chain.from_iterable(_of_file(file, kind, path.is_dir()) for file in files)
+
+
+def _of_file(file: Path, kind: type[Calibratable], is_one_of_many: bool) -> Iterator[Job]:
+    reader = _READERS.get(file.suffix.lower())
+    if reader is None:
+        kinds = listed(_READERS)
+        raise unreadable(str(file), f"is no file of {kinds}", "rename it to what it is")
+    try:
+        yield from reader(file, kind)
+    except UnreadableFile as error:
+        if not is_one_of_many:
+            raise
+        yield _unreadable_job(file.name, str(error), kind)
+
+
+def _of_market(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
+    """Yield a fit to each underlying of a market file."""
+    market = Market.read(file)
+    errors: dict[str, list[str]] = {}
+    for error in market.errors:
+        errors.setdefault(error.field, []).append(str(error))
+    for field, said in errors.items():
+        yield _unreadable_job(f"{file.stem}/{field}", "; ".join(said), kind)
+    for name, quotes in kind.quotes_in(market).items():
+        yield Job(f"{file.stem}/{name}", quotes, kind.starting_on(market, name))
+
+
+def _of_table(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
+    """Yield a fit to each surface of a table."""
+    start = _start_of(kind)
+    for surface in surfaces_of(file):
+        if surface.wrong:
+            yield _unreadable_job(surface.name, f"{file}:{surface.wrong}", kind)
+            continue
+        spot, rate, dividend_yield = surface.market
+        forwards = np.log(spot) + (rate - dividend_yield) * surface.expiries
+        k = forwards[:, None] - np.log(surface.strikes)
+        quotes = SmileQuotes(surface.expiries, k, surface.vols, surface.weights)
+        market = [np.asarray(number) for number in surface.market]
+        model = eqx.tree_at(lambda m: [m.spot, m.rate, m.dividend_yield], start, market)
+        yield Job(surface.name, quotes, model)
+
+
+def _start_of(kind: type[Calibratable]) -> Calibratable:
+    """Return the usual start of a model of an equity, on a market that is replaced.
+
+    Raises:
+        TypeError: The model is not one of an equity.
+    """
+    names = ("spot", "rate", "dividend_yield")
+    if not all(name in kind.__dataclass_fields__ for name in names):
+        raise TypeError(
+            f"a table of options is no quotes for {kind.__name__}: give a model of an equity"
+        )
+    starts = {name: free.start for name, free in kind.free_parameters.items()}
+    return kind(spot=1.0, rate=0.0, dividend_yield=0.0, **starts)
+
+
+def _unreadable_job(name: str, why: str, kind: type[Calibratable]) -> Job:
+    """Return a job in place of one that could not be read."""
+    none = np.full((1, 1), np.nan)
+    return Job(name, SmileQuotes([1.0], none, none, none), _start_of(kind), why)
+
+
+_READERS = {".csv": _of_table, ".parquet": _of_table, ".json": _of_market}
