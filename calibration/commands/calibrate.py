@@ -1,8 +1,8 @@
-"""`jaxtape calibrate`: fit a model to the vols of one underlying, and report how well."""
+"""`jaxtape calibrate`: fit a model to the vols of one underlying or of many, and report how well."""
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
 import typer
@@ -17,6 +17,8 @@ from pricing.models import Heston, HullWhite
 from ..calibration import Calibration
 from . import console, fit_report
 from .fitting import calibrated, standard_start, too_few
+from .processes import joined, started
+from .several import calibrate_all, holds_many
 
 
 class Model(StrEnum):
@@ -27,11 +29,17 @@ class Model(StrEnum):
 
 
 def calibrate(
-    market: Annotated[Path, console.path_option(help="The market: JSON.")],
-    underlying: Annotated[
-        str, typer.Option(help="An equity of the market, or the curve of its swaption vols.")
+    market: Annotated[
+        Path,
+        console.path_option(
+            help="The market: JSON. Or many: a table of quotes (CSV, Parquet), or a folder of either."
+        ),
     ],
-    out: Annotated[Path, console.path_option(help="Folder for calibration.json and the report.")],
+    out: Annotated[Path, console.path_option(help="Folder for the parameters and the report.")],
+    underlying: Annotated[
+        str | None,
+        typer.Option(help="Of one market: an equity, or the curve of its swaption vols."),
+    ] = None,
     model: Annotated[
         Model | None, typer.Option(help="The model.", show_default="heston; of a curve, hull-white")
     ] = None,
@@ -44,20 +52,77 @@ def calibrate(
     max_steps: Annotated[int, console.count_option(help="Steps of a start at most.")] = 100,
     seed: Annotated[int, console.seed_option(help="Seed of the random starts.")] = 0,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Of many: go on with what an earlier run has kept in OUT."),
+    ] = False,
+    keep_every: Annotated[
+        int, console.count_option(help="Of many: the surfaces after which the run is kept.")
+    ] = 1024,
+    devices: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Of many: devices of a process that share them.", show_default="all"
+        ),
+    ] = None,
+    processes: Annotated[
+        int,
+        console.count_option(max=4096, help="Of many: processes that share them, started here."),
+    ] = 1,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(
+            help="HOST:PORT of the first process, where they are started elsewhere.",
+            metavar="ADDRESS",
+        ),
+    ] = None,
+    process_id: Annotated[
+        int, typer.Option(min=0, help="Which of them this is, from 0; with --coordinator.")
+    ] = 0,
+    cluster: Annotated[
+        bool,
+        typer.Option("--cluster", help="One process of a TPU pod or a SLURM job, as JAX finds it."),
+    ] = False,
 ) -> None:
     """Fit a model to implied vols, of options or of swaptions, and say how well its parameters are known.
 
-    Writes calibration.json, report.html, run.json and, if anything was wrong, errors.txt. Exit status: 0;
-    1 if the fit did not converge or some input was bad; 2 if nothing could be done.
+    Writes calibration.json (calibrations.parquet for many), report.html, run.json and, if anything was wrong,
+    errors.txt. Exit status: 0; 1 if a fit did not converge or some input was bad; 2 if nothing could be done.
     """
-    configure(precision)
-    output, stages = console.Output(out), console.Stages()
+    is_many = holds_many(market)
+    if is_many == (underlying is not None):
+        console.fail(
+            f"{market} is {'a table or a folder: leave out' if is_many else 'one market: give'} --underlying"
+        )
+    if processes > 1 and coordinator is None:
+        started(processes)
+    with joined(processes, coordinator, process_id, cluster=cluster):
+        configure(precision)
+        output, stages = console.Output(out), console.Stages()
+        settings = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
+        if is_many:
+            kind = HullWhite if model is Model.hull_white else Heston
+            shared = {"resume": resume, "devices": devices, "keep_every": keep_every}
+            errors = calibrate_all(market, kind, output, stages, **shared, **settings)
+        else:
+            errors = _calibrate_one(market, underlying or "", model, output, stages, settings)
+        console.exit_if(errors)
+
+
+def _calibrate_one(
+    market: Path,
+    underlying: str,
+    model: Model | None,
+    output: console.Output,
+    stages: console.Stages,
+    settings: dict[str, Any],
+) -> list[str]:
+    """Fit one underlying, write what was found, and return what was wrong."""
     with stages.stage("read"):
         quotes = _read(market, underlying, model)
         start = standard_start(quotes, underlying)
         if error := too_few(*start, underlying, str(market)):
             console.fail(str(error))
-    settings = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
     with stages.progress("calibrate", f"calibrating {underlying}") as (lines, progress):
         calibration = calibrated(*start, progress=progress, **settings)
         lines.append(fit_report.summary_of(calibration, underlying))
@@ -73,9 +138,9 @@ def calibrate(
         console.write_errors(folder, errors)
         fit_report.write_json(folder / "calibration.json", numbers)
         write_fit_report(folder / "report.html", quotes, fits, stages.seconds)
-        lines.append(f"wrote {out}")
+        lines.append(f"wrote {output.folder}")
     _summarize(calibration, output.folder)
-    console.exit_if(errors)
+    return errors
 
 
 def _read(market: Path, underlying: str, model: Model | None) -> Market:

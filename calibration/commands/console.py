@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console, RenderableType
@@ -75,6 +75,14 @@ def bytes_of(text: str | int) -> int:
     if size < 1:
         raise typer.BadParameter(f"{text!r} is not a size: give one such as 512MiB or 1GiB")
     return size
+
+
+def too_many_devices(wanted: int, found: Sequence[Any]) -> str:
+    """Return what to say of more devices than there are."""
+    return (
+        f"--devices {wanted}: there are {len(found)} ({found[0].platform}); give at most that, or on a CPU set "
+        "JAX_NUM_CPU_DEVICES to make more"
+    )
 
 
 size_option = functools.partial(typer.Option, parser=bytes_of, metavar="SIZE")

@@ -110,10 +110,7 @@ def _mesh(devices: int) -> Mesh | None:
     """Return the devices that share the trades; None for one."""
     found = jax.devices()
     if devices > len(found):
-        console.fail(
-            f"--devices {devices}: there are {len(found)} ({found[0].platform}); give at most that, or "
-            "on a CPU set JAX_NUM_CPU_DEVICES to make more"
-        )
+        console.fail(console.too_many_devices(devices, found))
     return Mesh(np.array(found[:devices]), ("trades",)) if devices > 1 else None
 
 

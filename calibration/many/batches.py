@@ -36,12 +36,12 @@ def blocks_of(jobs: Sequence[Job], places: Iterable[int], block_size: int) -> It
     """Yield the jobs at these places in blocks of one shape, of a power of two of rows where they are fewer."""
     raw: dict[Hashable, list[int]] = {}
     for place in places:
-        raw.setdefault(_shape_of((jobs[place].quotes, jobs[place].model)), []).append(place)
+        raw.setdefault(shape_of((jobs[place].quotes, jobs[place].model)), []).append(place)
     padded: dict[Hashable, list[tuple[np.ndarray, Any]]] = {}
     for alike in raw.values():
         quotes, models = _stacked([(jobs[place].quotes, jobs[place].model) for place in alike])
         pair = _padded(quotes), models
-        padded.setdefault(_shape_of(pair, 1), []).append((np.asarray(alike), pair))
+        padded.setdefault(shape_of(pair, 1), []).append((np.asarray(alike), pair))
     for parts in padded.values():
         alike, pairs = zip(*parts, strict=True)
         where, batch = np.concatenate(alike), jax.tree.map(lambda *x: np.concatenate(x), *pairs)
@@ -57,7 +57,8 @@ def power_of_two(count: int) -> int:
     return 2 ** (count - 1).bit_length()
 
 
-def _shape_of(tree: PyTree, batch_axes: int = 0) -> Hashable:
+def shape_of(tree: PyTree, batch_axes: int = 0) -> Hashable:
+    """Return what trees of one program have in common, past these axes."""
     leaves, structure = jax.tree.flatten(tree)
     return structure, tuple((leaf.shape[batch_axes:], leaf.dtype) for leaf in leaves)
 

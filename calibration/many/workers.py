@@ -4,6 +4,7 @@ Every device runs the same program for one device, so that a fit has the same bi
 """
 
 import contextlib
+import itertools
 import json
 import queue
 from collections.abc import Iterator, Sequence
@@ -12,11 +13,13 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
+from jaxtyping import PyTree
 
-from .batches import Block
+from .batches import Block, shape_of
 from .searches import End, Settings, searched
 
 AXIS = "surfaces"
@@ -27,7 +30,7 @@ class Workers:
     """The devices of a mesh that are this process's, and the processes that share the work.
 
     Attributes:
-        devices: Of this process.
+        devices: Of this process; None is the one that JAX takes by itself.
         num_processes: How many share the blocks; each of them makes the same calls.
     """
 
@@ -38,13 +41,14 @@ class Workers:
             ValueError: The mesh has other axes than "surfaces", or lacks the devices of some processes.
         """
         if mesh is None:
-            self.devices, self.num_processes = jax.local_devices()[:1], 1
+            self.devices, self.num_processes = [None], 1
             return
         if mesh.axis_names != (AXIS,):
             raise ValueError(
                 f"the mesh has axes {mesh.axis_names}: give one of the axis {AXIS!r} alone"
             )
-        self.devices = list(mesh.local_devices)
+        usual = jax.local_devices()[0]
+        self.devices = [device if device != usual else None for device in mesh.local_devices]
         self.num_processes = len({device.process_index for device in mesh.devices.flat})
         if self.num_processes not in (1, jax.process_count()) or not self.devices:
             raise ValueError(
@@ -67,7 +71,7 @@ class Workers:
         """Yield the places of each block's jobs, and how they ended, in the order of the blocks."""
         free: queue.SimpleQueue = queue.SimpleQueue()
         for device in self.devices * _IN_WORK:
-            free.put((device, eqx.filter_shard(settings, device)))
+            free.put((device, _on(device, settings)))
 
         def run(block: Block) -> tuple[np.ndarray, End]:
             device, settings = place = free.get()
@@ -77,7 +81,10 @@ class Workers:
                 free.put(place)
 
         with ThreadPoolExecutor(_IN_WORK * len(self.devices)) as pool:
-            yield from pool.map(run, blocks)
+            for _, alike in itertools.groupby(blocks, key=lambda block: shape_of(block.inputs)):
+                first, *others = alike
+                yield run(first)  # alone: the other devices find what it compiled
+                yield from pool.map(run, others)
 
     def gathered(self, places: np.ndarray, ends: End) -> tuple[np.ndarray, End]:
         """Return what all processes have found, at each of them."""
@@ -102,10 +109,14 @@ class Workers:
             return json.loads(multihost_utils.broadcast_one_to_all(wide).tobytes())
 
 
-def _ends_on(device: jax.Device, block: Block, settings: Settings, num_slots: int) -> End:
+def _on(device: jax.Device | None, tree: PyTree) -> PyTree:
+    return tree if device is None else eqx.filter_shard(tree, device)
+
+
+def _ends_on(device: jax.Device | None, block: Block, settings: Settings, num_slots: int) -> End:
     """Return how the jobs of a block ended, fitted on one device."""
     rows = len(jax.tree.leaves(block.inputs)[0])
-    inputs, count = jax.device_put((block.inputs, np.asarray(block.places.size)), device)
+    inputs, count = _on(device, jax.tree.map(jnp.asarray, (block.inputs, block.places.size)))
     ends = searched(inputs, count, settings, num_slots=min(num_slots, rows))
     return jax.tree.map(lambda x: np.asarray(x)[: block.places.size], ends)
 

@@ -88,9 +88,7 @@ class Description:
             case np.dtype():
                 return ["dtype", str(x)]
             case jax.Device():
-                is_here = x.process_index == jax.process_index()  # another host may have the like
-                place = x.local_hardware_id if is_here else [x.id]
-                return ["device", x.platform, x.device_kind, place]
+                return ["device", x.platform, x.device_kind, x.id]
             case jax.sharding.Mesh():
                 axes, devices = map(list, x.shape.items()), map(self._opaque, x.devices.flat)
                 return ["mesh", list(axes), str(x.axis_types), list(devices)]

@@ -223,7 +223,17 @@ def _signature(tree: Any) -> tuple:
 
 def _type(array: Any) -> tuple:
     of_numbers = jax.typeof(array)
-    return of_numbers, of_numbers.weak_type, place_of(array)
+    return of_numbers, of_numbers.weak_type, _place(array)
+
+
+def _place(array: Any) -> jax.sharding.Sharding | None:
+    """Return where an array is, if that makes another program: which device it is does not."""
+    place = place_of(array)
+    if isinstance(place, jax.sharding.SingleDeviceSharding):
+        (device,) = place.device_set
+        is_usual = place.memory_kind in (None, device.default_memory().kind)
+        return None if is_usual and device.platform == jax.default_backend() else place
+    return place
 
 
 def _words_of(array: Any) -> list:

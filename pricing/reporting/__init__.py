@@ -1,3 +1,4 @@
+from .fits import ManyFits as ManyFits
 from .fits import SurfaceFit as SurfaceFit
 from .positions import Position as Position
 from .positions import positions_of as positions_of

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from .fits import SurfaceFit
+from .fits import ManyFits, SurfaceFit
 from .formats import plain
 from .ladders import Ladder
 
@@ -82,6 +83,29 @@ def smiles(fit: SurfaceFit) -> str:
         for panel in panels[len(fit.expiries) :]:
             panel.set_axis_off()
         return _svg(figure, f"Market and model smiles of {fit.underlying}")
+
+
+def histograms(fits: ManyFits) -> str:
+    """Draw how each parameter, and the residuals, spread over the surfaces, one panel each."""
+    shown = {**fits.parameters, "residuals, rms in vol points": fits.rms}
+    columns = min(3, len(shown))
+    with matplotlib.rc_context(_SETTINGS):
+        rows = -(-len(shown) // columns)
+        figure = Figure(figsize=(_WIDTH, 1.95 * rows + 0.2), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False).ravel()
+        for panel, (name, values) in zip(panels, shown.items(), strict=False):
+            known = values[np.isfinite(values)]
+            low, high = np.quantile(known, (0.005, 0.995)) if known.size else (0.0, 1.0)
+            inside = known[(known >= low) & (known <= high)]  # a few far out would hide the others
+            panel.hist(inside, bins=32, color=THEME["up"])
+            panel.set_title(name.replace("_", " "))
+            panel.grid(axis="y")
+            panel.xaxis.set_major_locator(MaxNLocator(4))
+            panel.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+            panel.xaxis.set_major_formatter(_plain())
+        for panel in panels[len(shown) :]:
+            panel.set_axis_off()
+        return _svg(figure, f"Parameters of {fits.model} by number of surfaces")
 
 
 def ladders(titled: Sequence[tuple[str, Ladder]], spot: float | None = None) -> str:

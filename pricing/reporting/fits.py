@@ -43,3 +43,20 @@ class SurfaceFit:
     def is_calibrated(self) -> bool:
         """Whether there were parameters to fit."""
         return bool(self.parameters)
+
+
+@dataclass(frozen=True)
+class ManyFits:
+    """Fits of one model to many surfaces: what the report shows of them, as columns.
+
+    `source`: the name of the file or folder. `parameters`: name to the fitted values, NaN where a fit failed.
+    `rms`: the root mean square of the residuals, in vol points. `failed`: surface to the reason. `facts`: what
+    else there is to say, label to text.
+    """
+
+    model: str
+    source: str
+    parameters: Mapping[str, np.ndarray]
+    rms: np.ndarray
+    failed: Mapping[str, str]
+    facts: Mapping[str, str] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from ..ingestion.characters import escaped
 from ..market import CurveQuotes, Market
 from ..trades.book import Book
 from . import figures, ladders, tables
-from .fits import SurfaceFit
+from .fits import ManyFits, SurfaceFit
 from .formats import day, decimals_for, number, plain, significant
 from .positions import Position, positions_of
 from .quotes import QuoteRisk, quote_risks
@@ -92,7 +92,32 @@ def write_fit_report(
     _write(path, market, fits, seconds, context)
 
 
-def _write(path: Path, market: Market, fits, seconds, context: dict[str, Any]) -> None:
+def write_many_fits_report(path: Path, fits: ManyFits, seconds: Mapping[str, float]) -> None:
+    """Write the page of many calibrations: how the parameters spread, and what could not be fitted."""
+    count, failed = fits.rms.size, len(fits.failed)
+    fitted = fits.rms[np.isfinite(fits.rms)]
+    median = significant(float(np.median(fitted)), 3) if fitted.size else "\N{EN DASH}"
+    context = {
+        "heading": f"{fits.model} on {number(count)} surfaces",
+        "sources": (escaped(fits.source),),
+        "tiles": [
+            ("Surfaces", number(count), "read"),
+            ("Fitted", number(count - failed), "surfaces"),
+            ("Failed", number(failed), "surfaces"),
+            ("Residuals, median", median, "vol points, rms"),
+        ],
+        "market_errors": (),
+        "many": {
+            "histograms": figures.histograms(fits),
+            "quantiles": tables.quantiles(fits),
+            "facts": tables.facts(fits.facts, ("Run", "")),
+            "failed": tables.unfitted(fits, _MAX_FAILED),
+        },
+    }
+    _write(path, None, (), seconds, context)
+
+
+def _write(path: Path, market: Market | None, fits, seconds, context: dict[str, Any]) -> None:
     pages = Environment(
         loader=PackageLoader("pricing.reporting"),
         autoescape=True,
@@ -102,11 +127,11 @@ def _write(path: Path, market: Market, fits, seconds, context: dict[str, Any]) -
     )
     times = {stage: f"{significant(length, 2)} s" for stage, length in seconds.items()}
     page = pages.get_template("report.html").render(
-        asof=f"{market.asof.day} {market.asof:%B %Y}",
+        asof=f"{market.asof.day} {market.asof:%B %Y}" if market else "",
         fits=fits,
         timings=tables.facts(times, ("Stage", "Time")),
         has_risk="products" in context,
-        **context,
+        **{"many": None, **context},
     )
     path.write_text(page, encoding="utf-8")
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .fits import SurfaceFit
+from .fits import ManyFits, SurfaceFit
 from .formats import decimals_for, number, plain, significant
 from .positions import SCALED, SCALED_IN_RATES, Position
 from .quotes import QuoteRisk
@@ -182,6 +182,27 @@ def parameters(fit: SurfaceFit) -> Table:
         for name, (value, error) in fit.parameters.items()
     ]
     return Table(("Parameter", "Value", "Std. error"), tuple(rows))
+
+
+def quantiles(fits: ManyFits) -> Table:
+    """Return the spread of each parameter, and of the residuals, over the surfaces that were fitted."""
+    shares = (0.0, 0.05, 0.5, 0.95, 1.0)
+    columns = {**fits.parameters, "residuals, rms in vol points": fits.rms}
+    rows = [
+        (
+            name.replace("_", " "),
+            *(significant(x, 4) for x in np.quantile(values[np.isfinite(values)], shares)),
+        )
+        for name, values in columns.items()
+        if np.any(np.isfinite(values))
+    ]
+    return Table(("Parameter", "Least", "5 %", "Median", "95 %", "Largest"), tuple(rows))
+
+
+def unfitted(fits: ManyFits, count: int) -> Table:
+    """Return the surfaces without a fit, and why."""
+    rows = tuple(fits.failed.items())
+    return Table(("Surface", "Reason"), rows[:count], words=2, left_out=max(0, len(rows) - count))
 
 
 def facts(pairs: Mapping[str, str], headers: tuple[str, str]) -> Table:

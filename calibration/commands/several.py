@@ -1,0 +1,130 @@
+"""Fit a model to every surface of a file or a folder, kept as it goes, by devices and processes together."""
+
+import itertools
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from pricing.ingestion.errors import UnreadableFile
+from pricing.models import Calibratable
+from pricing.progress import Progress
+from pricing.reporting import ManyFits
+
+from ..many import Calibrations, Job, calibrate_many, read_jobs
+from . import console
+
+_TABLES = (".csv", ".parquet")
+ROUNDS = "rounds"
+
+
+def holds_many(path: Path) -> bool:
+    """Return whether a path is a folder or a table of quotes."""
+    return path.is_dir() or path.suffix.lower() in _TABLES
+
+
+def calibrate_all(
+    source: Path,
+    kind: type[Calibratable],
+    output: console.Output,
+    stages: console.Stages,
+    *,
+    resume: bool,
+    devices: int | None,
+    keep_every: int,
+    **settings: Any,
+) -> list[str]:
+    """Fit all surfaces, write what was found, and return what failed; one process of several writes."""
+    mesh, is_first = _mesh(devices), jax.process_index() == 0
+    rounds = output.folder / ROUNDS
+    if is_first and not resume:
+        shutil.rmtree(rounds, ignore_errors=True)
+    jobs = _jobs(source, kind)
+    with stages.progress("calibrate", f"calibrating {source.name}") as (lines, progress):
+        try:
+            found = calibrate_many(
+                jobs,
+                mesh=mesh,
+                resume=rounds,
+                round_size=keep_every,
+                progress=progress and _with_rate(progress),
+                **settings,
+            )
+        except (UnreadableFile, ValueError, RuntimeError) as error:
+            console.fail(str(error))
+        lines += [_summary(found, kind)] * is_first
+    if not is_first:
+        return []
+    errors = [f"{source}: {name}: {why}" for name, why in found.failed.items()]
+    output.print_errors(errors)
+    with stages.stage("write") as lines, output.written() as folder:
+        from pricing.reporting.page import (
+            write_many_fits_report,  # matplotlib: not before it is needed
+        )
+
+        console.write_errors(folder, errors)
+        found.write_parquet(folder / "calibrations.parquet")
+        fits = _fits(found, kind, source, stages.seconds["calibrate"])
+        write_many_fits_report(folder / "report.html", fits, stages.seconds)
+        lines.append(f"wrote {output.folder}")
+    return errors
+
+
+def _jobs(source: Path, kind: type[Calibratable]) -> Iterator[Job]:
+    """Return the jobs; a source without any cannot be used."""
+    try:
+        jobs = read_jobs(source, kind)
+        first = next(jobs, None)
+    except (UnreadableFile, ImportError, TypeError) as error:
+        console.fail(str(error))
+    if first is None:
+        console.fail(f"{source}: has no surface; give one row for each quote")
+    return itertools.chain([first], jobs)
+
+
+def _mesh(devices: int | None) -> Mesh:
+    """Return so many devices of each process; of None, all."""
+    found = jax.local_devices()
+    if devices is not None and devices > len(found):
+        console.fail(console.too_many_devices(devices, found))
+    most = len(found) if devices is None else devices
+    counts: dict[int, int] = {}
+    chosen = []
+    for device in jax.devices():
+        counts[device.process_index] = counts.get(device.process_index, 0) + 1
+        if counts[device.process_index] <= most:
+            chosen.append(device)
+    return Mesh(np.array(chosen), ("surfaces",))
+
+
+def _with_rate(progress: Progress) -> Progress:
+    """Return what also tells how many surfaces are done in a second."""
+    begun, start = 0, time.perf_counter()
+
+    def told(done: int, total: int, message: str) -> None:
+        del message
+        rate = (done - begun) / (time.perf_counter() - start)
+        progress(done, total, f"{rate:,.0f} surfaces a second")
+
+    return told
+
+
+def _summary(found: Calibrations, kind: type[Calibratable]) -> str:
+    failed = len(found.failed)
+    return f"calibrated {kind.label} to {len(found.ids) - failed:,} surfaces, {failed:,} failed"
+
+
+def _fits(found: Calibrations, kind: type[Calibratable], source: Path, seconds: float) -> ManyFits:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rms = np.sqrt(found.sum_squared_vol_points / found.num_quotes)
+    facts = {
+        "surfaces a second": f"{len(found.ids) / seconds:,.1f}",
+        "devices": f"{jax.device_count()} ({jax.devices()[0].platform})",
+        "processes": str(jax.process_count()),
+    }
+    return ManyFits(kind.label, source.name, found.parameters, rms, found.failed, facts)
