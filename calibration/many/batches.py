@@ -15,25 +15,26 @@ from jaxtyping import PyTree
 from pricing.market import SmileQuotes, VolSurface
 from pricing.models import AbstractModel, Quotes
 
+from ..prior import Prior
 from .job import Job
 
 
 def batches(
     jobs: Sequence[Job], refused: Mapping[int, str]
-) -> Iterator[tuple[np.ndarray, tuple[Quotes, AbstractModel]]]:
-    """Yield the jobs of one shape: their places, and their quotes and models, [jobs, ...]."""
+) -> Iterator[tuple[np.ndarray, tuple[Quotes, AbstractModel, Prior | None]]]:
+    """Yield the jobs of one shape: their places, and their quotes, models and priors, [jobs, ...]."""
     raw: dict[Hashable, list[int]] = {}
     for place, job in enumerate(jobs):
         if place not in refused:
             raw.setdefault(_shape_of(job[1:]), []).append(place)
     padded: dict[Hashable, list[tuple[np.ndarray, Any]]] = {}
     for places in raw.values():
-        quotes, models = _stacked([jobs[place][1:] for place in places])
-        pair = _padded(quotes), models
-        padded.setdefault(_shape_of(pair, 1), []).append((np.asarray(places), pair))
+        quotes, *others = _stacked([jobs[place][1:] for place in places])
+        part = _padded(quotes), *others
+        padded.setdefault(_shape_of(part, 1), []).append((np.asarray(places), part))
     for parts in padded.values():
-        places, pairs = zip(*parts, strict=True)
-        yield np.concatenate(places), jax.tree.map(lambda *x: np.concatenate(x), *pairs)
+        places, inputs = zip(*parts, strict=True)
+        yield np.concatenate(places), jax.tree.map(lambda *x: np.concatenate(x), *inputs)
 
 
 def power_of_two(count: int) -> int:

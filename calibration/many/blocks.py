@@ -113,7 +113,8 @@ class _Share(NamedTuple):
     Attributes:
         places: Of the jobs, [jobs].
         counts: How many of them each device has, [devices].
-        inputs: Quotes and models, [devices * rows, ...]: of each device its jobs, and what fills up its rows.
+        inputs: Quotes, models and priors, [devices * rows, ...]: of each device its jobs, and what fills
+            up its rows.
         mesh: The devices; None is the first one.
     """
 
