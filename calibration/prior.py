@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
 
 from pricing.market.interpolation import as_leaf
 from pricing.models import AbstractModel, AbstractTransform
@@ -55,8 +56,8 @@ class Prior(eqx.Module):
     def of(
         cls,
         model: AbstractModel,
-        std_errors: Mapping[str, float],
-        noise: float,
+        std_errors: Mapping[str, ArrayLike],
+        noise: ArrayLike,
         transform: Mapping[str, AbstractTransform] | None = None,
     ) -> "Prior":
         """Return a prior of independent parameters about those of a model.
@@ -76,7 +77,7 @@ class Prior(eqx.Module):
             if name != "noise" and name not in parameters.names:
                 free = ", ".join(parameters.names)
                 raise ValueError(f"{name!r} is no free parameter: give std_errors of {free}")
-            if not error > 0.0:
+            if not np.all(np.asarray(error) > 0.0):
                 raise ValueError(f"{name} is off by {error}: give a number above 0")
         mean = parameters.values(parameters.free(model))
         errors = parameters.spread(std_errors, missing=jnp.inf)
@@ -116,10 +117,11 @@ class Prior(eqx.Module):
             variance: The diagonal of Q.
         """
         scale = jnp.maximum(jnp.linalg.norm(jacobian, axis=0), jnp.finfo(mean.dtype).tiny)
-        normal = (jacobian / scale).T @ (jacobian / scale)
+        scaled = jacobian / scale[None, :]
+        normal = scaled.T @ scaled
         noise = jnp.maximum(noise, jnp.finfo(mean.dtype).eps ** (2 / 3))  # that of rounding
         inflation = (variance * scale**2)[:, None] * normal / noise**2
         information = normal @ jnp.linalg.inv(jnp.eye(mean.size, dtype=mean.dtype) + inflation)
         values, vectors = jnp.linalg.eigh(0.5 * (information + information.T))
         root = jnp.sqrt(jnp.maximum(values, 0.0))[:, None] * vectors.T
-        return cls(mean, root * scale)
+        return cls(mean, root * scale[None, :])

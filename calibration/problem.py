@@ -208,7 +208,7 @@ def identification(problem: Problem, search: Search) -> dict[str, Array]:
     variance = jnp.sum(residual**2) / freedom
     covariance = variance * to_parameters @ pseudo_inverse(jacobian) @ to_parameters.T
     norms = jnp.maximum(jnp.linalg.norm(jacobian, axis=0), jnp.finfo(jacobian.dtype).tiny)
-    singular = jnp.linalg.svd(jacobian / norms, compute_uv=False)
+    singular = jnp.linalg.svd(jacobian / norms[None, :], compute_uv=False)
     least = singular[0] * max(jacobian.shape) * jnp.finfo(jacobian.dtype).eps
     is_square = singular.size == search.free.size
     return {

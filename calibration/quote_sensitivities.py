@@ -73,9 +73,9 @@ def market_sensitivities(
     """Return the derivative of a value of the fitted model to all numbers of the market, through the fit.
 
     A curve moves the value twice: the model stands on it, and is fitted on it. The theorem that gives
-    `quote_sensitivities` holds for every number m of the problem: dV/dm is what V says of m at fixed parameters,
-    less the slope of dL/dm along lambda. Both are pulled back from the quotes and the model to the market; of a
-    curve that is bootstrapped (`CurveQuotes`), to its deposits, futures and swaps.
+    `quote_sensitivities` holds for every number m of the problem: dV/dm is what V says of m at fixed
+    parameters, less the slope of dL/dm along lambda. Both are pulled back from the quotes and the model to the
+    market; of a curve that is bootstrapped (`CurveQuotes`), to its deposits, futures and swaps.
 
     Args:
         calibration: What `calibrate` returned for these quotes, on this market.

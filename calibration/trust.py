@@ -1,5 +1,6 @@
 """Verbs on a calibration: how far to trust each parameter, and which quotes it rests on."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -101,12 +102,12 @@ def _directions(problem: Problem, model, noise: Array) -> tuple[Vector, Matrix, 
     tiny = jnp.finfo(free.dtype).tiny
     norms = jnp.maximum(jnp.linalg.norm(jacobian, axis=0), tiny)
     # the singular values themselves: their squares lose half of the digits
-    _, singular, rows = jnp.linalg.svd(jacobian / norms, full_matrices=False)
+    _, singular, rows = jnp.linalg.svd(jacobian / norms[None, :], full_matrices=False)
     singular, rows = jnp.maximum(singular[::-1], tiny), rows[::-1]
     scores = (rows / singular[:, None]) ** 2
-    moves = noise * rows / singular[:, None] / norms
+    moves = noise * rows / (singular[:, None] * norms[None, :])
     in_units = moves @ jax.jacfwd(problem.parameters.values)(free).T
-    return singular[-1] / singular, in_units, scores / jnp.sum(scores, axis=0)
+    return singular[-1] / singular, in_units, scores / jnp.sum(scores, axis=0, keepdims=True)
 
 
 def leverage(calibration: Calibration) -> Quoted:
@@ -191,7 +192,7 @@ class Profile(NamedTuple):
 def profile(
     calibration: Calibration,
     name: str,
-    values: ArrayLike,
+    values: Sequence[float] | ArrayLike,
     *,
     optimizer: optax.GradientTransformation | None = None,
     max_steps: int = 100,
@@ -226,14 +227,14 @@ def profile(
         >>> bool(profile(found, "mean_reversion", [0.0, 0.1, 0.2]).converged.all())
         True
     """
-    problem, values = calibration.solved_problem, np.asarray(values, float)
+    problem, values = calibration.solved_problem, np.asarray(values, dtype=float)
     labels = problem.parameters.labels
     if name not in labels:
         raise ValueError(f"no parameter {name!r} to hold: give one of {', '.join(labels)}")
     held = np.arange(len(labels)) == labels.index(name)
     optimum = problem.parameters.values(problem.parameters.free(calibration.model))
-    rows = jnp.where(held, values[:, None], optimum)
-    points = jax.vmap(lambda row: problem.parameters.to_free(row))(rows)
+    rows = np.where(held[None, :], values[:, None], optimum[None, :])
+    points = jax.vmap(problem.parameters.to_free)(jnp.asarray(rows))
     if not np.all(np.isfinite(points)):
         raise ValueError(f"{name} is held at {values}: give numbers within its bounds")
     problem = eqx.tree_at(
@@ -259,7 +260,7 @@ def _profiled(problem: Problem, model, points, held, optimizer, rtol, max_steps)
     """Return the ends of the searches in the order of `points`, their losses, and the loss of the model."""
     optimizer = optax.with_extra_args_support(optimizer)
     optimum = problem.parameters.free(model)
-    coordinate = lambda free: jnp.sum(jnp.where(held, free, 0.0), axis=-1)  # noqa: E731
+    coordinate = lambda free: free @ held.astype(free.dtype)  # noqa: E731
 
     def onward(ends, at):
         point, place = at

@@ -19,7 +19,7 @@ pytestmark = double
 YEARS = np.arange(1.0, 6.0)
 OBJECTIVE = SwaptionVolError(np.fliplr(np.eye(5)))
 TRUTH = HullWhite(0.04875825, 0.05, 0.006)
-NOISE = 5e-4
+NOISE = 1e-4
 
 
 @functools.cache
