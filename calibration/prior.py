@@ -116,7 +116,8 @@ class Prior(eqx.Module):
             noise: s, the standard error of a residual.
             variance: The diagonal of Q.
         """
-        scale = jnp.maximum(jnp.linalg.norm(jacobian, axis=0), jnp.finfo(mean.dtype).tiny)
+        norms = jnp.linalg.norm(jacobian, axis=0)
+        scale = jnp.where(norms > 0.0, norms, 1.0)
         scaled = jacobian / scale[None, :]
         normal = scaled.T @ scaled
         noise = jnp.maximum(noise, jnp.finfo(mean.dtype).eps ** (2 / 3))  # that of rounding

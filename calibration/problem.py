@@ -207,8 +207,8 @@ def identification(problem: Problem, search: Search) -> dict[str, Array]:
     freedom = jnp.maximum(observations - search.free.size, 1).astype(residual.dtype)
     variance = jnp.sum(residual**2) / freedom
     covariance = variance * to_parameters @ pseudo_inverse(jacobian) @ to_parameters.T
-    norms = jnp.maximum(jnp.linalg.norm(jacobian, axis=0), jnp.finfo(jacobian.dtype).tiny)
-    singular = jnp.linalg.svd(jacobian / norms[None, :], compute_uv=False)
+    scaled = jacobian / column_norms(jacobian)[None, :]
+    singular = jnp.linalg.svd(scaled, compute_uv=False)
     least = singular[0] * max(jacobian.shape) * jnp.finfo(jacobian.dtype).eps
     is_square = singular.size == search.free.size
     return {
@@ -223,6 +223,12 @@ def identification(problem: Problem, search: Search) -> dict[str, Array]:
 
 def pseudo_inverse(jacobian: Float[Array, "residuals parameters"]) -> Array:
     """Return (J'J)^+, by scaled symmetric inversion."""
-    norms = jnp.maximum(jnp.linalg.norm(jacobian, axis=0), jnp.finfo(jacobian.dtype).tiny)
+    norms = column_norms(jacobian)
     scaled = jacobian / norms[None, :]
     return jnp.linalg.pinv(scaled.T @ scaled, hermitian=True) / jnp.outer(norms, norms)
+
+
+def column_norms(jacobian: Float[Array, "residuals parameters"]) -> Vector:
+    """Return the lengths of the columns, 1 where a parameter moves nothing."""
+    norms = jnp.linalg.norm(jacobian, axis=0)
+    return jnp.where(norms > 0.0, norms, 1.0)

@@ -14,7 +14,7 @@ from jaxtape import stored_jit
 
 from .calibration import Calibration
 from .optimizers import levenberg_marquardt
-from .problem import Problem, Search, pseudo_inverse
+from .problem import Problem, Search, column_norms, pseudo_inverse
 
 Vector = Float[Array, " parameters"]
 Matrix = Float[Array, "directions parameters"]
@@ -99,8 +99,7 @@ def identifiability(calibration: Calibration) -> Identifiability:
 def _directions(problem: Problem, model, noise: Array) -> tuple[Vector, Matrix, Matrix]:
     free = problem.parameters.free(model)
     _, jacobian = problem.linearized(free)
-    tiny = jnp.finfo(free.dtype).tiny
-    norms = jnp.maximum(jnp.linalg.norm(jacobian, axis=0), tiny)
+    norms, tiny = column_norms(jacobian), jnp.finfo(free.dtype).tiny
     # the singular values themselves: their squares lose half of the digits
     _, singular, rows = jnp.linalg.svd(jacobian / norms[None, :], full_matrices=False)
     singular, rows = jnp.maximum(singular[::-1], tiny), rows[::-1]

@@ -28,7 +28,7 @@ def found(count: int) -> tuple[dict[str, str], Calibrations, list[Job]]:
     """What is wrong by id, what became of each, and the jobs."""
     pairs = list(hostile(count))
     jobs = [job for _, job in pairs]
-    return {job.id: name for name, job in pairs}, calibrate_many(jobs, max_steps=60), jobs
+    return {job.id: name for name, job in pairs}, calibrate_many(jobs, max_steps=25), jobs
 
 
 counts = pytest.mark.parametrize("count", [232, pytest.param(10_005, marks=pytest.mark.slow)])
@@ -97,7 +97,7 @@ def test_calibrate_says_the_same():
         ):  # missing in one of many; alone, a number that is not finite
             status = "failed"
         try:
-            alone = calibrate(job.quotes, job.model, max_steps=60)
+            alone = calibrate(job.quotes, job.model, max_steps=25)
         except (ValueError, RuntimeError) as error:
             assert status != "ok", (job.id, error)
             assert len(str(error)) > 20

@@ -20,7 +20,7 @@ pytestmark = double
 
 @pytest.fixture(scope="module")
 def found():
-    return calibrate(dax().equities["DAX"].surface, dax_heston())
+    return calibrate(dax().equities["DAX"].surface, dax_heston(), rtol=1e-14)
 
 
 def worth(model):
@@ -116,7 +116,7 @@ def rates_market():
 def hull_white():
     """The fit to them."""
     market = rates_market()
-    return calibrate(market.swaption_vols, HullWhite.starting_on(market, "EUR"))
+    return calibrate(market.swaption_vols, HullWhite.starting_on(market, "EUR"), rtol=1e-14)
 
 
 @eqx.filter_jit

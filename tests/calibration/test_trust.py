@@ -78,7 +78,7 @@ def test_a_move_along_the_worst_direction_costs_one_standard_error_of_a_quote():
     """Quotes of a known model, a little off: |r|^2 rises by s^2; one parameter alone costs far more."""
     truth = HullWhite(START.curve, 0.05, 0.006)
     vols = SwaptionVolError().vols(truth, matrix())
-    noise = np.random.default_rng(5).normal(0.0, 1e-5, (5, 5))
+    noise = np.random.default_rng(5).normal(0.0, 2e-6, (5, 5))
     own = eqx.tree_at(lambda q: q.vols, matrix(), vols + noise)
     found = calibrate(own, START, objective=SwaptionVolError(COTERMINAL))
     problem, noise = found.problem, found.stats["noise"]
