@@ -83,7 +83,8 @@ def _reciprocal_jvp(primals, tangents):
 @jax.custom_jvp
 def log1p_over(z: Values) -> tuple[Values, Values]:
     """Return log(1 + z) / z and its slope, by their series where z is small."""
-    return _log1p_over_to(z, order=1)
+    ratio, slope = _log1p_over_to(z, order=1)
+    return ratio, slope
 
 
 @log1p_over.defjvp

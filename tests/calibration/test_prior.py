@@ -190,6 +190,7 @@ def test_each_of_many_has_a_prior_of_its_own():
     assert reversions[0] < reversions[2] < reversions[1]
 
 
+@pytest.mark.repeat
 def test_a_prior_is_of_smiles_too():
     """A surface as a chain of days: Heston's vol of vol, told the worst by three strikes."""
     model = Heston(100.0, 0.0, 0.04, 1.5, 0.05, 0.6, -0.6)

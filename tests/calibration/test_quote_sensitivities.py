@@ -177,6 +177,7 @@ def test_of_a_bermudan_swaption_to_deposits_futures_and_swaps():
     assert_are_those_of_bumps(*vols)
 
 
+@pytest.mark.repeat
 def test_the_refit_is_a_part_of_the_sensitivity_to_the_curve():
     """At parameters that are held, the same quotes say something else."""
     held = jax.grad(lambda market: worth_of_swaption(hull_white().model.on_market(market, "EUR")))(
@@ -187,6 +188,7 @@ def test_the_refit_is_a_part_of_the_sensitivity_to_the_curve():
     assert abs(held - through) > 1e-2 * abs(through)
 
 
+@pytest.mark.repeat
 def test_of_the_dax_to_vols_spot_and_rates(found):
     """One call; against reverse mode through `fit`."""
     slopes = market_sensitivities(found, worth, dax())

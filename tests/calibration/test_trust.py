@@ -126,6 +126,7 @@ def test_a_profile_is_that_of_fits_of_the_other_parameters():
     np.testing.assert_array_equal(found.parameters["mean_reversion"], values)
 
 
+@pytest.mark.repeat
 def test_a_profile_of_a_parameter_that_is_told_is_the_parabola_of_its_standard_error():
     error = float(np.sqrt(of_dax().stats["covariance"][4, 4]))
     best = float(of_dax().model.correlation)
@@ -135,6 +136,7 @@ def test_a_profile_of_a_parameter_that_is_told_is_the_parabola_of_its_standard_e
     assert found.allowed == (float(found.values[0]), float(found.values[3]))
 
 
+@pytest.mark.repeat
 def test_one_number_of_an_array_is_held():
     surface = dax().equities["DAX"].surface
     found = calibrate(surface, Sabr.starting_on(dax(), "DAX"))
