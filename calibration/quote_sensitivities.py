@@ -60,9 +60,7 @@ def quote_sensitivities(
     problem = calibration.solved_problem
     if hessian not in _HESSIANS:
         raise ValueError(f"hessian must be 'exact' or 'gauss-newton', got {hessian!r}")
-    vols = lambda p: p.quotes.vols  # noqa: E731
-    spec = eqx.tree_at(vols, jax.tree.map(lambda _: False, problem), True)
-    return vols(_adjoint(problem, calibration.model, value_fn, spec, hessian))
+    return _adjoint(problem, calibration.model, value_fn, _vols_alone, hessian).quotes.vols
 
 
 def market_sensitivities(
@@ -129,9 +127,17 @@ def market_sensitivities(
             f"the calibration is not that of {names[0]} in this market: its residuals are others there; give "
             "the market that the quotes and the model were taken from"
         )
-    spec = jax.tree.map(eqx.is_inexact_array, here)
-    (slopes,) = pull(_adjoint(here, calibration.model, value_fn, spec, hessian))
+    (slopes,) = pull(_adjoint(here, calibration.model, value_fn, _all_numbers, hessian))
     return slopes
+
+
+def _vols_alone(problem: Problem) -> PyTree:
+    nothing = jax.tree.map(lambda _: False, problem)
+    return eqx.tree_at(lambda p: p.quotes.vols, nothing, True)
+
+
+def _all_numbers(problem: Problem) -> PyTree:
+    return jax.tree.map(eqx.is_inexact_array, problem)
 
 
 def _numbers(problem: Problem) -> PyTree:
@@ -154,13 +160,13 @@ def _is_same(problem: Problem, other: Problem, model: Any) -> bool:
 
 
 @eqx.filter_jit
-def _adjoint(problem: Problem, model: Any, value_fn: Callable, spec: PyTree, hessian: str):
-    """Return dV/dm for the numbers m of the problem that `spec` says, and None for the others.
+def _adjoint(problem: Problem, model: Any, value_fn: Callable, which: Callable, hessian: str):
+    """Return dV/dm for the numbers m of the problem that `which` picks, and None for the others.
 
     The Hessian and the mixed second derivatives of the loss come out of one sweep, forward over reverse.
     """
     free = problem.parameters.free(model)
-    numbers, rest = eqx.partition(problem, spec)
+    numbers, rest = eqx.partition(problem, which(problem))
     of = lambda numbers: eqx.combine(numbers, rest)  # noqa: E731
     value = lambda x, numbers: value_fn(of(numbers).model(x))  # noqa: E731
     slope, direct = jax.grad(value, (0, 1))(free, numbers)
