@@ -14,5 +14,13 @@ from .objectives import ImpliedVolError as ImpliedVolError
 from .objectives import SwapLegs as SwapLegs
 from .objectives import SwaptionVolError as SwaptionVolError
 from .optimizers import levenberg_marquardt as levenberg_marquardt
+from .prior import Prior as Prior
+from .quote_sensitivities import market_sensitivities as market_sensitivities
 from .quote_sensitivities import quote_sensitivities as quote_sensitivities
 from .results import RESULTS as RESULTS
+from .trust import Identifiability as Identifiability
+from .trust import Profile as Profile
+from .trust import cooks_distance as cooks_distance
+from .trust import identifiability as identifiability
+from .trust import leverage as leverage
+from .trust import profile as profile

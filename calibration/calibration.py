@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.core import Tracer
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
 from pricing.models import AbstractModel, AbstractTransform, Quotes
@@ -18,6 +18,7 @@ from pricing.progress import Progress
 from .objectives import AbstractObjective, objective_of
 from .optimizers import levenberg_marquardt
 from .parameters import Parameters, random_starts
+from .prior import Prior
 from .problem import Problem, Search, identification
 from .results import RESULTS
 
@@ -33,8 +34,8 @@ class Calibration(eqx.Module):
             strikes) or (expiries, tenors); per 1.00 vol, unless the objective says otherwise.
         result: Why the search ended.
         stats: `steps`; `sum_squared_vol_points`, the sum over quotes of (100 residual)^2; `starts_at_optimum`,
-            how many starts ended where the best did; `covariance` and `condition_number` of the parameters as
-            in `calibration.problem.identification`.
+            how many starts ended where the best did; `covariance`, `noise` and `condition_number` as in
+            `calibration.problem.identification`.
         problem: What was solved, which `quote_sensitivities` differentiates; None where it is not known.
 
     Examples:
@@ -52,6 +53,40 @@ class Calibration(eqx.Module):
     stats: dict[str, Any]
     problem: Problem | None = None
 
+    @property
+    def solved_problem(self) -> Problem:
+        """The problem, where it is known.
+
+        Raises:
+            ValueError: It is not.
+        """
+        if self.problem is None:
+            raise ValueError(
+                "the calibration does not hold its problem: give what calibrate returned"
+            )
+        return self.problem
+
+    def prior(self, drift: Mapping[str, ArrayLike] | None = None, days: float = 1.0) -> Prior:
+        """Return what this fit says of the parameters some days later, for the next fit.
+
+        Each parameter walks at random; a chain of such fits is an extended Kalman filter. What the quotes do
+        not tell stays untold: it is the information of this fit that is handed on, its own prior's included.
+
+        Args:
+            drift: Field -> the standard deviation of a day's move, in the parameter's units. A field that is
+                left out does not move.
+            days: How many.
+
+        Raises:
+            ValueError: The calibration does not hold its problem, or a field is not free.
+        """
+        problem = self.solved_problem
+        if unknown := set(drift or {}) - set(problem.parameters.names):
+            free = ", ".join(problem.parameters.names)
+            raise ValueError(f"{min(unknown)!r} is no free parameter: give the drift of {free}")
+        variance = days * problem.parameters.spread(drift or {}, missing=0.0) ** 2
+        return _drifted(problem, self.model, self.stats["noise"], variance)
+
 
 def calibrate(
     quotes: Quotes,
@@ -60,6 +95,7 @@ def calibrate(
     optimizer: optax.GradientTransformation | None = None,
     objective: AbstractObjective | None = None,
     transform: Mapping[str, AbstractTransform] | None = None,
+    prior: Prior | None = None,
     num_starts: int = 1,
     key: PRNGKeyArray | None = None,
     max_steps: int = 100,
@@ -78,6 +114,7 @@ def calibrate(
         objective: The residuals; the default are those of implied vols, with equal weights.
         transform: Field -> bounds of each free parameter; the default are the model's own. A model that is not
             `Calibratable` has none, which is a TypeError.
+        prior: What is believed of the parameters; its residuals are minimized with those of the quotes.
         num_starts: Starting points. The first is the model itself, the others are random; the best end wins.
         key: Of the random starts; the default is seed 0.
         max_steps: Steps of each start at most.
@@ -107,7 +144,7 @@ def calibrate(
             "progress=None and throw=False, and look at the result"
         )
     parameters = Parameters.of(model, transform)
-    problem = Problem(quotes, model, objective or objective_of(quotes), parameters)
+    problem = Problem(quotes, model, objective or objective_of(quotes), parameters, prior)
     optimizer = optimizer or levenberg_marquardt()
     key = jax.random.key(0) if key is None else key
     points = random_starts(parameters, model, num_starts, key=key)
@@ -174,12 +211,24 @@ def _postprocess(problem: Problem, searches: Search) -> Calibration:
 
 def ended(problem: Problem, search: Search) -> Calibration:
     """Return what a search says at its end: the model, its residuals and what they say of the parameters."""
+    residuals = problem.of_quotes(search.residual)
+    known = identification(problem, search)
+    is_told = known.pop("rank") == search.free.size
     stats = {
         "steps": search.num_steps,
-        "sum_squared_vol_points": 2e4 * search.loss,
-        **identification(problem, search),
+        "sum_squared_vol_points": 1e4 * jnp.sum(residuals**2),
+        **known,
     }
-    residuals = search.residual.reshape(problem.quotes.vols.shape)
+    is_untold = (search.result == RESULTS.converged) & ~is_told
+    result = RESULTS.where(is_untold, RESULTS.not_identified, search.result)
     refusal = problem.objective.result(problem.quotes)
-    result = RESULTS.where(refusal == RESULTS.successful, search.result, refusal)
+    result = RESULTS.where(refusal == RESULTS.successful, result, refusal)
     return Calibration(problem.model(search.free), residuals, result, stats)
+
+
+@stored_jit
+def _drifted(problem: Problem, model: AbstractModel, noise: Array, variance: Array) -> Prior:
+    parameters, free = problem.parameters, problem.parameters.free(model)
+    _, jacobian = problem.linearized(free)
+    per_parameter = jnp.linalg.inv(jax.jacfwd(parameters.values)(free))
+    return Prior.drifted(parameters.values(free), jacobian @ per_parameter, noise, variance)

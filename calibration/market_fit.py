@@ -18,6 +18,7 @@ from .calibration import solved
 from .objectives import AbstractObjective, objective_of
 from .optimizers import levenberg_marquardt
 from .parameters import Parameters
+from .prior import Prior
 from .problem import Problem, least_gain
 from .results import RESULTS
 
@@ -29,6 +30,7 @@ def fit(
     optimizer: optax.GradientTransformation | None = None,
     objective: AbstractObjective | None = None,
     transform: Mapping[str, AbstractTransform] | None = None,
+    prior: Mapping[str, Prior] | None = None,
     max_steps: int = 200,
     rtol: float = 1e-10,
     throw: bool = True,
@@ -49,6 +51,7 @@ def fit(
         optimizer: As in `calibrate`.
         objective: As in `calibrate`.
         transform: As in `calibrate`.
+        prior: Underlying -> what is believed of its parameters, as in `calibrate`.
         max_steps: As in `calibrate`.
         rtol: As in `calibrate`.
         throw: Whether a fit that ends elsewhere than at a minimum raises a RuntimeError with the message of
@@ -79,13 +82,16 @@ def fit(
 
     def fitted(market: Market) -> dict[str, AbstractModel]:
         return {
-            name: fitted_to(quotes, model.on_market(market, name), model, parameters)
+            name: fitted_to(name, quotes, model.on_market(market, name), model, parameters)
             for model, parameters in zip(models, free, strict=True)
             for name, quotes in model.quotes_in(market).items()
         }
 
-    def fitted_to(quotes: Quotes, template, start, parameters: Parameters) -> AbstractModel:
-        problem = Problem(quotes, template, objective or objective_of(quotes), parameters)
+    def fitted_to(
+        name: str, quotes: Quotes, template, start, parameters: Parameters
+    ) -> AbstractModel:
+        believed = (prior or {}).get(name)
+        problem = Problem(quotes, template, objective or objective_of(quotes), parameters, believed)
         guess = jax.lax.stop_gradient(_free(parameters, start))
         free, result = _optimum(problem, optimizer, guess, *settings)
         if throw and not result.is_traced() and result != RESULTS.converged:

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
 from pricing.models import AbstractModel, AbstractTransform, Calibratable
@@ -25,11 +25,13 @@ class Parameters(eqx.Module):
         names: The fields.
         shapes: Their shapes.
         transforms: One for each field.
+        held: Which numbers of the vector stay where they are, nothing being differentiated to them; None: none.
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
     shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     transforms: tuple[AbstractTransform, ...]
+    held: Bool[Array, " parameters"] | None = None
 
     @classmethod
     def of(
@@ -60,6 +62,26 @@ class Parameters(eqx.Module):
         pairs = zip(self.names, self.transforms, strict=True)
         return _raveled(transform.to_free(getattr(model, name)) for name, transform in pairs)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The name of each number of the vector: that of its field, and its place where that is an array."""
+        return tuple(
+            name + "".join(f"[{i}]" for i in place)
+            for name, shape in zip(self.names, self.shapes, strict=True)
+            for place in np.ndindex(shape)
+        )
+
+    def spread(self, numbers: Mapping[str, ArrayLike], missing: float) -> Vector:
+        """Return a number for each parameter, one for all of a field, or one for each of them."""
+        pairs = zip(self.names, self.shapes, strict=True)
+        found = [np.broadcast_to(numbers.get(name, missing), shape) for name, shape in pairs]
+        return _raveled(jnp.asarray(number, float) for number in found)
+
+    def to_free(self, values: Vector) -> Vector:
+        """Return the point of the free space for parameters in the order of `names`."""
+        pairs = zip(self.transforms, self._parts(values), strict=True)
+        return _raveled(transform.to_free(part) for transform, part in pairs)
+
     def values(self, free: Vector) -> Vector:
         """Return the parameters themselves at a point of the free space, in the order of `names`."""
         return _raveled(self._fields(free))
@@ -71,9 +93,16 @@ class Parameters(eqx.Module):
 
     def _fields(self, free: Vector) -> list[Real]:
         """Return the parameters of each field, in its shape."""
+        if self.held is not None:
+            free = jnp.where(self.held, jax.lax.stop_gradient(free), free)
+        pairs = zip(self.transforms, self._parts(free), strict=True)
+        return [transform.to_parameter(part) for transform, part in pairs]
+
+    def _parts(self, vector: Vector) -> list[Real]:
+        """Return the numbers of each field, in its shape."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])
-        parts = zip(self.transforms, jnp.split(free, ends[:-1]), self.shapes, strict=True)
-        return [transform.to_parameter(part.reshape(shape)) for transform, part, shape in parts]
+        parts = zip(jnp.split(vector, ends[:-1]), self.shapes, strict=True)
+        return [part.reshape(shape) for part, shape in parts]
 
 
 @stored_jit

@@ -13,6 +13,7 @@ from pricing.models import AbstractModel, Quotes
 
 from .objectives import AbstractObjective
 from .parameters import Parameters
+from .prior import Prior
 from .results import RESULTS
 
 Vector = Float[Array, " parameters"]
@@ -20,12 +21,16 @@ Optimizer = optax.GradientTransformationExtraArgs
 
 
 class Problem(eqx.Module):
-    """Quotes, a model to fit to them, its free parameters, and the residuals to make small."""
+    """Quotes, a model to fit to them, its free parameters, and the residuals to make small.
+
+    A prior's residuals follow those of the quotes.
+    """
 
     quotes: Quotes
     template: AbstractModel
     objective: AbstractObjective
     parameters: Parameters
+    prior: Prior | None = None
 
     def __check_init__(self):
         _check_single(self.quotes, self.template, self.parameters)
@@ -35,7 +40,7 @@ class Problem(eqx.Module):
         return self.parameters.model(self.template, free)
 
     def residual(self, free: Vector) -> Float[Array, " residuals"]:
-        """Return model less market.
+        """Return model less market, and what the prior has against the parameters.
 
         Raises:
             ValueError: The objective does not give one residual for each quote.
@@ -46,7 +51,15 @@ class Problem(eqx.Module):
                 f"{type(self.objective).__name__} has residuals of shape {errors.shape} for quotes of shape "
                 f"{self.quotes.vols.shape}: give one for each quote. {_ONE}"
             )
-        return errors.ravel()
+        if self.prior is None:
+            return errors.ravel()
+        of_prior = self.prior.residual(self.parameters.values(free))
+        return jnp.concatenate([errors.ravel(), of_prior])
+
+    def of_quotes(self, residual: Float[Array, " residuals"]) -> Float[Array, "rows columns"]:
+        """Return the residuals of the quotes alone, in their shape."""
+        vols = self.quotes.vols
+        return residual[: vols.size].reshape(vols.shape)
 
     def loss(self, free: Vector) -> Float[Array, ""]:
         """Return half the sum of squared residuals."""
@@ -143,7 +156,7 @@ class Search(eqx.Module):
             )  # fmt: skip
         proposal = optax.apply_updates(free, updates)
         assert isinstance(proposal, Array)  # as `free` is; optax knows only that both are trees
-        gain = 0.5 * gradient @ (_pseudo_inverse(jacobian) @ gradient)
+        gain = 0.5 * gradient @ (pseudo_inverse(jacobian) @ gradient)
         converged = gain <= least_gain(loss, residual.size, rtol)
         keep = converged | (loss < self.loss) | (self.num_steps < 0)
         found, known = (free, residual, jacobian), (self.free, self.residual, self.jacobian)
@@ -184,21 +197,38 @@ def identification(problem: Problem, search: Search) -> dict[str, Array]:
     """Return how well the quotes tell the parameters apart, where a search has ended.
 
     covariance: s^2 (J'J)^{-1} in the parameters themselves, s^2 the variance of the residuals that some
-    parameter moves (a quote of weight 0 is none of them); condition_number: of J'J with its columns scaled to
-    unit length (1: independent; above 1e6: hardly identified).
+    parameter moves (a quote of weight 0 is none of them; a prior's are among them); noise: s;
+    condition_number: of J'J with its columns scaled to unit length (1: independent; above 1e6: hardly
+    identified); rank: of J, below the number of parameters where some combination of them moves nothing.
     """
     residual, jacobian = search.residual, search.jacobian
     to_parameters = jax.jacfwd(problem.parameters.values)(search.free)
     observations = jnp.sum(jnp.any(jacobian != 0.0, axis=1))
     freedom = jnp.maximum(observations - search.free.size, 1).astype(residual.dtype)
     variance = jnp.sum(residual**2) / freedom
-    covariance = variance * to_parameters @ _pseudo_inverse(jacobian) @ to_parameters.T
-    columns = jacobian / jnp.linalg.norm(jacobian, axis=0, keepdims=True)
-    return {"covariance": covariance, "condition_number": jnp.linalg.cond(columns) ** 2}
+    covariance = variance * to_parameters @ pseudo_inverse(jacobian) @ to_parameters.T
+    scaled = jacobian / column_norms(jacobian)[None, :]
+    singular = jnp.linalg.svd(scaled, compute_uv=False)
+    least = singular[0] * max(jacobian.shape) * jnp.finfo(jacobian.dtype).eps
+    is_square = singular.size == search.free.size
+    return {
+        "covariance": covariance,
+        "noise": jnp.sqrt(variance),
+        "condition_number": (singular[0] / singular[-1]) ** 2
+        if is_square
+        else jnp.asarray(jnp.inf),
+        "rank": jnp.sum(singular > least),
+    }
 
 
-def _pseudo_inverse(jacobian: Float[Array, "residuals parameters"]) -> Array:
+def pseudo_inverse(jacobian: Float[Array, "residuals parameters"]) -> Array:
     """Return (J'J)^+, by scaled symmetric inversion."""
-    norms = jnp.maximum(jnp.linalg.norm(jacobian, axis=0), jnp.finfo(jacobian.dtype).tiny)
+    norms = column_norms(jacobian)
     scaled = jacobian / norms[None, :]
     return jnp.linalg.pinv(scaled.T @ scaled, hermitian=True) / jnp.outer(norms, norms)
+
+
+def column_norms(jacobian: Float[Array, "residuals parameters"]) -> Vector:
+    """Return the lengths of the columns, 1 where a parameter moves nothing."""
+    norms = jnp.linalg.norm(jacobian, axis=0)
+    return jnp.where(norms > 0.0, norms, 1.0)

@@ -25,4 +25,8 @@ class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "Ended where the loss has no minimum: its second derivative is not positive, or its gradient does not "
         "vanish. Start from other parameters, or fit fewer of them."
     )
+    not_identified = (
+        "Converged, but some combination of the parameters moves no residual: the quotes do not tell it. "
+        "Give more quotes or a prior, or fit fewer parameters."
+    )
     too_many_payments = "a swap has more than 60 payments: give SwaptionVolError(legs=...)"

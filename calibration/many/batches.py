@@ -16,6 +16,7 @@ from jaxtyping import PyTree
 from pricing.market import SmileQuotes, VolSurface
 from pricing.models import AbstractModel, Quotes
 
+from ..prior import Prior
 from .job import Job
 from .searches import FEWEST_SLOTS
 
@@ -25,31 +26,32 @@ class Block(NamedTuple):
 
     Attributes:
         places: Of the jobs, [jobs].
-        inputs: Quotes and models, [rows, ...]: those of the jobs, and copies of the last that fill up the rows.
+        inputs: Quotes, models and priors, [rows, ...]: those of the jobs, and copies of the last one.
     """
 
     places: np.ndarray
-    inputs: tuple[Quotes, AbstractModel]
+    inputs: tuple[Quotes, AbstractModel, Prior | None]
 
 
 def blocks_of(jobs: Sequence[Job], places: Iterable[int], block_size: int) -> Iterator[Block]:
     """Yield the jobs at these places in blocks of one shape, of a power of two of rows where they are fewer."""
     raw: dict[Hashable, list[int]] = {}
     for place in places:
-        raw.setdefault(shape_of((jobs[place].quotes, jobs[place].model)), []).append(place)
+        raw.setdefault(shape_of(jobs[place].inputs), []).append(place)
     padded: dict[Hashable, list[tuple[np.ndarray, Any]]] = {}
     for alike in raw.values():
-        quotes, models = _stacked([(jobs[place].quotes, jobs[place].model) for place in alike])
-        pair = _padded(quotes), models
-        padded.setdefault(shape_of(pair, 1), []).append((np.asarray(alike), pair))
+        quotes, *others = _stacked([jobs[place].inputs for place in alike])
+        part = _padded(quotes), *others
+        padded.setdefault(shape_of(part, 1), []).append((np.asarray(alike), part))
     for parts in padded.values():
-        alike, pairs = zip(*parts, strict=True)
-        where, batch = np.concatenate(alike), jax.tree.map(lambda *x: np.concatenate(x), *pairs)
+        alike, inputs = zip(*parts, strict=True)
+        where, batch = np.concatenate(alike), jax.tree.map(lambda *x: np.concatenate(x), *inputs)
         rows = min(block_size, max(power_of_two(where.size), FEWEST_SLOTS))
         for start in range(0, where.size, rows):
             taken = np.minimum(np.arange(start, start + rows), where.size - 1)
-            inputs = jax.tree.map(operator.itemgetter(taken), batch)
-            yield Block(where[start : start + rows], inputs)
+            yield Block(
+                where[start : start + rows], jax.tree.map(operator.itemgetter(taken), batch)
+            )
 
 
 def power_of_two(count: int) -> int:

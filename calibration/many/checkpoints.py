@@ -139,7 +139,7 @@ def _digest_of_jobs(jobs: Sequence[Job]) -> str:
     """Return a digest of the names and numbers of jobs, in their order."""
     digest = hashlib.sha256()
     for job in jobs:
-        leaves, structure = jax.tree.flatten((job.quotes, job.model))
+        leaves, structure = jax.tree.flatten(job.inputs)
         digest.update(f"{job.id!r} {job.unreadable!r} {structure}".encode())
         for leaf in leaves:
             array = np.asarray(leaf)

@@ -6,10 +6,13 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import numpy as np
 
 from pricing.market import SmileQuotes, VolSurface
 from pricing.models import AbstractModel, Quotes
+
+from ..prior import Prior
 
 
 class Job(NamedTuple):
@@ -19,6 +22,7 @@ class Job(NamedTuple):
         id: The name of the job in the results.
         quotes: A surface or smiles of implied vols, or a matrix of swaption vols. A vol that is NaN is missing.
         model: Its type, its starting parameters, and the market that it stands on.
+        prior: What is believed of its parameters, if anything.
         unreadable: Why there are no quotes, where they could not be read.
 
     Examples:
@@ -32,7 +36,13 @@ class Job(NamedTuple):
     id: str
     quotes: Quotes
     model: AbstractModel
+    prior: Prior | None = None
     unreadable: str = ""
+
+    @property
+    def inputs(self) -> tuple[Quotes, AbstractModel, Prior | None]:
+        """What a program takes of it."""
+        return self.quotes, self.model, self.prior
 
     @property
     def counts(self) -> np.ndarray:
@@ -53,8 +63,14 @@ class Job(NamedTuple):
         bad = ~np.isfinite(expiries) | (expiries <= 0.0)
         if np.any(bad):
             return f"an expiry is {expiries[bad][0]:g}: give years above 0"
+        if (unusable := self._unusable_model()) is not None:
+            return unusable
         if isinstance(quotes, VolSurface) and not np.all(np.asarray(quotes.strikes) > 0.0):
             return f"a strike is {np.min(quotes.strikes):g}: give prices above 0"
+        places = _columns_of(quotes)
+        if not np.all(np.isfinite(places)):
+            name = "strike" if isinstance(quotes, VolSurface) else "log-moneyness or tenor"
+            return f"a {name} is {places[~np.isfinite(places)][0]:g}: give finite numbers"
         counts = self.counts
         wrong = counts & ~((vols > 0.0) & np.isfinite(vols))
         if np.any(wrong):
@@ -64,6 +80,21 @@ class Job(NamedTuple):
         if (count := int(np.sum(counts))) < fewest:
             return f"it has {count} quotes for {fewest} parameters: give at least as many"
         return None
+
+    def _unusable_model(self) -> str | None:
+        """Return which number of the model or of its market is not finite."""
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self.model):
+            number = np.asarray(leaf)
+            if not np.all(np.isfinite(number)):
+                name = jax.tree_util.keystr(path, simple=True, separator=".")
+                return f"its model has a {name} of {number[~np.isfinite(number)][0]:g}: give finite numbers"
+        return None
+
+
+def _columns_of(quotes: Quotes) -> np.ndarray:
+    """Return the strikes, log-moneyness or tenors."""
+    names = {VolSurface: "strikes", SmileQuotes: "log_moneyness"}
+    return np.asarray(getattr(quotes, names.get(type(quotes), "tenors")))
 
 
 def _column_of(quotes: Quotes, row: int, column: int) -> str:

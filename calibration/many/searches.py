@@ -64,13 +64,14 @@ def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_sl
     objective, parameters, rtol = settings.objective, settings.parameters, settings.rtol
     optimizer = optax.with_extra_args_support(settings.optimizer)
     if isinstance(objective, ImpliedVolError) and isinstance(batch[1], CharacteristicFunction):
-        batch = jax.vmap(_normalized)(*batch)
+        quotes, models, priors = batch
+        batch = *jax.vmap(_normalized)(quotes, models), priors
     num_jobs, num_starts = len(jax.tree.leaves(batch)[0]), 1 + len(settings.starts)
     size, count = num_jobs * num_starts, count * num_starts  # places: jobs times starts
 
     def problem_of(job):
-        quotes, model = jax.tree.map(lambda x: x[jnp.minimum(job, num_jobs - 1)], batch)
-        return Problem(quotes, model, objective, parameters)
+        quotes, model, prior = jax.tree.map(lambda x: x[jnp.minimum(job, num_jobs - 1)], batch)
+        return Problem(quotes, model, objective, parameters, prior)
 
     def begun(place):
         problem = problem_of(place // num_starts)

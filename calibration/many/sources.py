@@ -116,7 +116,7 @@ def _start_of(kind: type[Calibratable]) -> Calibratable:
 def _unreadable_job(name: str, why: str, kind: type[Calibratable]) -> Job:
     """Return a job in place of one that could not be read."""
     none = np.full((1, 1), np.nan)
-    return Job(name, SmileQuotes([1.0], none, none, none), _start_of(kind), why)
+    return Job(name, SmileQuotes([1.0], none, none, none), _start_of(kind), unreadable=why)
 
 
 _READERS = {".csv": _of_table, ".parquet": _of_table, ".json": _of_market}

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 import jaxtape
 
@@ -157,27 +157,64 @@ class _Exponents(NamedTuple):
 
 @jax.custom_jvp
 def _exponents(symbol: Frequencies, beta: Frequencies, xi2: Array, t: Array) -> _Exponents:
-    return _exponents_and_slopes((symbol, beta, xi2, t), moves=(False,) * 4)[0]
+    return _exponents_and_slopes((symbol, beta, xi2, t), (False,) * 4)[0]
 
 
 @functools.partial(_exponents.defjvp, symbolic_zeros=True)
 def _exponents_jvp(primals, tangents):
     """Take each slope once, however many directions there are."""
     moves = tuple(not isinstance(tangent, SymbolicZero) for tangent in tangents)
-    values, slopes = _exponents_and_slopes(primals, moves=moves)
-    dots = [tangent for tangent, moves in zip(tangents, moves, strict=True) if moves]
+    values, slopes = _exponents_and_slopes(primals, moves)
+    return values, _along(values, slopes, tangents)
+
+
+def _along(values: PyTree, slopes: Sequence[PyTree], tangents: Sequence[Any]) -> PyTree:
+    """Return the sum of slopes times tangents, over the tangents that are not zero."""
+    dots = [tangent for tangent in tangents if not isinstance(tangent, SymbolicZero)]
     parts = [
         jax.tree.map(lambda x, dot=dot: x * dot, x) for x, dot in zip(slopes, dots, strict=True)
     ]
     still = jax.tree.map(jnp.zeros_like, values)
-    return values, jax.tree.map(lambda *x: functools.reduce(jnp.add, x), *(parts or [still]))
+    return jax.tree.map(lambda *x: functools.reduce(jnp.add, x), *(parts or [still]))
 
 
-@jaxtape.outlined(static_argnames="moves")
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _exponents_and_slopes(
     at: tuple[Frequencies, Frequencies, Array, Array], moves: Sequence[bool]
 ) -> tuple[_Exponents, list[_Exponents]]:
     """Return the exponents, and their slopes in those of (symbol, beta, xi^2, t) that move."""
+    return _values_and_slopes(at, moves=moves)
+
+
+@functools.partial(_exponents_and_slopes.defjvp, symbolic_zeros=True)
+def _exponents_and_slopes_jvp(moves, primals, tangents):
+    (at,), (dots,) = primals, tangents
+    bends = tuple(not isinstance(dot, SymbolicZero) for dot in dots)
+    found, curvatures = _slopes_and_curvatures(at, moves=moves, bends=bends)
+    return found, _along(found, curvatures, dots)
+
+
+@jaxtape.outlined(static_argnames=("moves", "bends"))
+def _slopes_and_curvatures(at, moves: Sequence[bool], bends: Sequence[bool]):
+    """Return what `_values_and_slopes` does, and its slopes in those of `at` that bend."""
+    ones = [jnp.ones_like(x) for x in at]
+
+    def slope(place: int):
+        along = lambda x: _with_slopes((*at[:place], x, *at[place + 1 :]), moves)  # noqa: E731
+        return jax.jvp(along, (at[place],), (ones[place],))[1]
+
+    found = _with_slopes(at, moves)
+    return found, [slope(place) for place, bends in enumerate(bends) if bends]
+
+
+@jaxtape.outlined(static_argnames="moves")
+def _values_and_slopes(at, moves: Sequence[bool]) -> tuple[_Exponents, list[_Exponents]]:
+    return _with_slopes(at, moves)
+
+
+def _with_slopes(
+    at: tuple[Frequencies, Frequencies, Array, Array], moves: Sequence[bool]
+) -> tuple[_Exponents, list[_Exponents]]:
     symbol, beta, xi2, t = at
     root = sqrt(beta * beta + xi2 * symbol)
     per_sum = reciprocal(beta + root)

@@ -80,19 +80,36 @@ def _reciprocal_jvp(primals, tangents):
     return inverse, -(inverse * inverse) * tangents[0]
 
 
-@jaxtape.outlined
+@jax.custom_jvp
 def log1p_over(z: Values) -> tuple[Values, Values]:
     """Return log(1 + z) / z and its slope, by their series where z is small."""
+    ratio, slope = _log1p_over_to(z, order=1)
+    return ratio, slope
+
+
+@log1p_over.defjvp
+def _log1p_over_jvp(primals, tangents):
+    (z,), (tangent,) = primals, tangents
+    ratio, slope, bend = _log1p_over_to(z, order=2)
+    return (ratio, slope), (slope * tangent, bend * tangent)
+
+
+@jaxtape.outlined(static_argnames="order")
+def _log1p_over_to(z: Values, order: int) -> tuple[Values, ...]:
+    """Return f(z) = log(1 + z) / z and its derivatives to an order, which follow from (z f)' = 1 / (1 + z)."""
     small = jnp.abs(jnp.real(z)) + jnp.abs(jnp.imag(z)) < 1e-2
     safe = jnp.where(small, jnp.ones_like(z), z)
-    series, slope = jnp.zeros_like(z), jnp.zeros_like(z)
-    for power in range(8, -1, -1):
-        slope = -series - z * slope
-        series = 1.0 / (power + 1) - z * series
-    per_z = reciprocal(safe)
-    ratio = _log1p(safe) * per_z
-    bend = (reciprocal(1.0 + safe) - ratio) * per_z
-    return jnp.where(small, series, ratio), jnp.where(small, slope, bend)
+    per_z, pole = reciprocal(safe), reciprocal(1.0 + safe)
+    exact, power = [_log1p(safe) * per_z], pole
+    for n in range(1, order + 1):
+        exact.append((power - n * exact[-1]) * per_z)
+        power = -n * power * pole
+    series = [jnp.zeros_like(z) for _ in exact]
+    for term in range(8 + order, -1, -1):  # Horner's rule, differentiated
+        for n in range(order, 0, -1):
+            series[n] = -n * series[n - 1] - z * series[n]
+        series[0] = 1.0 / (term + 1) - z * series[0]
+    return tuple(jnp.where(small, *pair) for pair in zip(series, exact, strict=True))
 
 
 @jax.custom_jvp

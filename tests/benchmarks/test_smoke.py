@@ -143,6 +143,13 @@ def of_many_surfaces(found):
     assert found["worst_excess"] < 1e-5
 
 
+def of_quote_sensitivities(found):
+    assert [row["quotes"] for row in found["rows"]] == [104, 25]
+    for row in found["rows"]:
+        assert row["difference"] < 1e-4  # of plain central differences
+        assert row["seconds"]["bumps of all"] > row["seconds"]["quote_sensitivities"] > 0.0
+
+
 def of_large_book(found):
     assert (found["trades"], found["failed"], found["sensitivities"]) == (20, 0, 306)
     assert found["by_monte_carlo"] == 0
@@ -268,6 +275,7 @@ SMOKE: dict[str, Smoke] = {
     "large_book": ("--trades 20 --kinds european --devices 1 --repeat 1", of_large_book),
     "live_session": ("--trades 8 --repeat 1 --model heston", of_live_session),
     "many_surfaces": ("--surfaces 4 --peer-surfaces 2 --repeat 1", of_many_surfaces),
+    "quote_sensitivities": ("--bumps 1 --repeat 2", of_quote_sensitivities),
     "main_job": ("--trades 1 --model black-scholes --only cold", of_main_job),
     "early_exercise": ("--paths 1024 --repeat 1 --only 'put 36, 20%'", of_early_exercise),
     "bermudan": ("--pillars 10 --repeat 1 --bumps 1 --engines 1", of_bermudan),

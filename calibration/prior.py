@@ -1,0 +1,128 @@
+"""What is believed of a model's parameters before the quotes are seen."""
+
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from pricing.market.interpolation import as_leaf
+from pricing.models import AbstractModel, AbstractTransform
+
+from .parameters import Parameters
+
+Vector = Float[Array, " parameters"]
+
+
+class Prior(eqx.Module):
+    """A Gaussian law of the parameters theta, as residuals beside those of the quotes: W (theta - mean).
+
+    With a covariance C of the parameters and quotes of standard error s, W'W = s^2 C^{-1}: half the sum of all
+    squares is s^2 times minus the logarithm of the posterior density, and the fit is its mode (mixed
+    estimation, Theil and Goldberger 1961; Tikhonov's regularization). The parameters are the model's own, in
+    its units, not those of the real line; the prior bounds none of them.
+
+    `Calibration.prior` gives what yesterday's fit says of today's parameters.
+
+    Attributes:
+        mean: The parameters that are expected, field by field as in `Calibration.stats`, of shape
+            (parameters,).
+        weights: W, of shape (parameters, parameters), in units of a residual per unit of a parameter; zeros
+            say nothing.
+
+    Raises:
+        ValueError: The weights are no square matrix of the size of the mean.
+
+    Examples:
+        >>> from calibration import Prior
+        >>> from pricing import HullWhite
+        >>> prior = Prior.of(HullWhite(0.03, 0.05, 0.01), {"mean_reversion": 0.02}, noise=0.004)
+        >>> [f"{float(x):.2f}" for x in prior.weights.diagonal()]
+        ['0.20', '0.00']
+    """
+
+    mean: Vector = eqx.field(converter=as_leaf)
+    weights: Float[Array, "parameters parameters"] = eqx.field(converter=as_leaf)
+
+    def __check_init__(self):
+        if self.weights.shape[-2:] != self.mean.shape[-1:] * 2:
+            raise ValueError(
+                f"a prior of {self.mean.shape[-1:]} parameters has weights of shape {self.weights.shape}: give "
+                "a square matrix of that size"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        model: AbstractModel,
+        std_errors: Mapping[str, ArrayLike],
+        noise: ArrayLike,
+        transform: Mapping[str, AbstractTransform] | None = None,
+    ) -> "Prior":
+        """Return a prior of independent parameters about those of a model.
+
+        Args:
+            model: Its parameters are the mean.
+            std_errors: Field -> how far the parameter may be off, one standard deviation, above 0. Of a field
+                that is left out nothing is said.
+            noise: The standard error of a quote, as the objective measures it: per 1.00 vol by default.
+            transform: As in `calibrate`.
+
+        Raises:
+            ValueError: A field is not free, or a number is not above 0.
+        """
+        parameters = Parameters.of(model, transform)
+        for name, error in {**std_errors, "noise": noise}.items():
+            if name != "noise" and name not in parameters.names:
+                free = ", ".join(parameters.names)
+                raise ValueError(f"{name!r} is no free parameter: give std_errors of {free}")
+            if not np.all(np.asarray(error) > 0.0):
+                raise ValueError(f"{name} is off by {error}: give a number above 0")
+        mean = parameters.values(parameters.free(model))
+        errors = parameters.spread(std_errors, missing=jnp.inf)
+        return cls(mean, jnp.diag(noise / errors))
+
+    def residual(self, values: Vector) -> Vector:
+        """Return W (theta - mean).
+
+        Raises:
+            ValueError: There are fewer or more parameters than the prior is of.
+        """
+        if values.shape != self.mean.shape:
+            raise ValueError(
+                f"a prior of {self.mean.size} parameters for a model of {values.size}: give one of the "
+                "parameters that are free"
+            )
+        return jnp.matmul(self.weights, values - self.mean, precision="highest")
+
+    @classmethod
+    def drifted(
+        cls,
+        mean: Vector,
+        jacobian: Float[Array, "residuals parameters"],
+        noise: Float[Array, ""],
+        variance: Vector,
+    ) -> "Prior":
+        """Return what residuals of yesterday say today, after a random walk of the parameters.
+
+        The information of yesterday is A / s^2 with A = J'J; with Q, the covariance of the walk, that of today
+        is (s^2 A^{-1} + Q)^{-1} = A (s^2 + Q A)^{-1}. It asks for no inverse of A, which has none where the
+        quotes do not tell the parameters apart.
+
+        Args:
+            mean: The parameters of yesterday.
+            jacobian: J, of the residuals, in the parameters themselves.
+            noise: s, the standard error of a residual.
+            variance: The diagonal of Q.
+        """
+        norms = jnp.linalg.norm(jacobian, axis=0)
+        scale = jnp.where(norms > 0.0, norms, 1.0)
+        scaled = jacobian / scale[None, :]
+        normal = scaled.T @ scaled
+        noise = jnp.maximum(noise, jnp.finfo(mean.dtype).eps ** (2 / 3))  # that of rounding
+        inflation = (variance * scale**2)[:, None] * normal / noise**2
+        information = normal @ jnp.linalg.inv(jnp.eye(mean.size, dtype=mean.dtype) + inflation)
+        values, vectors = jnp.linalg.eigh(0.5 * (information + information.T))
+        root = jnp.sqrt(jnp.maximum(values, 0.0))[:, None] * vectors.T
+        return cls(mean, root * scale[None, :])

@@ -1,0 +1,275 @@
+"""Verbs on a calibration: how far to trust each parameter, and which quotes it rests on."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from jaxtape import stored_jit
+
+from .calibration import Calibration
+from .optimizers import levenberg_marquardt
+from .problem import Problem, Search, column_norms, pseudo_inverse
+
+Vector = Float[Array, " parameters"]
+Matrix = Float[Array, "directions parameters"]
+Quoted = Float[Array, "rows columns"]
+
+SEVERE = 30.0  # a condition index above which parameters are hardly told apart (Belsley et al. 1980, p. 105)
+_TELLING = 0.5  # a share of a parameter's variance that counts (the same)
+
+
+class Identifiability(NamedTuple):
+    """Which combinations of the parameters the quotes tell, the worst told first.
+
+    The directions are the eigenvectors of J'J with the columns of J scaled to unit length, J the Jacobian of
+    the residuals (Belsley, Kuh and Welsch, *Regression Diagnostics*, 1980, sec. 3.2).
+
+    Attributes:
+        names: The parameters.
+        condition_indices: Of each direction, the root of the largest eigenvalue over its own.
+        moves: How the parameters, in their own units, move together along each direction by one standard
+            error, of shape (directions, parameters).
+        shares: Which part of the variance of each parameter comes from each direction; they sum to 1 over the
+            directions.
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibration import Identifiability
+        >>> moves = np.array([[0.5, -0.01], [0.001, 0.001]])
+        >>> shares = np.array([[0.99, 0.98], [0.01, 0.02]])
+        >>> print(Identifiability(("a", "b"), np.array([70.0, 1.0]), moves, shares).words)
+        The quotes hardly tell a, b apart (condition index 70): they may move together by a +0.5, b -0.01.
+    """
+
+    names: tuple[str, ...]
+    condition_indices: Vector
+    moves: Matrix
+    shares: Matrix
+
+    @property
+    def words(self) -> str:
+        """Say which parameters the quotes hardly tell apart, a line for each such direction."""
+        lines = []
+        rows = zip(self.condition_indices, self.moves, self.shares, strict=True)
+        for index, move, share in rows:
+            part_of = [i for i, part in enumerate(share) if part > _TELLING]
+            if not index > SEVERE or not part_of:
+                continue
+            which = ", ".join(self.names[i] for i in part_of)
+            together = ", ".join(f"{self.names[i]} {move[i]:+.2g}" for i in part_of)
+            what = f"tell {which} apart" if len(part_of) > 1 else f"tell {which}"
+            how = "they may move together by" if len(part_of) > 1 else "it may move by"
+            lines.append(
+                f"The quotes hardly {what} (condition index {index:.0f}): {how} {together}."
+            )
+        worst = float(np.max(self.condition_indices))
+        told = f"The quotes tell all parameters apart: the largest condition index is {worst:.1f}."
+        return "\n".join(lines) or told
+
+
+def identifiability(calibration: Calibration) -> Identifiability:
+    """Return which combinations of the parameters the quotes tell, and which they do not.
+
+    As all verbs here, it takes what `calibrate` returned; another calibration, which does not hold its problem,
+    raises a ValueError.
+
+    Examples:
+        >>> from calibration import calibrate, identifiability
+        >>> from pricing import HullWhite
+        >>> from pricing.market import SwaptionVols
+        >>> quotes = SwaptionVols([1.0, 2.0], [1.0, 5.0], [[0.2, 0.19], [0.18, 0.17]])
+        >>> found = identifiability(calibrate(quotes, HullWhite(0.03, 0.05, 0.01)))
+        >>> found.names, found.moves.shape
+        (('mean_reversion', 'vol'), (2, 2))
+    """
+    problem = calibration.solved_problem
+    noise = calibration.stats["noise"]
+    return Identifiability(
+        problem.parameters.labels, *_directions(problem, calibration.model, noise)
+    )
+
+
+@stored_jit
+def _directions(problem: Problem, model, noise: Array) -> tuple[Vector, Matrix, Matrix]:
+    free = problem.parameters.free(model)
+    _, jacobian = problem.linearized(free)
+    norms, tiny = column_norms(jacobian), jnp.finfo(free.dtype).tiny
+    # the singular values themselves: their squares lose half of the digits
+    _, singular, rows = jnp.linalg.svd(jacobian / norms[None, :], full_matrices=False)
+    singular, rows = jnp.maximum(singular[::-1], tiny), rows[::-1]
+    scores = (rows / singular[:, None]) ** 2
+    moves = noise * rows / (singular[:, None] * norms[None, :])
+    in_units = moves @ jax.jacfwd(problem.parameters.values)(free).T
+    return singular[-1] / singular, in_units, scores / jnp.sum(scores, axis=0, keepdims=True)
+
+
+def leverage(calibration: Calibration) -> Quoted:
+    """Return how much each quote draws the fit to itself: the fitted vol's derivative to its own quote.
+
+    By Gauss and Newton: the diagonal of J (J'J)^{-1} J', between 0 and 1. They sum to the number of parameters,
+    less what a prior says of them; a quote of leverage 1 is fitted whatever it says.
+
+    Returns:
+        In the shape of the quotes.
+
+    Examples:
+        >>> from calibration import calibrate, leverage
+        >>> from pricing import HullWhite
+        >>> from pricing.market import SwaptionVols
+        >>> quotes = SwaptionVols([1.0, 2.0], [1.0, 5.0], [[0.2, 0.19], [0.18, 0.17]])
+        >>> f"{leverage(calibrate(quotes, HullWhite(0.03, 0.05, 0.01))).sum():.6f}"
+        '2.000000'
+    """
+    problem = calibration.solved_problem
+    return problem.of_quotes(_hat(problem, calibration.model))
+
+
+def cooks_distance(calibration: Calibration) -> Quoted:
+    """Return how far the parameters would move without a quote: squared standard errors, over their number.
+
+    D = r^2 h / (p s^2 (1 - h)^2) with the residual r, the leverage h, p parameters and the standard error s
+    of a quote (Cook 1977). Above 1 a quote decides the fit by itself.
+
+    Returns:
+        In the shape of the quotes.
+
+    Examples:
+        >>> from calibration import calibrate, cooks_distance
+        >>> from pricing import HullWhite
+        >>> from pricing.market import SwaptionVols
+        >>> quotes = SwaptionVols([1.0, 2.0], [1.0, 5.0], [[0.2, 0.19], [0.18, 0.17]])
+        >>> cooks_distance(calibrate(quotes, HullWhite(0.03, 0.05, 0.01))).shape
+        (2, 2)
+    """
+    h, stats = leverage(calibration), calibration.stats
+    count = len(calibration.solved_problem.parameters.labels)
+    return calibration.residuals**2 * h / (count * stats["noise"] ** 2 * (1.0 - h) ** 2)
+
+
+@stored_jit
+def _hat(problem: Problem, model) -> Float[Array, " residuals"]:
+    _, jacobian = problem.linearized(problem.parameters.free(model))
+    return jnp.sum((jacobian @ pseudo_inverse(jacobian)) * jacobian, axis=1)
+
+
+class Profile(NamedTuple):
+    """How well the model fits with one parameter held, and where the others go.
+
+    Attributes:
+        values: Of the parameter that is held, of shape (points,).
+        deviances: (|r|^2 - least |r|^2) / s^2 at each, with the standard error s of a quote at the optimum.
+            About the values below 3.84 are those that the quotes allow at 95 % (Wilks 1938).
+        parameters: Field -> the parameter at each point, of shape (points, ...).
+        converged: Whether the search from each point has converged, of shape (points,).
+
+    Examples:
+        >>> import numpy as np
+        >>> from calibration import Profile
+        >>> values = np.array([0.1, 0.2, 0.3])
+        >>> Profile(values, np.array([5.0, 0.0, 2.0]), {}, np.array([True] * 3)).allowed
+        (0.2, 0.3)
+    """
+
+    values: Float[Array, " points"]
+    deviances: Float[Array, " points"]
+    parameters: dict[str, Array]
+    converged: Bool[Array, " points"]
+
+    @property
+    def allowed(self) -> tuple[float, float]:
+        """The least and the largest value whose deviance is below 3.84, NaN where there is none."""
+        inside = np.asarray(self.values)[np.asarray(self.deviances) < 3.84]
+        return (float(inside.min()), float(inside.max())) if inside.size else (np.nan, np.nan)
+
+
+def profile(
+    calibration: Calibration,
+    name: str,
+    values: Sequence[float] | ArrayLike,
+    *,
+    optimizer: optax.GradientTransformation | None = None,
+    max_steps: int = 100,
+    rtol: float = 1e-10,
+) -> Profile:
+    """Fit all other parameters again, with one held at each of some values: its profile likelihood.
+
+    A flat profile says that the quotes do not tell the parameter, one that is no parabola that its standard
+    error misleads. The searches are one program; each begins where the nearest one before it has ended, the
+    optimum first.
+
+    Args:
+        calibration: What `calibrate` returned.
+        name: The parameter; of an array one number, such as "rho[2]".
+        values: Where it is held, of shape (points,).
+        optimizer: As in `calibrate`.
+        max_steps: Of each search, as in `calibrate`.
+        rtol: As in `calibrate`.
+
+    Returns:
+        The deviance at each value, in the order given.
+
+    Raises:
+        ValueError: There is no such parameter, or a value is outside its bounds.
+
+    Examples:
+        >>> from calibration import calibrate, profile
+        >>> from pricing import HullWhite
+        >>> from pricing.market import SwaptionVols
+        >>> quotes = SwaptionVols([1.0, 2.0], [1.0, 5.0], [[0.2, 0.19], [0.18, 0.17]])
+        >>> found = calibrate(quotes, HullWhite(0.03, 0.05, 0.01))
+        >>> bool(profile(found, "mean_reversion", [0.0, 0.1, 0.2]).converged.all())
+        True
+    """
+    problem, values = calibration.solved_problem, np.asarray(values, dtype=float)
+    labels = problem.parameters.labels
+    if name not in labels:
+        raise ValueError(f"no parameter {name!r} to hold: give one of {', '.join(labels)}")
+    held = np.arange(len(labels)) == labels.index(name)
+    optimum = problem.parameters.values(problem.parameters.free(calibration.model))
+    rows = np.where(held[None, :], values[:, None], optimum[None, :])
+    points = jax.vmap(problem.parameters.to_free)(jnp.asarray(rows))
+    if not np.all(np.isfinite(points)):
+        raise ValueError(f"{name} is held at {values}: give numbers within its bounds")
+    problem = eqx.tree_at(
+        lambda p: p.parameters.held, problem, jnp.asarray(held), is_leaf=lambda x: x is None
+    )
+    order = np.argsort(np.abs(values - float(optimum[labels.index(name)])), kind="stable")
+    settings = optimizer or levenberg_marquardt(), jnp.asarray(rtol), jnp.asarray(max_steps)
+    free, losses, converged, least = _profiled(
+        problem, calibration.model, points[order], jnp.asarray(held), *settings
+    )
+    back = np.argsort(order)
+    models = jax.vmap(lambda x: problem.model(x))(free[back])
+    return Profile(
+        jnp.asarray(values),
+        2.0 * (losses[back] - least) / calibration.stats["noise"] ** 2,
+        {field: getattr(models, field) for field in problem.parameters.names},
+        converged[back],
+    )
+
+
+@stored_jit
+def _profiled(problem: Problem, model, points, held, optimizer, rtol, max_steps):
+    """Return the ends of the searches in the order of `points`, their losses, and the loss of the model."""
+    optimizer = optax.with_extra_args_support(optimizer)
+    optimum = problem.parameters.free(model)
+    coordinate = lambda free: free @ held.astype(free.dtype)  # noqa: E731
+
+    def onward(ends, at):
+        point, place = at
+        is_done = jnp.arange(len(ends)) <= place
+        distances = jnp.where(is_done, jnp.abs(coordinate(ends) - coordinate(point)), jnp.inf)
+        start = jnp.where(held, point, ends[jnp.argmin(distances)])
+        search = Search.init(problem, optimizer, start).run(problem, optimizer, rtol, max_steps)
+        found = search.free, search.loss, search.converged & search.finite
+        return ends.at[place + 1].set(search.free), found
+
+    ends = jnp.concatenate([optimum[None], points])
+    _, found = jax.lax.scan(onward, ends, (points, jnp.arange(len(points))))
+    return *found, problem.loss(optimum)
