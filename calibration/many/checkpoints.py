@@ -131,8 +131,16 @@ def _orbax() -> Any:
 
 
 def _digest_of(settings: Settings) -> str:
-    words = json.dumps(Description(settings, by_value).words)
-    return hashlib.sha256(words.encode()).hexdigest()
+    words = {name: _words_of(part) for name, part in vars(settings).items()}
+    return hashlib.sha256(json.dumps(words).encode()).hexdigest()
+
+
+def _words_of(part: Any) -> Any:
+    """Return a part of the settings in words; of one that has none for another process, its type."""
+    try:
+        return Description(part, by_value).words
+    except TypeError:
+        return type(part).__qualname__
 
 
 def _digest_of_jobs(jobs: Sequence[Job]) -> str:

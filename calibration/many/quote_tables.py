@@ -90,7 +90,7 @@ def _runs(
                 yield name, _joined(held), first
                 held = []
             if not held:
-                name, first = str(names[begin]), row + begin
+                name, first = str(names[begin]), row + int(begin)
             held.append({key: column[begin:end] for key, column in columns.items()})
     if held:
         yield name, _joined(held), first

@@ -1,0 +1,110 @@
+"""A run over many surfaces that is kept as it goes, and what may be given to it."""
+
+import functools
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+
+from calibration import Calibrations, Job, calibrate_many
+from pricing import VolSurface
+from tests.calibration.test_many import columns, jobs, start, surfaces
+from tests.helpers import double
+
+pytestmark = double
+
+
+@functools.cache
+def found() -> Calibrations:
+    return calibrate_many(several())
+
+
+def several() -> list[Job]:
+    """Eight surfaces, one that cannot be fitted among them."""
+    good = jobs()
+    return [*good[:3], Job("bad", replace_vols(good[0].quotes, -0.1), start()), *good[3:7]]
+
+
+def replace_vols(surface: VolSurface, value) -> VolSurface:
+    return eqx.tree_at(lambda s: s.vols, surface, surface.vols * 0.0 + value)
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
+    """Stopped after two of four rounds, by an exception in the middle of the third."""
+
+    class Stopped(Exception):
+        pass
+
+    def stops(done, total, message):
+        if done > 4:
+            raise Stopped
+
+    settings = {"resume": tmp_path / "run", "round_size": 2}
+    with pytest.raises(Stopped):
+        calibrate_many(several(), progress=stops, **settings)
+    assert sorted(path.name for path in (tmp_path / "run" / "rounds").iterdir()) == ["2", "4"]
+    told = []
+    again = calibrate_many(several(), progress=lambda *now: told.append(now[:2]), **settings)
+    assert told[:2] == [(2, 8), (4, 8)]
+    assert again.status == found().status and again.failed.keys() == {"bad"}
+    np.testing.assert_array_equal(columns(again), columns(found()))
+    assert again.num_quotes.tolist() == found().num_quotes.tolist()
+    whole = calibrate_many(several(), **settings)  # nothing is left to fit
+    whole.write_parquet(tmp_path / "whole.parquet")
+    found().write_parquet(tmp_path / "found.parquet")
+    assert (tmp_path / "whole.parquet").read_bytes() == (tmp_path / "found.parquet").read_bytes()
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path):
+    settings = {"resume": tmp_path, "round_size": 4, "max_steps": 1}
+    calibrate_many(jobs()[:4], **settings)
+    moved = [job._replace(quotes=replace_vols(job.quotes, 0.2)) for job in jobs()[:4]]
+    with pytest.raises(ValueError, match=r"holds a run over other quotes: the jobs 1 to 4 were"):
+        calibrate_many(moved, **settings)
+    for changed in ({"rtol": 1e-3}, {"num_starts": 2}):
+        with pytest.raises(ValueError, match=r"holds another run \(other: settings\)"):
+            calibrate_many(jobs()[:4], **{**settings, **changed})
+    with pytest.raises(ValueError, match=r"holds another run \(other: round\)"):
+        calibrate_many(jobs()[:4], **{**settings, "round_size": 2})
+
+
+def test_a_batch_of_quotes_is_fitted_by_one_model_or_by_one_each():
+    surface = surfaces()[0]
+    vols = np.stack([surface.vols, surface.vols + 0.01])
+    batch = eqx.tree_at(lambda s: s.vols, surface, vols)  # on the same expiries and strikes
+    model = jobs()[0].model
+    together = calibrate_many(batch, model)
+    assert together.ids == ("0", "1")
+    own = [VolSurface(surface.expiries, surface.strikes, of_one) for of_one in vols]
+    apart = calibrate_many([Job("0", own[0], model), Job("1", own[1], model)])
+    np.testing.assert_array_equal(columns(together), columns(apart))
+    listed = calibrate_many(iter(own), [model, model])
+    np.testing.assert_array_equal(columns(listed), columns(apart))
+    stacked = jax.tree.map(lambda *x: np.stack(x), *own)
+    np.testing.assert_array_equal(columns(calibrate_many(stacked, model)), columns(apart))
+    with pytest.raises(ValueError, match=r"has vols of shape \(3, 5\): give many"):
+        calibrate_many(surface, model)
+    with pytest.raises(ValueError, match="there are 1 models for 2 sets of quotes"):
+        calibrate_many(own, [model])
+
+
+def test_a_mesh_of_other_axes_is_refused():
+    mesh = Mesh(np.array(jax.devices()[:1]), ("paths",))
+    with pytest.raises(ValueError, match=r"the mesh has axes \('paths',\): give one of the axis"):
+        calibrate_many(jobs()[:1], mesh=mesh)
+
+
+def test_two_rounds_with_one_id_are_refused():
+    twice = [jobs()[0], jobs()[1], jobs()[0]]
+    with pytest.raises(ValueError, match="several jobs have the id 'S0'"):
+        calibrate_many(twice, round_size=2, max_steps=1)
+
+
+def test_columns_are_the_table_of_all():
+    again = Calibrations.of_columns(found().columns)
+    assert replace(again, num_quotes=found().num_quotes).ids == found().ids
+    np.testing.assert_array_equal(columns(again), columns(found()))
+    assert list(found().columns)[:3] == ["id", "status", "initial_variance"]

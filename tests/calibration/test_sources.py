@@ -1,0 +1,123 @@
+"""Surfaces from tables and folders: read to the last bit, and what cannot be read named with its place."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from calibration import read_jobs
+from pricing import Heston, HullWhite, Market
+from pricing.ingestion.errors import UnreadableFile
+from tests.helpers import double, sample_market
+
+pytestmark = double
+
+ROWS = [  # the second surface's expiries have unequal strikes, and are not in order
+    ("A", 100.0, 0.02, 0.5, 90.0, 0.22),
+    ("A", 100.0, 0.02, 0.5, 110.0, None),
+    ("B", 50.0, 0.01, 1.0, 45.0, 0.3),
+    ("B", 50.0, 0.01, 0.25, 40.0, 0.35),
+    ("B", 50.0, 0.01, 1.0, 50.0, 0.28),
+    ("B", 50.0, 0.01, 1.0, 55.0, 0.27),
+]
+NAMES = ("surface", "spot", "rate", "expiry", "strike", "vol")
+
+
+def table(rows=ROWS, names=NAMES) -> pa.Table:
+    return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+
+
+def write(path: Path, of: pa.Table) -> Path:
+    writer = pyarrow.csv.write_csv if path.suffix == ".csv" else pyarrow.parquet.write_table
+    writer(of, path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["quotes.csv", "quotes.parquet"])
+def test_a_table_is_read_by_surface_and_expiry(tmp_path, name):
+    first, second = read_jobs(write(tmp_path / name, table()), Heston)
+    assert (first.id, second.id) == ("A", "B")
+    assert float(second.model.spot) == 50.0 and float(second.model.rate) == 0.01
+    assert second.quotes.expiries.tolist() == [0.25, 1.0]
+    np.testing.assert_array_equal(second.quotes.vols, [[0.35, np.nan, np.nan], [0.3, 0.28, 0.27]])
+    np.testing.assert_array_equal(second.quotes.weights, [[1, 0, 0], [1, 1, 1]])
+    forward = 50.0 * np.exp(0.01)
+    np.testing.assert_allclose(
+        second.quotes.log_moneyness[1], np.log(forward / np.array([45.0, 50.0, 55.0])), rtol=1e-12
+    )
+    assert first.counts.tolist() == [[True, False]]
+    assert not first.refusal(1) and "it has 1 quotes for 5" in first.refusal(5)
+
+
+def test_dates_are_counted_from_a_date(tmp_path):
+    rows = [("A", 100.0, 0.02, "2025-01-02", 90.0, 0.2, "2024-01-03")]
+    (job,) = read_jobs(write(tmp_path / "a.csv", table(rows, (*NAMES, "asof"))), Heston)
+    assert job.quotes.expiries.tolist() == [365 / 365]
+
+
+BAD = {  # what a cell holds -> the line and the column that are named
+    (1, "vol"): ("abc", "quotes.csv:3: column 'vol' holds no number; give a number"),
+    (3, "strike"): ("", "quotes.csv:5: column 'strike' holds no number"),
+    (2, "spot"): ("?", "quotes.csv:4: column 'spot' holds no number"),
+    (4, "expiry"): ("soon", "quotes.csv:6: column 'expiry' holds no number; give years"),
+}
+
+
+@pytest.mark.parametrize(("row", "column"), BAD)
+def test_a_cell_that_is_no_number_spoils_its_surface_alone(tmp_path, row, column):
+    cell, said = BAD[row, column]
+    texts = [["" if x is None else str(x) for x in of_row] for of_row in ROWS]
+    texts[row][NAMES.index(column)] = cell
+    file = tmp_path / "quotes.csv"
+    file.write_text("\n".join(",".join(line) for line in [NAMES, *texts]))
+    by_name = {job.id: job for job in read_jobs(file, Heston)}
+    spoilt = by_name.pop("A" if row < 2 else "B")
+    assert said in spoilt.refusal(1)
+    (other,) = by_name.values()
+    assert not other.refusal(1)
+
+
+def test_a_table_that_is_none_says_so(tmp_path):
+    with pytest.raises(UnreadableFile, match="there is no such file"):
+        read_jobs(tmp_path / "none.csv", Heston)
+    with pytest.raises(UnreadableFile, match="is no file of .csv, .parquet, .json"):
+        list(read_jobs(Path(__file__), Heston))
+    lacking = write(tmp_path / "lacking.csv", table().drop_columns(["vol", "spot"]))
+    with pytest.raises(UnreadableFile, match="has no column spot, vol among surface, rate"):
+        list(read_jobs(lacking, Heston))
+    for name in ("torn.parquet", "torn.csv"):
+        (tmp_path / name).write_bytes(b"\x00\xffno table")
+        with pytest.raises(UnreadableFile, match=name):
+            list(read_jobs(tmp_path / name, Heston))
+    with pytest.raises(TypeError, match="no quotes for HullWhite: give a model of an equity"):
+        list(read_jobs(write(tmp_path / "a.csv", table()), HullWhite))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UnreadableFile, match="has no file of"):
+        read_jobs(tmp_path / "empty", Heston)
+
+
+def test_a_folder_is_read_file_by_file(tmp_path):
+    sample = Path("pricing/samples/dax_2002-07-05.json").read_text(encoding="utf-8")
+    (tmp_path / "2002-07-05.json").write_text(sample, encoding="utf-8")
+    damaged = json.loads(sample)
+    del damaged["equities"]["DAX"]["spot"]
+    (tmp_path / "2002-07-06.json").write_text(json.dumps(damaged), encoding="utf-8")
+    (tmp_path / "2002-07-07.json").write_text("{", encoding="utf-8")
+    write(tmp_path / "more.parquet", table())
+    found = {job.id: job for job in read_jobs(tmp_path, Heston)}
+    market = sample_market()
+    names = [f"2002-07-05/{name}" for name in market.equities]
+    assert list(found)[: len(names)] == names and {"A", "B", "2002-07-07.json"} < set(found)
+    dax = found["2002-07-05/DAX"]
+    np.testing.assert_array_equal(dax.quotes.vols, market.equities["DAX"].surface.vols)
+    assert not dax.refusal(5)
+    spoilt = [job for name, job in found.items() if name.startswith("2002-07-06/equities.DAX")]
+    assert len(spoilt) == 1 and "spot" in spoilt[0].refusal(5)
+    assert "2002-07-07.json" in found["2002-07-07.json"].refusal(5)
+    (rates,) = [job for job in read_jobs(tmp_path / "2002-07-05.json", HullWhite)]
+    assert rates.id == "2002-07-05/EUR" and isinstance(rates.model, HullWhite)
+    assert isinstance(Market.from_text(sample), Market)
