@@ -1,4 +1,5 @@
 from pricing.models import Exp as Exp
+from pricing.models import ForwardVols as ForwardVols
 from pricing.models import Identity as Identity
 from pricing.models import Tanh as Tanh
 
