@@ -5,14 +5,19 @@ from pricing.models import Tanh as Tanh
 
 from .calibration import Calibration as Calibration
 from .calibration import calibrate as calibrate
+from .history import History as History
+from .joined_optimizers import join_optimizers as join_optimizers
 from .many import Calibrations as Calibrations
 from .many import Job as Job
 from .many import calibrate_many as calibrate_many
 from .market_fit import fit as fit
 from .objectives import AbstractObjective as AbstractObjective
+from .objectives import BidAskError as BidAskError
 from .objectives import ImpliedVolError as ImpliedVolError
+from .objectives import PriceError as PriceError
 from .objectives import SwapLegs as SwapLegs
 from .objectives import SwaptionVolError as SwaptionVolError
 from .optimizers import levenberg_marquardt as levenberg_marquardt
 from .quote_sensitivities import quote_sensitivities as quote_sensitivities
+from .results import REASONS as REASONS
 from .results import RESULTS as RESULTS

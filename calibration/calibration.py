@@ -19,9 +19,10 @@ from .objectives import AbstractObjective, objective_of
 from .optimizers import levenberg_marquardt
 from .parameters import Parameters, random_starts
 from .problem import Problem, Search, identification
-from .results import RESULTS
+from .results import REASONS, RESULTS
 
 _STEPS_A_REPORT = 5
+_LEAST_ROOM = 128  # for the trials of a history
 
 
 class Calibration(eqx.Module):
@@ -30,10 +31,12 @@ class Calibration(eqx.Module):
     Attributes:
         model: The fitted model.
         residuals: Model less market, as the objective measures it, in the shape of the quotes: (expiries,
-            strikes) or (expiries, tenors); per 1.00 vol, unless the objective says otherwise.
+            strikes) or (expiries, tenors); per 1.00 vol, unless the objective says otherwise. NaN where a
+            quote is missing.
         result: Why the search ended.
         stats: `steps`; `sum_squared_vol_points`, the sum over quotes of (100 residual)^2; `starts_at_optimum`,
-            how many starts ended where the best did; `covariance` and `condition_number` of the parameters as
+            how many starts ended where the best did; `num_quotes`; `reason`, by which sign the search ended
+            (`REASONS`); `history`, its trials (`calibration.History`); `covariance` and `condition_number` of the parameters as
             in `calibration.problem.identification`.
         problem: What was solved, which `quote_sensitivities` differentiates; None where it is not known.
 
@@ -72,7 +75,8 @@ def calibrate(
     A batch of quotes or of models is mapped over, by `jax.vmap`, with neither `progress` nor `throw`.
 
     Args:
-        quotes: One surface of implied vols of an equity, or one matrix of swaption vols.
+        quotes: One surface of implied vols of an equity, or one matrix of swaption vols. A vol that is NaN is
+            missing.
         model: Its type, its starting parameters, and the market that it stands on.
         optimizer: Any optax transformation; the default is Levenberg-Marquardt.
         objective: The residuals; the default are those of implied vols, with equal weights.
@@ -113,7 +117,13 @@ def calibrate(
     points = random_starts(parameters, model, num_starts, key=key)
 
     settings = problem, optimizer, points, jnp.asarray(rtol), jnp.asarray(max_steps)
-    calibration = solved(*settings) if progress is None else _watched(*settings, progress)
+    room = max(_LEAST_ROOM, 1 << max_steps.bit_length())  # few programs for any max_steps
+    if progress is None:
+        calibration = solved(*settings, num_trials=room)
+    else:
+        calibration = _watched(*settings, room, progress)
+    history = calibration.stats["history"].first(max_steps + 1)
+    calibration = eqx.tree_at(lambda c: c.stats["history"], calibration, history)
     if throw and calibration.result != RESULTS.converged:
         raise RuntimeError(f"calibrating {type(model).__name__}: {RESULTS[calibration.result]}")
     return dataclasses.replace(calibration, problem=problem)
@@ -126,17 +136,21 @@ def solved(
     points: Float[Array, "starts parameters"],
     rtol: Array,
     max_steps: Array,
+    num_trials: int = 0,
 ) -> Calibration:
-    """Return the best of the fits from each of the points, in one program."""
-    searches = _init(problem, optimizer, points)
+    """Return the best of the fits from each of the points, in one program.
+
+    num_trials: of how many there is room for a history.
+    """
+    searches = _init(problem, optimizer, points, num_trials)
     return _postprocess(problem, _run(problem, optimizer, searches, rtol, max_steps))
 
 
 def _watched(
-    problem: Problem, optimizer, points, rtol: Array, max_steps: Array, progress: Progress
+    problem: Problem, optimizer, points, rtol: Array, max_steps: Array, num_trials: int, progress: Progress
 ) -> Calibration:
     """Return the same, found a few steps at a time, with progress in between."""
-    searches, until, end = _init(problem, optimizer, points), 0, int(max_steps)
+    searches, until, end = _init(problem, optimizer, points, num_trials), 0, int(max_steps)
     while bool(jnp.any(searches.is_running(end))):
         until = min(until + _STEPS_A_REPORT, end)
         searches = _run(problem, optimizer, searches, rtol, jnp.asarray(until))
@@ -146,9 +160,11 @@ def _watched(
 
 
 @stored_jit
-def _init(problem: Problem, optimizer, points: Float[Array, "starts parameters"]) -> Search:
+def _init(
+    problem: Problem, optimizer, points: Float[Array, "starts parameters"], num_trials: int
+) -> Search:
     """Return a search from each of the points."""
-    return jax.vmap(lambda free: Search.init(problem, optimizer, free))(points)
+    return jax.vmap(lambda free: Search.init(problem, optimizer, free, num_trials))(points)
 
 
 @stored_jit
@@ -174,12 +190,16 @@ def _postprocess(problem: Problem, searches: Search) -> Calibration:
 
 def ended(problem: Problem, search: Search) -> Calibration:
     """Return what a search says at its end: the model, its residuals and what they say of the parameters."""
+    refusal = problem.refusal
     stats = {
         "steps": search.num_steps,
         "sum_squared_vol_points": 2e4 * search.loss,
+        "num_quotes": problem.num_quotes,
+        "reason": REASONS.where(refusal == RESULTS.successful, search.reason, REASONS.promote(refusal)),
+        "history": search.history,
         **identification(problem, search),
     }
-    residuals = search.residual.reshape(problem.quotes.vols.shape)
-    refusal = problem.objective.result(problem.quotes)
+    vols = problem.quotes.vols
+    residuals = jnp.where(jnp.isnan(vols), jnp.nan, search.residual.reshape(vols.shape))
     result = RESULTS.where(refusal == RESULTS.successful, search.result, refusal)
     return Calibration(problem.model(search.free), residuals, result, stats)

@@ -25,4 +25,25 @@ class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "Ended where the loss has no minimum: its second derivative is not positive, or its gradient does not "
         "vanish. Start from other parameters, or fit fewer of them."
     )
+    too_few_quotes = (
+        "There are fewer quotes than free parameters. Give more quotes, or fit fewer parameters by transform=."
+    )
     too_many_payments = "a swap has more than 60 payments: give SwaptionVolError(legs=...)"
+
+
+class REASONS(RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
+    """By which sign a search ended: those of `RESULTS`, and in the place of `RESULTS.converged` one of these.
+
+    Examples:
+        >>> from calibration import REASONS
+        >>> REASONS[REASONS.gradient_vanishes]
+        'The gradient vanishes: no direction of the parameters has a slope that rounding would leave to see.'
+    """
+
+    residuals_vanish = "The residuals vanish: the model meets every quote to rounding."
+    gradient_vanishes = (
+        "The gradient vanishes: no direction of the parameters has a slope that rounding would leave to see."
+    )
+    step_no_longer_matters = (
+        "A step no longer matters: a Gauss-Newton step would lower the loss by less than rtol of it."
+    )

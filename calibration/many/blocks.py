@@ -21,7 +21,7 @@ from pricing.progress import Progress
 from ..objectives import AbstractObjective, objective_of
 from ..optimizers import levenberg_marquardt
 from ..parameters import Parameters, random_starts
-from .batches import batches, power_of_two
+from .batches import batches, misfit_of, power_of_two
 from .calibrations import Calibrations
 from .job import Job
 from .searches import AXIS, FEWEST_SLOTS, End, Settings, searched
@@ -92,7 +92,11 @@ def calibrate_many(
         jnp.asarray(max_steps),
     )
     fewest = len(parameters.names)
-    refused = {place: why for place, job in enumerate(jobs) if (why := job.refusal(fewest))}
+    refused = {
+        place: why
+        for place, job in enumerate(jobs)
+        if (why := job.refusal(fewest) or misfit_of(settings.objective, job.quotes))
+    }
     shares = list(_shares(jobs, refused, mesh, block_size))
     done, total = 0, sum(share.places.size for share in shares)
     found = [(np.zeros(0, int), End.of_none(parameters))]

@@ -22,10 +22,11 @@ from pricing.market import SmileQuotes, VolSurface
 from pricing.models import AbstractModel, CharacteristicFunction
 
 from ..calibration import ended
-from ..objectives import AbstractObjective, ImpliedVolError
+from ..objectives import AbstractObjective
 from ..parameters import Parameters
 from ..problem import Problem, Search
 from ..results import RESULTS
+from .batches import padded_objective
 
 AXIS = "surfaces"
 FEWEST_SLOTS = 8  # with fewer, XLA orders sums otherwise, and a fit has other last bits
@@ -95,7 +96,8 @@ def _of_device(
     """Return the ends of one device's jobs."""
     objective, parameters, rtol = settings.objective, settings.parameters, settings.rtol
     optimizer = optax.with_extra_args_support(settings.optimizer)
-    if isinstance(objective, ImpliedVolError) and isinstance(batch[1], CharacteristicFunction):
+    objective = padded_objective(objective, batch[0].vols.shape[1:])
+    if objective.is_of_moneyness and isinstance(batch[1], CharacteristicFunction):
         batch = jax.vmap(_normalized)(*batch)
     num_jobs, num_starts = len(jax.tree.leaves(batch)[0]), 1 + len(settings.starts)
     size, count = num_jobs * num_starts, counts[0] * num_starts  # places: jobs times starts
@@ -151,7 +153,7 @@ def _of_device(
 
 
 def _normalized(quotes: VolSurface | SmileQuotes, model: Any) -> tuple[SmileQuotes, AbstractModel]:
-    """Return quotes as smiles, a missing one with weight 0, and the model on a market of forwards 1.
+    """Return quotes as smiles, and the model on a market of forwards 1.
 
     A model's law of log(S / F) does not depend on the forward F, nor do vols in log-moneyness.
     """
@@ -161,10 +163,7 @@ def _normalized(quotes: VolSurface | SmileQuotes, model: Any) -> tuple[SmileQuot
         weights = jnp.ones_like(quotes.vols)
     else:
         log_moneyness, weights = quotes.log_moneyness, quotes.weights
-    is_there = ~jnp.isnan(quotes.vols) & (weights != 0.0)
-    vols = jnp.where(is_there, quotes.vols, 1.0)
-    weights = jnp.where(is_there, weights, 0.0)
     of_market = lambda m: (m.spot, m.rate, m.dividend_yield)  # noqa: E731
     zero = jnp.zeros_like(model.spot)
     unit = eqx.tree_at(of_market, model, (jnp.ones_like(zero), zero, zero))
-    return SmileQuotes(quotes.expiries, log_moneyness, vols, weights), unit
+    return SmileQuotes(quotes.expiries, log_moneyness, quotes.vols, weights), unit
