@@ -195,7 +195,9 @@ def ended(problem: Problem, search: Search) -> Calibration:
         "steps": search.num_steps,
         "sum_squared_vol_points": 2e4 * search.loss,
         "num_quotes": problem.num_quotes,
-        "reason": REASONS.where(refusal == RESULTS.successful, search.reason, REASONS.promote(refusal)),
+        "reason": REASONS.where(
+            refusal == RESULTS.successful, search.reason(problem), REASONS.promote(refusal)
+        ),
         "history": search.history,
         **identification(problem, search),
     }

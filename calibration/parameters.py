@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -120,7 +121,7 @@ def random_starts(
     return jnp.concatenate([own, jax.vmap(draw)(jax.random.split(key, num_starts - 1))])
 
 
-def _numbers(model: AbstractModel, name: str) -> Real:
+def _numbers(model: AbstractModel, name: str) -> Any:
     """Return the numbers of a field: those of a term structure of vols are its vols."""
     field = getattr(model, name)
     return field.vols if isinstance(field, VolCurve) else field

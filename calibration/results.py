@@ -32,7 +32,10 @@ class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
 
 
 class REASONS(RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
-    """By which sign a search ended: those of `RESULTS`, and in the place of `RESULTS.converged` one of these.
+    """By which sign a search ended: those of `RESULTS`, and finer ones.
+
+    In the place of `RESULTS.converged` it is that the residuals or the gradient vanish, or that a step no longer
+    matters; in the place of `RESULTS.max_steps_reached` it may be that a parameter is at its bound.
 
     Examples:
         >>> from calibration import REASONS
@@ -43,6 +46,10 @@ class REASONS(RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     residuals_vanish = "The residuals vanish: the model meets every quote to rounding."
     gradient_vanishes = (
         "The gradient vanishes: no direction of the parameters has a slope that rounding would leave to see."
+    )
+    parameter_at_bound = (
+        "A parameter has run to the end of its range, where the quotes would have it go on. "
+        "Hold it, by transform=, or give other quotes."
     )
     step_no_longer_matters = (
         "A step no longer matters: a Gauss-Newton step would lower the loss by less than rtol of it."

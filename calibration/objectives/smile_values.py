@@ -20,7 +20,15 @@ _FLOOR = 1e-10  # of sqrt(F K): an option worth less has no vol to speak of, wha
 
 
 def log_moneyness_of(model: AbstractModel, quotes: VolSurface | SmileQuotes) -> Vols:
-    """Return k = log(F / K) of every quote."""
+    """Return k = log(F / K) of every quote.
+
+    Raises:
+        TypeError: The model has neither Black vols nor a characteristic function, and so no smile.
+    """
+    if not isinstance(model, BlackVol | CharacteristicFunction):
+        raise TypeError(
+            missing("Black volatility or characteristic function to take implied vols from", model)
+        )
     if isinstance(quotes, SmileQuotes):
         return quotes.log_moneyness
     strikes = jnp.broadcast_to(quotes.strikes, quotes.vols.shape)
@@ -33,18 +41,10 @@ def out_of_the_money(k: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def smile_values(model: AbstractModel, quotes: VolSurface | SmileQuotes, num_nodes: int) -> Vols:
-    """Return undiscounted values over sqrt(F K) of the options that are out of the money.
-
-    Raises:
-        TypeError: The model has neither Black vols nor a characteristic function.
-    """
+    """Return undiscounted values over sqrt(F K) of the options that are out of the money."""
     k = log_moneyness_of(model, quotes)
     if isinstance(model, BlackVol):
         return black_values(black_vols(model, quotes), k, quotes.expiries)
-    if not isinstance(model, CharacteristicFunction):
-        raise TypeError(
-            missing("Black volatility or characteristic function to take implied vols from", model)
-        )
 
     def smile(expiry, k):
         std, (_, drift) = jax.lax.stop_gradient(
