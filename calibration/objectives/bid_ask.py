@@ -3,7 +3,7 @@
 from typing import Any
 
 import equinox as eqx
-import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from pricing.fields import positive, word
@@ -13,7 +13,7 @@ from ..results import RESULTS
 from .implied_vols import ImpliedVolError
 from .objective import AbstractObjective, check_per_quote
 
-_WIDTH = 0.1  # of half a spread, over which a free quote begins to cost
+_WIDTH = 0.2  # w, of half a spread: over which a free quote begins to cost
 
 
 class BidAskError(AbstractObjective):
@@ -21,9 +21,9 @@ class BidAskError(AbstractObjective):
 
     Quotes are the mids. x = 2 residual / spread is what counts ("weighted": each quote by the inverse of its
     spread, the usual choice); or, if a model within the spread is as good as any ("free"),
-    d(x) = w (log(1 + e^{(x - 1) / w}) - log(1 + e^{(-x - 1) / w})), w = .1: smooth and rising, within 1e-3 of 0
-    up to half the way to bid or ask, and |x| - 1 well outside. Gauss-Newton steps need the slope that a dead
-    zone with corners (Vapnik's) has not.
+    d(x) = x + (sqrt((x - 1)^2 + w^2) - sqrt((x + 1)^2 + w^2)) / 2, w = .2: smooth and rising, w / 2 at bid and
+    ask, about w^2 x / 2 within and |x| - 1 well outside. Gauss-Newton steps need the slope that a dead zone with
+    corners (Vapnik's) has not.
 
     Attributes:
         spreads: Ask less bid of each quote, in the units of the other objective's residuals (for
@@ -59,5 +59,5 @@ class BidAskError(AbstractObjective):
 
 
 def _beyond_one(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    above, below = (jax.nn.softplus((sign * x - 1.0) / _WIDTH) for sign in (1.0, -1.0))
-    return _WIDTH * (above - below)
+    to_ask, to_bid = (jnp.sqrt((x - sign) ** 2 + _WIDTH**2) for sign in (1.0, -1.0))
+    return x + 0.5 * (to_ask - to_bid)

@@ -193,14 +193,14 @@ def test_a_quote_counts_by_the_inverse_of_its_spread():
 
 
 def test_a_free_quote_costs_from_bid_or_ask_on():
-    """d(x): next to nothing inside, |x| - 1 well outside, odd and rising everywhere."""
+    """d(x): next to nothing inside, w / 2 at the ask, |x| - 1 well outside; odd and rising."""
     quotes = VolSurface([1.0], STRIKES, VOLS[1:2])
     shift = jnp.asarray([[0.0, 0.2, 0.5, 1.0, 2.0]])
     model = BlackScholes(100.0, 0.0, VolSurface([1.0], STRIKES, VOLS[1:2] + 0.005 * shift))
     found = residuals_of(BidAskError(np.full((1, 5), 0.01), inside="free"), model, quotes)
-    np.testing.assert_allclose(found[0, :3], 0.0, atol=1e-3)
-    np.testing.assert_allclose(found[0, 3], 0.1 * np.log(2.0), rtol=1e-6)
-    np.testing.assert_allclose(found[0, 4], 1.0, rtol=1e-4)
+    np.testing.assert_allclose(found[0, :3], 0.0, atol=0.015)
+    np.testing.assert_allclose(found[0, 3], 0.1, rtol=0.06)
+    np.testing.assert_allclose(found[0, 4], 1.0, rtol=0.01)
     below = BlackScholes(100.0, 0.0, VolSurface([1.0], STRIKES, VOLS[1:2] - 0.005 * shift))
     mirrored = residuals_of(BidAskError(np.full((1, 5), 0.01), inside="free"), below, quotes)
     np.testing.assert_allclose(mirrored, -found, rtol=1e-10)
@@ -302,7 +302,7 @@ def on_dax(name):
     [
         ("prices", 1.271913),
         pytest.param("vega-weighted prices", 161.539108, marks=pytest.mark.slow),
-        pytest.param("free", 3926705.4467, marks=pytest.mark.slow),
+        pytest.param("free", 3934755.1512, marks=pytest.mark.slow),
     ],
 )
 def test_heston_on_the_dax(name, total):

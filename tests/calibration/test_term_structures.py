@@ -44,13 +44,13 @@ def test_vols_by_expiry_are_the_means_of_their_rows():
 def test_pillars_need_not_be_the_expiries():
     """Two pillars for three expiries: the least squares of numpy, which knows no transform."""
     found = calibrate(surface(), terms((0.3, 0.2), [0.5, 2.0]))
-    best = found.model.vol.vols
+    best = np.asarray(found.model.vol.vols)
 
     def loss(vols):
         variances = np.interp(EXPIRIES, [0.0, 0.5, 2.0], [0.0, *(vols**2 * [0.5, 2.0])])
         return np.sum((np.sqrt(variances / EXPIRIES)[:, None] - VOLS) ** 2)
 
-    least = loss(np.asarray(best))
+    least = loss(best)
     for step in np.random.default_rng(3).normal(0.0, 1e-4, (50, 2)):
         assert loss(best + step) > least
 
@@ -86,7 +86,7 @@ def test_every_point_of_the_free_space_is_a_term_structure():
 
 def test_a_transform_of_ones_own_is_of_the_vols():
     found = calibrate(surface(), terms(), transform={"vol": Exp()})
-    np.testing.assert_allclose(found.model.vol.vols, np.mean(VOLS, axis=1), rtol=1e-7)
+    np.testing.assert_allclose(found.model.vol.vols, np.mean(VOLS, axis=1), rtol=1e-5)
     assert Parameters.of(terms()).transforms[0].times.shape == (3,)
     assert ForwardVols().of_field(jnp.asarray(0.2)).times is None
 
