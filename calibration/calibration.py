@@ -34,10 +34,10 @@ class Calibration(eqx.Module):
             strikes) or (expiries, tenors); per 1.00 vol, unless the objective says otherwise. NaN where a
             quote is missing.
         result: Why the search ended.
-        stats: `steps`; `sum_squared_vol_points`, the sum over quotes of (100 residual)^2; `starts_at_optimum`,
-            how many starts ended where the best did; `num_quotes`; `reason`, by which sign the search ended
-            (`REASONS`); `history`, its trials (`calibration.History`); `covariance` and `condition_number` of the parameters as
-            in `calibration.problem.identification`.
+        stats: `steps`; `sum_squared_vol_points`, the sum over quotes of (100 residual)^2; `num_quotes`, how
+            many are not missing; `reason`, by which sign the search ended (`REASONS`); `history`, its trials
+            (`calibration.History`); `starts_at_optimum`, how many starts ended where the best did; `covariance`
+            and `condition_number` of the parameters as in `calibration.problem.identification`.
         problem: What was solved, which `quote_sensitivities` differentiates; None where it is not known.
 
     Examples:
@@ -147,7 +147,13 @@ def solved(
 
 
 def _watched(
-    problem: Problem, optimizer, points, rtol: Array, max_steps: Array, num_trials: int, progress: Progress
+    problem: Problem,
+    optimizer,
+    points,
+    rtol: Array,
+    max_steps: Array,
+    num_trials: int,
+    progress: Progress,
 ) -> Calibration:
     """Return the same, found a few steps at a time, with progress in between."""
     searches, until, end = _init(problem, optimizer, points, num_trials), 0, int(max_steps)

@@ -1,6 +1,7 @@
 """One optimizer for the first steps, and another for the rest."""
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -43,6 +44,12 @@ def join_optimizers(
         >>> len(optimizer.init({"x": 0.0}).states)
         2
     """
+    grows = all(low < high for low, high in itertools.pairwise((0, *boundaries)))
+    if len(boundaries) != len(optimizers) - 1 or not grows:
+        raise ValueError(
+            f"{len(optimizers)} optimizers have boundaries {list(boundaries)}: give one less than optimizers, "
+            "numbers of steps that increase from 1 on"
+        )
     return _joined(tuple(optimizers), tuple(boundaries))
 
 
@@ -50,12 +57,6 @@ def join_optimizers(
 def _joined(
     optimizers: tuple[optax.GradientTransformation, ...], boundaries: tuple[int, ...]
 ) -> optax.GradientTransformationExtraArgs:
-    grows = all(low < high for low, high in zip((0, *boundaries), boundaries, strict=False))
-    if not optimizers or len(boundaries) != len(optimizers) - 1 or not grows:
-        raise ValueError(
-            f"{len(optimizers)} optimizers have boundaries {list(boundaries)}: give one less than optimizers, "
-            "numbers of steps that increase from 1 on"
-        )
     each = [optax.with_extra_args_support(optimizer) for optimizer in optimizers]
 
     def init(params: PyTree) -> JoinedState:

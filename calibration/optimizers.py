@@ -46,9 +46,9 @@ def levenberg_marquardt(
 
     With geodesic acceleration (Transtrum and Sethna 2012) half of a second-order step a,
     (J'J + lambda diag(J'J)) a = -J' r_vv, is added to the step v, r_vv being the second derivative of r along
-    v, unless |a| / |v| is above .75 in the scale of diag(J'J): the parabola is then not to be trusted. `update`
-    needs the extra argument `curvature` as well, a function (x, v) -> J(x)' r_vv(x), raveled. A step costs half as
-    much again, and where the valley of the loss bends, fewer are needed.
+    v, unless |a| / |v| is above .75 in the scale of diag(J'J): the parabola is then not to be trusted. Then
+    `update` needs the extra argument `curvature`, a function (x, v) -> J(x)' r_vv(x), raveled. A step costs
+    about twice as much. Where the valley of the loss bends, half or a third of the steps are needed.
 
     Args:
         initial_damping: The first lambda.

@@ -48,7 +48,7 @@ class Parameters(eqx.Module):
         surfaces = [name for name, field in vars(model).items() if isinstance(field, VolSurface)]
         if surfaces and set(transform or surfaces) & {*surfaces}:
             raise TypeError(
-                f"{kind} reads its {surfaces[0]}, a VolSurface, and meets every quote of it as it stands: there is "
+                f"{kind} reads its {surfaces[0]}, a VolSurface, and meets every quote as it stands: there is "
                 f"nothing to calibrate; price with {kind}(...) itself, or calibrate a model with parameters"
             )
         if transform is None and isinstance(model, Calibratable):

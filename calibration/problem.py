@@ -44,7 +44,9 @@ class Problem(eqx.Module):
             ValueError: The objective does not give one residual for each quote.
         """
         missing = jnp.isnan(self.quotes.vols)
-        quotes = eqx.tree_at(lambda q: q.vols, self.quotes, jnp.where(missing, 1.0, self.quotes.vols))
+        quotes = eqx.tree_at(
+            lambda q: q.vols, self.quotes, jnp.where(missing, 1.0, self.quotes.vols)
+        )
         errors = self.objective.residuals(self.model(free), quotes)
         if errors.shape != self.quotes.vols.shape:
             raise ValueError(
@@ -65,9 +67,8 @@ class Problem(eqx.Module):
     def refusal(self) -> RESULTS:
         """Why the quotes cannot be fitted, where only their numbers tell; `RESULTS.successful` if they can."""
         num_parameters = sum(map(math.prod, self.parameters.shapes))
-        few = RESULTS.where(
-            self.num_quotes < num_parameters, RESULTS.too_few_quotes, RESULTS.successful
-        )
+        is_few = self.num_quotes < num_parameters
+        few = RESULTS.where(is_few, RESULTS.too_few_quotes, RESULTS.successful)  # pyright: ignore[reportArgumentType]
         of_objective = self.objective.result(self.quotes)
         return RESULTS.where(of_objective == RESULTS.successful, few, of_objective)
 
@@ -120,11 +121,14 @@ def _check_single(quotes: Quotes, model: AbstractModel, parameters: Parameters) 
             raise ValueError(f"{error}. {_ONE}") from None
 
 
+_ROUNDING = 64.0  # units in the last place within which two losses are the same
+
+
 class Search(eqx.Module):
     """How far the optimizer has come from one start: its best point, what is known there, and where it goes.
 
     gain: what a Gauss-Newton step would lower the loss by, from the last point; finite: whether the optimizer
-    knows where to go; one that keeps its best point survives a bad trial; history: of all trials, if it is kept.
+    knows where to go; one that keeps its best point survives a bad trial; history: of all trials, if kept.
     """
 
     free: Vector
@@ -172,7 +176,7 @@ class Search(eqx.Module):
         noise = least_gain(jnp.zeros_like(self.loss), self.residual.size, 0.0)
         eps = float(jnp.finfo(self.loss.dtype).eps)
         small = REASONS.where(
-            self.gain <= eps * self.loss,
+            self.gain <= _ROUNDING * eps * self.loss,
             REASONS.gradient_vanishes,
             REASONS.step_no_longer_matters,
         )

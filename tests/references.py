@@ -319,8 +319,8 @@ ANTONOV_SPECTOR = {
                      .2498 .2364 .2251 .2158 .2083 .2023 .1976 .1941 .1914 .1895""",
 }
 
-# QuantLib 1.44, BatesEngine (Gauss-Lobatto, 1e-13) [C]: calls, spot 100, rate 3 %, dividend yield 1 %, by (v0, kappa,
-# theta, xi, rho, lambda, mu, delta), strike and years
+# QuantLib 1.44, BatesEngine (Gauss-Lobatto, 1e-13) [C]: calls, spot 100, rate 3 %, dividend yield 1 %, by (v0,
+# kappa, theta, xi, rho, lambda, mu, delta), strike and years
 BATES_CALLS = {
     (0.04, 1.5, 0.06, 0.6, -0.7, 0.4, -0.1, 0.15): {
         (80.0, 0.2): 20.56361463442,
@@ -346,11 +346,11 @@ BATES_CALLS = {
     },
 }
 
-# Brigo and Mercurio, Interest Rate Models (2006), sec. 4.2: at-the-money euro swaptions of 13 February 2001, Black's
-# vols by expiry and tenor (table 4.2), those of the fitted model (table 4.3) and its parameters, found by the least
-# squares of relative price errors. The curve is only drawn (fig. 1.1). `zero_rates` [C], annual from 1 to 20
-# years, are those with which G2 with the printed parameters has the printed model vols: to 3.0e-5, root mean square
-# of 70, where the rounding of the four printed digits leaves 2.9e-5.
+# Brigo and Mercurio, Interest Rate Models (2006), sec. 4.2 [P]: at-the-money euro swaptions of 13 February
+# 2001, Black's vols by expiry and tenor (table 4.2), those of the fitted model (table 4.3) and its parameters,
+# found by the least squares of relative price errors. The curve is only drawn (fig. 1.1). `zero_rates` [C],
+# annual from 1 to 20 years, are those with which G2 of the printed parameters has the printed model vols: to
+# 3.0e-5, root mean square of 70, where the rounding of the four printed digits leaves 2.9e-5.
 G2_EURO = {
     "expiries": (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0),
     "vols": """.164 .155 .143 .131 .124 .119 .116 .112 .110 .107

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -22,8 +21,8 @@ class BidAskError(AbstractObjective):
     Quotes are the mids. x = 2 residual / spread is what counts ("weighted": each quote by the inverse of its
     spread, the usual choice); or, if a model within the spread is as good as any ("free"),
     d(x) = x + (sqrt((x - 1)^2 + w^2) - sqrt((x + 1)^2 + w^2)) / 2, w = .2: smooth and rising, w / 2 at bid and
-    ask, about w^2 x / 2 within and |x| - 1 well outside. Gauss-Newton steps need the slope that a dead zone with
-    corners (Vapnik's) has not.
+    ask, about w^2 x / 2 within and |x| - 1 well outside. Gauss-Newton steps need the slope that the dead zone
+    with corners (Vapnik's) has not.
 
     Attributes:
         spreads: Ask less bid of each quote, in the units of the other objective's residuals (for

@@ -51,11 +51,7 @@ class ImpliedVolError(AbstractObjective):
 
 
 def model_vols(model: AbstractModel, quotes: VolSurface | SmileQuotes, num_nodes: int) -> Vols:
-    """Return the model's implied vols at the expiries and strikes of `quotes`.
-
-    Raises:
-        TypeError: The model has neither Black vols nor a characteristic function.
-    """
+    """Return the model's implied vols at the expiries and strikes of `quotes`."""
     if isinstance(model, BlackVol):
         return black_vols(model, quotes)
     k, values = log_moneyness_of(model, quotes), smile_values(model, quotes, num_nodes)

@@ -33,7 +33,7 @@ class AbstractObjective(eqx.Module):
 
     @property
     def is_of_moneyness(self) -> bool:
-        """Whether residuals depend on a surface by expiries, log-moneyness and vols alone, and on no forward."""
+        """Whether residuals depend on a surface by expiries, log-moneyness and vols, not by forwards."""
         return False
 
     def result(self, quotes: Any) -> RESULTS:
@@ -43,11 +43,7 @@ class AbstractObjective(eqx.Module):
 
 
 def weighted(errors: Float[Array, "rows columns"], weights: Array | None) -> Array:
-    """Return errors times their weights, if there are any.
-
-    Raises:
-        ValueError: There is not one weight for each quote.
-    """
+    """Return errors times their weights, if there are any: one for each quote."""
     if weights is None:
         return errors
     check_per_quote("weights", weights, errors)

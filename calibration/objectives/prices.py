@@ -12,7 +12,9 @@ from pricing.numerics.safe_math import larger
 from .objective import AbstractObjective, as_weights, weighted
 from .smile_values import Vols, black_values, log_moneyness_of, smile_values
 
-_LEAST_VEGA = 1e-4  # of sqrt(F K), per 1.00 vol: the price of an option below it says nothing of its vol
+_LEAST_VEGA = (
+    1e-4  # of sqrt(F K), per 1.00 vol: the price of an option below it says nothing of its vol
+)
 
 
 class PriceError(AbstractObjective):

@@ -1,5 +1,7 @@
 """Values of out-of-the-money options at the expiries and strikes of a surface, under a model."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -8,7 +10,7 @@ from pricing.formulas.black import black
 from pricing.market import SmileQuotes, VolSurface
 from pricing.methods.fourier import Spectrum
 from pricing.methods.method import missing
-from pricing.models import AbstractModel, BlackVol, CharacteristicFunction
+from pricing.models import AbstractEquityModel, BlackVol, CharacteristicFunction
 from pricing.numerics.safe_math import larger
 
 Vols = Float[Array, "expiries strikes"]
@@ -19,7 +21,7 @@ _FARTHEST = (
 _FLOOR = 1e-10  # of sqrt(F K): an option worth less has no vol to speak of, whatever the model
 
 
-def log_moneyness_of(model: AbstractModel, quotes: VolSurface | SmileQuotes) -> Vols:
+def log_moneyness_of(model: Any, quotes: VolSurface | SmileQuotes) -> Vols:
     """Return k = log(F / K) of every quote.
 
     Raises:
@@ -36,15 +38,22 @@ def log_moneyness_of(model: AbstractModel, quotes: VolSurface | SmileQuotes) -> 
 
 
 def out_of_the_money(k: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return the side of the option that is out of the money: -1, a put, where the strike is below the forward."""
+    """Return the side of the option out of the money: -1, a put, where the strike is below the forward."""
     return jnp.where(k > 0.0, -jnp.ones_like(k), 1.0)
 
 
-def smile_values(model: AbstractModel, quotes: VolSurface | SmileQuotes, num_nodes: int) -> Vols:
+def smile_values(model: Any, quotes: VolSurface | SmileQuotes, num_nodes: int) -> Vols:
     """Return undiscounted values over sqrt(F K) of the options that are out of the money."""
     k = log_moneyness_of(model, quotes)
     if isinstance(model, BlackVol):
         return black_values(black_vols(model, quotes), k, quotes.expiries)
+    return _spectral_values(model, k, quotes.expiries, num_nodes)
+
+
+def _spectral_values(
+    model: CharacteristicFunction, k: Vols, expiries: Float[Array, " expiries"], num_nodes: int
+) -> Vols:
+    """Return them by one evaluation of the characteristic function for each expiry and node of two paths."""
 
     def smile(expiry, k):
         std, (_, drift) = jax.lax.stop_gradient(
@@ -64,7 +73,7 @@ def smile_values(model: AbstractModel, quotes: VolSurface | SmileQuotes, num_nod
         lognormal = black(jnp.exp(0.5 * k), jnp.exp(-0.5 * k), std, out_of_the_money(k))
         return larger(lognormal + jnp.where(near + drift > 0.0, above, below), _FLOOR)
 
-    return jax.vmap(smile)(quotes.expiries, k)
+    return jax.vmap(smile)(expiries, k)
 
 
 def black_values(vols: Vols, k: Vols, expiries: Float[Array, " expiries"]) -> Vols:
@@ -83,5 +92,7 @@ def black_vols(model: BlackVol, quotes: VolSurface | SmileQuotes) -> Vols:
     return jax.vmap(of_expiry)(quotes.expiries, strikes)
 
 
-def _forwards(model: AbstractModel, quotes: VolSurface | SmileQuotes) -> Float[Array, "expiries 1"]:
+def _forwards(
+    model: AbstractEquityModel, quotes: VolSurface | SmileQuotes
+) -> Float[Array, "expiries 1"]:
     return jax.vmap(model.forward)(quotes.expiries)[:, None]

@@ -88,7 +88,7 @@ class Identity(AbstractTransform):
 class ForwardVols(AbstractTransform):
     """Vols of a term structure whose total variance rises: free = log of the vol between two pillar times.
 
-    With w_i = vol_i^2 t_i and t_0 = 0, free_i = log(forward_i), forward_i^2 = (w_i - w_{i-1}) / (t_i - t_{i-1}):
+    free_i = log(forward_i), forward_i^2 = (w_i - w_{i-1}) / (t_i - t_{i-1}), w_i = vol_i^2 t_i and t_0 = 0:
     every point of the space is free of calendar arbitrage, and none needs a penalty. A number is its own
     forward vol.
 

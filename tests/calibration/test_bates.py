@@ -34,7 +34,10 @@ def test_the_values_are_those_of_quantlib():
 
 
 def test_without_jumps_it_is_heston():
-    heston, bates = Heston(100.0, curve(), *_HESTON), Bates(100.0, curve(), *_HESTON, 0.0, -0.1, 0.2)
+    heston, bates = (
+        Heston(100.0, curve(), *_HESTON),
+        Bates(100.0, curve(), *_HESTON, 0.0, -0.1, 0.2),
+    )
     u, t = jnp.asarray(np.linspace(0.1, 40.0, 9) - 0.5j), jnp.asarray(0.7)
     found, expected = (model.log_characteristic(u, t) for model in (bates, heston))
     np.testing.assert_allclose(found, expected, rtol=1e-14)

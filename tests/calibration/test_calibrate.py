@@ -127,7 +127,7 @@ def test_parameters_are_identified(optimum):
 
 @functools.cache
 def ends(geodesic=False):
-    """Where each of 100 random starts over wide ranges ends: vol of vol from .1 to 4, reversion from .2 to 20."""
+    """Where each of 100 random starts ends: vol of vol from .1 to 4, mean reversion from .2 to 20."""
     model, optimizer = standard_start(), levenberg_marquardt(geodesic=geodesic)
     problem = Problem(surface(), model, ImpliedVolError(), Parameters.of(model))
     points = random_starts(problem.parameters, model, 101, key=jax.random.key(0))[1:]
@@ -173,9 +173,7 @@ def test_a_models_own_vols_give_it_back(parameters):
         pytest.param(optax.lbfgs(), {"rtol": 1e-8}, marks=pytest.mark.repeat),
         (optax.adam(0.02), {"rtol": 1e-6, "max_steps": 1000}),
         (join_optimizers([optax.adam(0.1), levenberg_marquardt()], [20]), {"rtol": 1e-10}),
-        pytest.param(
-            levenberg_marquardt(geodesic=True), {"rtol": 1e-10}, marks=pytest.mark.repeat
-        ),
+        pytest.param(levenberg_marquardt(geodesic=True), {"rtol": 1e-10}, marks=pytest.mark.repeat),
     ],
     ids=["lbfgs", "adam", "adam, then levenberg-marquardt", "geodesic"],
 )
@@ -197,7 +195,9 @@ def test_the_history_is_that_of_all_trials(optimum):
         assert np.all(np.isfinite(column[: steps + 1]))
         assert np.all(np.isnan(column[steps + 1 :]))
     np.testing.assert_allclose(2e4 * history.loss[0], references.DAX_SSE_AT_START, atol=5e-3)
-    np.testing.assert_allclose(2e4 * jnp.nanmin(history.loss), references.DAX_SSE_AT_OPTIMUM, atol=1e-3)
+    np.testing.assert_allclose(
+        2e4 * jnp.nanmin(history.loss), references.DAX_SSE_AT_OPTIMUM, atol=1e-3
+    )
     assert history.step_length[0] == 0.0
     assert np.all(np.asarray(history.step_length[1 : steps + 1]) <= np.sqrt(5.0))
     assert history.step_length[steps] < 1e-3
@@ -229,7 +229,7 @@ def test_progress_does_not_change_the_history(optimum):
 
 def test_reasons_tell_the_signs_of_convergence_apart(optimum):
     assert optimum.stats["reason"] == REASONS.step_no_longer_matters
-    further = fit(rtol=1e-16, throw=False)
+    further = fit(rtol=1e-14)
     assert further.stats["reason"] == REASONS.gradient_vanishes
     own = fit(VolSurface(surface().expiries, surface().strikes, vols(dax_heston())))
     assert own.stats["reason"] == REASONS.residuals_vanish

@@ -89,16 +89,21 @@ def test_its_vols_are_as_far_from_the_quotes_as_the_printed_ones(published):
     np.testing.assert_allclose(sizes[0], sizes[1], rtol=0.02)
     assert np.argmax(np.abs(ours - printed)) == 0  # 1x1, where the printed error is 2.3 points
     assert np.max(np.abs(ours - printed)) < 3e-3
-    assert np.sqrt(np.mean((ours - printed) ** 2)) < 3e-4
+    assert np.sqrt(np.mean((ours - printed) ** 2)) < 4.5e-4
 
 
 def test_the_two_names_of_one_law_are_both_ends_of_a_search(published):
     """From the start with the factors in one another's place the same loss is found, with the other names."""
-    there = {
-        "mean_reversion": 0.05, "vol": 0.01, "second_mean_reversion": 0.5, "second_vol": 0.01, "correlation": -0.5,
-    }  # fmt: skip
+    ours = start()
+    there = euro(
+        mean_reversion=ours.second_mean_reversion,
+        vol=ours.second_vol,
+        second_mean_reversion=ours.mean_reversion,
+        second_vol=ours.vol,
+        correlation=ours.correlation,
+    )
     quotes = quoted(table(G2_EURO["vols"]))
-    found = calibrate(quotes, euro(**there), objective=OBJECTIVE)
+    found = calibrate(quotes, there, objective=OBJECTIVE)
     assert published.model.mean_reversion > published.model.second_mean_reversion
     np.testing.assert_allclose(
         found.stats["sum_squared_vol_points"], published.stats["sum_squared_vol_points"], rtol=1e-8

@@ -80,9 +80,11 @@ def test_price_errors_are_those_of_prices_over_the_forwards():
         forward, quoted = model.forward(expiry), quotes.vols[row, column]
         option = European(strike, expiry, "put" if strike < forward else "call")
         ours = price(option, model, Fourier(512)).value
-        black = lambda vol, of=option: price(  # noqa: E731
-            of, BlackScholes(model.spot, model.rate, vol, model.dividend_yield), ClosedForm()
-        ).value
+
+        def black(vol, option=option):
+            flat = BlackScholes(model.spot, model.rate, vol, model.dividend_yield)
+            return price(option, flat, ClosedForm()).value
+
         present = forward * model.discount(expiry)
         error = (ours - black(quoted)) / present
         np.testing.assert_allclose(found[row, column], error, rtol=1e-6, atol=1e-10)
@@ -132,13 +134,22 @@ def test_the_fit_of_one_vol_an_expiry_is_the_weighted_mean():
     np.testing.assert_allclose(found.model.vol.vols, expected, rtol=1e-6)
 
 
+_OF_ANOTHER = np.ones((2, 2))
+
+
 @pytest.mark.parametrize(
     "objective",
-    [ImpliedVolError(weights=np.ones((2, 2))), PriceError(weights=np.ones((2, 2))), BidAskError(np.ones((2, 2)))],
+    [
+        ImpliedVolError(weights=_OF_ANOTHER),
+        PriceError(weights=_OF_ANOTHER),
+        BidAskError(_OF_ANOTHER),
+    ],
     ids=["vols", "prices", "spreads"],
-)  # fmt: skip
+)
 def test_numbers_of_another_shape_are_refused(objective):
-    with pytest.raises(ValueError, match=r"have shape \(2, 2\) and the quotes \(3, 5\): give one for"):
+    with pytest.raises(
+        ValueError, match=r"have shape \(2, 2\) and the quotes \(3, 5\): give one for"
+    ):
         fitted(objective=objective)
 
 
@@ -231,9 +242,7 @@ def every_objective():
         "prices": PriceError(weights=weights),
         "vega-weighted prices": PriceError(vega_weighted=True),
         "bid-ask": BidAskError(spreads()),
-        "free within bid-ask of prices": BidAskError(
-            0.01 * spreads(), PriceError(), inside="free"
-        ),
+        "free within bid-ask of prices": BidAskError(0.01 * spreads(), PriceError(), inside="free"),
     }
 
 

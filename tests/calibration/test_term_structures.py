@@ -1,4 +1,4 @@
-"""Black-Scholes by its vol or its vols by expiry; and models that read a surface, which leave nothing to fit."""
+"""Black-Scholes by its vol or its vols by expiry; models that read a surface leave nothing to fit."""
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,9 @@ def test_vols_by_expiry_are_the_means_of_their_rows():
     assert found.stats["starts_at_optimum"] == 4
     spread = VOLS - np.mean(VOLS, axis=1, keepdims=True)
     np.testing.assert_allclose(-found.residuals, spread, atol=1e-8)
-    errors = np.sqrt(np.diag(found.stats["covariance"]))  # of a mean of three, from 9 - 3 free residuals
+    errors = np.sqrt(
+        np.diag(found.stats["covariance"])
+    )  # of a mean of three, from 9 - 3 free residuals
     np.testing.assert_allclose(errors, np.sqrt(np.sum(spread**2) / 6.0 / 3.0), rtol=1e-6)
 
 
@@ -73,7 +75,9 @@ def test_every_point_of_the_free_space_is_a_term_structure():
     model = terms((0.3, 0.25, 0.24))
     free = parameters.free(model)
     np.testing.assert_allclose(parameters.values(free), [0.3, 0.25, 0.24], rtol=1e-13)
-    expected = 0.5 * np.log(np.diff([0.0, *(model.vol.vols**2 * EXPIRIES)]) / np.diff([0, *EXPIRIES]))
+    expected = 0.5 * np.log(
+        np.diff([0.0, *(model.vol.vols**2 * EXPIRIES)]) / np.diff([0, *EXPIRIES])
+    )
     np.testing.assert_allclose(free, expected, rtol=1e-12)
     for point in 3.0 * np.random.default_rng(1).normal(size=(20, 3)):
         vols = np.asarray(parameters.model(model, jnp.asarray(point)).vol.vols)
@@ -113,7 +117,7 @@ def test_the_fit_to_a_market_is_differentiable():
     ids=["local vol", "surface"],
 )
 def test_a_model_that_reads_a_surface_leaves_nothing_to_calibrate(model):
-    with pytest.raises(TypeError, match="a VolSurface, and meets every quote of it as it stands"):
+    with pytest.raises(TypeError, match="a VolSurface, and meets every quote as it stands"):
         calibrate(surface(), model)
     with pytest.raises(TypeError, match="there is nothing to calibrate; price with"):
         fit(model)
