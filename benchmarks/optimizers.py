@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     market = Market.read(SAMPLES / "dax_2002-07-05.json")
     quotes, start = market.equities["DAX"].surface, Heston.starting_on(market, "DAX")
 
-    starts = {name: options.starts for name in WAYS}
+    starts = dict.fromkeys(WAYS, options.starts)
     starts["L-BFGS"] = min(options.starts, _FEW)
 
     def found(starts: dict[str, int]) -> dict[str, Any]:

@@ -104,6 +104,7 @@ def test_the_dax_of_5_july_2002(on_dax):
     assert on_dax.model.vol_of_vol < 0.5 * references.DAX_OPTIMUM["vol_of_vol"]
 
 
+@pytest.mark.repeat
 def test_vols_of_the_fit_are_those_of_prices_on_many_nodes(on_dax):
     """The paths of the calibration are turned; those of the price are straight where the phase asks for it."""
     model, quotes = on_dax.model, dax().equities["DAX"].surface
