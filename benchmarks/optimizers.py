@@ -1,7 +1,7 @@
 """Heston to the DAX surface of 5 July 2002 by each optimizer, from the usual start and from random ones.
 
-Every one goes through `calibrate`, to the same minimum or not; steps, times and how many of the random starts,
-over wide ranges, end at the lowest loss of all.
+`python -m benchmarks.optimizers [--starts N] [--repeat N] [--out FILE]`. Every one goes through `calibrate`;
+reported are steps, time and loss, and how many of the random starts, over wide ranges, end at the lowest loss.
 """
 
 import argparse
