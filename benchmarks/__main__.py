@@ -38,6 +38,7 @@ QUICK = {
     "live_session": "--trades 1000 --repeat 2",
     "many_surfaces": "--surfaces 64 256 --peer-surfaces 8 --repeat 1",
     "quote_sensitivities": "--bumps 2 --repeat 20",
+    "optimizers": "--starts 8 --repeat 2",
     "early_exercise": "--paths 8192 --repeat 1",
     "bermudan": "--repeat 2 --bumps 2",
     "deep_bsde": "--iterations 200 --seeds 1 --eager",

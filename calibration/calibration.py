@@ -20,9 +20,10 @@ from .optimizers import levenberg_marquardt
 from .parameters import Parameters, random_starts
 from .prior import Prior
 from .problem import Problem, Search, identification
-from .results import RESULTS
+from .results import REASONS, RESULTS
 
 _STEPS_A_REPORT = 5
+_LEAST_ROOM = 128  # for the trials of a history
 
 
 class Calibration(eqx.Module):
@@ -31,11 +32,13 @@ class Calibration(eqx.Module):
     Attributes:
         model: The fitted model.
         residuals: Model less market, as the objective measures it, in the shape of the quotes: (expiries,
-            strikes) or (expiries, tenors); per 1.00 vol, unless the objective says otherwise.
+            strikes) or (expiries, tenors); per 1.00 vol, unless the objective says otherwise. NaN where a
+            quote is missing.
         result: Why the search ended.
-        stats: `steps`; `sum_squared_vol_points`, the sum over quotes of (100 residual)^2; `starts_at_optimum`,
-            how many starts ended where the best did; `covariance`, `noise` and `condition_number` as in
-            `calibration.problem.identification`.
+        stats: `steps`; `sum_squared_vol_points`, the sum over quotes of (100 residual)^2; `num_quotes`, how
+            many are not missing; `reason`, by which sign the search ended (`REASONS`); `history`, its trials
+            (`calibration.History`); `starts_at_optimum`, how many starts ended where the best did;
+            `covariance`, `noise` and `condition_number` as in `calibration.problem.identification`.
         problem: What was solved, which `quote_sensitivities` differentiates; None where it is not known.
 
     Examples:
@@ -108,7 +111,8 @@ def calibrate(
     A batch of quotes or of models is mapped over, by `jax.vmap`, with neither `progress` nor `throw`.
 
     Args:
-        quotes: One surface of implied vols of an equity, or one matrix of swaption vols.
+        quotes: One surface of implied vols of an equity, or one matrix of swaption vols. A vol that is NaN is
+            missing.
         model: Its type, its starting parameters, and the market that it stands on.
         optimizer: Any optax transformation; the default is Levenberg-Marquardt.
         objective: The residuals; the default are those of implied vols, with equal weights.
@@ -150,7 +154,13 @@ def calibrate(
     points = random_starts(parameters, model, num_starts, key=key)
 
     settings = problem, optimizer, points, jnp.asarray(rtol), jnp.asarray(max_steps)
-    calibration = solved(*settings) if progress is None else _watched(*settings, progress)
+    room = max(_LEAST_ROOM, 1 << max_steps.bit_length())  # few programs for any max_steps
+    if progress is None:
+        calibration = solved(*settings, num_trials=room)
+    else:
+        calibration = _watched(*settings, room, progress)
+    history = calibration.stats["history"].first(max_steps + 1)
+    calibration = eqx.tree_at(lambda c: c.stats["history"], calibration, history)
     if throw and calibration.result != RESULTS.converged:
         raise RuntimeError(f"calibrating {type(model).__name__}: {RESULTS[calibration.result]}")
     return dataclasses.replace(calibration, problem=problem)
@@ -163,17 +173,27 @@ def solved(
     points: Float[Array, "starts parameters"],
     rtol: Array,
     max_steps: Array,
+    num_trials: int = 0,
 ) -> Calibration:
-    """Return the best of the fits from each of the points, in one program."""
-    searches = _init(problem, optimizer, points)
+    """Return the best of the fits from each of the points, in one program.
+
+    num_trials: of how many there is room for a history.
+    """
+    searches = _init(problem, optimizer, points, num_trials)
     return _postprocess(problem, _run(problem, optimizer, searches, rtol, max_steps))
 
 
 def _watched(
-    problem: Problem, optimizer, points, rtol: Array, max_steps: Array, progress: Progress
+    problem: Problem,
+    optimizer,
+    points,
+    rtol: Array,
+    max_steps: Array,
+    num_trials: int,
+    progress: Progress,
 ) -> Calibration:
     """Return the same, found a few steps at a time, with progress in between."""
-    searches, until, end = _init(problem, optimizer, points), 0, int(max_steps)
+    searches, until, end = _init(problem, optimizer, points, num_trials), 0, int(max_steps)
     while bool(jnp.any(searches.is_running(end))):
         until = min(until + _STEPS_A_REPORT, end)
         searches = _run(problem, optimizer, searches, rtol, jnp.asarray(until))
@@ -183,9 +203,11 @@ def _watched(
 
 
 @stored_jit
-def _init(problem: Problem, optimizer, points: Float[Array, "starts parameters"]) -> Search:
+def _init(
+    problem: Problem, optimizer, points: Float[Array, "starts parameters"], num_trials: int
+) -> Search:
     """Return a search from each of the points."""
-    return jax.vmap(lambda free: Search.init(problem, optimizer, free))(points)
+    return jax.vmap(lambda free: Search.init(problem, optimizer, free, num_trials))(points)
 
 
 @stored_jit
@@ -211,18 +233,21 @@ def _postprocess(problem: Problem, searches: Search) -> Calibration:
 
 def ended(problem: Problem, search: Search) -> Calibration:
     """Return what a search says at its end: the model, its residuals and what they say of the parameters."""
-    residuals = problem.of_quotes(search.residual)
-    known = identification(problem, search)
-    is_told = known.pop("rank") == search.free.size
+    residuals, known = problem.of_quotes(search.residual), identification(problem, search)
+    is_untold = (search.result == RESULTS.converged) & (known.pop("rank") < search.free.size)
+    found = RESULTS.where(is_untold, RESULTS.not_identified, search.result)
+    is_sound = problem.refusal == RESULTS.successful
+    result = RESULTS.where(is_sound, found, problem.refusal)
+    is_finer = is_sound & ~is_untold
     stats = {
         "steps": search.num_steps,
         "sum_squared_vol_points": 1e4 * jnp.sum(residuals**2),
+        "num_quotes": problem.num_quotes,
+        "reason": REASONS.where(is_finer, search.reason(problem), REASONS.promote(result)),
+        "history": search.history,
         **known,
     }
-    is_untold = (search.result == RESULTS.converged) & ~is_told
-    result = RESULTS.where(is_untold, RESULTS.not_identified, search.result)
-    refusal = problem.objective.result(problem.quotes)
-    result = RESULTS.where(refusal == RESULTS.successful, result, refusal)
+    residuals = jnp.where(jnp.isnan(problem.quotes.vols), jnp.nan, residuals)
     return Calibration(problem.model(search.free), residuals, result, stats)
 
 

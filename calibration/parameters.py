@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
+from pricing.market import VolCurve, VolSurface
 from pricing.models import AbstractModel, AbstractTransform, Calibratable
 
 Real = Float[Array, "..."]
@@ -40,12 +42,19 @@ class Parameters(eqx.Module):
         """Return the fields of `transform` if it is given, or those that the model says are free.
 
         Raises:
-            TypeError: The model says of no field that it is free, and `transform` is not given.
+            TypeError: The model says of no field that it is free, and `transform` is not given; or it reads a
+                surface of vols, which leaves nothing to calibrate.
             ValueError: The model has no such field.
         """
+        kind = type(model).__name__
+        surfaces = [name for name, field in vars(model).items() if isinstance(field, VolSurface)]
+        if surfaces and set(transform or surfaces) & {*surfaces}:
+            raise TypeError(
+                f"{kind} reads its {surfaces[0]}, a VolSurface, and meets every quote as it stands: there is "
+                f"nothing to calibrate; price with {kind}(...) itself, or calibrate a model with parameters"
+            )
         if transform is None and isinstance(model, Calibratable):
             transform = {name: free.transform for name, free in model.free_parameters.items()}
-        kind = type(model).__name__
         if not transform:
             raise TypeError(
                 f"{kind} does not say which of its fields are free (it is not Calibratable): "
@@ -54,13 +63,14 @@ class Parameters(eqx.Module):
         for name in transform:
             if not hasattr(model, name):
                 raise ValueError(f"{kind} has no parameter {name!r} to calibrate")
-        shapes = tuple(jnp.shape(getattr(model, name)) for name in transform)
-        return cls(tuple(transform), shapes, tuple(transform.values()))
+        shapes = tuple(jnp.shape(_numbers(model, name)) for name in transform)
+        maps = tuple(each.of_field(getattr(model, name)) for name, each in transform.items())
+        return cls(tuple(transform), shapes, maps)
 
     def free(self, model: AbstractModel) -> Vector:
         """Return the model's free parameters on the real line, in the order of `names`."""
         pairs = zip(self.names, self.transforms, strict=True)
-        return _raveled(transform.to_free(getattr(model, name)) for name, transform in pairs)
+        return _raveled(transform.to_free(_numbers(model, name)) for name, transform in pairs)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -88,7 +98,7 @@ class Parameters(eqx.Module):
 
     def model(self, template: AbstractModel, free: Vector) -> AbstractModel:
         """Return `template` with its free parameters replaced."""
-        where = lambda model: [getattr(model, name) for name in self.names]  # noqa: E731
+        where = lambda model: [_numbers(model, name) for name in self.names]  # noqa: E731
         return eqx.tree_at(where, template, self._fields(free))
 
     def _fields(self, free: Vector) -> list[Real]:
@@ -138,6 +148,12 @@ def random_starts(
     low, high = ends("low"), ends("high")
     draw = lambda key: jax.random.uniform(key, own.shape[1:], own.dtype, low, high)  # noqa: E731
     return jnp.concatenate([own, jax.vmap(draw)(jax.random.split(key, num_starts - 1))])
+
+
+def _numbers(model: AbstractModel, name: str) -> Any:
+    """Return the numbers of a field: those of a term structure of vols are its vols."""
+    field = getattr(model, name)
+    return field.vols if isinstance(field, VolCurve) else field
 
 
 def _raveled(fields: Iterable[Real]) -> Vector:

@@ -1,5 +1,6 @@
 """A calibration as numbers: residuals of a vector on the real line, and the steps that make them small."""
 
+import math
 from dataclasses import fields
 from typing import Any
 
@@ -9,12 +10,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
+from pricing.market import SmileQuotes
 from pricing.models import AbstractModel, Quotes
 
+from .history import History
 from .objectives import AbstractObjective
 from .parameters import Parameters
 from .prior import Prior
-from .results import RESULTS
+from .results import REASONS, RESULTS
 
 Vector = Float[Array, " parameters"]
 Optimizer = optax.GradientTransformationExtraArgs
@@ -40,26 +43,48 @@ class Problem(eqx.Module):
         return self.parameters.model(self.template, free)
 
     def residual(self, free: Vector) -> Float[Array, " residuals"]:
-        """Return model less market, and what the prior has against the parameters.
+        """Return model less market, 0 where a quote is missing (a vol that is NaN), and what the prior adds.
 
         Raises:
             ValueError: The objective does not give one residual for each quote.
         """
-        errors = self.objective.residuals(self.model(free), self.quotes)
+        missing = jnp.isnan(self.quotes.vols)
+        quotes = eqx.tree_at(
+            lambda q: q.vols, self.quotes, jnp.where(missing, 1.0, self.quotes.vols)
+        )
+        errors = self.objective.residuals(self.model(free), quotes)
         if errors.shape != self.quotes.vols.shape:
             raise ValueError(
                 f"{type(self.objective).__name__} has residuals of shape {errors.shape} for quotes of shape "
                 f"{self.quotes.vols.shape}: give one for each quote. {_ONE}"
             )
+        errors = jnp.where(missing, 0.0, errors).ravel()
         if self.prior is None:
-            return errors.ravel()
+            return errors
         of_prior = self.prior.residual(self.parameters.values(free))
-        return jnp.concatenate([errors.ravel(), of_prior])
+        return jnp.concatenate([errors, of_prior])
 
     def of_quotes(self, residual: Float[Array, " residuals"]) -> Float[Array, "rows columns"]:
         """Return the residuals of the quotes alone, in their shape."""
         vols = self.quotes.vols
         return residual[: vols.size].reshape(vols.shape)
+
+    @property
+    def num_quotes(self) -> Int[Array, ""]:
+        """How many quotes there are: a vol that is NaN is missing, as is one of smiles that weighs nothing."""
+        is_there = ~jnp.isnan(self.quotes.vols)
+        if isinstance(self.quotes, SmileQuotes):
+            is_there = is_there & (self.quotes.weights != 0.0)
+        return jnp.sum(is_there)
+
+    @property
+    def refusal(self) -> RESULTS:
+        """Why the quotes cannot be fitted, where only their numbers tell; `RESULTS.successful` if they can."""
+        num_parameters = sum(map(math.prod, self.parameters.shapes))
+        is_few = (self.num_quotes < num_parameters) & (self.prior is None)
+        few = RESULTS.where(is_few, RESULTS.too_few_quotes, RESULTS.successful)  # pyright: ignore[reportArgumentType]
+        of_objective = self.objective.result(self.quotes)
+        return RESULTS.where(of_objective == RESULTS.successful, few, of_objective)
 
     def loss(self, free: Vector) -> Float[Array, ""]:
         """Return half the sum of squared residuals."""
@@ -72,6 +97,13 @@ class Problem(eqx.Module):
         basis = jnp.eye(free.size, dtype=free.dtype)
         push = lambda direction: jax.jvp(self.residual, (free,), (direction,))  # noqa: E731
         return jax.vmap(push, out_axes=(None, 1))(basis)
+
+    def curvature(self, free: Vector, direction: Vector) -> Vector:
+        """Return J'r'', r'' the second derivative of the residuals along the direction."""
+        along = lambda x: jax.jvp(self.residual, (x,), (direction,))[1]  # noqa: E731
+        _, second = jax.jvp(along, (free,), (direction,))
+        _, pull = jax.vjp(self.residual, free)
+        return pull(second)[0]
 
 
 _ONE = (
@@ -103,10 +135,14 @@ def _check_single(quotes: Quotes, model: AbstractModel, parameters: Parameters) 
             raise ValueError(f"{error}. {_ONE}") from None
 
 
+_ROUNDING = 64.0  # units in the last place within which two losses are the same
+
+
 class Search(eqx.Module):
     """How far the optimizer has come from one start: its best point, what is known there, and where it goes.
 
-    finite: whether the optimizer knows where to go; one that keeps its best point survives a bad trial.
+    gain: what a Gauss-Newton step would lower the loss by, from the last point; finite: whether the optimizer
+    knows where to go; one that keeps its best point survives a bad trial; history: of all trials, if kept.
     """
 
     free: Vector
@@ -117,15 +153,24 @@ class Search(eqx.Module):
     num_steps: Int[Array, ""]
     converged: Bool[Array, ""]
     finite: Bool[Array, ""]
+    gain: Float[Array, ""]
+    history: History | None
 
     @classmethod
-    def init(cls, problem: Problem, optimizer: Optimizer, free: Vector) -> "Search":
-        """Return the search before its start itself is evaluated, as step 0: nothing is known yet."""
+    def init(
+        cls, problem: Problem, optimizer: Optimizer, free: Vector, num_trials: int = 0
+    ) -> "Search":
+        """Return the search before its start itself is evaluated, as step 0: nothing is known yet.
+
+        num_trials: of how many there is room for a history; 0: none is kept.
+        """
         residual = jax.eval_shape(problem.residual, free)
         unknown = jnp.full(residual.shape, jnp.inf, free.dtype)
         jacobian = jnp.zeros((unknown.size, free.size), free.dtype)
         none, no, yes = -jnp.ones((), int), jnp.asarray(False), jnp.asarray(True)
-        return cls(free, unknown, jacobian, free, optimizer.init(free), none, no, yes)
+        history = History.empty(num_trials, free.dtype) if num_trials else None
+        state, gain = optimizer.init(free), jnp.full((), jnp.inf, free.dtype)
+        return cls(free, unknown, jacobian, free, state, none, no, yes, gain, history)
 
     @property
     def loss(self) -> Float[Array, ""]:
@@ -140,6 +185,22 @@ class Search(eqx.Module):
         )
         return RESULTS.where(self.converged & self.finite, RESULTS.converged, unfinished)
 
+    def reason(self, problem: Problem) -> REASONS:
+        """Return why the search has ended, and by which sign."""
+        noise = least_gain(jnp.zeros_like(self.loss), self.residual.size, 0.0)
+        eps = float(jnp.finfo(self.loss.dtype).eps)
+        small = REASONS.where(
+            self.gain <= _ROUNDING * eps * self.loss,
+            REASONS.gradient_vanishes,
+            REASONS.step_no_longer_matters,
+        )
+        sign = REASONS.where(self.loss <= noise, REASONS.residuals_vanish, small)
+        result = REASONS.promote(self.result)
+        moves = jnp.max(jnp.abs(jax.jacfwd(problem.parameters.values)(self.free)), axis=0)
+        stuck = jnp.any(moves <= eps**0.5) & (self.result == RESULTS.max_steps_reached)
+        result = REASONS.where(stuck, REASONS.parameter_at_bound, result)
+        return REASONS.where(self.result == RESULTS.converged, sign, result)
+
     def is_running(self, max_steps: Int[Array, ""] | int) -> Bool[Array, "*starts"]:
         """Return whether there is anything left to do in `max_steps`, in one search or in each of a batch."""
         return ~self.converged & self.finite & (self.num_steps < max_steps)
@@ -153,18 +214,25 @@ class Search(eqx.Module):
             updates, state = optimizer.update(
                 gradient, self.optimizer_state, free,
                 value=loss, grad=gradient, value_fn=_loss_of(problem), residual=residual, jacobian=jacobian,
+                curvature=problem.curvature,
             )  # fmt: skip
         proposal = optax.apply_updates(free, updates)
         assert isinstance(proposal, Array)  # as `free` is; optax knows only that both are trees
         gain = 0.5 * gradient @ (pseudo_inverse(jacobian) @ gradient)
         converged = gain <= least_gain(loss, residual.size, rtol)
+        history = self.history
+        if history is not None:
+            length, trial = jnp.linalg.norm(free - self.free), self.num_steps + 1
+            history = history.with_trial(trial, loss, length, self.optimizer_state)
         keep = converged | (loss < self.loss) | (self.num_steps < 0)
         found, known = (free, residual, jacobian), (self.free, self.residual, self.jacobian)
         best = lambda new, old: jnp.where(keep, new, old)  # noqa: E731
         free, residual, jacobian = map(best, found, known)
         finite = jnp.all(jnp.isfinite(proposal))
         count = self.num_steps + 1
-        return Search(free, residual, jacobian, proposal, state, count, converged, finite)
+        return Search(
+            free, residual, jacobian, proposal, state, count, converged, finite, gain, history
+        )
 
     def run(
         self, problem: Problem, optimizer: Optimizer, rtol: Array, max_steps: Int[Array, ""] | int
@@ -186,8 +254,8 @@ def least_gain(loss: Float[Array, ""], num_residuals: int, rtol: Array | float) 
 def _loss_of(problem: Problem):
     """Return the loss for optax's line searches, which ask for a signature with every extra argument."""
 
-    def value_fn(free, residual, jacobian):
-        del residual, jacobian
+    def value_fn(free, residual, jacobian, curvature):
+        del residual, jacobian, curvature
         return problem.loss(free)
 
     return value_fn

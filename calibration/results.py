@@ -29,4 +29,34 @@ class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "Converged, but some combination of the parameters moves no residual: the quotes do not tell it. "
         "Give more quotes or a prior, or fit fewer parameters."
     )
+    too_few_quotes = (
+        "There are fewer quotes than free parameters. "
+        "Give more quotes, or fit fewer parameters by transform=."
+    )
     too_many_payments = "a swap has more than 60 payments: give SwaptionVolError(legs=...)"
+
+
+class REASONS(RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
+    """By which sign a search ended: those of `RESULTS`, and finer ones.
+
+    In the place of `RESULTS.converged` it is that the residuals or the gradient vanish, or that a step no
+    longer matters; in the place of `RESULTS.max_steps_reached` it may be that a parameter is at its bound.
+
+    Examples:
+        >>> from calibration import REASONS
+        >>> REASONS[REASONS.gradient_vanishes]
+        'The gradient vanishes: no parameter has a slope that rounding leaves to see.'
+    """
+
+    residuals_vanish = "The residuals vanish: the model meets every quote to rounding."
+    gradient_vanishes = (
+        "The gradient vanishes: no parameter has a slope that rounding leaves to see."
+    )
+    parameter_at_bound = (
+        "A parameter has run to the end of its range, where the quotes would have it go on. "
+        "Hold it, by transform=, or give other quotes."
+    )
+    step_no_longer_matters = (
+        "A step no longer matters: "
+        "a Gauss-Newton step would lower the loss by less than rtol of it."
+    )

@@ -14,6 +14,7 @@ from .methods import LeastSquares as LeastSquares
 from .methods import MonteCarlo as MonteCarlo
 from .methods import Quadrature as Quadrature
 from .models import G2 as G2
+from .models import Bates as Bates
 from .models import BlackScholes as BlackScholes
 from .models import Heston as Heston
 from .models import HullWhite as HullWhite

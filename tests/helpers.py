@@ -23,6 +23,7 @@ from pricing import (
     Autocallable,
     Barrier,
     Basket,
+    Bates,
     Bermudan,
     BermudanSwaption,
     BlackScholes,
@@ -93,6 +94,7 @@ all_models: dict[str, Callable] = {
         100.0, curve(), [0.25, 1.5], [1.1, 0.9], [-0.6, -0.4], [1.2, 0.6], 0.7, 0.02
     ),
     "heston on curve": lambda: Heston(100.0, curve(), *_HESTON),
+    "bates on curve": lambda: Bates(100.0, curve(), *_HESTON[:5], 0.4, -0.1, 0.15, 0.01),
     "three lognormal assets": lambda: BlackScholes(
         [100.0, 95.0, 105.0], 0.05, [0.2, 0.3, 0.25], correlation=_CORRELATION
     ),

@@ -10,15 +10,18 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from pricing.market import SmileQuotes, VolSurface
 from pricing.models import AbstractModel, Quotes
 
+from ..objectives import AbstractObjective
 from ..prior import Prior
 from .job import Job
-from .searches import FEWEST_SLOTS
+
+FEWEST_ROWS = 8  # with fewer, XLA orders sums otherwise, and a fit has other last bits
 
 
 class Block(NamedTuple):
@@ -46,7 +49,7 @@ def blocks_of(jobs: Sequence[Job], places: Iterable[int], block_size: int) -> It
     for parts in padded.values():
         alike, inputs = zip(*parts, strict=True)
         where, batch = np.concatenate(alike), jax.tree.map(lambda *x: np.concatenate(x), *inputs)
-        rows = min(block_size, max(power_of_two(where.size), FEWEST_SLOTS))
+        rows = min(block_size, max(power_of_two(where.size), FEWEST_ROWS))
         for start in range(0, where.size, rows):
             taken = np.minimum(np.arange(start, start + rows), where.size - 1)
             yield Block(
@@ -86,3 +89,31 @@ def _padded(quotes: Quotes) -> Quotes:
     return eqx.tree_at(
         lambda q: q.vols, filled, np.pad(quotes.vols, missing, constant_values=np.nan)
     )
+
+
+def padded_objective(objective: AbstractObjective, shape: tuple[int, ...]) -> AbstractObjective:
+    """Return the objective for quotes filled up to a shape: what it has for each quote goes on at the edges."""
+
+    def wider(numbers: Any) -> Any:
+        if not _is_per_quote(numbers):
+            return numbers
+        more = [(0, most - count) for most, count in zip(shape, numbers.shape, strict=True)]
+        return jnp.pad(numbers, more, mode="edge")
+
+    return jax.tree.map(wider, objective)
+
+
+def misfit_of(objective: AbstractObjective, quotes: Quotes) -> str | None:
+    """Return why an objective is not one for these quotes, if it has numbers for others."""
+    shapes = {x.shape for x in jax.tree.leaves(objective) if _is_per_quote(x)}
+    if not shapes or shapes == {quotes.vols.shape}:
+        return None
+    other = next(shape for shape in shapes if shape != quotes.vols.shape)
+    return (
+        f"its vols have shape {quotes.vols.shape} and the objective has numbers for {other}: give jobs of that "
+        "shape alone, with NaN where a quote is missing"
+    )
+
+
+def _is_per_quote(numbers: Any) -> bool:
+    return eqx.is_inexact_array(numbers) and numbers.ndim == 2

@@ -77,7 +77,7 @@ class Job(NamedTuple):
             row, column = np.argwhere(wrong)[0].tolist()
             at = f"expiry {expiries[row]:g} at {_column_of(quotes, row, column)}"
             return f"the vol of {at} is {vols[row, column]:g}: give one above 0, or NaN where there is none"
-        if (count := int(np.sum(counts))) < fewest:
+        if (count := int(np.sum(counts))) < fewest and self.prior is None:
             return f"it has {count} quotes for {fewest} parameters: give at least as many"
         return None
 

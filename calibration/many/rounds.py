@@ -19,7 +19,7 @@ from pricing.progress import Progress
 from ..objectives import AbstractObjective, objective_of
 from ..optimizers import levenberg_marquardt
 from ..parameters import Parameters, random_starts
-from .batches import blocks_of
+from .batches import blocks_of, misfit_of
 from .calibrations import Calibrations
 from .checkpoints import Checkpoints
 from .job import Job, jobs_of
@@ -131,7 +131,11 @@ def _fitted(
 ) -> Calibrations:
     """Return what is found of the jobs of a round, by all processes."""
     fewest = len(settings.parameters.names)
-    refused = {place: why for place, job in enumerate(jobs) if (why := job.refusal(fewest))}
+    refused = {
+        place: why
+        for place, job in enumerate(jobs)
+        if (why := job.refusal(fewest) or misfit_of(settings.objective, job.quotes))
+    }
     sound = (place for place in range(len(jobs)) if place not in refused)
     blocks = workers.own(list(blocks_of(jobs, sound, block_size)))
     done = len(jobs) - sum(block.places.size for block in blocks)

@@ -19,12 +19,11 @@ from pricing.market import SmileQuotes, VolSurface
 from pricing.models import AbstractModel, CharacteristicFunction
 
 from ..calibration import ended
-from ..objectives import AbstractObjective, ImpliedVolError
+from ..objectives import AbstractObjective
 from ..parameters import Parameters
 from ..problem import Problem, Search
 from ..results import RESULTS
-
-FEWEST_SLOTS = 8  # with fewer, XLA orders sums otherwise, and a fit has other last bits
+from .batches import FEWEST_ROWS, padded_objective
 
 
 class End(NamedTuple):
@@ -63,9 +62,11 @@ def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_sl
     """Return how each job ended, [jobs]: of a batch of jobs the first `count`, the others as they come."""
     objective, parameters, rtol = settings.objective, settings.parameters, settings.rtol
     optimizer = optax.with_extra_args_support(settings.optimizer)
-    if isinstance(objective, ImpliedVolError) and isinstance(batch[1], CharacteristicFunction):
-        quotes, models, priors = batch
-        batch = *jax.vmap(_normalized)(quotes, models), priors
+    quotes, models, priors = batch
+    objective = padded_objective(objective, quotes.vols.shape[1:])
+    if objective.is_of_moneyness and isinstance(models, CharacteristicFunction):
+        quotes, models = jax.vmap(_normalized)(quotes, models)
+    batch = quotes, models, priors
     num_jobs, num_starts = len(jax.tree.leaves(batch)[0]), 1 + len(settings.starts)
     size, count = num_jobs * num_starts, count * num_starts  # places: jobs times starts
 
@@ -100,9 +101,9 @@ def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_sl
     places = jnp.arange(num_slots)
     ends = jax.vmap(begun)(jnp.arange(size))
     state = places, jax.vmap(begun)(places), jnp.asarray(num_slots), ends
-    if num_slots > FEWEST_SLOTS:
-        places, searches, following, ends = run(state, FEWEST_SLOTS)
-        left = jnp.argsort(places)[:FEWEST_SLOTS]
+    if num_slots > FEWEST_ROWS:
+        places, searches, following, ends = run(state, FEWEST_ROWS)
+        left = jnp.argsort(places)[:FEWEST_ROWS]
         state = places[left], jax.tree.map(lambda x: x[left], searches), following, ends
     *_, ends = run(state, 0)
 
@@ -120,7 +121,7 @@ def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_sl
 
 
 def _normalized(quotes: VolSurface | SmileQuotes, model: Any) -> tuple[SmileQuotes, AbstractModel]:
-    """Return quotes as smiles, a missing one with weight 0, and the model on a market of forwards 1.
+    """Return quotes as smiles, and the model on a market of forwards 1.
 
     A model's law of log(S / F) does not depend on the forward F, nor do vols in log-moneyness.
     """
@@ -130,10 +131,7 @@ def _normalized(quotes: VolSurface | SmileQuotes, model: Any) -> tuple[SmileQuot
         weights = jnp.ones_like(quotes.vols)
     else:
         log_moneyness, weights = quotes.log_moneyness, quotes.weights
-    is_there = ~jnp.isnan(quotes.vols) & (weights != 0.0)
-    vols = jnp.where(is_there, quotes.vols, 1.0)
-    weights = jnp.where(is_there, weights, 0.0)
     of_market = lambda m: (m.spot, m.rate, m.dividend_yield)  # noqa: E731
     zero = jnp.zeros_like(model.spot)
     unit = eqx.tree_at(of_market, model, (jnp.ones_like(zero), zero, zero))
-    return SmileQuotes(quotes.expiries, log_moneyness, vols, weights), unit
+    return SmileQuotes(quotes.expiries, log_moneyness, quotes.vols, weights), unit

@@ -4,8 +4,10 @@ import abc
 from typing import Any, ClassVar
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Float
 
+from pricing.market.interpolation import as_leaf
 from pricing.models import AbstractModel
 
 from ..results import RESULTS
@@ -29,7 +31,37 @@ class AbstractObjective(eqx.Module):
     def residuals(self, model: AbstractModel, quotes: Any) -> Float[Array, "rows columns"]:
         """Return model less market, in the shape of `quotes.vols`; the model may need an ability."""
 
+    @property
+    def is_of_moneyness(self) -> bool:
+        """Whether residuals depend on a surface by expiries, log-moneyness and vols, not by forwards."""
+        return False
+
     def result(self, quotes: Any) -> RESULTS:
         """Return why the quotes cannot be fitted, where only their numbers tell: `residuals` are then NaN."""
         del quotes
         return RESULTS.successful  # pyright: ignore[reportReturnType]
+
+
+def weighted(errors: Float[Array, "rows columns"], weights: Array | None) -> Array:
+    """Return errors times their weights, if there are any: one for each quote."""
+    if weights is None:
+        return errors
+    check_per_quote("weights", weights, errors)
+    return errors * weights
+
+
+def check_per_quote(name: str, numbers: Array, errors: Array) -> None:
+    """Refuse numbers that are not one for each quote.
+
+    Raises:
+        ValueError: The shapes differ.
+    """
+    if numbers.shape != errors.shape:
+        raise ValueError(
+            f"{name} have shape {numbers.shape} and the quotes {errors.shape}: give one for each quote"
+        )
+
+
+def as_weights(values: Any) -> Array | None:
+    """Return weights, or flags, as an array of floats, or None."""
+    return None if values is None else as_leaf(np.asarray(values, dtype=float))

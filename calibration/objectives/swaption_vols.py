@@ -1,6 +1,6 @@
 """At-the-money swaptions: implied vols of a model of Gaussian short rates."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -12,18 +12,16 @@ from jaxtyping import Array, Float
 from pricing.fields import word
 from pricing.formulas.swap import right_to_payments
 from pricing.market import SwaptionVols
-from pricing.market.interpolation import as_leaf
 from pricing.models import GaussianFactors
 
 from ..results import RESULTS
-from .objective import AbstractObjective
+from .objective import AbstractObjective, as_weights, weighted
 from .swap_legs import SwapLegs, plain_result
 
 Matrix = Float[Array, "expiries tenors"]
 
 
-def _weights(values: Any) -> Array | None:
-    return None if values is None else as_leaf(np.asarray(values, dtype=float))
+_ERRORS = ("vol", "price", "vega-weighted price", "relative price")
 
 
 class SwaptionVolError(AbstractObjective):
@@ -40,7 +38,8 @@ class SwaptionVolError(AbstractObjective):
             does not count. None: 1.
         legs: Those of the underlying swaps; None: a payment every `months` months, without calendars.
         months: Between fixed payments, where `legs` is None.
-        error: "vol", per 1.00, or "relative price": model over quote, less 1.
+        error: "vol", per 1.00; "price", over A F (over A where vols are normal); "vega-weighted price", the
+            same over the vega of the quote; or "relative price": model over quote, less 1.
 
     Examples:
         >>> from calibration import SwaptionVolError
@@ -50,18 +49,28 @@ class SwaptionVolError(AbstractObjective):
 
     usual_for: ClassVar[tuple[type, ...]] = (SwaptionVols,)
 
-    weights: Matrix | None = eqx.field(converter=_weights, default=None)
+    weights: Matrix | None = eqx.field(converter=as_weights, default=None)
     legs: SwapLegs | None = None
     months: int = eqx.field(static=True, default=12)
-    error: str = word("error", ("vol", "relative price"), default="vol")
+    error: str = word("error", _ERRORS, default="vol")
 
     def residuals(self, model: GaussianFactors, quotes: SwaptionVols) -> Matrix:
+        return weighted(self._errors(model, quotes), self.weights)
+
+    def _errors(self, model: GaussianFactors, quotes: SwaptionVols) -> Matrix:
         if self.error == "vol":
-            errors = self.vols(model, quotes) - quotes.vols
-        else:
-            quoted = _price_of(quotes.vols * _root_of_expiry(quotes), quotes.kind)
-            errors = self._prices(model, quotes) / quoted - 1.0
-        return errors if self.weights is None else self.weights * errors
+            return self.vols(model, quotes) - quotes.vols
+        root = _root_of_expiry(quotes)
+        quoted, per_std = jax.jvp(
+            lambda std: _price_of(std, quotes.kind),
+            (quotes.vols * root,),
+            (jnp.ones_like(quotes.vols),),
+        )
+        prices = self._prices(model, quotes)
+        if self.error == "relative price":
+            return prices / quoted - 1.0
+        errors = prices - quoted
+        return errors / (per_std * root) if self.error == "vega-weighted price" else errors
 
     def result(self, quotes: SwaptionVols) -> RESULTS:
         return RESULTS.successful if self.legs else plain_result(quotes, self.months)  # pyright: ignore[reportReturnType]

@@ -104,7 +104,7 @@ def _two_factor_value(
         return _option_value(amounts * jnp.exp(-outer * node - 0.5 * outer**2), inner, sign)
 
     value = weights @ jax.vmap(given)(jnp.asarray(nodes, slopes.dtype))
-    one_root = jnp.all(jnp.diff(inner) > 0.0)
+    one_root = _rises(inner)
     is_smooth = jnp.max(jnp.abs(outer - outer[0])) < _STEEPEST * (inner[-1] - inner[0])
     return jnp.where(one_root & is_smooth, value, jnp.nan)
 
@@ -113,5 +113,10 @@ def _inner_direction(owed: Payments, slopes: Float[Array, "payments 2"]) -> Floa
     """Return the direction of the swap's derivative if slopes rise along it, or else that of one factor."""
     own = -(owed @ slopes)
     own = own / jnp.linalg.norm(own)
-    rises = jnp.all(jnp.diff(slopes @ own) > 0.0)
-    return jnp.where(rises, own, jnp.array([0.0, 1.0], own.dtype))
+    return jnp.where(_rises(slopes @ own), own, jnp.array([0.0, 1.0], own.dtype))
+
+
+def _rises(slopes: Payments) -> Array:
+    """Return whether slopes rise with maturity; a date may come twice, where a leg is filled up in front."""
+    rounding = 64.0 * float(jnp.finfo(slopes.dtype).eps) * jnp.max(jnp.abs(slopes))
+    return jnp.all(jnp.diff(slopes) >= -rounding)

@@ -1,3 +1,4 @@
+from .bates import Bates as Bates
 from .black_scholes import BlackScholes as BlackScholes
 from .diffusion import Diffusion as Diffusion
 from .g2 import G2 as G2
@@ -20,6 +21,7 @@ from .model import flat_or_curve as flat_or_curve
 from .parameters import AbstractTransform as AbstractTransform
 from .parameters import Calibratable as Calibratable
 from .parameters import Exp as Exp
+from .parameters import ForwardVols as ForwardVols
 from .parameters import FreeParameter as FreeParameter
 from .parameters import Identity as Identity
 from .parameters import Tanh as Tanh

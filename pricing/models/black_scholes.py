@@ -1,7 +1,7 @@
 """Black and Scholes: dS = (r - q) S dt + sigma S dW, one asset or several."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from .model import (
     flat_or_curve,
     stacked,
 )
+from .parameters import Calibratable, ForwardVols, FreeParameter
 from .shapes import Correlation, Numbers
 
 
@@ -39,10 +40,13 @@ class VolTerms(Protocol):
     def shifted(self, vol: Scalar) -> "VolTerms": ...
 
 
-class BlackScholes(BlackVol, LognormalSpots, Joinable):
+class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
     """Lognormal spots; a surface of volatilities is read at each contract's expiry and strike.
 
     dS = (r - q) S dt + sigma S dW. Black and Scholes (1973), eq. 13; Merton (1973) for the dividend yield.
+
+    A calibration moves the vol, or the vols of a `VolCurve` with a total variance that rises; a surface is read
+    and needs none.
 
     Attributes:
         spot: The price of the asset, or the prices of several, of shape (assets,), in currency.
@@ -63,6 +67,11 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable):
     vol: Any = flat_or_curve("vol", (ImpliedVols, VolTerms))
     dividend_yield: Float[Array, "*assets"] = real("dividend_yield", default=0.0)
     correlation: Correlation | None = correlations("correlation", default=None)
+
+    label: ClassVar[str] = "Black-Scholes"
+    free_parameters: ClassVar[Mapping[str, FreeParameter]] = {
+        "vol": FreeParameter(ForwardVols(), start=0.2, low=0.05, high=0.6)
+    }
 
     @property
     def is_constant(self) -> bool:

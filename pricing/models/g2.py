@@ -1,6 +1,7 @@
 """G2++: the short rate as the sum of two correlated Gaussian factors, fitted to today's curve."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,15 +9,20 @@ from jaxtyping import Array, Float
 
 from ..fields import Number, between, non_negative, positive, real
 from .model import flat_or_curve
+from .parameters import Calibratable, Exp, FreeParameter, Identity, Tanh
 from .rates import GaussianFactors, mean_exponential
 
 
-class G2(GaussianFactors):
+class G2(GaussianFactors, Calibratable):
     """r = u + v + phi(t), du = -a u dt + sigma dW, dv = -b v dt + eta dB, d<W, B> = rho dt.
 
     In the terms of `GaussianFactors`, x = (u, v) and
     V_ij(t) = rho_ij sigma_i sigma_j (1 - e^{-(a_i + a_j) t}) / (a_i + a_j). A shift of the volatility level by
     c moves sigma by c, and eta in proportion.
+
+    (a, sigma) and (b, eta) in the place of one another are the same law. A calibration does not mind: both
+    have the same loss. Its usual and its random starts have a > b, a fast factor first and a slow one second,
+    and a search keeps the order that it starts with unless it passes through a = b.
 
     Brigo and Mercurio (2006), sec. 4.2.
 
@@ -33,6 +39,15 @@ class G2(GaussianFactors):
         >>> G2(0.03, 0.4, 0.012, 0.05, 0.01, -0.6).mean_reversions.shape
         (2,)
     """
+
+    label: ClassVar[str] = "G2++"
+    free_parameters: ClassVar[Mapping[str, FreeParameter]] = {
+        "mean_reversion": FreeParameter(Identity(), start=0.5, low=0.2, high=1.0),
+        "vol": FreeParameter(Exp(), start=0.01, low=0.003, high=0.03),
+        "second_mean_reversion": FreeParameter(Identity(), start=0.05, low=0.005, high=0.15),
+        "second_vol": FreeParameter(Exp(), start=0.01, low=0.003, high=0.03),
+        "correlation": FreeParameter(Tanh(), start=-0.5, low=-0.8, high=0.2),
+    }
 
     curve: Any = flat_or_curve("curve")
     mean_reversion: Float[Array, ""] = real("mean_reversion")

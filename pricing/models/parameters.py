@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..market import Market
+from ..market import Market, VolCurve
 from .model import AbstractModel
 
 Real = Float[Array, "..."]
@@ -30,6 +30,11 @@ class AbstractTransform(eqx.Module):
     @abc.abstractmethod
     def to_free(self, parameter: Real) -> Real:
         """Return the point of the real line for a parameter; infinite on the interval's ends."""
+
+    def of_field(self, field: Any) -> "AbstractTransform":
+        """Return the map for the numbers of this field of a model: the same, unless it reads more there."""
+        del field
+        return self
 
 
 class Exp(AbstractTransform):
@@ -78,6 +83,49 @@ class Identity(AbstractTransform):
 
     def to_free(self, parameter: Real) -> Real:
         return parameter
+
+
+class ForwardVols(AbstractTransform):
+    """Vols of a term structure whose total variance rises: free = log of the vol between two pillar times.
+
+    free_i = log(forward_i), forward_i^2 = (w_i - w_{i-1}) / (t_i - t_{i-1}), w_i = vol_i^2 t_i and t_0 = 0:
+    every point of the space is free of calendar arbitrage, and none needs a penalty. A number is its own
+    forward vol.
+
+    Attributes:
+        times: The pillars (years); None for a number. A calibration takes them from the model's `VolCurve`.
+
+    Examples:
+        >>> from calibration import ForwardVols
+        >>> from pricing import VolCurve
+        >>> terms = ForwardVols().of_field(VolCurve([1.0, 2.0], [0.2, 0.25]))
+        >>> vols = terms.to_parameter(terms.to_free(terms.to_parameter(0.1 * terms.times)))
+        >>> bool(vols[1] ** 2 * 2.0 > vols[0] ** 2)
+        True
+    """
+
+    times: Float[Array, " pillars"] | None = None
+
+    def of_field(self, field: Any) -> "ForwardVols":
+        return ForwardVols(field.times) if isinstance(field, VolCurve) else self
+
+    def to_parameter(self, free: Real) -> Real:
+        forwards = jnp.exp(free)
+        if self.times is None:
+            return forwards
+        return jnp.sqrt(jnp.cumsum(forwards**2 * self._gaps) / self.times)
+
+    def to_free(self, parameter: Real) -> Real:
+        if self.times is None:
+            return jnp.log(parameter)
+        grown = jnp.diff(parameter**2 * self.times, prepend=jnp.zeros_like(self.times[:1]))
+        return 0.5 * jnp.log(grown / self._gaps)
+
+    @property
+    def _gaps(self) -> Real:
+        times = self.times
+        assert times is not None
+        return jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
 
 
 class FreeParameter(NamedTuple):

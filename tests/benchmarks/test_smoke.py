@@ -23,6 +23,7 @@ from benchmarks import pareto_figure, quantlib_heston, quantlib_peer
 from benchmarks.command import Run, installed, parser_of
 from tests.cases import others_later
 from tests.helpers import dax_heston, double
+from tests.references import DAX_SSE_AT_OPTIMUM
 
 ROOT = Path(benchmarks.__file__).parent
 TOOLS = {"__main__", "pareto_figure"}  # they measure nothing
@@ -148,6 +149,12 @@ def of_quote_sensitivities(found):
     for row in found["rows"]:
         assert row["difference"] < 1e-4  # of plain central differences
         assert row["seconds"]["bumps of all"] > row["seconds"]["quote_sensitivities"] > 0.0
+
+
+def of_optimizers(found):
+    assert [row["starts_at_optimum"] for row in found["rows"]] == [2] * 4
+    for row in found["rows"]:
+        assert abs(row["sum_squared_vol_points"] - DAX_SSE_AT_OPTIMUM) < 1e-3
 
 
 def of_large_book(found):
@@ -276,6 +283,7 @@ SMOKE: dict[str, Smoke] = {
     "live_session": ("--trades 8 --repeat 1 --model heston", of_live_session),
     "many_surfaces": ("--surfaces 4 --peer-surfaces 2 --repeat 1", of_many_surfaces),
     "quote_sensitivities": ("--bumps 1 --repeat 2", of_quote_sensitivities),
+    "optimizers": ("--starts 2 --repeat 1", of_optimizers),
     "main_job": ("--trades 1 --model black-scholes --only cold", of_main_job),
     "early_exercise": ("--paths 1024 --repeat 1 --only 'put 36, 20%'", of_early_exercise),
     "bermudan": ("--pillars 10 --repeat 1 --bumps 1 --engines 1", of_bermudan),
@@ -306,6 +314,7 @@ SMOKE: dict[str, Smoke] = {
 REPEATED = {
     "estimators",
     "large_book",
+    "optimizers",
     "portfolio_fbsde",
     "deep_bsde",
     "two_rates",

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from calibration import levenberg_marquardt
+from calibration import join_optimizers, levenberg_marquardt
 from tests.helpers import double
 
 pytestmark = double
@@ -35,6 +35,16 @@ def exponential(x):
     return x[0] * jnp.exp(x[1] * t) - 2.0 * jnp.exp(-t) - 0.1 * jnp.cos(7.0 * t)
 
 
+def curvature_of(residual_fn):
+    """What geodesic acceleration asks for: J'r'' along a direction."""
+
+    def curvature(x, v):
+        along = lambda x: jax.jvp(residual_fn, (x,), (v,))[1]  # noqa: E731
+        return jax.jacfwd(residual_fn)(x).T @ jax.jvp(along, (x,), (v,))[1]
+
+    return curvature
+
+
 def minimise(residual_fn, start, steps, optimizer=None):
     """The path of (x, sum of squares), one optax update a step."""
     optimizer = optimizer or levenberg_marquardt()
@@ -42,8 +52,9 @@ def minimise(residual_fn, start, steps, optimizer=None):
     @jax.jit
     def step(x, state):
         residual, jacobian = residual_fn(x), jax.jacfwd(residual_fn)(x)
-        extra = {"residual": residual, "jacobian": jacobian}
-        updates, state = optimizer.update(jacobian.T @ residual, state, x, **extra)
+        extra = {"residual": residual, "jacobian": jacobian, "curvature": curvature_of(residual_fn)}
+        with jax.numpy_dtype_promotion("standard"):  # optax counts its steps in integers
+            updates, state = optimizer.update(jacobian.T @ residual, state, x, **extra)
         return optax.apply_updates(x, updates), state, jnp.sum(residual**2)
 
     x = jnp.asarray(start)
@@ -109,3 +120,89 @@ def test_it_composes_with_optax():
     half = optax.chain(levenberg_marquardt(), optax.scale(0.5))
     x, _ = minimise(exponential, [1.0, 0.0], 80, half)
     np.testing.assert_allclose(x, minimise(exponential, [1.0, 0.0], 40)[0], atol=1e-6)
+
+
+# --- geodesic acceleration ----------------------------------------------------------------------------
+
+
+def valley(x):
+    """Rosenbrock's with a bend ten times as sharp: the loss falls along a parabola."""
+    return jnp.stack([100.0 * (x[1] - x[0] ** 2), 1.0 - x[0]])
+
+
+@pytest.mark.parametrize("residual_fn", [rosenbrock, valley])
+def test_it_needs_fewer_steps_where_the_valley_bends(residual_fn):
+    """Transtrum and Sethna's case for it: at most 2/3 of the plain steps to 1e-15 of the loss at the start."""
+    counts = []
+    for geodesic in (False, True):
+        optimizer = levenberg_marquardt(geodesic=geodesic)
+        _, losses = minimise(residual_fn, [-1.2, 1.0], 160, optimizer)
+        below = np.flatnonzero(np.array(losses) < 1e-15 * losses[0])
+        assert below.size
+        counts.append(below[0])
+    assert counts[1] <= counts[0] * 2 / 3
+
+
+def test_half_the_second_order_step_is_added():
+    """At the first step, against the two linear systems of the paper solved by numpy."""
+    optimizer, x = levenberg_marquardt(0.5, max_step=1e9, geodesic=True), jnp.asarray([1.0, 0.2])
+    residual, jacobian = exponential(x), np.asarray(jax.jacfwd(exponential)(x))
+    curvature = curvature_of(exponential)
+    extra = {"residual": residual, "jacobian": jnp.asarray(jacobian), "curvature": curvature}
+    step, _ = optimizer.update(jnp.asarray(jacobian.T @ residual), optimizer.init(x), x, **extra)
+    matrix = jacobian.T @ jacobian
+    matrix = matrix + 0.5 * np.diag(np.diag(matrix))
+    first = -np.linalg.solve(matrix, jacobian.T @ np.asarray(residual))
+    second = -np.linalg.solve(matrix, np.asarray(curvature(x, jnp.asarray(first))))
+    np.testing.assert_allclose(step, first + 0.5 * second, rtol=1e-10)
+    assert np.max(np.abs(second)) > 1e-3
+
+
+def test_acceleration_that_is_not_small_is_left_out():
+    x = jnp.asarray([1.0, 0.2])
+    residual, jacobian = exponential(x), jax.jacfwd(exponential)(x)
+    plain, geodesic = levenberg_marquardt(), levenberg_marquardt(geodesic=True)
+    large = lambda x, v: 1e6 * jnp.ones_like(x)  # noqa: E731
+    extra = {"residual": residual, "jacobian": jacobian, "curvature": large}
+    steps = [
+        optimizer.update(jacobian.T @ residual, optimizer.init(x), x, **extra)[0]
+        for optimizer in (plain, geodesic)
+    ]
+    np.testing.assert_array_equal(*steps)
+
+
+def test_without_the_second_derivative_it_says_what_it_needs():
+    optimizer, x = levenberg_marquardt(geodesic=True), jnp.asarray([1.0, 0.2])
+    residual, jacobian = exponential(x), jax.jacfwd(exponential)(x)
+    with pytest.raises(TypeError, match=r"give update\(..., curvature=f\)"):
+        optimizer.update(
+            jacobian.T @ residual, optimizer.init(x), x, residual=residual, jacobian=jacobian
+        )
+
+
+# --- one optimizer after another ----------------------------------------------------------------------
+
+
+def test_joined_optimizers_take_their_own_steps():
+    """Up to the boundary those of the first; from there the second's, as if it began at that point."""
+    adam, lm = optax.adam(0.1), levenberg_marquardt()
+    _, joined = minimise(rosenbrock, [-1.2, 1.0], 12, join_optimizers([adam, lm], [5]))
+    x, alone = minimise(rosenbrock, [-1.2, 1.0], 5, optax.with_extra_args_support(adam))
+    np.testing.assert_allclose(joined[:5], alone, rtol=1e-12)
+    _, after = minimise(rosenbrock, x, 7)
+    np.testing.assert_allclose(joined[5:], after, rtol=1e-8)
+
+
+def test_three_of_them_reach_a_minimum_that_the_first_does_not():
+    stages = [optax.sgd(1e-4), optax.adam(0.05), levenberg_marquardt()]
+    x, losses = minimise(rosenbrock, [-1.2, 1.0], 60, join_optimizers(stages, [3, 20]))
+    np.testing.assert_allclose(x, 1.0, atol=1e-8)
+    assert losses[19] > 1e-3
+    assert join_optimizers(stages, [3, 20]) is join_optimizers(stages, (3, 20))
+
+
+@pytest.mark.parametrize("boundaries", [[], [5, 5], [0, 5], [1, 2, 3]])
+def test_boundaries_that_do_not_go_between_are_refused(boundaries):
+    stages = [optax.sgd(1e-4), optax.adam(0.05), levenberg_marquardt()]
+    with pytest.raises(ValueError, match=r"3 optimizers have boundaries .*give one less than"):
+        join_optimizers(stages, boundaries)

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jaxtyping import Array
 
-from calibration import Exp, Identity, Tanh, calibrate
+from calibration import Exp, ForwardVols, Identity, Tanh, calibrate
 from calibration.parameters import Parameters, random_starts
-from pricing import BlackScholes
+from pricing.models import LognormalSpots
 from tests.helpers import dax, dax_heston, double
 
 pytestmark = double
@@ -19,6 +20,7 @@ INSIDE = {
     Exp: st.floats(1e-8, 1e8),
     Tanh: st.floats(-1.0 + 1e-9, 1.0 - 1e-9),
     Identity: st.floats(-1e8, 1e8),
+    ForwardVols: st.floats(1e-8, 1e8),  # of a number
 }
 every_transform = pytest.mark.parametrize("transform", INSIDE)
 
@@ -37,9 +39,25 @@ def test_there_and_back(transform, data):
 @given(free=st.floats(-18.0, 18.0))
 def test_every_real_is_inside_and_maps_with_a_slope(transform, free):
     parameter, slope = jax.value_and_grad(transform().to_parameter)(jnp.asarray(free))
-    low, high = {Exp: (0.0, np.inf), Tanh: (-1.0, 1.0), Identity: (-np.inf, np.inf)}[transform]
+    low, high = {Tanh: (-1.0, 1.0), Identity: (-np.inf, np.inf)}.get(transform, (0.0, np.inf))
     assert low < parameter < high
     assert slope > 0.0
+
+
+class Unknown(LognormalSpots):
+    """A model that says nothing of a calibration."""
+
+    spot: Array
+    rate: Array
+    vol: Array
+    dividend_yield: float = 0.0
+    correlation: None = None
+
+    def state_variance(self, t):
+        return self.vol**2 * t
+
+    def with_vol_shift(self, vol):
+        return self
 
 
 def test_a_model_survives_the_free_space_and_keeps_its_other_fields():
@@ -63,9 +81,9 @@ def test_an_unknown_field_and_a_model_without_defaults_are_named():
     with pytest.raises(ValueError, match="Heston has no parameter 'kappa' to calibrate"):
         calibrate(surface, dax_heston(), transform={"kappa": Exp()})
     with pytest.raises(
-        TypeError, match=r"BlackScholes does not say which of its fields are free .*transform="
+        TypeError, match=r"Unknown does not say which of its fields are free .*transform="
     ):
-        calibrate(surface, BlackScholes(100.0, 0.0, 0.2))
+        calibrate(surface, Unknown(*map(jnp.asarray, (100.0, 0.0, 0.2))))
 
 
 def test_random_starts_begin_with_the_model_and_are_reproducible():

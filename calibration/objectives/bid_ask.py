@@ -1,0 +1,62 @@
+"""Quotes with a bid and an ask: errors in units of half the spread."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from pricing.fields import positive, word
+from pricing.models import AbstractModel
+
+from ..results import RESULTS
+from .implied_vols import ImpliedVolError
+from .objective import AbstractObjective, check_per_quote
+
+_WIDTH = 0.2  # w, of half a spread: over which a free quote begins to cost
+
+
+class BidAskError(AbstractObjective):
+    """Residuals of another objective in units of half the bid-ask spread: 1 at the ask, -1 at the bid.
+
+    Quotes are the mids. x = 2 residual / spread is what counts ("weighted": each quote by the inverse of its
+    spread, the usual choice); or, if a model within the spread is as good as any ("free"),
+    d(x) = x + (sqrt((x - 1)^2 + w^2) - sqrt((x + 1)^2 + w^2)) / 2, w = .2: smooth and rising, w / 2 at bid and
+    ask, about w^2 x / 2 within and |x| - 1 well outside. Gauss-Newton steps need the slope that the dead zone
+    with corners (Vapnik's) has not.
+
+    Attributes:
+        spreads: Ask less bid of each quote, in the units of the other objective's residuals (for
+            `ImpliedVolError` vols per 1.00), in the shape of the quotes.
+        objective: The residuals.
+        inside: What a quote within its spread costs: "weighted" or "free".
+
+    Examples:
+        >>> from calibration import BidAskError, calibrate
+        >>> from pricing import BlackScholes, VolSurface
+        >>> surface = VolSurface([0.5, 1.0], [100.0], [[0.2], [0.24]])
+        >>> tight_and_wide = BidAskError([[0.002], [0.02]])
+        >>> f"{calibrate(surface, BlackScholes(100.0, 0.0, 0.3), objective=tight_and_wide).model.vol:.4f}"
+        '0.2004'
+    """
+
+    spreads: Float[Array, "rows columns"] = positive("spreads", core=2)
+    objective: AbstractObjective = ImpliedVolError()
+    inside: str = word("inside", ("weighted", "free"), default="weighted")
+
+    @property
+    def is_of_moneyness(self) -> bool:
+        return self.objective.is_of_moneyness
+
+    def residuals(self, model: AbstractModel, quotes: Any) -> Float[Array, "rows columns"]:
+        errors = self.objective.residuals(model, quotes)
+        check_per_quote("spreads", self.spreads, errors)
+        x = 2.0 * errors / self.spreads
+        return x if self.inside == "weighted" else _beyond_one(x)
+
+    def result(self, quotes: Any) -> RESULTS:
+        return self.objective.result(quotes)
+
+
+def _beyond_one(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    to_ask, to_bid = (jnp.sqrt((x - sign) ** 2 + _WIDTH**2) for sign in (1.0, -1.0))
+    return x + 0.5 * (to_ask - to_bid)

@@ -1,0 +1,98 @@
+"""Values of out-of-the-money options at the expiries and strikes of a surface, under a model."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from pricing.formulas.black import black
+from pricing.market import SmileQuotes, VolSurface
+from pricing.methods.fourier import Spectrum
+from pricing.methods.method import missing
+from pricing.models import AbstractEquityModel, BlackVol, CharacteristicFunction
+from pricing.numerics.safe_math import larger
+
+Vols = Float[Array, "expiries strikes"]
+
+_FARTHEST = (
+    16.0  # deviations within which a path turned against the lognormal part loses five digits
+)
+_FLOOR = 1e-10  # of sqrt(F K): an option worth less has no vol to speak of, whatever the model
+
+
+def log_moneyness_of(model: Any, quotes: VolSurface | SmileQuotes) -> Vols:
+    """Return k = log(F / K) of every quote.
+
+    Raises:
+        TypeError: The model has neither Black vols nor a characteristic function, and so no smile.
+    """
+    if not isinstance(model, BlackVol | CharacteristicFunction):
+        raise TypeError(
+            missing("Black volatility or characteristic function to take implied vols from", model)
+        )
+    if isinstance(quotes, SmileQuotes):
+        return quotes.log_moneyness
+    strikes = jnp.broadcast_to(quotes.strikes, quotes.vols.shape)
+    return jnp.log(_forwards(model, quotes) / strikes)
+
+
+def out_of_the_money(k: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return the side of the option out of the money: -1, a put, where the strike is below the forward."""
+    return jnp.where(k > 0.0, -jnp.ones_like(k), 1.0)
+
+
+def smile_values(model: Any, quotes: VolSurface | SmileQuotes, num_nodes: int) -> Vols:
+    """Return undiscounted values over sqrt(F K) of the options that are out of the money."""
+    k = log_moneyness_of(model, quotes)
+    if isinstance(model, BlackVol):
+        return black_values(black_vols(model, quotes), k, quotes.expiries)
+    return _spectral_values(model, k, quotes.expiries, num_nodes)
+
+
+def _spectral_values(
+    model: CharacteristicFunction, k: Vols, expiries: Float[Array, " expiries"], num_nodes: int
+) -> Vols:
+    """Return them by one evaluation of the characteristic function for each expiry and node of two paths."""
+
+    def smile(expiry, k):
+        std, (_, drift) = jax.lax.stop_gradient(
+            (jnp.sqrt(model.total_variance(expiry)), model.tail_rate(expiry))
+        )
+
+        def corrections(side):
+            """Return those of the strikes with k + drift on a side; with others the integrand would grow."""
+            spectrum = Spectrum.of(model, expiry, num_nodes, side=side, about=-drift)
+            pull = side * larger(side * (near + drift), 0.0)
+            return jax.vmap(spectrum.correction)(pull - drift)
+
+        near = larger(
+            -larger(-k, -_FARTHEST * std), -_FARTHEST * std
+        )  # beyond, nothing has a value
+        above, below = jax.vmap(corrections)(jnp.asarray([1.0, -1.0], k.dtype))
+        lognormal = black(jnp.exp(0.5 * k), jnp.exp(-0.5 * k), std, out_of_the_money(k))
+        return larger(lognormal + jnp.where(near + drift > 0.0, above, below), _FLOOR)
+
+    return jax.vmap(smile)(expiries, k)
+
+
+def black_values(vols: Vols, k: Vols, expiries: Float[Array, " expiries"]) -> Vols:
+    """Return what `smile_values` does, of vols."""
+    std = vols * jnp.sqrt(expiries)[:, None]
+    return black(jnp.exp(0.5 * k), jnp.exp(-0.5 * k), std, out_of_the_money(k))
+
+
+def black_vols(model: BlackVol, quotes: VolSurface | SmileQuotes) -> Vols:
+    """Return the vols that a model has itself at every quote."""
+    if isinstance(quotes, SmileQuotes):
+        strikes = _forwards(model, quotes) * jnp.exp(-quotes.log_moneyness)
+    else:
+        strikes = jnp.broadcast_to(quotes.strikes, quotes.vols.shape)
+    of_expiry = jax.vmap(model.black_vol, (None, 0))
+    return jax.vmap(of_expiry)(quotes.expiries, strikes)
+
+
+def _forwards(
+    model: AbstractEquityModel, quotes: VolSurface | SmileQuotes
+) -> Float[Array, "expiries 1"]:
+    return jax.vmap(model.forward)(quotes.expiries)[:, None]

@@ -1,0 +1,113 @@
+"""Bates: Heston with lognormal jumps of the spot at random times."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import Number, between, non_negative, positive, real
+from ..numerics.complex_functions import exp
+from .heston import Heston
+from .model import AbstractEquityModel, CharacteristicFunction, Scalar, flat_or_curve
+from .parameters import Calibratable, Exp, FreeParameter, Identity
+from .shapes import Frequencies
+
+
+class Bates(CharacteristicFunction, Calibratable):
+    """Stochastic variance, mean reverting, and jumps that multiply the spot by exp(J), J ~ N(mu, delta^2).
+
+    dS / S = (r - q - lambda m) dt + sqrt(v) dW + (e^J - 1) dN, dv = kappa (theta - v) dt + xi sqrt(v) dB,
+    d<W, B> = rho dt, N a Poisson process of intensity lambda, m = E[e^J] - 1 = exp(mu + delta^2 / 2) - 1.
+    Without jumps it is `Heston`; with a variance that stands still it is Merton's (1976) model. European
+    claims are priced, and calibrated to surfaces, by Fourier inversion.
+
+    Bates (1996), eq. 1 and 2.
+
+    Attributes:
+        spot: The price of the asset, in currency.
+        rate: r per year, continuous, a number or a curve.
+        initial_variance: v0 per year, of the diffusion alone.
+        mean_reversion: kappa per year.
+        long_run_variance: theta per year.
+        vol_of_vol: xi per year.
+        correlation: rho, in [-1, 1].
+        jump_intensity: lambda, the mean number of jumps a year.
+        jump_mean: mu, the mean of a jump of the log-spot.
+        jump_vol: delta, its standard deviation.
+        dividend_yield: q per year, continuous.
+
+    Examples:
+        >>> from pricing import Bates, European, price
+        >>> model = Bates(100.0, 0.03, 0.04, 1.5, 0.04, 0.5, -0.6, 0.3, -0.1, 0.15)
+        >>> f"{price(European(100.0, 1.0), model).value:.4f}"
+        '9.7298'
+    """
+
+    spot: Float[Array, ""] = positive("spot")
+    rate: Any = flat_or_curve("rate")
+    initial_variance: Float[Array, ""] = non_negative("initial_variance")
+    mean_reversion: Float[Array, ""] = positive("mean_reversion")
+    long_run_variance: Float[Array, ""] = non_negative("long_run_variance")
+    vol_of_vol: Float[Array, ""] = positive("vol_of_vol")
+    correlation: Float[Array, ""] = between("correlation", -1.0, 1.0)
+    jump_intensity: Float[Array, ""] = non_negative("jump_intensity")
+    jump_mean: Float[Array, ""] = real("jump_mean")
+    jump_vol: Float[Array, ""] = positive("jump_vol")
+    dividend_yield: Float[Array, ""] = real("dividend_yield", default=0.0)
+
+    label: ClassVar[str] = "Bates"
+    free_parameters: ClassVar[Mapping[str, FreeParameter]] = {
+        **Heston.free_parameters,
+        "jump_intensity": FreeParameter(Exp(), start=0.3, low=0.05, high=2.0),
+        "jump_mean": FreeParameter(Identity(), start=-0.1, low=-0.3, high=0.1),
+        "jump_vol": FreeParameter(Exp(), start=0.1, low=0.05, high=0.3),
+    }
+
+    def log_characteristic(self, u: Frequencies, t: Scalar) -> Frequencies:
+        """Return Heston's, plus lambda t (exp(i u mu - u^2 delta^2 / 2) - 1 - i u m)."""
+        rate, mean, delta, m = (
+            x.astype(u.dtype)
+            for x in (
+                self.jump_intensity * t,
+                self.jump_mean,
+                self.jump_vol,
+                self._mean_relative_jump,
+            )
+        )
+        iu = u * jnp.asarray(1j, u.dtype)
+        jumps = exp(iu * mean - 0.5 * (u * delta) ** 2) - 1.0 - iu * m
+        return self.diffusion_part.log_characteristic(u, t) + rate * jumps
+
+    def total_variance(self, t: Scalar) -> Scalar:
+        """Return that of the diffusion, plus lambda t (mu^2 + delta^2)."""
+        jumps = self.jump_intensity * t * (self.jump_mean**2 + self.jump_vol**2)
+        return self.diffusion_part.total_variance(t) + jumps
+
+    def tail_rate(self, t: Scalar) -> tuple[Scalar, Scalar]:
+        """Return Heston's, whose phase the compensator of the jumps turns by -lambda t m."""
+        decay, drift = self.diffusion_part.tail_rate(t)
+        return decay, drift - self.jump_intensity * t * self._mean_relative_jump
+
+    def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
+        """Return the model with sqrt(v0) and sqrt(theta) up by `vol`; the jumps stay."""
+        levels = (self.initial_variance, self.long_run_variance)
+        return eqx.tree_at(
+            lambda model: (model.initial_variance, model.long_run_variance),
+            self,
+            tuple((jnp.sqrt(level) + vol) ** 2 for level in levels),
+        )
+
+    @property
+    def diffusion_part(self) -> Heston:
+        """The same market without jumps."""
+        return Heston(
+            self.spot, self.rate, self.initial_variance, self.mean_reversion, self.long_run_variance,
+            self.vol_of_vol, self.correlation, self.dividend_yield,
+        )  # fmt: skip
+
+    @property
+    def _mean_relative_jump(self) -> Scalar:
+        """m: by how much a jump moves the spot in the mean, as a fraction of it."""
+        return jnp.expm1(self.jump_mean + 0.5 * self.jump_vol**2)
