@@ -37,6 +37,7 @@ QUICK = {
     "main_job": "--trades 100",
     "live_session": "--trades 1000 --repeat 2",
     "many_surfaces": "--surfaces 64 256 --peer-surfaces 8 --repeat 1",
+    "many_scaling": "--most-devices 2 --surfaces 128 --a-device 64 --repeat 1",
     "quote_sensitivities": "--bumps 2 --repeat 20",
     "optimizers": "--starts 8 --repeat 2",
     "early_exercise": "--paths 8192 --repeat 1",

@@ -153,17 +153,27 @@ def calibrate(
     key = jax.random.key(0) if key is None else key
     points = random_starts(parameters, model, num_starts, key=key)
 
-    settings = problem, optimizer, points, jnp.asarray(rtol), jnp.asarray(max_steps)
-    room = max(_LEAST_ROOM, 1 << max_steps.bit_length())  # few programs for any max_steps
-    if progress is None:
-        calibration = solved(*settings, num_trials=room)
-    else:
-        calibration = _watched(*settings, room, progress)
+    settings = optimizer, jnp.asarray(rtol), jnp.asarray(max_steps)
+    calibration = _found(problem, points, *settings, progress)
+    while not is_traced and calibration.result == RESULTS.inaccurate_integral:
+        problem, points = problem.finer, parameters.free(calibration.model)[None]
+        calibration = _found(problem, points, *settings, progress)
     history = calibration.stats["history"].first(max_steps + 1)
     calibration = eqx.tree_at(lambda c: c.stats["history"], calibration, history)
     if throw and calibration.result != RESULTS.converged:
         raise RuntimeError(f"calibrating {type(model).__name__}: {RESULTS[calibration.result]}")
     return dataclasses.replace(calibration, problem=problem)
+
+
+def _found(
+    problem: Problem, points: Array, optimizer, rtol, max_steps: Array, progress: Progress | None
+) -> Calibration:
+    """Return the best of the fits from each of the points, with progress if it is wanted."""
+    room = max(_LEAST_ROOM, 1 << int(max_steps).bit_length())  # few programs for any max_steps
+    settings = problem, optimizer, points, rtol, max_steps
+    if progress is None:
+        return solved(*settings, num_trials=room)
+    return _watched(*settings, room, progress)
 
 
 @stored_jit
@@ -236,9 +246,12 @@ def ended(problem: Problem, search: Search) -> Calibration:
     residuals, known = problem.of_quotes(search.residual), identification(problem, search)
     is_untold = (search.result == RESULTS.converged) & (known.pop("rank") < search.free.size)
     found = RESULTS.where(is_untold, RESULTS.not_identified, search.result)
+    is_exact = problem.is_accurate(search.free, search.residual)
+    is_off = search.finite & ~is_exact
+    found = RESULTS.where(is_off, RESULTS.inaccurate_integral, found)
     is_sound = problem.refusal == RESULTS.successful
     result = RESULTS.where(is_sound, found, problem.refusal)
-    is_finer = is_sound & ~is_untold
+    is_finer = is_sound & ~is_untold & ~is_off
     stats = {
         "steps": search.num_steps,
         "sum_squared_vol_points": 1e4 * jnp.sum(residuals**2),

@@ -94,6 +94,9 @@ def fit(
         problem = Problem(quotes, template, objective or objective_of(quotes), parameters, believed)
         guess = jax.lax.stop_gradient(_free(parameters, start))
         free, result = _optimum(problem, optimizer, guess, *settings)
+        while not result.is_traced() and result == RESULTS.inaccurate_integral:
+            problem = problem.finer
+            free, result = _optimum(problem, optimizer, jax.lax.stop_gradient(free), *settings)
         if throw and not result.is_traced() and result != RESULTS.converged:
             raise RuntimeError(RESULTS[result])
         return _model(problem, free, result)

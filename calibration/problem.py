@@ -1,5 +1,6 @@
 """A calibration as numbers: residuals of a vector on the real line, and the steps that make them small."""
 
+import dataclasses
 import math
 from dataclasses import fields
 from typing import Any
@@ -86,6 +87,19 @@ class Problem(eqx.Module):
         of_objective = self.objective.result(self.quotes)
         return RESULTS.where(of_objective == RESULTS.successful, few, of_objective)
 
+    @property
+    def finer(self) -> "Problem | None":
+        """The same problem with residuals by a finer integral; None if there is none."""
+        objective = self.objective.finer
+        return None if objective is None else dataclasses.replace(self, objective=objective)
+
+    def is_accurate(self, free: Vector, residual: Float[Array, " residuals"]) -> Bool[Array, ""]:
+        """Return whether a finer integral has the same residuals at a point, as far as it matters."""
+        if self.finer is None:
+            return jnp.asarray(True)
+        most = max(_ACCURACY, 1e3 * float(jnp.finfo(free.dtype).eps))
+        return jnp.max(jnp.abs(self.finer.residual(free) - residual)) <= most
+
     def loss(self, free: Vector) -> Float[Array, ""]:
         """Return half the sum of squared residuals."""
         return 0.5 * jnp.sum(self.residual(free) ** 2)
@@ -106,6 +120,7 @@ class Problem(eqx.Module):
         return pull(second)[0]
 
 
+_ACCURACY = 1e-7  # of a residual; of a vol, 3e-6 of an option's price at three deviations
 _ONE = (
     "A calibration is of one model to one set of quotes; for a batch, map over it: jax.vmap(lambda quotes: "
     "calibrate(quotes, model, throw=False))(batch), or jax.vmap(fit(model))(markets)"

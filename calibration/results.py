@@ -29,6 +29,10 @@ class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "Converged, but some combination of the parameters moves no residual: the quotes do not tell it. "
         "Give more quotes or a prior, or fit fewer parameters."
     )
+    inaccurate_integral = (
+        "The residuals are off by more than 1e-7 at the optimum: the Fourier integral has too few nodes. "
+        "Give an objective with more num_nodes."
+    )
     too_few_quotes = (
         "There are fewer quotes than free parameters. "
         "Give more quotes, or fit fewer parameters by transform=."

@@ -1,11 +1,13 @@
 """The verb for many: each set of quotes gets a fit of its own, in rounds that processes and devices share."""
 
+import dataclasses
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +21,7 @@ from pricing.progress import Progress
 from ..objectives import AbstractObjective, objective_of
 from ..optimizers import levenberg_marquardt
 from ..parameters import Parameters, random_starts
+from ..results import RESULTS
 from .batches import blocks_of, misfit_of
 from .calibrations import Calibrations
 from .checkpoints import Checkpoints
@@ -136,17 +139,58 @@ def _fitted(
         for place, job in enumerate(jobs)
         if (why := job.refusal(fewest) or misfit_of(settings.objective, job.quotes))
     }
-    sound = (place for place in range(len(jobs)) if place not in refused)
-    blocks = workers.own(list(blocks_of(jobs, sound, block_size)))
-    done = len(jobs) - sum(block.places.size for block in blocks)
-    found = [(np.zeros(0, int), End.of_none(settings.parameters))]
-    for places, ends in workers.ends(blocks, settings, num_slots):
-        found.append((places, ends))
-        done += places.size
+    sound = [place for place in range(len(jobs)) if place not in refused]
+    done = len(refused)
+
+    def say(count: int) -> None:
+        nonlocal done
+        done += count
         if progress is not None:
             progress(done, len(jobs), "")
-    places, ends = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
-    return Calibrations.of(jobs, refused, *workers.gathered(places, ends), settings.parameters)
+
+    sizes = block_size, num_slots
+    places, ends = _ends(jobs, sound, settings, workers, sizes, say)
+    while (off := _is_off(ends)).any() and (finer := settings.objective.finer) is not None:
+        moved = dict(zip(places[off].tolist(), ends.parameters[off], strict=True))
+        again = [
+            job._replace(model=_moved(job.model, settings.parameters, moved.get(place)))
+            for place, job in enumerate(jobs)
+        ]
+        settings = dataclasses.replace(settings, objective=finer, starts=settings.starts[:0])
+        later, closer = _ends(again, moved, settings, workers, sizes)
+        ends = jax.tree.map(lambda x, new: np.concatenate([x[~off], new]), ends, closer)
+        places = np.concatenate([places[~off], later])
+    return Calibrations.of(jobs, refused, places, ends, settings.parameters)
+
+
+def _ends(
+    jobs: Sequence[Job],
+    places: Iterable[int],
+    settings: Settings,
+    workers: Workers,
+    sizes: tuple[int, int],
+    say: Callable[[int], None] = lambda count: None,
+) -> tuple[np.ndarray, End]:
+    """Return how the jobs at these places end, by all processes, and at which places they are."""
+    block_size, num_slots = sizes
+    blocks = workers.own(list(blocks_of(jobs, places, block_size)))
+    found = [(np.zeros(0, int), End.of_none(settings.parameters))]
+    for of_block in workers.ends(blocks, settings, num_slots):
+        found.append(of_block)
+        say(of_block[0].size)
+    return workers.gathered(*jax.tree.map(lambda *parts: np.concatenate(parts), *found))
+
+
+def _is_off(ends: End) -> np.ndarray:
+    """Return which searches ended where the integral is not accurate."""
+    (codes,), (off,) = jax.tree.leaves(ends.result), jax.tree.leaves(RESULTS.inaccurate_integral)
+    return codes == np.asarray(off)
+
+
+def _moved(model: AbstractModel, parameters: Parameters, to: np.ndarray | None) -> AbstractModel:
+    """Return a model at these parameters, or as it is."""
+    where = lambda m: [getattr(m, name) for name in parameters.names]  # noqa: E731
+    return model if to is None else eqx.tree_at(where, model, list(to))
 
 
 def _from(progress: Progress | None, begin: int, total: int) -> Progress | None:

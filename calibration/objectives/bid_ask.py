@@ -1,5 +1,6 @@
 """Quotes with a bid and an ask: errors in units of half the spread."""
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -46,6 +47,11 @@ class BidAskError(AbstractObjective):
     @property
     def is_of_moneyness(self) -> bool:
         return self.objective.is_of_moneyness
+
+    @property
+    def finer(self) -> "BidAskError | None":
+        inner = self.objective.finer
+        return None if inner is None else dataclasses.replace(self, objective=inner)
 
     def residuals(self, model: AbstractModel, quotes: Any) -> Float[Array, "rows columns"]:
         errors = self.objective.residuals(model, quotes)

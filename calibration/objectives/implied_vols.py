@@ -12,7 +12,14 @@ from pricing.market import SmileQuotes, VolSurface
 from pricing.models import AbstractModel, BlackVol
 
 from .objective import AbstractObjective, as_weights, weighted
-from .smile_values import Vols, black_vols, log_moneyness_of, out_of_the_money, smile_values
+from .smile_values import (
+    Vols,
+    black_vols,
+    log_moneyness_of,
+    out_of_the_money,
+    smile_values,
+    with_more_nodes,
+)
 
 
 class ImpliedVolError(AbstractObjective):
@@ -42,6 +49,10 @@ class ImpliedVolError(AbstractObjective):
     @property
     def is_of_moneyness(self) -> bool:
         return True
+
+    @property
+    def finer(self) -> "ImpliedVolError | None":
+        return with_more_nodes(self)
 
     def residuals(self, model: AbstractModel, quotes: VolSurface | SmileQuotes) -> Vols:
         errors = model_vols(model, quotes, self.num_nodes) - quotes.vols

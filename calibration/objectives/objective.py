@@ -36,6 +36,11 @@ class AbstractObjective(eqx.Module):
         """Whether residuals depend on a surface by expiries, log-moneyness and vols, not by forwards."""
         return False
 
+    @property
+    def finer(self) -> "AbstractObjective | None":
+        """The same residuals by a finer integral, beside which these are judged; None if there is none."""
+        return None
+
     def result(self, quotes: Any) -> RESULTS:
         """Return why the quotes cannot be fitted, where only their numbers tell: `residuals` are then NaN."""
         del quotes

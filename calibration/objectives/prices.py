@@ -10,7 +10,7 @@ from pricing.models import AbstractModel
 from pricing.numerics.safe_math import larger
 
 from .objective import AbstractObjective, as_weights, weighted
-from .smile_values import Vols, black_values, log_moneyness_of, smile_values
+from .smile_values import Vols, black_values, log_moneyness_of, smile_values, with_more_nodes
 
 _LEAST_VEGA = (
     1e-4  # of sqrt(F K), per 1.00 vol: the price of an option below it says nothing of its vol
@@ -48,6 +48,10 @@ class PriceError(AbstractObjective):
     @property
     def is_of_moneyness(self) -> bool:
         return True
+
+    @property
+    def finer(self) -> "PriceError | None":
+        return with_more_nodes(self)
 
     def residuals(self, model: AbstractModel, quotes: VolSurface | SmileQuotes) -> Vols:
         k = log_moneyness_of(model, quotes)

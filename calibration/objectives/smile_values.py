@@ -1,5 +1,6 @@
 """Values of out-of-the-money options at the expiries and strikes of a surface, under a model."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -18,7 +19,14 @@ Vols = Float[Array, "expiries strikes"]
 _FARTHEST = (
     16.0  # deviations within which a path turned against the lognormal part loses five digits
 )
+_MOST_NODES = 1024
 _FLOOR = 1e-10  # of sqrt(F K): an option worth less has no vol to speak of, whatever the model
+
+
+def with_more_nodes(objective: Any) -> Any:
+    """Return an objective with twice the nodes; None beyond the most that are worth it."""
+    num_nodes = 2 * objective.num_nodes
+    return dataclasses.replace(objective, num_nodes=num_nodes) if num_nodes <= _MOST_NODES else None
 
 
 def log_moneyness_of(model: Any, quotes: VolSurface | SmileQuotes) -> Vols:

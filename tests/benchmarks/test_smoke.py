@@ -151,6 +151,11 @@ def of_quote_sensitivities(found):
         assert row["seconds"]["bumps of all"] > row["seconds"]["quote_sensitivities"] > 0.0
 
 
+def of_many_scaling(found):
+    assert [row["devices"] for row in found["rows"]] == [1, 2]
+    assert found["same_bits"]
+
+
 def of_optimizers(found):
     assert [row["starts_at_optimum"] for row in found["rows"]] == [2] * 4
     for row in found["rows"]:
@@ -282,6 +287,10 @@ SMOKE: dict[str, Smoke] = {
     "large_book": ("--trades 20 --kinds european --devices 1 --repeat 1", of_large_book),
     "live_session": ("--trades 8 --repeat 1 --model heston", of_live_session),
     "many_surfaces": ("--surfaces 4 --peer-surfaces 2 --repeat 1", of_many_surfaces),
+    "many_scaling": (
+        "--most-devices 2 --surfaces 9 --a-device 4 --repeat 1",
+        of_many_scaling,
+    ),
     "quote_sensitivities": ("--bumps 1 --repeat 2", of_quote_sensitivities),
     "optimizers": ("--starts 2 --repeat 1", of_optimizers),
     "main_job": ("--trades 1 --model black-scholes --only cold", of_main_job),
@@ -313,6 +322,7 @@ SMOKE: dict[str, Smoke] = {
 # the library's own tests run what these do: closed forms, estimators, sweeps, trainings, regressions
 REPEATED = {
     "estimators",
+    "many_scaling",
     "large_book",
     "optimizers",
     "portfolio_fbsde",

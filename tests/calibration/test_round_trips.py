@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calibration import Calibrations, ImpliedVolError, Job, calibrate_many
+from calibration import Calibrations, Job, calibrate_many
 from calibration.objectives import model_vols
 from pricing import Heston
 from pricing.formulas.black import black
@@ -17,7 +17,6 @@ pytestmark = double
 
 EXPIRIES = np.array([0.1, 0.25, 0.5, 1.0, 2.0, 4.0])
 WIDTHS = np.linspace(-2.0, 2.0, 9)  # deviations
-OBJECTIVE = ImpliedVolError(num_nodes=96)
 
 
 def truths(count: int) -> np.ndarray:
@@ -78,11 +77,11 @@ def test_models_come_back_from_their_own_vols(count):
         Job(str(i), SmileQuotes(EXPIRIES, k[i], vols[i], np.ones_like(vols[i])), start)
         for i in range(count)
     ]
-    first = calibrate_many(jobs, objective=OBJECTIVE)
+    first = calibrate_many(jobs)
     found, is_ok = columns(first), np.array(first.status) == "ok"
     if first.failed:
         failed = np.flatnonzero(~is_ok)
-        again = calibrate_many([jobs[i] for i in failed], objective=OBJECTIVE, num_starts=8)
+        again = calibrate_many([jobs[i] for i in failed], num_starts=8)
         found[failed], is_ok[failed] = columns(again), np.array(again.status) == "ok"
     repriced = prices(k[is_ok], np.asarray(own_vols(jnp.asarray(found[is_ok]), k[is_ok])))
     off = np.max(np.abs(repriced / prices(k[is_ok], vols[is_ok]) - 1.0), axis=(1, 2))

@@ -5,11 +5,21 @@ from dataclasses import replace
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh
 
-from calibration import Calibrations, Job, calibrate_many
+from calibration import (
+    Calibrations,
+    ImpliedVolError,
+    Job,
+    calibrate_many,
+    levenberg_marquardt,
+)
+from calibration.many.batches import blocks_of
+from calibration.many.searches import Settings, searched
+from calibration.parameters import Parameters
 from pricing import VolSurface
 from tests.calibration.test_many import columns, jobs, start, surfaces
 from tests.helpers import double
@@ -108,3 +118,20 @@ def test_columns_are_the_table_of_all():
     assert replace(again, num_quotes=found().num_quotes).ids == found().ids
     np.testing.assert_array_equal(columns(again), columns(found()))
     assert list(found().columns)[:3] == ["id", "status", "initial_variance"]
+
+
+def test_searches_do_not_communicate():
+    """The compiled program of a device has no collective, and so no device waits for another."""
+    parameters = Parameters.of(start())
+    (block,) = blocks_of(jobs()[:2], range(2), 8)
+    nowhere = jnp.zeros((0, len(parameters.names)))
+    settings = Settings(
+        ImpliedVolError(), parameters, levenberg_marquardt(), nowhere, jnp.asarray(1e-10), jnp.asarray(9)
+    )  # fmt: skip
+    inputs = jax.tree.map(jnp.asarray, block.inputs)
+    program = eqx.filter_jit(searched.__wrapped__)
+    compiled = program.lower(inputs, jnp.asarray(2), settings, num_slots=8).compile()
+    text = compiled.as_text()
+    assert " while(" in text
+    for name in ("all-reduce", "all-gather", "all-to-all", "collective", "send(", "recv("):
+        assert name not in text
