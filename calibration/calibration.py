@@ -156,7 +156,8 @@ def calibrate(
     settings = optimizer, jnp.asarray(rtol), jnp.asarray(max_steps)
     calibration = _found(problem, points, *settings, progress)
     while not is_traced and calibration.result == RESULTS.inaccurate_integral:
-        problem, points = problem.finer, parameters.free(calibration.model)[None]
+        problem, ended_at = problem.finer, parameters.free(calibration.model)
+        points = jnp.where(jnp.isfinite(ended_at), ended_at, points[0])[None]
         calibration = _found(problem, points, *settings, progress)
     history = calibration.stats["history"].first(max_steps + 1)
     calibration = eqx.tree_at(lambda c: c.stats["history"], calibration, history)

@@ -1,7 +1,6 @@
 """Fit a model to every surface of a file or a folder, kept as it goes, by devices and processes together."""
 
 import itertools
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +15,10 @@ from pricing.models import Calibratable
 from pricing.progress import Progress
 from pricing.reporting import ManyFits
 
-from ..many import Calibrations, Job, calibrate_many, read_jobs
+from ..many import Calibrations, Job, calibrate_many, forget, read_jobs
 from . import console
 
 _TABLES = (".csv", ".parquet")
-ROUNDS = "rounds"
 
 
 def holds_many(path: Path) -> bool:
@@ -41,16 +39,15 @@ def calibrate_all(
 ) -> list[str]:
     """Fit all surfaces, write what was found, and return what failed; one process of several writes."""
     mesh, is_first = _mesh(devices), jax.process_index() == 0
-    rounds = output.folder / ROUNDS
     if is_first and not resume:
-        shutil.rmtree(rounds, ignore_errors=True)
+        forget(output.folder)
     jobs = _jobs(source, kind)
     with stages.progress("calibrate", f"calibrating {source.name}") as (lines, progress):
         try:
             found = calibrate_many(
                 jobs,
                 mesh=mesh,
-                resume=rounds,
+                resume=output.folder,
                 round_size=keep_every,
                 progress=progress and _with_rate(progress),
                 **settings,

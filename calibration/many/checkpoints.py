@@ -6,6 +6,7 @@ stopped is none.
 
 import hashlib
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from .job import Job
 from .searches import Settings
 from .workers import Workers
 
-_LABEL = "calibration-run.json"
+_LABEL, _ROUNDS = "calibration-run.json", "rounds"
 
 
 class Checkpoints:
@@ -89,7 +90,7 @@ class Checkpoints:
         options = self._ocp.CheckpointManagerOptions(
             enable_async_checkpointing=False, multiprocessing_options=alone, create=False
         )
-        rounds = self.folder / "rounds"
+        rounds = self.folder / _ROUNDS
         rounds.mkdir(exist_ok=True)
         return self._ocp.CheckpointManager(rounds, options=options)
 
@@ -115,6 +116,12 @@ class Checkpoints:
                 f"{self.folder} holds another run (other: {', '.join(wrong)}): give another folder, or what "
                 "that run was given"
             )
+
+
+def forget(folder: Path) -> None:
+    """Remove what a run has kept in a folder, if there is any."""
+    (folder / _LABEL).unlink(missing_ok=True)
+    shutil.rmtree(folder / _ROUNDS, ignore_errors=True)
 
 
 def _orbax() -> Any:

@@ -188,9 +188,12 @@ def _is_off(ends: End) -> np.ndarray:
 
 
 def _moved(model: AbstractModel, parameters: Parameters, to: np.ndarray | None) -> AbstractModel:
-    """Return a model at these parameters, or as it is."""
+    """Return a model at these parameters; as it is where there are none, or one at the end of its range."""
+    if to is None:
+        return model
     where = lambda m: [getattr(m, name) for name in parameters.names]  # noqa: E731
-    return model if to is None else eqx.tree_at(where, model, list(to))
+    moved = eqx.tree_at(where, model, list(to))
+    return moved if jnp.all(jnp.isfinite(parameters.free(moved))) else model
 
 
 def _from(progress: Progress | None, begin: int, total: int) -> Progress | None:

@@ -92,10 +92,6 @@ def test_calibrate_says_the_same():
     _, result, jobs = found(232)
     for place in range(len(BREAKS)):
         job, status = jobs[place], result.status[place]
-        if np.any(
-            np.isnan(job.quotes.vols)
-        ):  # missing in one of many; alone, a number that is not finite
-            status = "failed"
         try:
             alone = calibrate(job.quotes, job.model, max_steps=25)
         except (ValueError, RuntimeError) as error:

@@ -77,9 +77,10 @@ def undisturbed(folder) -> bytes:
     return table(folder, "one")
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("processes", "devices"),
-    [(2, 2), pytest.param(1, 8, marks=pytest.mark.repeat)],
+    [(2, 2), (1, 8)],
     ids=["two processes of two devices", "eight devices"],
 )
 def test_any_number_of_devices_and_processes_finds_the_same_bytes(
@@ -107,6 +108,7 @@ def kept(folder: Path, out: str) -> set[str]:
     )
 
 
+@pytest.mark.repeat
 def test_a_process_that_dies_ends_the_job_in_a_minute_and_it_goes_on(folder, undisturbed):
     options = "--processes", "2", "--keep-every", "50"
     process = begun(folder, "killed", *options)

@@ -71,6 +71,7 @@ def residuals_of(objective, model, quotes):
     return objective.residuals(model, quotes)
 
 
+@pytest.mark.repeat
 def test_price_errors_are_those_of_prices_over_the_forwards():
     """Heston's by Fourier on many nodes, the quote's by Black; the option out of the money, undiscounted."""
     model, quotes = dax_heston(), dax().equities["DAX"].surface

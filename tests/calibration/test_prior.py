@@ -156,6 +156,7 @@ def test_fits_that_follow_one_another_drift_smoothly_and_nearer_to_the_truth():
 # --- through the other verbs ------------------------------------------------------------------------------
 
 
+@pytest.mark.repeat
 def test_the_derivative_to_quotes_through_a_fit_with_a_prior():
     believed = Prior.of(dax_heston(), {"mean_reversion": 1.0, "vol_of_vol": 0.3}, 0.01)
     moved = eqx.tree_at(lambda p: p.mean, believed, believed.mean * 0.9)
@@ -170,6 +171,7 @@ def test_the_derivative_to_quotes_through_a_fit_with_a_prior():
         np.testing.assert_allclose(level * slopes[quote], first_difference(bump, 1e-3), rtol=1e-5)
 
 
+@pytest.mark.repeat
 def test_each_of_many_has_a_prior_of_its_own():
     surface = dax().equities["DAX"].surface
     start = dax_heston()

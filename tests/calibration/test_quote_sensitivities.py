@@ -158,6 +158,7 @@ def assert_are_those_of_bumps(found: dict[str, float], bumped: dict[str, float])
     np.testing.assert_allclose(one[matters], two[matters], rtol=1e-5)
 
 
+@pytest.mark.repeat
 def test_of_a_bermudan_swaption_to_the_25_quotes_of_a_matrix():
     slopes = quote_sensitivities(hull_white(), worth_of_swaption)
     assert slopes.shape == (5, 5)

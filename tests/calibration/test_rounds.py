@@ -123,15 +123,15 @@ def test_columns_are_the_table_of_all():
 def test_searches_do_not_communicate():
     """The compiled program of a device has no collective, and so no device waits for another."""
     parameters = Parameters.of(start())
-    (block,) = blocks_of(jobs()[:2], range(2), 8)
+    (block,) = blocks_of(jobs(), [0], 8)
     nowhere = jnp.zeros((0, len(parameters.names)))
     settings = Settings(
         ImpliedVolError(), parameters, levenberg_marquardt(), nowhere, jnp.asarray(1e-10), jnp.asarray(9)
     )  # fmt: skip
     inputs = jax.tree.map(jnp.asarray, block.inputs)
     program = eqx.filter_jit(searched.__wrapped__)
-    compiled = program.lower(inputs, jnp.asarray(2), settings, num_slots=8).compile()
-    text = compiled.as_text()
+    compiled = program.lower(inputs, jnp.asarray(1), settings, num_slots=8).compile()
+    text = compiled.compiled.as_text()
     assert " while(" in text
     for name in ("all-reduce", "all-gather", "all-to-all", "collective", "send(", "recv("):
         assert name not in text

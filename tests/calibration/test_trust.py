@@ -24,7 +24,7 @@ from calibration import (
 )
 from calibration.objectives import model_vols
 from pricing import Heston, HullWhite, Sabr, VolSurface
-from pricing.market import SwaptionVols
+from pricing.market import SmileQuotes, SwaptionVols
 from tests.helpers import dax, dax_heston, double, sample_market
 
 pytestmark = double
@@ -96,12 +96,15 @@ def test_a_move_along_the_worst_direction_costs_one_standard_error_of_a_quote():
 
 
 def test_a_direction_that_moves_nothing_is_named():
-    """One quote cannot tell five parameters, though a search for them ends."""
-    one = VolSurface([1.0], [100.0], [[0.2]])
+    """Quotes of one option cannot tell five parameters, though a search for them ends."""
+    one = np.ones((1, 6))
+    quotes = SmileQuotes([1.0], 0.0 * one, 0.2 * one, one)
     start = Heston(100.0, 0.0, 0.05, 1.0, 0.05, 0.5, -0.5)
-    assert calibrate(one, start, throw=False).result == RESULTS.not_identified
+    assert calibrate(quotes, start, throw=False).result == RESULTS.not_identified
     with pytest.raises(RuntimeError, match="the quotes do not tell it"):
-        calibrate(one, start)
+        calibrate(quotes, start)
+    few = VolSurface([1.0], [100.0], [[0.2]])
+    assert calibrate(few, start, throw=False).result == RESULTS.too_few_quotes
 
 
 # --- profiles ---------------------------------------------------------------------------------------------
@@ -168,6 +171,7 @@ def test_leverage_sums_to_the_number_of_parameters():
     assert np.all(leverage(of_five())[COTERMINAL == 0.0] == 0.0)
 
 
+@pytest.mark.repeat
 def test_leverage_is_how_a_fitted_vol_follows_its_own_quote():
     """Exactly so where residuals vanish: at a model's own vols."""
     own = eqx.tree_at(lambda q: q.vols, matrix(), matrix().vols + of_matrix().residuals)
