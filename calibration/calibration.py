@@ -156,6 +156,7 @@ def calibrate(
     settings = optimizer, jnp.asarray(rtol), jnp.asarray(max_steps)
     calibration = _found(problem, points, *settings, progress)
     while not is_traced and calibration.result == RESULTS.inaccurate_integral:
+        assert problem.finer is not None  # beside which this one was found to be coarse
         problem, ended_at = problem.finer, parameters.free(calibration.model)
         points = jnp.where(jnp.isfinite(ended_at), ended_at, points[0])[None]
         calibration = _found(problem, points, *settings, progress)

@@ -94,14 +94,20 @@ def fit(
         problem = Problem(quotes, template, objective or objective_of(quotes), parameters, believed)
         guess = jax.lax.stop_gradient(_free(parameters, start))
         free, result = _optimum(problem, optimizer, guess, *settings)
-        while not result.is_traced() and result == RESULTS.inaccurate_integral:
-            problem = problem.finer
+        while (finer := _finer(problem, result)) is not None:
+            problem = finer
             free, result = _optimum(problem, optimizer, jax.lax.stop_gradient(free), *settings)
         if throw and not result.is_traced() and result != RESULTS.converged:
             raise RuntimeError(RESULTS[result])
         return _model(problem, free, result)
 
     return fitted
+
+
+def _finer(problem: Problem, result: RESULTS) -> Problem | None:
+    """Return the problem to solve in its place, where the integral of this one was too coarse."""
+    is_coarse = not result.is_traced() and result == RESULTS.inaccurate_integral
+    return problem.finer if is_coarse else None
 
 
 @stored_jit

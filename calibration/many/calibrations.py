@@ -65,12 +65,12 @@ class Calibrations:
         for place, why in refused.items():
             status[place] = f"failed: {why}"
 
-        def column(values: np.ndarray, is_known: np.ndarray | bool = good) -> np.ndarray:
+        def column(values: Any, is_known: np.ndarray | bool = good) -> np.ndarray:
             found = np.full(len(jobs), np.nan)
             found[places] = np.where(is_known, values, np.nan)
             return found
 
-        def table(values: np.ndarray) -> dict[str, np.ndarray]:
+        def table(values: Any) -> dict[str, np.ndarray]:
             return dict(zip(parameters.names, map(column, values.T), strict=True))
 
         return cls(
@@ -87,12 +87,16 @@ class Calibrations:
     def of_columns(cls, columns: Mapping[str, Any]) -> "Calibrations":
         """Return what `columns` is the table of."""
         names = [name.removeprefix(_ERROR) for name in columns if name.startswith(_ERROR)]
-        others = "sum_squared_vol_points", "num_quotes", "steps"
+        totals, counts, steps = (
+            np.asarray(columns[name]) for name in ("sum_squared_vol_points", "num_quotes", "steps")
+        )
         return cls(
             tuple(columns["id"]),
             {name: np.asarray(columns[name], float) for name in names},
             {name: np.asarray(columns[_ERROR + name], float) for name in names},
-            *(np.asarray(columns[name]) for name in others),
+            totals,
+            counts,
+            steps,
             tuple(columns["status"]),
         )
 

@@ -29,10 +29,10 @@ from .batches import FEWEST_ROWS, padded_objective
 class End(NamedTuple):
     """How a search ended: the parameters, [parameters], their standard errors, the loss, the steps, and why."""
 
-    parameters: Array
-    std_errors: Array
-    sum_squared_vol_points: Array
-    steps: Array
+    parameters: Array | np.ndarray
+    std_errors: Array | np.ndarray
+    sum_squared_vol_points: Array | np.ndarray
+    steps: Array | np.ndarray
     result: RESULTS
 
     @classmethod

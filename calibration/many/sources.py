@@ -7,6 +7,7 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -109,8 +110,9 @@ def _start_of(kind: type[Calibratable]) -> Calibratable:
         raise TypeError(
             f"a table of options is no quotes for {kind.__name__}: give a model of an equity"
         )
+    of_equity: Any = kind
     starts = {name: free.start for name, free in kind.free_parameters.items()}
-    return kind(spot=1.0, rate=0.0, dividend_yield=0.0, **starts)
+    return of_equity(spot=1.0, rate=0.0, dividend_yield=0.0, **starts)
 
 
 def _unreadable_job(name: str, why: str, kind: type[Calibratable]) -> Job:

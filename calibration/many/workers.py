@@ -109,11 +109,11 @@ class Workers:
             return json.loads(multihost_utils.broadcast_one_to_all(wide).tobytes())
 
 
-def _on(device: jax.Device | None, tree: PyTree) -> PyTree:
+def _on(device: Any, tree: PyTree) -> PyTree:
     return tree if device is None else eqx.filter_shard(tree, device)
 
 
-def _ends_on(device: jax.Device | None, block: Block, settings: Settings, num_slots: int) -> End:
+def _ends_on(device: Any, block: Block, settings: Settings, num_slots: int) -> End:
     """Return how the jobs of a block ended, fitted on one device."""
     rows = len(jax.tree.leaves(block.inputs)[0])
     inputs, count = _on(device, jax.tree.map(jnp.asarray, (block.inputs, block.places.size)))
