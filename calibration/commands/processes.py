@@ -100,8 +100,7 @@ def joined(
         yield
         return
     _end_with_parent()
-    if "cpu" in (jax.config.jax_platforms or "cpu"):
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # where the devices are CPUs
     where = {} if coordinator is None else {"num_processes": count, "process_id": process_id}
     try:
         jax.distributed.initialize(
