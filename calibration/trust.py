@@ -76,8 +76,11 @@ class Identifiability(NamedTuple):
 def identifiability(calibration: Calibration) -> Identifiability:
     """Return which combinations of the parameters the quotes tell, and which they do not.
 
-    As all verbs here, it takes what `calibrate` returned; another calibration, which does not hold its problem,
-    raises a ValueError.
+    Args:
+        calibration: What `calibrate` returned. Another one, which does not hold its problem, is a ValueError.
+
+    Returns:
+        The directions of the parameters, and how far the quotes tell each.
 
     Examples:
         >>> from calibration import calibrate, identifiability
@@ -115,6 +118,9 @@ def leverage(calibration: Calibration) -> Quoted:
     By Gauss and Newton: the diagonal of J (J'J)^{-1} J', between 0 and 1. They sum to the number of parameters,
     less what a prior says of them; a quote of leverage 1 is fitted whatever it says.
 
+    Args:
+        calibration: What `calibrate` returned. Another one, which does not hold its problem, is a ValueError.
+
     Returns:
         In the shape of the quotes.
 
@@ -135,6 +141,9 @@ def cooks_distance(calibration: Calibration) -> Quoted:
 
     D = r^2 h / (p s^2 (1 - h)^2) with the residual r, the leverage h, p parameters and the standard error s
     of a quote (Cook 1977). Above 1 a quote decides the fit by itself.
+
+    Args:
+        calibration: What `calibrate` returned. Another one, which does not hold its problem, is a ValueError.
 
     Returns:
         In the shape of the quotes.
