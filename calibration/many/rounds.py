@@ -192,7 +192,7 @@ def _moved(model: AbstractModel, parameters: Parameters, to: np.ndarray | None) 
     if to is None:
         return model
     where = lambda m: [getattr(m, name) for name in parameters.names]  # noqa: E731
-    moved = eqx.tree_at(where, model, list(to))
+    moved = eqx.tree_at(where, model, list(map(jnp.asarray, to)))
     return moved if jnp.all(jnp.isfinite(parameters.free(moved))) else model
 
 

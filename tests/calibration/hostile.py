@@ -29,7 +29,8 @@ def _put(field: str, value: Callable[[Dice], float], most: int = 1) -> Callable:
 
     def broken(numbers: Numbers, dice: Dice) -> Numbers:
         array = np.array(numbers[field], dtype=float)
-        places = dice.choice(array.size, dice.integers(1, most + 1), replace=False)
+        count = min(dice.integers(1, most + 1), array.size)
+        places = dice.choice(array.size, count, replace=False) if count else []
         array.ravel()[places] = [value(dice) for _ in places]
         return numbers | {field: array}
 
