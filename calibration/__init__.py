@@ -10,8 +10,14 @@ from .many import calibrate_many as calibrate_many
 from .market_fit import fit as fit
 from .objectives import AbstractObjective as AbstractObjective
 from .objectives import ImpliedVolError as ImpliedVolError
+from .objectives import PriceQuotes as PriceQuotes
+from .objectives import SimulatedPriceError as SimulatedPriceError
+from .objectives import SimulatedVolError as SimulatedVolError
 from .objectives import SwapLegs as SwapLegs
 from .objectives import SwaptionVolError as SwaptionVolError
 from .optimizers import levenberg_marquardt as levenberg_marquardt
 from .quote_sensitivities import quote_sensitivities as quote_sensitivities
 from .results import RESULTS as RESULTS
+from .sandwich import sandwich_covariance as sandwich_covariance
+from .training import Training as Training
+from .training import train as train

@@ -15,7 +15,7 @@ from jaxtape import stored_jit
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.progress import Progress
 
-from .objectives import AbstractObjective, objective_of
+from .objectives import AbstractObjective, PriceQuotes, objective_of
 from .optimizers import levenberg_marquardt
 from .parameters import Parameters, random_starts
 from .problem import Problem, Search, identification
@@ -30,7 +30,7 @@ class Calibration(eqx.Module):
     Attributes:
         model: The fitted model.
         residuals: Model less market, as the objective measures it, in the shape of the quotes: (expiries,
-            strikes) or (expiries, tenors); per 1.00 vol, unless the objective says otherwise.
+            strikes), (expiries, tenors) or (quotes,); per 1.00 vol, unless the objective says otherwise.
         result: Why the search ended.
         stats: `steps`; `sum_squared_vol_points`, the sum over quotes of (100 residual)^2; `starts_at_optimum`,
             how many starts ended where the best did; `covariance` and `condition_number` of the parameters as
@@ -47,14 +47,14 @@ class Calibration(eqx.Module):
     """
 
     model: AbstractModel
-    residuals: Float[Array, "rows columns"]
+    residuals: Float[Array, "..."]
     result: RESULTS
     stats: dict[str, Any]
     problem: Problem | None = None
 
 
 def calibrate(
-    quotes: Quotes,
+    quotes: Quotes | PriceQuotes,
     model: AbstractModel,
     *,
     optimizer: optax.GradientTransformation | None = None,
@@ -72,7 +72,7 @@ def calibrate(
     A batch of quotes or of models is mapped over, by `jax.vmap`, with neither `progress` nor `throw`.
 
     Args:
-        quotes: One surface of implied vols of an equity, or one matrix of swaption vols.
+        quotes: One surface of implied vols of an equity, one matrix of swaption vols, or prices.
         model: Its type, its starting parameters, and the market that it stands on.
         optimizer: Any optax transformation; the default is Levenberg-Marquardt.
         objective: The residuals; the default are those of implied vols, with equal weights.
@@ -179,7 +179,7 @@ def ended(problem: Problem, search: Search) -> Calibration:
         "sum_squared_vol_points": 2e4 * search.loss,
         **identification(problem, search),
     }
-    residuals = search.residual.reshape(problem.quotes.vols.shape)
+    residuals = search.residual.reshape(problem.quoted.shape)
     refusal = problem.objective.result(problem.quotes)
     result = RESULTS.where(refusal == RESULTS.successful, search.result, refusal)
     return Calibration(problem.model(search.free), residuals, result, stats)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from pricing.models import AbstractModel, Quotes
+from pricing.models import AbstractModel
 
 from .objectives import AbstractObjective
 from .parameters import Parameters
@@ -22,13 +22,18 @@ Optimizer = optax.GradientTransformationExtraArgs
 class Problem(eqx.Module):
     """Quotes, a model to fit to them, its free parameters, and the residuals to make small."""
 
-    quotes: Quotes
+    quotes: Any
     template: AbstractModel
     objective: AbstractObjective
     parameters: Parameters
 
     def __check_init__(self):
-        _check_single(self.quotes, self.template, self.parameters)
+        _check_single(self.quotes, self.quoted, self.template, self.parameters)
+
+    @property
+    def quoted(self) -> Float[Array, "..."]:
+        """The numbers that the market quotes, which the residuals are those of."""
+        return self.objective.quoted(self.quotes)
 
     def model(self, free: Vector) -> AbstractModel:
         """Return the model at a point of the free space."""
@@ -41,10 +46,10 @@ class Problem(eqx.Module):
             ValueError: The objective does not give one residual for each quote.
         """
         errors = self.objective.residuals(self.model(free), self.quotes)
-        if errors.shape != self.quotes.vols.shape:
+        if errors.shape != self.quoted.shape:
             raise ValueError(
                 f"{type(self.objective).__name__} has residuals of shape {errors.shape} for quotes of shape "
-                f"{self.quotes.vols.shape}: give one for each quote. {_ONE}"
+                f"{self.quoted.shape}: give one for each quote. {_ONE}"
             )
         return errors.ravel()
 
@@ -67,14 +72,16 @@ _ONE = (
 )
 
 
-def _check_single(quotes: Quotes, model: AbstractModel, parameters: Parameters) -> None:
+def _check_single(
+    quotes: Any, quoted: Array, model: AbstractModel, parameters: Parameters
+) -> None:
     """Refuse a batch: broadcasting would fit one set of parameters to all of them, without a word.
 
     Raises:
         ValueError: The quotes, the model or a curve of it are a batch.
     """
-    if quotes.vols.ndim > 2:
-        raise ValueError(f"{type(quotes).__name__} has vols of shape {quotes.vols.shape}. {_ONE}")
+    if quoted.ndim > 2:
+        raise ValueError(f"{type(quotes).__name__} has vols of shape {quoted.shape}. {_ONE}")
     kind = type(model).__name__
     cores = {
         field.name: field.metadata["core"] for field in fields(model) if "core" in field.metadata

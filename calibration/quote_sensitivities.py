@@ -19,7 +19,7 @@ def quote_sensitivities(
     value_fn: Callable[[Any], Float[Array, ""]],
     *,
     hessian: str = "exact",
-) -> Float[Array, "rows columns"]:
+) -> Float[Array, "..."]:
     """Return the derivative of a value of the fitted model to every quoted vol, through the fit.
 
     At a minimum of L(x, m) = |r(x, m)|^2 / 2 in the parameters x, with quotes m, the implicit function theorem
@@ -67,7 +67,7 @@ def _through_the_fit(problem: Problem, model: Any, value_fn: Callable, exact: bo
     direction = jnp.linalg.solve(curvature, slope)
 
     def along(vols: Array) -> Array:
-        moved = eqx.tree_at(lambda p: p.quotes.vols, problem, vols)
+        moved = eqx.tree_at(lambda p: p.quoted, problem, vols)
         return jax.jvp(moved.loss, (free,), (direction,))[1]
 
-    return -jax.grad(along)(problem.quotes.vols)
+    return -jax.grad(along)(problem.quoted)

@@ -2,5 +2,8 @@ from .defaults import objective_of as objective_of
 from .implied_vols import ImpliedVolError as ImpliedVolError
 from .implied_vols import model_vols as model_vols
 from .objective import AbstractObjective as AbstractObjective
+from .simulated_prices import PriceQuotes as PriceQuotes
+from .simulated_prices import SimulatedPriceError as SimulatedPriceError
+from .simulated_vols import SimulatedVolError as SimulatedVolError
 from .swap_legs import SwapLegs as SwapLegs
 from .swaption_vols import SwaptionVolError as SwaptionVolError
