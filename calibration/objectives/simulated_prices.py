@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 
 import jaxtape as jt
 from pricing.market.interpolation import as_leaf
@@ -157,8 +157,9 @@ class SimulatedPriceError(AbstractObjective):
         """
 
         def pullback(model: AbstractModel):
-            few = self.in_blocks_of(_LEAST)
-            return eqx.filter_vjp(lambda m: few._block(m, quotes, few._prologues(m, quotes), 0), model)[1]
+            few, first = self.in_blocks_of(_LEAST), jnp.zeros((), jnp.int32)
+            samples = lambda m: few.block_samples(m, quotes, few.prologues(m, quotes), first)  # noqa: E731
+            return eqx.filter_vjp(samples, model)[1]
 
         kept = jax.tree.leaves(eqx.filter_eval_shape(pullback, model))
         arrays = [leaf for leaf in kept if isinstance(leaf, jax.ShapeDtypeStruct)]
@@ -193,19 +194,25 @@ class SimulatedPriceError(AbstractObjective):
 
     def _over_blocks(self, model: AbstractModel, quotes: PriceQuotes, function):
         """Return `function` of the samples of every block, [quotes, samples], stacked."""
-        prologues = self._prologues(model, quotes)
-        of_block = jax.checkpoint(lambda i: function(self._block(model, quotes, prologues, i)))
+        prologues = self.prologues(model, quotes)
+        of_block = jax.checkpoint(lambda i: function(self.block_samples(model, quotes, prologues, i)))
         return self.methods[0].over_blocks(of_block)
 
-    def _prologues(self, model: AbstractModel, quotes: PriceQuotes) -> list[PyTree]:
+    def prologues(self, model: AbstractModel, quotes: PriceQuotes) -> list[PyTree]:
         """Return what all blocks share, of every contract."""
         return [
             jax.vmap(lambda one, by=by: by.prologue(one, model, key=self.key))(batch)
             for batch, by in zip(quotes.products, self.methods, strict=True)
         ]
 
-    def _block(self, model: AbstractModel, quotes: PriceQuotes, prologues: list[PyTree], index):
-        """Return the samples of one block, [quotes, samples]."""
+    def block_samples(
+        self,
+        model: AbstractModel,
+        quotes: PriceQuotes,
+        prologues: list[PyTree],
+        index: Integer[Array, ""],
+    ) -> Float[Array, "quotes samples"]:
+        """Return the discounted payoffs of the block of this index."""
         walk, samples = None, []
         for batch, by, prologue in zip(quotes.products, self.methods, prologues, strict=True):
             first, of_first = (jax.tree.map(lambda x: x[0], tree) for tree in (batch, prologue))
