@@ -1,4 +1,4 @@
-"""What `simulated_calibration` fits: 8 barrier and 4 Asian options of up to a year, all read on 48 dates in all."""
+"""What `simulated_calibration` fits: 8 barrier and 4 Asian options of up to a year."""
 
 import numpy as np
 

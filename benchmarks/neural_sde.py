@@ -1,14 +1,14 @@
 """A neural local volatility trained to the DAX surface on the tape, beside PyTorch.
 
-Run `python -m benchmarks.neural_sde [--paths 8192] [--substeps 8] [--training-steps 2000] [--test-sets 64]
-[--megabytes 4] [--repeat 5] [--threads CORES] [--eager] [--out FILE]`. float32.
+Run `python -m benchmarks.neural_sde [--paths 8192] [--substeps 8] [--training-steps 2000]
+[--test-sets 64] [--megabytes 4] [--repeat 5] [--threads CORES] [--eager] [--out FILE]`. float32.
 
 dS = (r - q) S dt + sigma(t, log(S / F)) S dW, sigma a perceptron (3 x 32 x 32 x 1): trained by Adam, its rate
 falling along a cosine, on two fresh sets of antithetic paths a step (`SimulatedVolError`). Then, on paths of
 another key: implied vols less quotes, with their standard errors; the mean of the discounted spot, in standard
 errors; and arbitrage on a fine grid of strikes, at every step: call prices by strike are to be convex and
-decreasing, and a call of the same moneyness is to be worth more a step later, its mean over the step being taken
-in closed form on every path.
+decreasing, and a call of the same moneyness is to be worth more a step later, its mean over the step being
+taken in closed form on every path.
 
 Then the gradient of the loss to all weights at the fit, in turn: the tape within a budget, `lax.scan` that
 keeps everything, PyTorch eager and with the steps to each expiry compiled. Bytes as in `simulated_calibration`.
@@ -166,16 +166,16 @@ def options_of(surface: VolSurface, model: NeuralLocalVol) -> dict:
 
 
 def disagreement(surface: VolSurface, model: NeuralLocalVol, substeps: int) -> float:
-    """The largest difference of PyTorch's gradient from ours on the same normals, over the largest component."""
+    """The largest difference of PyTorch's gradient from ours on the same normals, over the largest number."""
     from .neural_sde_torch import gradient_on
 
     objective, key = SimulatedVolError(512, substeps), jax.random.key(5)
     network = slope(model, surface, objective, key)
-    ours = [x for layer in weights_of(eqx.tree_at(lambda m: m.network, model, network)) for x in layer]
+    ours = [
+        x for layer in weights_of(eqx.tree_at(lambda m: m.network, model, network)) for x in layer
+    ]
     pair = [objective.noise(surface, jnp.float64, key=each) for each in jax.random.split(key)]
-    theirs = gradient_on(
-        pair, weights_of(model), float(model.base_vol), options_of(surface, model)
-    )
+    theirs = gradient_on(pair, weights_of(model), float(model.base_vol), options_of(surface, model))
     most = max(float(np.max(np.abs(x))) for x in theirs)
     pairs = zip(ours, theirs, strict=True)
     return max(float(np.max(np.abs(np.asarray(a).reshape(b.shape) - b))) for a, b in pairs) / most
@@ -197,7 +197,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     figures["repricing"] = off = repricing(surface, model, options)
     run.console.print(
         f"trained in {seconds:.0f} s; {off['quotes']} quotes off by {off['rms_vol_points']:.2f} vol points "
-        f"RMS (Heston: {HESTON}), worst {off['worst_vol_points']:.2f}, paths' own error {off['rms_std_error']:.2f}"
+        f"RMS (Heston: {HESTON}), worst {off['worst_vol_points']:.2f}, error of the paths "
+        f"{off['rms_std_error']:.2f}"
     )
     ways = our_ways(surface, model, options)
     if run.has("torch"):
@@ -221,7 +222,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"spread {found['least_calendar']:.1e}; martingale to "
         f"{max(map(abs, found['martingale_scores'])):.1f} standard errors"
     )
-    table = table_of("gradient of the loss", "way", "ms", "processor", "MB", "ours is faster", "memory")
+    table = table_of(
+        "gradient of the loss", "way", "ms", "processor", "MB", "ours is faster", "memory"
+    )
     for row in rows:
         table.add_row(
             row["way"],

@@ -1,6 +1,7 @@
 """PyTorch's side of `neural_sde`: the same simulation and loss, taped by autograd."""
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 
@@ -53,7 +54,7 @@ def errors(run: Callable, weights, base_vol: float, options: dict, z):
     before = 0.0
     for i, expiry in enumerate(options["expiries"]):
         ends = [before + (expiry - before) * j / substeps for j in range(substeps + 1)]
-        times = tuple(zip(ends[:-1], ends[1:], strict=True))
+        times = tuple(itertools.pairwise(ends))
         block = z[i * substeps : (i + 1) * substeps]
         x, start, variance = run(weights, base_vol, times, x, block)
         k, side, values, vegas = (

@@ -3,15 +3,15 @@
 Run `python -m benchmarks.simulated_calibration [--paths 65536] [--steps 256] [--megabytes 256] [--repeat 5]
 [--threads CORES] [--eager] [--out FILE]`.
 
-The quotes are simulated under known parameters with twice the paths, twice the steps and another key, and each is
-quoted with its standard error. The fit, in double precision, starts elsewhere; its error is told in standard
+The quotes are simulated under known parameters with twice the paths, twice the steps and another key, and each
+is quoted with its standard error. The fit, in double precision, starts elsewhere; its error is told in standard
 errors, which hold both simulations' (`sandwich_covariance`).
 
-Then, in float32, the gradient of the loss to the five parameters. jaxtape: blocks of paths within the bytes that
-are given. `lax.scan`: the same program on all paths at once, everything kept. PyTorch: the same scheme and
-estimators on all paths, eager, and with the steps compiled in 32 runs by `torch.compile`; noise by `torch.randn`,
-on one thread or all cores, whichever is quicker. Also our Jacobian of the 12 residuals, forward and in reverse.
-Bytes: of JAX, the compiler's temporaries; of PyTorch, the most that its allocator had given out at once. All ways
+Then, in float32, the gradient of the loss to the five parameters. jaxtape: blocks of paths within the bytes
+that are given. `lax.scan`: the same program on all paths at once, everything kept. PyTorch: the same scheme and
+estimators on all paths, eager, and with the steps compiled in 32 runs by `torch.compile`; noise by
+`torch.randn`, on one thread or all cores, whichever is quicker. Also our Jacobian of the 12 residuals, forward
+and in reverse. Bytes: of JAX, the compiler's temporaries; of PyTorch, the most that its allocator had given out at once. All ways
 take turns in one process. Before, gradients are compared on the same noise in double precision.
 """
 
@@ -112,7 +112,9 @@ def residuals(parameters: Array, quotes: PriceQuotes, error: SimulatedPriceError
 def at_once(parameters: Array, quotes: PriceQuotes, error: SimulatedPriceError) -> Array:
     """The residuals on one block of all paths, nothing of which is computed again."""
     model = model_at(parameters)
-    samples = error.block_samples(model, quotes, error.prologues(model, quotes), jnp.asarray(_FIRST))
+    samples = error.block_samples(
+        model, quotes, error.prologues(model, quotes), jnp.asarray(_FIRST)
+    )
     return (jnp.mean(samples, axis=1) - quotes.prices) / quotes.std_errors
 
 
@@ -154,9 +156,7 @@ def disagreement(quotes: PriceQuotes, options) -> float:
 
     few = argparse.Namespace(**vars(options) | {"paths": 1024})
     error = error_of(quotes, few).in_blocks_of(1024)
-    ours = jax.jit(jax.grad(half_square(residuals)))(
-        jnp.array(list(START.values())), quotes, error
-    )
+    ours = jax.jit(jax.grad(half_square(residuals)))(jnp.array(list(START.values())), quotes, error)
     numbers = np.array(quotes.prices), np.array(quotes.std_errors)
     theirs = gradient_on(noise_of(error, quotes), list(START.values()), numbers)
     return float(np.max(np.abs(theirs / np.asarray(ours) - 1.0)))

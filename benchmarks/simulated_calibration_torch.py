@@ -150,7 +150,9 @@ def loss_gradient(run: Callable, parameters, quotes, draw: Callable) -> tuple:
     dtype = noise[0].dtype
     p = [torch.tensor(number, dtype=dtype, requires_grad=True) for number in parameters]
     means = prices(run, p, noise).mean(1)
-    residuals = (means - torch.as_tensor(target, dtype=dtype)) / torch.as_tensor(errors, dtype=dtype)
+    residuals = (means - torch.as_tensor(target, dtype=dtype)) / torch.as_tensor(
+        errors, dtype=dtype
+    )
     return torch.autograd.grad(0.5 * torch.sum(residuals**2), p)
 
 

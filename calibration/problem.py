@@ -72,9 +72,7 @@ _ONE = (
 )
 
 
-def _check_single(
-    quotes: Any, quoted: Array, model: AbstractModel, parameters: Parameters
-) -> None:
+def _check_single(quotes: Any, quoted: Array, model: AbstractModel, parameters: Parameters) -> None:
     """Refuse a batch: broadcasting would fit one set of parameters to all of them, without a word.
 
     Raises:

@@ -13,8 +13,7 @@ from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 
 import jaxtape as jt
 from pricing.market.interpolation import as_leaf
-from pricing.methods import LeastSquares, MonteCarlo
-from pricing.methods.method import Blocked, held
+from pricing.methods import Blocked, Fitted, LeastSquares, MonteCarlo
 from pricing.models import AbstractModel
 from pricing.products import AbstractProduct
 from pricing.valuation import lacking
@@ -24,6 +23,7 @@ from .objective import AbstractObjective
 Prices = Float[Array, " quotes"]
 
 _LEAST = 64  # paths of a block
+_DATES = 50  # of an American option, at most
 
 
 class PriceQuotes(eqx.Module):
@@ -105,6 +105,9 @@ class SimulatedPriceError(AbstractObjective):
     ) -> "SimulatedPriceError":
         """Return the error of these quotes by so many paths and steps.
 
+        A product that neither `MonteCarlo` nor `LeastSquares` values under the model is a TypeError; bytes that
+        do not hold a block of 64 paths are a ValueError.
+
         Args:
             quotes: What is to be fitted: the dates of all contracts make one grid.
             model: The model that a fit starts from. The exercise of early-exercise contracts is fitted under
@@ -118,9 +121,6 @@ class SimulatedPriceError(AbstractObjective):
         Returns:
             The objective.
 
-        Raises:
-            TypeError: Neither `MonteCarlo` nor `LeastSquares` values a product under the model.
-            ValueError: The bytes do not hold a block of 64 paths.
         """
         schedule = jt.StoreAll() if schedule is None else schedule
         common: dict[str, Any] = {"block": _LEAST, "schedule": schedule}
@@ -129,21 +129,17 @@ class SimulatedPriceError(AbstractObjective):
         plain = plain.on_dates_of(simulated, model) if simulated else plain
 
         def method_of(batch: AbstractProduct) -> Blocked:
-            if lacking(batch, model, plain) is None:
+            if (reason := lacking(batch, model, plain)) is None:
                 return plain
-            early = LeastSquares(num_paths, num_steps=min(num_steps, 50), **common)
-            if (reason := lacking(batch, model, early)) is None:
-                return early
+            early = LeastSquares(num_paths, num_steps=min(num_steps, _DATES), **common)
+            if (other := lacking(batch, model, early)) is None:
+                return jax.vmap(lambda one: early.held(one, model, key=key))(batch)
             raise TypeError(
-                f"MonteCarlo cannot price this: {lacking(batch, model, plain)}; LeastSquares neither: {reason}. "
-                "Quotes of a surface of implied vols go to ImpliedVolError()"
+                f"MonteCarlo cannot price this: {reason}; LeastSquares neither: {other}. Quotes of a surface "
+                "of implied vols go to ImpliedVolError()"
             )
 
-        methods = tuple(
-            held(method_of(batch), jax.tree.map(lambda x: x[0], batch), model, key=key)
-            for batch in quotes.products
-        )
-        error = cls(methods, key)
+        error = cls(tuple(method_of(batch) for batch in quotes.products), key)
         return error.in_blocks_of(min(num_paths, error.paths_within(bytes, model, quotes)))
 
     def in_blocks_of(self, block: int) -> "SimulatedPriceError":
@@ -154,6 +150,9 @@ class SimulatedPriceError(AbstractObjective):
         """Return the paths, a power of two, for which a gradient needs `bytes` at most.
 
         Half of them are for what the reverse sweep of a block keeps, which is counted from its trace.
+
+        Raises:
+            ValueError: They are fewer than 64.
         """
 
         def pullback(model: AbstractModel):
@@ -179,7 +178,9 @@ class SimulatedPriceError(AbstractObjective):
         samples = self._over_blocks(model, quotes, lambda x: jnp.mean(x, axis=1))
         return (jnp.mean(samples, axis=0) - quotes.prices) / quotes.std_errors
 
-    def covariance(self, model: AbstractModel, quotes: PriceQuotes) -> Float[Array, "quotes quotes"]:
+    def covariance(
+        self, model: AbstractModel, quotes: PriceQuotes
+    ) -> Float[Array, "quotes quotes"]:
         """Return the covariance of the residuals that comes from the paths, which all contracts share."""
         mean = self.residuals(model, quotes) * quotes.std_errors + quotes.prices
 
@@ -195,15 +196,16 @@ class SimulatedPriceError(AbstractObjective):
     def _over_blocks(self, model: AbstractModel, quotes: PriceQuotes, function):
         """Return `function` of the samples of every block, [quotes, samples], stacked."""
         prologues = self.prologues(model, quotes)
-        of_block = jax.checkpoint(lambda i: function(self.block_samples(model, quotes, prologues, i)))
+        of_block = jax.checkpoint(
+            lambda i: function(self.block_samples(model, quotes, prologues, i))
+        )
         return self.methods[0].over_blocks(of_block)
 
     def prologues(self, model: AbstractModel, quotes: PriceQuotes) -> list[PyTree]:
         """Return what all blocks share, of every contract."""
-        return [
-            jax.vmap(lambda one, by=by: by.prologue(one, model, key=self.key))(batch)
-            for batch, by in zip(quotes.products, self.methods, strict=True)
-        ]
+        of_one = lambda one, by: by.prologue(one, model, key=self.key)  # noqa: E731
+        pairs = zip(quotes.products, self.methods, strict=True)
+        return [jax.vmap(of_one, (0, _axis(by)))(batch, by) for batch, by in pairs]
 
     def block_samples(
         self,
@@ -216,13 +218,19 @@ class SimulatedPriceError(AbstractObjective):
         walk, samples = None, []
         for batch, by, prologue in zip(quotes.products, self.methods, prologues, strict=True):
             first, of_first = (jax.tree.map(lambda x: x[0], tree) for tree in (batch, prologue))
-            own, noise = by.paths(first, model, of_first, index, key=self.key)
+            by_first = by if _axis(by) is None else jax.tree.map(lambda x: x[0], by)
+            own, noise = by_first.paths(first, model, of_first, index, key=self.key)
             walk = own if walk is None else walk  # the same paths: computed for one batch alone
             paths = own if own is None else walk, noise
-            values = functools.partial(_samples, by, model, paths, self.key)
-            samples.append(jax.vmap(values)(batch, prologue))
+            values = functools.partial(_samples, model, paths, self.key)
+            samples.append(jax.vmap(values, (0, 0, _axis(by)))(batch, prologue, by))
         return jnp.concatenate(samples)
 
 
-def _samples(by: Blocked, model, paths, key, product: AbstractProduct, prologue) -> Array:
+def _axis(by: Blocked) -> int | None:
+    """Return the axis on which a method has something for each contract of a batch."""
+    return 0 if isinstance(by, Fitted) else None
+
+
+def _samples(model, paths, key, product: AbstractProduct, prologue, by: Blocked) -> Array:
     return by.block_samples(product, model, prologue, paths, key=key)

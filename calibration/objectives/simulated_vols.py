@@ -83,9 +83,9 @@ class SimulatedVolError(eqx.Module):
         return (self._values(model, quotes, options, z) - options.values) / options.vegas
 
     def vols(
-        self, model: AbstractModel, quotes: VolSurface, *, key: PRNGKeyArray, num_sets: int = 1
+        self, model: AbstractModel, quotes: VolSurface, *, key: PRNGKeyArray, num_sets: int = 2
     ) -> tuple[Vols, Vols]:
-        """Return the model's implied vols by so many sets of paths, and their standard errors (two sets or more)."""
+        """Return the implied vols by so many sets of paths, two at least, and their standard errors."""
         options = Options.of(model, quotes)
 
         def of_set(key):
@@ -98,9 +98,15 @@ class SimulatedVolError(eqx.Module):
         return std / jnp.sqrt(options.expiries)[:, None], errors
 
     def _values(self, model, quotes: VolSurface, options: "Options", z: Array) -> Vols:
-        """Return values over sqrt(forward strike)."""
+        """Return values over sqrt(forward strike).
+
+        Raises:
+            TypeError: The model has no such walk, or several assets.
+        """
         if not isinstance(model, ConditionallyGaussian) or model.underlying.ndim:
-            raise TypeError(missing("Gaussian log-spot of one asset given its variance path", model))
+            raise TypeError(
+                missing("Gaussian log-spot of one asset given its variance path", model)
+            )
         times = refined(options.expiries, self.steps_per_expiry)
         walk = model.walk(z, times, self.schedule)
         last = slice(self.steps_per_expiry - 1, None, self.steps_per_expiry)

@@ -315,7 +315,7 @@ class ConditionallyGaussian(AbstractEquityModel):
         """
 
     def marginals(self, walk: Walk) -> tuple[Steps, Steps]:
-        """Return mean and variance of log(S / forward) at the end of each step, Gaussian given the noise before."""
+        """Return mean and variance of log(S / forward) at the end of each step, given the variance path."""
         return jnp.cumsum(walk.mean, axis=0), jnp.cumsum(walk.variance, axis=0)
 
 

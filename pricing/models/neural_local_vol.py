@@ -24,7 +24,7 @@ _QUADRATURE = np.polynomial.legendre.leggauss(8)
 
 
 class Network(eqx.Module):
-    """A callable pytree, such as an `eqx.nn.MLP`, whose only leaves are its arrays: its functions are static."""
+    """A callable pytree, such as an `eqx.nn.MLP`, whose only leaves are arrays: its functions are static."""
 
     arrays: PyTree[Array]
     rest: PyTree = eqx.field(static=True)

@@ -1,4 +1,4 @@
-"""Heston calibrated to barrier and Asian options by simulation: gradients, memory, and parameters that come back."""
+"""Heston calibrated to barrier and Asian options by simulation: gradients, memory, true parameters."""
 
 import functools
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxtape as jt
-from benchmarks.barriers_and_asians import START, TRUE, heston, products
+from benchmarks.barriers_and_asians import TRUE, heston, products
 from benchmarks.simulated_calibration import fitted, model_at, noise_of, quotes_of
 from calibration import (
     PriceQuotes,
@@ -86,9 +86,9 @@ def test_a_gradient_keeps_to_its_bytes_and_schedules_agree():
 
     @jax.jit
     def slope(parameters):
-        return jax.grad(
-            lambda p: 0.5 * jnp.sum(other.residuals(model_at(p), quotes) ** 2)
-        )(parameters)
+        return jax.grad(lambda p: 0.5 * jnp.sum(other.residuals(model_at(p), quotes) ** 2))(
+            parameters
+        )
 
     np.testing.assert_allclose(slope(POINT), compiled()(POINT)[1], rtol=1e-9)
     with pytest.raises(ValueError, match="bytes hold 0 paths"):
@@ -101,9 +101,9 @@ def test_the_gradient_is_pytorchs_on_the_same_noise():
 
     quotes, error = small()
     blocks = error.in_blocks_of(1024)
-    ours = jax.jit(
-        jax.grad(lambda p: 0.5 * jnp.sum(blocks.residuals(model_at(p), quotes) ** 2))
-    )(jnp.asarray(POINT))
+    ours = jax.jit(jax.grad(lambda p: 0.5 * jnp.sum(blocks.residuals(model_at(p), quotes) ** 2)))(
+        jnp.asarray(POINT)
+    )
     numbers = np.array(quotes.prices), np.array(quotes.std_errors)
     theirs = gradient_on(noise_of(blocks, quotes), POINT.tolist(), numbers)
     np.testing.assert_allclose(ours, theirs, rtol=1e-9)
@@ -141,13 +141,19 @@ def test_an_american_option_is_fitted_by_the_rule_that_is_held():
     flat = PriceQuotes((puts,), [1.0, 1.0], [0.01, 0.01])
     by = {"key": KEY, "bytes": 2**26}
     error = SimulatedPriceError.for_quotes(flat, model, 1024, 8, **by)
-    quotes = eqx.tree_at(lambda q: q.prices, flat, eqx.filter_jit(error.residuals)(model, flat) * 0.01 + 1.0)
+    quotes = eqx.tree_at(
+        lambda q: q.prices, flat, eqx.filter_jit(error.residuals)(model, flat) * 0.01 + 1.0
+    )
     start = eqx.tree_at(
         lambda m: (m.initial_variance, m.vol_of_vol), model, (jnp.asarray(0.06), jnp.asarray(0.4))
     )
-    free = {name: Heston.free_parameters[name].transform for name in ("initial_variance", "vol_of_vol")}
+    free = {
+        name: Heston.free_parameters[name].transform for name in ("initial_variance", "vol_of_vol")
+    }
     optimizer = levenberg_marquardt(slack=0.01)
-    found = calibrate(quotes, start, objective=error, transform=free, optimizer=optimizer, rtol=1e-4)
+    found = calibrate(
+        quotes, start, objective=error, transform=free, optimizer=optimizer, rtol=1e-4
+    )
     np.testing.assert_allclose(found.model.initial_variance, 0.04, rtol=1e-3)
     np.testing.assert_allclose(found.model.vol_of_vol, 0.6, rtol=1e-2)
 
