@@ -37,6 +37,8 @@ QUICK = {
     "main_job": "--trades 100",
     "live_session": "--trades 1000 --repeat 2",
     "many_surfaces": "--surfaces 64 256 --peer-surfaces 8 --repeat 1",
+    "simulated_calibration": "--paths 4096 --steps 64 --megabytes 64 --repeat 2 --eager",
+    "neural_sde": "--paths 1024 --training-steps 100 --test-sets 4 --repeat 2 --eager",
     "early_exercise": "--paths 8192 --repeat 1",
     "bermudan": "--repeat 2 --bumps 2",
     "deep_bsde": "--iterations 200 --seeds 1 --eager",

@@ -5,9 +5,10 @@ import numpy as np
 from pricing import Asian, Barrier, Heston
 
 MARKET = (100.0, 0.03)  # spot and rate
+# xi^2 / (2 kappa theta), the scheme's psi where the variance is 0, is 2: at 1.5 its branch is switched
 TRUE = {
     "initial_variance": 0.05,
-    "mean_reversion": 2.0,
+    "mean_reversion": 1.5,
     "long_run_variance": 0.06,
     "vol_of_vol": 0.6,
     "correlation": -0.7,

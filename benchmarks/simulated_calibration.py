@@ -11,8 +11,9 @@ Then, in float32, the gradient of the loss to the five parameters. jaxtape: bloc
 that are given. `lax.scan`: the same program on all paths at once, everything kept. PyTorch: the same scheme and
 estimators on all paths, eager, and with the steps compiled in 32 runs by `torch.compile`; noise by
 `torch.randn`, on one thread or all cores, whichever is quicker. Also our Jacobian of the 12 residuals, forward
-and in reverse. Bytes: of JAX, the compiler's temporaries; of PyTorch, the most that its allocator had given out at once. All ways
-take turns in one process. Before, gradients are compared on the same noise in double precision.
+and in reverse.
+Bytes: of JAX, the compiler's temporaries; of PyTorch, the most that its allocator had given out at once.
+All ways take turns in one process. Before, gradients are compared on the same noise in double precision.
 """
 
 import argparse
