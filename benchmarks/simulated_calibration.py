@@ -42,7 +42,6 @@ from .command import Run, parser_of, table_of, with_eager
 from .timing import Compiled, Timed, take_turns
 
 NAMES = tuple(TRUE)
-_FIRST = np.zeros((), np.int32)  # the index of the first block
 
 
 def quotes_of(paths: int, steps: int) -> PriceQuotes:
@@ -114,7 +113,7 @@ def at_once(parameters: Array, quotes: PriceQuotes, error: SimulatedPriceError) 
     """The residuals on one block of all paths, nothing of which is computed again."""
     model = model_at(parameters)
     samples = error.block_samples(
-        model, quotes, error.prologues(model, quotes), jnp.asarray(_FIRST)
+        model, quotes, error.prologues(model, quotes), jnp.zeros((), jnp.int32)
     )
     return (jnp.mean(samples, axis=1) - quotes.prices) / quotes.std_errors
 
@@ -139,14 +138,14 @@ def our_ways(quotes: PriceQuotes, options) -> dict[str, Timed]:
     }
 
 
-def noise_of(error: SimulatedPriceError, quotes: PriceQuotes) -> list[Array]:
-    """The first block's normals of the variance, uniforms of the barriers, normals of the averages."""
+def noise_of(error: SimulatedPriceError, quotes: PriceQuotes, index: int) -> list[Array]:
+    """A block's normals of the variance, uniforms of the barriers, normals of the averages."""
     model, drawn = heston(START), []
     for batch, by, each in zip(
         quotes.products, error.methods, error.prologues(model, quotes), strict=True
     ):
         first, prologue = (jax.tree.map(lambda x: x[0], tree) for tree in (batch, each))
-        drawn.append(by.paths(first, model, prologue, jnp.asarray(_FIRST), key=error.key)[1])
+        drawn.append(by.paths(first, model, prologue, jnp.asarray(index), key=error.key)[1])
     barriers, averages = drawn
     return [barriers.normals[0], barriers.uniforms, averages.normals[1]]
 
@@ -159,7 +158,7 @@ def disagreement(quotes: PriceQuotes, options) -> float:
     error = error_of(quotes, few).in_blocks_of(1024)
     ours = jax.jit(jax.grad(half_square(residuals)))(jnp.array(list(START.values())), quotes, error)
     numbers = np.array(quotes.prices), np.array(quotes.std_errors)
-    theirs = gradient_on(noise_of(error, quotes), list(START.values()), numbers)
+    theirs = gradient_on(noise_of(error, quotes, 0), list(START.values()), numbers)
     return float(np.max(np.abs(theirs / np.asarray(ours) - 1.0)))
 
 

@@ -56,6 +56,11 @@ def qe_steps(c, v, block):
     return v, mean, variance
 
 
+def std_of(variance):
+    """The square root, whose slope is 0 where a path's variance stays at 0."""
+    return torch.sqrt(torch.clamp(variance, min=1e-24))
+
+
 def barrier_values(batch, mean, variance, uniforms):
     """Discounted samples of one expiry, [contracts, paths]: one-step survival."""
     strike, barrier, living, side, expiry = batch
@@ -63,7 +68,7 @@ def barrier_values(batch, mean, variance, uniforms):
     position = torch.zeros_like(mean[0])[None]
     weight = torch.ones_like(position)
     dates = expiry * DATES
-    std, far = torch.sqrt(variance), _FAR[mean.dtype]
+    std, far = std_of(variance), _FAR[mean.dtype]
     for j, t in enumerate(dates):
         edge = torch.log(barrier / spot) - rate * t
         away = living * (position + mean[j] - edge) / std[j]
@@ -91,7 +96,7 @@ def asian_values(batch, mean, variance, normals):
     strike, side = batch
     spot, rate = MARKET
     dates = torch.as_tensor(DATES, dtype=mean.dtype)[:, None]
-    std = torch.sqrt(variance)
+    std = std_of(variance)
     log_mean = math.log(spot / len(DATES)) + rate * dates + torch.cumsum(mean, 0)
     steepest = std * torch.flip(torch.cumsum(torch.flip(torch.exp(log_mean), [0]), 0), [0])
     direction = steepest / torch.sqrt(torch.sum(steepest**2, 0))

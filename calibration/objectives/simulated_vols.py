@@ -98,15 +98,7 @@ class SimulatedVolError(eqx.Module):
         return std / jnp.sqrt(options.expiries)[:, None], errors
 
     def _values(self, model, quotes: VolSurface, options: "Options", z: Array) -> Vols:
-        """Return values over sqrt(forward strike).
-
-        Raises:
-            TypeError: The model has no such walk, or several assets.
-        """
-        if not isinstance(model, ConditionallyGaussian) or model.underlying.ndim:
-            raise TypeError(
-                missing("Gaussian log-spot of one asset given its variance path", model)
-            )
+        """Return values over sqrt(forward strike)."""
         times = refined(options.expiries, self.steps_per_expiry)
         walk = model.walk(z, times, self.schedule)
         last = slice(self.steps_per_expiry - 1, None, self.steps_per_expiry)
@@ -133,7 +125,15 @@ class Options(NamedTuple):
 
     @classmethod
     def of(cls, model: AbstractModel, quotes: VolSurface) -> "Options":
-        """Return the quoted options on the model's forwards, in its precision."""
+        """Return the quoted options on the model's forwards, in its precision.
+
+        Raises:
+            TypeError: The model is not one of one asset that `SimulatedVolError` can walk.
+        """
+        if not isinstance(model, ConditionallyGaussian) or model.underlying.ndim:
+            raise TypeError(
+                missing("Gaussian log-spot of one asset given its variance path", model)
+            )
         dtype = model.underlying.dtype
         expiries, strikes, vols = (
             x.astype(dtype) for x in (quotes.expiries, quotes.strikes, quotes.vols)

@@ -137,5 +137,5 @@ class NeuralVariance(eqx.Module):
         vols = _MOST * jax.nn.sigmoid(level + jax.vmap(self.network)(features))
         place = clipped((k / scale + _REACH) * ((_NODES - 1) / (2.0 * _REACH)), 0.0, _NODES - 1.0)
         left = jnp.minimum(place.astype(jnp.int32), _NODES - 2)
-        share = place - left
+        share = place - left.astype(place.dtype)
         return vols[left] * (1.0 - share) + vols[left + 1] * share

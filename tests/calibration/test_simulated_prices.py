@@ -51,6 +51,7 @@ def compiled():
     return jax.jit(everything).lower(POINT).compile()
 
 
+@pytest.mark.repeat
 def test_prices_are_those_of_each_contract_alone():
     """On other paths: within four standard errors of both."""
     quotes, error = small()
@@ -100,13 +101,11 @@ def test_the_gradient_is_pytorchs_on_the_same_noise():
     from benchmarks.simulated_calibration_torch import gradient_on
 
     quotes, error = small()
-    blocks = error.in_blocks_of(1024)
-    ours = jax.jit(jax.grad(lambda p: 0.5 * jnp.sum(blocks.residuals(model_at(p), quotes) ** 2)))(
-        jnp.asarray(POINT)
-    )
+    blocks = [noise_of(error, quotes, i) for i in range(1024 // error.methods[0].block)]
+    noise = [np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True)]
     numbers = np.array(quotes.prices), np.array(quotes.std_errors)
-    theirs = gradient_on(noise_of(blocks, quotes), POINT.tolist(), numbers)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+    theirs = gradient_on(noise, POINT.tolist(), numbers)
+    np.testing.assert_allclose(compiled()(POINT)[1], theirs, rtol=1e-9)
 
 
 class _Sizes:
@@ -114,8 +113,8 @@ class _Sizes:
         self.paths, self.steps, self.megabytes = paths, steps, megabytes
 
 
-def recovers(sizes: _Sizes):
-    found = fitted(quotes_of(2 * sizes.paths, 2 * sizes.steps), sizes)
+def recovers(sizes: _Sizes, steps_of_quotes: int):
+    found = fitted(quotes_of(2 * sizes.paths, steps_of_quotes), sizes)
     assert found["chi_squared_of_parameters"] < 20.5  # 99.9 % of a chi squared of five
     assert all(abs(row["off"]) < 3.5 for row in found["parameters"])
     errors = {row["parameter"]: row["std_error"] for row in found["parameters"]}
@@ -126,15 +125,17 @@ def recovers(sizes: _Sizes):
 @pytest.mark.slow
 def test_parameters_come_back_within_their_standard_errors():
     """65,536 paths of 256 steps; quotes by 131,072 of 512 and another key."""
-    found = recovers(_Sizes(65536, 256, 256))
+    found = recovers(_Sizes(65536, 256, 256), 512)
     errors = {row["parameter"]: row["std_error"] for row in found["parameters"]}
     assert errors["mean_reversion"] < 0.2 and errors["correlation"] < 0.02
 
 
 def test_parameters_come_back_from_few_paths():
-    recovers(_Sizes(4096, 32, 64))
+    """The quotes by as many steps, which are so few that their bias would show."""
+    recovers(_Sizes(4096, 32, 64), 32)
 
 
+@pytest.mark.slow
 def test_an_american_option_is_fitted_by_the_rule_that_is_held():
     model = Heston(100.0, 0.05, 0.04, 1.5, 0.06, 0.6, -0.7)
     puts = American([95.0, 105.0], 0.5)
