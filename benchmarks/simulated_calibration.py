@@ -85,10 +85,8 @@ def fitted(quotes: PriceQuotes, options) -> dict:
             strict=True,
         )
     ]
-    gap = np.array([row["fitted"] - row["true"] for row in rows])
     return {
         "parameters": rows,
-        "chi_squared_of_parameters": float(gap @ np.linalg.solve(np.asarray(covariance), gap)),
         "steps": int(found.stats["steps"]),
         "condition_number": float(found.stats["condition_number"]),
         "rms_residual": float(jnp.sqrt(jnp.mean(found.residuals**2))),

@@ -115,24 +115,22 @@ class _Sizes:
 
 def recovers(sizes: _Sizes, steps_of_quotes: int):
     found = fitted(quotes_of(2 * sizes.paths, steps_of_quotes), sizes)
-    assert found["chi_squared_of_parameters"] < 20.5  # 99.9 % of a chi squared of five
-    assert all(abs(row["off"]) < 3.5 for row in found["parameters"])
-    errors = {row["parameter"]: row["std_error"] for row in found["parameters"]}
-    assert errors["correlation"] < 0.2 and errors["initial_variance"] < 0.01
-    return found
+    assert all(abs(row["off"]) < 3.0 for row in found["parameters"])
+    assert 0.3 < found["rms_residual"] < 2.0  # 12 quotes less 5 parameters, errors of both sides
+    return {row["parameter"]: row["std_error"] for row in found["parameters"]}
 
 
 @pytest.mark.slow
 def test_parameters_come_back_within_their_standard_errors():
     """65,536 paths of 256 steps; quotes by 131,072 of 512 and another key."""
-    found = recovers(_Sizes(65536, 256, 256), 512)
-    errors = {row["parameter"]: row["std_error"] for row in found["parameters"]}
-    assert errors["mean_reversion"] < 0.2 and errors["correlation"] < 0.02
+    errors = recovers(_Sizes(65536, 256, 256), 512)
+    assert errors["mean_reversion"] < 0.3 and errors["correlation"] < 0.005
 
 
 def test_parameters_come_back_from_few_paths():
     """The quotes by as many steps, which are so few that their bias would show."""
-    recovers(_Sizes(4096, 32, 64), 32)
+    errors = recovers(_Sizes(4096, 32, 64), 32)
+    assert errors["initial_variance"] < 0.01 and errors["correlation"] < 0.02
 
 
 @pytest.mark.slow
