@@ -92,8 +92,9 @@ class MonteCarlo(Tiled, Prepared, Blocked):
             and not isinstance(model, LognormalSpots | LocalVolatility)
             and type(model).read_at is AbstractModel.read_at  # the same model for every contract
         )
-        dates = [self._declared_dates(products) for products in batches]
-        if not shares or any(found is None for found in dates):
+        found = [self._declared_dates(products) for products in batches]
+        dates = [each for each in found if each is not None]
+        if not shares or len(dates) < len(found):
             return self
         return replace(self, grid=grid_through(np.concatenate(dates), self.num_steps))
 

@@ -15,7 +15,7 @@ from calibration import RESULTS, SimulatedVolError, train
 from calibration.objectives import model_vols
 from pricing import European, FiniteDifference, Heston, HullWhite, NeuralLocalVol, VolSurface, price
 from pricing.formulas.implied_vol import implied_vol
-from tests.helpers import dax, double
+from tests.helpers import dax, double, neural
 
 pytestmark = double
 SURFACE = VolSurface([0.25, 1.0], [85.0, 100.0, 115.0], [[0.29, 0.24, 0.22], [0.27, 0.24, 0.23]])
@@ -26,11 +26,6 @@ def start() -> NeuralLocalVol:
     return NeuralLocalVol.flat(100.0, 0.03, 0.3, 0.01, width=8, key=KEY)
 
 
-def bent() -> NeuralLocalVol:
-    network = eqx.nn.MLP(3, "scalar", 4, 1, jnp.tanh, key=jax.random.key(5))
-    return NeuralLocalVol(100.0, 0.03, network, 0.01, 0.25)
-
-
 @functools.cache
 def vols_by_paths(model_of, steps: int):
     by = SimulatedVolError(8192, steps)
@@ -38,8 +33,8 @@ def vols_by_paths(model_of, steps: int):
 
 
 def test_vols_by_paths_are_those_of_the_differential_equation():
-    model = bent()
-    vols, errors = vols_by_paths(bent, 32)
+    model = neural()
+    vols, errors = vols_by_paths(neural, 32)
     options = European(*(x.ravel() for x in np.meshgrid(SURFACE.strikes, SURFACE.expiries)))
     values = price(options, model, FiniteDifference(120, 4, 40)).value
     forward, discount = (jax.vmap(of)(options.expiry) for of in (model.forward, model.discount))
