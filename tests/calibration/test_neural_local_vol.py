@@ -44,6 +44,7 @@ def test_vols_by_paths_are_those_of_the_differential_equation():
     assert np.ptp(exact) > 0.005  # a smile
 
 
+@pytest.mark.repeat
 def test_the_same_errors_are_those_of_heston_by_its_characteristic_function():
     model = Heston(100.0, 0.03, 0.06, 1.5, 0.06, 0.5, -0.7)
     by = SimulatedVolError(8192, 16)
@@ -87,7 +88,9 @@ def test_gradients_of_schedules_agree_with_differences():
 
 
 @pytest.mark.parametrize(
-    "optimizer", [optax.adam(2e-2), optax.rmsprop(1e-2)], ids=["adam", "rmsprop"]
+    "optimizer",
+    [optax.adam(2e-2), pytest.param(optax.rmsprop(1e-2), marks=pytest.mark.repeat)],
+    ids=["adam", "rmsprop"],
 )
 def test_training_lowers_the_error_on_fresh_paths(optimizer):
     by = SimulatedVolError(512, 4)

@@ -16,6 +16,7 @@ from calibration import (
     SimulatedPriceError,
     calibrate,
     levenberg_marquardt,
+    sandwich_covariance,
 )
 from pricing import American, Barrier, European, Heston, MonteCarlo, Swaption, price
 from tests.helpers import double, first_difference
@@ -108,6 +109,20 @@ def test_the_gradient_is_pytorchs_on_the_same_noise():
     np.testing.assert_allclose(compiled()(POINT)[1], theirs, rtol=1e-9)
 
 
+def test_quotes_with_errors_are_fitted_within_the_sandwich():
+    """The paths are the same; the quotes are off by a standard normal each."""
+    quotes, error = small()
+    shifts = compiled()(POINT)[2] + np.random.default_rng(12).normal(size=12)
+    quotes = eqx.tree_at(lambda q: q.prices, quotes, quotes.prices + shifts * quotes.std_errors)
+    optimizer = levenberg_marquardt(slack=0.01)
+    start = model_at(jnp.asarray(POINT * [0.9, 1.1, 1.1, 0.9, 0.9]))
+    found = calibrate(quotes, start, objective=error, optimizer=optimizer, rtol=1e-3)
+    assert found.residuals.shape == (12,)
+    errors = jnp.sqrt(jnp.diag(sandwich_covariance(found, jnp.eye(12))))
+    off = np.array([getattr(found.model, name) for name in TRUE]) - POINT
+    assert np.max(np.abs(off / errors)) < 3.0 and np.max(errors / POINT) < 0.3
+
+
 class _Sizes:
     def __init__(self, paths: int, steps: int, megabytes: int):
         self.paths, self.steps, self.megabytes = paths, steps, megabytes
@@ -127,6 +142,7 @@ def test_parameters_come_back_within_their_standard_errors():
     assert errors["mean_reversion"] < 0.3 and errors["correlation"] < 0.005
 
 
+@pytest.mark.slow
 def test_parameters_come_back_from_few_paths():
     """The quotes by as many steps, which are so few that their bias would show."""
     errors = recovers(_Sizes(4096, 32, 64), 32)
