@@ -40,6 +40,8 @@ QUICK = {
     "many_scaling": "--most-devices 2 --surfaces 128 --a-device 64 --repeat 1",
     "quote_sensitivities": "--bumps 2 --repeat 20",
     "optimizers": "--starts 8 --repeat 2",
+    "simulated_calibration": "--paths 4096 --steps 64 --megabytes 64 --repeat 2 --eager",
+    "neural_sde": "--paths 1024 --training-steps 100 --test-sets 4 --repeat 2 --eager",
     "early_exercise": "--paths 8192 --repeat 1",
     "bermudan": "--repeat 2 --bumps 2",
     "deep_bsde": "--iterations 200 --seeds 1 --eager",

@@ -16,6 +16,9 @@ from .objectives import AbstractObjective as AbstractObjective
 from .objectives import BidAskError as BidAskError
 from .objectives import ImpliedVolError as ImpliedVolError
 from .objectives import PriceError as PriceError
+from .objectives import PriceQuotes as PriceQuotes
+from .objectives import SimulatedPriceError as SimulatedPriceError
+from .objectives import SimulatedVolError as SimulatedVolError
 from .objectives import SwapLegs as SwapLegs
 from .objectives import SwaptionVolError as SwaptionVolError
 from .optimizers import levenberg_marquardt as levenberg_marquardt
@@ -24,6 +27,9 @@ from .quote_sensitivities import market_sensitivities as market_sensitivities
 from .quote_sensitivities import quote_sensitivities as quote_sensitivities
 from .results import REASONS as REASONS
 from .results import RESULTS as RESULTS
+from .sandwich import sandwich_covariance as sandwich_covariance
+from .training import Training as Training
+from .training import train as train
 from .trust import Identifiability as Identifiability
 from .trust import Profile as Profile
 from .trust import cooks_distance as cooks_distance

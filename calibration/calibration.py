@@ -15,7 +15,7 @@ from jaxtape import stored_jit
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.progress import Progress
 
-from .objectives import AbstractObjective, objective_of
+from .objectives import AbstractObjective, PriceQuotes, objective_of
 from .optimizers import levenberg_marquardt
 from .parameters import Parameters, random_starts
 from .prior import Prior
@@ -32,8 +32,8 @@ class Calibration(eqx.Module):
     Attributes:
         model: The fitted model.
         residuals: Model less market, as the objective measures it, in the shape of the quotes: (expiries,
-            strikes) or (expiries, tenors); per 1.00 vol, unless the objective says otherwise. NaN where a
-            quote is missing.
+            strikes), (expiries, tenors) or (quotes,); per 1.00 vol, unless the objective says otherwise. NaN
+            where a quote is missing.
         result: Why the search ended.
         stats: `steps`; `sum_squared_vol_points`, the sum over quotes of (100 residual)^2; `num_quotes`, how
             many are not missing; `reason`, by which sign the search ended (`REASONS`); `history`, its trials
@@ -51,7 +51,7 @@ class Calibration(eqx.Module):
     """
 
     model: AbstractModel
-    residuals: Float[Array, "rows columns"]
+    residuals: Float[Array, "..."]
     result: RESULTS
     stats: dict[str, Any]
     problem: Problem | None = None
@@ -92,7 +92,7 @@ class Calibration(eqx.Module):
 
 
 def calibrate(
-    quotes: Quotes,
+    quotes: Quotes | PriceQuotes,
     model: AbstractModel,
     *,
     optimizer: optax.GradientTransformation | None = None,
@@ -111,8 +111,8 @@ def calibrate(
     A batch of quotes or of models is mapped over, by `jax.vmap`, with neither `progress` nor `throw`.
 
     Args:
-        quotes: One surface of implied vols of an equity, or one matrix of swaption vols. A vol that is NaN is
-            missing.
+        quotes: One surface of implied vols of an equity, one matrix of swaption vols, or prices. A quote that
+            is NaN is missing.
         model: Its type, its starting parameters, and the market that it stands on.
         optimizer: Any optax transformation; the default is Levenberg-Marquardt.
         objective: The residuals; the default are those of implied vols, with equal weights.
@@ -262,7 +262,7 @@ def ended(problem: Problem, search: Search) -> Calibration:
         "history": search.history,
         **known,
     }
-    residuals = jnp.where(jnp.isnan(problem.quotes.vols), jnp.nan, residuals)
+    residuals = jnp.where(jnp.isnan(problem.quoted), jnp.nan, residuals)
     return Calibration(problem.model(search.free), residuals, result, stats)
 
 

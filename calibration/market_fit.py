@@ -188,7 +188,7 @@ def _expanded(problem: Problem, free: Vector) -> _Expansion:
     (gradient, losses), (mixed, hessian) = jax.vmap(lambda e: row((problem, free), e))(basis)
     inverse = jnp.linalg.inv(hessian)
     newton = inverse @ gradient
-    least = least_gain(losses[0], problem.quotes.vols.size, float(jnp.finfo(free.dtype).eps))
+    least = least_gain(losses[0], problem.quoted.size, float(jnp.finfo(free.dtype).eps))
     is_small = 0.5 * gradient @ newton <= least
     is_convex = jnp.all(jnp.linalg.eigvalsh(hessian) > 0.0)
     sensitivity = jax.tree.map(lambda leaf: -jnp.tensordot(inverse, leaf, 1), mixed)

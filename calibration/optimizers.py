@@ -35,6 +35,7 @@ def levenberg_marquardt(
     decrease: float = 0.15,
     max_step: float = 1.0,
     geodesic: bool = False,
+    slack: float = 0.0,
 ) -> optax.GradientTransformationExtraArgs:
     """Return damped Gauss-Newton steps for f(x) = |r(x)|^2 / 2.
 
@@ -57,6 +58,8 @@ def levenberg_marquardt(
         max_step: The most that a coordinate moves in a step: one bold early step can saturate a bounded
             parameter's transform, and none leads back.
         geodesic: Whether steps are accelerated.
+        slack: By which fraction a step may raise f and still count as one that lowers it: 0.01 for an f by
+            simulation, whose small jumps would stop the search where its gradient leads on.
 
     Returns:
         The optax transformation; one object for equal settings, so that a jitted fit is compiled once.
@@ -82,7 +85,7 @@ def levenberg_marquardt(
         flat, _ = ravel_pytree(params)
         chex.assert_shape(jacobian, (residual.size, flat.size))
         here = Point(flat, 0.5 * jnp.sum(residual**2), gradient, jacobian.T @ jacobian)
-        lower = here.loss < state.best.loss
+        lower = here.loss < (1.0 + slack) * state.best.loss
         best = jax.tree.map(lambda new, old: jnp.where(lower, new, old), here, state.best)
         easing = jnp.where(state.rejected, 1.0, decrease)
         damping = jnp.clip(state.damping * jnp.where(lower, easing, increase), 1e-12, 1e12)

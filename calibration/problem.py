@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from pricing.market import SmileQuotes
-from pricing.models import AbstractModel, Quotes
+from pricing.models import AbstractModel
 
 from .history import History
 from .objectives import AbstractObjective
@@ -30,14 +30,19 @@ class Problem(eqx.Module):
     A prior's residuals follow those of the quotes.
     """
 
-    quotes: Quotes
+    quotes: Any
     template: AbstractModel
     objective: AbstractObjective
     parameters: Parameters
     prior: Prior | None = None
 
     def __check_init__(self):
-        _check_single(self.quotes, self.template, self.parameters)
+        _check_single(self.quotes, self.quoted, self.template, self.parameters)
+
+    @property
+    def quoted(self) -> Float[Array, "..."]:
+        """The numbers that the market quotes, which the residuals are those of."""
+        return self.objective.quoted(self.quotes)
 
     def model(self, free: Vector) -> AbstractModel:
         """Return the model at a point of the free space."""
@@ -49,15 +54,14 @@ class Problem(eqx.Module):
         Raises:
             ValueError: The objective does not give one residual for each quote.
         """
-        missing = jnp.isnan(self.quotes.vols)
-        quotes = eqx.tree_at(
-            lambda q: q.vols, self.quotes, jnp.where(missing, 1.0, self.quotes.vols)
-        )
+        missing = jnp.isnan(self.quoted)
+        known = jnp.where(missing, 1.0, self.quoted)
+        quotes = eqx.tree_at(self.objective.quoted, self.quotes, known)
         errors = self.objective.residuals(self.model(free), quotes)
-        if errors.shape != self.quotes.vols.shape:
+        if errors.shape != self.quoted.shape:
             raise ValueError(
                 f"{type(self.objective).__name__} has residuals of shape {errors.shape} for quotes of shape "
-                f"{self.quotes.vols.shape}: give one for each quote. {_ONE}"
+                f"{self.quoted.shape}: give one for each quote. {_ONE}"
             )
         errors = jnp.where(missing, 0.0, errors).ravel()
         if self.prior is None:
@@ -65,15 +69,14 @@ class Problem(eqx.Module):
         of_prior = self.prior.residual(self.parameters.values(free))
         return jnp.concatenate([errors, of_prior])
 
-    def of_quotes(self, residual: Float[Array, " residuals"]) -> Float[Array, "rows columns"]:
+    def of_quotes(self, residual: Float[Array, " residuals"]) -> Float[Array, "..."]:
         """Return the residuals of the quotes alone, in their shape."""
-        vols = self.quotes.vols
-        return residual[: vols.size].reshape(vols.shape)
+        return residual[: self.quoted.size].reshape(self.quoted.shape)
 
     @property
     def num_quotes(self) -> Int[Array, ""]:
-        """How many quotes there are: a vol that is NaN is missing, as is one of smiles that weighs nothing."""
-        is_there = ~jnp.isnan(self.quotes.vols)
+        """How many quotes there are: one that is NaN is missing, as is one of smiles that weighs nothing."""
+        is_there = ~jnp.isnan(self.quoted)
         if isinstance(self.quotes, SmileQuotes):
             is_there = is_there & (self.quotes.weights != 0.0)
         return jnp.sum(is_there)
@@ -127,14 +130,14 @@ _ONE = (
 )
 
 
-def _check_single(quotes: Quotes, model: AbstractModel, parameters: Parameters) -> None:
+def _check_single(quotes: Any, quoted: Array, model: AbstractModel, parameters: Parameters) -> None:
     """Refuse a batch: broadcasting would fit one set of parameters to all of them, without a word.
 
     Raises:
         ValueError: The quotes, the model or a curve of it are a batch.
     """
-    if quotes.vols.ndim > 2:
-        raise ValueError(f"{type(quotes).__name__} has vols of shape {quotes.vols.shape}. {_ONE}")
+    if quoted.ndim > 2:
+        raise ValueError(f"{type(quotes).__name__} has vols of shape {quoted.shape}. {_ONE}")
     kind = type(model).__name__
     cores = {
         field.name: field.metadata["core"] for field in fields(model) if "core" in field.metadata

@@ -26,7 +26,7 @@ def quote_sensitivities(
     value_fn: ValueOf,
     *,
     hessian: str = "exact",
-) -> Float[Array, "rows columns"]:
+) -> Float[Array, "..."]:
     """Return the derivative of a value of the fitted model to every quoted vol, through the fit.
 
     At a minimum of L(x, m) = |r(x, m)|^2 / 2 in the parameters x, with quotes m, the implicit function theorem
@@ -60,7 +60,7 @@ def quote_sensitivities(
     problem = calibration.solved_problem
     if hessian not in _HESSIANS:
         raise ValueError(f"hessian must be 'exact' or 'gauss-newton', got {hessian!r}")
-    return _adjoint(problem, calibration.model, value_fn, _vols_alone, hessian).quotes.vols
+    return _adjoint(problem, calibration.model, value_fn, _quoted_alone, hessian).quoted
 
 
 def market_sensitivities(
@@ -131,9 +131,9 @@ def market_sensitivities(
     return slopes
 
 
-def _vols_alone(problem: Problem) -> PyTree:
+def _quoted_alone(problem: Problem) -> PyTree:
     nothing = jax.tree.map(lambda _: False, problem)
-    return eqx.tree_at(lambda p: p.quotes.vols, nothing, True)
+    return eqx.tree_at(lambda p: p.quoted, nothing, True)
 
 
 def _all_numbers(problem: Problem) -> PyTree:
@@ -151,7 +151,7 @@ def _residual(problem: Problem, model: Any) -> Array:
 
 def _is_same(problem: Problem, other: Problem, model: Any) -> bool:
     """Return whether the model has the same residuals in both, as far as that is known."""
-    if problem.quotes.vols.shape != other.quotes.vols.shape:
+    if problem.quoted.shape != other.quoted.shape:
         return False
     one, two = _residual(problem, model), _residual(other, model)
     if isinstance(one, Tracer) or isinstance(two, Tracer):

@@ -19,6 +19,7 @@ from .models import BlackScholes as BlackScholes
 from .models import Heston as Heston
 from .models import HullWhite as HullWhite
 from .models import LocalVol as LocalVol
+from .models import NeuralLocalVol as NeuralLocalVol
 from .models import Sabr as Sabr
 from .products import American as American
 from .products import Asian as Asian

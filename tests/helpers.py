@@ -41,6 +41,7 @@ from pricing import (
     LocalVol,
     Market,
     MonteCarlo,
+    NeuralLocalVol,
     Quadrature,
     Sabr,
     Swap,
@@ -80,6 +81,16 @@ def smile() -> VolSurface:
     return VolSurface([0.25, 1.5], [80.0, 100.0, 125.0], vols)
 
 
+def neural() -> NeuralLocalVol:
+    """Of random weights, the same in both precisions."""
+    network = eqx.nn.MLP(3, "scalar", 4, 1, jnp.tanh, key=jax.random.key(5))
+    dice = np.random.default_rng(5)
+    drawn = lambda x: jnp.asarray(0.3 * dice.normal(size=x.shape), x.dtype)  # noqa: E731
+    weights, rest = eqx.partition(network, eqx.is_inexact_array)
+    network = eqx.combine(jax.tree.map(drawn, weights), rest)
+    return NeuralLocalVol(100.0, curve(), network, 0.02, 0.25)
+
+
 _HESTON = (0.04, 1.5, 0.06, 0.6, -0.7, 0.01)
 
 _CORRELATION = [[1.0, 0.5, 0.3], [0.5, 1.0, -0.2], [0.3, -0.2, 1.0]]
@@ -90,6 +101,7 @@ all_models: dict[str, Callable] = {
     "black-scholes": lambda: BlackScholes(100.0, 0.05, 0.25, 0.02),
     "black-scholes on terms": lambda: BlackScholes(100.0, 0.05, VolCurve([0.5, 2.0], [0.2, 0.25])),
     "local vol": lambda: LocalVol(100.0, curve(), smile(), 0.02),
+    "neural local vol": neural,
     "sabr on curve": lambda: Sabr(
         100.0, curve(), [0.25, 1.5], [1.1, 0.9], [-0.6, -0.4], [1.2, 0.6], 0.7, 0.02
     ),

@@ -4,5 +4,8 @@ from .implied_vols import ImpliedVolError as ImpliedVolError
 from .implied_vols import model_vols as model_vols
 from .objective import AbstractObjective as AbstractObjective
 from .prices import PriceError as PriceError
+from .simulated_prices import PriceQuotes as PriceQuotes
+from .simulated_prices import SimulatedPriceError as SimulatedPriceError
+from .simulated_vols import SimulatedVolError as SimulatedVolError
 from .swap_legs import SwapLegs as SwapLegs
 from .swaption_vols import SwaptionVolError as SwaptionVolError

@@ -48,6 +48,9 @@ class BidAskError(AbstractObjective):
     def is_of_moneyness(self) -> bool:
         return self.objective.is_of_moneyness
 
+    def quoted(self, quotes: Any) -> Float[Array, "..."]:
+        return self.objective.quoted(quotes)
+
     @property
     def finer(self) -> "BidAskError | None":
         inner = self.objective.finer

@@ -28,8 +28,12 @@ class AbstractObjective(eqx.Module):
     usual_for: ClassVar[tuple[type, ...]] = ()
 
     @abc.abstractmethod
-    def residuals(self, model: AbstractModel, quotes: Any) -> Float[Array, "rows columns"]:
-        """Return model less market, in the shape of `quotes.vols`; the model may need an ability."""
+    def residuals(self, model: AbstractModel, quotes: Any) -> Float[Array, "..."]:
+        """Return model less market, in the shape of `quoted(quotes)`; the model may need an ability."""
+
+    def quoted(self, quotes: Any) -> Float[Array, "..."]:
+        """Return the numbers that the market quotes, a leaf of `quotes`: the vols, unless these are others."""
+        return quotes.vols
 
     @property
     def is_of_moneyness(self) -> bool:

@@ -1,7 +1,7 @@
 """Monte Carlo: the variance path is sampled, what is Gaussian given it is integrated as far as it goes."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -80,19 +80,34 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         """Return the method with a grid of all dates of the batch, no step above last date / num_steps."""
         if mesh is not None and _PATHS in mesh.axis_names:
             return replace(self, mesh=mesh).prepared(products, model)
-        canonical = products.broadcast().canonical
-        estimator = _estimator(canonical)
+        return self.on_dates_of((products,), model)
+
+    def on_dates_of(self, batches: Sequence[AbstractProduct], model: AbstractModel) -> "MonteCarlo":
+        """Return the method with one grid for batches of several kinds, whose variance paths are then the same.
+
+        The method as it is where a batch does not declare its dates, or the paths depend on the contract.
+        """
         shares = (  # where only the last step is open each contract needs its own
             isinstance(model, ConditionallyGaussian)
             and not isinstance(model, LognormalSpots | LocalVolatility)
             and type(model).read_at is AbstractModel.read_at  # the same model for every contract
         )
-        if estimator is None or not (estimator.dates_are_declared and shares):
+        found = [self._declared_dates(products) for products in batches]
+        dates = [each for each in found if each is not None]
+        if not shares or len(dates) < len(found):
             return self
+        return replace(self, grid=grid_through(np.concatenate(dates), self.num_steps))
+
+    def _declared_dates(self, products: AbstractProduct) -> np.ndarray | None:
+        """Return all dates of a batch in one row, or None where they depend on num_steps."""
+        canonical = products.broadcast().canonical
+        estimator = _estimator(canonical)
+        if estimator is None or not estimator.dates_are_declared:
+            return None
         dates_of = functools.partial(estimator.dates, num_steps=self.num_steps)
         for _ in canonical.batch_shape:
             dates_of = jax.vmap(dates_of)
-        return replace(self, grid=grid_through(np.asarray(dates_of(canonical)), self.num_steps))
+        return np.asarray(dates_of(canonical)).ravel()
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(model, ConditionallyGaussian):

@@ -18,6 +18,7 @@ from .model import Joinable as Joinable
 from .model import Quotes as Quotes
 from .model import Walk as Walk
 from .model import flat_or_curve as flat_or_curve
+from .neural_local_vol import NeuralLocalVol as NeuralLocalVol
 from .parameters import AbstractTransform as AbstractTransform
 from .parameters import Calibratable as Calibratable
 from .parameters import Exp as Exp

@@ -86,6 +86,11 @@ class LocalVolatility(ConditionallyGaussian):
         still = jnp.zeros_like(variances)
         return Walk(mean, jnp.where(is_last, variances, 0.0), variances, still, times - starts)
 
+    def marginals(self, walk: Walk) -> tuple[Steps, Steps]:
+        """Return mean and variance of log(S / forward) at the end of each step, given the path to its start."""
+        before = jnp.cumsum(walk.mean, axis=0) - walk.mean
+        return before - 0.5 * walk.bridge_variance, walk.bridge_variance
+
 
 class Arbitrage(NamedTuple):
     """Where quotes admit no local volatility.

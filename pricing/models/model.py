@@ -314,6 +314,10 @@ class ConditionallyGaussian(AbstractEquityModel):
         schedule: what the reverse sweep over the steps keeps (`jaxtape.scan`).
         """
 
+    def marginals(self, walk: Walk) -> tuple[Steps, Steps]:
+        """Return mean and variance of log(S / forward) at the end of each step, given the variance path."""
+        return jnp.cumsum(walk.mean, axis=0), jnp.cumsum(walk.variance, axis=0)
+
 
 def correlation_of(correlation: Correlation | None, spot: Float[Array, " assets"]) -> Correlation:
     """Return a correlation matrix for the assets: the given one, or that of independent ones."""

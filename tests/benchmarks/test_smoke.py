@@ -162,6 +162,23 @@ def of_optimizers(found):
         assert abs(row["sum_squared_vol_points"] - DAX_SSE_AT_OPTIMUM) < 1e-3
 
 
+def of_simulated_calibration(found):
+    ours = "jaxtape", "lax.scan", "jaxtape, Jacobian forward", "jaxtape, Jacobian in reverse"
+    assert list(by(found, "way")) == [*ours, *(f"{peer}, eager" for peer in TORCH)]
+    assert found["fit"]["rms_residual"] < 10.0 and len(found["fit"]["parameters"]) == 5
+    if TORCH:
+        assert found["relative_difference_on_the_same_noise"] < 1e-8
+
+
+def of_neural_sde(found):
+    assert list(by(found, "way")) == ["jaxtape", "lax.scan", *(f"{peer}, eager" for peer in TORCH)]
+    assert found["repricing"]["quotes"] == 104
+    arbitrage = found["arbitrage"]
+    assert min(arbitrage["least_butterfly"], arbitrage["least_calendar"]) > -1e-12
+    if TORCH:
+        assert found["relative_difference_on_the_same_noise"] < 1e-8
+
+
 def of_large_book(found):
     assert (found["trades"], found["failed"], found["sensitivities"]) == (20, 0, 306)
     assert found["by_monte_carlo"] == 0
@@ -286,6 +303,14 @@ SMOKE: dict[str, Smoke] = {
     ),
     "large_book": ("--trades 20 --kinds european --devices 1 --repeat 1", of_large_book),
     "live_session": ("--trades 8 --repeat 1 --model heston", of_live_session),
+    "simulated_calibration": (
+        "--paths 1024 --steps 32 --megabytes 32 --repeat 1 --eager",
+        of_simulated_calibration,
+    ),
+    "neural_sde": (
+        "--paths 128 --substeps 2 --training-steps 2 --test-sets 2 --repeat 1 --eager",
+        of_neural_sde,
+    ),
     "many_surfaces": ("--surfaces 4 --peer-surfaces 2 --repeat 1", of_many_surfaces),
     "many_scaling": (
         "--most-devices 2 --surfaces 9 --a-device 4 --repeat 1",

@@ -1,0 +1,149 @@
+"""Equity options: vol errors of a model that is simulated, all strikes and expiries on one set of paths."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+import jaxtape as jt
+from pricing.formulas.black import black
+from pricing.formulas.implied_vol import implied_std
+from pricing.market import VolSurface
+from pricing.methods.method import missing
+from pricing.models import AbstractModel, ConditionallyGaussian
+from pricing.sampling import normals
+from pricing.sampling.time_grid import refined
+
+Vols = Float[Array, "expiries strikes"]
+
+
+class SimulatedVolError(eqx.Module):
+    """Vol errors of a surface by fresh antithetic paths at every call, for a model to be trained by.
+
+    An option's error is its simulated price less the quoted one, over Black's vega at the quote: the vol error,
+    to first order. Given the start of the last step to an expiry the spot is lognormal, so each path gives
+    Black's formula; options are those out of the money, their forward being exact.
+
+    Attributes:
+        num_paths: Paths of each of the two sets that `loss` takes, even.
+        steps_per_expiry: Steps between two expiries.
+        schedule: What the reverse sweep over the steps keeps (`jaxtape.scan`).
+
+    Examples:
+        >>> import jax
+        >>> from calibration import SimulatedVolError
+        >>> from pricing import NeuralLocalVol, VolSurface
+        >>> surface = VolSurface([0.5, 1.0], [90.0, 110.0], [[0.22, 0.2], [0.23, 0.21]])
+        >>> model = NeuralLocalVol.flat(100.0, 0.03, 0.2, key=jax.random.key(0))
+        >>> SimulatedVolError(512, 4).residuals(model, surface, key=jax.random.key(1)).shape
+        (2, 2)
+    """
+
+    num_paths: int = eqx.field(static=True, default=8192)
+    steps_per_expiry: int = eqx.field(static=True, default=8)
+    schedule: jt.AbstractSchedule = eqx.field(static=True, default=jt.StoreAll())
+
+    def __check_init__(self):
+        if self.num_paths < 2 or self.num_paths % 2 or self.steps_per_expiry < 1:
+            raise ValueError(
+                f"num_paths must be even and above 0, and steps_per_expiry above 0, got {self.num_paths} and "
+                f"{self.steps_per_expiry}"
+            )
+
+    def noise(self, quotes: VolSurface, dtype, *, key: PRNGKeyArray) -> Float[Array, "steps paths"]:
+        """Return normals, the second half of the paths mirroring the first."""
+        steps = quotes.expiries.size * self.steps_per_expiry
+        half = normals(key, (steps, self.num_paths // 2), dtype)
+        return jnp.concatenate([half, -half], axis=-1)
+
+    def loss(
+        self, model: AbstractModel, quotes: VolSurface, *, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """Return an unbiased estimate of the mean squared vol error, in vol points squared.
+
+        The product of the errors on two independent sets of paths: the square on one would add its variance,
+        and so prefer models of little noise.
+        """
+        first, second = jax.random.split(key)
+        errors = [self.residuals(model, quotes, key=each) for each in (first, second)]
+        return jnp.mean(1e4 * errors[0] * errors[1])
+
+    def residuals(self, model: AbstractModel, quotes: VolSurface, *, key: PRNGKeyArray) -> Vols:
+        """Return the errors, per 1.00 of vol."""
+        z = self.noise(quotes, model.underlying.dtype, key=key)
+        return self.residuals_on(model, quotes, z)
+
+    def residuals_on(
+        self, model: AbstractModel, quotes: VolSurface, z: Float[Array, "steps paths"]
+    ) -> Vols:
+        """Return the errors on the paths of these normals."""
+        options = Options.of(model, quotes)
+        return (self._values(model, quotes, options, z) - options.values) / options.vegas
+
+    def vols(
+        self, model: AbstractModel, quotes: VolSurface, *, key: PRNGKeyArray, num_sets: int = 2
+    ) -> tuple[Vols, Vols]:
+        """Return the implied vols by so many sets of paths, two at least, and their standard errors."""
+        options = Options.of(model, quotes)
+
+        def of_set(key):
+            z = self.noise(quotes, options.values.dtype, key=key)
+            return self._values(model, quotes, options, z)
+
+        values = jax.lax.map(of_set, jax.random.split(key, num_sets))
+        errors = jnp.std(values, axis=0, ddof=1) / num_sets**0.5 / options.vegas
+        std = implied_std(jnp.mean(values, axis=0), options.log_moneyness, options.side)
+        return std / jnp.sqrt(options.expiries)[:, None], errors
+
+    def _values(self, model, quotes: VolSurface, options: "Options", z: Array) -> Vols:
+        """Return values over sqrt(forward strike)."""
+        times = refined(options.expiries, self.steps_per_expiry)
+        walk = model.walk(z, times, self.schedule)
+        last = slice(self.steps_per_expiry - 1, None, self.steps_per_expiry)
+        mean, variance = (x[last] for x in model.marginals(walk))
+
+        def of_expiry(mean, variance, k, side):
+            def of_strike(k, side):
+                forward = jnp.exp(mean + 0.5 * variance + 0.5 * k)
+                return jnp.mean(black(forward, jnp.exp(-0.5 * k), jnp.sqrt(variance), side))
+
+            return jax.vmap(of_strike)(k, side)
+
+        return jax.vmap(of_expiry)(mean, variance, options.log_moneyness, options.side)
+
+
+class Options(NamedTuple):
+    """The options of a surface, out of the money: log(F / K), side, values over sqrt(F K) and their vegas."""
+
+    expiries: Float[Array, " expiries"]
+    log_moneyness: Vols
+    side: Vols
+    values: Vols
+    vegas: Vols
+
+    @classmethod
+    def of(cls, model: AbstractModel, quotes: VolSurface) -> "Options":
+        """Return the quoted options on the model's forwards, in its precision.
+
+        Raises:
+            TypeError: The model is not one of one asset that `SimulatedVolError` can walk.
+        """
+        if not isinstance(model, ConditionallyGaussian) or model.underlying.ndim:
+            raise TypeError(
+                missing("Gaussian log-spot of one asset given its variance path", model)
+            )
+        dtype = model.underlying.dtype
+        expiries, strikes, vols = (
+            x.astype(dtype) for x in (quotes.expiries, quotes.strikes, quotes.vols)
+        )
+        k = jnp.log(jax.vmap(model.forward)(expiries)[:, None] / strikes[None])
+        std = vols * jnp.sqrt(expiries)[:, None]
+        side = jnp.where(k > 0.0, -jnp.ones_like(k), 1.0)
+
+        def value(std):
+            return black(jnp.exp(0.5 * k), jnp.exp(-0.5 * k), std, side)
+
+        values, slopes = jax.jvp(value, (std,), (jnp.ones_like(std),))
+        return cls(expiries, k, side, values, slopes * jnp.sqrt(expiries)[:, None])

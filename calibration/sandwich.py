@@ -1,0 +1,55 @@
+"""How uncertain fitted parameters are where the errors of the quotes are known, and those of the simulation."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxtape import stored_jit
+from pricing.models import AbstractModel
+
+from .calibration import Calibration
+from .problem import Problem
+
+Covariance = Float[Array, "parameters parameters"]
+
+
+def sandwich_covariance(
+    calibration: Calibration, residual_covariance: Float[Array, "residuals residuals"]
+) -> Covariance:
+    """Return the covariance of the fitted parameters, given that of the residuals at the true ones.
+
+    (J'J)^{-1} J' C J (J'J)^{-1}, J the Jacobian of the residuals at the fit, C their covariance: that of the
+    quotes plus that of the simulation (`SimulatedPriceError.covariance`), whose errors are correlated between
+    contracts. To first order in the errors (White 1980).
+
+    Args:
+        calibration: What `calibrate` returned.
+        residual_covariance: C, of the raveled residuals, in their units.
+
+    Returns:
+        The covariance of the parameters themselves, in the order of `stats["covariance"]`.
+
+    Raises:
+        ValueError: The calibration does not hold its problem, as one from `calibrate` does.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from calibration import calibrate, sandwich_covariance
+        >>> from pricing import HullWhite
+        >>> from pricing.market import SwaptionVols
+        >>> matrix = SwaptionVols([1.0, 2.0], [2.0, 4.0], [[0.2, 0.19], [0.19, 0.18]])
+        >>> found = calibrate(matrix, HullWhite(0.03, 0.05, 0.01), throw=False)
+        >>> sandwich_covariance(found, 1e-6 * jnp.eye(4)).shape
+        (2, 2)
+    """
+    if calibration.problem is None:
+        raise ValueError("the calibration does not hold its problem: give what calibrate returned")
+    return _sandwich(calibration.problem, calibration.model, residual_covariance)
+
+
+@stored_jit
+def _sandwich(problem: Problem, model: AbstractModel, residual_covariance: Array) -> Array:
+    free = problem.parameters.free(model)
+    _, jacobian = problem.linearized(free)
+    to_parameters = jax.jacfwd(problem.parameters.values)(free) @ jnp.linalg.pinv(jacobian)
+    return to_parameters @ residual_covariance @ to_parameters.T

@@ -1,0 +1,141 @@
+"""Neural local volatility: dS = (r - q) S dt + sigma(t, log(S / F(t))) S dW, with a network for sigma."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ..fields import Number, positive, real
+from ..numerics.safe_math import clipped
+from .local_vol import LocalVolatility
+from .model import AbstractEquityModel, Scalar, flat_or_curve
+
+Points = Float[Array, " points"]
+
+_FEATURES = 3
+_FORTNIGHT = 0.02  # years: what keeps the standardized log-moneyness finite today
+_MOST = 3.0  # vol is in (0, 3) per 1.00: bounded, so that the discounted spot is a true martingale
+_REACH, _NODES = 2.0, 161  # of k / sqrt(t + .02): its range, and nodes on it
+_QUADRATURE = np.polynomial.legendre.leggauss(8)
+
+
+class Network(eqx.Module):
+    """A callable pytree, such as an `eqx.nn.MLP`, whose only leaves are arrays: its functions are static."""
+
+    arrays: PyTree[Array]
+    rest: PyTree = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, network: Callable[[Array], Array]) -> "Network":
+        """Return the network in two parts; one that is in parts already as it is."""
+        if isinstance(network, Network):
+            return network
+        return cls(*eqx.partition(network, eqx.is_array))
+
+    def __call__(self, features: Float[Array, " features"]) -> Float[Array, ""]:
+        return eqx.combine(self.arrays, self.rest)(features)
+
+
+class NeuralLocalVol(LocalVolatility):
+    """One asset whose local volatility is a neural network of time and log-moneyness.
+
+    sigma(t, k) = 3 sigmoid(logit(base_vol / 3) + shift + network(sqrt(t), k, k / sqrt(t + .02))),
+    k = log(S / F(t)), bounded and smooth. Euler's step of the log-spot has the mean -sigma^2 dt / 2, so every
+    path's discounted spot is a martingale step by step, whatever the network; every price is an expectation
+    under this one law, so no weights of the network admit an arbitrage. Cohen, Reisinger and Wang (2021) and
+    Gierjatowicz et al. (2020, sec. 3) calibrate such models.
+
+    Attributes:
+        spot: The price of the asset, in currency.
+        rate: The interest rate per year, continuous, a number or a curve.
+        network: From features, of shape (3,), to one number: any `eqx.Module`, of smooth activations.
+        dividend_yield: The dividend yield per year, continuous.
+        base_vol: The vol where the network is 0, per 1.00.
+
+    Examples:
+        >>> import jax
+        >>> from pricing import NeuralLocalVol
+        >>> model = NeuralLocalVol.flat(100.0, 0.03, 0.2, key=jax.random.key(0))
+        >>> f"{model.local_variances.local_variance(0.5, 1.0, jax.numpy.zeros(1))[0]:.3f}"
+        '0.020'
+    """
+
+    spot: Float[Array, ""] = positive("spot")
+    rate: Any = flat_or_curve("rate")
+    network: Network = eqx.field(converter=Network.of)  # pyright: ignore[reportGeneralTypeIssues]
+    dividend_yield: Float[Array, ""] = real("dividend_yield", default=0.0)
+    base_vol: Float[Array, ""] = positive("base_vol", default=0.2)
+
+    @classmethod
+    def flat(
+        cls,
+        spot: Number,
+        rate: Any,
+        vol: Number,
+        dividend_yield: Number = 0.0,
+        *,
+        width: int = 32,
+        depth: int = 2,
+        key: PRNGKeyArray,
+    ) -> "NeuralLocalVol":
+        """Return the model with a fresh multilayer perceptron whose vol is `vol` everywhere: a start to train.
+
+        Args:
+            spot: The price of the asset, in currency.
+            rate: The interest rate per year.
+            vol: The vol, per 1.00.
+            dividend_yield: The dividend yield per year.
+            width: Units of a hidden layer.
+            depth: Hidden layers.
+            key: Of the random weights.
+
+        Returns:
+            The model.
+        """
+        network = eqx.nn.MLP(_FEATURES, "scalar", width, depth, jnp.tanh, key=key)
+        last = lambda network: network.layers[-1].weight  # noqa: E731
+        network = eqx.tree_at(last, network, replace_fn=jnp.zeros_like)
+        bias = lambda network: network.layers[-1].bias  # noqa: E731
+        network = eqx.tree_at(bias, network, replace_fn=jnp.zeros_like)
+        return cls(spot, rate, network, dividend_yield, vol)
+
+    @property
+    def local_variances(self) -> "NeuralVariance":
+        return NeuralVariance(self.network, self.base_vol)
+
+    def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
+        return eqx.tree_at(lambda model: model.base_vol, self, self.base_vol + vol)
+
+
+class NeuralVariance(eqx.Module):
+    """Variances of the log-spot by a network."""
+
+    network: Network
+    base_vol: Scalar
+
+    def local_variance(self, start: Scalar, end: Scalar, k: Points) -> Points:
+        """Return sigma^2 at the middle of the step times its length."""
+        return self.vol(0.5 * (start + end), k) ** 2 * (end - start)
+
+    def total_variance(self, t: Scalar, k: Points) -> Points:
+        """Return the integral of sigma^2 to t at each k: the scale of the implied variance."""
+        nodes, weights = (jnp.asarray(x, k.dtype) for x in _QUADRATURE)
+        squares = jax.vmap(lambda s: self.vol(s, k) ** 2)(0.5 * t * (1.0 + nodes))
+        return 0.5 * t * (weights @ squares)
+
+    def vol(self, t: Scalar, k: Points) -> Points:
+        """Return sigma(t, k): the network at the nodes, linear between them and flat beyond."""
+        scale = jnp.sqrt(t + _FORTNIGHT)
+        nodes = jnp.linspace(-_REACH, _REACH, _NODES, dtype=k.dtype)
+        root = jnp.broadcast_to(jnp.sqrt(t), nodes.shape)
+        features = 4.0 * jnp.stack([root, nodes * scale, nodes], axis=-1)
+        level = jnp.log(self.base_vol / (_MOST - self.base_vol))
+        vols = _MOST * jax.nn.sigmoid(level + jax.vmap(self.network)(features))
+        place = clipped((k / scale + _REACH) * ((_NODES - 1) / (2.0 * _REACH)), 0.0, _NODES - 1.0)
+        left = jnp.minimum(place.astype(jnp.int32), _NODES - 2)
+        share = place - left.astype(place.dtype)
+        return vols[left] * (1.0 - share) + vols[left + 1] * share
