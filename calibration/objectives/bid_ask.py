@@ -48,7 +48,7 @@ class BidAskError(AbstractObjective):
     def is_of_moneyness(self) -> bool:
         return self.objective.is_of_moneyness
 
-    def quoted(self, quotes: Any) -> Float[Array, "..."]:
+    def quoted(self, quotes: Any) -> Any:
         return self.objective.quoted(quotes)
 
     @property

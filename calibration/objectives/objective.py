@@ -4,6 +4,7 @@ import abc
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -31,7 +32,7 @@ class AbstractObjective(eqx.Module):
     def residuals(self, model: AbstractModel, quotes: Any) -> Float[Array, "..."]:
         """Return model less market, in the shape of `quoted(quotes)`; the model may need an ability."""
 
-    def quoted(self, quotes: Any) -> Float[Array, "..."]:
+    def quoted(self, quotes: Any) -> Any:
         """Return the numbers that the market quotes, a leaf of `quotes`: the vols, unless these are others."""
         return quotes.vols
 
@@ -72,5 +73,7 @@ def check_per_quote(name: str, numbers: Array, errors: Array) -> None:
 
 
 def as_weights(values: Any) -> Array | None:
-    """Return weights, or flags, as an array of floats, or None."""
-    return None if values is None else as_leaf(np.asarray(values, dtype=float))
+    """Return weights, or flags, as an array of floats, or None; what is traced has been one before."""
+    if values is None or isinstance(values, jax.core.Tracer):
+        return values
+    return as_leaf(np.asarray(values, dtype=float))

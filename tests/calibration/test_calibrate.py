@@ -168,7 +168,7 @@ def test_the_best_of_many_starts_is_taken_and_the_others_are_counted(optimum):
 )
 def test_a_models_own_vols_give_it_back(parameters):
     truth = dax_heston(dict(zip(NAMES, parameters, strict=True)))
-    found = fit(VolSurface(surface().expiries, surface().strikes, vols(truth)))
+    found = fit(VolSurface(surface().expiries, surface().strikes, vols(truth, 192)))
     assert found.result == RESULTS.converged
     for name, wanted in zip(NAMES, parameters, strict=True):
         np.testing.assert_allclose(getattr(found.model, name), wanted, rtol=1e-6)
