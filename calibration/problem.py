@@ -31,7 +31,7 @@ class Problem(eqx.Module):
         _check_single(self.quotes, self.quoted, self.template, self.parameters)
 
     @property
-    def quoted(self) -> Float[Array, "..."]:
+    def quoted(self) -> Any:
         """The numbers that the market quotes, which the residuals are those of."""
         return self.objective.quoted(self.quotes)
 

@@ -29,7 +29,7 @@ class AbstractObjective(eqx.Module):
     def residuals(self, model: AbstractModel, quotes: Any) -> Float[Array, "..."]:
         """Return model less market, in the shape of `quoted(quotes)`; the model may need an ability."""
 
-    def quoted(self, quotes: Any) -> Float[Array, "..."]:
+    def quoted(self, quotes: Any) -> Any:
         """Return the numbers that the market quotes, a leaf of `quotes`: the vols, unless these are others."""
         return quotes.vols
 

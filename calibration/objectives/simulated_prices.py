@@ -171,7 +171,7 @@ class SimulatedPriceError(AbstractObjective):
             )
         return 1 << (paths.bit_length() - 1)
 
-    def quoted(self, quotes: PriceQuotes) -> Prices:
+    def quoted(self, quotes: PriceQuotes) -> Any:
         return quotes.prices
 
     def residuals(self, model: AbstractModel, quotes: PriceQuotes) -> Prices:
