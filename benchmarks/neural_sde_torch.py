@@ -23,11 +23,11 @@ def network(weights, features):
     return (features @ last.T + bias)[:, 0]
 
 
-def vols(weights, base_vol: float, t: float, x):
+def vols(weights, base_vol: float, t, x):
     """sigma(t, x): the network at nodes, linear between."""
-    scale = math.sqrt(t + _FORTNIGHT)
+    scale = torch.sqrt(t + _FORTNIGHT)
     nodes = torch.linspace(-_REACH, _REACH, _NODES, dtype=x.dtype)
-    root = torch.full_like(nodes, math.sqrt(t))
+    root = torch.sqrt(t).expand(nodes.shape)
     features = 4.0 * torch.stack([root, nodes * scale, nodes], dim=-1)
     level = math.log(base_vol / (_MOST - base_vol))
     table = _MOST * torch.sigmoid(level + network(weights, features))
@@ -54,7 +54,7 @@ def errors(run: Callable, weights, base_vol: float, options: dict, z):
     before = 0.0
     for i, expiry in enumerate(options["expiries"]):
         ends = [before + (expiry - before) * j / substeps for j in range(substeps + 1)]
-        times = tuple(itertools.pairwise(ends))
+        times = torch.tensor(list(itertools.pairwise(ends)), dtype=z.dtype)
         block = z[i * substeps : (i + 1) * substeps]
         x, start, variance = run(weights, base_vol, times, x, block)
         k, side, values, vegas = (
