@@ -1,6 +1,6 @@
 """A neural local volatility trained to the DAX surface on the tape, beside PyTorch.
 
-Run `python -m benchmarks.neural_sde [--paths 8192] [--substeps 8] [--training-steps 2000]
+Run `python -m benchmarks.neural_sde [--paths 8192] [--substeps 8] [--training-steps 4000]
 [--test-sets 64] [--megabytes 4] [--repeat 5] [--threads CORES] [--eager] [--out FILE]`. float32.
 
 dS = (r - q) S dt + sigma(t, log(S / F)) S dW, sigma a perceptron (3 x 32 x 32 x 1): trained by Adam, its rate
@@ -182,7 +182,7 @@ def disagreement(surface: VolSurface, model: NeuralLocalVol, substeps: int) -> f
 
 
 def parser() -> argparse.ArgumentParser:
-    sizes = {"paths": 8192, "substeps": 8, "training_steps": 2000, "test_sets": 64}
+    sizes = {"paths": 8192, "substeps": 8, "training_steps": 4000, "test_sets": 64}
     cores = len(os.sched_getaffinity(0))
     return with_eager(parser_of(__doc__, **sizes, megabytes=4, repeat=5, threads=cores))
 

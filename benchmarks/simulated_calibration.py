@@ -29,6 +29,7 @@ import numpy as np
 from jaxtyping import Array
 
 from calibration import (
+    RESULTS,
     PriceQuotes,
     SimulatedPriceError,
     calibrate,
@@ -68,7 +69,7 @@ def fitted(quotes: PriceQuotes, options) -> dict:
     """The fit, and how far each parameter is off in its standard errors."""
     error, start = error_of(quotes, options), time.perf_counter()
     by = {"optimizer": levenberg_marquardt(slack=0.01), "rtol": 1e-4}
-    found = calibrate(quotes, heston(START), objective=error, **by)
+    found = calibrate(quotes, heston(START), objective=error, max_steps=40, throw=False, **by)
     seconds = time.perf_counter() - start
     of_paths = eqx.filter_jit(error.covariance)(found.model, quotes)
     # the quotes have twice the paths, and errors correlated as those of the model's own prices are
@@ -87,6 +88,7 @@ def fitted(quotes: PriceQuotes, options) -> dict:
     ]
     return {
         "parameters": rows,
+        "converged": bool(found.result == RESULTS.converged),
         "steps": int(found.stats["steps"]),
         "condition_number": float(found.stats["condition_number"]),
         "rms_residual": float(jnp.sqrt(jnp.mean(found.residuals**2))),
@@ -177,7 +179,8 @@ def rows_of(ways: dict[str, Timed]) -> list[dict]:
 
 
 def print_tables(run: Run, fit: dict, rows: list[dict]) -> None:
-    title = f"fit: {fit['steps']} steps, {fit['seconds']:.0f} s, condition {fit['condition_number']:.0f}"
+    ended = "converged" if fit["converged"] else "did not converge"
+    title = f"fit {ended}: {fit['steps']} steps, {fit['seconds']:.0f} s"
     table = table_of(title, "parameter", "true", "fitted", "standard error", "off by errors")
     for row in fit["parameters"]:
         numbers = (row[name] for name in ("true", "fitted", "std_error", "off"))

@@ -357,6 +357,8 @@ REPEATED = {
     "exercise_rule",
     "floors",
     "quantlib_peer",
+    "simulated_calibration",
+    "neural_sde",
 }
 
 

@@ -136,7 +136,7 @@ def test_the_dax_is_repriced_to_half_a_vol_point():
 
     surface = dax().equities["DAX"].surface
     options = type(
-        "Options", (), {"training_steps": 2000, "paths": 8192, "substeps": 8, "test_sets": 64}
+        "Options", (), {"training_steps": 4000, "paths": 8192, "substeps": 8, "test_sets": 64}
     )
     model, _ = trained(surface, start_of(dax()), options)
     assert repricing(surface, model, options)["rms_vol_points"] < 0.5

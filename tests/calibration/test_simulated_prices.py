@@ -130,6 +130,7 @@ class _Sizes:
 
 def recovers(sizes: _Sizes, steps_of_quotes: int):
     found = fitted(quotes_of(2 * sizes.paths, steps_of_quotes), sizes)
+    assert found["converged"]
     assert all(abs(row["off"]) < 3.0 for row in found["parameters"])
     assert 0.3 < found["rms_residual"] < 2.0  # 12 quotes less 5 parameters, errors of both sides
     return {row["parameter"]: row["std_error"] for row in found["parameters"]}
