@@ -31,7 +31,10 @@ def found(count: int) -> tuple[dict[str, str], Calibrations, list[Job]]:
     return {job.id: name for name, job in pairs}, calibrate_many(jobs, max_steps=25), jobs
 
 
-counts = pytest.mark.parametrize("count", [232, pytest.param(10_005, marks=pytest.mark.slow)])
+counts = pytest.mark.parametrize(
+    "count",
+    [pytest.param(232, marks=pytest.mark.repeat), pytest.param(10_005, marks=pytest.mark.slow)],
+)
 
 
 @counts
@@ -87,6 +90,7 @@ def vols_of(model: Heston, quotes):
     return model_vols(model, quotes, 192)
 
 
+@pytest.mark.repeat
 def test_calibrate_says_the_same():
     """Of a sample: an exception with a reason, or the same fit."""
     _, result, jobs = found(232)

@@ -281,6 +281,7 @@ def test_a_fit_and_its_sensitivities_are_those_of_a_bump(name):
         assert abs(sensitivities[place] - quotient) < 1e-4 * scale, place
 
 
+@pytest.mark.repeat
 @every
 def test_many_are_fitted_as_one_is(name):
     """Filled up to 4 expiries and 8 strikes, where weights and spreads have to go with the quotes."""

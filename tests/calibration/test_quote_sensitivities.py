@@ -166,6 +166,7 @@ def test_of_a_bermudan_swaption_to_the_25_quotes_of_a_matrix():
     assert_are_those_of_bumps(dict(zip(vols, slopes.ravel().tolist(), strict=True)), vols)
 
 
+@pytest.mark.repeat
 def test_of_a_bermudan_swaption_to_deposits_futures_and_swaps():
     """Through the curve that the model stands on, and through the fit on that curve."""
     is_vol = lambda quote: quote.startswith("SWAPTION")  # noqa: E731

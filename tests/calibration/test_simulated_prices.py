@@ -67,6 +67,7 @@ def test_prices_are_those_of_each_contract_alone():
     assert np.max(np.abs(found - values) / np.hypot(errors, theirs)) < 4.0
 
 
+@pytest.mark.repeat
 def test_the_reverse_gradient_is_that_of_the_forward_jacobian_and_of_differences():
     _, slope, residuals, jacobian = compiled()(POINT)
     np.testing.assert_allclose(slope, residuals @ jacobian, rtol=1e-9)
@@ -97,6 +98,7 @@ def test_a_gradient_keeps_to_its_bytes_and_schedules_agree():
         SimulatedPriceError.for_quotes(quotes, heston(TRUE), 1024, 32, key=KEY, bytes=1000)
 
 
+@pytest.mark.repeat
 def test_the_gradient_is_pytorchs_on_the_same_noise():
     pytest.importorskip("torch")
     from benchmarks.simulated_calibration_torch import gradient_on
@@ -109,6 +111,7 @@ def test_the_gradient_is_pytorchs_on_the_same_noise():
     np.testing.assert_allclose(compiled()(POINT)[1], theirs, rtol=1e-9)
 
 
+@pytest.mark.repeat
 def test_quotes_with_errors_are_fitted_within_the_sandwich():
     """The paths are the same; the quotes are off by a standard normal each."""
     quotes, error = small()

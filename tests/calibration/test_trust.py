@@ -162,6 +162,7 @@ def test_what_cannot_be_held_is_refused():
 # --- the quotes that a fit rests on -----------------------------------------------------------------------
 
 
+@pytest.mark.repeat
 def test_leverage_sums_to_the_number_of_parameters():
     for found, count in ((of_dax(), 5), (of_matrix(), 2), (of_five(), 2)):
         of_each = leverage(found)
@@ -207,6 +208,7 @@ def test_a_calibration_without_its_problem_is_refused():
 # --- standard errors --------------------------------------------------------------------------------------
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("count", [256, pytest.param(2048, marks=pytest.mark.slow)])
 def test_standard_errors_cover_the_truth(count):
     """Each parameter lies within 1.96 standard errors in 90 to 99 % of noisy surfaces."""
