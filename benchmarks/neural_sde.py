@@ -26,13 +26,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.scipy.special import ndtr
 
 import jaxtape as jt
 from calibration import SimulatedVolError, train
-from calibration.objectives.simulated_vols import Options
 from pricing import Market, NeuralLocalVol, VolSurface
-from pricing.formulas.black import black
-from pricing.sampling.time_grid import refined
+from pricing.sampling import refined
 
 from .command import Run, parser_of, table_of, with_eager
 from .large_book import SAMPLES
@@ -40,6 +39,12 @@ from .simulated_calibration import cast, rows_of
 from .timing import Compiled, Timed, take_turns
 
 HESTON = 1.32  # vol points RMS that the calibrated Heston model leaves
+
+
+def black_call(forward, strike, std):
+    """Black's undiscounted call."""
+    d = jnp.log(forward / strike) / std + 0.5 * std
+    return forward * ndtr(d) - strike * ndtr(d - std)
 
 
 def start_of(market: Market) -> NeuralLocalVol:
@@ -100,7 +105,7 @@ def _on_grid(model: NeuralLocalVol, surface: VolSurface, objective: SimulatedVol
         start = jnp.exp(mean + 0.5 * variance)
 
         def at(m):
-            later = black(start, m, jnp.sqrt(variance), jnp.ones_like(m))
+            later = black_call(start, m, jnp.sqrt(variance))
             return jnp.mean(later), jnp.mean(later - jnp.maximum(start - m, 0.0))
 
         half = start.size // 2
@@ -161,7 +166,7 @@ def weights_of(model: NeuralLocalVol) -> list[tuple]:
 
 
 def options_of(surface: VolSurface, model: NeuralLocalVol) -> dict:
-    found = Options.of(model, surface)._asdict()
+    found = SimulatedVolError.options(model, surface)._asdict()
     return found | {"expiries": np.asarray(surface.expiries, float).tolist()}
 
 

@@ -96,8 +96,8 @@ def market_sensitivities(
         >>> from calibration import calibrate, market_sensitivities
         >>> from pricing import HullWhite, Market
         >>> market = Market.from_text('''{"asof": "2002-02-15", "curves": {"EUR": {"zero_rate": 0.04}},
-        ...     "swaption_vols": {"curve": "EUR", "expiries": [1, 2], "tenors": [1, 2],
-        ...     "vols": [[0.15, 0.13], [0.13, 0.12]]}}''')
+        ...     "swaption_vols": {"curve": "EUR", "expiries_years": [1, 2], "tenors_years": [1, 2],
+        ...     "vols_by_expiry": [[0.15, 0.13], [0.13, 0.12]]}}''')
         >>> found = calibrate(market.swaption_vols, HullWhite.starting_on(market, "EUR"))
         >>> zero_coupon = lambda model: model.discount(5.0)
         >>> slopes = market.by_quote(market_sensitivities(found, zero_coupon, market))

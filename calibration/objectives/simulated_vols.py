@@ -113,6 +113,11 @@ class SimulatedVolError(eqx.Module):
 
         return jax.vmap(of_expiry)(mean, variance, options.log_moneyness, options.side)
 
+    @staticmethod
+    def options(model: AbstractModel, quotes: VolSurface) -> "Options":
+        """Return the quoted options on the model's forwards, in its precision."""
+        return Options.of(model, quotes)
+
 
 class Options(NamedTuple):
     """The options of a surface, out of the money: log(F / K), side, values over sqrt(F K) and their vegas."""

@@ -169,14 +169,22 @@ def test_a_hostile_note_is_not_followed(folder, note):
         a_leg(size=4),
         Leg(a_leg().rate.astype(jnp.float16), "EUR"),
         Leg(a_leg().rate, "EUR", date(2002, 7, 8)),
-        Leg(jax.device_put(a_leg().rate, jax.devices()[0]), "EUR"),
     ],
-    ids=["static field", "shape", "type", "date", "place"],
+    ids=["static field", "shape", "type", "date"],
 )
 def test_what_makes_another_program(folder, leg):
     in_another_process(folder)(a_leg(), key=jax.random.key(1))
     in_another_process(folder)(leg, key=jax.random.key(1))
     assert len(traced) == len(list(folder.iterdir())) == 2
+
+
+def test_a_device_makes_no_other_program(folder):
+    """One that is put on a device, and one that is free to be computed with anywhere."""
+    placed = Leg(jax.device_put(a_leg().rate, jax.devices()[0]), "EUR")
+    for leg in (a_leg(), placed):
+        found = in_another_process(folder)(leg, key=jax.random.key(1))
+        assert equal(found.left.rate, leg.rate / 3)
+    assert len(traced) == len(list(folder.iterdir())) == 1
 
 
 def test_other_code_settings_and_flags_make_another_program(folder, monkeypatch):
