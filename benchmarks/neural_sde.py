@@ -70,6 +70,7 @@ def trained(surface: VolSurface, model: NeuralLocalVol, options) -> tuple[Neural
         num_steps=count,
         key=jax.random.key(1),
     )
+    assert isinstance(found.model, NeuralLocalVol)  # as `model` is; what is trained may be any
     return found.model, time.perf_counter() - start
 
 

@@ -69,6 +69,7 @@ def barrier_values(batch, mean, variance, uniforms):
     weight = torch.ones_like(position)
     dates = expiry * DATES
     std, far = std_of(variance), _FAR[mean.dtype]
+    away = torch.zeros_like(position)
     for j, t in enumerate(dates):
         edge = torch.log(barrier / spot) - rate * t
         away = living * (position + mean[j] - edge) / std[j]

@@ -129,8 +129,8 @@ def leverage(calibration: Calibration) -> Quoted:
         >>> from pricing import HullWhite
         >>> from pricing.market import SwaptionVols
         >>> quotes = SwaptionVols([1.0, 2.0], [1.0, 5.0], [[0.2, 0.19], [0.18, 0.17]])
-        >>> f"{leverage(calibrate(quotes, HullWhite(0.03, 0.05, 0.01))).sum():.6f}"
-        '2.000000'
+        >>> f"{leverage(calibrate(quotes, HullWhite(0.03, 0.05, 0.01))).sum():.4f}"
+        '2.0000'
     """
     problem = calibration.solved_problem
     return problem.of_quotes(_hat(problem, calibration.model))

@@ -4,8 +4,8 @@ import abc
 from typing import Any, ClassVar
 
 import equinox as eqx
-import jax
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from pricing.market.interpolation import as_leaf
@@ -74,6 +74,6 @@ def check_per_quote(name: str, numbers: Array, errors: Array) -> None:
 
 def as_weights(values: Any) -> Array | None:
     """Return weights, or flags, as an array of floats, or None; what is traced has been one before."""
-    if values is None or isinstance(values, jax.core.Tracer):
+    if values is None or isinstance(values, Tracer):
         return values
     return as_leaf(np.asarray(values, dtype=float))
