@@ -8,7 +8,21 @@ _ROUND = 16  # the length of a grid is a multiple of it, so that books of one ki
 
 
 def refined(dates: Float[Array, " dates"], substeps: int) -> Float[Array, " steps"]:
-    """Return the dates, with equal steps between each and the one before it (today for the first)."""
+    """Return the dates, with equal steps between each and the one before it (today for the first).
+
+    Args:
+        dates: In years, increasing, of shape (dates,).
+        substeps: How many steps lead to each date.
+
+    Returns:
+        Times in years, of shape (dates * substeps,).
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from pricing.sampling import refined
+        >>> refined(jnp.asarray([1.0, 2.0]), 2).tolist()
+        [0.5, 1.0, 1.5, 2.0]
+    """
     before = jnp.concatenate([jnp.zeros_like(dates[:1]), dates[:-1]])
     shares = jnp.arange(1, substeps + 1, dtype=dates.dtype) / substeps
     return (before[:, None] + (dates - before)[:, None] * shares[None, :]).ravel()
