@@ -23,7 +23,7 @@ from .problem import Problem, Search, identification
 from .results import REASONS, RESULTS
 
 _STEPS_A_REPORT = 5
-_LEAST_ROOM = 128  # for the trials of a history
+_LEAST_ROOM = 256  # for the trials of a history: that of every fit by default
 
 
 class Calibration(eqx.Module):
@@ -171,11 +171,16 @@ def _found(
     problem: Problem, points: Array, optimizer, rtol, max_steps: Array, progress: Progress | None
 ) -> Calibration:
     """Return the best of the fits from each of the points, with progress if it is wanted."""
-    room = max(_LEAST_ROOM, 1 << int(max_steps).bit_length())  # few programs for any max_steps
+    room = room_for(int(max_steps))
     settings = problem, optimizer, points, rtol, max_steps
     if progress is None:
-        return solved(*settings, num_trials=room)
+        return solved(*settings, room)
     return _watched(*settings, room, progress)
+
+
+def room_for(max_steps: int) -> int:
+    """Return how many trials a history of so many steps has room for: few programs for any number."""
+    return max(_LEAST_ROOM, 1 << max_steps.bit_length())
 
 
 @stored_jit
@@ -185,7 +190,7 @@ def solved(
     points: Float[Array, "starts parameters"],
     rtol: Array,
     max_steps: Array,
-    num_trials: int = 0,
+    num_trials: int,
 ) -> Calibration:
     """Return the best of the fits from each of the points, in one program.
 

@@ -14,7 +14,7 @@ from pricing.market import Market
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.numerics.safe_math import nan_where
 
-from .calibration import solved
+from .calibration import room_for, solved
 from .objectives import AbstractObjective, objective_of
 from .optimizers import levenberg_marquardt
 from .parameters import Parameters
@@ -78,7 +78,7 @@ def fit(
         )
     free = [Parameters.of(model, transform) for model in models]
     optimizer = optimizer or levenberg_marquardt()
-    settings = jnp.asarray(rtol), jnp.asarray(max_steps)
+    settings = jnp.asarray(rtol), jnp.asarray(max_steps), room_for(max_steps)
 
     def fitted(market: Market) -> dict[str, AbstractModel]:
         return {
@@ -135,9 +135,9 @@ def _optimum_jvp(primals, tangents):
 
 
 def _found(
-    problem: Problem, optimizer, guess: Vector, rtol, max_steps
+    problem: Problem, optimizer, guess: Vector, rtol, max_steps, num_trials: int
 ) -> tuple[Vector, RESULTS, Problem]:
-    calibration = solved(problem, optimizer, guess[None], rtol, max_steps)
+    calibration = solved(problem, optimizer, guess[None], rtol, max_steps, num_trials)
     return _polished(problem, calibration.model, calibration.result)
 
 

@@ -123,8 +123,8 @@ def _calibrate_one(
         start = standard_start(quotes, underlying)
         if error := too_few(*start, underlying, str(market)):
             console.fail(str(error))
-    with stages.progress("calibrate", f"calibrating {underlying}") as (lines, progress):
-        calibration = calibrated(*start, progress=progress, **settings)
+    with stages.progress("calibrate", f"calibrating {underlying}") as (lines, _):
+        calibration = calibrated(*start, **settings)
         lines.append(fit_report.summary_of(calibration, underlying))
     errors = [str(error) for error in quotes.errors]
     if fit_report.has_failed(calibration):

@@ -145,8 +145,8 @@ def _calibrate(book: Book, market: Market, model: Model, file: str, stages: cons
     for name, (start, quotes) in starts.items():
         if not (error := too_few(start, quotes, name, file)):
             stage = stages.progress(f"calibrate {name}", f"calibrating {name}")
-            with stage as (lines, progress):
-                calibration = calibrated(start, quotes, progress=progress)
+            with stage as (lines, _):
+                calibration = calibrated(start, quotes)
                 lines.append(summary_of(calibration, name))
                 error = failure(market, name, calibration, file)
                 calibrations[name] = calibration

@@ -87,9 +87,9 @@ class AbstractEstimator(eqx.Module):
 def smooth(model: ConditionallyGaussian) -> frozenset[str]:
     """Return the second derivatives that samples give which are smooth in the spot.
 
-    A random variance path has kinks in its parameters: its second derivative in the volatility level is wrong.
-    None where the path moves the spot.
+    A path of random or of local variances has kinks in its parameters: its second derivative in the volatility
+    level is wrong. None where the spot moves that path.
     """
-    if isinstance(model, LocalVolatility):
+    if isinstance(model, LocalVolatility) and model.moves_with_spot:
         return frozenset()
     return SECOND_ORDER if isinstance(model, LognormalSpots) else SECOND_ORDER - {"volga"}

@@ -1,7 +1,7 @@
 """Local volatility: dS = (r - q) S dt + sigma(t, S) S dW, with the sigma that a surface of vols implies."""
 
 import abc
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -52,6 +52,9 @@ class LocalVolatility(ConditionallyGaussian):
         >>> issubclass(LocalVol, LocalVolatility)
         True
     """
+
+    moves_with_spot: ClassVar[bool] = True
+    """Whether `local_variances` depend on the spot of today."""
 
     @property
     @abc.abstractmethod

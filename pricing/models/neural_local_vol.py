@@ -1,7 +1,7 @@
 """Neural local volatility: dS = (r - q) S dt + sigma(t, log(S / F(t))) S dW, with a network for sigma."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -69,6 +69,8 @@ class NeuralLocalVol(LocalVolatility):
     network: Network = eqx.field(converter=Network.of)  # pyright: ignore[reportGeneralTypeIssues]
     dividend_yield: Float[Array, ""] = real("dividend_yield", default=0.0)
     base_vol: Float[Array, ""] = positive("base_vol", default=0.2)
+
+    moves_with_spot: ClassVar[bool] = False
 
     @classmethod
     def flat(
