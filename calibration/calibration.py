@@ -153,7 +153,7 @@ def calibrate(
     key = jax.random.key(0) if key is None else key
     points = random_starts(parameters, model, num_starts, key=key)
 
-    settings = optimizer, jnp.asarray(rtol), jnp.asarray(max_steps)
+    settings = optimizer, jnp.asarray(rtol), max_steps
     calibration = _found(problem, points, *settings, progress)
     while not is_traced and calibration.result == RESULTS.inaccurate_integral:
         assert problem.finer is not None  # beside which this one was found to be coarse
@@ -168,11 +168,11 @@ def calibrate(
 
 
 def _found(
-    problem: Problem, points: Array, optimizer, rtol, max_steps: Array, progress: Progress | None
+    problem: Problem, points: Array, optimizer, rtol, max_steps: int, progress: Progress | None
 ) -> Calibration:
     """Return the best of the fits from each of the points, with progress if it is wanted."""
-    room = room_for(int(max_steps))
-    settings = problem, optimizer, points, rtol, max_steps
+    room = room_for(max_steps)
+    settings = problem, optimizer, points, rtol, jnp.asarray(max_steps)
     if progress is None:
         return solved(*settings, room)
     return _watched(*settings, room, progress)

@@ -360,7 +360,7 @@ def test_calibrate_names_the_underlyings_it_knows(tmp_path):
     inputs = ("--market", MARKET, "--underlying", "EUR", "--out", tmp_path)
     outcome = run("calibrate", *inputs, "--model", "heston")
     assert outcome.exit_code == 2
-    assert "--model heston: EUR has vols for hull-white alone" in outcome.stderr
+    assert "--model heston: EUR has vols for hull-white, g2" in outcome.stderr
 
 
 def test_help_lists_the_commands():

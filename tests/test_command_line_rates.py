@@ -95,6 +95,20 @@ def test_a_curve_that_cannot_be_fitted_sets_its_trades_aside(tmp_path, monkeypat
     assert all("there is no model of EUR" in status for status in statuses[1:])
 
 
+@pytest.mark.parametrize(
+    ("underlying", "model", "count", "most"),
+    [("DAX", "bates", 8, 181.6), ("DAX", "sabr", 24, 20.0), ("EUR", "g2", 5, 37.6)],
+)
+def test_calibrate_fits_the_other_models(tmp_path, underlying, model, count, most):
+    inputs = ("--market", MARKET, "--underlying", underlying, "--out", tmp_path)
+    outcome = run("calibrate", *inputs, "--model", model)
+    found = json.loads((tmp_path / "calibration.json").read_text())
+    assert found["model"].startswith(model)
+    assert len(found["parameters"]) == len(found["standard_errors"]) == count
+    assert found["sum_squared_vol_points"] < most
+    assert outcome.exit_code == (0 if found["result"] == RESULTS[RESULTS.converged] else 1)
+
+
 def test_calibrate_fits_hull_white_to_the_swaption_vols_of_a_curve(tmp_path):
     outcome = run("calibrate", "--market", MARKET, "--underlying", "EUR", "--out", tmp_path)
     assert outcome.exit_code == 0, outcome.output

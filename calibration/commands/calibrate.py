@@ -12,7 +12,7 @@ from jaxtape.command_line import Precision, configure
 from pricing.ingestion.errors import UnreadableFile, listed
 from pricing.ingestion.fields import closest
 from pricing.market import Market
-from pricing.models import Heston, HullWhite
+from pricing.models import G2, Bates, Calibratable, Heston, HullWhite, Sabr
 
 from ..calibration import Calibration
 from . import console, fit_report
@@ -22,10 +22,22 @@ from .several import calibrate_all, holds_many
 
 
 class Model(StrEnum):
-    """What may be calibrated."""
+    """What may be calibrated; the first of an underlying's is its usual one."""
 
     heston = "heston"
+    bates = "bates"
+    sabr = "sabr"
     hull_white = "hull-white"
+    g2 = "g2"
+
+
+_KINDS: dict[Model, type[Calibratable]] = {
+    Model.heston: Heston,
+    Model.bates: Bates,
+    Model.sabr: Sabr,
+    Model.hull_white: HullWhite,
+    Model.g2: G2,
+}
 
 
 def calibrate(
@@ -101,7 +113,7 @@ def calibrate(
         output, stages = console.Output(out), console.Stages()
         settings = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
         if is_many:
-            kind = HullWhite if model is Model.hull_white else Heston
+            kind = _KINDS[model or Model.heston]
             shared = {"resume": resume, "devices": devices, "keep_every": keep_every}
             errors = calibrate_all(market, kind, output, stages, **shared, **settings)
         else:
@@ -119,8 +131,8 @@ def _calibrate_one(
 ) -> list[str]:
     """Fit one underlying, write what was found, and return what was wrong."""
     with stages.stage("read"):
-        quotes = _read(market, underlying, model)
-        start = standard_start(quotes, underlying)
+        quotes, kind = _read(market, underlying, model)
+        start = standard_start(quotes, underlying, kind)
         if error := too_few(*start, underlying, str(market)):
             console.fail(str(error))
     with stages.progress("calibrate", f"calibrating {underlying}") as (lines, _):
@@ -143,27 +155,29 @@ def _calibrate_one(
     return errors
 
 
-def _read(market: Path, underlying: str, model: Model | None) -> Market:
+def _read(market: Path, underlying: str, model: Model | None) -> tuple[Market, type[Calibratable]]:
+    """Return the market, and the model to fit to an underlying that it has quotes of."""
     try:
         quotes = Market.read(market)
     except UnreadableFile as error:
         console.fail(str(error))
-    models = dict.fromkeys(HullWhite.quotes_in(quotes), Model.hull_white)
-    models |= dict.fromkeys(Heston.quotes_in(quotes), Model.heston)
-    if underlying not in models:
+    quoted = {name: kind.quotes_in(quotes) for name, kind in _KINDS.items()}
+    models = [name for name in quoted if underlying in quoted[name]]
+    if not models:
         path = f"equities.{underlying}."
         for error in quotes.errors:
             if f"{error.field}.".startswith(path):
                 console.fail(str(error))
-        known, hint = listed(models), closest(underlying, models)
+        names = dict.fromkeys(name for of_model in quoted.values() for name in of_model)
+        known, hint = listed(names), closest(underlying, names)
         console.fail(
             f"{market}: there are no vols of {underlying!r}; {hint}the underlyings are {known}"
         )
-    if model not in (None, models[underlying]):
+    if model not in (None, *models):
         console.fail(
-            f"--model {model}: {underlying} has vols for {models[underlying]} alone; leave it out"
+            f"--model {model}: {underlying} has vols for {listed(models)}; take one of these, or leave it out"
         )
-    return quotes
+    return quotes, _KINDS[model or models[0]]
 
 
 def _summarize(calibration: Calibration, folder: Path) -> None:

@@ -51,10 +51,13 @@ def summary_of(calibration: Calibration, name: str) -> str:
 
 def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
     """Return parameter -> (value, standard error)."""
-    names = Parameters.of(calibration.model).names
+    parameters = Parameters.of(calibration.model)
+    values = np.concatenate(
+        [np.ravel(getattr(calibration.model, name)) for name in parameters.names]
+    )
     errors = np.sqrt(np.diag(np.asarray(calibration.stats["covariance"])))
-    pairs = zip(names, errors, strict=True)
-    return {name: (float(getattr(calibration.model, name)), float(error)) for name, error in pairs}
+    pairs = zip(values.tolist(), errors.tolist(), strict=True)
+    return dict(zip(parameters.labels, pairs, strict=True))
 
 
 def fit_sections(market: Market, fits: Mapping[str, Calibration | None]) -> list[FitSection]:

@@ -17,13 +17,15 @@ from ..parameters import Parameters
 from ..results import RESULTS
 from .fit_report import has_failed, label_of, message_of
 
-_MODELS: tuple[type[Calibratable], ...] = (Heston, HullWhite)
-"""What commands calibrate: the first that the market has quotes of the underlying for."""
+_USUAL: tuple[type[Calibratable], ...] = (Heston, HullWhite)
+"""What a book is valued under: the first that the market has quotes of the underlying for."""
 
 
-def standard_start(market: Market, name: str) -> tuple[Calibratable, Quotes]:
+def standard_start(
+    market: Market, name: str, kind: type[Calibratable] | None = None
+) -> tuple[Calibratable, Quotes]:
     """Return the model that one underlying is fitted by, where its search starts, and what it is fitted to."""
-    kind = next(kind for kind in _MODELS if name in kind.quotes_in(market))
+    kind = kind or next(usual for usual in _USUAL if name in usual.quotes_in(market))
     return kind.starting_on(market, name), kind.quotes_in(market)[name]
 
 
@@ -41,7 +43,7 @@ def only(market: Market, names: tuple[str, ...]) -> Market:
 
 def too_few(start: Calibratable, quotes: Quotes, name: str, file: str) -> InputError | None:
     """Return why there is nothing to calibrate, if so: fewer quotes than free parameters leave some unknown."""
-    count, free = quotes.vols.size, len(Parameters.of(start).names)
+    count, free = quotes.vols.size, len(Parameters.of(start).labels)
     if count >= free:
         return None
     why = f"the {free} free parameters of {start.label} need as many quotes, and there are {count}"

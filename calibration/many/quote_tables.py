@@ -50,7 +50,7 @@ def surfaces_of(file: Path) -> Iterator[Surface]:
 
 
 def _pieces(file: Path) -> Iterator[tuple[Columns, int]]:
-    """Yield the columns of a table piece by piece, each with the line of its first row.
+    """Yield the columns of a table piece by piece, as numbers, each with the line of its first row.
 
     Raises:
         unreadable: It is no such table, or lacks columns; it is an `UnreadableFile`.
@@ -70,7 +70,7 @@ def _pieces(file: Path) -> Iterator[tuple[Columns, int]]:
             raise unreadable(str(file), message, "give each quote a row with these")
         row = 2 if file.suffix.lower() == ".csv" else 1
         for piece in pieces:
-            yield {name: piece.column(name).to_numpy(False) for name in names}, row
+            yield _numbers({name: piece.column(name).to_numpy(False) for name in names}), row
             row += len(piece)
     except (arrow("pyarrow").ArrowInvalid, OSError) as error:
         raise unreadable(str(file), " ".join(str(error).split()), "correct the file") from None
@@ -83,29 +83,36 @@ def _runs(
     held: list[Columns] = []
     name, first = "", 0
     for columns, row in pieces:
-        names = columns[_NAME].astype(str)
-        ends = [*(np.flatnonzero(names[1:] != names[:-1]) + 1), names.size]
+        names = columns[_NAME]
+        ends = [*(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), names.size]
         for begin, end in itertools.pairwise([0, *ends]):
             if held and names[begin] != name:
                 yield name, _joined(held), first
                 held = []
             if not held:
-                name, first = str(names[begin]), row + int(begin)
+                name, first = str(names[begin]), row + begin
             held.append({key: column[begin:end] for key, column in columns.items()})
     if held:
         yield name, _joined(held), first
 
 
 def _joined(parts: list[Columns]) -> Columns:
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _numbers(cells: Columns) -> Columns:
     """Return the columns as numbers; NaN for an empty cell, and infinity for one that is no number."""
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    known = {name: column for name, column in whole.items() if name in (*_NUMBERS, *_DEFAULTS)}
-    numbers = {name: _floats(column) for name, column in known.items()}
-    filled = {name: np.full(len(whole[_NAME]), value) for name, value in _DEFAULTS.items()}
-    return {**whole, **filled, **numbers, _EXPIRY: _years(whole)}
+    known = [name for name in (*_NUMBERS, *_DEFAULTS) if name in cells]
+    filled = {name: np.full(len(cells[_NAME]), value) for name, value in _DEFAULTS.items()}
+    numbers = {name: _floats(cells[name]) for name in known}
+    return {_NAME: cells[_NAME].astype(str), **filled, **numbers, _EXPIRY: _years(cells)}
 
 
 def _floats(column: np.ndarray) -> np.ndarray:
+    if np.issubdtype(column.dtype, np.number):
+        return column.astype(float)
     try:
         return np.where(column == "", "nan", column).astype(float)
     except (ValueError, TypeError):

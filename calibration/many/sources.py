@@ -5,11 +5,12 @@ What cannot be read is a job all the same, with the reason; no other notices.
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
 import numpy as np
 
 from pricing.ingestion.errors import UnreadableFile, listed
@@ -84,8 +85,8 @@ def _of_market(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
 
 
 def _of_table(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
-    """Yield a fit to each surface of a table."""
-    start = _start_of(kind)
+    """Yield a fit to each surface of a table; quotes and market are NumPy's arrays."""
+    model_on = _models_of(kind)
     for surface in surfaces_of(file):
         if surface.wrong:
             yield _unreadable_job(surface.name, f"{file}:{surface.wrong}", kind)
@@ -93,10 +94,23 @@ def _of_table(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
         spot, rate, dividend_yield = surface.market
         forwards = np.log(spot) + (rate - dividend_yield) * surface.expiries
         k = forwards[:, None] - np.log(surface.strikes)
-        quotes = SmileQuotes(surface.expiries, k, surface.vols, surface.weights)
-        market = [np.asarray(number) for number in surface.market]
-        model = eqx.tree_at(lambda m: [m.spot, m.rate, m.dividend_yield], start, market)
-        yield Job(surface.name, quotes, model)
+        numbers = surface.expiries, k, surface.vols, surface.weights
+        yield Job(surface.name, _SMILES.unflatten(numbers), model_on(*surface.market))
+
+
+def _models_of(kind: type[Calibratable]) -> Callable[[float, float, float], Calibratable]:
+    """Return spot, rate and dividend yield -> the usual start of a model of an equity."""
+    places = [object() for _ in range(3)]
+    of_market = lambda m: [m.spot, m.rate, m.dividend_yield]  # noqa: E731
+    leaves, structure = jax.tree.flatten(eqx.tree_at(of_market, _start_of(kind), places))
+    where = [leaves.index(place) for place in places]
+
+    def model_on(*market: float) -> Calibratable:
+        for place, number in zip(where, market, strict=True):
+            leaves[place] = np.asarray(number)
+        return structure.unflatten(leaves)
+
+    return model_on
 
 
 def _start_of(kind: type[Calibratable]) -> Calibratable:
@@ -120,5 +134,7 @@ def _unreadable_job(name: str, why: str, kind: type[Calibratable]) -> Job:
     none = np.full((1, 1), np.nan)
     return Job(name, SmileQuotes([1.0], none, none, none), _start_of(kind), unreadable=why)
 
+
+_SMILES = jax.tree.structure(SmileQuotes([1.0], [[0.0]], [[0.2]], [[1.0]]))
 
 _READERS = {".csv": _of_table, ".parquet": _of_table, ".json": _of_market}

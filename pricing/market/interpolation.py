@@ -18,7 +18,7 @@ def as_floats(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "...
 def as_leaf(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "..."]:
     """Return an array of floats with a definite precision, to keep in a pytree."""
     array = as_floats(values)
-    return array.astype(array.dtype)
+    return array.astype(array.dtype) if array.weak_type else array
 
 
 @jaxtape.outlined

@@ -7,6 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+import jaxtape
+
 from ..fields import Number, between, non_negative, positive, real
 from ..numerics.complex_functions import exp
 from .heston import Heston
@@ -67,18 +69,9 @@ class Bates(CharacteristicFunction, Calibratable):
 
     def log_characteristic(self, u: Frequencies, t: Scalar) -> Frequencies:
         """Return Heston's, plus lambda t (exp(i u mu - u^2 delta^2 / 2) - 1 - i u m)."""
-        rate, mean, delta, m = (
-            x.astype(u.dtype)
-            for x in (
-                self.jump_intensity * t,
-                self.jump_mean,
-                self.jump_vol,
-                self._mean_relative_jump,
-            )
-        )
-        iu = u * jnp.asarray(1j, u.dtype)
-        jumps = exp(iu * mean - 0.5 * (u * delta) ** 2) - 1.0 - iu * m
-        return self.diffusion_part.log_characteristic(u, t) + rate * jumps
+        numbers = self.jump_intensity * t, self.jump_mean, self.jump_vol, self._mean_relative_jump
+        jumps = _compensated_jumps(u, *(x.astype(u.dtype) for x in numbers))
+        return self.diffusion_part.log_characteristic(u, t) + jumps
 
     def total_variance(self, t: Scalar) -> Scalar:
         """Return that of the diffusion, plus lambda t (mu^2 + delta^2)."""
@@ -111,3 +104,11 @@ class Bates(CharacteristicFunction, Calibratable):
     def _mean_relative_jump(self) -> Scalar:
         """m: by how much a jump moves the spot in the mean, as a fraction of it."""
         return jnp.expm1(self.jump_mean + 0.5 * self.jump_vol**2)
+
+
+@jaxtape.outlined
+def _compensated_jumps(
+    u: Frequencies, rate: Array, mean: Array, delta: Array, m: Array
+) -> Frequencies:
+    iu = u * jnp.asarray(1j, u.dtype)
+    return rate * (exp(iu * mean - 0.5 * (u * delta) ** 2) - 1.0 - iu * m)

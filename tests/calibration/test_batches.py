@@ -45,6 +45,16 @@ def alone(quotes, model, **settings):
     return calibrate(quotes, model, throw=False, **settings)
 
 
+def test_a_fit_within_jit_is_the_fit():
+    quotes = swaptions()[0]
+    inside = jax.jit(lambda quotes: alone(quotes, RATES).model)(quotes)
+    for name, wanted in zip(("mean_reversion", "vol"), TRUTHS[0], strict=True):
+        np.testing.assert_allclose(getattr(inside, name), wanted, rtol=1e-7)
+        np.testing.assert_allclose(
+            getattr(inside, name), getattr(alone(quotes, RATES).model, name), rtol=1e-10
+        )
+
+
 @pytest.mark.parametrize(
     "batch",
     [stacked(SURFACE, SURFACE), moved(SURFACE, "vols", np.full((2, 3, 3), 0.2))],
