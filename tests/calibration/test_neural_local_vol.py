@@ -66,6 +66,7 @@ def bent_of_two_layers() -> NeuralLocalVol:
     return eqx.tree_at(lambda m: m.network, model, eqx.combine(moved, rest))
 
 
+@pytest.mark.repeat
 def test_gradients_of_schedules_agree_with_differences():
     model = bent_of_two_layers()
     of = [

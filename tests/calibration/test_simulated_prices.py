@@ -78,6 +78,7 @@ def test_the_reverse_gradient_is_that_of_the_forward_jacobian_and_of_differences
     np.testing.assert_allclose(first_difference(along, 1e-8), slope @ direction, rtol=1e-4)
 
 
+@pytest.mark.repeat
 def test_a_gradient_keeps_to_its_bytes_and_schedules_agree():
     quotes, error = small()
     size = compiled().memory_analysis().temp_size_in_bytes

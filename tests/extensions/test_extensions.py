@@ -173,6 +173,7 @@ def test_a_schedule_keeps_as_many_states_as_the_length_has_digits():
     np.testing.assert_array_equal(edited[30:60], 0.0)
 
 
+@pytest.mark.repeat
 def test_a_solver_solves_linear_and_quadratic_equations():
     """A call, whose driver discounts; and -dY = Z^2 / 2 dt - Z dW, of which exp(Y) is a martingale."""
     problem = from_product(CALL, FLAT, 8)

@@ -44,6 +44,7 @@ def on_flat_terms():
     return greeks(PUTS_AND_CALLS, FLAT, Quadrature())
 
 
+@pytest.mark.repeat
 def test_constants_give_what_the_integral_equation_gives(on_flat_terms):
     """Of the strike: 1e-5 for the value, 1e-4 for first derivatives, rho for 10 % of rates."""
     constants = BlackScholes(SPOT, 0.05, 0.25, 0.04)

@@ -155,6 +155,7 @@ def test_discount_factors_move_with_quotes_as_differences_say():
         np.testing.assert_allclose(found / scale, wanted / scale, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.repeat
 def test_second_derivatives_are_those_of_the_gradient():
     at = np.concatenate(quotes().quotes)
     total = lambda values: jnp.sum(discounts(values))  # noqa: E731

@@ -147,6 +147,7 @@ def monitored(control):
     return MonteCarlo(16_384, 1, 8192, control=control)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("name", MONITORED)
 def test_a_fit_of_the_value_takes_the_noise_away_from_every_barrier_on_dates(name):
     product, model = MONITORED[name].canonical, BlackScholes(**_EQUITY)

@@ -60,6 +60,7 @@ def test_up_and_out_reference():
     np.testing.assert_allclose(gamma, -0.03750, atol=4e-4)
 
 
+@pytest.mark.repeat
 @double
 def test_every_kind_tends_to_black_scholes_as_the_variance_stops_moving():
     still = Heston(100.0, 0.08, 0.0625, 1.0, 0.0625, 1e-3, 0.0, 0.04)

@@ -133,6 +133,7 @@ def greeks_agree(found, exact: dict[str, jax.Array], rough: dict[str, float]) ->
         assert abs(getattr(found, name) - true) < 3.0 * error + most * abs(true)
 
 
+@pytest.mark.repeat
 def test_a_bermudan_swaption_and_its_greeks_are_those_of_quadrature():
     model, swaption = idealised_swaption()
     found = greeks(swaption, model, LeastSquares(16384), key=KEY)
@@ -159,6 +160,7 @@ _DATES = [0.2, 0.4, 0.6, 0.8, 1.0]
 _MODEL = {"spot": 100.0, "rate": 0.05, "vol": 0.2}
 
 
+@pytest.mark.repeat
 def test_greeks_of_a_held_rule_are_those_of_the_option():
     """The rule is the best to first order, so holding it costs nothing to first order."""
     put, model = Bermudan(European(100.0, 1.0, "put"), _DATES), BlackScholes(**_MODEL)
@@ -167,6 +169,7 @@ def test_greeks_of_a_held_rule_are_those_of_the_option():
     greeks_agree(found, by_quadrature(put, model), rough)
 
 
+@pytest.mark.repeat
 def test_a_contract_that_a_program_holds_as_constants_is_worth_the_same():
     """Constants are folded and fused otherwise: what is zero but for rounding must not matter."""
     put = Bermudan(European(100.0, 1.0, "put"), _DATES)

@@ -66,6 +66,7 @@ def test_quotes_come_back_with_an_error_that_falls_as_the_square_of_the_grid():
     assert np.max(np.abs(quoted_vols(found[1], smiling()) - expected)[near]) < 2e-4
 
 
+@pytest.mark.repeat
 def test_a_flat_surface_is_black_and_scholes():
     flat = VolSurface(EXPIRIES, STRIKES, np.full((4, 9), 0.2))
     found = greeks(CLAIMS, LocalVol(SPOT, curve(), flat, 0.02), FiniteDifference())

@@ -58,6 +58,7 @@ def test_what_cannot_be_done_is_told_before_anything_is_solved(tmp_path):
         assert "cannot be written" in told and "mean and spread" not in told
 
 
+@pytest.mark.repeat
 def test_figures_stand_beside_what_is_known(tmp_path):
     out, metrics = tmp_path / "table.json", tmp_path / "metrics"
     options = ("--seeds", "2", "--no-progress", "--out", str(out), "--metrics", str(metrics))

@@ -95,6 +95,7 @@ def test_paths_that_are_knocked_out(barrier):
     np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], known.gamma, atol=2e-3)
 
 
+@pytest.mark.repeat
 def test_a_swaption_under_a_gaussian_rate():
     problem, known = problems.gaussian_swaption(36), CATALOGUE["gaussian-swaption"]
     found = solved(problem, num_paths=65536)
@@ -125,7 +126,8 @@ def best_call(spot):
     return np.exp(-0.05) * 0.5 * (last - first) * jnp.sum(weights * np.exp(logs) * (1.0 - below))
 
 
-@pytest.mark.parametrize("dispersion", [0.05, pytest.param(0.0, marks=pytest.mark.repeat)])
+@pytest.mark.repeat
+@pytest.mark.parametrize("dispersion", [0.05, 0.0])
 def test_smooth_maxima_span_the_best_of_five(dispersion):
     """Starts that are dispersed determine Gamma; where all are x0, at least value and Delta are right."""
     spot = jnp.full(5, 100.0)
@@ -242,6 +244,7 @@ def test_published_values_of_five_seeds(name):
         assert rtol is None or abs(mean) < rtol
 
 
+@pytest.mark.repeat
 def test_a_hidden_layer_learns_what_other_functions_leave():
     """A wave along one direction of five, beside affine functions: as drawn, and learned at every date."""
     problem = single(problems.bounded_example(5, num_steps=12))

@@ -39,7 +39,8 @@ def test_calls_under_a_linear_driver_agree_with_black_scholes():
     np.testing.assert_allclose(gamma[1], own[2], rtol=3e-2)
 
 
-@pytest.mark.parametrize("gamma", [pytest.param("full", marks=pytest.mark.repeat), "diagonal"])
+@pytest.mark.repeat
+@pytest.mark.parametrize("gamma", ["full", "diagonal"])
 def test_a_quadratic_solution_is_found_on_all_dates(gamma):
     known = riccati(3, 30)
     solution = solve(known.problem, OneStepMalliavin(gamma=gamma, **_SMALL), key=_KEY)
