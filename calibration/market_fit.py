@@ -12,7 +12,9 @@ from jaxtyping import Array, Bool, Float
 from jaxtape import stored_jit
 from pricing.market import Market
 from pricing.models import AbstractModel, AbstractTransform, Quotes
+from pricing.numerics.elimination import eliminate
 from pricing.numerics.safe_math import nan_where
+from pricing.numerics.singular_vectors import singular_vectors
 
 from .calibration import room_for, solved
 from .objectives import AbstractObjective, objective_of
@@ -186,11 +188,12 @@ def _expanded(problem: Problem, free: Vector) -> _Expansion:
     basis = jnp.eye(free.size, dtype=free.dtype)
     row = eqx.filter_value_and_grad(slope, has_aux=True)
     (gradient, losses), (mixed, hessian) = jax.vmap(lambda e: row((problem, free), e))(basis)
-    inverse = jnp.linalg.inv(hessian)
+    inverse = eliminate(hessian, basis)
     newton = inverse @ gradient
     least = least_gain(losses[0], problem.quoted.size, float(jnp.finfo(free.dtype).eps))
     is_small = 0.5 * gradient @ newton <= least
-    is_convex = jnp.all(jnp.linalg.eigvalsh(hessian) > 0.0)
+    vectors = singular_vectors(hessian).vectors
+    is_convex = jnp.all(jnp.sum(vectors * (hessian @ vectors), axis=0) > 0.0)
     sensitivity = jax.tree.map(lambda leaf: -jnp.tensordot(inverse, leaf, 1), mixed)
     return _Expansion(newton, sensitivity, is_small & is_convex)
 

@@ -10,6 +10,8 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
+from pricing.numerics.elimination import eliminate
+
 
 class Point(NamedTuple):
     """A point, half the sum of squares there, its gradient J'r and J'J."""
@@ -123,7 +125,7 @@ class _Damped(NamedTuple):
         return cls(normal + damping * jnp.diag(scale), scale)
 
     def solve(self, gradient: Array) -> Array:
-        return jnp.linalg.solve(self.matrix, gradient)
+        return eliminate(self.matrix, gradient[:, None])[:, 0]
 
     def acceleration(self, velocity: Array, curvature: Array) -> Array:
         """Return half the second-order step, or 0 where it is not small beside the first."""

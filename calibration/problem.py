@@ -13,6 +13,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from pricing.market import SmileQuotes
 from pricing.models import AbstractModel
+from pricing.numerics.elimination import eliminate
+from pricing.numerics.singular_vectors import singular_vectors
 
 from .history import History
 from .objectives import AbstractObjective
@@ -236,7 +238,7 @@ class Search(eqx.Module):
             )  # fmt: skip
         proposal = optax.apply_updates(free, updates)
         assert isinstance(proposal, Array)  # as `free` is; optax knows only that both are trees
-        gain = 0.5 * gradient @ (pseudo_inverse(jacobian) @ gradient)
+        gain = 0.5 * gradient @ _gauss_newton(jacobian, gradient)
         converged = gain <= least_gain(loss, residual.size, rtol)
         history = self.history
         if history is not None:
@@ -292,26 +294,39 @@ def identification(problem: Problem, search: Search) -> dict[str, Array]:
     observations = jnp.sum(jnp.any(jacobian != 0.0, axis=1))
     freedom = jnp.maximum(observations - search.free.size, 1).astype(residual.dtype)
     variance = jnp.sum(residual**2) / freedom
-    covariance = variance * to_parameters @ pseudo_inverse(jacobian) @ to_parameters.T
-    scaled = jacobian / column_norms(jacobian)[None, :]
-    singular = jnp.linalg.svd(scaled, compute_uv=False)
-    least = singular[0] * max(jacobian.shape) * jnp.finfo(jacobian.dtype).eps
-    is_square = singular.size == search.free.size
+    inverse, singular, is_told = _scaled_inverse(jacobian)
     return {
-        "covariance": covariance,
+        "covariance": variance * to_parameters @ inverse @ to_parameters.T,
         "noise": jnp.sqrt(variance),
-        "condition_number": (singular[0] / singular[-1]) ** 2
-        if is_square
-        else jnp.asarray(jnp.inf),
-        "rank": jnp.sum(singular > least),
+        "condition_number": (singular[0] / singular[-1]) ** 2,
+        "rank": jnp.sum(is_told),
     }
 
 
 def pseudo_inverse(jacobian: Float[Array, "residuals parameters"]) -> Array:
-    """Return (J'J)^+, by scaled symmetric inversion."""
+    """Return (J'J)^+, by the singular values of J with columns of unit length."""
+    return _scaled_inverse(jacobian)[0]
+
+
+def _scaled_inverse(
+    jacobian: Float[Array, "residuals parameters"],
+) -> tuple[Array, Vector, Bool[Array, " parameters"]]:
+    """Return (J'J)^+, J's singular values with columns of unit length, and which of them are not rounding."""
+    norms = column_norms(jacobian)
+    singular, vectors = singular_vectors(jacobian / norms[None, :])
+    is_told = singular > singular[0] * max(jacobian.shape) * jnp.finfo(jacobian.dtype).eps
+    rows = vectors * jnp.where(is_told, 1.0 / jnp.where(is_told, singular, 1.0), 0.0)[None, :]
+    rows = rows / norms[:, None]
+    return rows @ rows.T, singular, is_told
+
+
+def _gauss_newton(jacobian: Float[Array, "residuals parameters"], gradient: Vector) -> Vector:
+    """Return (J'J)^+ J'r, but for rounding: a direction that moves nothing has no gradient either."""
     norms = column_norms(jacobian)
     scaled = jacobian / norms[None, :]
-    return jnp.linalg.pinv(scaled.T @ scaled, hermitian=True) / jnp.outer(norms, norms)
+    shift = 10.0 * max(jacobian.shape) * jnp.finfo(jacobian.dtype).eps
+    normal = scaled.T @ scaled + shift * jnp.eye(norms.size, dtype=norms.dtype)
+    return eliminate(normal, (gradient / norms)[:, None])[:, 0] / norms
 
 
 def column_norms(jacobian: Float[Array, "residuals parameters"]) -> Vector:

@@ -21,7 +21,7 @@ from ..objectives import AbstractObjective
 from ..prior import Prior
 from .job import Job
 
-FEWEST_ROWS = 8  # with fewer, XLA orders sums otherwise, and a fit has other last bits
+_FEWEST_ROWS = 8  # with fewer, XLA orders sums otherwise, and a fit has other last bits
 
 
 class Block(NamedTuple):
@@ -37,7 +37,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(jobs: Sequence[Job], places: Iterable[int], block_size: int) -> Iterator[Block]:
-    """Yield the jobs at these places in blocks of one shape, of a power of two of rows where they are fewer."""
+    """Yield the jobs at these places in blocks of one shape: of `block_size` rows, or of the fewest."""
     raw: dict[Hashable, list[int]] = {}
     for place in places:
         raw.setdefault(shape_of(jobs[place].inputs), []).append(place)
@@ -49,7 +49,7 @@ def blocks_of(jobs: Sequence[Job], places: Iterable[int], block_size: int) -> It
     for parts in padded.values():
         alike, inputs = zip(*parts, strict=True)
         where, batch = np.concatenate(alike), jax.tree.map(lambda *x: np.concatenate(x), *inputs)
-        rows = min(block_size, max(power_of_two(where.size), FEWEST_ROWS))
+        rows = _FEWEST_ROWS if where.size <= _FEWEST_ROWS else max(block_size, _FEWEST_ROWS)
         for start in range(0, where.size, rows):
             taken = np.minimum(np.arange(start, start + rows), where.size - 1)
             yield Block(
@@ -57,7 +57,7 @@ def blocks_of(jobs: Sequence[Job], places: Iterable[int], block_size: int) -> It
             )
 
 
-def power_of_two(count: int) -> int:
+def _power_of_two(count: int) -> int:
     """Return the least power of two that is not below."""
     return 2 ** (count - 1).bit_length()
 
@@ -77,7 +77,7 @@ def _padded(quotes: Quotes) -> Quotes:
     if not isinstance(quotes, VolSurface | SmileQuotes):
         return quotes
     _, *shape = quotes.vols.shape
-    expiries, strikes = ((0, power_of_two(count) - count) for count in shape)
+    expiries, strikes = ((0, _power_of_two(count) - count) for count in shape)
     axes = {"expiries": (expiries,), "strikes": (strikes,)}
     names = [field.name for field in fields(quotes)]
     wider = [

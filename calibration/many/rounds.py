@@ -45,8 +45,8 @@ def calibrate_many(
     key: PRNGKeyArray | None = None,
     max_steps: int = 100,
     rtol: float = 1e-10,
-    block_size: int = 128,
-    num_slots: int = 64,
+    block_size: int = 64,
+    num_slots: int = 32,
     round_size: int = _IN_MEMORY,
     progress: Progress | None = None,
 ) -> Calibrations:
@@ -72,8 +72,8 @@ def calibrate_many(
         key: As in `calibrate`.
         max_steps: As in `calibrate`.
         rtol: As in `calibrate`.
-        block_size: The jobs that a device takes at once, a power of two.
-        num_slots: Of these, the searches that are in work at once.
+        block_size: The jobs that a device takes at once, eight at least.
+        num_slots: Of these, the searches that are in work at once; more for an accelerator.
         round_size: The jobs that are in memory at once, and after which the run is kept.
         progress: Called with the jobs done, their total as far as it is known, and an empty message, after
             every block of this process.
@@ -101,7 +101,7 @@ def calibrate_many(
     parameters = _numbers_alone(first.model, transform)
     key = jax.random.key(0) if key is None else key
     settings = Settings(
-        objective or objective_of(first.quotes),
+        objective or _usual_objective(first.quotes),
         parameters,
         optimizer or levenberg_marquardt(),
         random_starts(parameters, first.model, num_starts, key=key)[1:],
@@ -122,6 +122,12 @@ def calibrate_many(
             progress(end, total or end, "")
         parts.append(found)
     return Calibrations.joined(parts)
+
+
+def _usual_objective(quotes: Quotes) -> AbstractObjective:
+    """Return the usual objective by a finer integral: among many, one in six would have to be fitted again."""
+    usual = objective_of(quotes)
+    return usual.finer or usual
 
 
 def _fitted(

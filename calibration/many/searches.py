@@ -1,7 +1,6 @@
 """The program: a few searches at a time, and one that has ended makes room for the next job.
 
-There are so many slots; each steps one search, hands in its end and takes the next job. When no job waits and
-few searches are left, they go on in fewer slots.
+There are so many slots; each steps one search, hands in its end and takes the next job.
 """
 
 import math
@@ -23,7 +22,7 @@ from ..objectives import AbstractObjective
 from ..parameters import Parameters
 from ..problem import Problem, Search
 from ..results import RESULTS
-from .batches import FEWEST_ROWS, padded_objective
+from .batches import padded_objective
 
 
 class End(NamedTuple):
@@ -94,18 +93,10 @@ def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_sl
         searches = jax.tree.map(pick, jax.vmap(begun)(taken), searches)
         return taken, searches, following + jnp.sum(has_ended), ends
 
-    def run(state, fewest):
-        """Go on until no more than `fewest` searches are left, and no job waits."""
-        return jax.lax.while_loop(lambda s: jnp.sum(s[0] < count) > fewest, step, state)
-
     places = jnp.arange(num_slots)
     ends = jax.vmap(begun)(jnp.arange(size))
     state = places, jax.vmap(begun)(places), jnp.asarray(num_slots), ends
-    if num_slots > FEWEST_ROWS:
-        places, searches, following, ends = run(state, FEWEST_ROWS)
-        left = jnp.argsort(places)[:FEWEST_ROWS]
-        state = places[left], jax.tree.map(lambda x: x[left], searches), following, ends
-    *_, ends = run(state, 0)
+    *_, ends = jax.lax.while_loop(lambda state: jnp.any(state[0] < count), step, state)
 
     def best(job):
         of_job = job * num_starts + jnp.arange(num_starts)

@@ -24,8 +24,11 @@ _FLOOR = 1e-10  # of sqrt(F K): an option worth less has no vol to speak of, wha
 
 
 def with_more_nodes(objective: Any) -> Any:
-    """Return an objective with twice the nodes; None beyond the most that are worth it."""
-    num_nodes = 2 * objective.num_nodes
+    """Return an objective with a third more nodes; None beyond the most that are worth it.
+
+    The error of such an integral falls with its nodes exponentially: by a hundred for a third more of 48.
+    """
+    num_nodes = -(-objective.num_nodes // 6) * 8
     return dataclasses.replace(objective, num_nodes=num_nodes) if num_nodes <= _MOST_NODES else None
 
 

@@ -72,7 +72,7 @@ def test_each_fit_is_that_of_its_quotes_alone():
     assert together.status == ("ok",) * 8
     for place in (0, 5):  # of unequal shapes, on a flat rate and on a curve
         job = jobs()[place]
-        alone = calibrate(job.quotes, job.model)
+        alone = calibrate(job.quotes, job.model, objective=ImpliedVolError(num_nodes=64))
         errors = np.sqrt(np.diag(alone.stats["covariance"]))
         for index, name in enumerate(together.parameters):
             wanted = float(getattr(alone.model, name))
@@ -236,6 +236,6 @@ def test_jobs_that_do_not_go_together_are_refused():
 def test_progress_is_told_by_blocks():
     told = []
     quotes, model = dax().equities["DAX"].surface, start(4468.17, 0.03)
-    many = [Job(str(i), quotes, model) for i in range(5)]
-    calibrate_many(many, block_size=2, num_slots=2, progress=lambda *now: told.append(now))
-    assert told == [(2, 5, ""), (4, 5, ""), (5, 5, "")]
+    many = [Job(str(i), quotes, model) for i in range(18)]
+    calibrate_many(many, block_size=8, num_slots=4, progress=lambda *now: told.append(now))
+    assert told == [(8, 18, ""), (16, 18, ""), (18, 18, "")]
