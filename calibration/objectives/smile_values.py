@@ -71,18 +71,22 @@ def _spectral_values(
             (jnp.sqrt(model.total_variance(expiry)), model.tail_rate(expiry))
         )
 
-        def corrections(side):
-            """Return those of the strikes with k + drift on a side; with others the integrand would grow."""
-            spectrum = Spectrum.of(model, expiry, num_nodes, side=side, about=-drift)
-            pull = side * larger(side * (near + drift), 0.0)
-            return jax.vmap(spectrum.correction)(pull - drift)
+        def path(side):
+            return Spectrum.of(model, expiry, num_nodes, side=side, about=-drift)
+
+        def correction(k):
+            """Return that of a strike, on the path where its integrand decays: by the sign of k + drift."""
+            is_above = k + drift > 0.0
+            nodes = jnp.where(is_above, paths.nodes[0], paths.nodes[1])
+            above, below = Spectrum(nodes, paths.weighted, std, -drift).corrections(k)
+            return jnp.where(is_above, above, below)
 
         near = larger(
             -larger(-k, -_FARTHEST * std), -_FARTHEST * std
         )  # beyond, nothing has a value
-        above, below = jax.vmap(corrections)(jnp.asarray([1.0, -1.0], k.dtype))
+        paths = jax.vmap(path)(jnp.asarray([1.0, -1.0], k.dtype))
         lognormal = black(jnp.exp(0.5 * k), jnp.exp(-0.5 * k), std, out_of_the_money(k))
-        return larger(lognormal + jnp.where(near + drift > 0.0, above, below), _FLOOR)
+        return larger(lognormal + jax.vmap(correction)(near), _FLOOR)
 
     return jax.vmap(smile)(expiries, k)
 

@@ -98,7 +98,7 @@ class Spectrum(eqx.Module):
     """The weighted (phi - lognormal's phi) exp(i u about) on the nodes of an expiry: it serves many strikes."""
 
     nodes: Complex[Array, " nodes"]
-    weighted: Complex[Array, " nodes"]
+    weighted: Complex[Array, "*spectra nodes"]
     std: Scalar
     about: Scalar
 
@@ -135,9 +135,12 @@ class Spectrum(eqx.Module):
         difference = exp(log_phi + wave) - exp(log_lognormal + wave)
         return cls(nodes, difference * weights, std, about)
 
-    def correction(self, k: Scalar) -> Scalar:
-        """Return the model's undiscounted call less the lognormal one, over sqrt(F K), at k = log(F / K)."""
-        return -self._integrals(k, self.weighted)[0] / jnp.pi
+    def corrections(self, k: Scalar) -> Float[Array, " spectra"]:
+        """Return the model's undiscounted call less the lognormal one, over sqrt(F K), at k = log(F / K).
+
+        One for each of several `weighted`, of shape (spectra, nodes), of which those on these nodes are right.
+        """
+        return -self._integrals(k, *self.weighted) / jnp.pi
 
     def _integrals(self, k: Scalar, *columns: Complex[Array, " nodes"]) -> Float[Array, " columns"]:
         """Return the integrals of each of the columns times exp(i u (k - about))."""
@@ -167,8 +170,8 @@ class Spectrum(eqx.Module):
 def _integrals(k: Scalar, columns: Array, wave: Array, iu: Array) -> Float[Array, " columns"]:
     """Return the real parts of the integrals of columns exp(i u k), where `wave` is the exponential."""
     del k, iu
-    # a product, not a sum of products: over strikes and tangents it is a matrix product
-    return jnp.real(wave @ columns)
+    # products, not sums of products: over strikes and tangents they are matrix products
+    return jnp.real(wave) @ jnp.real(columns) - jnp.imag(wave) @ jnp.imag(columns)
 
 
 @functools.partial(_integrals.defjvp, symbolic_zeros=True)

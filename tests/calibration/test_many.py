@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calibration import Job, SwaptionVolError, calibrate, calibrate_many
+from calibration import ImpliedVolError, Job, SwaptionVolError, calibrate, calibrate_many
 from calibration.objectives import model_vols
 from pricing import Heston, HullWhite, Sabr, VolSurface, ZeroCurve
 from pricing.market import SmileQuotes, SwaptionVols
