@@ -48,8 +48,8 @@ def start_of(market: Market) -> Heston:
 
 
 def vols_of(market: Market, count: int) -> np.ndarray:
-    """The vols of so many surfaces, [surfaces, expiries, strikes]; NaN where there is no quote."""
-    dice = np.random.default_rng(SEED)
+    """The vols of so many surfaces, the first of any more, [surfaces, expiries, strikes]; NaN: no quote."""
+    dice, noise = (np.random.default_rng([SEED, stream]) for stream in range(2))
     moves = np.exp(SPREAD * dice.normal(size=(count, 5)))
     rows = (
         jnp.asarray(np.array(OPTIMUM) * moves)
@@ -67,7 +67,7 @@ def vols_of(market: Market, count: int) -> np.ndarray:
         return jnp.where(deviations < FARTHEST, vols, jnp.nan)
 
     vols = eqx.filter_jit(lambda rows: jax.lax.map(of_row, rows))(rows)
-    return np.asarray(vols) + dice.normal(0.0, NOISE, vols.shape)
+    return np.asarray(vols) + noise.normal(0.0, NOISE, vols.shape)
 
 
 def jobs_of(market: Market, vols: np.ndarray) -> list[Job]:

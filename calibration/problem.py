@@ -76,6 +76,11 @@ class Problem(eqx.Module):
         return residual[: self.quoted.size].reshape(self.quoted.shape)
 
     @property
+    def num_residuals(self) -> int:
+        """One for each quote, missing ones included, and one for each parameter of a prior."""
+        return self.quoted.size + (0 if self.prior is None else self.prior.mean.size)
+
+    @property
     def num_quotes(self) -> Int[Array, ""]:
         """How many quotes there are: one that is NaN is missing, as is one of smiles that weighs nothing."""
         is_there = ~jnp.isnan(self.quoted)
@@ -184,8 +189,7 @@ class Search(eqx.Module):
 
         num_trials: of how many there is room for a history; 0: none is kept.
         """
-        residual = jax.eval_shape(problem.residual, free)
-        unknown = jnp.full(residual.shape, jnp.inf, free.dtype)
+        unknown = jnp.full(problem.num_residuals, jnp.inf, free.dtype)
         jacobian = jnp.zeros((unknown.size, free.size), free.dtype)
         none, no, yes = -jnp.ones((), int), jnp.asarray(False), jnp.asarray(True)
         history = History.empty(num_trials, free.dtype) if num_trials else None
