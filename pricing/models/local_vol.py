@@ -47,6 +47,9 @@ class LocalVolatility(ConditionallyGaussian):
     A walk takes Euler steps of the log-spot, so the noise moves all steps but the last one, which is left open
     with its mean and variance.
 
+    Attributes:
+        moves_with_spot: Whether `local_variances` depend on the spot of today; if not, samples are smooth in it.
+
     Examples:
         >>> from pricing.models import LocalVol, LocalVolatility
         >>> issubclass(LocalVol, LocalVolatility)
@@ -54,7 +57,6 @@ class LocalVolatility(ConditionallyGaussian):
     """
 
     moves_with_spot: ClassVar[bool] = True
-    """Whether `local_variances` depend on the spot of today."""
 
     @property
     @abc.abstractmethod
