@@ -48,7 +48,7 @@ class LocalVolatility(ConditionallyGaussian):
     with its mean and variance.
 
     Attributes:
-        moves_with_spot: Whether `local_variances` depend on the spot of today; if not, samples are smooth in it.
+        moves_with_spot: Whether `local_variances` depend on the spot; if not, samples are smooth in it.
 
     Examples:
         >>> from pricing.models import LocalVol, LocalVolatility
