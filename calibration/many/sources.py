@@ -86,7 +86,7 @@ def _of_market(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
 
 def _of_table(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
     """Yield a fit to each surface of a table; quotes and market are NumPy's arrays."""
-    model_on = _models_of(kind)
+    model_on, smiles = _models_of(kind), jax.tree.structure(_no_quotes())
     for surface in surfaces_of(file):
         if surface.wrong:
             yield _unreadable_job(surface.name, f"{file}:{surface.wrong}", kind)
@@ -95,7 +95,7 @@ def _of_table(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
         forwards = np.log(spot) + (rate - dividend_yield) * surface.expiries
         k = forwards[:, None] - np.log(surface.strikes)
         numbers = surface.expiries, k, surface.vols, surface.weights
-        yield Job(surface.name, _SMILES.unflatten(numbers), model_on(*surface.market))
+        yield Job(surface.name, smiles.unflatten(numbers), model_on(*surface.market))
 
 
 def _models_of(kind: type[Calibratable]) -> Callable[[float, float, float], Calibratable]:
@@ -131,10 +131,12 @@ def _start_of(kind: type[Calibratable]) -> Calibratable:
 
 def _unreadable_job(name: str, why: str, kind: type[Calibratable]) -> Job:
     """Return a job in place of one that could not be read."""
+    return Job(name, _no_quotes(), _start_of(kind), unreadable=why)
+
+
+def _no_quotes() -> SmileQuotes:
     none = np.full((1, 1), np.nan)
-    return Job(name, SmileQuotes([1.0], none, none, none), _start_of(kind), unreadable=why)
+    return SmileQuotes([1.0], none, none, none)
 
-
-_SMILES = jax.tree.structure(SmileQuotes([1.0], [[0.0]], [[0.2]], [[1.0]]))
 
 _READERS = {".csv": _of_table, ".parquet": _of_table, ".json": _of_market}
