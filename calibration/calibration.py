@@ -180,7 +180,7 @@ def _found(
 
 def room_for(max_steps: int) -> int:
     """Return how many trials a history of so many steps has room for: few programs for any number."""
-    return max(_LEAST_ROOM, 1 << max_steps.bit_length())
+    return max(_LEAST_ROOM, 1 << int(max_steps).bit_length())
 
 
 @stored_jit

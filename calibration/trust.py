@@ -11,6 +11,7 @@ import optax
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from jaxtape import stored_jit
+from pricing.numerics.singular_vectors import singular_vectors
 
 from .calibration import Calibration
 from .optimizers import levenberg_marquardt
@@ -103,9 +104,8 @@ def _directions(problem: Problem, model, noise: Array) -> tuple[Vector, Matrix, 
     free = problem.parameters.free(model)
     _, jacobian = problem.linearized(free)
     norms, tiny = column_norms(jacobian), jnp.finfo(free.dtype).tiny
-    # the singular values themselves: their squares lose half of the digits
-    _, singular, rows = jnp.linalg.svd(jacobian / norms[None, :], full_matrices=False)
-    singular, rows = jnp.maximum(singular[::-1], tiny), rows[::-1]
+    singular, vectors = singular_vectors(jacobian / norms[None, :])
+    singular, rows = jnp.maximum(singular[::-1], tiny), vectors.T[::-1]
     scores = (rows / singular[:, None]) ** 2
     moves = noise * rows / (singular[:, None] * norms[None, :])
     in_units = moves @ jax.jacfwd(problem.parameters.values)(free).T

@@ -96,17 +96,23 @@ def test_a_curve_that_cannot_be_fitted_sets_its_trades_aside(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("underlying", "model", "count", "most"),
-    [("DAX", "bates", 8, 181.6), ("DAX", "sabr", 24, 20.0), ("EUR", "g2", 5, 37.6)],
+    ("underlying", "model", "count", "squares", "result"),
+    [
+        ("DAX", "bates", 8, 41.64, RESULTS.converged),
+        ("DAX", "sabr", 24, 18.67, RESULTS.converged),
+        ("EUR", "g2", 5, 15.49, RESULTS.not_identified),
+    ],
 )
-def test_calibrate_fits_the_other_models(tmp_path, underlying, model, count, most):
+def test_calibrate_fits_the_other_models(tmp_path, underlying, model, count, squares, result):
+    """Heston leaves 181.51 and Hull-White 37.54; the matrix does not tell all numbers of G2++."""
     inputs = ("--market", MARKET, "--underlying", underlying, "--out", tmp_path)
     outcome = run("calibrate", *inputs, "--model", model)
     found = json.loads((tmp_path / "calibration.json").read_text())
     assert found["model"].startswith(model)
     assert len(found["parameters"]) == len(found["standard_errors"]) == count
-    assert found["sum_squared_vol_points"] < most
-    assert outcome.exit_code == (0 if found["result"] == RESULTS[RESULTS.converged] else 1)
+    np.testing.assert_allclose(found["sum_squared_vol_points"], squares, atol=5e-3)
+    assert found["result"] == RESULTS[result]
+    assert outcome.exit_code == (0 if result is RESULTS.converged else 1)
 
 
 def test_calibrate_fits_hull_white_to_the_swaption_vols_of_a_curve(tmp_path):

@@ -168,7 +168,7 @@ def _read(market: Path, underlying: str, model: Model | None) -> tuple[Market, t
         for error in quotes.errors:
             if f"{error.field}.".startswith(path):
                 console.fail(str(error))
-        names = dict.fromkeys(name for of_model in quoted.values() for name in of_model)
+        names = dict.fromkeys(name for found in reversed(quoted.values()) for name in found)
         known, hint = listed(names), closest(underlying, names)
         console.fail(
             f"{market}: there are no vols of {underlying!r}; {hint}the underlyings are {known}"

@@ -30,7 +30,10 @@ def standard_start(
 
 
 def calibrated(start: Calibratable, quotes: Quotes, **settings: Any) -> Calibration:
-    """Return a calibration as far as the precision of the quotes goes; it does not raise."""
+    """Return a calibration as far as the precision of the quotes goes; it does not raise.
+
+    It takes no `progress`: a calibration that reports is made of other programs than `fit`, which comes next.
+    """
     rtol = max(1e-10, 100.0 * float(jnp.finfo(quotes.vols.dtype).eps))
     return calibrate(quotes, start, rtol=rtol, throw=False, **settings)
 

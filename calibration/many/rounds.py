@@ -125,7 +125,10 @@ def calibrate_many(
 
 
 def _usual_objective(quotes: Quotes) -> AbstractObjective:
-    """Return the usual objective by a finer integral: among many, one in six would have to be fitted again."""
+    """Return the usual objective by a finer integral: among many, some would have to be fitted again.
+
+    Each of those costs two fits and another program (`benchmarks.many_surfaces` counts them).
+    """
     usual = objective_of(quotes)
     return usual.finer or usual
 

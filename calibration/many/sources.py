@@ -3,6 +3,7 @@
 What cannot be read is a job all the same, with the reason; no other notices.
 """
 
+import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -100,15 +101,12 @@ def _of_table(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
 
 def _models_of(kind: type[Calibratable]) -> Callable[[float, float, float], Calibratable]:
     """Return spot, rate and dividend yield -> the usual start of a model of an equity."""
-    places = [object() for _ in range(3)]
     of_market = lambda m: [m.spot, m.rate, m.dividend_yield]  # noqa: E731
-    leaves, structure = jax.tree.flatten(eqx.tree_at(of_market, _start_of(kind), places))
-    where = [leaves.index(place) for place in places]
+    leaves, structure = jax.tree.flatten(eqx.tree_at(of_market, _start_of(kind), [0, 1, 2]))
 
     def model_on(*market: float) -> Calibratable:
-        for place, number in zip(where, market, strict=True):
-            leaves[place] = np.asarray(number)
-        return structure.unflatten(leaves)
+        numbers = (np.asarray(market[x]) if isinstance(x, int) else x for x in leaves)
+        return structure.unflatten(numbers)
 
     return model_on
 
@@ -117,12 +115,14 @@ def _start_of(kind: type[Calibratable]) -> Calibratable:
     """Return the usual start of a model of an equity, on a market that is replaced.
 
     Raises:
-        TypeError: The model is not one of an equity.
+        TypeError: The model is not one of an equity, or asks for more than a market and its free parameters.
     """
-    names = ("spot", "rate", "dividend_yield")
-    if not all(name in kind.__dataclass_fields__ for name in names):
+    market, fields = {"spot", "rate", "dividend_yield"}, dataclasses.fields(kind)
+    needed = {x.name for x in fields if x.default is x.default_factory is dataclasses.MISSING}
+    if not market <= {x.name for x in fields} or not needed <= market | {*kind.free_parameters}:
         raise TypeError(
-            f"a table of options is no quotes for {kind.__name__}: give a model of an equity"
+            f"a table of options is no quotes for {kind.__name__}: give a model of an equity that needs no "
+            "more than spot, rate and its free parameters"
         )
     of_equity: Any = kind
     starts = {name: free.start for name, free in kind.free_parameters.items()}

@@ -23,7 +23,9 @@ from .batches import Block, shape_of
 from .searches import End, Settings, searched
 
 AXIS = "surfaces"
-_IN_WORK = 2  # blocks of a device: one is handed over, or in few slots, while the other computes
+_IN_WORK = (
+    2  # blocks of a device: one is handed over, or at its last searches, while the other computes
+)
 
 
 class Workers:

@@ -1,6 +1,7 @@
 """Values of out-of-the-money options at the expiries and strikes of a surface, under a model."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -28,7 +29,7 @@ def with_more_nodes(objective: Any) -> Any:
 
     The error of such an integral falls with its nodes exponentially: by a hundred for a third more of 48.
     """
-    num_nodes = -(-objective.num_nodes // 6) * 8
+    num_nodes = 8 * math.ceil(objective.num_nodes / 6)
     return dataclasses.replace(objective, num_nodes=num_nodes) if num_nodes <= _MOST_NODES else None
 
 
@@ -78,8 +79,8 @@ def _spectral_values(
             """Return that of a strike, on the path where its integrand decays: by the sign of k + drift."""
             is_above = k + drift > 0.0
             nodes = jnp.where(is_above, paths.nodes[0], paths.nodes[1])
-            above, below = Spectrum(nodes, paths.weighted, std, -drift).corrections(k)
-            return jnp.where(is_above, above, below)
+            both = Spectrum(nodes, paths.weighted, std, -drift).corrections(k)
+            return jnp.where(is_above, *both)
 
         near = larger(
             -larger(-k, -_FARTHEST * std), -_FARTHEST * std

@@ -138,7 +138,8 @@ class Spectrum(eqx.Module):
     def corrections(self, k: Scalar) -> Float[Array, " spectra"]:
         """Return the model's undiscounted call less the lognormal one, over sqrt(F K), at k = log(F / K).
 
-        One for each of several `weighted`, of shape (spectra, nodes), of which those on these nodes are right.
+        One for each of several spectra, of which the one that was made on these nodes is right. All of them are
+        taken: over strikes that is a product of matrices, which costs less than to pick the right one before.
         """
         return -self._integrals(k, *self.weighted) / jnp.pi
 

@@ -29,14 +29,14 @@ def singular_vectors(matrix: Float[Array, "rows n"]) -> SingularVectors:
     whole = jnp.concatenate([columns, jnp.eye(n, dtype=matrix.dtype)])
     whole = jnp.pad(whole, ((0, 0), (0, n % 2)))
     half = whole.shape[1] // 2
-    eps = jnp.finfo(matrix.dtype).eps
+    eps, tiny = jnp.finfo(matrix.dtype).eps, jnp.finfo(matrix.dtype).tiny
     nothing = (eps * jnp.max(jnp.abs(columns))) ** 2
 
     def round_of(_, state):
         whole, most = state
         p, q = whole[:, :half], whole[:, half:]
         alpha, beta, gamma = (jnp.sum(x[:n] * y[:n], axis=0) for x, y in ((p, p), (q, q), (p, q)))
-        overlap = jnp.abs(gamma) / jnp.sqrt(jnp.maximum(alpha * beta, jnp.finfo(eps.dtype).tiny))
+        overlap = jnp.abs(gamma) / jnp.sqrt(jnp.maximum(alpha * beta, tiny))
         turns = jnp.abs(gamma) > nothing
         zeta = (beta - alpha) / jnp.where(turns, 2.0 * gamma, 1.0)
         sign = jnp.where(zeta < 0.0, -1.0, 1.0)

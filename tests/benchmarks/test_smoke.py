@@ -142,6 +142,8 @@ def of_many_surfaces(found):
     (row,) = found["rows"]
     assert (row["surfaces"], row["failed"]) == (4, 0)
     assert found["worst_excess"] < 1e-5
+    assert all(0 <= count <= 4 for count in found["coarse"].values())
+    assert found["reading"] > 0.0
 
 
 def of_quote_sensitivities(found):

@@ -13,7 +13,18 @@ import jaxtape as jt
 from benchmarks.neural_sde import arbitrage, disagreement, slope
 from calibration import RESULTS, SimulatedVolError, train
 from calibration.objectives import model_vols
-from pricing import European, FiniteDifference, Heston, HullWhite, NeuralLocalVol, VolSurface, price
+from pricing import (
+    BlackScholes,
+    European,
+    FiniteDifference,
+    Heston,
+    HullWhite,
+    MonteCarlo,
+    NeuralLocalVol,
+    VolSurface,
+    greeks,
+    price,
+)
 from pricing.formulas.implied_vol import implied_vol
 from tests.helpers import dax, double, neural
 
@@ -64,6 +75,24 @@ def bent_of_two_layers() -> NeuralLocalVol:
     dice = np.random.default_rng(2)
     moved = jax.tree.map(lambda x: x + 0.2 * jnp.asarray(dice.normal(size=x.shape)), leaves)
     return eqx.tree_at(lambda m: m.network, model, eqx.combine(moved, rest))
+
+
+def test_gamma_is_that_of_differences_and_of_black_scholes():
+    """The spot does not move the paths of log(S / F): samples are smooth in it. Volga would be wrong."""
+    call, by = European(105.0, 0.5), MonteCarlo(4096, 8, 4096)
+
+    def delta(shift):
+        return greeks(call, bent_of_two_layers().shifted(underlying=shift), by, key=KEY).delta
+
+    found = greeks(call, bent_of_two_layers(), by, key=KEY)
+    np.testing.assert_allclose(found.gamma, (delta(1e-3) - delta(-1e-3)) / 2e-3, rtol=1e-6)
+    assert found.volga is None
+    flat = greeks(call, start(), MonteCarlo(65_536, 8, 8192), key=KEY)
+    known = greeks(call, BlackScholes(100.0, 0.03, 0.3, 0.01))
+    for name in ("gamma", "vanna"):
+        error = getattr(flat.std_errors, name)
+        assert 0.0 < error < 0.05 * abs(getattr(known, name))
+        assert abs(getattr(flat, name) - getattr(known, name)) < 4.0 * error
 
 
 @pytest.mark.repeat

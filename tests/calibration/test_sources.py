@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from calibration import read_jobs
-from pricing import Heston, HullWhite, Market
+from pricing import Heston, HullWhite, Market, Sabr
 from pricing.ingestion.errors import UnreadableFile
 from tests.helpers import double, sample_market
 
@@ -95,6 +95,8 @@ def test_a_table_that_is_none_says_so(tmp_path):
             list(read_jobs(tmp_path / name, Heston))
     with pytest.raises(TypeError, match="no quotes for HullWhite: give a model of an equity"):
         list(read_jobs(write(tmp_path / "a.csv", table()), HullWhite))
+    with pytest.raises(TypeError, match="no quotes for Sabr: give a model of an equity that needs"):
+        list(read_jobs(write(tmp_path / "a.csv", table()), Sabr))
     (tmp_path / "empty").mkdir()
     with pytest.raises(UnreadableFile, match="has no file of"):
         read_jobs(tmp_path / "empty", Heston)

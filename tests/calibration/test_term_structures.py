@@ -61,9 +61,11 @@ def test_total_variance_never_falls():
     """Whatever the quotes: their second expiry has an arbitrage, and the fit goes to a forward vol of 0."""
     low = VOLS.copy()
     low[1] = 0.1
-    found = calibrate(surface(low), terms(), throw=False, max_steps=60)
+    found = calibrate(
+        surface(low), terms(), throw=False, max_steps=16
+    )  # later it is 0 but for rounding
     totals = np.asarray(found.model.vol.total_variance(EXPIRIES))
-    assert np.all(np.diff(totals, prepend=0.0) > -1e-16)  # rounding
+    assert np.all(np.diff(totals, prepend=0.0) > 0.0)
     forward = (totals[1] - totals[0]) / 0.5
     assert forward < 1e-4
     with pytest.raises(ValueError, match="such quotes have an arbitrage"):
