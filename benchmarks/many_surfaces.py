@@ -4,8 +4,8 @@ Run `python -m benchmarks.many_surfaces [--surfaces 256 1024 4096] [--peer-surfa
 [--checked 512] [--out FILE]`. A surface has the DAX's expiries and strikes, and vols of a Heston model whose
 parameters are drawn about the DAX's, with noise of a fifth of a vol point; an option more than 3.5 deviations
 out of the money has no quote. QuantLib fits the first few surfaces, from the same start, in a process for each
-core, warmed up; a process takes one surface after the other. Both ends are judged by our residuals. A surface that
-is not fitted is named with its reason.
+core, warmed up; a process takes one surface after the other. Both ends are judged by our residuals. A surface
+that is not fitted is named with its reason.
 
 Then: of how many fits the vols are off by more than 1e-7 with 48 and with 64 nodes (beside 256), which another
 fit would have to mend; and what reading the surfaces from Parquet and checking them costs.
