@@ -183,7 +183,7 @@ def room_for(max_steps: int) -> int:
     return max(_LEAST_ROOM, 1 << int(max_steps).bit_length())
 
 
-@stored_jit
+@stored_jit(quick_to_compile=True)
 def solved(
     problem: Problem,
     optimizer: optax.GradientTransformation,

@@ -10,6 +10,7 @@ import os
 import warnings
 from pathlib import Path
 
+import jax
 from jaxlib.version import __version_info__ as jaxlib_version
 
 Version = tuple[int, ...]
@@ -45,6 +46,16 @@ def add_flag(name: str, value: str, known: tuple[Version, Version]) -> bool:
         return False
     os.environ["XLA_FLAGS"] = f"{given} {name}={value}".strip()
     return True
+
+
+def quick_options() -> dict[str, bool]:
+    """Return the compiler's options for a program that is to compile quickly: WITHOUT_FUSION_EMITTERS.
+
+    There are none where they would not be added to XLA_FLAGS, nor for other backends than CPUs.
+    """
+    name, value, known = WITHOUT_FUSION_EMITTERS
+    is_wanted = is_missing(name, known) and jax.default_backend() == "cpu"
+    return {name.removeprefix("--"): value == "true"} if is_wanted else {}
 
 
 def is_missing(name: str, known: tuple[Version, Version]) -> bool:

@@ -63,9 +63,10 @@ def _power_of_two(count: int) -> int:
 
 
 def shape_of(tree: PyTree, batch_axes: int = 0) -> Hashable:
-    """Return what trees of one program have in common, past these axes."""
+    """Return what trees of one program have in common, their arrays past these axes."""
     leaves, structure = jax.tree.flatten(tree)
-    return structure, tuple((leaf.shape[batch_axes:], leaf.dtype) for leaf in leaves)
+    of_arrays = lambda x: (x.shape[batch_axes:], x.dtype) if hasattr(x, "shape") else x  # noqa: E731
+    return structure, tuple(map(of_arrays, leaves))
 
 
 def _stacked(trees: Sequence[PyTree]) -> PyTree:

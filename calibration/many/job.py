@@ -61,7 +61,7 @@ class Job(NamedTuple):
         if vols.ndim != 2:
             return f"its vols have shape {vols.shape}: give each set of quotes a job of its own"
         bad = ~np.isfinite(expiries) | (expiries <= 0.0)
-        if np.any(bad):
+        if bad.any():
             return f"an expiry is {expiries[bad][0]:g}: give years above 0"
         if (unusable := self._unusable_model()) is not None:
             return unusable
@@ -83,12 +83,15 @@ class Job(NamedTuple):
 
     def _unusable_model(self) -> str | None:
         """Return which number of the model or of its market is not finite."""
-        for path, leaf in jax.tree_util.tree_leaves_with_path(self.model):
-            number = np.asarray(leaf)
-            if not np.all(np.isfinite(number)):
-                name = jax.tree_util.keystr(path, simple=True, separator=".")
-                return f"its model has a {name} of {number[~np.isfinite(number)][0]:g}: give finite numbers"
-        return None
+        numbers = list(map(np.asarray, jax.tree.leaves(self.model)))
+        unusable = [not np.isfinite(number).all() for number in numbers]
+        if not any(unusable):
+            return None
+        place = unusable.index(True)
+        path, _ = jax.tree_util.tree_leaves_with_path(self.model)[place]
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        first = numbers[place][~np.isfinite(numbers[place])][0]
+        return f"its model has a {name} of {first:g}: give finite numbers"
 
 
 def _columns_of(quotes: Quotes) -> np.ndarray:

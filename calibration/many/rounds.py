@@ -30,6 +30,7 @@ from .searches import End, Settings
 from .workers import Workers
 
 _IN_MEMORY = 8192  # jobs of a round
+_SIZES_OF_FEW = 8, 8  # rows of a block and slots, where few jobs are left and some take many steps
 
 
 def calibrate_many(
@@ -46,7 +47,7 @@ def calibrate_many(
     max_steps: int = 100,
     rtol: float = 1e-10,
     block_size: int = 64,
-    num_slots: int = 32,
+    num_slots: int = 8,
     round_size: int = _IN_MEMORY,
     progress: Progress | None = None,
 ) -> Calibrations:
@@ -73,7 +74,8 @@ def calibrate_many(
         max_steps: As in `calibrate`.
         rtol: As in `calibrate`.
         block_size: The jobs that a device takes at once, eight at least.
-        num_slots: Of these, the searches that are in work at once; more for an accelerator.
+        num_slots: Of these, the searches that are in work at once: few, since one that takes many steps holds
+            up the others of its block at its end; more for an accelerator.
         round_size: The jobs that are in memory at once, and after which the run is kept.
         progress: Called with the jobs done, their total as far as it is known, and an empty message, after
             every block of this process.
@@ -166,7 +168,7 @@ def _fitted(
             for place, job in enumerate(jobs)
         ]
         settings = dataclasses.replace(settings, objective=finer, starts=settings.starts[:0])
-        later, closer = _ends(again, moved, settings, workers, sizes)
+        later, closer = _ends(again, moved, settings, workers, _SIZES_OF_FEW)
         ends = jax.tree.map(lambda x, new: np.concatenate([x[~off], new]), ends, closer)
         places = np.concatenate([places[~off], later])
     return Calibrations.of(jobs, refused, places, ends, settings.parameters)

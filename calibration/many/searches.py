@@ -56,7 +56,7 @@ class Settings(eqx.Module):
     max_steps: Int[Array, ""]
 
 
-@stored_jit
+@stored_jit(quick_to_compile=True)
 def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_slots: int) -> End:
     """Return how each job ended, [jobs]: of a batch of jobs the first `count`, the others as they come."""
     objective, parameters, rtol = settings.objective, settings.parameters, settings.rtol

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import json
 import queue
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -26,6 +26,8 @@ AXIS = "surfaces"
 _IN_WORK = (
     2  # blocks of a device: one is handed over, or at its last searches, while the other computes
 )
+
+_COMPILED: set[Hashable] = set()  # what tells programs of this process apart that have run
 
 
 class Workers:
@@ -83,10 +85,12 @@ class Workers:
                 free.put(place)
 
         with ThreadPoolExecutor(_IN_WORK * len(self.devices)) as pool:
-            for _, alike in itertools.groupby(blocks, key=lambda block: shape_of(block.inputs)):
-                first, *others = alike
-                yield run(first)  # alone: the other devices find what it compiled
-                yield from pool.map(run, others)
+            for shape, alike in itertools.groupby(blocks, key=lambda b: shape_of(b.inputs)):
+                program = shape, shape_of(settings), num_slots
+                if program not in _COMPILED:
+                    yield run(next(alike))  # alone: the others find what it compiled
+                    _COMPILED.add(program)
+                yield from pool.map(run, alike)
 
     def gathered(self, places: np.ndarray, ends: End) -> tuple[np.ndarray, End]:
         """Return what all processes have found, at each of them."""

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax._src.array import ArrayImpl  # there is no public way to free an array of its place
 
+from ..xla_flags import quick_options
 from .description import Description, rebuild
 from .outlined import nothing_outlined
 
@@ -98,7 +99,9 @@ class Program:
         """Return the function of arrays, compiled for the devices where these are."""
         places = tuple(map(place_of, arrays))
         if places not in self._compiled:
-            self._compiled[places] = jax.jit(self._exported.call).lower(*arrays).compile()
+            options = quick_options() if self._header["quick_to_compile"] else None
+            lowered = jax.jit(self._exported.call).lower(*arrays)
+            self._compiled[places] = lowered.compile(compiler_options=options)
         return self._compiled[places]
 
 
@@ -134,6 +137,7 @@ def exported(
     kwargs: dict[str, Any],
     platforms: Sequence[str] | None = None,
     name: str = "",
+    quick_to_compile: bool = False,
 ) -> bytes:
     """Return the program of a function for arguments like these.
 
@@ -158,6 +162,7 @@ def exported(
     results = eqx.combine(jax.tree.unflatten(parts.pop(), places), rest)
     header = {
         "name": name,
+        "quick_to_compile": quick_to_compile,
         "signature": _signature(args, kwargs),
         "inputs": Description((args, kwargs), shape_of).words,
         "outputs": Description(results).words,

@@ -19,12 +19,14 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import equinox as eqx
 import jax
+from jax._src.core import trace_state_clean  # there is no public question
 from jax.core import Tracer
 
+from ..xla_flags import quick_options
 from .activity import doing
 from .description import Description, has_name
 from .fingerprint import fingerprint, settings
@@ -176,12 +178,22 @@ def store_in_use() -> ProgramStore | None:
     return _current
 
 
-def stored_jit(function: Function) -> Function:
+@overload
+def stored_jit(function: Function) -> Function: ...
+
+
+@overload
+def stored_jit(*, quick_to_compile: bool) -> Callable[[Function], Function]: ...
+
+
+def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
     """Return `equinox.filter_jit(function)`, whose programs are those of the store, if there is one.
 
     Args:
         function: A function of a module, whose results are made of arrays, modules, named tuples,
-            dictionaries, lists and plain data.
+            dictionaries, lists and plain data. Without it, a decorator.
+        quick_to_compile: Whether programs for CPUs are compiled without XLA's fusion emitters (jaxlib 0.10):
+            half of the time for a program of hundreds of kernels, of which some may run slower.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -192,13 +204,21 @@ def stored_jit(function: Function) -> Function:
         >>> int(total({"a": jnp.ones(()), "b": jnp.ones(())}))
         2
     """
-    jitted = eqx.filter_jit(function)
+    if function is None:
+        return functools.partial(stored_jit, quick_to_compile=quick_to_compile)
+    usual = eqx.filter_jit(function)
     programs: dict[Hashable, Program | None] = {}
     tracing: defaultdict[Hashable, threading.Lock] = defaultdict(threading.Lock)
+
+    @functools.cache
+    def quick(options: tuple) -> Callable:
+        return eqx.filter_jit(function, compiler_options=dict(options))
 
     @functools.wraps(function)
     def call(*args, **kwargs):
         store, arrays = _current, arrays_of((args, kwargs))
+        options = quick_options() if quick_to_compile and trace_state_clean() else {}
+        jitted = quick(tuple(options.items())) if options else usual
         is_disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
         if store is None or is_disabled or any(isinstance(array, Tracer) for array in arrays):
             return jitted(*args, **kwargs)
@@ -206,11 +226,13 @@ def stored_jit(function: Function) -> Function:
         with tracing[signature]:
             if signature not in programs:
                 known_as = call if has_name(call) else function
-                programs[signature] = _program(store, function, known_as, args, kwargs)
+                programs[signature] = _program(
+                    store, function, known_as, args, kwargs, quick_to_compile
+                )
         program = programs[signature]
         return jitted(*args, **kwargs) if program is None else program.run(arrays)
 
-    return call  # pyright: ignore[reportReturnType]
+    return call
 
 
 def _signature(tree: Any) -> tuple:
@@ -243,7 +265,12 @@ def _words_of(array: Any) -> list:
 
 
 def _program(
-    store: ProgramStore, function: Callable, known_as: Callable, args: tuple, kwargs: dict
+    store: ProgramStore,
+    function: Callable,
+    known_as: Callable,
+    args: tuple,
+    kwargs: dict,
+    quick_to_compile: bool,
 ) -> Program | None:
     """Return the program of a call: the one in the store, or a new one; None if there can be none."""
     try:
@@ -256,7 +283,9 @@ def _program(
             if found := store.find(name, arrays):
                 return found
         with doing(f"tracing {function.__name__}"):
-            content = exported(function, args, kwargs, name=name)
+            content = exported(
+                function, args, kwargs, name=name, quick_to_compile=quick_to_compile
+            )
         made = Program(content)
         with doing(f"compiling {function.__name__}"):
             made.compiled(arrays)
