@@ -161,13 +161,13 @@ def test_mistakes_are_named():
 
 
 @pytest.mark.slow
-def test_the_dax_is_repriced_twice_as_well_as_by_heston():
+def test_the_dax_is_repriced_to_half_a_vol_point():
     """Heston leaves 1.32 vol points."""
     from benchmarks.neural_sde import repricing, start_of, trained
 
     surface = dax().equities["DAX"].surface
     options = type(
-        "Options", (), {"training_steps": 2000, "paths": 8192, "substeps": 8, "test_sets": 64}
+        "Options", (), {"training_steps": 4000, "paths": 8192, "substeps": 8, "test_sets": 64}
     )
     model, _ = trained(surface, start_of(dax()), options)
-    assert repricing(surface, model, options)["rms_vol_points"] < 0.6
+    assert repricing(surface, model, options)["rms_vol_points"] <= 0.5

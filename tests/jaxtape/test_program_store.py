@@ -20,7 +20,7 @@ import typer
 from typer.testing import CliRunner
 
 import jaxtape as jt
-from jaxtape.programs import fingerprint, store
+from jaxtape.programs import fingerprint, program, store
 from jaxtape.programs.activity import activity
 from jaxtape.programs.cache import cache
 from jaxtape.programs.description import Description
@@ -121,6 +121,24 @@ def test_found_again_without_tracing_and_to_the_bit(folder):
         again(a_leg(), key=jax.random.key(2)), second
     )  # other numbers, the same program
     assert traced == ["swapped"]
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["in a store", "without one"])
+def test_a_function_that_is_quick_to_compile_has_options(folder, monkeypatch, is_kept):
+    """They are asked for at the top alone: JAX refuses them within another function's program."""
+    asked = []
+    for module in (store, program):
+        options = lambda: asked.append("top") or {"xla_embed_ir_in_executable": True}  # noqa: E731
+        monkeypatch.setattr(module, "quick_options", options)
+    jt.set_program_store(folder if is_kept else None)
+    quick, key = jt.stored_jit(quick_to_compile=True)(swapped), jax.random.key(1)
+    expected = eqx.filter_jit(swapped)(a_leg(), key=key)
+    assert equal(quick(a_leg(), key=key), expected)
+    assert asked
+    asked.clear()
+    inside = eqx.filter_jit(lambda leg: quick(leg, key=key).left.rate)(a_leg())
+    assert np.array_equal(inside, expected.left.rate)
+    assert not asked
 
 
 def test_what_the_last_job_used_is_read_ahead(folder):

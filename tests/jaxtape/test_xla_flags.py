@@ -45,6 +45,25 @@ def test_a_flag_is_added_where_it_is_known_and_not_given(monkeypatch, flags, ver
     assert xla_flags.os.environ["XLA_FLAGS"] == expected
 
 
+@pytest.mark.parametrize(
+    ("flags", "backend", "expected"),
+    [
+        ("", "cpu", {"xla_cpu_use_fusion_emitters": False}),
+        ("", "gpu", {}),
+        ("--xla_cpu_use_fusion_emitters=true", "cpu", {}),
+    ],
+    ids=["missing", "another backend", "the user's own"],
+)
+def test_one_program_is_compiled_quickly_where_no_flag_says_how(
+    monkeypatch, flags, backend, expected
+):
+    monkeypatch.delenv("JAXTAPE_XLA_FLAGS", raising=False)
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    monkeypatch.setattr(xla_flags, "jaxlib_version", (0, 10, 2))
+    monkeypatch.setattr(xla_flags.jax, "default_backend", lambda: backend)
+    assert xla_flags.quick_options() == expected
+
+
 @pytest.mark.parametrize(("switch", "expected"), [("", True), ("1", True), ("0", False)])
 def test_flags_are_added_unless_the_user_wants_none(monkeypatch, switch, expected):
     monkeypatch.setenv("JAXTAPE_XLA_FLAGS", switch)
