@@ -192,7 +192,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         found, seconds = timed(jobs, size, options.repeat)
         rows.append({"surfaces": size, **seconds, "reasons": found.failed})
         per_surface = rows[-1]["per_surface"] = seconds["seconds"] / len(jobs)
-        cells = f"{1e3 * per_surface:.2f}", *(f"{seconds[x]:.2f}" for x in ("first_compile", "compile"))
+        cells = (
+            f"{1e3 * per_surface:.2f}",
+            *(f"{seconds[x]:.2f}" for x in ("first_compile", "compile")),
+        )
         table.add_row(str(size), *cells, str(len(found.failed)))
     run.console.print(table)
     figures: dict[str, Any] = {"rows": rows}

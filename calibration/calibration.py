@@ -258,12 +258,11 @@ def ended(problem: Problem, search: Search) -> Calibration:
     found = RESULTS.where(is_off, RESULTS.inaccurate_integral, found)
     is_sound = problem.refusal == RESULTS.successful
     result = RESULTS.where(is_sound, found, problem.refusal)
-    is_finer = is_sound & ~is_untold & ~is_off
     stats = {
         "steps": search.num_steps,
         "sum_squared_vol_points": 1e4 * jnp.sum(residuals**2),
         "num_quotes": problem.num_quotes,
-        "reason": REASONS.where(is_finer, search.reason(problem), REASONS.promote(result)),
+        "reason": search.reason(problem, result),
         "history": search.history,
         **known,
     }

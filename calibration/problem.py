@@ -209,8 +209,8 @@ class Search(eqx.Module):
         )
         return RESULTS.where(self.converged & self.finite, RESULTS.converged, unfinished)
 
-    def reason(self, problem: Problem) -> REASONS:
-        """Return why the search has ended, and by which sign."""
+    def reason(self, problem: Problem, result: RESULTS) -> REASONS:
+        """Return by which sign the search has ended, given how it did."""
         noise = least_gain(jnp.zeros_like(self.loss), self.residual.size, 0.0)
         eps = float(jnp.finfo(self.loss.dtype).eps)
         small = REASONS.where(
@@ -219,11 +219,11 @@ class Search(eqx.Module):
             REASONS.step_no_longer_matters,
         )
         sign = REASONS.where(self.loss <= noise, REASONS.residuals_vanish, small)
-        result = REASONS.promote(self.result)
         moves = jnp.max(jnp.abs(jax.jacfwd(problem.parameters.values)(self.free)), axis=0)
-        stuck = jnp.any(moves <= eps**0.5) & (self.result == RESULTS.max_steps_reached)
-        result = REASONS.where(stuck, REASONS.parameter_at_bound, result)
-        return REASONS.where(self.result == RESULTS.converged, sign, result)
+        may_be_stuck = (result == RESULTS.max_steps_reached) | (result == RESULTS.not_identified)
+        is_stuck = may_be_stuck & jnp.any(moves <= eps**0.5)
+        found = REASONS.where(is_stuck, REASONS.parameter_at_bound, REASONS.promote(result))
+        return REASONS.where(result == RESULTS.converged, sign, found)
 
     def is_running(self, max_steps: Int[Array, ""] | int) -> Bool[Array, "*starts"]:
         """Return whether there is anything left to do in `max_steps`, in one search or in each of a batch."""

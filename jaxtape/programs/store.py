@@ -283,9 +283,7 @@ def _program(
             if found := store.find(name, arrays):
                 return found
         with doing(f"tracing {function.__name__}"):
-            content = exported(
-                function, args, kwargs, name=name, quick_to_compile=quick_to_compile
-            )
+            content = exported(function, args, kwargs, name=name, quick_to_compile=quick_to_compile)
         made = Program(content)
         with doing(f"compiling {function.__name__}"):
             made.compiled(arrays)

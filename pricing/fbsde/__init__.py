@@ -8,6 +8,10 @@ from .bases import Mean as Mean
 from .bases import Payoffs as Payoffs
 from .bases import SmoothMaximum as SmoothMaximum
 from .catalogue import CATALOGUE as CATALOGUE
+from .certificate import Certificate as Certificate
+from .certificate import Estimate as Estimate
+from .certificate import certify as certify
+from .choosing import Tolerance as Tolerance
 from .deep_bsde import DeepBSDE as DeepBSDE
 from .early_exercise_bounds import bounds as bounds
 from .from_pricing import from_product as from_product

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxtape import AbstractSchedule, StoreAll, scan
 
@@ -201,20 +201,26 @@ class PathwiseApproximation(AbstractApproximation):
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
         """Return the gradient from Z; at date 0 it is that of x0, whatever x."""
-        states = jnp.broadcast_to(x, (self.problem.num_steps + 1, 1, self.problem.dim))
-        z = self.z_on_paths(states)[date, 0]
+        z = self._z(jnp.asarray(date)[None], x[None, None])[0, 0]
         return self.problem.gradient_of(self.problem.times[date], x, z)
 
     def z_on_paths(
         self, states: Float[Array, "dates paths dim"]
     ) -> Float[Array, "steps paths *contracts dim"]:
         """Return Z at every date but the last, of every path."""
+        return self._z(jnp.arange(self.problem.num_steps), states[:-1])
+
+    def _z(
+        self, dates: Int[Array, " dates"], states: Float[Array, "dates paths dim"]
+    ) -> Float[Array, "dates paths *contracts dim"]:
+        """Return Z at some dates."""
         steps, dim, scale = self.problem.num_steps, self.problem.dim, self.normalization.scale
-        dates = jnp.arange(steps)
-        x = jax.vmap(lambda s, x: s(x.T).T)(self.normalization.standardizer.at(dates), states[:-1])
+        x = jax.vmap(lambda s, x: s(x.T).T)(self.normalization.standardizer.at(dates), states)
         time = jnp.broadcast_to((dates / steps)[:, None, None], (*x.shape[:-1], 1)).astype(x.dtype)
         inputs = jnp.concatenate([x, time], axis=-1).reshape(-1, dim + 1)
-        level, slope = self.parameters.level[:, None], self.parameters.slope[:, None]
+        level, slope = (
+            part[dates][:, None] for part in (self.parameters.level, self.parameters.slope)
+        )
         linear = level + slope * _with_contract_axes(x, level)
         z = linear + self.parameters.network(inputs).reshape(*x.shape[:2], *scale.shape, dim)
         return scale[None, None, ..., None] / jnp.sqrt(self.problem.maturity) * z

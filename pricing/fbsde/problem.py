@@ -1,7 +1,7 @@
 """A forward-backward stochastic differential equation, and what is asked of it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, InitVar
+from dataclasses import KW_ONLY, InitVar, fields
 from functools import partial
 
 import equinox as eqx
@@ -120,6 +120,20 @@ class Problem(eqx.Module):
     def is_stopping_date(self) -> np.ndarray:
         """Whether paths may be stopped at each date."""
         return np.isin(np.arange(self.num_steps + 1), self.stopping_dates)
+
+    def with_num_steps(self, num_steps: int) -> "Problem":
+        """Return the problem on another grid.
+
+        Raises:
+            ValueError: A date of exercise or of a stop is not on it.
+        """
+        share = float(self.maturity) / self.num_steps
+        times = {
+            "exercise_times": [share * date for date in self.exercise_dates] or None,
+            "stopping_times": [share * date for date in self.stopping_dates] or None,
+        }
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        return Problem(**own | times | {"num_steps": num_steps})
 
     def advance(self, t: Real, x: State, dw: State, dt: Real | None = None) -> State:
         """Return the state after a step dt (by default the grid's) along the Brownian increments dw."""

@@ -1,14 +1,17 @@
 """The verb: which Y and Z solve a backward equation?"""
 
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PRNGKeyArray
 from threadpoolctl import threadpool_limits
 
 from ..progress import Progress
+from .choosing import Tolerance, choose, shortcomings
 from .problem import Problem
 from .results import RESULTS
 from .solution import Solution
@@ -19,9 +22,11 @@ from .training import init, latest_metrics, metrics_file, postprocess, step
 
 def solve(
     problem: Problem,
-    solver: AbstractSolver,
+    solver: AbstractSolver | None = None,
     *,
     key: Keys,
+    rtol: Tolerance = Tolerance(),
+    max_paths: int = 2**20,
     progress: Progress | None = None,
     metrics: Path | None = None,
     checkpoint: Path | None = None,
@@ -34,9 +39,14 @@ def solve(
 
     Args:
         problem: The equation.
-        solver: The scheme and its settings.
+        solver: The scheme and its settings. None: regressions on several sets of functions are tried on few
+            paths (`choosing.candidates`), the one that did best is solved on many, and value, Delta and Gamma of
+            today are certified on fresh ones (`certify`), as many as `rtol` takes.
         key: One key, or many of shape [n] (seeds), which are solved side by side; then every array of the
             solution has an axis for them in front.
+        rtol: What is asked of value, Delta and Gamma today where no solver is given: two standard errors are
+            to be within.
+        max_paths: Of the certificate, at most.
         progress: What is called as each stage ends, with the stages done, their number, and the latest loss
             in words (`pricing.progress`), the mean over keys.
         metrics: A file .jsonl, or a folder that TensorBoard reads, for the numbers of each stage as it ends.
@@ -49,8 +59,9 @@ def solve(
 
     Raises:
         TypeError: The problem has what the solver does not solve.
-        ValueError: `every` is below 1, or `checkpoint` holds another run.
-        RuntimeError: The loss is not finite, and `throw`. The message has stage, iteration and remedy; the
+        ValueError: `every` is below 1, `checkpoint` holds another run, or no solver is named for many keys, for
+            metrics or a checkpoint.
+        RuntimeError: A figure is not known to what is asked, or the loss is not finite, and `throw`. The message has stage, iteration and remedy; the
             checkpoint stays that of the stage before.
 
     Examples:
@@ -61,6 +72,12 @@ def solve(
         ...     print(str(error)[:53])
         DeepBSDE does not solve this problem. It has early ex
     """
+    if solver is None:
+        if key.ndim or metrics is not None or checkpoint is not None:
+            raise ValueError(
+                "a solver is chosen for one key, without metrics or checkpoint: name one."
+            )
+        return _chosen(problem, key, rtol, max_paths, progress, throw)
     reason = solver.unsupported(problem)
     if reason is not None:
         raise TypeError(f"{type(solver).__name__} does not solve this problem. It has {reason}.")
@@ -97,6 +114,30 @@ def solve(
             if checkpoints is not None and ((done - start) % every == 0 or done == count):
                 checkpoints.save(training)
     return over_keys(lambda training: postprocess(problem, solver, training))(training)
+
+
+def _chosen(
+    problem: Problem,
+    key: PRNGKeyArray,
+    rtol: Tolerance,
+    max_paths: int,
+    progress: Progress | None,
+    throw: bool,
+) -> Solution:
+    """Solve by the functions that suit, and certify the figures of today.
+
+    Raises:
+        RuntimeError: One of them is not known to what is asked, and `throw`.
+    """
+    train = lambda solver, key, problem=problem: solve(problem, solver, key=key)  # noqa: E731
+    settings: dict[str, Any] = {"rtol": rtol, "max_paths": max_paths, "progress": progress}
+    solution = choose(problem, train, key=key, **settings)
+    if throw and (lacking := shortcomings(solution, rtol)):
+        raise RuntimeError(
+            f"{lacking}: give more than max_paths={max_paths}, a wider rtol, or a solver with functions that suit "
+            "the payoff; or throw=False, and look at stats['certificate']"
+        )
+    return solution
 
 
 def _single_blas_thread() -> threadpool_limits:

@@ -134,10 +134,10 @@ def test_ten_kills_at_random_moments_lose_nothing(folder, undisturbed):
     """Of the command itself or of one of its processes, from the start of it to its end."""
     dice = random.Random(20261124)
     options = "--processes", "2", "--keep-every", "50", "--resume"
-    kills = 0
+    kills = runs = 0
     while kills < 10:
         process = begun(folder, "ten", *options)
-        time.sleep(dice.uniform(2.0, 20.0))
+        time.sleep(dice.uniform(2.0, 12.0))
         if process.poll() is None:
             victims = [process.pid, *children_of(process.pid)]
             os.kill(dice.choice(victims), signal.SIGKILL)
@@ -145,7 +145,8 @@ def test_ten_kills_at_random_moments_lose_nothing(folder, undisturbed):
         process.communicate(timeout=60)  # the others end too: none holds the pipe
         if process.returncode in (0, 1):  # it was done before: the next kills are of a run anew
             assert table(folder, "ten") == undisturbed
-            (folder / "ten").rename(folder / f"done before kill {kills + 1}")
+            runs += 1
+            (folder / "ten").rename(folder / f"run {runs}")
     last = begun(folder, "ten", *options)
     said, _ = last.communicate(timeout=300)
     assert last.returncode in (0, 1), said

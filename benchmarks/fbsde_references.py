@@ -1,0 +1,145 @@
+"""What is known of the problems of `fbsde_unseen`, by other means than paths: closed forms, quadrature, grids."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.interpolate import CubicSpline
+
+from pricing import greeks, price
+
+
+class Reference(NamedTuple):
+    """Value, gradient and diagonal of the Hessian at x0."""
+
+    value: float
+    delta: np.ndarray
+    gamma: np.ndarray
+
+
+def of_function(u: Callable, x0: Any) -> Reference:
+    """Of a closed form that JAX differentiates."""
+    x0 = jnp.asarray(x0, float)
+    slope, second = jax.jacfwd(u)(x0), jax.hessian(u)(x0)
+    return Reference(float(u(x0)), np.asarray(slope), np.diag(np.asarray(second)))
+
+
+def of_pricing(product: Any, model: Any) -> Reference:
+    """Of a contract on one asset that `pricing` values by quadrature or a closed form."""
+    found = greeks(product, model)
+    value = float(price(product, model).value)
+    return Reference(value, np.array([float(found.delta)]), np.array([float(found.gamma)]))
+
+
+def of_geometric(one: Reference, mean: float, dim: int, spot: float) -> Reference:
+    """Of a contract on the geometric mean of equal assets, from that on the mean as one asset."""
+    slope = mean / (dim * spot)
+    delta, gamma = one.delta[0] * slope, one.gamma[0] * slope**2
+    gamma += one.delta[0] * mean / (dim * spot) ** 2 * (1.0 - dim)
+    return Reference(one.value, np.full(dim, delta), np.full(dim, gamma))
+
+
+def hjb(dim: int, x0: np.ndarray, maturity: float = 1.0) -> Reference:
+    """u = -log E exp(-g(x + sqrt(2 T) N)), g = log((1 + |x|^2) / 2), E by the Laplace transform of |x|^2.
+
+    exp(-g) = 2 / (1 + |X|^2) = 2 int exp(-s (1 + |X|^2)) ds, and |X|^2 has a noncentral chi-squared law.
+    """
+    nodes, weights = np.polynomial.laguerre.laggauss(120)
+    variance = 2.0 * maturity
+
+    def u(x):
+        spread = 1.0 + 2.0 * variance * nodes
+        transform = jnp.exp(-nodes * jnp.sum(x**2) / spread) * spread ** (-0.5 * dim)
+        return -jnp.log(2.0 * jnp.sum(jnp.asarray(weights) * transform))
+
+    return of_function(u, x0)
+
+
+class Lognormal(NamedTuple):
+    """One asset, dX = b X dt + s X dW."""
+
+    drift: float
+    vol: float
+
+
+def of_recursion(
+    asset: Lognormal, maturity: float, x0: float, terminal: Callable, driver: Callable
+) -> Reference:
+    """Of -dY = f(y, z) dt - Z dW on one asset: the law of a step on a grid of log-states, and Richardson's rule."""
+    coarse, fine = (_recursion(asset, maturity, x0, terminal, driver, n) for n in (200, 400))
+    value, delta, gamma = (2.0 * b - a for a, b in zip(coarse, fine, strict=True))
+    return Reference(float(value), np.array([delta]), np.array([gamma]))
+
+
+def _recursion(asset, maturity, x0, terminal, driver, steps: int) -> np.ndarray:
+    dt = maturity / steps
+    grid = _grid(asset.vol, maturity)
+    law = _law(grid, (asset.drift - 0.5 * asset.vol**2) * dt, asset.vol * dt**0.5)
+    noise = (grid[None] - grid[:, None] - (asset.drift - 0.5 * asset.vol**2) * dt) / asset.vol / dt
+    of_z = law * noise
+    y = terminal(x0 * np.exp(grid))
+    for _ in range(steps):
+        mean = law @ y
+        y = mean + driver(mean, of_z @ y) * dt
+    value, slope, second = (float(CubicSpline(grid, y)(0.0, n)) for n in range(3))
+    return np.array([value, slope / x0, (second - slope) / x0**2])
+
+
+def of_two_assets(
+    vols: tuple[float, float],
+    rate: float,
+    dividend_yield: float,
+    dates: np.ndarray,
+    payoff: Callable,
+    x0: float,
+    points: int = 1201,
+) -> Reference:
+    """Of a right to exercise on two independent assets: the law of each step on a grid of log-spots."""
+    grids = [_grid(vol, dates[-1], points) for vol in vols]
+    first, second = (x0 * np.exp(grid) for grid in grids)
+    paid = payoff(first[:, None], second[None])
+    y, steps = paid, np.diff(np.concatenate([[0.0], dates]))
+    for index, dt in reversed(list(enumerate(steps))):
+        moves = [((rate - dividend_yield - 0.5 * v**2) * dt, v * dt**0.5) for v in vols]
+        laws = [_law(grid, *move) for grid, move in zip(grids, moves, strict=True)]
+        y = np.exp(-rate * dt) * (laws[0] @ y @ laws[1].T)
+        y = np.maximum(y, paid) if index > 0 else y
+    middle = points // 2
+    curves = [CubicSpline(grids[0], y[:, middle]), CubicSpline(grids[1], y[middle])]
+    slope, bend = (np.array([curve(0.0, n) for curve in curves]) for n in (1, 2))
+    return Reference(float(y[middle, middle]), slope / x0, (bend - slope) / x0**2)
+
+
+def _grid(vol: float, maturity: float, points: int = 2001) -> np.ndarray:
+    reach = 7.0 * vol * maturity**0.5
+    return np.linspace(-reach, reach, points)
+
+
+def _law(grid: np.ndarray, mean: float, std: float) -> np.ndarray:
+    """The probability of each node after a step from each node."""
+    density = np.exp(-0.5 * ((grid[None] - grid[:, None] - mean) / std) ** 2)
+    return density * (grid[1] - grid[0]) / (std * (2.0 * np.pi) ** 0.5)
+
+
+def black_scholes(spot: Any, strike: float, rate: float, vol: float, expiry: float) -> Any:
+    """A call, by Black and Scholes, for JAX to differentiate."""
+    std = vol * expiry**0.5
+    d = (jnp.log(spot / strike) + rate * expiry) / std + 0.5 * std
+    cdf = jax.scipy.special.ndtr
+    return spot * cdf(d) - strike * jnp.exp(-rate * expiry) * cdf(d - std)
+
+
+def margrabe(x: Any, vols: tuple[float, float], expiry: float) -> Any:
+    """An exchange of the second asset for the first, by Margrabe."""
+    std = (vols[0] ** 2 + vols[1] ** 2) ** 0.5 * expiry**0.5
+    d = jnp.log(x[0] / x[1]) / std + 0.5 * std
+    cdf = jax.scipy.special.ndtr
+    return x[0] * cdf(d) - x[1] * cdf(d - std)
+
+
+def geometric_law(dim: int, drift: float, vol: float, rho: float) -> tuple[float, float]:
+    """The geometric mean of equal correlated assets as one: its vol and the drift that it has."""
+    own = vol * (1.0 / dim + rho * (1.0 - 1.0 / dim)) ** 0.5
+    return own, drift - 0.5 * vol**2 + 0.5 * own**2

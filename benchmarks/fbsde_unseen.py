@@ -1,0 +1,304 @@
+"""Equations that nothing was tuned for: `solve(problem)`, its standard errors, and how far off it is.
+
+Run `python -m benchmarks.fbsde_unseen [--only CASE ...] [--max-paths 1048576] [--seed 0] [--out FILE]`.
+
+Each problem is solved with no solver named. References are closed forms, quadrature and grids
+(`fbsde_references`). Off: of the largest entry of the reference, Delta's at least value over state, Gamma's at
+least Delta over state. A figure is right within .2 % (value), 1 % (Delta), 5 % (Gamma); refused, where its own
+standard errors say that it is not known so well; silently off otherwise. z: the farthest entry, in standard errors.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pricing import Barrier, Basket, Bermudan, BlackScholes, European
+from pricing.fbsde import Problem, Tolerance, from_product, problems, solve
+from pricing.fbsde.choosing import errors
+
+from . import fbsde_references as known
+from .command import Run, parser_of, table_of
+from .fbsde_references import Lognormal, Reference
+
+ASKED = Tolerance()
+FIFTY = np.arange(1, 51) / 50.0
+UNLIKE = (0.08, 0.4)  # vols
+
+
+class Case(NamedTuple):
+    """A problem and what is known of it."""
+
+    problem: Callable[[], Problem]
+    reference: Callable[[], Reference]
+
+
+def on_assets(
+    dim: int,
+    maturity: float,
+    terminal: Callable,
+    driver: Callable,
+    *,
+    drift: float = 0.05,
+    vols: Any = 0.2,
+    num_steps: int = 20,
+) -> Problem:
+    """A problem on independent lognormal assets from 100."""
+    vols = jnp.broadcast_to(jnp.asarray(vols, float), (dim,))
+    return Problem(
+        dim,
+        maturity,
+        100.0,
+        drift=lambda t, x: drift * x,
+        diffusion=lambda t, x: vols * x,
+        driver=driver,
+        terminal=terminal,
+        num_steps=num_steps,
+        step=lambda t, dt, x, dw: x * jnp.exp((drift - 0.5 * vols**2) * dt + vols * dw),
+    )
+
+
+def discounting(t, x, y, z):
+    return -0.05 * y
+
+
+def positive(x):
+    return jnp.maximum(x, 0.0)
+
+
+def on_one_asset(product: Callable[[], Any]) -> Case:
+    """A contract on one asset, which `pricing` values by quadrature."""
+    model = lambda: BlackScholes(100.0, 0.05, 0.2)  # noqa: E731 # pyright: ignore
+    return Case(
+        lambda: from_product(product(), model(), 50),
+        lambda: known.of_pricing(product(), model()),
+    )
+
+
+def barrier(level: float, kind: str) -> Case:
+    return on_one_asset(lambda: Barrier(100.0, 1.0, level, kind, dates=FIFTY))  # pyright: ignore
+
+
+def closed(dim: int, maturity: float, payoff: Callable, value: Callable, **options: Any) -> Case:
+    """A payoff whose value is known in closed form, discounted at .05."""
+    make = lambda: on_assets(dim, maturity, payoff, discounting, **options)  # noqa: E731
+    return Case(make, lambda: known.of_function(value, np.full(dim, 100.0)))
+
+
+def call(x: Any, strike: float, expiry: float) -> Any:
+    return known.black_scholes(x, strike, 0.05, 0.2, expiry)
+
+
+def digital(x: Any) -> Any:
+    """A put on 95 that pays 1, at .05 and .2 in a year: the slope of a put in its strike."""
+    d = (jnp.log(x[0] / 95.0) + 0.03) / 0.2
+    return jnp.exp(-0.05) * jax.scipy.special.ndtr(-d)
+
+
+def geometric_call() -> Reference:
+    vol, drift = known.geometric_law(13, -0.02, 0.25, 0.75)
+    one = BlackScholes(100.0, 0.0, vol, -drift)  # pyright: ignore[reportArgumentType]
+    option = Bermudan(European(100.0, 2.0, "call"), 2.0 * FIFTY)  # pyright: ignore
+    return known.of_geometric(known.of_pricing(option, one), 100.0, 13, 100.0)
+
+
+def spread_at_two_rates() -> Case:
+    lend, borrow, vol = 0.04, 0.06, 0.2
+
+    def terminal(x):
+        return positive(x[0] - 95.0) - 2.0 * positive(x[0] - 105.0)
+
+    def driver(t, x, y, z):
+        held = jnp.sum(z) / vol
+        return -lend * y - (borrow - lend) * held + (borrow - lend) * positive(held - y)
+
+    def on_grid(y, z):
+        held = z / vol
+        return -lend * y - (borrow - lend) * held + (borrow - lend) * np.maximum(held - y, 0.0)
+
+    paid = lambda x: np.maximum(x - 95.0, 0.0) - 2.0 * np.maximum(x - 105.0, 0.0)  # noqa: E731
+    return Case(
+        lambda: on_assets(1, 0.25, terminal, driver, drift=0.06),
+        lambda: known.of_recursion(Lognormal(0.06, vol), 0.25, 100.0, paid, on_grid),
+    )
+
+
+def defaultable() -> Case:
+    """A geometric mean of fifty assets, lost at an intensity that grows as its value falls."""
+    dim, vol = 50, 0.2
+
+    def loss(y, module):
+        return 0.02 + 0.18 / (1.0 + module.exp((y - 90.0) / 5.0))
+
+    own, drift = known.geometric_law(dim, 0.02, vol, 0.0)
+    driver = lambda y, z: -(loss(y, np) / 3.0 + 0.02) * y  # noqa: E731
+
+    def reference() -> Reference:
+        one = known.of_recursion(Lognormal(drift, own), 1.0, 100.0, lambda x: x, driver)
+        return known.of_geometric(one, 100.0, dim, 100.0)
+
+    return Case(
+        lambda: on_assets(
+            dim,
+            1.0,
+            lambda x: jnp.exp(jnp.mean(jnp.log(x))),
+            lambda t, x, y, z: -(loss(y, jnp) / 3.0 + 0.02) * y,
+            drift=0.02,
+        ),
+        reference,
+    )
+
+
+def shifted_hjb() -> Case:
+    x0 = np.full(20, 0.5)
+
+    def make() -> Problem:
+        from_zero = problems.hjb(20)
+        return Problem(
+            20,
+            1.0,
+            x0,
+            drift=from_zero.drift,
+            diffusion=from_zero.diffusion,
+            driver=from_zero.driver,
+            terminal=from_zero.terminal,
+            num_steps=20,
+        )
+
+    return Case(make, lambda: known.hjb(20, x0))
+
+
+def best_of_two(dates: np.ndarray, num_steps: int) -> Case:
+    """A call on the better of two assets of unlike vols, exercised on dates."""
+
+    def make() -> Problem:
+        option = Bermudan(Basket(100.0, dates[-1], kind="max"), dates)  # pyright: ignore
+        model = BlackScholes(2 * [100.0], 0.05, list(UNLIKE), 2 * [0.1])  # pyright: ignore
+        return from_product(option, model, num_steps)
+
+    paid = lambda a, b: np.maximum(np.maximum(a, b) - 100.0, 0.0)  # noqa: E731
+    return Case(
+        make,
+        lambda: known.of_two_assets(UNLIKE, 0.05, 0.1, dates, paid, 100.0),
+    )
+
+
+def quadratic() -> Case:
+    """|x|^2 of a hundred assets."""
+    growth = float(np.exp(0.05 + 0.04))
+    return closed(100, 1.0, lambda x: jnp.sum(x**2) / 1e4, lambda x: growth * jnp.sum(x**2) / 1e4)
+
+
+CASES = {
+    "call": closed(1, 1.0, lambda x: positive(x[0] - 100.0), lambda x: call(x[0], 100.0, 1.0)),
+    "straddle": closed(
+        1,
+        0.5,
+        lambda x: jnp.abs(x[0] - 110.0),
+        lambda x: 2.0 * call(x[0], 110.0, 0.5) - x[0] + 110.0 * jnp.exp(-0.025),
+    ),
+    "call spread": closed(
+        1,
+        1.0,
+        lambda x: positive(x[0] - 90.0) - positive(x[0] - 110.0),
+        lambda x: call(x[0], 90.0, 1.0) - call(x[0], 110.0, 1.0),
+    ),
+    "digital put": closed(1, 1.0, lambda x: jnp.where(x[0] < 95.0, 1.0, 0.0), digital),
+    "exchange": closed(
+        2,
+        1.0,
+        lambda x: positive(x[0] - x[1]),
+        lambda x: known.margrabe(x, UNLIKE, 1.0),
+        vols=UNLIKE,
+    ),
+    "sum of calls": closed(
+        5,
+        1.0,
+        lambda x: jnp.sum(positive(x - 100.0)),
+        lambda x: jnp.sum(call(x, 100.0, 1.0)),
+    ),
+    "up-and-out 115": barrier(115.0, "up-and-out"),
+    "up-and-out 125": barrier(125.0, "up-and-out"),
+    "up-and-out 140": barrier(140.0, "up-and-out"),
+    "down-and-out 95": barrier(95.0, "down-and-out"),
+    "Bermudan put": on_one_asset(
+        lambda: Bermudan(European(105.0, 1.0, "put"), FIFTY)  # pyright: ignore
+    ),
+    "best of two, nine dates": best_of_two(np.arange(1, 10) / 3.0, 18),
+    "best of two, at the end": best_of_two(np.array([1.0]), 20),
+    "geometric call of 13": Case(lambda: problems.geometric_call(13), geometric_call),
+    "spread at two rates": spread_at_two_rates(),
+    "call at two rates": Case(
+        lambda: problems.different_rates_call(),
+        lambda: known.of_function(
+            lambda x: known.black_scholes(x[0], 100.0, 0.06, 0.2, 0.5), [100.0]
+        ),
+    ),
+    "control in 20 dimensions": shifted_hjb(),
+    "defaultable mean of 50": defaultable(),
+    "quadratic in 100": quadratic(),
+}
+
+
+def judged(name: str, case: Case, options: argparse.Namespace) -> dict[str, Any]:
+    """What is found of a case beside what is known."""
+    reference, problem = case.reference(), case.problem()
+    start = time.perf_counter()
+    key = jax.random.key(options.seed)
+    try:
+        solution = solve(problem, key=key, max_paths=options.max_paths, throw=False)
+    except RuntimeError as error:
+        return {"case": name, "refused": str(error), "verdicts": ["refused"] * 3}
+    found, seconds = solution.stats["certificate"], time.perf_counter() - start
+    pairs = (
+        (found.value.mean, found.value.std_error, np.asarray(reference.value)),
+        (found.delta.mean, found.delta.std_error, reference.delta),
+        (jnp.diag(found.gamma.mean), jnp.diag(found.gamma.std_error), reference.gamma),
+    )
+    sizes, spot = [abs(reference.value)], float(np.max(np.abs(problem.x0))) or np.inf
+    for derivative in reference[1:]:
+        sizes.append(max(float(np.max(np.abs(derivative))), sizes[-1] / spot))
+    off = [float(np.max(np.abs(m - r))) / s for (m, _, r), s in zip(pairs, sizes, strict=True)]
+    z = [float(np.max(np.abs(m - r) / e)) for m, e, r in pairs]
+    told = errors(problem, found, ASKED, solution.stats["checked_by"])
+    verdicts = [
+        "right" if o <= asked else "refused" if own > 1.0 else "OFF"
+        for o, asked, own in zip(off, ASKED, told, strict=True)
+    ]
+    functions = [type(basis).__name__ for basis in solution.stats["solver"].bases]
+    row = {"case": name, "seconds": seconds, "off": off, "z": z, "told": told}
+    return row | {"verdicts": verdicts, "functions": functions}
+
+
+def parser() -> argparse.ArgumentParser:
+    found = parser_of(__doc__, max_paths=2**20)
+    found.add_argument("--seed", type=int, default=0)
+    found.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("fbsde_unseen", parser(), argv)
+    rows = []
+    names = "value off", "Delta off", "Gamma off", "z", "s", "verdicts"
+    table = table_of("solve(problem), nothing named", "problem", *names)
+    for name in run.options.only:
+        row = judged(name, CASES[name], run.options)
+        rows.append(row)
+        off = [f"{100 * x:.2f} %" for x in row.get("off", ())] or ["", "", ""]
+        z = " ".join(f"{x:.1f}" for x in row.get("z", ()))
+        table.add_row(name, *off, z, f"{row.get('seconds', 0.0):.0f}", ", ".join(row["verdicts"]))
+    run.console.print(table)
+    all_right = sum(set(row["verdicts"]) == {"right"} for row in rows)
+    silent = sum("OFF" in row["verdicts"] for row in rows)
+    run.keep({"rows": rows}, f"{all_right} of {len(rows)} right, {silent} silently off")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
