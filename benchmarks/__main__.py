@@ -44,6 +44,7 @@ QUICK = {
     "neural_sde": "--paths 1024 --training-steps 100 --test-sets 4 --repeat 2 --eager",
     "early_exercise": "--paths 8192 --repeat 1",
     "bermudan": "--repeat 2 --bumps 2",
+    "fbsde_unseen": "--only call exchange --max-paths 65536",
     "deep_bsde": "--iterations 200 --seeds 1 --eager",
     "portfolio_fbsde": "--contracts 50 --paths 4096 --repeat 1",
     "one_step_malliavin": "--dim 10 --iterations 20 --seeds 1 --eager",

@@ -1,4 +1,4 @@
-"""What is known of the problems of `fbsde_unseen`, by other means than paths: closed forms, quadrature, grids."""
+"""What is known of the problems of `fbsde_unseen` without paths: by closed forms, quadrature and grids."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -67,7 +67,7 @@ class Lognormal(NamedTuple):
 def of_recursion(
     asset: Lognormal, maturity: float, x0: float, terminal: Callable, driver: Callable
 ) -> Reference:
-    """Of -dY = f(y, z) dt - Z dW on one asset: the law of a step on a grid of log-states, and Richardson's rule."""
+    """Of -dY = f(y, z) dt - Z dW on one asset: a step's law on a grid of log-states, and Richardson's rule."""
     coarse, fine = (_recursion(asset, maturity, x0, terminal, driver, n) for n in (200, 400))
     value, delta, gamma = (2.0 * b - a for a, b in zip(coarse, fine, strict=True))
     return Reference(float(value), np.array([delta]), np.array([gamma]))

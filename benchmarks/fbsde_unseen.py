@@ -5,7 +5,8 @@ Run `python -m benchmarks.fbsde_unseen [--only CASE ...] [--max-paths 1048576] [
 Each problem is solved with no solver named. References are closed forms, quadrature and grids
 (`fbsde_references`). Off: of the largest entry of the reference, Delta's at least value over state, Gamma's at
 least Delta over state. A figure is right within .2 % (value), 1 % (Delta), 5 % (Gamma); refused, where its own
-standard errors say that it is not known so well; silently off otherwise. z: the farthest entry, in standard errors.
+standard errors say that it is not known so well; silently off otherwise. z: the farthest entry, in
+standard errors.
 """
 
 import argparse

@@ -20,7 +20,7 @@ from .optimizers import levenberg_marquardt
 from .parameters import Parameters, random_starts
 from .prior import Prior
 from .problem import Problem, Search, identification
-from .results import REASONS, RESULTS
+from .results import RESULTS
 
 _STEPS_A_REPORT = 5
 _LEAST_ROOM = 256  # for the trials of a history: that of every fit by default

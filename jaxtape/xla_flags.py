@@ -48,7 +48,7 @@ def add_flag(name: str, value: str, known: tuple[Version, Version]) -> bool:
     return True
 
 
-def quick_options() -> dict[str, bool]:
+def quick_options() -> dict[str, str | bool]:
     """Return the compiler's options for a program that is to compile quickly: WITHOUT_FUSION_EMITTERS.
 
     There are none where they would not be added to XLA_FLAGS, nor for other backends than CPUs.

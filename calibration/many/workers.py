@@ -85,10 +85,10 @@ class Workers:
                 free.put(place)
 
         with ThreadPoolExecutor(_IN_WORK * len(self.devices)) as pool:
-            for shape, alike in itertools.groupby(blocks, key=lambda b: shape_of(b.inputs)):
-                program = shape, shape_of(settings), num_slots
+            for shape, group in itertools.groupby(blocks, key=lambda b: shape_of(b.inputs)):
+                program, alike = (shape, shape_of(settings), num_slots), list(group)
                 if program not in _COMPILED:
-                    yield run(next(alike))  # alone: the others find what it compiled
+                    yield run(alike.pop(0))  # alone: the others find what it compiled
                     _COMPILED.add(program)
                 yield from pool.map(run, alike)
 

@@ -60,7 +60,8 @@ class Certificate(eqx.Module):
     Examples:
         >>> from pricing.fbsde import Certificate
         >>> def interval(found: Certificate):
-        ...     return found.value.mean - 2 * found.value.std_error, found.value.mean + 2 * found.value.std_error
+        ...     value, error = found.value.mean, found.value.std_error
+        ...     return value - 2 * error, value + 2 * error
     """
 
     value: Estimate
@@ -72,11 +73,12 @@ class Certificate(eqx.Module):
 def certify(solution: Solution, *, key: PRNGKeyArray, num_paths: int = 65536) -> Certificate:
     """Estimate value, Delta and Gamma of today on fresh paths, with standard errors.
 
-    The value is the solution's plus the mean of the defects of its equation along paths (`defects`). So an error
-    of the solution does not enter at all where the driver is affine in y and z; where it bends it enters by its
-    square, which standard errors do not tell: compare the certificates of two solutions, as `solve` does. A right to exercise is held by the solution's rule, whose errors enter by their square, too, from below. Delta
-    and Gamma are derivatives of the first step's density (`first_step`), on pairs of opposite steps: neither the
-    solution nor the payoff is differentiated. What is left of error is that of the grid of dates.
+    The value is the solution's plus the mean of the defects of its equation along paths (`defects`). So an
+    error of the solution does not enter at all where the driver is affine in y and z. Where it bends, the error
+    enters by its square, which standard errors do not tell: compare the certificates of two solutions, as
+    `solve` does. A right to exercise is held by the solution's rule, whose errors enter by their square, too,
+    from below. Delta and Gamma are derivatives of the first step's density (`first_step`), on pairs of opposite
+    steps: neither the solution nor the payoff is differentiated. The error of the grid of dates is left.
 
     The driver over the first step is the mean of both ends in the value; in Delta and Gamma it is the end alone
     where it reads z.
@@ -105,123 +107,111 @@ def certify(solution: Solution, *, key: PRNGKeyArray, num_paths: int = 65536) ->
         raise ValueError(f"num_paths={num_paths}: give four or more.")
     if not _is_of_each(problem):
         raise TypeError(
-            "the driver of a contract reads the values of others: the defects of such a system are not summed yet"
+            "the driver of a contract reads the values of others: defects of such a system are not summed yet"
         )
     dim, count = problem.dim, math.prod(problem.contracts)
     pairs = max(2, min(_MOST_PAIRS, num_paths // 2, _NUMBERS // (count * dim * dim)))
     blocks = -(-num_paths // (2 * pairs))
-    first = jnp.asarray(min(1, problem.num_steps - 1))
-    known = solution.approximation.result(0, first, problem.x0) == RESULTS.successful
-    order = 2 if dim <= _SECOND_ORDER_UP_TO and known else 1
-    form = order, is_coordinatewise(problem), bool(known)
-    found = _certificate(solution, pairs, blocks, *form, key=key)
+    known = solution.approximation.result(0, min(1, problem.num_steps - 1), problem.x0)
+    knows_values = bool(known == RESULTS.successful)
+    order = 2 if dim <= _SECOND_ORDER_UP_TO and knows_values else 1
+    form = _Form(pairs, order, is_coordinatewise(problem), knows_values)
+    found = _certificate(solution, form, blocks, key=key)
     if not jnp.all(jnp.isfinite(found.gamma.mean)):
         raise RuntimeError(
-            "Gamma is not finite: the noise of the first step does not move every coordinate, or the solution is "
-            "not finite far out; take Delta and Gamma of the solution itself."
+            "Gamma is not finite: the noise of the first step does not move every coordinate, or the solution "
+            "is not finite far out; take Delta and Gamma of the solution itself."
         )
     return found
 
 
-class _Moments(NamedTuple):
-    """Sums over pairs of samples, and of their squares."""
+class _Form(NamedTuple):
+    """How samples are taken: pairs of paths in a block, order of the martingale increments, what is known."""
 
-    first: tuple[Array, ...]
-    second: tuple[Array, ...]
+    pairs: int
+    order: int
+    is_coordinatewise: bool
+    knows_values: bool
+
+
+class _Samples(NamedTuple):
+    """Of value, Delta and Gamma, [contracts, pairs, ...], or sums of them."""
+
+    value: Array
+    delta: Array
+    gamma: Array
 
 
 @stored_jit(quick_to_compile=True)
-def _certificate(
-    solution: Solution,
-    pairs: int,
-    blocks: int,
-    order: int,
-    is_coordinatewise: bool,
-    knows_values: bool,
-    *,
-    key: PRNGKeyArray,
-) -> Certificate:
+def _certificate(solution: Solution, form: _Form, blocks: int, *, key: PRNGKeyArray) -> Certificate:
     problem = solution.problem
     own = solution.approximation.value(0, problem.x0).reshape(-1)
 
-    def add(sums: _Moments, index):
-        key_of_block = jax.random.fold_in(key, index)
-        settings = pairs, order, is_coordinatewise, knows_values
-        samples = _samples(solution, own, *settings, key=key_of_block)
-        first = tuple(jnp.sum(x, axis=1) for x in samples)
-        second = tuple(jnp.sum(x**2, axis=1) for x in samples)
-        return jax.tree.map(jnp.add, sums, _Moments(first, second)), None
+    def add(sums: tuple[_Samples, _Samples], index):
+        samples = _samples(solution, own, form, key=jax.random.fold_in(key, index))
+        first = jax.tree.map(lambda x: jnp.sum(x, axis=1), samples)
+        second = jax.tree.map(lambda x: jnp.sum(x**2, axis=1), samples)
+        return jax.tree.map(jnp.add, sums, (first, second)), None
 
-    zero = jnp.zeros_like(own)
-    shapes = ((), (), (problem.dim,), (problem.dim, problem.dim))
-    empty = tuple(jnp.zeros((*own.shape, *shape), own.dtype) for shape in shapes)
-    sums, _ = jax.lax.scan(add, _Moments(empty, empty), jnp.arange(blocks))
-    count = pairs * blocks
-    means = tuple(x / count for x in sums.first)
-    spread = zip(sums.second, means, strict=True)
-    errors = tuple(jnp.sqrt(jnp.maximum(x / count - m**2, 0.0) / (count - 1)) for x, m in spread)
-    return _with_first_step(problem, own, zero, means, errors)
+    shapes = (), (problem.dim,), (problem.dim, problem.dim)
+    empty = _Samples(*(jnp.zeros((*own.shape, *shape), own.dtype) for shape in shapes))
+    (first, second), _ = jax.lax.scan(add, (empty, empty), jnp.arange(blocks))
+    count = form.pairs * blocks
+    means = jax.tree.map(lambda x: x / count, first)
+    variance = lambda x, mean: jnp.maximum(x / count - mean**2, 0.0) / (count - 1)  # noqa: E731
+    errors = jax.tree.map(lambda x, mean: jnp.sqrt(variance(x, mean)), second, means)
+    return _with_first_step(problem, own, means, errors)
 
 
-def _samples(
-    solution: Solution,
-    own: Array,
-    pairs: int,
-    order: int,
-    is_coordinatewise: bool,
-    knows_values: bool,
-    *,
-    key: PRNGKeyArray,
-) -> tuple[Array, ...]:
-    """Return samples, [contracts, pairs, ...]: two of the value, one each of Delta and Gamma.
-
-    The value's are of what follows the first step with half its driver, and of the driver at its end.
-    """
-    problem = solution.problem
+def _samples(solution: Solution, own: Array, form: _Form, *, key: PRNGKeyArray) -> _Samples:
+    """Return samples of what follows the first step, less the solution's own value."""
+    problem, pairs = solution.problem, form.pairs
+    t, x0, dt = problem.times[0], problem.x0, problem.dt
     first, later = jax.random.split(key)
-    noise = jnp.sqrt(problem.dt) * normals(first, (pairs, problem.dim), problem.x0.dtype)
-    dw = jnp.concatenate([noise, -noise])
-    step = lambda dw: problem.advance(problem.times[0], problem.x0, dw)  # noqa: E731
-    middle = step(jnp.zeros_like(problem.x0))
-    steps = jnp.concatenate([jax.vmap(step)(dw), jnp.broadcast_to(middle, noise.shape)])
-    z0 = problem.z_of(problem.times[0], problem.x0, solution.approximation.gradient(0, problem.x0))
-    z0 = z0.reshape(-1, problem.dim)
+    noise = jnp.sqrt(dt) * normals(first, (pairs, problem.dim), x0.dtype)
+    dw = jnp.concatenate([noise, -noise, jnp.zeros_like(noise)])
+    steps = jax.vmap(lambda dw: problem.advance(t, x0, dw))(dw)
+    z = problem.z_of(t, x0, solution.approximation.gradient(0, x0)).reshape(-1, problem.dim)
     y = None
-    if not knows_values:
-        driver = problem.flat_driver(problem.times[0], problem.x0, own, z0)
-        moved = jnp.pad(z0 @ dw.T, ((0, 0), (0, pairs)))
-        y = (own - problem.dt * driver)[:, None] + moved
-    here, missing = ahead(solution, steps.T, y, key=later, order=order, copies=3)
-    tilts = _tilts(problem, own, z0)
-    tilt = tilts @ dw.T
-    tilt = jnp.pad(tilt, ((0, 0), (0, pairs)))
-    rest = here.worth + (1.0 + tilt) * missing - own[:, None]
-    driver = problem.dt * (here.driver + here.slope * missing)
-    total = rest + (driver if _reads_z(problem) else 0.5 * driver)
-    # the path between the two has no part in the weights' means, which vanish: it takes noise off
-    without_middle = lambda x: x[:, : 2 * pairs] - jnp.tile(x[:, 2 * pairs :], 2)  # noqa: E731
-    total, missing = without_middle(total), missing[:, : 2 * pairs]
-    rest, driver = rest[:, : 2 * pairs], driver[:, : 2 * pairs]
-
-    control = Parabola(middle, *_slopes(solution))
+    if not form.knows_values:
+        y = (own - dt * problem.flat_driver(t, x0, own, z))[:, None] + z @ dw.T
+    here, missing = ahead(solution, steps.T, y, key=later, order=form.order, copies=3)
+    tilts = _tilts(problem, own, z)
+    rest = here.worth + (1.0 + tilts @ dw.T) * missing - own[:, None]
+    driver = 0.5 * dt * (here.driver + here.slope * missing)
+    total = rest + (2.0 if _reads_z(problem) else 1.0) * driver
+    # the path between the two has no part in means of weights, which vanish: it takes noise off
+    both, middle = slice(2 * pairs), slice(2 * pairs, None)
+    total = total[:, both] - jnp.tile(total[:, middle], 2)
+    control = Parabola(steps[-1], *_slopes(solution))
 
     def of_step(dw, total, missing):
-        step = FirstStep(problem, dw, is_coordinatewise)
-        slope, curvature = step.weights()
-        carried, *along = step.carried(control)
-        rest = total - carried
-        delta = rest[:, None] * slope[None] + along[0]
-        gamma = rest[:, None, None] * curvature[None] + along[1]
-        if not _reads_z(problem):
-            return delta, gamma
-        gradient, second = jax.vmap(step.along)(tilts)
-        cross = gradient[:, :, None] * slope[None, None]
-        second = second + cross + jnp.swapaxes(cross, 1, 2)
-        return delta + missing[:, None] * gradient, gamma + missing[:, None, None] * second
+        step = FirstStep(problem, dw, form.is_coordinatewise)
+        return _weighted(step, control, tilts, total, missing)
 
-    delta, gamma = jax.vmap(of_step, (0, -1, -1), 1)(dw, total, missing)
-    paired = lambda x: 0.5 * (x[:, :pairs] + x[:, pairs:])  # noqa: E731
-    return paired(rest + 0.5 * driver), paired(driver), paired(delta), paired(gamma)
+    derivatives = jax.vmap(of_step, (0, -1, -1), 1)(dw[both], total, missing[:, both])
+    samples = (rest + driver)[:, both], *derivatives
+    return _Samples(*(0.5 * (x[:, :pairs] + x[:, pairs:]) for x in samples))
+
+
+def _weighted(
+    step: FirstStep, control: Parabola, tilts: Array, total: Array, missing: Array
+) -> tuple[Array, Array]:
+    """Return samples of Delta and Gamma: of all but a parabola by weights, of that along the path.
+
+    What is missing is discounted by 1 + f_z . dW, which moves with x where X_1 stays.
+    """
+    slope, curvature = step.weights()
+    carried, delta, gamma = step.carried(control)
+    rest = total - carried
+    delta = delta + rest[:, None] * slope[None]
+    gamma = gamma + rest[:, None, None] * curvature[None]
+    if not _reads_z(step.problem):
+        return delta, gamma
+    first, second = jax.vmap(step.along)(tilts)
+    cross = first[:, :, None] * slope[None, None]
+    second = second + cross + jnp.swapaxes(cross, 1, 2)
+    return delta + missing[:, None] * first, gamma + missing[:, None, None] * second
 
 
 def _slopes(solution: Solution) -> tuple[Array, Array]:
@@ -244,40 +234,35 @@ def _tilts(problem: Problem, y: Array, z: Array) -> Float[Array, "contracts dim"
     return pull(jnp.ones_like(y))[0]
 
 
-def _with_first_step(problem: Problem, own, zero, means, errors) -> Certificate:
+def _with_first_step(
+    problem: Problem, own: Array, means: _Samples, errors: _Samples
+) -> Certificate:
     """Return the figures, with the driver at the start of the first step."""
-    rest, _, slope, second = means
     shape, dim, t, x0 = problem.contracts, problem.dim, problem.times[0], problem.x0
-    half = 0.5 * problem.dt
-    reads_z = _reads_z(problem)
+    rest, slope, second = means
     z0 = problem.z_of(t, x0, slope.reshape(*shape, dim)).reshape(-1, dim)
 
     def today(x, ahead):
         """Return u(0, x), the mean of what is ahead given."""
         y = ahead + own
         for _ in range(_FIXED_POINT):
-            y = ahead + own + half * problem.flat_driver(t, x, y, z0)
+            y = ahead + own + 0.5 * problem.dt * problem.flat_driver(t, x, y, z0)
         return y
 
-    value, stretch = jax.jvp(lambda ahead: today(x0, ahead), (rest,), (zero + 1.0,))
-    errors = list(errors)
-    errors[0] = jnp.abs(stretch) * errors[0]
-    if not reads_z:
+    def near(x):
+        h = x - x0
+        return today(x, rest + slope @ h + 0.5 * (second @ h) @ h)
 
-        def near(x):
-            h = x - x0
-            return today(x, rest + slope @ h + 0.5 * (second @ h) @ h)
-
+    value, stretch = jax.jvp(lambda ahead: today(x0, ahead), (rest,), (jnp.ones_like(rest),))
+    if not _reads_z(problem):  # then they have the whole driver already
         slope, second = jax.jacfwd(near)(x0), jax.jacfwd(jax.jacfwd(near))(x0)
-        errors[2] = jnp.abs(stretch)[:, None] * errors[2]
-        errors[3] = jnp.abs(stretch)[:, None, None] * errors[3]
+        stretched = lambda x: jax.vmap(jnp.multiply)(jnp.abs(stretch), x)  # noqa: E731
+        errors = jax.tree.map(stretched, errors)
     second = 0.5 * (second + jnp.swapaxes(second, 1, 2))
-    return Certificate(
-        Estimate(value.reshape(shape), errors[0].reshape(shape)),
-        Estimate(slope.reshape(*shape, dim), errors[2].reshape(*shape, dim)),
-        Estimate(second.reshape(*shape, dim, dim), errors[3].reshape(*shape, dim, dim)),
-        (value - own).reshape(shape),
-    )
+    figures = zip((value, slope, second), errors, strict=True)
+    shaped = lambda x: x.reshape(*shape, *x.shape[1:])  # noqa: E731
+    estimates = (Estimate(shaped(mean), shaped(error)) for mean, error in figures)
+    return Certificate(*estimates, missed=shaped(value - own))
 
 
 def _reads_z(problem: Problem) -> bool:

@@ -17,7 +17,6 @@ from .gradient_regression import GradientRegression
 from .problem import Problem
 from .simulation import simulate
 from .solution import Solution
-from .solver import AbstractSolver
 
 _PILOT_PATHS, _PATHS = 8192, 65536  # of trainings
 _PILOT_CERTIFICATE = 8192
@@ -34,6 +33,11 @@ class Tolerance(NamedTuple):
 
     A Delta that is small beside value over state is measured by that, a Gamma by Delta over state.
 
+    Attributes:
+        value: Of the largest value.
+        delta: Of the largest entry of Delta.
+        gamma: Of the largest entry of Gamma.
+
     Examples:
         >>> from pricing.fbsde import Tolerance
         >>> Tolerance(gamma=0.1).value
@@ -45,10 +49,13 @@ class Tolerance(NamedTuple):
     gamma: float = 0.05
 
 
+ASKED = Tolerance()
+
+
 class Tried(NamedTuple):
     """What a pilot of a solver found: its certificate, and why it was not finite, if so."""
 
-    solver: AbstractSolver
+    solver: GradientRegression
     certificate: Certificate | None
     failure: str = ""
 
@@ -63,7 +70,9 @@ def candidates(problem: Problem, *, key: PRNGKeyArray) -> list[GradientRegressio
     sizes = [(sum(_count(basis, dim) for basis in bases), bases) for bases in sets]
     fitting = [(size, bases) for size, bases in sizes if size <= _MOST_FUNCTIONS]
     chosen = sorted(fitting, key=lambda pair: pair[0])[-_PILOTS:]
-    return [GradientRegression(_PILOT_PATHS, (*bases, Payoffs())) for _, bases in chosen]
+    return [
+        GradientRegression(num_paths=_PILOT_PATHS, bases=(*bases, Payoffs())) for _, bases in chosen
+    ]
 
 
 def choose(
@@ -86,12 +95,9 @@ def choose(
         progress: Called as each pilot ends.
 
     Returns:
-        The solution, with "certificate", "solver" and what the pilots found, "tried", in `stats`. Where the
-        driver bends or a step is not exact, also "checked_by", the certificate of another solution, on half of
-        the dates if the contract's are among them.
-
-    Raises:
-        RuntimeError: No pilot is finite.
+        The solution; a RuntimeError if no pilot is finite. In its `stats` are "certificate", "solver" and what
+        the pilots found, "tried". Where the driver bends or a step is not exact, also "checked_by", the
+        certificate of another solution, on half of the dates if the contract's are among them.
     """
     keys = iter(jax.random.split(key, 64))
     solvers = candidates(problem, key=next(keys))
@@ -101,7 +107,7 @@ def choose(
         if progress is not None:
             progress(len(tried), len(solvers) + 2, _words(solver))
     best = _best(problem, tried, rtol)
-    solver = GradientRegression(_PATHS, best.solver.bases)
+    solver = GradientRegression(num_paths=_PATHS, bases=best.solver.bases)
     solution = train(solver, key=next(keys))
     found = certify(solution, key=next(keys), num_paths=_PILOT_CERTIFICATE)
     wanted = _PILOT_CERTIFICATE * max(errors(problem, found, rtol)) ** 2
@@ -110,7 +116,7 @@ def choose(
     others = [one for one in tried if one is not best]
     if problem.step is None or not _is_affine(problem):
         runner_up = _best(problem, others or [best], rtol).solver
-        runner_up = GradientRegression(_PATHS, runner_up.bases)
+        runner_up = GradientRegression(num_paths=_PATHS, bases=runner_up.bases)
         found_too = train(runner_up, key=next(keys), problem=_on_fewer_dates(problem))
         other = certify(found_too, key=next(keys), num_paths=count)
     more = {"certificate": found, "checked_by": other, "solver": solver, "tried": tried}
@@ -172,12 +178,17 @@ def _best(problem: Problem, tried: list[Tried], rtol: Tolerance) -> Tried:
         raise RuntimeError(f"no functions suit the equation: {tried[0].failure}")
     if problem.exercise_value is not None:
         sound = [one for one in sound if not any(_is_worth_more(x, one) for x in sound)]
-    return min(sound, key=lambda one: max(errors(problem, one.certificate, rtol)))
+    return min(sound, key=lambda one: max(errors(problem, _of(one), rtol)))
+
+
+def _of(one: Tried) -> Certificate:
+    assert one.certificate is not None  # those without are left out
+    return one.certificate
 
 
 def _is_worth_more(one: Tried, other: Tried) -> bool:
     """Return whether a rule of exercise earns more than another, beyond what noise explains."""
-    a, b = (x.certificate.value for x in (one, other))  # pyright: ignore[reportOptionalMemberAccess]
+    a, b = _of(one).value, _of(other).value
     gap, noise = a.mean - b.mean, jnp.sqrt(a.std_error**2 + b.std_error**2)
     return bool(jnp.all(gap > _SIGNIFICANT * noise))
 
@@ -211,9 +222,7 @@ def _count(basis: Any, dim: int) -> int:
 
 
 def _words(solver: GradientRegression) -> str:
-    return ", ".join(
-        f"{type(b).__name__}({b.degree})" for b in solver.bases if hasattr(b, "degree")
-    )
+    return ", ".join(type(basis).__name__ for basis in solver.bases)
 
 
 def _is_affine(problem: Problem) -> bool:

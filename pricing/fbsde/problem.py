@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, InitVar, fields
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -122,18 +123,14 @@ class Problem(eqx.Module):
         return np.isin(np.arange(self.num_steps + 1), self.stopping_dates)
 
     def with_num_steps(self, num_steps: int) -> "Problem":
-        """Return the problem on another grid.
-
-        Raises:
-            ValueError: A date of exercise or of a stop is not on it.
-        """
+        """Return the problem on another grid; a date of exercise or of a stop off it is a ValueError."""
         share = float(self.maturity) / self.num_steps
-        times = {
-            "exercise_times": [share * date for date in self.exercise_dates] or None,
-            "stopping_times": [share * date for date in self.stopping_dates] or None,
-        }
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
-        return Problem(**own | times | {"num_steps": num_steps})
+        own: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        own["num_steps"] = num_steps
+        for kind in ("exercise", "stopping"):
+            dates = getattr(self, f"{kind}_dates")
+            own[f"{kind}_times"] = [share * date for date in dates] or None
+        return Problem(**own)
 
     def advance(self, t: Real, x: State, dw: State, dt: Real | None = None) -> State:
         """Return the state after a step dt (by default the grid's) along the Brownian increments dw."""

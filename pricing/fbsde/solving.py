@@ -11,7 +11,7 @@ from jaxtyping import PRNGKeyArray
 from threadpoolctl import threadpool_limits
 
 from ..progress import Progress
-from .choosing import Tolerance, choose, shortcomings
+from .choosing import ASKED, Tolerance, choose, shortcomings
 from .problem import Problem
 from .results import RESULTS
 from .solution import Solution
@@ -25,7 +25,7 @@ def solve(
     solver: AbstractSolver | None = None,
     *,
     key: Keys,
-    rtol: Tolerance = Tolerance(),
+    rtol: Tolerance = ASKED,
     max_paths: int = 2**20,
     progress: Progress | None = None,
     metrics: Path | None = None,
@@ -40,8 +40,8 @@ def solve(
     Args:
         problem: The equation.
         solver: The scheme and its settings. None: regressions on several sets of functions are tried on few
-            paths (`choosing.candidates`), the one that did best is solved on many, and value, Delta and Gamma of
-            today are certified on fresh ones (`certify`), as many as `rtol` takes.
+            paths (`choosing.candidates`), the one that did best is solved on many, and value, Delta and Gamma
+            of today are certified on fresh ones (`certify`), as many as `rtol` takes.
         key: One key, or many of shape [n] (seeds), which are solved side by side; then every array of the
             solution has an axis for them in front.
         rtol: What is asked of value, Delta and Gamma today where no solver is given: two standard errors are
@@ -61,8 +61,8 @@ def solve(
         TypeError: The problem has what the solver does not solve.
         ValueError: `every` is below 1, `checkpoint` holds another run, or no solver is named for many keys, for
             metrics or a checkpoint.
-        RuntimeError: A figure is not known to what is asked, or the loss is not finite, and `throw`. The message has stage, iteration and remedy; the
-            checkpoint stays that of the stage before.
+        RuntimeError: A figure is not known to what is asked, or the loss is not finite, and `throw`. The
+            message has stage, iteration and remedy; the checkpoint stays that of the stage before.
 
     Examples:
         >>> from pricing.fbsde import DeepBSDE, problems, solve
@@ -134,8 +134,8 @@ def _chosen(
     solution = choose(problem, train, key=key, **settings)
     if throw and (lacking := shortcomings(solution, rtol)):
         raise RuntimeError(
-            f"{lacking}: give more than max_paths={max_paths}, a wider rtol, or a solver with functions that suit "
-            "the payoff; or throw=False, and look at stats['certificate']"
+            f"{lacking}: give more than max_paths={max_paths}, a wider rtol, or a solver with functions that "
+            "suit the payoff; or throw=False, and look at stats['certificate']"
         )
     return solution
 

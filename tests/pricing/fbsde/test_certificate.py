@@ -1,4 +1,4 @@
-"""Figures from fresh paths: unbiased whatever the solution, with standard errors that cover; and `solve` alone."""
+"""Figures from fresh paths are right whatever the solution, and their errors cover; `solve` alone."""
 
 import functools
 

@@ -35,6 +35,21 @@ HULL_WHITE = HullWhite(0.03, 0.05, 0.01)
 SWAPTION = Swaption(0.02, 1.0, [2.0, 3.0], [1.0, 1.0])
 
 
+def test_another_grid_has_the_same_dates():
+    given = {
+        "exercise_times": [0.5],
+        "exercise_value": lambda t, x: jnp.sum(x),
+        "stopping_times": [0.5, 1.0],
+        "is_alive": lambda t, x: x[0] > -1.0,
+    }
+    problem = brownian(**given)
+    coarse = problem.with_num_steps(2)
+    assert (coarse.exercise_dates, coarse.stopping_dates) == ((1,), (1, 2))
+    assert coarse.drift is problem.drift and coarse.dt == 2.0 * problem.dt
+    with pytest.raises(ValueError, match="exercise_times"):
+        problem.with_num_steps(3)
+
+
 def brownian(**options) -> Problem:
     """Of two coordinates that move differently, and pays their sum."""
     given = {
