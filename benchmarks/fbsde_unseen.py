@@ -1,6 +1,6 @@
 """Equations that nothing was tuned for: `solve(problem)`, its standard errors, and how far off it is.
 
-Run `python -m benchmarks.fbsde_unseen [--only CASE ...] [--max-paths 1048576] [--seed 0] [--out FILE]`.
+Run `python -m benchmarks.fbsde_unseen [--only CASE ...] [--max-paths 262144] [--seed 0] [--out FILE]`.
 
 Each problem is solved with no solver named. References are closed forms, quadrature and grids
 (`fbsde_references`). Off: of the largest entry of the reference, Delta's at least value over state, Gamma's at
@@ -277,7 +277,7 @@ def judged(name: str, case: Case, options: argparse.Namespace) -> dict[str, Any]
 
 
 def parser() -> argparse.ArgumentParser:
-    found = parser_of(__doc__, max_paths=2**20)
+    found = parser_of(__doc__, max_paths=2**18)
     found.add_argument("--seed", type=int, default=0)
     found.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
     return found
@@ -291,6 +291,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in run.options.only:
         row = judged(name, CASES[name], run.options)
         rows.append(row)
+        run.console.print(f"{name}: {', '.join(row['verdicts'])}")
         off = [f"{100 * x:.2f} %" for x in row.get("off", ())] or ["", "", ""]
         z = " ".join(f"{x:.1f}" for x in row.get("z", ()))
         table.add_row(name, *off, z, f"{row.get('seconds', 0.0):.0f}", ", ".join(row["verdicts"]))

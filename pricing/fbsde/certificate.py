@@ -35,8 +35,8 @@ class Estimate(eqx.Module):
     Examples:
         >>> import jax.numpy as jnp
         >>> from pricing.fbsde import Estimate
-        >>> float(Estimate(jnp.array(10.0), jnp.array(0.1)).relative_error)
-        0.01
+        >>> float(Estimate(jnp.array(8.0), jnp.array(0.5)).relative_error)
+        0.0625
     """
 
     mean: Float[Array, "*shape"]

@@ -26,7 +26,7 @@ def solve(
     *,
     key: Keys,
     rtol: Tolerance = ASKED,
-    max_paths: int = 2**20,
+    max_paths: int = 2**18,
     progress: Progress | None = None,
     metrics: Path | None = None,
     checkpoint: Path | None = None,
