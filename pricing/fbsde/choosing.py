@@ -95,9 +95,10 @@ def choose(
         progress: Called as each pilot ends.
 
     Returns:
-        The solution; a RuntimeError if no pilot is finite. In its `stats` are "certificate", "solver" and what
-        the pilots found, "tried". Where the driver bends or a step is not exact, also "checked_by", the
-        certificate of another solution, on half of the dates if the contract's are among them.
+        The solution; a RuntimeError if no pilot is finite. In its `stats` are "certificate", "errors" (of
+        value, Delta and Gamma, as multiples of their sizes), "solver", and what the pilots found, "tried".
+        Where the driver bends or a step is not exact, also "checked_by", the certificate of another solution,
+        on half of the dates if the contract's are among them.
     """
     keys = iter(jax.random.split(key, 64))
     solvers = candidates(problem, key=next(keys))
@@ -110,7 +111,7 @@ def choose(
     solver = GradientRegression(num_paths=_PATHS, bases=best.solver.bases)
     solution = train(solver, key=next(keys))
     found = certify(solution, key=next(keys), num_paths=_PILOT_CERTIFICATE)
-    wanted = _PILOT_CERTIFICATE * max(errors(problem, found, rtol)) ** 2
+    wanted = _PILOT_CERTIFICATE * _most(errors(problem, found), rtol) ** 2
     count = min(max_paths, max(_PILOT_CERTIFICATE, 2 ** math.ceil(math.log2(1.2 * wanted + 1.0))))
     found, other = certify(solution, key=next(keys), num_paths=count), None
     others = [one for one in tried if one is not best]
@@ -119,14 +120,18 @@ def choose(
         runner_up = GradientRegression(num_paths=_PATHS, bases=runner_up.bases)
         found_too = train(runner_up, key=next(keys), problem=_on_fewer_dates(problem))
         other = certify(found_too, key=next(keys), num_paths=count)
-    more = {"certificate": found, "checked_by": other, "solver": solver, "tried": tried}
+    more = {
+        "certificate": found,
+        "checked_by": other,
+        "errors": errors(problem, found, other),
+        "solver": solver,
+        "tried": tried,
+    }
     return eqx.tree_at(lambda s: s.stats, solution, solution.stats | more)
 
 
-def errors(
-    problem: Problem, found: Certificate, rtol: Tolerance, other: Certificate | None = None
-) -> list[float]:
-    """Return the errors of value, Delta and Gamma as multiples of what is asked.
+def errors(problem: Problem, found: Certificate, other: Certificate | None = None) -> Tolerance:
+    """Return the errors of value, Delta and Gamma, as multiples of the size of each.
 
     An error is two standard errors, or by what another solution's certificate differs, beyond noise: where the
     driver bends both keep the square of their solution's error, and each has the error of its dates.
@@ -135,7 +140,7 @@ def errors(
     for derivative in (found.delta, found.gamma):
         sizes.append(max(float(np.max(np.abs(derivative.mean))), sizes[-1] / _scale(problem)))
     told = []
-    for name, asked, size in zip(Tolerance._fields, rtol, sizes, strict=True):
+    for name, size in zip(Tolerance._fields, sizes, strict=True):
         one, noise = getattr(found, name), getattr(found, name).std_error
         error = _COVER * float(np.max(noise))
         if other is not None:
@@ -143,19 +148,22 @@ def errors(
             noise = np.sqrt(np.asarray(noise) ** 2 + np.asarray(both.std_error) ** 2)
             gap = np.abs(np.asarray(one.mean) - np.asarray(both.mean))
             error = max(error, float(np.max(np.where(gap > _SIGNIFICANT * noise, gap, 0.0))))
-        told.append(error / (asked * size) if size > 0.0 else math.inf)
-    return told
+        told.append(error / size if size > 0.0 else math.inf)
+    return Tolerance(*told)
+
+
+def _most(told: Tolerance, asked: Tolerance) -> float:
+    """Return the largest error as a multiple of what is asked."""
+    return max(error / most for error, most in zip(told, asked, strict=True))
 
 
 def shortcomings(solution: Solution, rtol: Tolerance) -> str:
     """Return which figures are not known to what is asked, in words; empty if all are."""
-    found, other = (solution.stats[name] for name in ("certificate", "checked_by"))
-    told = errors(solution.problem, found, rtol, other)
-    pairs = zip(Tolerance._fields, told, rtol, strict=True)
+    trios = zip(Tolerance._fields, solution.stats["errors"], rtol, strict=True)
     return ", ".join(
-        f"{name} is known to {100 * error * asked:.2g} % of its size ({100 * asked:g} % is asked)"
-        for name, error, asked in pairs
-        if not error <= 1.0
+        f"{name} is known to {100 * error:.2g} % of its size ({100 * asked:g} % is asked)"
+        for name, error, asked in trios
+        if not error <= asked
     )
 
 
@@ -178,7 +186,7 @@ def _best(problem: Problem, tried: list[Tried], rtol: Tolerance) -> Tried:
         raise RuntimeError(f"no functions suit the equation: {tried[0].failure}")
     if problem.exercise_value is not None:
         sound = [one for one in sound if not any(_is_worth_more(x, one) for x in sound)]
-    return min(sound, key=lambda one: max(errors(problem, _of(one), rtol)))
+    return min(sound, key=lambda one: _most(errors(problem, _of(one)), rtol))
 
 
 def _of(one: Tried) -> Certificate:
