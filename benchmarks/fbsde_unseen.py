@@ -4,9 +4,9 @@ Run `python -m benchmarks.fbsde_unseen [--only CASE ...] [--max-paths 262144] [-
 
 Each problem is solved with no solver named. References are closed forms, quadrature and grids
 (`fbsde_references`). Off: of the largest entry of the reference, Delta's at least value over state, Gamma's at
-least Delta over state. A figure is right within .2 % (value), 1 % (Delta), 5 % (Gamma); refused, where its own
-standard errors say that it is not known so well; silently off otherwise. z: the farthest entry, in
-standard errors.
+least Delta over state. A figure is right within .2 % (value), 1 % (Delta), 5 % (Gamma); refused where its own
+errors say that it is not known so well; silently off otherwise (OFF). z: the farthest entry, in standard
+errors.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -158,17 +159,7 @@ def shifted_hjb() -> Case:
     x0 = np.full(20, 0.5)
 
     def make() -> Problem:
-        from_zero = problems.hjb(20)
-        return Problem(
-            20,
-            1.0,
-            x0,
-            drift=from_zero.drift,
-            diffusion=from_zero.diffusion,
-            driver=from_zero.driver,
-            terminal=from_zero.terminal,
-            num_steps=20,
-        )
+        return eqx.tree_at(lambda p: p.x0, problems.hjb(20), jnp.asarray(x0))
 
     return Case(make, lambda: known.hjb(20, x0))
 
@@ -265,7 +256,7 @@ def judged(name: str, case: Case, options: argparse.Namespace) -> dict[str, Any]
         sizes.append(max(float(np.max(np.abs(derivative))), sizes[-1] / spot))
     off = [float(np.max(np.abs(m - r))) / s for (m, _, r), s in zip(pairs, sizes, strict=True)]
     z = [float(np.max(np.abs(m - r) / e)) for m, e, r in pairs]
-    told = list(solution.stats["errors"])
+    told = [float(error) for error in solution.stats["errors"]]
     verdicts = [
         "right" if o <= asked else "refused" if own > asked else "OFF"
         for o, asked, own in zip(off, ASKED, told, strict=True)

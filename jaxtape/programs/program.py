@@ -99,7 +99,10 @@ class Program:
         """Return the function of arrays, compiled for the devices where these are."""
         places = tuple(map(place_of, arrays))
         if places not in self._compiled:
-            options = quick_options() if self._header["quick_to_compile"] else None
+            is_quick = self._header.get(
+                "quick_to_compile", False
+            )  # files of before have no word on it
+            options = quick_options() if is_quick else None
             lowered = jax.jit(self._exported.call).lower(*arrays)
             self._compiled[places] = lowered.compile(compiler_options=options)
         return self._compiled[places]

@@ -212,8 +212,8 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
 
     @functools.cache
     def quick(options: tuple) -> Callable:
-        settings: dict[str, Any] = {"compiler_options": dict(options)}
-        return eqx.filter_jit(function, **settings)
+        compiler: dict[str, Any] = {"compiler_options": dict(options)}
+        return eqx.filter_jit(function, **compiler)
 
     @functools.wraps(function)
     def call(*args, **kwargs):

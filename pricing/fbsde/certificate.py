@@ -6,7 +6,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxtape import stored_jit
 
@@ -20,9 +20,7 @@ from .solution import Solution
 _FIXED_POINT = 8  # iterations, each of which gains a factor of dt f_y / 2
 _NUMBERS = 2**21  # of samples of Gamma in memory at once
 _MOST_PAIRS = 1024  # of a block
-_SECOND_ORDER_UP_TO = (
-    10  # coordinates: Gamma's part of a martingale increment costs a sweep for each
-)
+_SECOND_ORDER_UP_TO = 10  # coordinates: Gamma's part of an increment costs a sweep for each
 
 
 class Estimate(eqx.Module):
@@ -115,23 +113,27 @@ def certify(solution: Solution, *, key: PRNGKeyArray, num_paths: int = 65536) ->
     known = solution.approximation.result(0, min(1, problem.num_steps - 1), problem.x0)
     knows_values = bool(known == RESULTS.successful)
     order = 2 if dim <= _SECOND_ORDER_UP_TO and knows_values else 1
-    form = _Form(pairs, order, is_coordinatewise(problem), knows_values)
-    found = _certificate(solution, form, blocks, key=key)
-    if not jnp.all(jnp.isfinite(found.gamma.mean)):
+    form = _Form(pairs, order, is_coordinatewise(problem), knows_values, _reads_z(problem))
+    found = _certificate(solution, form, jnp.asarray(blocks), key=key)
+    if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(found)):
         raise RuntimeError(
-            "Gamma is not finite: the noise of the first step does not move every coordinate, or the solution "
-            "is not finite far out; take Delta and Gamma of the solution itself."
+            "a figure is not finite: the noise of the first step does not move every coordinate, or the "
+            "solution is not finite far out; take Delta and Gamma of the solution itself."
         )
     return found
 
 
 class _Form(NamedTuple):
-    """How samples are taken: pairs of paths in a block, order of the martingale increments, what is known."""
+    """How samples are taken: pairs of paths in a block, order of the martingale increments, what is known.
+
+    knows_values: whether the solution has values at later dates; reads_z: whether the driver has a use for z.
+    """
 
     pairs: int
     order: int
     is_coordinatewise: bool
     knows_values: bool
+    reads_z: bool
 
 
 class _Samples(NamedTuple):
@@ -143,24 +145,26 @@ class _Samples(NamedTuple):
 
 
 @stored_jit(quick_to_compile=True)
-def _certificate(solution: Solution, form: _Form, blocks: int, *, key: PRNGKeyArray) -> Certificate:
+def _certificate(
+    solution: Solution, form: _Form, blocks: Int[Array, ""], *, key: PRNGKeyArray
+) -> Certificate:
     problem = solution.problem
     own = solution.approximation.value(0, problem.x0).reshape(-1)
 
-    def add(sums: tuple[_Samples, _Samples], index):
+    def add(index, sums: tuple[_Samples, _Samples]):
         samples = _samples(solution, own, form, key=jax.random.fold_in(key, index))
         first = jax.tree.map(lambda x: jnp.sum(x, axis=1), samples)
         second = jax.tree.map(lambda x: jnp.sum(x**2, axis=1), samples)
-        return jax.tree.map(jnp.add, sums, (first, second)), None
+        return jax.tree.map(jnp.add, sums, (first, second))
 
     shapes = (), (problem.dim,), (problem.dim, problem.dim)
     empty = _Samples(*(jnp.zeros((*own.shape, *shape), own.dtype) for shape in shapes))
-    (first, second), _ = jax.lax.scan(add, (empty, empty), jnp.arange(blocks))
-    count = form.pairs * blocks
+    first, second = jax.lax.fori_loop(0, blocks, add, (empty, empty))
+    count = (form.pairs * blocks).astype(own.dtype)
     means = jax.tree.map(lambda x: x / count, first)
     variance = lambda x, mean: jnp.maximum(x / count - mean**2, 0.0) / (count - 1)  # noqa: E731
     errors = jax.tree.map(lambda x, mean: jnp.sqrt(variance(x, mean)), second, means)
-    return _with_first_step(problem, own, means, errors)
+    return _with_first_step(problem, form, own, means, errors)
 
 
 def _samples(solution: Solution, own: Array, form: _Form, *, key: PRNGKeyArray) -> _Samples:
@@ -176,10 +180,10 @@ def _samples(solution: Solution, own: Array, form: _Form, *, key: PRNGKeyArray) 
     if not form.knows_values:
         y = (own - dt * problem.flat_driver(t, x0, own, z))[:, None] + z @ dw.T
     here, missing = ahead(solution, steps.T, y, key=later, order=form.order, copies=3)
-    tilts = _tilts(problem, own, z)
+    tilts = _tilts(problem, own, z) if form.reads_z else jnp.zeros_like(z)
     rest = here.worth + (1.0 + tilts @ dw.T) * missing - own[:, None]
     driver = 0.5 * dt * (here.driver + here.slope * missing)
-    total = rest + (2.0 if _reads_z(problem) else 1.0) * driver
+    total = rest + (2.0 if form.reads_z else 1.0) * driver
     # the path between the two has no part in means of weights, which vanish: it takes noise off
     both, middle = slice(2 * pairs), slice(2 * pairs, None)
     total = total[:, both] - jnp.tile(total[:, middle], 2)
@@ -187,7 +191,7 @@ def _samples(solution: Solution, own: Array, form: _Form, *, key: PRNGKeyArray) 
 
     def of_step(dw, total, missing):
         step = FirstStep(problem, dw, form.is_coordinatewise)
-        return _weighted(step, control, tilts, total, missing)
+        return _weighted(step, control, tilts if form.reads_z else None, total, missing)
 
     derivatives = jax.vmap(of_step, (0, -1, -1), 1)(dw[both], total, missing[:, both])
     samples = (rest + driver)[:, both], *derivatives
@@ -195,7 +199,7 @@ def _samples(solution: Solution, own: Array, form: _Form, *, key: PRNGKeyArray) 
 
 
 def _weighted(
-    step: FirstStep, control: Parabola, tilts: Array, total: Array, missing: Array
+    step: FirstStep, control: Parabola, tilts: Array | None, total: Array, missing: Array
 ) -> tuple[Array, Array]:
     """Return samples of Delta and Gamma: of all but a parabola by weights, of that along the path.
 
@@ -206,7 +210,7 @@ def _weighted(
     rest = total - carried
     delta = delta + rest[:, None] * slope[None]
     gamma = gamma + rest[:, None, None] * curvature[None]
-    if not _reads_z(step.problem):
+    if tilts is None:
         return delta, gamma
     first, second = jax.vmap(step.along)(tilts)
     cross = first[:, :, None] * slope[None, None]
@@ -228,14 +232,12 @@ def _slopes(solution: Solution) -> tuple[Array, Array]:
 def _tilts(problem: Problem, y: Array, z: Array) -> Float[Array, "contracts dim"]:
     """Return f_z of every contract today; contracts do not read one another's."""
     t, x = problem.times[0], problem.x0
-    if not _reads_z(problem):
-        return jnp.zeros_like(z)
     _, pull = jax.vjp(lambda z: problem.flat_driver(t, x, y, z), z)
     return pull(jnp.ones_like(y))[0]
 
 
 def _with_first_step(
-    problem: Problem, own: Array, means: _Samples, errors: _Samples
+    problem: Problem, form: _Form, own: Array, means: _Samples, errors: _Samples
 ) -> Certificate:
     """Return the figures, with the driver at the start of the first step."""
     shape, dim, t, x0 = problem.contracts, problem.dim, problem.times[0], problem.x0
@@ -254,7 +256,7 @@ def _with_first_step(
         return today(x, rest + slope @ h + 0.5 * (second @ h) @ h)
 
     value, stretch = jax.jvp(lambda ahead: today(x0, ahead), (rest,), (jnp.ones_like(rest),))
-    if not _reads_z(problem):  # then they have the whole driver already
+    if not form.reads_z:  # otherwise they have the whole driver already
         slope, second = jax.jacfwd(near)(x0), jax.jacfwd(jax.jacfwd(near))(x0)
         stretched = lambda x: jax.vmap(jnp.multiply)(jnp.abs(stretch), x)  # noqa: E731
         errors = jax.tree.map(stretched, errors)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,7 +24,7 @@ _PILOTS = 3
 _MOST_FUNCTIONS = 500  # of a date: their Gram matrix is inverted at each
 _SIGNIFICANT = 3.0  # standard errors by which two numbers differ
 _COVER = 2.0  # standard errors that are to lie within a tolerance
-_ROUNDING = 1e-4
+_ROUNDING = 1e-4  # of f, in single precision
 _LOOK = 64  # paths on which the states are looked at
 
 
@@ -62,16 +62,20 @@ class Tried(NamedTuple):
 
 def candidates(problem: Problem, *, key: PRNGKeyArray) -> list[GradientRegression]:
     """Return regressions on functions that suit the dimension, the fewest first."""
-    dim, is_positive = problem.dim, _is_positive(problem, key)
-    sets: list[tuple[AbstractBasis, ...]] = [(Hermite(degree),) for degree in (6, 4, 3)]
+    dim = problem.dim
+    polynomials = lambda degree: math.comb(dim + degree, degree)  # noqa: E731
+    sets: list[tuple[int, tuple[AbstractBasis, ...]]] = [
+        (polynomials(degree), (Hermite(degree),)) for degree in (6, 4, 3)
+    ]
     if dim > 1:
-        sets += [(Hermite(2), Mean(5, above=2)), (Hermite(1), Mean(8, above=1))]
-        sets += [(Hermite(1), SmoothMaximum())] if is_positive else []
-    sizes = [(sum(_count(basis, dim) for basis in bases), bases) for bases in sets]
-    fitting = [(size, bases) for size, bases in sizes if size <= _MOST_FUNCTIONS]
-    chosen = sorted(fitting, key=lambda pair: pair[0])[-_PILOTS:]
+        sets.append((polynomials(2) + 3, (Hermite(2), Mean(5, above=2))))
+        sets.append((polynomials(1) + 7, (Hermite(1), Mean(8, above=1))))
+    if dim > 1 and _is_positive(problem, key):
+        sets.append((polynomials(1) + 19, (Hermite(1), SmoothMaximum())))
+    by_size = sorted(sets, key=lambda pair: pair[0])
+    chosen = [bases for size, bases in by_size if size <= _MOST_FUNCTIONS][-_PILOTS:]
     return [
-        GradientRegression(num_paths=_PILOT_PATHS, bases=(*bases, Payoffs())) for _, bases in chosen
+        GradientRegression(num_paths=_PILOT_PATHS, bases=(*bases, Payoffs())) for bases in chosen
     ]
 
 
@@ -92,7 +96,7 @@ def choose(
         key: Of all paths.
         rtol: What is asked.
         max_paths: Of the certificate, at most.
-        progress: Called as each pilot ends.
+        progress: Called as each pilot ends, the training, and the certificate.
 
     Returns:
         The solution; a RuntimeError if no pilot is finite. In its `stats` are "certificate", "errors" (of
@@ -102,14 +106,16 @@ def choose(
     """
     keys = iter(jax.random.split(key, 64))
     solvers = candidates(problem, key=next(keys))
+    stages = len(solvers) + 2
+    say = progress or (lambda done, total, message: None)
     tried = []
     for solver in solvers:
         tried.append(_pilot(problem, solver, train, next(keys), next(keys)))
-        if progress is not None:
-            progress(len(tried), len(solvers) + 2, _words(solver))
+        say(len(tried), stages, _words(solver))
     best = _best(problem, tried, rtol)
     solver = GradientRegression(num_paths=_PATHS, bases=best.solver.bases)
     solution = train(solver, key=next(keys))
+    say(stages - 1, stages, _words(solver))
     found = certify(solution, key=next(keys), num_paths=_PILOT_CERTIFICATE)
     wanted = _PILOT_CERTIFICATE * _most(errors(problem, found), rtol) ** 2
     count = min(max_paths, max(_PILOT_CERTIFICATE, 2 ** math.ceil(math.log2(1.2 * wanted + 1.0))))
@@ -120,10 +126,12 @@ def choose(
         runner_up = GradientRegression(num_paths=_PATHS, bases=runner_up.bases)
         found_too = train(runner_up, key=next(keys), problem=_on_fewer_dates(problem))
         other = certify(found_too, key=next(keys), num_paths=count)
+    say(stages, stages, "")
     more = {
         "certificate": found,
         "checked_by": other,
-        "errors": errors(problem, found, other),
+        # as arrays: numbers would make another program of everything that takes the solution
+        "errors": jax.tree.map(jnp.asarray, errors(problem, found, other)),
         "solver": solver,
         "tried": tried,
     }
@@ -218,15 +226,6 @@ def _scale(problem: Problem) -> float:
 def _is_positive(problem: Problem, key: PRNGKeyArray) -> bool:
     """Return whether all states are above 0, as prices are, by a look at some paths."""
     return bool(jnp.all(simulate(problem, _LOOK, key=key).states > 0.0))
-
-
-def _count(basis: Any, dim: int) -> int:
-    """Return how many functions a basis has."""
-    if isinstance(basis, Hermite):
-        return math.comb(dim + basis.degree, basis.degree)
-    if isinstance(basis, SmoothMaximum):
-        return math.comb(len(basis.sharpness) + basis.degree, basis.degree)
-    return basis.degree - basis.above
 
 
 def _words(solver: GradientRegression) -> str:

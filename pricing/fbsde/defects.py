@@ -80,7 +80,10 @@ def ahead(
         x, here, total = state
         t, dt = problem.times[date], problem.dt
         after = jax.vmap(lambda x, dw: problem.advance(t, x, dw), -1, -1)(x, dw)
-        moved = _martingale_increment(solution, date, x, dw, here.z, order)
+        if order == 1:
+            moved = jnp.sum(here.z * dw.T[None], axis=-1)
+        else:
+            moved = martingale_increment(solution, date, x, dw)
         carried = None if y is None else here.worth + moved - dt * here.driver
         later = _held(solution, date + 1, after, carried)
         scale = total.discount / (1.0 - 0.5 * dt * here.slope)
@@ -153,10 +156,8 @@ def _driver_along(problem: Problem, t, x: States, here: Held, dw: States) -> Val
     return jax.vmap(of_path, (-1, -1, 1, -1), -1)(x, here.worth, here.z, dw)
 
 
-def _martingale_increment(solution: Solution, date, x: States, dw: States, z, order: int) -> Values:
-    """Return how u moves over the step but for its drift."""
-    if order == 1:
-        return jnp.sum(z * dw.T[None], axis=-1)
+def martingale_increment(solution: Solution, date: Array, x: States, dw: States) -> Values:
+    """Return how u moves over a step from a date but for its drift, Gamma's part included."""
     problem, found = solution.problem, solution.approximation
     value = lambda x: _flat(jax.vmap(lambda x: found.value(date, x), -1, -1)(x))  # noqa: E731
     return martingale_increments(problem, [Composition(value)], problem.times[date], x, dw)[1]

@@ -11,7 +11,7 @@ from jaxtape import stored_jit
 
 from ..results import Between, Bounds
 from ..sampling import normals
-from .ito_taylor import Composition, martingale_increments
+from .defects import martingale_increment
 from .problem import Problem
 from .simulation import over_blocks, simulate
 from .solution import Solution
@@ -128,7 +128,7 @@ def _lower_samples(solution: Solution, states, increments, discounts, paid: Samp
         exercised = is_open & rule.is_held & (exercise > continuation) & (exercise > 0.0)
         paid = _discounted(discount, exercise) - rule.martingale
         earned = jnp.where(exercised, paid, rule.earned)
-        increment = _martingale_increment(solution, date, x, dw)
+        increment = martingale_increment(solution, date, x, dw).reshape(zero.shape)
         martingale = rule.martingale + _discounted(discount, increment)
         return _RuleState(martingale, earned, rule.is_held & ~exercised), None
 
@@ -214,19 +214,6 @@ def _exercise_and_continuation(solution: Solution, date, x) -> tuple[Samples, Sa
     assert problem.exercise_value is not None  # `bounds` has asked
     exercise = jax.vmap(problem.exercise_value, (None, -1), -1)(t, x)
     return exercise, jax.vmap(lambda x: found.value(date, x), -1, -1)(x)
-
-
-def _martingale_increment(solution: Solution, date, x, dw) -> Samples:
-    """Return how u moves over the step but for its drift."""
-    problem, found = solution.problem, solution.approximation
-
-    def value(x):
-        flat = jax.vmap(lambda x: found.value(date, x), -1, -1)(x)
-        return flat.reshape(-1, x.shape[-1])
-
-    t = problem.times[date]
-    _, increments = martingale_increments(problem, [Composition(value)], t, x, dw)
-    return increments.reshape(*problem.contracts, x.shape[-1])
 
 
 def _discounted(discount: Float[Array, " paths"], values: Samples) -> Samples:

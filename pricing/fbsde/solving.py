@@ -55,14 +55,13 @@ def solve(
         throw: Whether to raise where the loss is not finite.
 
     Returns:
-        The solution, with the result and every loss in `stats`.
+        The solution, with the result and every loss in `stats`. A problem that the solver does not solve is a
+        TypeError; a loss that is not finite, or a figure that is not known to what is asked, a RuntimeError if
+        `throw`, whose message has stage, iteration and remedy (the checkpoint stays that of the stage before);
+        an `every` below 1, or a checkpoint of another run, a ValueError.
 
     Raises:
-        TypeError: The problem has what the solver does not solve.
-        ValueError: `every` is below 1, `checkpoint` holds another run, or no solver is named for many keys, for
-            metrics or a checkpoint.
-        RuntimeError: A figure is not known to what is asked, or the loss is not finite, and `throw`. The
-            message has stage, iteration and remedy; the checkpoint stays that of the stage before.
+        ValueError: No solver is named for many keys, for metrics or a checkpoint.
 
     Examples:
         >>> from pricing.fbsde import DeepBSDE, problems, solve
@@ -78,6 +77,28 @@ def solve(
                 "a solver is chosen for one key, without metrics or checkpoint: name one."
             )
         return _chosen(problem, key, rtol, max_paths, progress, throw)
+    folders = {"metrics": metrics, "checkpoint": checkpoint, "every": every}
+    return _trained(problem, solver, key, progress, throw, **folders)
+
+
+def _trained(
+    problem: Problem,
+    solver: AbstractSolver,
+    key: Keys,
+    progress: Progress | None = None,
+    throw: bool = True,
+    *,
+    metrics: Path | None = None,
+    checkpoint: Path | None = None,
+    every: int = 1,
+) -> Solution:
+    """Solve by a solver: see `solve`.
+
+    Raises:
+        TypeError: The problem has what the solver does not solve.
+        ValueError: `every` is below 1.
+        RuntimeError: The loss is not finite, and `throw`.
+    """
     reason = solver.unsupported(problem)
     if reason is not None:
         raise TypeError(f"{type(solver).__name__} does not solve this problem. It has {reason}.")
@@ -129,7 +150,7 @@ def _chosen(
     Raises:
         RuntimeError: One of them is not known to what is asked, and `throw`.
     """
-    train = lambda solver, key, problem=problem: solve(problem, solver, key=key)  # noqa: E731
+    train = lambda solver, key, problem=problem: _trained(problem, solver, key)  # noqa: E731
     settings: dict[str, Any] = {"rtol": rtol, "max_paths": max_paths, "progress": progress}
     solution = choose(problem, train, key=key, **settings)
     if throw and (lacking := shortcomings(solution, rtol)):

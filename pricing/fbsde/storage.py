@@ -82,6 +82,8 @@ def _fingerprint(problem: Problem, solver: AbstractSolver, key: Keys) -> dict[st
 def save(solution: Solution, path: Path) -> None:
     """Write every number of a solution; `load` needs the problem and the solver, whose code is not saved.
 
+    Of a solver that `solve` chose, stats["solver"], the certificates are left out.
+
     Args:
         solution: The solution to save.
         path: The file to write.
@@ -91,6 +93,8 @@ def save(solution: Solution, path: Path) -> None:
         >>> def keep(solution: Solution, folder):
         ...     save(solution, folder / "solution.eqx")
     """
+    trained = {"losses": solution.stats["losses"]}
+    solution = eqx.tree_at(lambda s: s.stats, solution, trained)
     eqx.tree_serialise_leaves(Path(path), solution)
 
 

@@ -305,6 +305,14 @@ def hostile(content: bytes, **header: Any) -> bytes:
     return _packed({**json.loads(content[44:end]), **header}, content[end:])
 
 
+def test_a_file_without_a_word_on_its_compilation_runs():
+    content = jt.export(lambda x: 2 * x, jnp.arange(3))
+    end = 44 + int.from_bytes(content[40:44], "big")
+    header = json.loads(content[44:end])
+    del header["quick_to_compile"]
+    assert jt.load(_packed(header, content[end:]))(jnp.arange(3)).tolist() == [0, 2, 4]
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -17,9 +17,12 @@ from pricing.fbsde import (
     Payoffs,
     Problem,
     Tolerance,
+    certificate,
     certify,
     from_product,
+    load,
     problems,
+    save,
     solve,
 )
 from pricing.fbsde.first_step import FirstStep, is_coordinatewise
@@ -169,6 +172,24 @@ def test_an_error_that_standard_errors_do_not_tell_is_told():
     solution = solve(problem, key=OWN, max_paths=16384, throw=False)
     found, told = solution.stats["certificate"], solution.stats["errors"]
     assert abs(float(found.value.mean) / reference.value - 1.0) < told.value
+
+
+def test_a_chosen_solution_is_saved_without_its_certificate(chosen, tmp_path):
+    problem, solution = chosen
+    save(solution, tmp_path / "chosen.eqx")
+    found = load(tmp_path / "chosen.eqx", problem, solution.stats["solver"])
+    assert found.value(0.0, problem.x0) == solution.value(0.0, problem.x0)
+    assert set(found.stats) == {"losses"}
+
+
+def test_more_paths_are_no_other_program(chosen, monkeypatch):
+    _, solution = chosen
+    certify(solution, key=OTHERS, num_paths=4096)
+    traced, samples = [], certificate._samples
+    noted = lambda *args, **named: traced.append(1) or samples(*args, **named)  # noqa: E731
+    monkeypatch.setattr(certificate, "_samples", noted)
+    certify(solution, key=OTHERS, num_paths=16384)
+    assert not traced
 
 
 def test_what_is_not_known_well_enough_is_refused(chosen):
