@@ -6,10 +6,10 @@ parameters are drawn about the DAX's, with noise of a fifth of a vol point; an o
 out of the money has no quote. QuantLib fits the first few surfaces, from the same start, in a process for each
 core, warmed up; a process takes one surface after the other. Both ends are judged by our residuals. A surface
 that is not fitted is named with its reason. Each row is of all the surfaces, in calls of so many; what the
-first row compiles are the program of the search and, in a later call, that of a finer integral for a few.
+first row compiles is the program of the search and, in a later call, what a few hard surfaces may need besides.
 
-Then: of how many fits the vols are off by more than 1e-7 with 48 and with 64 nodes (beside 256), which another
-fit would have to mend; and what reading the surfaces from Parquet and checking them costs.
+Then: of how many fits the vols are off by more than 1e-7 with 48 and with 64 nodes (beside 256), which have to
+be mended; and what reading the surfaces from Parquet and checking them costs.
 """
 
 import argparse

@@ -19,7 +19,7 @@ from .objectives import AbstractObjective, PriceQuotes, objective_of
 from .optimizers import levenberg_marquardt
 from .parameters import Parameters, random_starts
 from .prior import Prior
-from .problem import Problem, Search, identification
+from .problem import Problem, Search, identification, is_small
 from .results import RESULTS
 
 _STEPS_A_REPORT = 5
@@ -243,18 +243,21 @@ def _postprocess(problem: Problem, searches: Search) -> Calibration:
     """Return the best of the ends, with its residuals and what they say of the parameters."""
     losses = jnp.where(searches.finite, jax.vmap(lambda search: search.loss)(searches), jnp.inf)
     best = jnp.argmin(losses)
-    found = ended(problem, jax.tree.map(lambda leaf: leaf[best], searches))
+    search = jax.tree.map(lambda leaf: leaf[best], searches)
+    found = ended(problem, search, problem.deviation(search.free, search.residual))
     at_optimum = jnp.sum(losses <= losses[best] * (1.0 + 1e-6))
     return eqx.tree_at(lambda c: c.stats, found, found.stats | {"starts_at_optimum": at_optimum})
 
 
-def ended(problem: Problem, search: Search) -> Calibration:
-    """Return what a search says at its end: the model, its residuals and what they say of the parameters."""
+def ended(problem: Problem, search: Search, deviation: Array) -> Calibration:
+    """Return what a search says at its end: the model, its residuals and what they say of the parameters.
+
+    deviation: of the residuals from those of a finer integral.
+    """
     residuals, known = problem.of_quotes(search.residual), identification(problem, search)
     is_untold = (search.result == RESULTS.converged) & (known.pop("rank") < search.free.size)
     found = RESULTS.where(is_untold, RESULTS.not_identified, search.result)
-    is_exact = problem.is_accurate(search.free, search.residual)
-    is_off = search.finite & ~is_exact
+    is_off = search.finite & ~is_small(deviation)
     found = RESULTS.where(is_off, RESULTS.inaccurate_integral, found)
     is_sound = problem.refusal == RESULTS.successful
     result = RESULTS.where(is_sound, found, problem.refusal)

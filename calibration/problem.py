@@ -29,7 +29,7 @@ Optimizer = optax.GradientTransformationExtraArgs
 class Problem(eqx.Module):
     """Quotes, a model to fit to them, its free parameters, and the residuals to make small.
 
-    A prior's residuals follow those of the quotes.
+    A prior's residuals follow those of the quotes. defect: what is added to all of them, from a finer integral.
     """
 
     quotes: Any
@@ -37,6 +37,7 @@ class Problem(eqx.Module):
     objective: AbstractObjective
     parameters: Parameters
     prior: Prior | None = None
+    defect: Float[Array, " residuals"] | None = None
 
     def __check_init__(self):
         _check_single(self.quotes, self.quoted, self.template, self.parameters)
@@ -66,10 +67,10 @@ class Problem(eqx.Module):
                 f"{self.quoted.shape}: give one for each quote. {_ONE}"
             )
         errors = jnp.where(missing, 0.0, errors).ravel()
-        if self.prior is None:
-            return errors
-        of_prior = self.prior.residual(self.parameters.values(free))
-        return jnp.concatenate([errors, of_prior])
+        if self.prior is not None:
+            of_prior = self.prior.residual(self.parameters.values(free))
+            errors = jnp.concatenate([errors, of_prior])
+        return errors if self.defect is None else errors + self.defect
 
     def of_quotes(self, residual: Float[Array, " residuals"]) -> Float[Array, "..."]:
         """Return the residuals of the quotes alone, in their shape."""
@@ -101,14 +102,14 @@ class Problem(eqx.Module):
     def finer(self) -> "Problem | None":
         """The same problem with residuals by a finer integral; None if there is none."""
         objective = self.objective.finer
-        return None if objective is None else dataclasses.replace(self, objective=objective)
+        return objective and dataclasses.replace(self, objective=objective, defect=None)
 
-    def is_accurate(self, free: Vector, residual: Float[Array, " residuals"]) -> Bool[Array, ""]:
-        """Return whether a finer integral has the same residuals at a point, as far as it matters."""
-        if self.finer is None:
-            return jnp.asarray(True)
-        most = max(_ACCURACY, 1e3 * float(jnp.finfo(free.dtype).eps))
-        return jnp.max(jnp.abs(self.finer.residual(free) - residual)) <= most
+    def deviation(
+        self, free: Vector, residual: Float[Array, " residuals"]
+    ) -> Float[Array, " residuals"]:
+        """Return by how much the residuals of a finer integral differ at a point; 0 where there is none."""
+        finer = self.finer
+        return jnp.zeros_like(residual) if finer is None else finer.residual(free) - residual
 
     def loss(self, free: Vector) -> Float[Array, ""]:
         """Return half the sum of squared residuals."""
@@ -128,6 +129,12 @@ class Problem(eqx.Module):
         _, second = jax.jvp(along, (free,), (direction,))
         _, pull = jax.vjp(self.residual, free)
         return pull(second)[0]
+
+
+def is_small(deviation: Float[Array, " residuals"], *, times: float = 1.0) -> Bool[Array, ""]:
+    """Return whether a deviation of residuals does not matter, or at most so many times what does not."""
+    most = times * max(_ACCURACY, 1e3 * float(jnp.finfo(deviation.dtype).eps))
+    return jnp.max(jnp.abs(deviation)) <= most
 
 
 _ACCURACY = 1e-7  # of a residual; of a vol, 3e-6 of an option's price at three deviations

@@ -127,9 +127,9 @@ def calibrate_many(
 
 
 def _usual_objective(quotes: Quotes) -> AbstractObjective:
-    """Return the usual objective by a finer integral: among many, some would have to be fitted again.
+    """Return the usual objective by a finer integral: among many, some would have to be searched again.
 
-    Each of those costs two fits and another program (`benchmarks.many_surfaces` counts them).
+    `benchmarks.many_surfaces` counts them.
     """
     usual = objective_of(quotes)
     return usual.finer or usual
@@ -185,7 +185,7 @@ def _ends(
     """Return how the jobs at these places end, by all processes, and at which places they are."""
     block_size, num_slots = sizes
     blocks = workers.own(list(blocks_of(jobs, places, block_size)))
-    found = [(np.zeros(0, int), End.of_none(settings.parameters))]
+    found = [(np.zeros(0, int), End.empty(settings.parameters))]
     for of_block in workers.ends(blocks, settings, num_slots):
         found.append(of_block)
         say(of_block[0].size)

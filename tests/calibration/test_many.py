@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from calibration import ImpliedVolError, Job, SwaptionVolError, calibrate, calibrate_many
+from calibration.many import rounds
 from calibration.objectives import model_vols
 from pricing import Heston, HullWhite, Sabr, VolSurface, ZeroCurve
 from pricing.market import SmileQuotes, SwaptionVols
@@ -81,6 +82,24 @@ def test_each_fit_is_that_of_its_quotes_alone():
         total = float(alone.stats["sum_squared_vol_points"])
         np.testing.assert_allclose(together.sum_squared_vol_points[place], total, rtol=1e-9)
         assert together.num_quotes[place] == job.quotes.vols.size
+
+
+def test_an_integral_a_little_coarse_is_mended_by_the_same_program(monkeypatch):
+    """Parameters are those of many nodes, though some fits by 32 are off by more than is let pass."""
+    calls, rounds_ends = [], rounds._ends
+    monkeypatch.setattr(rounds, "_ends", lambda *args: calls.append(args) or rounds_ends(*args))
+    objective = ImpliedVolError(num_nodes=32)
+    together = calibrate_many(jobs(), num_slots=4, objective=objective)
+    assert together.status == ("ok",) * 8 and len(calls) == 1
+    off = []
+    for place, job in enumerate(jobs()):
+        exact = calibrate(job.quotes, job.model, objective=ImpliedVolError(num_nodes=96))
+        few, many = (own_vols(exact.model, job.quotes, n) for n in (32, 96))
+        off.append(float(jnp.max(jnp.abs(few - many))))
+        for name in together.parameters:
+            wanted = float(getattr(exact.model, name))
+            np.testing.assert_allclose(together.parameters[name][place], wanted, rtol=1e-5)
+    assert max(off) > 2e-7
 
 
 def test_errors_cover_the_truth():
