@@ -77,12 +77,13 @@ def test_figures_are_right_though_the_solution_is_coarse(name):
 
 @pytest.mark.repeat
 def test_standard_errors_cover():
+    """Of 200 seeds between 90 and 99 % are within what 95 % of them should be."""
     problem, reference = CASES["Bermudan put"]()
     solution = solve(problem, COARSE, key=OWN)
-    keys = jax.random.split(OTHERS, 100)
-    found = np.abs([scores(certify(solution, key=k, num_paths=4096), reference) for k in keys])
+    keys = jax.random.split(OTHERS, 200)
+    found = np.abs([scores(certify(solution, key=k, num_paths=16384), reference) for k in keys])
     share = np.mean(found < 1.96, axis=0)
-    assert np.all((share > 0.88) & (share <= 1.0)), share
+    assert np.all((share >= 0.90) & (share <= 0.99)), share
 
 
 def test_deep_bsde_gets_a_delta_and_a_gamma():
