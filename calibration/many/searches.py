@@ -5,6 +5,7 @@ turns out a little coarse is mended where it is (a deferred correction, which ne
 deviation of its residuals from those of a finer integral is added to them, and the search goes on.
 """
 
+import dataclasses
 import math
 from functools import partial
 from typing import Any, NamedTuple
@@ -68,7 +69,8 @@ def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_sl
     """Return how each job ended, [jobs]: of a batch of jobs the first `count`, the others as they come."""
     jobs = _Batch.of(batch, settings)
     numbers = jnp.arange(jobs.size)
-    at_once = num_slots if jobs.size % num_slots == 0 else jobs.size  # of all sizes the same bits
+    # all of one size: a smaller rest would have other last bits
+    at_once = num_slots if jobs.size % num_slots == 0 else jobs.size
 
     def once(state):
         num_times, is_left, points, defects, found = state
@@ -87,34 +89,36 @@ def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_sl
     points = jax.vmap(jobs.points)(numbers).reshape(jobs.size * jobs.num_starts, -1)
     defects = jnp.zeros((jobs.size, jobs.problem(0).num_residuals), points.dtype)
     begun = jnp.ones((), int), numbers < count, points, defects
-    nothing = jax.tree.map(jnp.asarray, End.empty(jobs.parameters, jobs.size, points.dtype))
+    nothing = jax.tree.map(jnp.asarray, End.empty(settings.parameters, jobs.size, points.dtype))
     *_, found = jax.lax.while_loop(lambda state: jnp.any(state[1]), once, (*begun, nothing))
     return found
 
 
 def _ends(jobs: "_Batch", is_left: Array, points: Array, defects: Array, num_slots: int) -> Search:
     """Return how the searches of the jobs that are left end, [jobs * starts], each from its point."""
-    turns = jnp.argsort(~jnp.repeat(is_left, jobs.num_starts), stable=True)
-    size, count = turns.size, jnp.sum(is_left) * jobs.num_starts
+    settings, size = jobs.settings, len(points)
+    optimizer = optax.with_extra_args_support(settings.optimizer)
+    count = jnp.sum(is_left) * jobs.num_starts
+    in_turn = jnp.argsort(~jnp.repeat(is_left, jobs.num_starts), stable=True)
+    place_of = lambda turn: in_turn[jnp.minimum(turn, size - 1)]  # noqa: E731
 
     def begun(turn):
-        place = turns[jnp.minimum(turn, size - 1)]
-        problem = jobs.problem(place // jobs.num_starts)
-        return Search.init(problem, jobs.optimizer, points[place])
+        place = place_of(turn)
+        return Search.init(jobs.problem(place // jobs.num_starts), optimizer, points[place])
 
     def stepped(turn, search):
-        job = turns[jnp.minimum(turn, size - 1)] // jobs.num_starts
-        return search.step(jobs.problem(job, defects[job]), jobs.optimizer, jobs.rtol)
+        job = place_of(turn) // jobs.num_starts
+        return search.step(jobs.problem(job, defects[job]), optimizer, settings.rtol)
 
     def step(state):
-        taken, searches, following, ends = state
-        searches = jax.vmap(stepped)(taken, searches)
-        has_ended = ~searches.is_running(jobs.max_steps) & (taken < count)
-        handed_in = jnp.where(has_ended, turns[jnp.minimum(taken, size - 1)], size)
+        turns, searches, following, ends = state
+        searches = jax.vmap(stepped)(turns, searches)
+        has_ended = ~searches.is_running(settings.max_steps) & (turns < count)
+        handed_in = jnp.where(has_ended, place_of(turns), size)
         ends = jax.tree.map(lambda x, new: x.at[handed_in].set(new, mode="drop"), ends, searches)
-        taken = jnp.where(has_ended, following + jnp.cumsum(has_ended) - 1, taken)
-        searches = _where(has_ended, jax.vmap(begun)(taken), searches)
-        return taken, searches, following + jnp.sum(has_ended), ends
+        turns = jnp.where(has_ended, following + jnp.cumsum(has_ended) - 1, turns)
+        searches = _where(has_ended, jax.vmap(begun)(turns), searches)
+        return turns, searches, following + jnp.sum(has_ended), ends
 
     first = jnp.arange(num_slots)
     ends = jax.vmap(begun)(jnp.arange(size))
@@ -123,25 +127,18 @@ def _ends(jobs: "_Batch", is_left: Array, points: Array, defects: Array, num_slo
 
 
 class _Batch(eqx.Module):
-    """Quotes, models and priors, [jobs, ...], and what is the same for all of them."""
+    """Quotes, models and priors, [jobs, ...], and the settings for quotes of their shape."""
 
     inputs: PyTree
-    objective: AbstractObjective
-    parameters: Parameters
-    starts: Float[Array, "starts parameters"]
-    rtol: Float[Array, ""]
-    max_steps: Int[Array, ""]
-    optimizer: optax.GradientTransformationExtraArgs
+    settings: Settings
 
     @classmethod
-    def of(cls, batch: PyTree, settings: Settings) -> "_Batch":
-        quotes, models, priors = batch
+    def of(cls, inputs: PyTree, settings: Settings) -> "_Batch":
+        quotes, models, priors = inputs
         objective = padded_objective(settings.objective, quotes.vols.shape[1:])
         if objective.is_of_moneyness and isinstance(models, CharacteristicFunction):
             quotes, models = jax.vmap(_normalized)(quotes, models)
-        optimizer = optax.with_extra_args_support(settings.optimizer)
-        of_all = settings.parameters, settings.starts, settings.rtol, settings.max_steps
-        return cls((quotes, models, priors), objective, *of_all, optimizer)
+        return cls((quotes, models, priors), dataclasses.replace(settings, objective=objective))
 
     @property
     def size(self) -> int:
@@ -149,16 +146,17 @@ class _Batch(eqx.Module):
 
     @property
     def num_starts(self) -> int:
-        return 1 + len(self.starts)
+        return 1 + len(self.settings.starts)
 
     def problem(self, job: Int[Array, ""] | int, defect: Array | None = None) -> Problem:
         quotes, model, prior = jax.tree.map(lambda x: x[job], self.inputs)
-        return Problem(quotes, model, self.objective, self.parameters, prior, defect)
+        objective, parameters = self.settings.objective, self.settings.parameters
+        return Problem(quotes, model, objective, parameters, prior, defect)
 
     def points(self, job: Int[Array, ""]) -> Float[Array, "starts parameters"]:
         """Return where the searches of a job begin: its own model first."""
-        own = self.parameters.free(self.problem(job).template)
-        return jnp.concatenate([own[None], self.starts])
+        own = self.settings.parameters.free(self.problem(job).template)
+        return jnp.concatenate([own[None], self.settings.starts])
 
     def best(self, job: Int[Array, ""], defect: Array, searches: Search) -> tuple[End, Array]:
         """Return the best end of a job's searches, and how far its residuals are from a finer integral's."""
@@ -169,7 +167,7 @@ class _Batch(eqx.Module):
         found = ended(problem, search, deviation)
         errors = jnp.sqrt(jnp.diagonal(found.stats["covariance"]))
         total, steps = (found.stats[name] for name in ("sum_squared_vol_points", "steps"))
-        end = End(self.parameters.values(search.free), errors, total, steps, found.result)
+        end = End(self.settings.parameters.values(search.free), errors, total, steps, found.result)
         return end, deviation
 
 
