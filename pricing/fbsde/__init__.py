@@ -2,6 +2,7 @@ from ..results import Bounds as Bounds
 from . import problems as problems
 from .backward_dp import BackwardDP as BackwardDP
 from .bases import AbstractBasis as AbstractBasis
+from .bases import Additive as Additive
 from .bases import Hermite as Hermite
 from .bases import Hidden as Hidden
 from .bases import Mean as Mean
@@ -16,6 +17,7 @@ from .deep_bsde import DeepBSDE as DeepBSDE
 from .early_exercise_bounds import bounds as bounds
 from .from_pricing import from_product as from_product
 from .gradient_regression import GradientRegression as GradientRegression
+from .grid_quadrature import GridQuadrature as GridQuadrature
 from .networks import Architecture as Architecture
 from .one_step_malliavin import OneStepMalliavin as OneStepMalliavin
 from .parametric_problem import parametric as parametric

@@ -170,6 +170,43 @@ class Mean(_AbstractPolynomials):
         return super().outer(parameters, features)[self.above + 1 :]
 
 
+class Additive(AbstractBasis):
+    """Hermite polynomials of each coordinate alone, of the degrees from 1 to `degree`, and a constant.
+
+    In a hundred dimensions these are few; beside a `Mean`, which has products of coordinates.
+
+    Attributes:
+        degree: The largest degree.
+        logs: Whether the coordinates are the logarithms of the states.
+
+    Examples:
+        >>> from pricing.fbsde import Additive
+        >>> Additive(2).is_linear
+        False
+    """
+
+    degree: int = eqx.field(static=True, default=2)
+    logs: bool = eqx.field(static=True, default=False)
+
+    def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
+        del problem
+        return Standardizer.by_coordinate(_coordinates(states, self.logs))
+
+    def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
+        del problem, t
+        return parameters(_coordinates(x, self.logs))
+
+    def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
+        del parameters
+        of_coordinate = jax.vmap(lambda x: hermite_polynomials(x[None], self.degree)[1:])
+        others = of_coordinate(features).reshape(-1, *features.shape[1:])
+        return jnp.concatenate([jnp.ones_like(features[:1]), others])
+
+    @property
+    def is_linear(self) -> bool:
+        return self.degree < 2
+
+
 class SmoothMaximum(_AbstractPolynomials):
     """Hermite polynomials, up to a total degree, of smooth maxima of the coordinates.
 

@@ -1,7 +1,6 @@
 """The verb: how far off are value, Delta and Gamma of today? Figures from fresh paths, with standard errors."""
 
 import math
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,9 +9,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxtape import stored_jit
 
-from ..sampling import normals
-from .defects import ahead
-from .first_step import FirstStep, Parabola, is_coordinatewise
+from .certificate_samples import Derivatives, Form, Samples, samples
+from .first_step import mixing_of
 from .problem import Problem
 from .results import RESULTS
 from .solution import Solution
@@ -20,7 +18,12 @@ from .solution import Solution
 _FIXED_POINT = 8  # iterations, each of which gains a factor of dt f_y / 2
 _NUMBERS = 2**21  # of samples of Gamma in memory at once
 _MOST_PAIRS = 1024  # of a block
-_SECOND_ORDER_UP_TO = 10  # coordinates: Gamma's part of an increment costs a sweep for each
+_AGREE = 5.0  # standard errors between two estimates of the same
+_POINTS = {2: 32, 10: 8}  # of the fan of steps from a state, up to so many dimensions; two in more
+_WEIGHTS_ALONE = 2  # dimensions up to which derivatives by paths would take off no noise
+_BLUR = (
+    0.01  # of the value: how near to it exercise pays where a path's derivative has the rule's part
+)
 
 
 class Estimate(eqx.Module):
@@ -75,8 +78,13 @@ def certify(solution: Solution, *, key: PRNGKeyArray, num_paths: int = 65536) ->
     error of the solution does not enter at all where the driver is affine in y and z. Where it bends, the error
     enters by its square, which standard errors do not tell: compare the certificates of two solutions, as
     `solve` does. A right to exercise is held by the solution's rule, whose errors enter by their square, too,
-    from below. Delta and Gamma are derivatives of the first step's density (`first_step`), on pairs of opposite
-    steps: neither the solution nor the payoff is differentiated. The error of the grid of dates is left.
+    from below. The error of the grid of dates is left.
+
+    Delta and Gamma are derivatives of the first step's density (`first_step`), on pairs of opposite steps:
+    neither the solution nor the payoff is differentiated. In three dimensions or more, where no path stops,
+    they are estimated once more on the same paths: Delta by the derivative of a path, Gamma by the density's
+    derivative of that. In many dimensions the noise of these is ten times less, but they miss jumps of the
+    payoff. So they are taken where their noise is less and both agree within five standard errors.
 
     The driver over the first step is the mean of both ends in the value; in Delta and Gamma it is the end alone
     where it reads z.
@@ -112,9 +120,10 @@ def certify(solution: Solution, *, key: PRNGKeyArray, num_paths: int = 65536) ->
     blocks = -(-num_paths // (2 * pairs))
     known = solution.approximation.result(0, min(1, problem.num_steps - 1), problem.x0)
     knows_values = bool(known == RESULTS.successful)
-    order = 2 if dim <= _SECOND_ORDER_UP_TO and knows_values else 1
-    form = _Form(pairs, order, is_coordinatewise(problem), knows_values, _reads_z(problem))
-    found = _certificate(solution, form, jnp.asarray(blocks), key=key)
+    points = next((number for most, number in _POINTS.items() if dim <= most), 2)
+    is_smooth = knows_values and problem.is_alive is None and dim > _WEIGHTS_ALONE
+    form = Form(pairs, points, knows_values, _reads_z(problem), is_smooth, _BLUR)
+    found = _certificate(solution, form, mixing_of(problem), jnp.asarray(blocks), key=key)
     if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(found)):
         raise RuntimeError(
             "a figure is not finite: the noise of the first step does not move every coordinate, or the "
@@ -123,125 +132,57 @@ def certify(solution: Solution, *, key: PRNGKeyArray, num_paths: int = 65536) ->
     return found
 
 
-class _Form(NamedTuple):
-    """How samples are taken: pairs of paths in a block, order of the martingale increments, what is known.
-
-    knows_values: whether the solution has values at later dates; reads_z: whether the driver has a use for z.
-    """
-
-    pairs: int
-    order: int
-    is_coordinatewise: bool
-    knows_values: bool
-    reads_z: bool
-
-
-class _Samples(NamedTuple):
-    """Of value, Delta and Gamma, [contracts, pairs, ...], or sums of them."""
-
-    value: Array
-    delta: Array
-    gamma: Array
-
-
 @stored_jit(quick_to_compile=True)
 def _certificate(
-    solution: Solution, form: _Form, blocks: Int[Array, ""], *, key: PRNGKeyArray
+    solution: Solution,
+    form: Form,
+    mixing: Float[Array, "dim dim"] | None,
+    blocks: Int[Array, ""],
+    *,
+    key: PRNGKeyArray,
 ) -> Certificate:
     problem = solution.problem
     own = solution.approximation.value(0, problem.x0).reshape(-1)
 
-    def add(index, sums: tuple[_Samples, _Samples]):
-        samples = _samples(solution, own, form, key=jax.random.fold_in(key, index))
-        first = jax.tree.map(lambda x: jnp.sum(x, axis=1), samples)
-        second = jax.tree.map(lambda x: jnp.sum(x**2, axis=1), samples)
-        return jax.tree.map(jnp.add, sums, (first, second))
+    def of_block(index):
+        found = samples(solution, own, form, mixing, key=jax.random.fold_in(key, index))
+        sums = lambda power: jax.tree.map(lambda x: jnp.sum(x**power, axis=1), found)  # noqa: E731
+        return sums(1), sums(2)
 
-    shapes = (), (problem.dim,), (problem.dim, problem.dim)
-    empty = _Samples(*(jnp.zeros((*own.shape, *shape), own.dtype) for shape in shapes))
-    first, second = jax.lax.fori_loop(0, blocks, add, (empty, empty))
+    def add(index, sums: tuple[Samples, Samples]):
+        return jax.tree.map(jnp.add, sums, of_block(index))
+
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of_block, 0))
+    first, second = jax.lax.fori_loop(0, blocks, add, empty)
     count = (form.pairs * blocks).astype(own.dtype)
     means = jax.tree.map(lambda x: x / count, first)
     variance = lambda x, mean: jnp.maximum(x / count - mean**2, 0.0) / (count - 1)  # noqa: E731
     errors = jax.tree.map(lambda x, mean: jnp.sqrt(variance(x, mean)), second, means)
-    return _with_first_step(problem, form, own, means, errors)
+    estimates = jax.tree.map(Estimate, means, errors)
+    return _with_first_step(problem, form, own, estimates)
 
 
-def _samples(solution: Solution, own: Array, form: _Form, *, key: PRNGKeyArray) -> _Samples:
-    """Return samples of what follows the first step, less the solution's own value."""
-    problem, pairs = solution.problem, form.pairs
-    t, x0, dt = problem.times[0], problem.x0, problem.dt
-    first, later = jax.random.split(key)
-    noise = jnp.sqrt(dt) * normals(first, (pairs, problem.dim), x0.dtype)
-    dw = jnp.concatenate([noise, -noise, jnp.zeros_like(noise)])
-    steps = jax.vmap(lambda dw: problem.advance(t, x0, dw))(dw)
-    z = problem.z_of(t, x0, solution.approximation.gradient(0, x0)).reshape(-1, problem.dim)
-    y = None
-    if not form.knows_values:
-        y = (own - dt * problem.flat_driver(t, x0, own, z))[:, None] + z @ dw.T
-    here, missing = ahead(solution, steps.T, y, key=later, order=form.order, copies=3)
-    tilts = _tilts(problem, own, z) if form.reads_z else jnp.zeros_like(z)
-    rest = here.worth + (1.0 + tilts @ dw.T) * missing - own[:, None]
-    driver = 0.5 * dt * (here.driver + here.slope * missing)
-    total = rest + (2.0 if form.reads_z else 1.0) * driver
-    # the path between the two has no part in means of weights, which vanish: it takes noise off
-    both, middle = slice(2 * pairs), slice(2 * pairs, None)
-    total = total[:, both] - jnp.tile(total[:, middle], 2)
-    control = Parabola(steps[-1], *_slopes(solution))
-
-    def of_step(dw, total, missing):
-        step = FirstStep(problem, dw, form.is_coordinatewise)
-        return _weighted(step, control, tilts if form.reads_z else None, total, missing)
-
-    derivatives = jax.vmap(of_step, (0, -1, -1), 1)(dw[both], total, missing[:, both])
-    samples = (rest + driver)[:, both], *derivatives
-    return _Samples(*(0.5 * (x[:, :pairs] + x[:, pairs:]) for x in samples))
+def _better(by_weights: Estimate, by_paths: Estimate) -> Estimate:
+    """Return the estimate of less noise of each contract; that by weights where they do not agree."""
+    largest = lambda x: jnp.max(x, axis=tuple(range(1, x.ndim)), keepdims=True)  # noqa: E731
+    noise = jnp.hypot(by_weights.std_error, by_paths.std_error)
+    agree = largest(jnp.abs(by_weights.mean - by_paths.mean) - _AGREE * noise) <= 0.0
+    is_less = largest(by_paths.std_error) < largest(by_weights.std_error)
+    pick = lambda path, weight: jnp.where(agree & is_less, path, weight)  # noqa: E731
+    return jax.tree.map(pick, by_paths, by_weights)
 
 
-def _weighted(
-    step: FirstStep, control: Parabola, tilts: Array | None, total: Array, missing: Array
-) -> tuple[Array, Array]:
-    """Return samples of Delta and Gamma: of all but a parabola by weights, of that along the path.
-
-    What is missing is discounted by 1 + f_z . dW, which moves with x where X_1 stays.
-    """
-    slope, curvature = step.weights()
-    carried, delta, gamma = step.carried(control)
-    rest = total - carried
-    delta = delta + rest[:, None] * slope[None]
-    gamma = gamma + rest[:, None, None] * curvature[None]
-    if tilts is None:
-        return delta, gamma
-    first, second = jax.vmap(step.along)(tilts)
-    cross = first[:, :, None] * slope[None, None]
-    second = second + cross + jnp.swapaxes(cross, 1, 2)
-    return delta + missing[:, None] * first, gamma + missing[:, None, None] * second
-
-
-def _slopes(solution: Solution) -> tuple[Array, Array]:
-    """Return the solution's own Delta and Gamma today; zero for a Gamma that it does not learn."""
-    found, x0 = solution.approximation, solution.problem.x0
-    slope = found.gradient(0, x0).reshape(-1, x0.size)
-    try:
-        second = found.hessian(0, x0).reshape(-1, x0.size, x0.size)
-    except TypeError:
-        second = jnp.zeros((*slope.shape, x0.size), slope.dtype)
-    return slope, second
-
-
-def _tilts(problem: Problem, y: Array, z: Array) -> Float[Array, "contracts dim"]:
-    """Return f_z of every contract today; contracts do not read one another's."""
-    t, x = problem.times[0], problem.x0
-    _, pull = jax.vjp(lambda z: problem.flat_driver(t, x, y, z), z)
-    return pull(jnp.ones_like(y))[0]
-
-
-def _with_first_step(
-    problem: Problem, form: _Form, own: Array, means: _Samples, errors: _Samples
-) -> Certificate:
+def _with_first_step(problem: Problem, form: Form, own: Array, found: Samples) -> Certificate:
     """Return the figures, with the driver at the start of the first step."""
     shape, dim, t, x0 = problem.contracts, problem.dim, problem.times[0], problem.x0
-    rest, slope, second = means
+    derivatives: Derivatives = found.by_weights
+    if found.by_paths is not None:
+        derivatives = Derivatives(
+            _better(derivatives.delta, found.by_paths.delta),
+            _better(derivatives.gamma, found.by_paths.gamma),
+        )
+    rest, slope, second = (jnp.asarray(x.mean) for x in (found.value, *derivatives))
+    errors = [x.std_error for x in (found.value, *derivatives)]
     z0 = problem.z_of(t, x0, slope.reshape(*shape, dim)).reshape(-1, dim)
 
     def today(x, ahead):
@@ -258,11 +199,10 @@ def _with_first_step(
     value, stretch = jax.jvp(lambda ahead: today(x0, ahead), (rest,), (jnp.ones_like(rest),))
     if not form.reads_z:  # otherwise they have the whole driver already
         slope, second = jax.jacfwd(near)(x0), jax.jacfwd(jax.jacfwd(near))(x0)
-        stretched = lambda x: jax.vmap(jnp.multiply)(jnp.abs(stretch), x)  # noqa: E731
-        errors = jax.tree.map(stretched, errors)
+        errors = [jax.vmap(jnp.multiply)(jnp.abs(stretch), x) for x in errors]
     second = 0.5 * (second + jnp.swapaxes(second, 1, 2))
-    figures = zip((value, slope, second), errors, strict=True)
     shaped = lambda x: x.reshape(*shape, *x.shape[1:])  # noqa: E731
+    figures = zip((value, slope, second), errors, strict=True)
     estimates = (Estimate(shaped(mean), shaped(error)) for mean, error in figures)
     return Certificate(*estimates, missed=shaped(value - own))
 

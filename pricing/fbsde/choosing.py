@@ -1,7 +1,10 @@
-"""Which functions suit an equation? Pilots say it, by the standard errors of their certificates."""
+"""Which solver and which functions suit an equation? Its dimension says it, and pilots; a certificate tells."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from statistics import NormalDist
 from typing import NamedTuple
 
 import equinox as eqx
@@ -11,19 +14,20 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ..progress import Progress
-from .bases import AbstractBasis, Hermite, Mean, Payoffs, SmoothMaximum
+from .bases import AbstractBasis, Additive, Hermite, Mean, Payoffs, SmoothMaximum
 from .certificate import Certificate, certify
 from .gradient_regression import GradientRegression
+from .grid_quadrature import GridQuadrature
 from .problem import Problem
 from .simulation import simulate
 from .solution import Solution
+from .solver import AbstractSolver
 
 _PILOT_PATHS, _PATHS = 8192, 65536  # of trainings
 _PILOT_CERTIFICATE = 8192
-_PILOTS = 3
 _MOST_FUNCTIONS = 500  # of a date: their Gram matrix is inverted at each
 _SIGNIFICANT = 3.0  # standard errors by which two numbers differ
-_COVER = 2.0  # standard errors that are to lie within a tolerance
+_OUTSIDE = 0.00135  # chance of a figure above its error, and below: three standard errors
 _ROUNDING = 1e-4  # of f, in single precision
 _LOOK = 64  # paths on which the states are looked at
 
@@ -53,30 +57,36 @@ ASKED = Tolerance()
 
 
 class Tried(NamedTuple):
-    """What a pilot of a solver found: its certificate, and why it was not finite, if so."""
+    """What a pilot of a solver found: the variance that its functions leave of the value, infinite if none."""
 
-    solver: GradientRegression
-    certificate: Certificate | None
-    failure: str = ""
+    solver: AbstractSolver
+    noise: float
 
 
-def candidates(problem: Problem, *, key: PRNGKeyArray) -> list[GradientRegression]:
-    """Return regressions on functions that suit the dimension, the fewest first."""
-    dim = problem.dim
-    polynomials = lambda degree: math.comb(dim + degree, degree)  # noqa: E731
-    sets: list[tuple[int, tuple[AbstractBasis, ...]]] = [
-        (polynomials(degree), (Hermite(degree),)) for degree in (6, 4, 3)
-    ]
-    if dim > 1:
-        sets.append((polynomials(2) + 3, (Hermite(2), Mean(5, above=2))))
-        sets.append((polynomials(1) + 7, (Hermite(1), Mean(8, above=1))))
-    if dim > 1 and _is_positive(problem, key):
-        sets.append((polynomials(1) + 19, (Hermite(1), SmoothMaximum())))
-    by_size = sorted(sets, key=lambda pair: pair[0])
-    chosen = [bases for size, bases in by_size if size <= _MOST_FUNCTIONS][-_PILOTS:]
+def candidates(problem: Problem, is_positive: bool) -> list[AbstractSolver]:
+    """Return solvers that suit the dimension: a grid in one or two, in more regressions on some functions."""
+    if problem.dim <= 2:
+        return [GridQuadrature()]
+    rich = next(set_ for size, set_ in _sets(problem.dim) if size <= _MOST_FUNCTIONS)
+    additive = Additive(2), Mean(6, above=1)
+    if is_positive:
+        of_logs = tuple(replace(basis, logs=True) for basis in rich)
+        mean = Hermite(1, logs=True), Mean(8, above=1, logs=True)
+        chosen = [of_logs, additive, mean, (Hermite(1), SmoothMaximum())]
+    else:
+        chosen = [*dict.fromkeys([rich, additive]), (Hermite(1), Mean(8, above=1))]
     return [
         GradientRegression(num_paths=_PILOT_PATHS, bases=(*bases, Payoffs())) for bases in chosen
     ]
+
+
+def _sets(dim: int) -> Iterator[tuple[int, tuple[AbstractBasis, ...]]]:
+    """Return sets of functions and how many they are, the most first."""
+    for degree in (4, 3):
+        yield math.comb(dim + degree, degree), (Hermite(degree),)
+    yield math.comb(dim + 2, 2) + 3, (Hermite(2), Mean(5, above=2))
+    yield 2 * dim + 6, (Additive(2), Mean(6, above=1))
+    yield 0, (Hermite(1), Mean(6, above=1))
 
 
 def choose(
@@ -88,7 +98,7 @@ def choose(
     max_paths: int,
     progress: Progress | None = None,
 ) -> Solution:
-    """Return the solution of the functions whose pilot did best, certified on as many paths as it takes.
+    """Return the solution of the solver whose pilot did best, certified on as many paths as it takes.
 
     Args:
         problem: The equation.
@@ -99,58 +109,82 @@ def choose(
         progress: Called as each pilot ends, the training, and the certificate.
 
     Returns:
-        The solution; a RuntimeError if no pilot is finite. In its `stats` are "certificate", "errors" (of
+        The solution. In its `stats` are "certificate", "errors" (of
         value, Delta and Gamma, as multiples of their sizes), "solver", and what the pilots found, "tried".
         Where the driver bends or a step is not exact, also "checked_by", the certificate of another solution,
         on half of the dates if the contract's are among them.
+
+    Raises:
+        RuntimeError: No pilot is finite.
     """
     keys = iter(jax.random.split(key, 64))
-    solvers = candidates(problem, key=next(keys))
-    stages = len(solvers) + 2
-    say = progress or (lambda done, total, message: None)
+    is_positive = _is_positive(problem, key=next(keys))
+    solvers = candidates(problem, is_positive)
+    told = partial(errors, scale=_scale(problem) if is_positive else math.inf)
+    needs_check = problem.step is None or not _is_affine(problem)
+    stages = len(solvers) * (len(solvers) > 1) + 2 + needs_check
+    say = partial(_say, progress, iter(range(1, stages + 1)), stages)
     tried = []
-    for solver in solvers:
-        tried.append(_pilot(problem, solver, train, next(keys), next(keys)))
-        say(len(tried), stages, _words(solver))
-    best = _best(problem, tried, rtol)
-    solver = GradientRegression(num_paths=_PATHS, bases=best.solver.bases)
-    solution = train(solver, key=next(keys))
-    say(stages - 1, stages, _words(solver))
+    if len(solvers) > 1:
+        for solver in solvers:
+            tried.append(_pilot(solver, train, key=next(keys)))
+            say(solver)
+        tried.sort(key=lambda one: one.noise)
+        if not math.isfinite(tried[0].noise):
+            raise RuntimeError("no functions suit the equation: no regression on them is finite")
+        best, runner_up = (_in_full(one.solver) for one in tried[:2])
+    else:
+        (best,), runner_up = solvers, solvers[0]
+    solution = train(best, key=next(keys))
+    say(best)
     found = certify(solution, key=next(keys), num_paths=_PILOT_CERTIFICATE)
-    wanted = _PILOT_CERTIFICATE * _most(errors(problem, found), rtol) ** 2
+    wanted = _PILOT_CERTIFICATE * _most(told(found), rtol) ** 2
     count = min(max_paths, max(_PILOT_CERTIFICATE, 2 ** math.ceil(math.log2(1.2 * wanted + 1.0))))
-    found, other = certify(solution, key=next(keys), num_paths=count), None
-    others = [one for one in tried if one is not best]
-    if problem.step is None or not _is_affine(problem):
-        runner_up = _best(problem, others or [best], rtol).solver
-        runner_up = GradientRegression(num_paths=_PATHS, bases=runner_up.bases)
-        found_too = train(runner_up, key=next(keys), problem=_on_fewer_dates(problem))
+    if count > _PILOT_CERTIFICATE:
+        found = certify(solution, key=next(keys), num_paths=count)
+    say(best)
+    other = None
+    if needs_check:
+        fewer = _on_fewer_dates(problem)
+        if fewer is problem and runner_up is best:
+            runner_up = GradientRegression(num_paths=_PATHS, bases=(Hermite(6), Payoffs()))
+        found_too = train(runner_up, key=next(keys), problem=fewer)
         other = certify(found_too, key=next(keys), num_paths=count)
-    say(stages, stages, "")
+        say(runner_up)
     more = {
         "certificate": found,
         "checked_by": other,
         # as arrays: numbers would make another program of everything that takes the solution
-        "errors": jax.tree.map(jnp.asarray, errors(problem, found, other)),
-        "solver": solver,
+        "errors": jax.tree.map(jnp.asarray, told(found, other)),
+        "solver": best,
         "tried": tried,
     }
     return eqx.tree_at(lambda s: s.stats, solution, solution.stats | more)
 
 
-def errors(problem: Problem, found: Certificate, other: Certificate | None = None) -> Tolerance:
+def _say(
+    progress: Progress | None, done: Iterator[int], stages: int, solver: AbstractSolver
+) -> None:
+    if progress is not None:
+        progress(next(done), stages, _words(solver))
+
+
+def errors(
+    found: Certificate, other: Certificate | None = None, *, scale: float = math.inf
+) -> Tolerance:
     """Return the errors of value, Delta and Gamma, as multiples of the size of each.
 
-    An error is two standard errors, or by what another solution's certificate differs, beyond noise: where the
-    driver bends both keep the square of their solution's error, and each has the error of its dates.
+    An error is three standard errors, of many entries more, so that all of them are within as often. Or it is
+    by what another solution's certificate differs, beyond noise: where the driver bends both keep the square of
+    their solution's error, and each has the error of its dates.
     """
     sizes = [float(np.max(np.abs(found.value.mean)))]
     for derivative in (found.delta, found.gamma):
-        sizes.append(max(float(np.max(np.abs(derivative.mean))), sizes[-1] / _scale(problem)))
+        sizes.append(max(float(np.max(np.abs(derivative.mean))), sizes[-1] / scale))
     told = []
     for name, size in zip(Tolerance._fields, sizes, strict=True):
         one, noise = getattr(found, name), getattr(found, name).std_error
-        error = _COVER * float(np.max(noise))
+        error = _cover(noise.size) * float(np.max(noise))
         if other is not None:
             both = getattr(other, name)
             noise = np.sqrt(np.asarray(noise) ** 2 + np.asarray(both.std_error) ** 2)
@@ -158,6 +192,11 @@ def errors(problem: Problem, found: Certificate, other: Certificate | None = Non
             error = max(error, float(np.max(np.where(gap > _SIGNIFICANT * noise, gap, 0.0))))
         told.append(error / size if size > 0.0 else math.inf)
     return Tolerance(*told)
+
+
+def _cover(entries: int) -> float:
+    """Return the standard errors within which all entries are in 997 of 1,000 cases, by Bonferroni's rule."""
+    return NormalDist().inv_cdf(1.0 - _OUTSIDE / entries)
 
 
 def _most(told: Tolerance, asked: Tolerance) -> float:
@@ -175,38 +214,16 @@ def shortcomings(solution: Solution, rtol: Tolerance) -> str:
     )
 
 
-def _pilot(problem: Problem, solver, train, key: PRNGKeyArray, fresh: PRNGKeyArray) -> Tried:
+def _pilot(solver: AbstractSolver, train: Callable[..., Solution], key: PRNGKeyArray) -> Tried:
+    """Return what a regression's functions leave of the value's variance, over all dates."""
     try:
-        solution = train(solver, key=key)
-        return Tried(solver, certify(solution, key=fresh, num_paths=_PILOT_CERTIFICATE))
-    except RuntimeError as error:  # it is not finite
-        return Tried(solver, None, str(error))
+        return Tried(solver, float(train(solver, key=key).stats["losses"][-1, -1]))
+    except RuntimeError:  # it is not finite
+        return Tried(solver, math.inf)
 
 
-def _best(problem: Problem, tried: list[Tried], rtol: Tolerance) -> Tried:
-    """Return the pilot of the smallest error; of rights to exercise first those that are not worth less.
-
-    Raises:
-        RuntimeError: None is finite.
-    """
-    sound = [one for one in tried if one.certificate is not None]
-    if not sound:
-        raise RuntimeError(f"no functions suit the equation: {tried[0].failure}")
-    if problem.exercise_value is not None:
-        sound = [one for one in sound if not any(_is_worth_more(x, one) for x in sound)]
-    return min(sound, key=lambda one: _most(errors(problem, _of(one)), rtol))
-
-
-def _of(one: Tried) -> Certificate:
-    assert one.certificate is not None  # those without are left out
-    return one.certificate
-
-
-def _is_worth_more(one: Tried, other: Tried) -> bool:
-    """Return whether a rule of exercise earns more than another, beyond what noise explains."""
-    a, b = _of(one).value, _of(other).value
-    gap, noise = a.mean - b.mean, jnp.sqrt(a.std_error**2 + b.std_error**2)
-    return bool(jnp.all(gap > _SIGNIFICANT * noise))
+def _in_full(solver: AbstractSolver) -> AbstractSolver:
+    return replace(solver, num_paths=_PATHS)
 
 
 def _on_fewer_dates(problem: Problem) -> Problem:
@@ -218,17 +235,21 @@ def _on_fewer_dates(problem: Problem) -> Problem:
 
 
 def _scale(problem: Problem) -> float:
-    """Return the size of the state: of x0, or infinite where that is 0 and has no size."""
-    size = float(jnp.max(jnp.abs(problem.x0)))
-    return size if size > 0.0 else math.inf
+    """Return the sum of the coordinates of x0, which are prices.
+
+    A Delta of every coordinate that makes up the value, linear in the state, is the value over this.
+    """
+    return float(jnp.sum(problem.x0))
 
 
-def _is_positive(problem: Problem, key: PRNGKeyArray) -> bool:
+def _is_positive(problem: Problem, *, key: PRNGKeyArray) -> bool:
     """Return whether all states are above 0, as prices are, by a look at some paths."""
     return bool(jnp.all(simulate(problem, _LOOK, key=key).states > 0.0))
 
 
-def _words(solver: GradientRegression) -> str:
+def _words(solver: AbstractSolver) -> str:
+    if not isinstance(solver, GradientRegression):
+        return type(solver).__name__
     return ", ".join(type(basis).__name__ for basis in solver.bases)
 
 

@@ -12,27 +12,16 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..sampling import normals
+from ..sampling.low_discrepancy import sobol_words
+from ..sampling.threefry import random_bits
+from ..sampling.transforms import inverse_normal
+from .held import Held, Values, flat, held, still_held
 from .ito_taylor import Composition, States, martingale_increments
 from .problem import Problem
 from .solution import Solution
-
-Values = Float[Array, "contracts paths"]
-
-
-class Held(NamedTuple):
-    """What is held on each path at a date, by the solution.
-
-    worth: u, or what an exercise or a stop pays; driver, slope: f there, and its derivative in y.
-    """
-
-    worth: Values
-    z: Float[Array, "contracts paths dim"]
-    driver: Values
-    slope: Values
-    ends: Bool[Array, "contracts paths"]
 
 
 class Ahead(NamedTuple):
@@ -47,7 +36,7 @@ class _Sum(NamedTuple):
 
     missing: Values
     discount: Values
-    is_held: Bool[Array, "contracts paths"]
+    is_held: Values
 
 
 def ahead(
@@ -56,10 +45,14 @@ def ahead(
     y: Values | None = None,
     *,
     key: PRNGKeyArray,
-    order: int = 2,
+    points: int,
+    blur: Float[Array, " contracts"],
     copies: int = 1,
 ) -> Ahead:
     """Follow fresh paths from states at date 1 to the end.
+
+    From each state on a path a fan of steps says what the mean of a step misses there; the path goes on along
+    the first of them.
 
     Args:
         solution: The solution whose defects are summed.
@@ -67,83 +60,59 @@ def ahead(
         y: The values there, where the solution knows Z alone: then Y follows from them along each path, and is
             wrong at the end by what is missing. None: the solution's own.
         key: Of the increments after date 1.
-        order: Of the martingale increments that are taken off: 1, Z dW, or 2, Gamma's too.
+        points: The steps of a fan, a power of two from 2 on: pairs of opposite ones at Sobol' points that are
+            shifted at random. With y it is one.
+        blur: How near to its value, for each contract, exercise is to pay for a path's derivative to have the
+            part of the rule (`held.still_held`).
         copies: How many sets of paths, one beside the other, have the same increments.
     """
-    problem = solution.problem
-    shape = problem.num_steps - 1, problem.dim, x.shape[1] // copies
-    increments = jnp.sqrt(problem.dt) * jnp.tile(normals(key, shape, x.dtype), copies)
-    first = _held(solution, jnp.asarray(1), x, y)
+    problem, found = solution.problem, solution.approximation
+    shape, points = (problem.dim, x.shape[1] // copies), points if y is None else 1
+    first = held(problem, found, jnp.asarray(1), x, y)
 
-    def advance(state, of_step):
-        date, dw = of_step
+    def advance(state, date):
         x, here, total = state
         t, dt = problem.times[date], problem.dt
-        after = jax.vmap(lambda x, dw: problem.advance(t, x, dw), -1, -1)(x, dw)
-        if order == 1:
-            moved = jnp.sum(here.z * dw.T[None], axis=-1)
-        else:
-            moved = martingale_increment(solution, date, x, dw)
-        carried = None if y is None else here.worth + moved - dt * here.driver
-        later = _held(solution, date + 1, after, carried)
+        fan = jnp.sqrt(dt) * _fan(jax.random.fold_in(key, date), points, shape, x.dtype)
+        fan = jnp.tile(fan, (1, 1, copies))
+        move = lambda x, dw: problem.advance(t, x, dw)  # noqa: E731
+        after = jax.vmap(jax.vmap(move, (None, -1), -1), (-1, -1), -1)(x, fan)
+        drifted = here.worth - dt * here.driver
+        moved = 0.0 if y is None else jnp.einsum("cpd,dqp->cqp", here.z, fan)
+        carried = None if y is None else (drifted[:, None] + moved).reshape(len(y), -1)
+        fanned = held(problem, found, date + 1, after.reshape(problem.dim, -1), carried)
+        fanned = jax.tree.map(lambda a: a.reshape(len(a), points, -1, *a.shape[2:]), fanned)
         scale = total.discount / (1.0 - 0.5 * dt * here.slope)
-        at_end = here.worth + moved - 0.5 * dt * (here.driver + later.driver)
-        if y is not None:
-            worth = jnp.where(date + 1 == problem.num_steps, later.worth, at_end)
-            later = later._replace(worth=worth)
-        defect = later.worth - at_end
-        missing = total.missing + jnp.where(total.is_held, scale * defect, 0.0)
-        tilt = _driver_along(problem, t, x, here, dw)
+        at_end = here.worth[:, None] - 0.5 * dt * (here.driver[:, None] + fanned.driver) + moved
+        if y is not None:  # what is missing shows at the end alone
+            is_last = date + 1 == problem.num_steps
+            fanned = fanned._replace(worth=jnp.where(is_last, fanned.worth, at_end))
+        missing = total.missing + total.is_held * scale * jnp.mean(fanned.worth - at_end, axis=1)
+        tilt = _driver_along(problem, t, x, here, fan[:, 0])
+        x, later = after[:, 0], jax.tree.map(lambda a: a[:, 0], fanned)
+        later = later.kept(problem, date + 1, x)
         discount = scale * (1.0 + 0.5 * dt * later.slope + tilt)
-        total = _Sum(missing, discount, total.is_held & ~later.ends)
-        return (after, later, total), None
+        is_held = total.is_held * still_held(problem, later, date + 1, x, blur)
+        return (x, later, _Sum(missing, discount, is_held)), None
 
     zero = jnp.zeros_like(first.worth)
-    start = x, first, _Sum(zero, zero + 1.0, ~first.ends)
-    (_, _, total), _ = jax.lax.scan(advance, start, (jnp.arange(1, problem.num_steps), increments))
+    kept = first.kept(problem, jnp.asarray(1), x)
+    start = x, kept, _Sum(zero, zero + 1.0, still_held(problem, kept, jnp.asarray(1), x, blur))
+    dates = jnp.arange(1, problem.num_steps)
+    (_, _, total), _ = jax.lax.scan(jax.checkpoint(advance, prevent_cse=False), start, dates)
     return Ahead(first, total.missing)
 
 
-def _held(solution: Solution, date: Array, x: States, carried: Values | None) -> Held:
-    """Return what the solution holds at a date, given Y if it does not know it."""
-    problem = solution.problem
-    t = problem.times[date]
-    y, z = _known(solution, date, x)
-    if carried is not None:
-        y = jnp.where(date == problem.num_steps, y, carried)
-    worth, ends = y, jnp.zeros(y.shape, bool)
-    if problem.exercise_value is not None:
-        paid = _flat(jax.vmap(problem.exercise_value, (None, -1), -1)(t, x))
-        ends = jnp.asarray(problem.is_exercise_date)[date] & (paid > y) & (paid > 0.0)
-        worth = jnp.where(ends, paid, worth)
-    if problem.is_alive is not None:
-        is_dead = ~jax.vmap(problem.is_alive, (None, -1))(t, x)
-        is_dead = is_dead & jnp.asarray(problem.is_stopping_date)[date]
-        paid = _flat(jax.vmap(problem.paid_at_stop, (None, -1), -1)(t, x))
-        worth, ends = jnp.where(is_dead[None], paid, worth), ends | is_dead[None]
-    along = lambda x, y, z: jax.jvp(  # noqa: E731
-        lambda y: problem.flat_driver(t, x, y, z), (y,), (jnp.ones_like(y),)
-    )
-    driver, slope = jax.vmap(along, (-1, -1, 1), -1)(x, worth, z)
-    return Held(worth, z, driver, slope, ends)
-
-
-def _known(solution: Solution, date: Array, x: States) -> tuple[Array, Array]:
-    """Return u and Z of every contract, [contracts, paths] and [contracts, paths, dim]."""
-    problem, found = solution.problem, solution.approximation
-    last, t = problem.num_steps, problem.times[date]
-
-    def at(value, gradient):
-        y = jax.vmap(value, -1, -1)(x)
-        z = jax.vmap(lambda x: problem.z_of(t, x, gradient(x)), -1, -2)(x)
-        return _flat(y), z.reshape(-1, *z.shape[-2:])
-
-    before = jnp.minimum(date, last - 1)
-    return jax.lax.cond(
-        date == last,
-        lambda: at(problem.terminal, problem.terminal_gradient),
-        lambda: at(lambda x: found.value(before, x), lambda x: found.gradient(before, x)),
-    )
+def _fan(
+    key: PRNGKeyArray, points: int, shape: tuple[int, int], dtype
+) -> Float[Array, "dim points paths"]:
+    """Return standard normals for each path of [dim, paths]."""
+    if points == 1:
+        return jnp.moveaxis(normals(key, (1, *shape), dtype), 0, 1)
+    words = sobol_words(None, points // 2, shape[0]).reshape(shape[0], -1)
+    shifted = words[:, :, None] ^ random_bits(key, shape)[:, None]
+    half = inverse_normal(shifted, dtype)
+    return jnp.concatenate([half, -half], axis=1)
 
 
 def _driver_along(problem: Problem, t, x: States, here: Held, dw: States) -> Values:
@@ -159,9 +128,5 @@ def _driver_along(problem: Problem, t, x: States, here: Held, dw: States) -> Val
 def martingale_increment(solution: Solution, date: Array, x: States, dw: States) -> Values:
     """Return how u moves over a step from a date but for its drift, Gamma's part included."""
     problem, found = solution.problem, solution.approximation
-    value = lambda x: _flat(jax.vmap(lambda x: found.value(date, x), -1, -1)(x))  # noqa: E731
+    value = lambda x: flat(jax.vmap(lambda x: found.value(date, x), -1, -1)(x))  # noqa: E731
     return martingale_increments(problem, [Composition(value)], problem.times[date], x, dw)[1]
-
-
-def _flat(values: Float[Array, "*contracts paths"]) -> Values:
-    return values.reshape(-1, values.shape[-1])

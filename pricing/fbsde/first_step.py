@@ -15,6 +15,8 @@ from jaxtyping import Array, Float
 from .problem import Problem, State
 
 _PROBES = 4  # steps on which the form of the noise is looked at
+_ROUNDING = 64.0  # multiples of a rounding error within which a direction is the same
+_MOST_CONDITION = 1e3  # of L, which is inverted
 
 
 class Weights(NamedTuple):
@@ -43,78 +45,109 @@ class Parabola(NamedTuple):
 class FirstStep(eqx.Module):
     """One step from today, X_1 = advance(x0, dw), as seen from other states x that could have led there.
 
-    is_coordinatewise: whether each coordinate moves by itself, along its own noise: then no system is solved.
+    mixing: L where coordinate i moves by its own state and (L dW)_i alone, as correlated assets do: then no
+    system is solved for a path, and the noise of all that follows is L dW. None where there is no such matrix.
     """
 
     problem: Problem
     dw: State
-    is_coordinatewise: bool = eqx.field(static=True)
+    mixing: Float[Array, "dim dim"] | None
 
     def increments(self, x: State) -> State:
-        """Return the increments that lead from x to X_1, exact to the third order in x - x0.
+        """Return the noise that leads from x to X_1, exact to the third order in x - x0.
 
-        By Newton's method from those of x0: each of the two steps doubles the order.
+        By Newton's method from that of x0: each of the two steps doubles the order.
         """
-        end, dw = self._move(self.problem.x0, self.dw), self.dw
+        noise = self._noise
+        end = self._move(self.problem.x0, noise)
         for _ in range(2):
-            dw = dw - self._solve(x, dw, self._move(x, dw) - end)
-        return dw
+            noise = noise - self._solve(x, noise, self._move(x, noise) - end)
+        return noise
 
     def log_density(self, x: State) -> Float[Array, ""]:
         """Return log p(X_1 | x), but for what does not depend on x."""
-        dw = self.increments(x)
-        noise = jax.jacfwd(self._move, 1)(x, dw)
-        return -0.5 * dw @ dw / self.problem.dt - jnp.linalg.slogdet(noise)[1]
+        noise = self.increments(x)
+        slopes = jax.jacfwd(self._move, 1)(x, noise)
+        return -0.5 * noise @ self._precision @ noise - jnp.linalg.slogdet(slopes)[1]
 
     def weights(self) -> Weights:
         """Return the weights for the derivatives of a mean of what follows on X_1."""
-        slope, second = self._derivatives(self.log_density, self._log_densities)
+        x0 = self.problem.x0
+        if self.mixing is None:
+            slope, second = jax.grad(self.log_density)(x0), jax.hessian(self.log_density)(x0)
+            return Weights(slope, second + slope[:, None] * slope[None])
+        steepness = lambda x: jnp.log(jnp.abs(self._slopes(x, self.increments(x))))  # noqa: E731
+        g, h = _derivatives(self.increments, x0)
+        of_log, its_second = _derivatives(steepness, x0)
+        precision = self._precision
+        pull = precision @ self._noise
+        slope = -g * pull - of_log
+        second = -precision * g[:, None] * g[None] - jnp.diag(h * pull + its_second)
         return Weights(slope, second + slope[:, None] * slope[None])
 
     def along(self, direction: State) -> Weights:
         """Return how direction . dW moves with x where X_1 stays: its gradient and its Hessian."""
-        parts = lambda x: direction * self.increments(x)  # noqa: E731
-        return Weights(*self._derivatives(lambda x: jnp.sum(parts(x)), parts))
+        x0 = self.problem.x0
+        if self.mixing is None:
+            total = lambda x: direction @ self.increments(x)  # noqa: E731
+            return Weights(jax.grad(total)(x0), jax.hessian(total)(x0))
+        own = jnp.linalg.solve(self.mixing.T, direction)
+        first, second = _derivatives(self.increments, x0)
+        return Weights(own * first, jnp.diag(own * second))
 
     def carried(self, of: "Parabola") -> tuple[Array, Array, Array]:
         """Return a parabola of X_1, and its gradient and Hessian in x where dW stays: along the path."""
-        x0, move = self.problem.x0, lambda x: self._move(x, self.dw)
+        x0, move = self.problem.x0, lambda x: self._move(x, self._noise)
         value, slope = of(move(x0))
-        if self.is_coordinatewise:
-            first = lambda x: _by_coordinate(move, x)  # noqa: E731
-            j, bend = first(x0), jnp.diag(_by_coordinate(first, x0))
-            second = slope[:, None, :] * bend[None]
+        if self.mixing is not None:
+            j, bend = _derivatives(move, x0)
+            second = slope[:, None, :] * jnp.diag(bend)[None]
             return value, slope * j[None], j[None, :, None] * of.second * j[None, None] + second
         j = jax.jacfwd(move)(x0)
         bend = jax.jacfwd(jax.jacfwd(move))(x0)
         return value, slope @ j, j.T @ of.second @ j + jnp.tensordot(slope, bend, 1)
 
-    def _derivatives(
-        self, total: Callable[[State], Array], parts: Callable[[State], State]
-    ) -> tuple[State, Float[Array, "dim dim"]]:
-        """Return gradient and Hessian at x0 of a total, given its parts, each of its own coordinate."""
+    def along_path(self, slope: Float[Array, "contracts dim"]) -> tuple[Array, Array]:
+        """Return how a function of X_1 moves with x along the path, given its slope at X_1, where dW stays.
+
+        And how that moves with x where X_1 and the slope stay: [contracts, dim, dim].
+        """
         x0 = self.problem.x0
-        if not self.is_coordinatewise:
-            return jax.grad(total)(x0), jax.hessian(total)(x0)
-        slopes = lambda x: _by_coordinate(parts, x)  # noqa: E731
-        return slopes(x0), jnp.diag(_by_coordinate(slopes, x0))
+        if self.mixing is not None:
+            steep = lambda x: _by_coordinate(lambda s: self._move(s, self.increments(x)), x)  # noqa: E731
+            first, second = steep(x0), _by_coordinate(steep, x0)
+            return slope * first[None], slope[:, :, None] * jnp.diag(second)[None]
 
-    def _log_densities(self, x: State) -> State:
-        """Return the logarithm of each coordinate's density."""
-        dw = self.increments(x)
-        return -0.5 * dw**2 / self.problem.dt - jnp.log(jnp.abs(self._noise(x, dw)))
+        def moved(x):
+            return slope @ jax.jacfwd(self._move)(x, self.increments(x))
 
-    def _move(self, x: State, dw: State) -> State:
+        return moved(x0), jax.jacfwd(moved)(x0)
+
+    @property
+    def _noise(self) -> State:
+        """The noise of X_1 today: L dW."""
+        return self.dw if self.mixing is None else self.mixing @ self.dw
+
+    @property
+    def _precision(self) -> Float[Array, "dim dim"]:
+        """The inverse of the covariance of the noise."""
+        own = jnp.eye(self.problem.dim, dtype=self.dw.dtype) / self.problem.dt
+        if self.mixing is None:
+            return own
+        return jnp.linalg.inv(self.mixing @ self.mixing.T) @ own
+
+    def _move(self, x: State, noise: State) -> State:
+        dw = noise if self.mixing is None else jnp.linalg.solve(self.mixing, noise)
         return self.problem.advance(self.problem.times[0], x, dw)
 
-    def _noise(self, x: State, dw: State) -> State:
+    def _slopes(self, x: State, noise: State) -> State:
         """Return by how much each coordinate moves with its own noise."""
-        return _by_coordinate(lambda dw: self._move(x, dw), dw)
+        return _by_coordinate(lambda noise: self._move(x, noise), noise)
 
-    def _solve(self, x: State, dw: State, rest: State) -> State:
-        if self.is_coordinatewise:
-            return rest / self._noise(x, dw)
-        return jnp.linalg.solve(jax.jacfwd(self._move, 1)(x, dw), rest)
+    def _solve(self, x: State, noise: State, rest: State) -> State:
+        if self.mixing is not None:
+            return rest / self._slopes(x, noise)
+        return jnp.linalg.solve(jax.jacfwd(self._move, 1)(x, noise), rest)
 
 
 def _by_coordinate(function: Callable[[State], State], x: State) -> State:
@@ -122,12 +155,33 @@ def _by_coordinate(function: Callable[[State], State], x: State) -> State:
     return jax.jvp(function, (x,), (jnp.ones_like(x),))[1]
 
 
-def is_coordinatewise(problem: Problem) -> bool:
-    """Return whether each coordinate's first step depends on its own state and noise alone."""
+def _derivatives(function: Callable[[State], State], x: State) -> tuple[State, State]:
+    """Return the first and the second derivative of each output in its own input."""
+    first = lambda x: _by_coordinate(function, x)  # noqa: E731
+    return first(x), _by_coordinate(first, x)
+
+
+def mixing_of(problem: Problem) -> Float[Array, "dim dim"] | None:
+    """Return the matrix L with which coordinate i moves by its own state and (L dW)_i alone, if there is one.
+
+    Its rows are the directions of the noise at x0, a look at some steps says whether they are those of all.
+    """
     probes = jax.random.normal(jax.random.key(0), (_PROBES, problem.dim), problem.x0.dtype)
-    found = _jacobians(problem, jnp.sqrt(problem.dt) * probes)
+    at_rest = jnp.zeros_like(probes[:1])
+    of_states, of_noise = map(
+        np.asarray, _jacobians(problem, jnp.sqrt(problem.dt) * jnp.concatenate([at_rest, probes]))
+    )
+    lengths = np.linalg.norm(of_noise[0], axis=1)
+    if not np.all(lengths > 0.0):
+        return None
+    mixing = of_noise[0] / lengths[:, None]
+    if not np.linalg.cond(mixing) < _MOST_CONDITION:
+        return None
+    apart = of_noise[1:] - np.sum(of_noise[1:] * mixing, axis=2, keepdims=True) * mixing
     off_diagonal = ~np.eye(problem.dim, dtype=bool)
-    return all(not np.any(np.asarray(one)[:, off_diagonal]) for one in found)
+    smallest = _ROUNDING * np.finfo(mixing.dtype).eps
+    is_own = np.all(np.abs(apart) <= smallest * lengths[:, None])
+    return jnp.asarray(mixing) if is_own and not np.any(of_states[:, off_diagonal]) else None
 
 
 @eqx.filter_jit

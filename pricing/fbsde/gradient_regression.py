@@ -297,6 +297,8 @@ class BasisExpansion(AbstractApproximation):
         return self._at(date) @ self._functions(date, x)
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
+        if self.coefficients.shape[1] < self.problem.dim:
+            return super().gradient(date, x)
         slopes = jax.jacfwd(self._functions, argnums=1)(date, x)
         return (self._at(date) @ slopes).reshape(*self.problem.contracts, -1)
 

@@ -44,7 +44,7 @@ def solve(
             of today are certified on fresh ones (`certify`), as many as `rtol` takes.
         key: One key, or many of shape [n] (seeds), which are solved side by side; then every array of the
             solution has an axis for them in front.
-        rtol: What is asked of value, Delta and Gamma today where no solver is given: two standard errors are
+        rtol: What is asked of value, Delta and Gamma today where no solver is given: three standard errors are
             to be within.
         max_paths: Of the certificate, at most.
         progress: What is called as each stage ends, with the stages done, their number, and the latest loss

@@ -13,6 +13,7 @@ from pricing import Barrier, Bermudan, BlackScholes, European
 from pricing.fbsde import (
     DeepBSDE,
     GradientRegression,
+    GridQuadrature,
     Hermite,
     Payoffs,
     Problem,
@@ -25,7 +26,7 @@ from pricing.fbsde import (
     save,
     solve,
 )
-from pricing.fbsde.first_step import FirstStep, is_coordinatewise
+from pricing.fbsde.first_step import FirstStep, mixing_of
 
 from .backward_problems import asset
 
@@ -136,16 +137,101 @@ def log_density(problem: Problem, x, end):
 @pytest.mark.parametrize("correlated", [False, True])
 def test_weights_are_derivatives_of_the_density(correlated):
     problem = two_assets(correlated)
-    assert is_coordinatewise(problem) == (not correlated)
+    mixing = mixing_of(problem)
+    root = problem.diffusion(0.0, jnp.ones(2)) / jnp.array([[0.2], [0.4]])
+    np.testing.assert_allclose(mixing, root, rtol=1e-6)
     dw = jnp.array([0.3, -0.7])
     end = problem.advance(problem.times[0], problem.x0, dw)
     density = lambda x: jnp.exp(log_density(problem, x, end))  # noqa: E731
     known_slope = jax.grad(density)(problem.x0) / density(problem.x0)
     known_curvature = jax.hessian(density)(problem.x0) / density(problem.x0)
-    for form in {is_coordinatewise(problem), False}:
-        weights = FirstStep(problem, dw, form).weights()
+    for mixing in (root, None):
+        weights = FirstStep(problem, dw, mixing).weights()
         np.testing.assert_allclose(weights.slope, known_slope, rtol=1e-9)
         np.testing.assert_allclose(weights.curvature, known_curvature, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("correlated", [False, True])
+def test_paths_from_other_states_are_differentiated(correlated):
+    """Of a parabola of X_1 along the path, and of a slope and dW where X_1 stays."""
+    problem, dw = two_assets(correlated), jnp.array([0.3, -0.7])
+    root = problem.diffusion(0.0, jnp.ones(2)) / jnp.array([[0.2], [0.4]])
+    direction, of_rest = jnp.array([0.4, -1.0]), jnp.array([[2.0, 3.0]])
+    steps = [FirstStep(problem, dw, mixing) for mixing in (root, None)]
+    for ours, other in zip(*(jax.tree.leaves(s.along(direction)) for s in steps), strict=True):
+        np.testing.assert_allclose(ours, other, rtol=1e-9, atol=1e-15)
+    found = [step.along_path(of_rest) for step in steps]
+    for ours, other in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, other, rtol=1e-9, atol=1e-15)
+    move = lambda x: problem.advance(problem.times[0], x, dw)  # noqa: E731
+    np.testing.assert_allclose(found[0][0], of_rest @ jax.jacfwd(move)(problem.x0), rtol=1e-9)
+
+
+def test_a_state_that_moves_with_the_others_has_no_mixing():
+    problem = two_assets(False)
+    step = lambda t, dt, x, dw: x + x[::-1] * dw  # noqa: E731
+    assert mixing_of(eqx.tree_at(lambda p: p.step, problem, step)) is None
+
+
+# --- derivatives of paths -----------------------------------------------------------------------------
+
+
+def three_assets(terminal, num_steps: int = 4, **more) -> Problem:
+    vols = jnp.array([0.2, 0.3, 0.25])
+    return Problem(
+        3,
+        1.0,
+        100.0,
+        drift=lambda t, x: 0.05 * x,
+        diffusion=lambda t, x: vols * x,
+        driver=lambda t, x, y, z: -0.05 * y,
+        terminal=terminal,
+        num_steps=num_steps,
+        step=lambda t, dt, x, dw: x * jnp.exp((0.05 - 0.5 * vols**2) * dt + vols * dw),
+        **more,
+    )
+
+
+def certified(problem: Problem, monkeypatch, smooth: bool):
+    """With derivatives by paths, or by weights alone."""
+    most = 2 if smooth else 99
+    monkeypatch.setattr(certificate, "_WEIGHTS_ALONE", most)
+    solver = GradientRegression(8192, (Hermite(2), Payoffs()))
+    solution = solve(problem, solver, key=OWN)
+    return certify(solution, key=OTHERS, num_paths=16384)
+
+
+def test_paths_tell_delta_and_gamma_with_less_noise(monkeypatch):
+    calls = three_assets(lambda x: jnp.sum(jnp.maximum(x - 100.0, 0.0)))
+    closed = lambda x: sum(  # noqa: E731
+        known.black_scholes(x[i], 100.0, 0.05, vol, 1.0) for i, vol in enumerate((0.2, 0.3, 0.25))
+    )
+    reference = known.of_function(closed, np.full(3, 100.0))
+    both = [certified(calls, monkeypatch, smooth) for smooth in (True, False)]
+    for found in both:
+        assert np.max(np.abs(scores(found, reference))) < 4.0
+    by_paths, by_weights = both
+    assert by_paths.gamma.relative_error < 0.8 * by_weights.gamma.relative_error
+
+
+def test_a_jump_of_the_payoff_is_left_to_weights(monkeypatch):
+    digital = three_assets(lambda x: jnp.where(x[0] > 100.0, 1.0, 0.0))
+    by_paths, by_weights = (certified(digital, monkeypatch, smooth) for smooth in (True, False))
+    np.testing.assert_allclose(by_paths.delta.mean, by_weights.delta.mean, rtol=1e-5, atol=1e-7)
+    closed = lambda x: jnp.exp(-0.05) * jax.scipy.special.ndtr((jnp.log(x[0] / 100.0) + 0.03) / 0.2)  # noqa: E731
+    reference = known.of_function(closed, np.full(3, 100.0))
+    assert abs(by_paths.delta.mean[0] - reference.delta[0]) < 4.0 * by_paths.delta.std_error[0]
+
+
+def test_a_rule_that_moves_with_the_state_is_differentiated(monkeypatch):
+    """A put on the first of three assets: Delta is that of one alone, whose rule moves with the spot."""
+    pays = lambda x: jnp.maximum(105.0 - x[0], 0.0)  # noqa: E731
+    put = three_assets(pays, exercise_times=QUARTERS, exercise_value=lambda t, x: pays(x))
+    option = Bermudan(European(105.0, 1.0, "put"), QUARTERS)
+    reference = known.of_pricing(option, BlackScholes(100.0, 0.05, 0.2))
+    found = certified(put, monkeypatch, True)
+    assert abs(found.delta.mean[0] - reference.delta[0]) < 4.0 * found.delta.std_error[0]
+    assert found.delta.std_error[0] < 0.01 * abs(reference.delta[0])
 
 
 # --- no solver named ----------------------------------------------------------------------------------
@@ -162,9 +248,17 @@ def test_a_solver_is_chosen_and_its_figures_are_certified(chosen):
     closed = lambda x: known.black_scholes(x[0], 100.0, 0.05, 0.2, 1.0)  # noqa: E731
     reference = known.of_function(closed, [100.0])
     assert np.max(np.abs(scores(solution.stats["certificate"], reference))) < 4.0
-    assert len(solution.stats["tried"]) > 1
-    tried = [one.solver.bases for one in solution.stats["tried"]]
-    assert solution.stats["solver"].bases in tried
+    assert isinstance(solution.stats["solver"], GridQuadrature)
+
+
+def test_functions_are_chosen_by_what_they_leave_of_the_noise():
+    problem = three_assets(lambda x: jnp.sum(x**2) / 1e4)
+    solution = solve(problem, key=OWN, max_paths=16384)
+    tried = solution.stats["tried"]
+    assert len(tried) > 2 and tried[0].noise == min(one.noise for one in tried)
+    assert solution.stats["solver"].bases == tried[0].solver.bases
+    growth = [np.exp(0.05 + vol**2) for vol in (0.2, 0.3, 0.25)]
+    np.testing.assert_allclose(solution.stats["certificate"].value.mean, sum(growth), rtol=2e-3)
 
 
 def test_an_error_that_standard_errors_do_not_tell_is_told():
@@ -186,9 +280,9 @@ def test_a_chosen_solution_is_saved_without_its_certificate(chosen, tmp_path):
 def test_more_paths_are_no_other_program(chosen, monkeypatch):
     _, solution = chosen
     certify(solution, key=OTHERS, num_paths=4096)
-    traced, samples = [], certificate._samples
+    traced, samples = [], certificate.samples
     noted = lambda *args, **named: traced.append(1) or samples(*args, **named)  # noqa: E731
-    monkeypatch.setattr(certificate, "_samples", noted)
+    monkeypatch.setattr(certificate, "samples", noted)
     certify(solution, key=OTHERS, num_paths=16384)
     assert not traced
 

@@ -1,0 +1,123 @@
+"""A grid in one or two dimensions: beside closed forms, other grids and other solvers."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import fbsde_references as known
+from pricing import Barrier, Basket, Bermudan, BlackScholes, European
+from pricing.fbsde import GridQuadrature, Problem, certify, from_product, problems, solve
+
+from .backward_problems import asset
+
+KEY = jax.random.key(0)
+QUARTERS = np.arange(1, 5) / 4.0
+
+
+GRID = GridQuadrature()
+
+
+def figures(problem: Problem, solver: GridQuadrature = GRID) -> np.ndarray:
+    """Value, gradient and diagonal of the Hessian."""
+    solution, x0 = solve(problem, solver, key=KEY), problem.x0
+    second = jnp.diag(solution.gamma(0.0, x0))
+    return np.concatenate([solution.value(0.0, x0)[None], solution.delta(0.0, x0), second])
+
+
+def assert_near(found: np.ndarray, reference: known.Reference, of_gamma: float = 5e-3):
+    """Value and Delta to a thousandth, Gamma, the spline's second derivative, less."""
+    count = 1 + len(reference.delta)
+    first = np.concatenate([[reference.value], reference.delta])
+    np.testing.assert_allclose(found[:count], first, rtol=1e-3)
+    np.testing.assert_allclose(found[count:], reference.gamma, rtol=of_gamma)
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda: European(100.0, 1.0, "call"),
+        lambda: Bermudan(European(105.0, 1.0, "put"), QUARTERS),
+        lambda: Barrier(100.0, 1.0, 130.0, "up-and-out", dates=QUARTERS),
+        lambda: Barrier(100.0, 1.0, 97.0, "down-and-out", dates=QUARTERS),
+    ],
+)
+def test_contracts_on_one_asset(product):
+    model = BlackScholes(100.0, 0.05, 0.2)
+    found = figures(from_product(product(), model, 4))
+    assert_near(found, known.of_pricing(product(), model))
+
+
+def test_a_driver_that_bends():
+    found = figures(problems.different_rates_call(16))
+    closed = lambda x: known.black_scholes(x[0], 100.0, 0.06, 0.2, 0.5)  # noqa: E731
+    assert_near(found, known.of_function(closed, [100.0]))
+
+
+def test_two_assets():
+    vols, dates = (0.2, 0.4), np.array([0.5, 1.0])
+    option = Bermudan(Basket(100.0, 1.0, kind="max"), dates)
+    model = BlackScholes(2 * [100.0], 0.05, list(vols), 2 * [0.1])
+    found = figures(from_product(option, model, 2))
+    paid = lambda a, b: np.maximum(np.maximum(a, b) - 100.0, 0.0)  # noqa: E731
+    reference = known.of_assets(vols, 0.05, 0.1, dates, paid, 100.0, points=601)
+    assert_near(found, reference, of_gamma=1e-2)
+
+
+def test_contracts_side_by_side_and_their_sum():
+    strikes = jnp.array([90.0, 110.0], jnp.float32)
+    many = asset(lambda x: jnp.maximum(x[0] - strikes, 0.0), 4)
+    solution = solve(many, GridQuadrature(), key=KEY)
+    x = many.x0
+    for row, strike in enumerate((90.0, 110.0)):
+        one = figures(asset(lambda x, k=strike: jnp.maximum(x[0] - k, 0.0), 4))
+        np.testing.assert_allclose(solution.value(0.0, x)[row], one[0], rtol=1e-5)
+        np.testing.assert_allclose(solution.delta(0.0, x)[row, 0], one[1], rtol=1e-4)
+    book = solution.portfolio([2.0, -1.0])
+    expected = 2.0 * solution.delta(0.0, x)[0] - solution.delta(0.0, x)[1]
+    np.testing.assert_allclose(book.delta(0.0, x), expected, rtol=1e-5)
+
+
+def test_beyond_the_grid_the_value_is_a_line_in_the_grids_coordinate():
+    solution = solve(asset(lambda x: jnp.maximum(x[0] - 100.0, 0.0), 4), GridQuadrature(), key=KEY)
+    logs = jnp.log(1e4) + jnp.arange(3.0)
+    values = jax.vmap(lambda s: solution.value(0.5, jnp.exp(s)[None]))(logs)
+    first, second = np.diff(values)
+    assert first > 0.0
+    np.testing.assert_allclose(first, second, rtol=1e-3)
+
+
+def test_points_and_nodes_are_enough():
+    """Twice as many of both change nothing."""
+    problem = from_product(
+        Bermudan(European(105.0, 1.0, "put"), QUARTERS), BlackScholes(100.0, 0.05, 0.2), 4
+    )
+    fine = figures(problem, GridQuadrature(num_nodes=1025, num_points=513))
+    np.testing.assert_allclose(figures(problem), fine, rtol=2e-3)
+
+
+def test_its_certificate_misses_nothing():
+    problem = asset(lambda x: jnp.maximum(x[0] - 100.0, 0.0), 4)
+    found = certify(solve(problem, GridQuadrature(), key=KEY), key=KEY, num_paths=8192)
+    assert abs(found.missed) < 4.0 * found.value.std_error
+    assert found.value.std_error < 5e-3 * found.value.mean
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ValueError, match="num_nodes=3: give 4 or more"):
+        GridQuadrature(num_nodes=3)
+    with pytest.raises(TypeError, match="3 dimensions, and a grid is of two at most"):
+        solve(problems.hjb(3), GridQuadrature(), key=KEY)
+    mesh = jax.make_mesh((1,), ("paths",))
+    with pytest.raises(TypeError, match="a mesh, and a grid is on one device"):
+        solve(problems.different_rates_call(4), GridQuadrature(mesh=mesh), key=KEY)
+
+
+def test_a_state_at_zero_stays_on_the_grid():
+    """A variance that may be zero has no logarithm: its grid begins at zero."""
+    problem = asset(lambda x: x[0], 4)
+    half = lambda t, dt, x, dw: jnp.maximum(x + 0.5 * x * dw, 0.0)  # noqa: E731
+    problem = eqx.tree_at(lambda p: p.step, problem, half)
+    solution = solve(problem, GridQuadrature(), key=KEY)
+    assert np.all(np.asarray(solution.approximation.axes.first) >= 0.0)
