@@ -113,7 +113,8 @@ def certify(solution: Solution, *, key: PRNGKeyArray, num_paths: int = 65536) ->
         raise ValueError(f"num_paths={num_paths}: give four or more.")
     if not _is_of_each(problem):
         raise TypeError(
-            "the driver of a contract reads the values of others: defects of such a system are not summed yet"
+            "the driver of a contract reads the values of others: defects of such a system are not summed yet; "
+            "name a solver (GradientRegression and GridQuadrature solve systems), and compare two of them"
         )
     dim, count = problem.dim, math.prod(problem.contracts)
     pairs = max(2, min(_MOST_PAIRS, num_paths // 2, _NUMBERS // (count * dim * dim)))

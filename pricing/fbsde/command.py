@@ -20,6 +20,7 @@ from jaxtape.file_set import FileSet
 
 from ..ingestion.characters import escaped
 from .catalogue import CATALOGUE, Entry, off_diagonal
+from .certificate import certify as certify_solution
 from .early_exercise_bounds import bounds
 from .solution import Solution
 from .solving import solve as solve_problem
@@ -43,6 +44,8 @@ class Row:
         apart: |found - known| / |known|, in the norm of all entries of the figure, in the mean over seeds.
         seconds: The time of one solve, its program compiled before.
         compile_seconds: What the first solve took more.
+        certified: The figure from fresh paths, of the first seed; None if that was not asked for.
+        std_error: The largest standard error of its entries.
     """
 
     problem: str
@@ -55,6 +58,8 @@ class Row:
     apart: float
     seconds: float
     compile_seconds: float
+    certified: float | None = None
+    std_error: float | None = None
 
 
 def solve(
@@ -69,6 +74,9 @@ def solve(
         Path | None,
         _path_option(help="A folder for the losses: JSON lines and TensorBoard events."),
     ] = None,
+    certify: Annotated[
+        int, typer.Option(min=0, help="Fresh paths for standard errors of the first seed; 0: none.")
+    ] = 0,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.single,
 ) -> None:
     """Solve published backward equations, and set what was found beside what is known of them.
@@ -76,7 +84,7 @@ def solve(
     Exit status: 0; 2 if a name is not known or --out cannot be written.
     """
     configure(precision)
-    console = Console(width=150, markup=False, emoji=False)
+    console = Console(width=180 if certify else 150, markup=False, emoji=False)
     names = list(CATALOGUE) if names == ["all"] else names
     unknown = [name for name in names if name not in CATALOGUE]
     if unknown:
@@ -88,7 +96,7 @@ def solve(
     rows: list[Row] = []
     for name in names:
         bar = console if progress else None
-        rows += _rows(name, seeds, bar, checkpoint=checkpoint, metrics=metrics)
+        rows += _rows(name, seeds, certify, bar, checkpoint=checkpoint, metrics=metrics)
     console.print(_table(rows, seeds))
     if out is not None and files is not None:
         text = json.dumps([asdict(row) for row in rows], indent=1)
@@ -116,13 +124,18 @@ def _fail(console: Console, message: str) -> NoReturn:
     raise typer.Exit(2) from None
 
 
-def _rows(name: str, seeds: int, console: Console | None, **folders: Path | None) -> list[Row]:
-    """Return every known figure of one problem; console: where progress is shown."""
+def _rows(
+    name: str, seeds: int, num_paths: int, console: Console | None, **folders: Path | None
+) -> list[Row]:
+    """Return every known figure of one problem.
+
+    num_paths: of the certificate of the first seed, or 0; console: where progress is shown.
+    """
     entry = CATALOGUE[name]
     problem, solver = entry.problem(), type(entry.solver).__name__
     known = entry.figures(problem)
     known |= {"lower": known["value"], "upper": known["value"]}
-    found, seconds = [], []
+    found, seconds, certified = [], [], {}
     for seed in range(seeds):
         own: Any = {kind: top and top / name / str(seed) for kind, top in folders.items()}
         key, start = jax.random.key(seed), time.perf_counter()
@@ -133,6 +146,8 @@ def _rows(name: str, seeds: int, console: Console | None, **folders: Path | None
         jax.block_until_ready(solution.stats["losses"])
         seconds.append(time.perf_counter() - start)
         found.append(_figures(solution, entry, known, seed))
+        if num_paths and seed == 0:
+            certified = _certified(solution, num_paths)
     usual = min(seconds)
     times = usual, max(0.0, seconds[0] - usual)
     rows = []
@@ -143,7 +158,8 @@ def _rows(name: str, seeds: int, console: Console | None, **folders: Path | None
         missed = [np.linalg.norm(each[figure] - known[figure]) for each in found]
         apart = float(np.mean(missed) / np.linalg.norm(known[figure]))
         error = mean / truth - 1.0
-        rows.append(Row(name, solver, figure, truth, mean, spread, error, apart, *times))
+        figures = name, solver, figure, truth, mean, spread, error, apart, *times
+        rows.append(Row(*figures, *certified.get(figure, (None, None))))
     return rows
 
 
@@ -165,16 +181,29 @@ def _figures(solution: Solution, entry: Entry, known: Iterable[str], seed: int) 
     return figures
 
 
+def _certified(solution: Solution, num_paths: int) -> dict[str, tuple[float, float]]:
+    """Return figures from fresh paths, each with the largest standard error of its entries."""
+    found = certify_solution(solution, key=jax.random.key(20_000), num_paths=num_paths)
+    figures = {name: getattr(found, name) for name in ("value", "delta", "gamma")}
+    if solution.problem.dim > 1:
+        figures["cross gamma"] = jax.tree.map(off_diagonal, found.gamma)
+    summaries = {name: _summary(np.asarray(x.mean)) for name, x in figures.items()}
+    return {name: (summaries[name], float(np.max(x.std_error))) for name, x in figures.items()}
+
+
 def _table(rows: list[Row], seeds: int) -> Table:
     """Return the table that is printed."""
     table = Table(title=f"mean and spread of {seeds} seeds")
     for heading in ("problem", "solver", "figure"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("known", "mean", "spread", "error", "apart", "seconds", "compiling"):
+    headings = ["known", "mean", "spread", "error", "apart", "seconds", "compiling"]
+    headings += ["certified", "std error"] * any(row.certified is not None for row in rows)
+    for heading in headings:
         table.add_column(heading, justify="right")
     for row in rows:
         numbers = (f"{x:.6g}" for x in (row.known, row.mean, row.spread))
         errors = f"{row.error:+.3%}", f"{row.apart:.3%}"
         times = f"{row.seconds:.1f}", f"{row.compile_seconds:.1f}"
-        table.add_row(row.problem, row.solver, row.figure, *numbers, *errors, *times)
+        bars = () if row.certified is None else (f"{row.certified:.6g}", f"{row.std_error:.2g}")
+        table.add_row(row.problem, row.solver, row.figure, *numbers, *errors, *times, *bars)
     return table

@@ -14,7 +14,7 @@ from ..numerics.tridiagonal import Tridiagonal
 from .held import held
 from .problem import Problem, State
 from .simulation import simulate
-from .solver import AbstractApproximation, AbstractSolver, Date
+from .solver import SINGLE_START, AbstractApproximation, AbstractSolver, Date
 
 _NODES = {1: 513, 2: 97}  # of a coordinate, at most, by dimension
 _POINTS = {
@@ -51,7 +51,8 @@ class Axes(NamedTuple):
         high = jnp.maximum(mean + spread, jnp.max(s, axis=1))
         is_bounded = ~is_log & jnp.all(states >= 0.0, axis=(0, 1))  # such as a variance
         low = jnp.where(is_bounded[None], jnp.maximum(low, 0.0), low)
-        return cls(low, (high - low) / (count - 1), is_log)
+        step = (high - low) / (count - 1)
+        return cls(low, jnp.where(step > 0.0, step, 1.0), is_log)  # a coordinate may stay as it is
 
     def place(self, date: Date, x: State) -> Float[Array, " dim"]:
         """Return the place of a state in steps from the first node."""
@@ -120,6 +121,8 @@ class GridQuadrature(AbstractSolver):
     def unsupported(self, problem: Problem) -> str | None:
         if problem.dim > 2:
             return f"{problem.dim} dimensions, and a grid is of two at most: GradientRegression has no grid"
+        if problem.start is not None:
+            return SINGLE_START
         return None if self.mesh is None else "a mesh, and a grid is on one device: mesh=None"
 
     def num_stages(self, problem: Problem) -> int:

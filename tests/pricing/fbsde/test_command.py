@@ -78,6 +78,17 @@ def test_figures_stand_beside_what_is_known(tmp_path):
     assert len(lines) == 50
 
 
+def test_error_bars_are_of_fresh_paths(tmp_path):
+    out = tmp_path / "table.json"
+    options = ("--seeds", "1", "--no-progress", "--out", str(out), "--certify", "4096")
+    done = run("different-rates-call", *options, cache=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "std error" in done.stdout
+    for row in json.loads(out.read_text()):
+        assert 0.0 < row["std_error"] < 0.1 * abs(row["known"])
+        assert abs(row["certified"] - row["known"]) < 4.0 * row["std_error"]
+
+
 @pytest.mark.parametrize(
     ("name", "solution"),
     [

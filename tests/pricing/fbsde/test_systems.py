@@ -1,0 +1,106 @@
+"""Coupled forward equations, and systems of backward ones, beside solutions in closed form."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pricing.fbsde import (
+    BackwardDP,
+    GradientRegression,
+    GridQuadrature,
+    Hermite,
+    Mean,
+    Problem,
+    certify,
+    coupled,
+    solve,
+)
+
+KEY, OTHER = jax.random.split(jax.random.key(0))
+
+
+def brownian(dim: int, driver, terminal, num_steps: int = 20, x0: float = 0.3) -> Problem:
+    return Problem(
+        dim,
+        1.0,
+        x0,
+        drift=lambda t, x: 0.0 * x,
+        diffusion=lambda t, x: 1.0,
+        driver=driver,
+        terminal=terminal,
+        num_steps=num_steps,
+    )
+
+
+# --- a drift that reads Y -----------------------------------------------------------------------------
+
+
+def wave(dim: int) -> tuple[Problem, float, np.ndarray]:
+    """dX = Y v dt + dW, |v| = 1: a wave u = 1 / (1 + exp(t / 2 - v . x)) of Burgers' equation."""
+    v = jnp.full(dim, dim**-0.5)
+    u = lambda t, x: jax.nn.sigmoid(v @ x - 0.5 * t)  # noqa: E731
+    still = brownian(dim, lambda t, x, y, z: 0.0 * y, lambda x: u(1.0, x))
+    problem = coupled(still, lambda t, x, y, z: y * v)
+    x0 = problem.x0
+    return problem, float(u(0.0, x0)), np.asarray(jax.grad(lambda x: u(0.0, x))(x0))
+
+
+SOLVERS = {
+    "grid": (1, GridQuadrature()),
+    "regression": (10, GradientRegression(16384, (Hermite(1), Mean(6, above=1)))),
+}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_drift_that_reads_y(name):
+    dim, solver = SOLVERS[name]
+    problem, value, delta = wave(dim)
+    solution = solve(problem, solver, key=KEY)
+    np.testing.assert_allclose(solution.value(0.0, problem.x0), value, rtol=5e-3)
+    np.testing.assert_allclose(solution.delta(0.0, problem.x0), delta, rtol=2e-2)
+    found = certify(solution, key=OTHER, num_paths=16384)
+    assert abs(found.value.mean / value - 1.0) < 5e-3
+    noise = 4.0 * found.delta.std_error + 5e-3 * np.abs(delta)
+    assert np.all(np.abs(found.delta.mean - delta) < noise)
+
+
+def test_a_coupled_book_is_refused():
+    book = brownian(1, lambda t, x, y, z: 0.0 * y, lambda x: jnp.stack([x[0], 2.0 * x[0]]))
+    with pytest.raises(ValueError, match=r"contracts of shape \(2,\)"):
+        coupled(book, lambda t, x, y, z: 0.0 * x)
+
+
+# --- many Y that read one another ---------------------------------------------------------------------
+
+
+def turning() -> Problem:
+    """u = (sin(x + t), cos(x + t)): each reads the other, and the square of both."""
+
+    def driver(t, x, y, z):
+        across = jnp.stack([-y[1], y[0]])
+        return across + 0.5 * y * jnp.sum(y**2)
+
+    return brownian(1, driver, lambda x: jnp.stack([jnp.sin(x[0] + 1.0), jnp.cos(x[0] + 1.0)]))
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        GridQuadrature(),
+        GradientRegression(16384, (Hermite(8),)),
+        BackwardDP(num_iterations=300),
+    ],
+)
+def test_a_system(solver):
+    problem = turning()
+    solution = solve(problem, solver, key=KEY)
+    angle = float(problem.x0[0])
+    expected = np.array([np.sin(angle), np.cos(angle)])
+    found = np.asarray(solution.value(0.0, problem.x0))
+    assert np.max(np.abs(found - expected)) < 5e-3 * np.linalg.norm(expected)
+
+
+def test_a_system_has_no_certificate_yet():
+    with pytest.raises(TypeError, match="GradientRegression and GridQuadrature solve systems"):
+        solve(turning(), key=KEY)
