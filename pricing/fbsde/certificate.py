@@ -83,7 +83,7 @@ def certify(solution: Solution, *, key: PRNGKeyArray, num_paths: int = 65536) ->
     Delta and Gamma are derivatives of the first step's density (`first_step`), on pairs of opposite steps:
     neither the solution nor the payoff is differentiated. In three dimensions or more, where no path stops,
     they are estimated once more on the same paths: Delta by the derivative of a path, Gamma by the density's
-    derivative of that. In many dimensions the noise of these is ten times less, but they miss jumps of the
+    derivative of that. In many dimensions the noise of these is far less, but they miss jumps of the
     payoff. So they are taken where their noise is less and both agree within five standard errors.
 
     The driver over the first step is the mean of both ends in the value; in Delta and Gamma it is the end alone

@@ -76,17 +76,6 @@ def test_figures_are_right_though_the_solution_is_coarse(name):
     np.testing.assert_allclose(own + found.missed, found.value.mean, rtol=1e-12)
 
 
-@pytest.mark.repeat
-def test_standard_errors_cover():
-    """Of 200 seeds between 90 and 99 % are within what 95 % of them should be."""
-    problem, reference = CASES["Bermudan put"]()
-    solution = solve(problem, COARSE, key=OWN)
-    keys = jax.random.split(OTHERS, 200)
-    found = np.abs([scores(certify(solution, key=k, num_paths=16384), reference) for k in keys])
-    share = np.mean(found < 1.96, axis=0)
-    assert np.all((share >= 0.90) & (share <= 0.99)), share
-
-
 def test_deep_bsde_gets_a_delta_and_a_gamma():
     problem, reference = CASES["call at two rates"]()
     solution = solve(problem, DeepBSDE(num_iterations=200), key=OWN)
@@ -192,6 +181,33 @@ def three_assets(terminal, num_steps: int = 4, **more) -> Problem:
     )
 
 
+def three_calls() -> tuple[Problem, known.Reference]:
+    closed = lambda x: sum(  # noqa: E731
+        known.black_scholes(x[i], 100.0, 0.05, vol, 1.0) for i, vol in enumerate((0.2, 0.3, 0.25))
+    )
+    problem = three_assets(lambda x: jnp.sum(jnp.maximum(x - 100.0, 0.0)))
+    return problem, known.of_function(closed, np.full(3, 100.0))
+
+
+@pytest.mark.repeat
+@pytest.mark.parametrize(
+    ("case", "solver"),
+    [
+        (CASES["Bermudan put"], GridQuadrature()),
+        (CASES["up-and-out call"], COARSE),
+        (three_calls, GradientRegression(8192, (Hermite(2), Payoffs()))),
+    ],
+)
+def test_standard_errors_cover(case, solver):
+    """Of 200 seeds between 90 and 99 % are within what 95 % of them should be."""
+    problem, reference = case()
+    solution = solve(problem, solver, key=OWN)
+    keys = jax.random.split(OTHERS, 200)
+    found = np.abs([scores(certify(solution, key=k, num_paths=16384), reference) for k in keys])
+    share = np.mean(found < 1.96, axis=0)
+    assert np.all((share >= 0.90) & (share <= 0.99)), share
+
+
 def certified(problem: Problem, monkeypatch, smooth: bool):
     """With derivatives by paths, or by weights alone."""
     most = 2 if smooth else 99
@@ -202,11 +218,7 @@ def certified(problem: Problem, monkeypatch, smooth: bool):
 
 
 def test_paths_tell_delta_and_gamma_with_less_noise(monkeypatch):
-    calls = three_assets(lambda x: jnp.sum(jnp.maximum(x - 100.0, 0.0)))
-    closed = lambda x: sum(  # noqa: E731
-        known.black_scholes(x[i], 100.0, 0.05, vol, 1.0) for i, vol in enumerate((0.2, 0.3, 0.25))
-    )
-    reference = known.of_function(closed, np.full(3, 100.0))
+    calls, reference = three_calls()
     both = [certified(calls, monkeypatch, smooth) for smooth in (True, False)]
     for found in both:
         assert np.max(np.abs(scores(found, reference))) < 4.0
