@@ -109,32 +109,20 @@ def choose(
         progress: Called as each pilot ends, the training, and the certificate.
 
     Returns:
-        The solution. In its `stats` are "certificate", "errors" (of
+        The solution; a RuntimeError if no pilot is finite. In its `stats` are "certificate", "errors" (of
         value, Delta and Gamma, as multiples of their sizes), "solver", and what the pilots found, "tried".
         Where the driver bends or a step is not exact, also "checked_by", the certificate of another solution,
         on half of the dates if the contract's are among them.
-
-    Raises:
-        RuntimeError: No pilot is finite.
     """
     keys = iter(jax.random.split(key, 64))
     is_positive = _is_positive(problem, key=next(keys))
     solvers = candidates(problem, is_positive)
     told = partial(errors, scale=_scale(problem) if is_positive else math.inf)
     needs_check = problem.step is None or not _is_affine(problem)
-    stages = len(solvers) * (len(solvers) > 1) + 2 + needs_check
+    stages = len(solvers) + 2 + needs_check
     say = partial(_say, progress, iter(range(1, stages + 1)), stages)
-    tried = []
-    if len(solvers) > 1:
-        for solver in solvers:
-            tried.append(_pilot(solver, train, key=next(keys)))
-            say(solver)
-        tried.sort(key=lambda one: one.noise)
-        if not math.isfinite(tried[0].noise):
-            raise RuntimeError("no functions suit the equation: no regression on them is finite")
-        best, runner_up = (_in_full(one.solver) for one in tried[:2])
-    else:
-        (best,), runner_up = solvers, solvers[0]
+    tried = _tried(solvers, train, keys, say)
+    best, runner_up = (_in_full(one.solver) for one in (tried[0], tried[:2][-1]))
     solution = train(best, key=next(keys))
     say(best)
     found = certify(solution, key=next(keys), num_paths=_PILOT_CERTIFICATE)
@@ -146,7 +134,7 @@ def choose(
     other = None
     if needs_check:
         fewer = _on_fewer_dates(problem)
-        if fewer is problem and runner_up is best:
+        if fewer is problem and len(tried) == 1:
             runner_up = GradientRegression(num_paths=_PATHS, bases=(Hermite(6), Payoffs()))
         found_too = train(runner_up, key=next(keys), problem=fewer)
         other = certify(found_too, key=next(keys), num_paths=count)
@@ -214,6 +202,30 @@ def shortcomings(solution: Solution, rtol: Tolerance) -> str:
     )
 
 
+def _tried(
+    solvers: list[AbstractSolver],
+    train: Callable[..., Solution],
+    keys: Iterator[PRNGKeyArray],
+    say: Callable[[AbstractSolver], None],
+) -> list[Tried]:
+    """Return what the pilots found, the best first; one alone needs no pilot.
+
+    Raises:
+        RuntimeError: None is finite.
+    """
+    if len(solvers) == 1:
+        say(solvers[0])
+        return [Tried(solvers[0], 0.0)]
+    tried = []
+    for solver in solvers:
+        tried.append(_pilot(solver, train, key=next(keys)))
+        say(solver)
+    tried.sort(key=lambda one: one.noise)
+    if not math.isfinite(tried[0].noise):
+        raise RuntimeError("no functions suit the equation: no regression on them is finite")
+    return tried
+
+
 def _pilot(solver: AbstractSolver, train: Callable[..., Solution], key: PRNGKeyArray) -> Tried:
     """Return what a regression's functions leave of the value's variance, over all dates."""
     try:
@@ -223,7 +235,8 @@ def _pilot(solver: AbstractSolver, train: Callable[..., Solution], key: PRNGKeyA
 
 
 def _in_full(solver: AbstractSolver) -> AbstractSolver:
-    return replace(solver, num_paths=_PATHS)
+    """Return the solver on as many paths as a solution is made of."""
+    return replace(solver, num_paths=_PATHS) if isinstance(solver, GradientRegression) else solver
 
 
 def _on_fewer_dates(problem: Problem) -> Problem:
