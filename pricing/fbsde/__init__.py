@@ -19,6 +19,7 @@ from .early_exercise_bounds import bounds as bounds
 from .from_pricing import from_product as from_product
 from .gradient_regression import GradientRegression as GradientRegression
 from .grid_quadrature import GridQuadrature as GridQuadrature
+from .jumps import Jumps as Jumps
 from .networks import Architecture as Architecture
 from .one_step_malliavin import OneStepMalliavin as OneStepMalliavin
 from .parametric_problem import parametric as parametric

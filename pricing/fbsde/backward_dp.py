@@ -21,7 +21,7 @@ from .backward import (
 from .networks import Network
 from .problem import Problem, State
 from .simulation import AntitheticSteps, over_steps
-from .solver import SINGLE_START
+from .solver import beyond_networks
 
 
 class _Parameters(NamedTuple):
@@ -231,7 +231,7 @@ class BackwardDP(AbstractBackwardSolver):
             )
 
     def unsupported(self, problem: Problem) -> str | None:
-        return None if problem.start is None else SINGLE_START
+        return beyond_networks(problem)
 
     def init_parameters(
         self, problem: Problem, num_contracts: int, *, key: PRNGKeyArray

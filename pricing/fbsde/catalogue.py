@@ -10,9 +10,10 @@ import numpy as np
 
 from . import problems
 from .backward_dp import BackwardDP
-from .bases import Hermite, Mean, Payoffs, SmoothMaximum
+from .bases import Additive, Hermite, Mean, Payoffs, SmoothMaximum
 from .deep_bsde import DeepBSDE
 from .gradient_regression import GradientRegression
+from .grid_quadrature import GridQuadrature
 from .networks import Architecture
 from .one_step_malliavin import OneStepMalliavin
 from .problem import Problem
@@ -155,6 +156,20 @@ CATALOGUE: dict[str, Entry] = {
         bounded=True,
     ),
     "down-and-out-90": _down_and_out(90.0, 6.098196, 0.632810, 0.020572),
+    "uncertain-volatility": Entry(
+        problems.uncertain_volatility, GridQuadrature(), 11.20456, 0.511498, 0.00189993
+    ),
+    "barenblatt": Entry(
+        problems.barenblatt,
+        _regression(Additive(2), num_paths=32768),
+        62.5 * _GROWTH,
+        lambda x: 2.0 * _GROWTH * x,
+        2.0 * _GROWTH,
+    ),
+    "merton-put": Entry(problems.merton_put, GridQuadrature(), 8.811624, -0.346834, 0.0135717),
+    "merton-bermudan": Entry(
+        partial(problems.merton_put, 20, 10), GridQuadrature(), 9.332796, -0.373468
+    ),
     "down-and-out-95": _down_and_out(95.0, 4.906789, 0.797814, 0.000681),
 }
 """Published problems by the names that `jaxtape solve` takes.
@@ -162,5 +177,6 @@ CATALOGUE: dict[str, Entry] = {
 Sources of the values. Default risk: E, Han, Jentzen (2017). Different rates: three ways that agree
 (`benchmarks/two_rates.py`); the published 21.299 is .6 % higher. Best of five, ten and twenty assets: point
 estimates in the literature after Andersen, Broadie (2004). Burgers, reaction-diffusion, Barenblatt, Riccati,
-the bounded example and the call at two rates: closed forms. The others: this project's grids and quadratures.
+the bounded example, the call at two rates and Merton's put: closed forms. The others: this
+project's grids and quadratures.
 """

@@ -98,7 +98,7 @@ def certify(solution: Solution, *, key: PRNGKeyArray, num_paths: int = 65536) ->
         The three figures and their standard errors.
 
     Raises:
-        TypeError: A contract's driver reads the values of others.
+        TypeError: A contract's driver reads the values of others, or Gamma.
         ValueError: The paths are fewer than four.
         RuntimeError: A figure is not finite: the noise of the first step does not move every coordinate.
 
@@ -111,6 +111,12 @@ def certify(solution: Solution, *, key: PRNGKeyArray, num_paths: int = 65536) ->
     problem = solution.problem
     if num_paths < 4:
         raise ValueError(f"num_paths={num_paths}: give four or more.")
+    if problem.reads_gamma:
+        raise TypeError(
+            "the driver reads Gamma: an error of the solution then moves by another diffusion, along which no "
+            "defects are summed yet; compare solutions on other paths (another diffusion and its driver), on "
+            "more dates, or by another solver"
+        )
     if not _is_of_each(problem):
         raise TypeError(
             "the driver of a contract reads the values of others: defects of such a system are not summed yet; "

@@ -74,7 +74,7 @@ def samples(
     """Return a block of samples; own: the solution's value today, [contracts]."""
     problem, pairs = solution.problem, form.pairs
     t, x0, dt = problem.times[0], problem.x0, problem.dt
-    first, later = jax.random.split(key)
+    first, later, at_jumps = jax.random.split(key, 3)
     noise = jnp.sqrt(dt) * normals(first, (pairs, problem.dim), x0.dtype)
     dw = jnp.concatenate([noise, -noise])
     x = jax.vmap(lambda dw: problem.advance(t, x0, dw))(dw).T
@@ -82,10 +82,14 @@ def samples(
     z = problem.z_of(t, x0, solution.approximation.gradient(0, x0)).reshape(-1, problem.dim)
     tilts = _tilts(problem, own, z) if form.reads_z else None
     blur = form.blur * jnp.abs(own) + jnp.finfo(own.dtype).tiny
-    follow = partial(ahead, solution, key=later, points=form.points, blur=blur)
+    settings = {"key": later, "points": form.points, "blur": blur, "reads_z": form.reads_z}
+    follow = partial(ahead, solution, **settings)
+    jumps = problem.draw_jumps(at_jumps, (pairs,))
     shares = 2.0 if form.reads_z else 1.0  # of the driver at the end, in the derivatives
 
     def after(x, y=None, copies: int = 2) -> _Follow:
+        noise = jax.tree.map(lambda a: jnp.concatenate([a] * copies), jumps)
+        x = jax.vmap(problem.jumped, (-1, 0), -1)(x, noise)
         here, missing = follow(x, y, copies=copies)
         driver = 0.5 * dt * (here.driver + here.slope * missing)
         return _Follow(here.worth + missing + shares * driver, missing, driver)

@@ -1,28 +1,35 @@
-"""A forward equation whose drift reads Y and Z, as a problem whose forward equation does not."""
+"""A forward equation that reads Y and Z, as a problem whose forward equation does not."""
 
 from collections.abc import Callable
 
-import equinox as eqx
+import jax.numpy as jnp
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from .problem import Problem, Real, State
 
 
-def coupled(problem: Problem, drift: Callable) -> Problem:
-    """Return the equation of a problem with another drift, which reads Y and Z.
+def coupled(
+    problem: Problem, drift: Callable | None = None, diffusion: Callable | None = None
+) -> Problem:
+    """Return the equation of a problem with another drift, which reads Y and Z, or another diffusion.
 
-    The decoupling field u of dX = c(t, X, Y, Z) dt + s dW, -dY = f dt - Z dW solves
+    The decoupling field u of dX = c(t, X, Y, Z) dt + a(t, X, Y) dW, -dY = f dt - Z dW solves
 
-        u_t + c . grad u + tr(s s' Hess u) / 2 + f = 0,
+        u_t + c . grad u + tr(a a' Hess u) / 2 + f = 0,   Z = a' grad u,
 
-    which is that of the problem's own drift b and the driver f + (c - b) . grad u. So paths keep the drift b,
-    any solver solves it, and an exact `step` of b stays exact. The nearer b is to c, the better paths lie.
-    Pardoux, Tang, Probability Theory and Related Fields 114 (1999).
+    which is that of the problem's own drift b and diffusion s and the driver
+
+        f + (c - b) . grad u + tr((a a' - s s') Hess u) / 2.
+
+    So paths keep b and s, and an exact `step` of them stays exact. The nearer these are to c and a, the better
+    paths lie. Another diffusion makes a driver that reads Gamma. Pardoux, Tang, Probability Theory and Related
+    Fields 114 (1999).
 
     Args:
         problem: The problem of one contract, whose diffusion has an inverse.
-        drift: c(t, x, y, z), of shape [dim].
+        drift: c(t, x, y, z), of shape [dim]; None is the problem's own.
+        diffusion: a(t, x, y), a number, a vector or a matrix, as a problem's; None is the problem's own.
 
     Returns:
         The problem without coupling, of the same u.
@@ -41,16 +48,32 @@ def coupled(problem: Problem, drift: Callable) -> Problem:
     """
     if problem.contracts:
         raise ValueError(
-            f"contracts of shape {problem.contracts}: a drift that reads Y has other paths for each; couple "
-            "one at a time."
+            f"contracts of shape {problem.contracts}: a forward equation that reads Y has other paths for "
+            "each; couple one at a time."
         )
-    driver = Partial(_coupled_driver, problem, Partial(drift))
-    return eqx.tree_at(lambda p: p.driver, problem, driver)
+    functions = (None if f is None else Partial(f) for f in (drift, diffusion))
+    driver = Partial(_coupled_driver, problem, *functions)
+    return problem.replace(driver=driver, reads_gamma=problem.reads_gamma or diffusion is not None)
 
 
 def _coupled_driver(
-    problem: Problem, drift: Callable, t: Real, x: State, y: Array, z: Array
+    problem: Problem,
+    drift: Callable | None,
+    diffusion: Callable | None,
+    t: Real,
+    x: State,
+    y: Array,
+    z: Array,
+    *gamma: Array,
 ) -> Float[Array, ""]:
-    """Return f + (c - b) . grad u."""
-    more = drift(t, x, y, z) - problem.drift(t, x)
-    return problem.driver(t, x, y, z) + more @ problem.gradient_of(t, x, z)
+    """Return f and what the other drift and diffusion add to it."""
+    gradient, more = problem.gradient_of(t, x, z), 0.0
+    if diffusion is not None:
+        a = diffusion(t, x, y)
+        square = a @ a.T if jnp.ndim(a) == 2 else jnp.diag(jnp.broadcast_to(a, x.shape) ** 2)
+        more = 0.5 * jnp.sum((square - problem.covariance(t, x)) * gamma[0])
+        z = gradient @ a if jnp.ndim(a) == 2 else gradient * a
+    if drift is not None:
+        more = more + (drift(t, x, y, z) - problem.drift(t, x)) @ gradient
+    own = gamma if problem.reads_gamma else ()
+    return problem.driver(t, x, y, z, *own) + more

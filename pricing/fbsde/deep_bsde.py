@@ -18,7 +18,7 @@ from .networks import Architecture, Network, OptimizerState, adam, minimize, sum
 from .problem import Problem, State
 from .results import RESULTS
 from .simulation import Paths, simulate, standardizer_by_date
-from .solver import SINGLE_START, AbstractApproximation, AbstractSolver, Date
+from .solver import AbstractApproximation, AbstractSolver, Date, beyond_networks
 
 
 class _Parameters(NamedTuple):
@@ -101,7 +101,7 @@ class DeepBSDE(AbstractSolver):
             return "early exercise: BackwardDP, OneStepMalliavin and GradientRegression have it"
         if problem.stopping_dates:
             return "stopped paths: BackwardDP and GradientRegression have them"
-        return None if problem.start is None else SINGLE_START
+        return beyond_networks(problem)
 
     def num_stages(self, problem: Problem) -> int:
         del problem

@@ -4,11 +4,12 @@ With u the true and v the solution's value, e = u - v satisfies, but for its squ
 
     -de = (f_y e + f_z . zeta + defect) dt - zeta dW,
 
-so that e is the mean of the sum of defects, each discounted along the path by what f_y and f_z say. Where f is
-linear in y and z nothing is left out.
+so that e is the mean of the sum of defects, each discounted along the path by f_y, on paths whose noise is
+shifted by f_z dt (Girsanov). Many contracts share their paths: these are not shifted, and each contract has a
+weight. Where f is linear in y and z nothing is left out, but for what the steps miss.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +48,7 @@ def ahead(
     key: PRNGKeyArray,
     points: int,
     blur: Float[Array, " contracts"],
+    reads_z: bool,
     copies: int = 1,
 ) -> Ahead:
     """Follow fresh paths from states at date 1 to the end.
@@ -64,43 +66,88 @@ def ahead(
             shifted at random. With y it is one.
         blur: How near to its value, for each contract, exercise is to pay for a path's derivative to have the
             part of the rule (`held.still_held`).
+        reads_z: Whether the driver has a use for z.
         copies: How many sets of paths, one beside the other, have the same increments.
     """
-    problem, found = solution.problem, solution.approximation
-    shape, points = (problem.dim, x.shape[1] // copies), points if y is None else 1
-    first = held(problem, found, jnp.asarray(1), x, y)
+    walk = _Walk(solution, key, points if y is None else 1, copies, y is None, reads_z, blur)
+    problem, date = solution.problem, jnp.asarray(1)
+    first = held(problem, solution.approximation, date, x, y)
+    kept, zero = first.kept(problem, date, x), jnp.zeros_like(first.worth)
+    start = x, kept, _Sum(zero, zero + 1.0, still_held(problem, kept, date, x, blur))
+    dates = jnp.arange(1, problem.num_steps)
+    step = jax.checkpoint(walk.step, prevent_cse=False)
+    (_, _, total), _ = jax.lax.scan(step, start, dates)
+    return Ahead(first, total.missing)
 
-    def advance(state, date):
+
+class _Walk(NamedTuple):
+    """How paths go on from a date to the next: see `ahead`."""
+
+    solution: Solution
+    key: PRNGKeyArray
+    points: int
+    copies: int
+    knows_values: bool
+    reads_z: bool
+    blur: Float[Array, " contracts"]
+
+    def step(self, state: tuple[States, Held, _Sum], date: Array):
+        """Return the states at the next date, what is held there, and the sums with what the step misses."""
         x, here, total = state
+        problem = self.solution.problem
         t, dt = problem.times[date], problem.dt
-        fan = jnp.sqrt(dt) * _fan(jax.random.fold_in(key, date), points, shape, x.dtype)
-        fan = jnp.tile(fan, (1, 1, copies))
-        move = lambda x, dw: problem.advance(t, x, dw)  # noqa: E731
-        after = jax.vmap(jax.vmap(move, (None, -1), -1), (-1, -1), -1)(x, fan)
-        drifted = here.worth - dt * here.driver
-        moved = 0.0 if y is None else jnp.einsum("cpd,dqp->cqp", here.z, fan)
-        carried = None if y is None else (drifted[:, None] + moved).reshape(len(y), -1)
-        fanned = held(problem, found, date + 1, after.reshape(problem.dim, -1), carried)
-        fanned = jax.tree.map(lambda a: a.reshape(len(a), points, -1, *a.shape[2:]), fanned)
+        dw, jumps = self._noise(date, x.shape[1] // self.copies)
+        ends, fanned = self._ends(date, x, here, dw, jumps)
+        at_end = here.worth[:, None] - 0.5 * dt * (here.driver[:, None] + fanned.driver)
+        gap = fanned.worth - at_end
+        if not self.knows_values:  # what is missing shows at the end alone
+            gap = jnp.where(date + 1 == problem.num_steps, gap - _moved(here, dw), 0.0)
         scale = total.discount / (1.0 - 0.5 * dt * here.slope)
-        at_end = here.worth[:, None] - 0.5 * dt * (here.driver[:, None] + fanned.driver) + moved
-        if y is not None:  # what is missing shows at the end alone
-            is_last = date + 1 == problem.num_steps
-            fanned = fanned._replace(worth=jnp.where(is_last, fanned.worth, at_end))
-        missing = total.missing + total.is_held * scale * jnp.mean(fanned.worth - at_end, axis=1)
-        tilt = _driver_along(problem, t, x, here, fan[:, 0])
-        x, later = after[:, 0], jax.tree.map(lambda a: a[:, 0], fanned)
+        missing = total.missing + total.is_held * scale * jnp.mean(gap, axis=1)
+
+        dw, jumps = dw[:, :1], jax.tree.map(lambda a: a[:1], jumps)
+        ends, later, tilt = ends[:, :1], jax.tree.map(lambda a: a[:, :1], fanned), 0.0
+        if self.reads_z and len(here.value) == 1:
+            dw = dw + dt * _driver_slope(problem, t, x, here)[:, None]
+            ends, later = self._ends(date, x, here, dw, jumps)
+        elif self.reads_z:
+            tilt = _driver_along(problem, t, x, here, dw[:, 0])
+        x, later = ends[:, 0], jax.tree.map(lambda a: a[:, 0], later)
         later = later.kept(problem, date + 1, x)
         discount = scale * (1.0 + 0.5 * dt * later.slope + tilt)
-        is_held = total.is_held * still_held(problem, later, date + 1, x, blur)
+        is_held = total.is_held * still_held(problem, later, date + 1, x, self.blur)
         return (x, later, _Sum(missing, discount, is_held)), None
 
-    zero = jnp.zeros_like(first.worth)
-    kept = first.kept(problem, jnp.asarray(1), x)
-    start = x, kept, _Sum(zero, zero + 1.0, still_held(problem, kept, jnp.asarray(1), x, blur))
-    dates = jnp.arange(1, problem.num_steps)
-    (_, _, total), _ = jax.lax.scan(jax.checkpoint(advance, prevent_cse=False), start, dates)
-    return Ahead(first, total.missing)
+    def _noise(self, date: Array, paths: int) -> tuple[Float[Array, "dim points paths"], Any]:
+        """Return the increments and jumps of a fan from each path, those of copies the same."""
+        problem, copies = self.solution.problem, self.copies
+        key, jump_key = jax.random.split(jax.random.fold_in(self.key, date))
+        shape, dtype = (problem.dim, paths), problem.x0.dtype
+        fan = jnp.sqrt(problem.dt) * _fan(key, self.points, shape, dtype)
+        jumps = problem.draw_jumps(jump_key, (self.points, paths))
+        jumps = jax.tree.map(lambda a: jnp.tile(a, (1, copies, *(1,) * (a.ndim - 2))), jumps)
+        return jnp.tile(fan, (1, 1, copies)), jumps
+
+    def _ends(self, date: Array, x: States, here: Held, dw: Array, jumps: Any):
+        """Return the states after steps, [dim, points, paths], and what is held there."""
+        problem, found = self.solution.problem, self.solution.approximation
+        t = problem.times[date]
+        move = lambda x, dw, jumps: problem.jumped(problem.advance(t, x, dw), jumps)  # noqa: E731
+        ends = jax.vmap(jax.vmap(move, (-1, -1, 0), -1), (None, 1, 0), 1)(x, dw, jumps)
+        carried = None
+        if not self.knows_values:
+            carried = (here.worth - problem.dt * here.driver)[:, None] + _moved(here, dw)
+            carried = carried.reshape(len(carried), -1)
+        later = held(problem, found, date + 1, ends.reshape(problem.dim, -1), carried)
+        shape = dw.shape[1:]
+        return ends, jax.tree.map(lambda a: a.reshape(len(a), *shape, *a.shape[2:]), later)
+
+
+def _moved(
+    here: Held, dw: Float[Array, "dim points paths"]
+) -> Float[Array, "contracts points paths"]:
+    """Return Z dW."""
+    return jnp.einsum("cpd,dqp->cqp", here.z, dw)
 
 
 def _fan(
@@ -123,6 +170,15 @@ def _driver_along(problem: Problem, t, x: States, here: Held, dw: States) -> Val
         return jax.jvp(lambda z: problem.flat_driver(t, x, y, z), (z,), (tangent,))[1]
 
     return jax.vmap(of_path, (-1, -1, 1, -1), -1)(x, here.worth, here.z, dw)
+
+
+def _driver_slope(problem: Problem, t, x: States, here: Held) -> States:
+    """Return f_z of one contract."""
+
+    def of_path(x, y, z):
+        return jax.grad(lambda z: problem.flat_driver(t, x, y, z)[0])(z)[0]
+
+    return jax.vmap(of_path, (-1, -1, 1), -1)(x, here.worth, here.z)
 
 
 def martingale_increment(solution: Solution, date: Array, x: States, dw: States) -> Values:

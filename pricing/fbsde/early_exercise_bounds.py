@@ -59,8 +59,8 @@ def bounds(
         The bounds of every contract, their gap and standard errors.
 
     Raises:
-        ValueError: The driver is another, paths may be stopped, there is no early exercise, or a number of
-            paths is no such multiple.
+        ValueError: The driver is another, paths jump or may be stopped, there is no early exercise, or a number
+            of paths is no such multiple.
 
     Examples:
         >>> from pricing.fbsde import Solution, bounds
@@ -74,6 +74,11 @@ def bounds(
         )
     if problem.stopping_dates or problem.exercise_value is None:
         raise ValueError("bounds are of early exercise, on paths that are not stopped.")
+    if problem.jumps is not None or problem.reads_gamma:
+        raise ValueError(
+            "bounds are of diffusions whose driver discounts: this problem has jumps, or a driver that reads "
+            "Gamma; compare GridQuadrature and GradientRegression"
+        )
     if not _discounts(problem):
         raise ValueError(
             "bounds need a driver that discounts, f = -r(t, x) y: what a rule earns is no bound under another."

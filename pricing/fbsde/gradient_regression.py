@@ -11,12 +11,14 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from .bases import AbstractBasis, BasisTargets, Hermite, Mean, Payoffs, compositions
 from .ito_taylor import Functions, Moves, States, martingale_increments
-from .problem import Problem, State
+from .problem import Problem, State, ends_of_step
+from .second_order import unstable
 from .simulation import simulate, survival
 from .solver import AbstractApproximation, AbstractSolver, Date
 
 _ROUNDING = 64.0  # multiples of a rounding error, below which a direction is one of rounding
 _DIVERGED = 2.0  # variances of the target: a fit of it misses one at most
+_HESSIANS = 2**21  # entries in memory at once
 _MAX_LEVERAGE = 0.1  # of a path on the fit at its own place
 
 Values = Float[Array, "contracts paths"]
@@ -91,8 +93,7 @@ class GradientRegression(AbstractSolver):
             raise ValueError(f"num_paths={self.num_paths} is no multiple of block={self.block}.")
 
     def unsupported(self, problem: Problem) -> str | None:
-        del problem
-        return None
+        return unstable(problem)
 
     def num_stages(self, problem: Problem) -> int:
         return problem.num_steps
@@ -113,8 +114,12 @@ class GradientRegression(AbstractSolver):
         x, t = states[-1], problem.times[-1]
         paid = _flat(jax.vmap(problem.terminal, -1, -1)(x))
         paid = self._after_stop(problem, problem.num_steps, x, alive[-1], paid)
-        z = jax.vmap(lambda x: problem.z_of(t, x, problem.terminal_gradient(x)), -1, -1)(x)
-        driver = _driver(problem, t, x, paid, z)
+        driver = jnp.zeros_like(paid)
+        if (
+            not problem.reads_gamma
+        ):  # it may not be finite at the end: f is taken at the start of a step
+            z = jax.vmap(lambda x: problem.z_of(t, x, problem.terminal_gradient(x)), -1, -1)(x)
+            driver = _driver(problem, t, x, paid, z)
         return _State(paid, paid, driver, states, increments, alive, parameters)
 
     def stage(self, problem: Problem, state: _State, index: Array, *, key: PRNGKeyArray):
@@ -129,7 +134,8 @@ class GradientRegression(AbstractSolver):
         guess = fit.coefficients(target)
         slope = self._driver_at(problem, parameters, t, x, guess, guess @ functions)
         slope = fit.bounded(slope)
-        earned = state.cash_flow + 0.5 * problem.dt * (state.driver + slope)
+        late, early = ends_of_step(problem, date)
+        earned = state.cash_flow + problem.dt * (late * state.driver + early * slope)
         coefficients = fit.coefficients(earned)
 
         value = coefficients @ functions
@@ -197,15 +203,25 @@ class GradientRegression(AbstractSolver):
     def _driver_at(
         self, problem: Problem, parameters, t, x: States, coefficients, value: Values
     ) -> Values:
-        """Return f, with Z from the gradient of the combination."""
+        """Return f, with Z from the gradient of the combination, and Gamma, if f reads it."""
         parts = compositions(self.bases, problem, parameters, t)
 
         def value_at(x: State):
             return coefficients @ jnp.concatenate([f(x[:, None])[:, 0] for f in parts])
 
         slopes = jax.jacrev if len(coefficients) < problem.dim else jax.jacfwd
-        z = jax.vmap(lambda x: problem.z_of(t, x, slopes(value_at)(x)), -1, -1)(x)
-        return _driver(problem, t, x, value, z)
+        gradient = slopes(value_at)
+        if not problem.reads_gamma:
+            z = jax.vmap(lambda x: problem.z_of(t, x, gradient(x)), -1, -1)(x)
+            return _driver(problem, t, x, value, z)
+
+        def at(of_path):
+            x, value = of_path
+            z = problem.z_of(t, x, gradient(x))
+            return problem.flat_driver(t, x, value, z, jax.jacfwd(gradient)(x))
+
+        at_once = max(1, _HESSIANS // (len(coefficients) * problem.dim**2))
+        return jax.lax.map(at, (x.T, value.T), batch_size=at_once).T
 
     def _exercise(self, problem: Problem, date, x: States, continuation: Values):
         """Return where the holder exercises, and what that pays."""

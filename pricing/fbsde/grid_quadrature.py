@@ -1,6 +1,8 @@
 """Backward induction by quadrature on a grid of states: in one or two dimensions, to many digits."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,8 +13,10 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..numerics.tridiagonal import Tridiagonal
-from .held import held
-from .problem import Problem, State
+from .held import Held, flat, held
+from .ito_taylor import States
+from .problem import Problem, State, ends_of_step
+from .second_order import unstable
 from .simulation import simulate
 from .solver import SINGLE_START, AbstractApproximation, AbstractSolver, Date
 
@@ -24,6 +28,7 @@ _POINTS = {
 _REACH = {1: 6.0, 2: 5.0}  # of the quadrature, in standard deviations of a step
 _WIDTH = 6.0  # of the grid, in standard deviations of the states
 _SPACING = 0.25  # of nodes, in deviations of a step: on that scale values are smooth, rounding errors are not
+_SPACING_OF_GAMMA = 0.35  # where f reads Gamma, and its errors feed it
 _PATHS = 8192  # whose states say where the grid lies
 _HALVINGS = 10  # of a cell in which a contract stops
 _BLOCK = 2**16  # evaluations at a time
@@ -40,12 +45,15 @@ class Axes(NamedTuple):
     is_log: Bool[Array, " dim"]
 
     @classmethod
-    def around(cls, states: Float[Array, "dates paths dim"], count: int) -> "Axes":
-        """Return axes that reach beyond the states of all dates; those of the first are of the next."""
+    def around(cls, states: Float[Array, "dates paths dim"], count: int, spacing: float) -> "Axes":
+        """Return axes that reach beyond the states of all dates; those of the first are of the next.
+
+        spacing: of nodes at the first, at least, in deviations of a step.
+        """
         is_log = jnp.all(states > 0.0, axis=(0, 1))
         s = _scaled(states, is_log)
         mean, spread = jnp.mean(s, axis=1), _WIDTH * jnp.std(s, axis=1)
-        enough = 0.5 * (count - 1) * _SPACING * jnp.std(s[1:2], axis=1)
+        enough = 0.5 * (count - 1) * spacing * jnp.std(s[1:2], axis=1)
         spread = jnp.maximum(spread, jnp.minimum(enough, spread[-1:]))
         low = jnp.minimum(mean - spread, jnp.min(s, axis=1))
         high = jnp.maximum(mean + spread, jnp.max(s, axis=1))
@@ -71,10 +79,14 @@ def _scaled(x: Float[Array, "... dim"], is_log: Bool[Array, " dim"]) -> Float[Ar
 
 
 class _State(NamedTuple):
-    """The grid, and the coefficients of the dates that are done."""
+    """The grid, the coefficients of u at the dates that are done, and, if f reads Gamma, those of f.
+
+    On a spline f is smooth, and so are means of it: Gamma of a spline is not, and its errors would feed it.
+    """
 
     axes: Axes
     coefficients: Float[Array, "steps contracts *nodes"]
+    driver: Float[Array, "steps contracts *nodes"] | None
 
 
 class GridQuadrature(AbstractSolver):
@@ -85,9 +97,10 @@ class GridQuadrature(AbstractSolver):
         u(x) = E[V(X) + f_{n+1} dt / 2] + f(t_n, x, u, Z) dt / 2,   X the state after a step from x,
 
     by the trapezoidal rule over normal increments, which errs by less than any power of its step where V is
-    smooth. Between nodes u is a cubic spline, linear beyond them, in each coordinate or, where all states are
-    above zero, in its logarithm. For one or two dimensions. It has no noise: its errors are those of the grid
-    (at a jump of V, the jump times the weight of a point) and of the dates.
+    smooth. Where f reads Gamma, and V has a kink, all of f is taken at t_n. Between nodes u is a cubic spline,
+    linear beyond them, in each coordinate or, where all states are above zero, in its logarithm. Of jumps the
+    mean after each number of them is a quadrature on the nodes. For one or two dimensions. It has no noise: its
+    errors are those of the grid (at a jump of V, the jump times the weight of a point) and of the dates.
 
     Quadrature of the transition density: Andricopoulos et al., J. Financial Economics 67 (2003); trapezoidal
     rule: Trefethen, Weideman, SIAM Review 56 (2014).
@@ -123,7 +136,9 @@ class GridQuadrature(AbstractSolver):
             return f"{problem.dim} dimensions, and a grid is of two at most: GradientRegression has no grid"
         if problem.start is not None:
             return SINGLE_START
-        return None if self.mesh is None else "a mesh, and a grid is on one device: mesh=None"
+        if self.mesh is not None:
+            return "a mesh, and a grid is on one device: mesh=None"
+        return unstable(problem)
 
     def num_stages(self, problem: Problem) -> int:
         return problem.num_steps
@@ -133,54 +148,73 @@ class GridQuadrature(AbstractSolver):
 
     def init(self, problem: Problem, *, key: PRNGKeyArray) -> _State:
         dim = problem.dim
-        enough = 1 + 2 * math.ceil(_WIDTH * problem.num_steps**0.5 / _SPACING)
+        spacing = _SPACING_OF_GAMMA if problem.reads_gamma else _SPACING
+        enough = 1 + 2 * math.ceil(_WIDTH * problem.num_steps**0.5 / spacing)
         count = self.num_nodes or min(_NODES[dim], enough)
-        axes = Axes.around(simulate(problem, _PATHS, key=key).states, count)
+        axes = Axes.around(simulate(problem, _PATHS, key=key).states, count, spacing)
         shape = problem.num_steps, len(_one_axis(problem)), *(count,) * dim
-        return _State(axes, jnp.zeros(shape, problem.x0.dtype))
+        empty = jnp.zeros(shape, problem.x0.dtype)
+        return _State(axes, empty, empty if problem.reads_gamma else None)
 
     def stage(self, problem: Problem, state: _State, index: Array, *, key: PRNGKeyArray):
         del key
         axes, date = state.axes, problem.num_steps - 1 - index
-        t, dt = problem.times[date], problem.dt
-        count = state.coefficients.shape[-1]
-        places = jnp.stack(jnp.meshgrid(*(jnp.arange(count),) * problem.dim, indexing="ij"), -1)
-        nodes = axes.states(date, places.reshape(-1, problem.dim).astype(problem.x0.dtype))
-        found = SplineOnGrid(problem, axes, state.coefficients, problem.contracts)
-        noise, weights, fewer = self._quadrature(problem)
-        stops = problem.is_alive is not None and problem.dim == 1
-        is_alive: Any = problem.is_alive
+        t, count = problem.times[date], state.coefficients.shape[-1]
+        nodes = axes.states(date, _places(count, problem.dim, problem.x0.dtype))
+        mean, driver, other = self._means(problem, state, date, nodes)
 
-        def ahead(x: State):
-            """Return the means of V + f dt / 2, of f dt / 2, and of the former by half of the points."""
-            move = lambda noise: problem.advance(t, x, jnp.sqrt(dt) * noise)  # noqa: E731
-            later = held(problem, found, date + 1, jax.vmap(move, 0, -1)(noise))
-            driver = 0.5 * dt * later.driver
-            worth = later.worth + driver
-            mean = worth @ weights
-            if stops:
-                lives = lambda noise: is_alive(problem.times[date + 1], move(noise))  # noqa: E731
-                is_cut = later.ends[0, 1:] != later.ends[0, :-1]
-                mean = mean + _cut(noise[:, 0], weights, worth, is_cut, lives)
-            return mean, driver @ weights, worth @ fewer
-
-        means = jax.lax.map(ahead, nodes, batch_size=max(1, _BLOCK // len(weights)))
-        mean, driver, other = (x.T for x in means)
-
-        def with_coefficients(values):
+        def with_values(values, of=state.coefficients):
             rows = _spline(values.reshape(-1, *(count,) * problem.dim))
-            coefficients = state.coefficients.at[date].set(rows)
-            return eqx.tree_at(lambda f: f.coefficients, found, coefficients)
+            return SplineOnGrid(problem, axes, of.at[date].set(rows), problem.contracts)
 
         def slope(guess: SplineOnGrid, x: State, y):
             z = problem.z_of(t, x, guess.gradient(date, x))
-            return problem.flat_driver(t, x, y, z.reshape(-1, problem.dim))
+            more = (guess.hessian(date, x),) if problem.reads_gamma else ()
+            return problem.flat_driver(t, x, y, z, *more)
 
         guess = mean + driver
-        before = jax.vmap(slope, (None, 0, -1), -1)(with_coefficients(guess), nodes, guess)
-        values = mean + 0.5 * dt * before
+        before = jax.vmap(slope, (None, 0, -1), -1)(with_values(guess), nodes, guess)
+        values = mean + ends_of_step(problem, date)[1] * problem.dt * before
+        known = state.driver
+        if known is not None:
+            known = with_values(before, known).coefficients
         loss = jnp.mean((mean - other) ** 2)
-        return _State(axes, with_coefficients(values).coefficients), (), loss[None]
+        return _State(axes, with_values(values).coefficients, known), (), loss[None]
+
+    def _means(
+        self, problem: Problem, state: _State, date: Array, nodes: Float[Array, "nodes dim"]
+    ) -> tuple[Values, Values, Values]:
+        """Return means over a step from each node: of V + f dt / 2, of f dt / 2, and by half of the points.
+
+        V is what is held at the step's end; all of f is taken at its start where `ends_of_step` says so.
+        """
+        t, dt, after = problem.times[date], problem.dt, date + 1
+        noise, weights, fewer = self._quadrature(problem)
+        held_at = partial(_held_after, problem, state, after)
+        jumped = None
+        if problem.jumps is not None:
+            jumped = _after_jumps(problem, state, after, held_at, noise, weights)
+
+        def of_node(x: State):
+            move = lambda noise: problem.advance(t, x, jnp.sqrt(dt) * noise)  # noqa: E731
+            ends = jax.vmap(move, 0, -1)(noise)
+            later, driver = held_at(ends)
+            values = later.worth + driver
+            mean, other = values @ weights, values @ fewer
+            if problem.is_alive is not None and problem.dim == 1:
+                lives = partial(problem.is_alive, problem.times[after])
+                is_cut = later.ends[0, 1:] != later.ends[0, :-1]
+                mean = mean + _cut(noise[:, 0], weights, values, is_cut, lambda w: lives(move(w)))
+            if jumped is not None:
+                still, rows = jumped
+                place = jax.vmap(lambda x: state.axes.place(after, x), -1)(ends)
+                values = jax.vmap(partial(_interpolated, rows), 0, -1)(place)
+                mean, other = still * mean + values @ weights, still * other + values @ fewer
+            return mean, driver @ weights, other
+
+        means = jax.lax.map(of_node, nodes, batch_size=max(1, _BLOCK // len(weights)))
+        mean, driver, other = (x.T for x in means)
+        return mean, driver, other
 
     def postprocess(self, problem: Problem, state: _State, outputs: Any) -> "SplineOnGrid":
         del outputs
@@ -213,18 +247,8 @@ class SplineOnGrid(AbstractApproximation):
     contracts: tuple[int, ...] = eqx.field(static=True)
 
     def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
-        count, dim = self.coefficients.shape[-1], self.problem.dim
         place = self.axes.place(date, x)
-        cell = jnp.clip(jnp.floor(jax.lax.stop_gradient(place)), 0.0, count - 2.0)
-        weights = jax.vmap(_weights)(place - cell)
-        around = cell.astype(jnp.int32)[:, None] + jnp.arange(-1, 3, dtype=jnp.int32)[None]
-        rows = self.coefficients[date]
-        (first, shares), *second = [_ends(around[k], weights[k], count) for k in range(dim)]
-        if not second:
-            return (rows[:, first] @ shares).reshape(self.contracts)
-        ((other, of_other),) = second
-        near = rows[:, first[:, None], other[None]]
-        return jnp.einsum("cij,i,j->c", near, shares, of_other).reshape(self.contracts)
+        return _interpolated(self.coefficients[date], place).reshape(self.contracts)
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
         return jax.jacfwd(self.value, argnums=1)(date, x)
@@ -234,13 +258,87 @@ class SplineOnGrid(AbstractApproximation):
         return SplineOnGrid(self.problem, self.axes, summed, ())
 
 
+def _held_after(
+    problem: Problem, state: _State, date: Array, x: States
+) -> tuple[Held, Float[Array, "contracts paths"]]:
+    """Return what is held at the end of a step, and the part of f that is taken there, times dt."""
+    splines = [
+        SplineOnGrid(problem, state.axes, rows, problem.contracts)
+        for rows in (state.coefficients, state.driver)
+        if rows is not None
+    ]
+    found, *known = splines
+    driver = None
+    if known:
+        driver = lambda x: flat(jax.vmap(partial(known[0].value, date), -1, -1)(x))  # noqa: E731
+    later = held(problem, found, date, x, driver=driver)
+    return later, ends_of_step(problem, date - 1)[0] * problem.dt * later.driver
+
+
+def _after_jumps(
+    problem: Problem, state: _State, date: Array, held_at: Callable, noise, weights
+) -> tuple[Float[Array, ""], Values]:
+    """Return the chance of no jump, and the spline of the mean after one jump or more, each times its chance.
+
+    Of n jumps the mean is that after one of the mean after n - 1, on the nodes of the date.
+    """
+    jumps, count = problem.jumps, state.coefficients.shape[-1]
+    assert jumps is not None
+    nodes = state.axes.states(date, _places(count, problem.dim, problem.x0.dtype))
+    still, *chances = jumps.chances(problem.dt)
+
+    def after_one(worth: Callable[[States], Array]) -> Values:
+        """Return the mean after a jump from each node."""
+        mean = lambda x: worth(jax.vmap(jumps.size, (None, 0), -1)(x, noise)) @ weights  # noqa: E731
+        means = jax.lax.map(mean, nodes, batch_size=max(1, _BLOCK // len(weights)))
+        return _spline(means.T.reshape(-1, *(count,) * problem.dim))
+
+    def now(x: States) -> Array:
+        later, driver = held_at(x)
+        return later.worth + driver
+
+    def again(rows: Values, chance: Array) -> tuple[Values, Values]:
+        place = lambda x: state.axes.place(date, x)  # noqa: E731
+        rows = after_one(lambda x: jax.vmap(lambda x: _interpolated(rows, place(x)), -1, -1)(x))
+        return rows, chance * rows
+
+    first, *others = chances
+    rows = after_one(now)
+    total = first * rows
+    if others:
+        total = total + jnp.sum(jax.lax.scan(again, rows, jnp.stack(others))[1], axis=0)
+    return still, total
+
+
+def _places(count: int, dim: int, dtype) -> Float[Array, "nodes dim"]:
+    """Return the places of all nodes."""
+    axes = (jnp.arange(count),) * dim
+    return jnp.stack(jnp.meshgrid(*axes, indexing="ij"), -1).reshape(-1, dim).astype(dtype)
+
+
+def _interpolated(rows: Values, place: Float[Array, " dim"]) -> Float[Array, " contracts"]:
+    """Return the splines with these coefficients at a place on the grid, lines beyond it."""
+    count, dim = rows.shape[-1], place.size
+    cell = jnp.clip(jnp.floor(jax.lax.stop_gradient(place)), 0.0, count - 2.0)
+    weights = jax.vmap(_weights)(place - cell)
+    around = cell.astype(jnp.int32)[:, None] + jnp.arange(-1, 3, dtype=jnp.int32)[None]
+    (first, shares), *second = [_ends(around[k], weights[k], count) for k in range(dim)]
+    if not second:
+        return rows[:, first] @ shares
+    ((other, of_other),) = second
+    near = rows[:, first[:, None], other[None]]
+    return jnp.einsum("cij,i,j->c", near, shares, of_other)
+
+
 def _weights(share: Float[Array, ""]) -> Float[Array, "4"]:
     """Return the weights of a cubic B-spline's four coefficients at a share of a cell, lines beyond [0, 1]."""
-    f = jnp.clip(share, 0.0, 1.0)
+    nearest = jax.lax.stop_gradient(jnp.clip(share, 0.0, 1.0))
+    f = jnp.where(
+        (share < 0.0) | (share > 1.0), nearest, share
+    )  # at a node, too, it has the slope 1
     g, beyond = 1.0 - f, share - f
     at = jnp.stack([g**3, 3 * f**3 - 6 * f**2 + 4, 3 * g**3 - 6 * g**2 + 4, f**3]) / 6.0
-    edge = jax.lax.stop_gradient(f)
-    other = 1.0 - edge
+    edge, other = nearest, 1.0 - nearest
     slope = jnp.stack([-(other**2), 3 * edge**2 - 4 * edge, 4 * other - 3 * other**2, edge**2])
     return at + 0.5 * slope * beyond
 

@@ -1,5 +1,7 @@
 """What a solution holds at a date: its value or what exercise or a stop pays, Z, and the driver there."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -16,13 +18,15 @@ Values = Float[Array, "contracts paths"]
 class Held(NamedTuple):
     """What is held on each path at a date.
 
-    value: u, before an exercise or a stop; worth: the same, or what those pay; z; driver, slope: f of the
-    worth, and its derivative in it; ends: whether the contract is exercised or stopped.
+    value: u, before an exercise or a stop; worth: the same, or what those pay; z; gamma: alone in a tuple, of
+    shape [contracts, paths, dim, dim], or nothing if f does not read it; driver, slope: f of the worth, and its
+    derivative in it; ends: whether the contract is exercised or stopped.
     """
 
     value: Values
     worth: Values
     z: Float[Array, "contracts paths dim"]
+    gamma: tuple[Array, ...]
     driver: Values
     slope: Values
     ends: Bool[Array, "contracts paths"]
@@ -31,7 +35,8 @@ class Held(NamedTuple):
         """Return what is held where nobody exercises."""
         if problem.exercise_value is None:
             return self
-        driver, slope = _driver(problem, problem.times[date], x, self.value, self.z)
+        own = self.value, self.z, *self.gamma
+        driver, slope = _driver(problem, problem.times[date], x, *own)
         return self._replace(worth=self.value, driver=driver, slope=slope)
 
 
@@ -41,10 +46,15 @@ def held(
     date: Int[Array, ""],
     x: States,
     carried: Values | None = None,
+    driver: Callable[[States], Values] | None = None,
 ) -> Held:
-    """Return what is held at a date; carried: the values there, of an approximation that knows Z alone."""
+    """Return what is held at a date.
+
+    carried: the values there, of an approximation that knows Z alone; driver: f there, where it is known as a
+    function of the state.
+    """
     t = problem.times[date]
-    y, z = _known(problem, found, date, x)
+    y, z, *gamma = _known(problem, found, date, x, problem.reads_gamma and driver is None)
     if carried is not None:
         y = jnp.where(date == problem.num_steps, y, carried)
     worth, ends = y, jnp.zeros(y.shape, bool)
@@ -57,7 +67,9 @@ def held(
         is_dead = is_dead & jnp.asarray(problem.is_stopping_date)[date]
         paid = flat(jax.vmap(problem.paid_at_stop, (None, -1), -1)(t, x))
         worth, ends = jnp.where(is_dead[None], paid, worth), ends | is_dead[None]
-    return Held(y, worth, z, *_driver(problem, t, x, worth, z), ends)
+    own = (worth, z, *gamma)
+    both = _driver(problem, t, x, *own) if driver is None else (driver(x), jnp.zeros_like(y))
+    return Held(y, worth, z, tuple(gamma), *both, ends)
 
 
 def still_held(
@@ -77,30 +89,35 @@ def still_held(
     return is_held + jnp.where(is_open, chance - jax.lax.stop_gradient(chance), 0.0)
 
 
-def _driver(problem: Problem, t, x: States, y: Values, z: Array) -> tuple[Values, Values]:
-    """Return f, and its derivative in y where no contract reads another's."""
-    along = lambda x, y, z: jax.jvp(  # noqa: E731
-        lambda y: problem.flat_driver(t, x, y, z), (y,), (jnp.ones_like(y),)
-    )
-    return jax.vmap(along, (-1, -1, 1), -1)(x, y, z)
+def _driver(problem: Problem, t, x: States, y: Values, *more: Array) -> tuple[Values, Values]:
+    """Return f of y, z and gamma, and its derivative in y where no contract reads another's."""
+
+    def along(x, y, *more):
+        return jax.jvp(lambda y: problem.flat_driver(t, x, y, *more), (y,), (jnp.ones_like(y),))
+
+    return jax.vmap(along, (-1, -1, *(1,) * len(more)), -1)(x, y, *more)
 
 
 def _known(
-    problem: Problem, found: AbstractApproximation, date: Int[Array, ""], x: States
-) -> tuple[Values, Float[Array, "contracts paths dim"]]:
-    """Return u and Z of every contract."""
-    last, t = problem.num_steps, problem.times[date]
+    problem: Problem, found: AbstractApproximation, date: Int[Array, ""], x: States, has_gamma: bool
+) -> tuple[Array, ...]:
+    """Return u and Z of every contract, and Gamma if it is asked for."""
+    last, t, dim = problem.num_steps, problem.times[date], problem.dim
+    count = len(x.T)
 
-    def at(value, gradient):
+    def at(value, gradient, hessian):
         y = jax.vmap(value, -1, -1)(x)
         z = jax.vmap(lambda x: problem.z_of(t, x, gradient(x)), -1, -2)(x)
-        return flat(y), z.reshape(-1, *z.shape[-2:])
+        known = flat(y), z.reshape(-1, count, dim)
+        if not has_gamma:
+            return known
+        return *known, jax.vmap(hessian, -1, -3)(x).reshape(-1, count, dim, dim)
 
     before = jnp.minimum(date, last - 1)
     return jax.lax.cond(
         date == last,
-        lambda: at(problem.terminal, problem.terminal_gradient),
-        lambda: at(lambda x: found.value(before, x), lambda x: found.gradient(before, x)),
+        lambda: at(problem.terminal, problem.terminal_gradient, jax.hessian(problem.terminal)),
+        lambda: at(*(partial(f, before) for f in (found.value, found.gradient, found.hessian))),
     )
 
 

@@ -23,7 +23,7 @@ from .backward import (
 from .networks import Network
 from .problem import Problem, State
 from .simulation import AntitheticSteps, over_steps
-from .solver import SINGLE_START
+from .solver import beyond_networks
 
 Values = Float[Array, " contracts"]
 Slopes = Float[Array, "contracts dim"]
@@ -339,7 +339,7 @@ class OneStepMalliavin(AbstractBackwardSolver):
                 "stopped paths, where the value jumps and has no Malliavin derivative: "
                 "BackwardDP and GradientRegression have them"
             )
-        return None if problem.start is None else SINGLE_START
+        return beyond_networks(problem)
 
     def init_parameters(
         self, problem: Problem, num_contracts: int, *, key: PRNGKeyArray

@@ -33,7 +33,8 @@ def parametric(make: Callable[[Features], Problem], low: Number, high: Number) -
         The joint problem, whose dimension is that of x plus the number of features.
 
     Raises:
-        ValueError: The bounds are no two vectors of one length, each entry of `low` below that of `high`.
+        ValueError: The bounds are no two vectors of one length, each entry of `low` below that of `high`; or
+            the problem has jumps, or a driver that reads Gamma.
 
     Examples:
         >>> from pricing import BlackScholes, European
@@ -48,6 +49,10 @@ def parametric(make: Callable[[Features], Problem], low: Number, high: Number) -
         raise ValueError(f"low={low}, high={high}: give two vectors, the first below the second.")
     middle = 0.5 * (low + high)
     one = make(middle)
+    if one.jumps is not None or one.reads_gamma:
+        raise ValueError(
+            "a parametric problem has no jumps, and a driver of y and z: solve one problem for each feature"
+        )
     functions = _ParametricFunctions(make, low, high, one.dim)
 
     def on_grid(dates: tuple[int, ...]):

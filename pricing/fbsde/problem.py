@@ -9,9 +9,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..fields import Number, as_real, positive, real_vector
+from .jumps import JumpNoise, Jumps
 
 _NEAR = 1e-3  # of a step: dates may be single numbers
 
@@ -37,7 +38,8 @@ class Problem(eqx.Module):
         x0: The state today, of shape [dim], or a number for all coordinates.
         drift: b(t, x), of shape [dim].
         diffusion: s(t, x): a number (times the identity), a vector (a diagonal) or a matrix [dim, dim].
-        driver: f(t, x, y, z), of the shape of y.
+        driver: f(t, x, y, z), of the shape of y; with `reads_gamma` f(t, x, y, z, gamma), where gamma is the
+            Hessian of u, [*contracts, dim, dim].
         terminal: g(x), a number or of shape [contracts].
         num_steps: The number of equal time steps of the grid.
         exercise_times: Dates of early exercise, on the grid. On them Y is at least `exercise_value`.
@@ -49,6 +51,9 @@ class Problem(eqx.Module):
         start: Where a path of a training begins, as a function of dim uniforms on (0, 1), so that u is learned
             there, too; None is x0. Figures, bounds and hedges are of x0.
         scheme: "euler", or "milstein" for a diagonal s whose entries depend on their own coordinate.
+        jumps: Jumps of X after each step, or None. Then u_t + b . grad u + tr(s s' Hess u) / 2 +
+            rate E[u(size(x, z)) - u] + f = 0.
+        reads_gamma: Whether the driver reads the Hessian (a second-order equation: uncertain volatility).
         exercise_dates: The indices of `exercise_times` on the grid.
         stopping_dates: The indices of `stopping_times` on the grid.
 
@@ -80,6 +85,8 @@ class Problem(eqx.Module):
     step: Callable | None = None
     start: Callable | None = None
     scheme: str = eqx.field(static=True, default="euler")
+    jumps: Jumps | None = None
+    reads_gamma: bool = eqx.field(static=True, default=False)
     exercise_dates: tuple[int, ...] = eqx.field(static=True, init=False)
     stopping_dates: tuple[int, ...] = eqx.field(static=True, init=False)
 
@@ -95,6 +102,8 @@ class Problem(eqx.Module):
         self.stopping_dates = on_grid("stopping_times", stopping_times)
         _require_both("exercise_times", self.exercise_dates, "exercise_value", self.exercise_value)
         _require_both("stopping_times", self.stopping_dates, "is_alive", self.is_alive)
+        if self.jumps is not None:
+            self.jumps.check(self.maturity / num_steps)
 
     @property
     def contracts(self) -> tuple[int, ...]:
@@ -122,15 +131,24 @@ class Problem(eqx.Module):
         """Whether paths may be stopped at each date."""
         return np.isin(np.arange(self.num_steps + 1), self.stopping_dates)
 
+    @property
+    def has_kink(self) -> np.ndarray:
+        """Whether u may have a kink at each date: where it ends, may be exercised or stopped."""
+        dates = np.arange(self.num_steps + 1)
+        return (dates == self.num_steps) | self.is_exercise_date | self.is_stopping_date
+
     def with_num_steps(self, num_steps: int) -> "Problem":
         """Return the problem on another grid; a date of exercise or of a stop off it is a ValueError."""
+        return self.replace(num_steps=num_steps)
+
+    def replace(self, **changes: Any) -> "Problem":
+        """Return the problem with other functions or settings; its dates stay where they are in time."""
         share = float(self.maturity) / self.num_steps
         own: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
-        own["num_steps"] = num_steps
         for kind in ("exercise", "stopping"):
             dates = getattr(self, f"{kind}_dates")
             own[f"{kind}_times"] = [share * date for date in dates] or None
-        return Problem(**own)
+        return Problem(**own | changes)
 
     def advance(self, t: Real, x: State, dw: State, dt: Real | None = None) -> State:
         """Return the state after a step dt (by default the grid's) along the Brownian increments dw."""
@@ -144,6 +162,14 @@ class Problem(eqx.Module):
         s, slope = jax.jvp(diagonal, (x,), (jnp.ones_like(x),))
         return moved + 0.5 * s * slope * (dw**2 - dt)
 
+    def draw_jumps(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> JumpNoise | None:
+        """Return the noise of the jumps in many steps; None without jumps."""
+        return None if self.jumps is None else self.jumps.draw(key, self.dt, shape, self.dim)
+
+    def jumped(self, x: State, noise: JumpNoise | None) -> State:
+        """Return the state after the jumps of a step."""
+        return x if self.jumps is None or noise is None else self.jumps.applied(x, noise)
+
     def diffused(self, t: Real, x: State, dw: State) -> State:
         """Return s dw."""
         s = self.diffusion(t, x)
@@ -155,6 +181,11 @@ class Problem(eqx.Module):
         if jnp.ndim(s) == 2:
             return s[:, axis]
         return jnp.where(jnp.arange(self.dim) == axis, s, jnp.zeros_like(s))
+
+    def covariance(self, t: Real, x: State) -> Float[Array, "dim dim"]:
+        """Return s s', the covariance of X over a year."""
+        s = self.diffusion(t, x)
+        return s @ s.T if jnp.ndim(s) == 2 else jnp.diag(jnp.broadcast_to(s, (self.dim,)) ** 2)
 
     def z_of(self, t: Real, x: State, gradient: Float[Array, "*contracts dim"]):
         """Return Z = s^T gradient, of every contract."""
@@ -170,10 +201,16 @@ class Problem(eqx.Module):
             return jnp.linalg.solve(s.T, z.reshape(-1, self.dim).T).T.reshape(z.shape)
         return z / jnp.broadcast_to(s, (*(1,) * (z.ndim - 1), self.dim))
 
-    def flat_driver(self, t: Real, x: State, y: Array, z: Array) -> Float[Array, " contracts"]:
-        """Return f of y [contracts] and z [contracts, dim], which are [1] and [1, dim] for one contract."""
-        shape = self.contracts
-        return self.driver(t, x, y.reshape(shape), z.reshape(*shape, self.dim)).reshape(-1)
+    def flat_driver(
+        self, t: Real, x: State, y: Array, z: Array, *gamma: Array
+    ) -> Float[Array, " contracts"]:
+        """Return f of y [contracts], z [contracts, dim], and gamma [contracts, dim, dim] if f reads it.
+
+        Of one contract they are [1], [1, dim] and [1, dim, dim].
+        """
+        shape, dim = self.contracts, self.dim
+        own = (g.reshape(*shape, dim, dim) for g in gamma)
+        return self.driver(t, x, y.reshape(shape), z.reshape(*shape, dim), *own).reshape(-1)
 
     def paid_at_stop(self, t: Real, x: State) -> Float[Array, "*contracts"]:
         """Return what a path that ends pays."""
@@ -184,6 +221,16 @@ class Problem(eqx.Module):
     def terminal_gradient(self, x: State) -> Float[Array, "*contracts dim"]:
         """Return the gradient of the terminal value."""
         return jax.jacrev(self.terminal)(x)
+
+
+def ends_of_step(problem: Problem, date: Int[Array, ""]) -> tuple[Real, Real]:
+    """Return the weights of f at the end and at the start of the step from a date: a half each.
+
+    Where f reads Gamma, and the end has a kink, nothing and one: Gamma is not finite there.
+    """
+    is_smooth = ~(jnp.asarray(problem.has_kink)[date + 1] & problem.reads_gamma)
+    late = 0.5 * is_smooth.astype(problem.x0.dtype)
+    return late, 1.0 - late
 
 
 def _on_grid(name: str, times: Times, maturity: float | Real, num_steps: int) -> tuple[int, ...]:

@@ -58,11 +58,13 @@ def simulate(
         start = _uncorrelated(start) if own_start is None else start
 
     def advance(x, of_step):
-        t, dw = of_step
-        x = jax.vmap(problem.advance, (None, 0, 0))(t, x, dw)
+        date, dw = of_step
+        x = jax.vmap(problem.advance, (None, 0, 0))(problem.times[date], x, dw)
+        jumps = problem.draw_jumps(jax.random.fold_in(key, date), (num_paths,))
+        x = jax.vmap(problem.jumped)(x, jumps)
         return x, x
 
-    _, later = jax.lax.scan(advance, start, (problem.times[:-1], increments))
+    _, later = jax.lax.scan(advance, start, (jnp.arange(problem.num_steps), increments))
     return Paths(jnp.concatenate([start[None], later]), increments)
 
 

@@ -18,6 +18,17 @@ Date = int | Int[Array, ""]
 SINGLE_START = (
     "paths that start elsewhere than at x0 (features of contracts): GradientRegression has them"
 )
+JUMPS = "jumps: GridQuadrature and GradientRegression have them"
+READS_GAMMA = "a driver that reads Gamma: GridQuadrature and GradientRegression read it"
+
+
+def beyond_networks(problem: Problem) -> str | None:
+    """Return what the problem has that no solver by networks solves, in words; None if nothing."""
+    if problem.start is not None:
+        return SINGLE_START
+    if problem.jumps is not None:
+        return JUMPS
+    return READS_GAMMA if problem.reads_gamma else None
 
 
 class AbstractApproximation(eqx.Module):

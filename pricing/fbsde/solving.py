@@ -63,6 +63,7 @@ def solve(
 
     Raises:
         ValueError: No solver is named for many keys, for metrics or a checkpoint.
+        TypeError: No solver is named, and the driver reads Gamma.
 
     Examples:
         >>> from pricing.fbsde import DeepBSDE, problems, solve
@@ -76,6 +77,11 @@ def solve(
         if key.ndim or metrics is not None or checkpoint is not None:
             raise ValueError(
                 "a solver is chosen for one key, without metrics or checkpoint: name one."
+            )
+        if problem.reads_gamma:
+            raise TypeError(
+                "the driver reads Gamma, and such figures are not certified yet: name a solver (GridQuadrature, "
+                "GradientRegression), and compare solutions on paths of other diffusions"
             )
         return _chosen(problem, key, rtol, max_paths, progress, throw)
     folders = {"metrics": metrics, "checkpoint": checkpoint, "every": every}

@@ -1,0 +1,97 @@
+"""Jumps of the forward equation, at the times of a Poisson process."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from ..fields import Number, positive
+from ..sampling import normals, uniforms
+
+_MOST_MISSED = 1e-6  # chance of more jumps in a step than are followed
+
+State = Float[Array, " dim"]
+
+
+class JumpNoise(NamedTuple):
+    """What the jumps of a step are made of: how many there are, and the normals of each that there may be."""
+
+    count: Int[Array, "*shape"]
+    marks: Float[Array, "*shape most dim"]
+
+
+class Jumps(eqx.Module):
+    """Jumps at the times of a Poisson process, each to a state that normals decide.
+
+    They come after the diffusion of a step: exact where a jump and a diffusion commute, as multiples of a
+    lognormal asset do. The drift has the compensator: under Merton's model it is x (r - rate E[size(x, z) / x
+    - 1]).
+
+    Merton, J. Financial Economics 3 (1976).
+
+    Attributes:
+        rate: Jumps a year.
+        size: The state after a jump, size(x, z), of z standard normals of shape [dim].
+        most: The most jumps in a step that are followed.
+
+    Raises:
+        ValueError: `most` is below 1.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from pricing.fbsde import Jumps
+        >>> jumps = Jumps(0.5, lambda x, z: x * jnp.exp(-0.1 + 0.2 * z))
+        >>> f"{jumps.chances(0.02)[0]:.5f}"
+        '0.99005'
+    """
+
+    rate: Number = positive("rate")
+    size: Callable
+    most: int = eqx.field(static=True, default=4)
+
+    def __check_init__(self):
+        if self.most < 1:
+            raise ValueError(f"most={self.most}: give 1 or more.")
+
+    def chances(self, dt: Number) -> Float[Array, " counts"]:
+        """Return the probabilities of 0, 1, ... `most` jumps in a step; what is beyond belongs to the last."""
+        number = jnp.arange(self.most, dtype=self.rate.dtype)
+        mean = self.rate * dt
+        factorials = jax.lax.lgamma(number + 1.0)
+        chance = jnp.exp(number * jnp.log(mean) - mean - factorials)
+        return jnp.append(chance, jnp.maximum(1.0 - jnp.sum(chance), 0.0))
+
+    def check(self, dt: Number) -> None:
+        """Refuse a step in which more jumps may come than are followed.
+
+        Raises:
+            ValueError: Their chance is above 1e-6.
+        """
+        if isinstance(self.rate, Tracer) or isinstance(dt, Tracer):  # known at run time only
+            return
+        mean = float(self.rate) * float(dt)
+        chance = np.exp(-mean) * np.cumprod(np.append(1.0, mean / np.arange(1, self.most + 1)))
+        if 1.0 - chance.sum() > _MOST_MISSED:
+            raise ValueError(
+                f"rate={float(self.rate):g}: more than most={self.most} jumps in a step of {float(dt):g} years "
+                "are not rare; give more steps, or a larger most."
+            )
+
+    def draw(self, key: PRNGKeyArray, dt: Number, shape: tuple[int, ...], dim: int) -> JumpNoise:
+        """Return the noise of the jumps in many steps."""
+        counts, marks = jax.random.split(key)
+        uniform = uniforms(counts, (1, *shape), self.rate.dtype)[0]
+        below = jnp.cumsum(self.chances(dt))[:-1]
+        count = jnp.searchsorted(below, uniform).astype(jnp.int32)
+        return JumpNoise(count, normals(marks, (*shape, self.most, dim), self.rate.dtype))
+
+    def applied(self, x: State, noise: JumpNoise) -> State:
+        """Return the state after the jumps of one step."""
+        for number in range(self.most):
+            x = jnp.where(number < noise.count, self.size(x, noise.marks[number]), x)
+        return x
