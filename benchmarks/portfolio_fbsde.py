@@ -6,10 +6,13 @@ paths, functions and one Gram matrix a date. Both solves take turns, compiled be
 told; a program that is compiled for one contract serves every other. Agreement: twenty contracts of the batch
 beside their own solves from the same paths, as shares of the value, of the norm of Delta and of that of Gamma:
 the worst is told. From other paths they differ by the noise of both solves, whatever the number of contracts.
+Figures of a long and short portfolio, and of each contract, are certified on fresh paths: standard errors are
+the largest of the entries, as shares of the largest entry; of contracts the median is told, and the worst.
 """
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +21,7 @@ import jax
 import numpy as np
 
 from pricing import Basket, Bermudan, BlackScholes
-from pricing.fbsde import GradientRegression, Hermite, Mean, Solution, from_product, solve
+from pricing.fbsde import GradientRegression, Hermite, Mean, Solution, certify, from_product, solve
 
 from .command import Run, parser_of, table_of
 from .timing import interleaved
@@ -102,7 +105,40 @@ def totals(
     return times["total"].best, rows
 
 
-def measured(count: int, paths: int, repeat: int) -> list[Figure]:
+def certified(whole: Solution, count: int, paths: int, of_each: int) -> list[Figure]:
+    """Standard errors of a portfolio's figures and of those of each contract, and the seconds they take."""
+    rows, dice = [], np.random.default_rng(7)
+    ways = {"the portfolio": (paths, dice.normal(size=count)), "each contract": (of_each, None)}
+    for name, (number, quantities) in ways.items():
+        for _ in range(2):  # compiled before
+            start = time.perf_counter()
+            found = certify(whole, key=jax.random.key(1), num_paths=number, quantities=quantities)
+            jax.block_until_ready(found)
+            seconds = time.perf_counter() - start
+        rows.append({"figure": f"seconds to certify {name}, {number} paths", "found": seconds})
+        for figure in FIGURES:
+            estimate = getattr(found, figure)
+            leading = np.shape(estimate.mean)[:1] if quantities is None else (1,)
+            errors, sizes = (
+                np.max(np.abs(np.reshape(a, (*leading, -1))), axis=1)
+                for a in (estimate.std_error, estimate.mean)
+            )
+            kinds = (
+                {"": np.median}
+                if quantities is not None
+                else {"median": np.median, "worst": np.max}
+            )
+            rows += [
+                {
+                    "figure": f"standard error of {figure}, {name} {kind}".rstrip(),
+                    "found": float(take(errors / sizes)),
+                }
+                for kind, take in kinds.items()
+            ]
+    return rows
+
+
+def measured(count: int, paths: int, repeat: int, fresh: int, fresh_each: int) -> list[Figure]:
     """Every figure of the table; what it may be at most, where something is asked for."""
     solves = Solves(count, paths)
     whole = solves.whole()
@@ -122,17 +158,20 @@ def measured(count: int, paths: int, repeat: int) -> list[Figure]:
         {"figure": "seconds of the portfolio's Delta and Gamma", "found": seconds},
         *agreement(solves, found, chosen),
         *sums,
+        *certified(whole, count, fresh, fresh_each),
     ]
 
 
 def parser() -> argparse.ArgumentParser:
-    return parser_of(__doc__, contracts=2000, paths=16384, repeat=3)
+    sizes = {"contracts": 2000, "paths": 16384, "repeat": 3}
+    return parser_of(__doc__, **sizes, fresh=16384, fresh_each=4096)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     run = Run("portfolio_fbsde", parser(), argv, precision="float32")
     count, paths = run.options.contracts, run.options.paths
-    rows = measured(count, paths, run.options.repeat)
+    fresh = run.options.fresh, run.options.fresh_each
+    rows = measured(count, paths, run.options.repeat, *fresh)
     title = f"{count} Bermudan puts on {DIM} assets, {paths} paths"
     table = table_of(title, "figure", "found", "at most")
     for row in rows:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxtape import stored_jit
 
+from ..fields import Number, as_real
 from .certificate_samples import Derivatives, Form, Samples, samples
 from .first_step import mixing_of
 from .problem import Problem
@@ -71,7 +72,13 @@ class Certificate(eqx.Module):
     missed: Float[Array, "*contracts"]
 
 
-def certify(solution: Solution, *, key: PRNGKeyArray, num_paths: int = 65536) -> Certificate:
+def certify(
+    solution: Solution,
+    *,
+    key: PRNGKeyArray,
+    num_paths: int = 65536,
+    quantities: Number | None = None,
+) -> Certificate:
     """Estimate value, Delta and Gamma of today on fresh paths, with standard errors.
 
     The value is the solution's plus the mean of the defects of its equation along paths (`defects`). So an
@@ -93,13 +100,16 @@ def certify(solution: Solution, *, key: PRNGKeyArray, num_paths: int = 65536) ->
         solution: What `solve` found, with u at all dates and states.
         key: Of the paths, which must not be those of the training.
         num_paths: How many.
+        quantities: The quantity of each contract, of a portfolio whose figures are asked for: its errors are
+            those of the sum along each path. None: the figures of each contract.
 
     Returns:
-        The three figures and their standard errors.
+        The three figures and their standard errors, of each contract or of the portfolio.
 
     Raises:
-        TypeError: A contract's driver reads the values of others, or Gamma.
-        ValueError: The paths are fewer than four.
+        TypeError: A contract's driver reads the values of others, or Gamma; a portfolio's contracts have not
+            one linear driver.
+        ValueError: The paths are fewer than four, or the quantities are not of the contracts' shape.
         RuntimeError: A figure is not finite: the noise of the first step does not move every coordinate.
 
     Examples:
@@ -123,14 +133,18 @@ def certify(solution: Solution, *, key: PRNGKeyArray, num_paths: int = 65536) ->
             "name a solver (GradientRegression and GridQuadrature solve systems), and compare two of them"
         )
     dim, count = problem.dim, math.prod(problem.contracts)
-    pairs = max(2, min(_MOST_PAIRS, num_paths // 2, _NUMBERS // (count * dim * dim)))
+    numbers = count * dim * dim
+    if quantities is not None:
+        quantities, numbers = _of_portfolio(problem, quantities), max(count, dim) * dim
+    pairs = max(2, min(_MOST_PAIRS, num_paths // 2, _NUMBERS // numbers))
     blocks = -(-num_paths // (2 * pairs))
     known = solution.approximation.result(0, min(1, problem.num_steps - 1), problem.x0)
     knows_values = bool(known == RESULTS.successful)
     points = next((number for most, number in _POINTS.items() if dim <= most), 2)
     is_smooth = knows_values and problem.is_alive is None and dim > _WEIGHTS_ALONE
     form = Form(pairs, points, knows_values, _reads_z(problem), is_smooth, _BLUR)
-    found = _certificate(solution, form, mixing_of(problem), jnp.asarray(blocks), key=key)
+    mixing = mixing_of(problem)
+    found = _certificate(solution, form, mixing, jnp.asarray(blocks), quantities, key=key)
     if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(found)):
         raise RuntimeError(
             "a figure is not finite: the noise of the first step does not move every coordinate, or the "
@@ -145,6 +159,7 @@ def _certificate(
     form: Form,
     mixing: Float[Array, "dim dim"] | None,
     blocks: Int[Array, ""],
+    quantities: Float[Array, " contracts"] | None,
     *,
     key: PRNGKeyArray,
 ) -> Certificate:
@@ -152,7 +167,8 @@ def _certificate(
     own = solution.approximation.value(0, problem.x0).reshape(-1)
 
     def of_block(index):
-        found = samples(solution, own, form, mixing, key=jax.random.fold_in(key, index))
+        key_of = jax.random.fold_in(key, index)
+        found = samples(solution, own, form, mixing, quantities, key=key_of)
         sums = lambda power: jax.tree.map(lambda x: jnp.sum(x**power, axis=1), found)  # noqa: E731
         return sums(1), sums(2)
 
@@ -166,6 +182,8 @@ def _certificate(
     variance = lambda x, mean: jnp.maximum(x / count - mean**2, 0.0) / (count - 1)  # noqa: E731
     errors = jax.tree.map(lambda x, mean: jnp.sqrt(variance(x, mean)), second, means)
     estimates = jax.tree.map(Estimate, means, errors)
+    if quantities is not None:
+        problem, own = _as_one(problem, quantities), jnp.sum(quantities * own)[None]
     return _with_first_step(problem, form, own, estimates)
 
 
@@ -212,6 +230,44 @@ def _with_first_step(problem: Problem, form: Form, own: Array, found: Samples) -
     figures = zip((value, slope, second), errors, strict=True)
     estimates = (Estimate(shaped(mean), shaped(error)) for mean, error in figures)
     return Certificate(*estimates, missed=shaped(value - own))
+
+
+def _of_portfolio(problem: Problem, quantities: Number) -> Float[Array, " contracts"]:
+    """Return the quantities, flat.
+
+    Raises:
+        ValueError: They are of another shape than the contracts.
+        TypeError: The driver of the sum is not the sum of the drivers, by a look at one state.
+    """
+    quantities = as_real(quantities).astype(problem.x0.dtype)
+    if quantities.shape != problem.contracts:
+        raise ValueError(
+            f"quantities of shape {quantities.shape}: the contracts are of shape {problem.contracts}, give a "
+            "quantity for each."
+        )
+    flat, t, x0 = quantities.reshape(-1), problem.times[0], problem.x0
+    numbers = jax.random.normal(jax.random.key(0), (flat.size, problem.dim + 1), x0.dtype)
+    driver = problem.flat_driver(t, x0, numbers[:, 0], numbers[:, 1:])
+    total = flat @ numbers
+    of_total = _as_one(problem, flat).driver(t, x0, total[0], total[1:])
+    if not jnp.allclose(flat @ driver, of_total, rtol=1e-3, atol=1e-3 * jnp.max(jnp.abs(driver))):
+        raise TypeError(
+            "the contracts of a portfolio have not one linear driver, so its figures are no sums along paths: "
+            "certify each contract, or solve one problem whose terminal value is the sum"
+        )
+    return flat
+
+
+def _as_one(problem: Problem, quantities: Float[Array, " contracts"]) -> Problem:
+    """Return the problem of a portfolio as of one contract, with the driver of all."""
+    shape, dim = problem.contracts, problem.dim
+
+    def driver(t, x, y, z):
+        each = jnp.broadcast_to(y, shape), jnp.broadcast_to(z, (*shape, dim))
+        return problem.driver(t, x, *each).reshape(-1)[0]
+
+    total = lambda x: jnp.sum(quantities * problem.terminal(x).reshape(-1))  # noqa: E731
+    return eqx.tree_at(lambda p: (p.terminal, p.driver), problem, (total, driver))
 
 
 def _reads_z(problem: Problem) -> bool:

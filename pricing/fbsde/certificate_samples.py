@@ -69,9 +69,19 @@ class Slopes(NamedTuple):
 
 
 def samples(
-    solution: Solution, own: Array, form: Form, mixing: Array | None, *, key: PRNGKeyArray
+    solution: Solution,
+    own: Array,
+    form: Form,
+    mixing: Array | None,
+    quantities: Array | None,
+    *,
+    key: PRNGKeyArray,
 ) -> Samples:
-    """Return a block of samples; own: the solution's value today, [contracts]."""
+    """Return a block of samples.
+
+    own: the solution's value today, [contracts]; quantities: [contracts] of a portfolio, whose samples are then
+    sums over contracts, which all have one linear driver; None: those of each contract.
+    """
     problem, pairs = solution.problem, form.pairs
     t, x0, dt = problem.times[0], problem.x0, problem.dt
     first, later, at_jumps = jax.random.split(key, 3)
@@ -87,24 +97,31 @@ def samples(
     jumps = problem.draw_jumps(at_jumps, (pairs,))
     shares = 2.0 if form.reads_z else 1.0  # of the driver at the end, in the derivatives
 
+    def summed(of_each):
+        if quantities is None:
+            return of_each
+        return jax.tree.map(lambda a: jnp.tensordot(quantities, a, 1)[None], of_each)
+
     def after(x, y=None, copies: int = 2) -> _Follow:
         noise = jax.tree.map(lambda a: jnp.concatenate([a] * copies), jumps)
         x = jax.vmap(problem.jumped, (-1, 0), -1)(x, noise)
         here, missing = follow(x, y, copies=copies)
         driver = 0.5 * dt * (here.driver + here.slope * missing)
-        return _Follow(here.worth + missing + shares * driver, missing, driver)
+        return summed(_Follow(here.worth + missing + shares * driver, missing, driver))
 
     y = still = None
     if not form.knows_values:
         still = (own - dt * problem.flat_driver(t, x0, own, z))[:, None]
         y, still = still + z @ dw.T, jnp.broadcast_to(still, (own.size, pairs))
+    if quantities is not None and tilts is not None:
+        tilts = tilts[:1]
     found, slopes = _with_slopes(after, x) if form.is_smooth else (after(x, y), None)
     tilted = 0.0 if tilts is None else (tilts @ dw.T) * found.missing
-    value = found.total - (shares - 1.0) * found.driver + tilted - own[:, None]
+    value = found.total - (shares - 1.0) * found.driver + tilted - summed(own)[:, None]
     # the path between the two has no part in means of weights, which vanish: it takes noise off
     between = after(jnp.broadcast_to(middle[:, None], (problem.dim, pairs)), still, 1).total
     centered = found.total + tilted - jnp.tile(between, 2)
-    control = Parabola(middle, *_slopes(solution))
+    control = Parabola(middle, *summed(_slopes(solution)))
 
     def of_step(dw, x, total, missing, slopes):
         step = FirstStep(problem, dw, mixing)

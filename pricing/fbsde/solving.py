@@ -80,8 +80,8 @@ def solve(
             )
         if problem.reads_gamma:
             raise TypeError(
-                "the driver reads Gamma, and such figures are not certified yet: name a solver (GridQuadrature, "
-                "GradientRegression), and compare solutions on paths of other diffusions"
+                "the driver reads Gamma, and such figures are not certified yet: name a solver "
+                "(GridQuadrature, GradientRegression), and compare solutions on paths of other diffusions"
             )
         return _chosen(problem, key, rtol, max_paths, progress, throw)
     folders = {"metrics": metrics, "checkpoint": checkpoint, "every": every}

@@ -222,6 +222,8 @@ def of_portfolio_fbsde(found):
     for name in ("delta", "gamma"):
         assert figures[f"{name} of the portfolio beside the sum"] < 1e-4
     assert figures["value, many beside alone, other paths"] < 0.1
+    assert 0.0 < figures["standard error of delta, each contract worst"] < 0.5
+    assert 0.0 < figures["standard error of value, the portfolio"]
 
 
 def of_one_step_malliavin(found):
@@ -331,7 +333,10 @@ SMOKE: dict[str, Smoke] = {
     "bermudan": ("--pillars 10 --repeat 1 --bumps 1 --engines 1", of_bermudan),
     "fbsde_unseen": ("--only call --max-paths 8192", of_fbsde_unseen),
     "deep_bsde": ("--iterations 60 --seeds 1 --eager", of_deep_bsde),
-    "portfolio_fbsde": ("--contracts 3 --paths 1024 --repeat 1", of_portfolio_fbsde),
+    "portfolio_fbsde": (
+        "--contracts 3 --paths 1024 --repeat 1 --fresh 512 --fresh-each 512",
+        of_portfolio_fbsde,
+    ),
     "one_step_malliavin": (
         "--dim 3 --iterations 2 --paths 512 --batch 64 --seeds 1 --eager",
         of_one_step_malliavin,
