@@ -35,6 +35,7 @@ from calibration import calibrate, fit
 from pricing import Book, Heston, Market, RiskResult, ZeroCurve, risk
 
 from .command import Run, parser_of, whole
+from .peak_memory import Peak
 
 SAMPLES = Path(next(iter(pricing.samples.__path__)))
 PILLARS = 200
@@ -97,30 +98,6 @@ def book(count: int, chosen: Sequence[str]) -> Book:
     writer.writeheader()
     writer.writerows(rows)
     return Book.from_text(page.getvalue())
-
-
-class Peak:
-    """Bytes that the process grows by, at its peak, while the block runs; None where that is not told."""
-
-    bytes: int | None = None
-
-    def __enter__(self) -> "Peak":
-        self._before = None
-        try:
-            Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here on
-            self._before = _status("VmRSS")
-        except OSError:
-            pass
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        if self._before is not None:
-            self.bytes = _status("VmHWM") - self._before
-
-
-def _status(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
 class Valuer:

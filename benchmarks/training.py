@@ -1,4 +1,4 @@
-"""Ways to train the same networks, in turn: how wrong each is, its seconds, and those to compile it."""
+"""Ways to train the same networks, in turn: how wrong each is, its seconds, those to compile it, its memory."""
 
 import contextlib
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .command import Run, installed, table_of
+from .peak_memory import Peak
 from .timing import Timing, interleaved
 
 Errors = dict[str, float]  # of each figure, as a share of what it should be
@@ -15,15 +16,22 @@ Training = Callable[[int], Errors]  # of a seed
 
 @dataclass(frozen=True)
 class Row:
-    """A way: its times, of which `first` compiles; of each figure the errors' mean, and the mean's error."""
+    """A way: its times, of which `first` compiles; of each figure the errors' mean, and the mean's error.
+
+    bytes: what the process grows by at the peak of one more training; None where that is not told.
+    """
 
     way: str
     time: Timing
     errors: dict[str, tuple[float, float]]
+    bytes: int | None
 
 
 def take_turns(trainings: dict[str, Training], seeds: int) -> list[Row]:
-    """Each training once for each seed and once before, with a seed of its own, which compiles it."""
+    """Each training once for each seed and once before, with a seed of its own, which compiles it.
+
+    And once after, for its memory.
+    """
     errors: dict[str, list[Errors]] = {way: [] for way in trainings}
 
     def next_of(way: str) -> Callable[[], None]:
@@ -31,7 +39,14 @@ def take_turns(trainings: dict[str, Training], seeds: int) -> list[Row]:
 
     with _fresh_cache():
         _, times = interleaved({way: next_of(way) for way in trainings}, seeds)
-    return [Row(way, times[way], over_seeds(found)) for way, found in errors.items()]
+        peaks = {way: _peak(training) for way, training in trainings.items()}
+    return [Row(way, times[way], over_seeds(found), peaks[way]) for way, found in errors.items()]
+
+
+def _peak(training: Training) -> int | None:
+    with Peak() as peak:
+        training(0)
+    return peak.bytes
 
 
 def _fresh_cache() -> contextlib.AbstractContextManager:
@@ -46,13 +61,14 @@ def _fresh_cache() -> contextlib.AbstractContextManager:
 def tell(run: Run, rows: list[Row], total: int, title: str) -> None:
     """The first row is ours. total: iterations of one training."""
     ours = rows[0].time.best
-    headings = "way", "seconds", "ms an iteration", "times ours", "to compile"
+    headings = "way", "seconds", "ms an iteration", "times ours", "to compile", "memory"
     table = table_of(title, *headings, *(f"{figure}: error" for figure in rows[0].errors))
     for row in rows:
         best = row.time.best
         told = [f"{mean:+.3%} ± {error:.3%}" for mean, error in row.errors.values()]
         numbers = f"{best:.1f}", f"{1e3 * best / total:.2f}", f"{best / ours:.2f}"
-        table.add_row(row.way, *numbers, f"{row.time.compile:.1f} s", *told)
+        memory = "" if row.bytes is None else f"{row.bytes / 1e6:.0f} MB"
+        table.add_row(row.way, *numbers, f"{row.time.compile:.1f} s", memory, *told)
     run.console.print(table)
     kept = [
         {
@@ -62,6 +78,7 @@ def tell(run: Run, rows: list[Row], total: int, title: str) -> None:
             "ratio": row.time.best / ours,
             "compile": row.time.compile,
             "errors": row.errors,
+            "peak_bytes": row.bytes,
         }
         for row in rows
     ]

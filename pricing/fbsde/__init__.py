@@ -23,6 +23,7 @@ from .jumps import Jumps as Jumps
 from .networks import Architecture as Architecture
 from .one_step_malliavin import OneStepMalliavin as OneStepMalliavin
 from .parametric_problem import parametric as parametric
+from .picard import multilevel_picard as multilevel_picard
 from .problem import Problem as Problem
 from .profit_and_loss import Hedging as Hedging
 from .profit_and_loss import ProfitAndLoss as ProfitAndLoss

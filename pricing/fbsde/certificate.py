@@ -127,10 +127,11 @@ def certify(
             "defects are summed yet; compare solutions on other paths (another diffusion and its driver), on "
             "more dates, or by another solver"
         )
-    if not _is_of_each(problem):
+    if problem.switch is not None or not _is_of_each(problem):
         raise TypeError(
-            "the driver of a contract reads the values of others: defects of such a system are not summed yet; "
-            "name a solver (GradientRegression and GridQuadrature solve systems), and compare two of them"
+            "a contract reads the values of others, by its driver or a switch: defects of such a system are "
+            "not summed yet; name a solver (GradientRegression and GridQuadrature solve systems), and compare "
+            "two of them"
         )
     dim, count = problem.dim, math.prod(problem.contracts)
     numbers = count * dim * dim
@@ -142,7 +143,7 @@ def certify(
     knows_values = bool(known == RESULTS.successful)
     points = next((number for most, number in _POINTS.items() if dim <= most), 2)
     is_smooth = knows_values and problem.is_alive is None and dim > _WEIGHTS_ALONE
-    form = Form(pairs, points, knows_values, _reads_z(problem), is_smooth, _BLUR)
+    form = Form(pairs, points, knows_values, reads_z(problem), is_smooth, _BLUR)
     mixing = mixing_of(problem)
     found = _certificate(solution, form, mixing, jnp.asarray(blocks), quantities, key=key)
     if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(found)):
@@ -270,7 +271,7 @@ def _as_one(problem: Problem, quantities: Float[Array, " contracts"]) -> Problem
     return eqx.tree_at(lambda p: (p.terminal, p.driver), problem, (total, driver))
 
 
-def _reads_z(problem: Problem) -> bool:
+def reads_z(problem: Problem) -> bool:
     """Return whether the driver's program has any use for z."""
     shape = jax.ShapeDtypeStruct(problem.contracts, problem.x0.dtype)
     z = jax.ShapeDtypeStruct((*problem.contracts, problem.dim), problem.x0.dtype)

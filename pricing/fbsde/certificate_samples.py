@@ -100,7 +100,7 @@ def samples(
     def summed(of_each):
         if quantities is None:
             return of_each
-        return jax.tree.map(lambda a: jnp.tensordot(quantities, a, 1)[None], of_each)
+        return jax.tree.map(partial(_weighted, quantities), of_each)
 
     def after(x, y=None, copies: int = 2) -> _Follow:
         noise = jax.tree.map(lambda a: jnp.concatenate([a] * copies), jumps)
@@ -131,6 +131,11 @@ def samples(
     both = jax.vmap(of_step, axes, 1)(dw, x, centered, found.missing, slopes)
     found = Samples(value, *both)
     return jax.tree.map(lambda x: 0.5 * (x[:, :pairs] + x[:, pairs:]), found)
+
+
+def _weighted(quantities: Array, of_each: Array) -> Array:
+    """Return the sum over contracts, with an axis for it."""
+    return jnp.tensordot(quantities, of_each, 1)[None]
 
 
 def _with_slopes(after: Callable, x: Float[Array, "dim paths"]) -> tuple[_Follow, Slopes]:

@@ -141,8 +141,10 @@ class GradientRegression(AbstractSolver):
         value = coefficients @ functions
         cash_flow = earned - coefficients @ increments
         loss = fit.loss(target, cash_flow - value)
-        exercised, paid = self._exercise(problem, date, x, value)
-        held = jnp.where(exercised, paid, cash_flow), jnp.where(exercised, paid, value)
+        switched = jax.vmap(partial(problem.after_switch, date), -1, -1)(x, value)
+        cash_flow = jnp.where(switched > value, switched, cash_flow)
+        exercised, paid = self._exercise(problem, date, x, switched)
+        held = jnp.where(exercised, paid, cash_flow), jnp.where(exercised, paid, switched)
         cash_flow, value = (self._after_stop(problem, date, x, state.alive[date], v) for v in held)
         driver = self._driver_at(problem, parameters, t, x, coefficients, value)
         state = state._replace(cash_flow=cash_flow, value=value, driver=fit.bounded(driver))

@@ -57,7 +57,8 @@ def held(
     y, z, *gamma = _known(problem, found, date, x, problem.reads_gamma and driver is None)
     if carried is not None:
         y = jnp.where(date == problem.num_steps, y, carried)
-    worth, ends = y, jnp.zeros(y.shape, bool)
+    worth = jax.vmap(partial(problem.after_switch, date), -1, -1)(x, y)
+    ends = jnp.zeros(y.shape, bool)
     if problem.exercise_value is not None:
         paid = flat(jax.vmap(problem.exercise_value, (None, -1), -1)(t, x))
         ends = jnp.asarray(problem.is_exercise_date)[date] & (paid > y) & (paid > 0.0)

@@ -51,7 +51,7 @@ class Jumps(eqx.Module):
     """
 
     rate: Number = positive("rate")
-    size: Callable
+    size: Callable  # pyright: ignore[reportGeneralTypeIssues]
     most: int = eqx.field(static=True, default=4)
 
     def __check_init__(self):

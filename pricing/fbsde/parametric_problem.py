@@ -34,7 +34,7 @@ def parametric(make: Callable[[Features], Problem], low: Number, high: Number) -
 
     Raises:
         ValueError: The bounds are no two vectors of one length, each entry of `low` below that of `high`; or
-            the problem has jumps, or a driver that reads Gamma.
+            the problem has jumps, a switch, or a driver that reads Gamma.
 
     Examples:
         >>> from pricing import BlackScholes, European
@@ -49,9 +49,9 @@ def parametric(make: Callable[[Features], Problem], low: Number, high: Number) -
         raise ValueError(f"low={low}, high={high}: give two vectors, the first below the second.")
     middle = 0.5 * (low + high)
     one = make(middle)
-    if one.jumps is not None or one.reads_gamma:
+    if one.jumps is not None or one.reads_gamma or one.switch is not None:
         raise ValueError(
-            "a parametric problem has no jumps, and a driver of y and z: solve one problem for each feature"
+            "a parametric problem has no jumps, no switch, and a driver of y and z: solve one for each feature"
         )
     functions = _ParametricFunctions(make, low, high, one.dim)
 

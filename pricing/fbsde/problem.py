@@ -44,6 +44,8 @@ class Problem(eqx.Module):
         num_steps: The number of equal time steps of the grid.
         exercise_times: Dates of early exercise, on the grid. On them Y is at least `exercise_value`.
         exercise_value: What exercise pays at (t, x), of the shape of the terminal value.
+        switch: What each of many values is after a switch at (t, x, y), of the shape of y: on `exercise_times`
+            Y is at least that (optimal switching), in place of `exercise_value`.
         stopping_times: Dates on the grid, at the first of which a path ends where `is_alive` is false.
         is_alive: Whether a path goes on at (t, x).
         stopped_value: What a path that ends pays at (t, x); 0 by default.
@@ -58,7 +60,8 @@ class Problem(eqx.Module):
         stopping_dates: The indices of `stopping_times` on the grid.
 
     Raises:
-        ValueError: A time is off the grid, or an exercise or a stop is given without its times, or the reverse.
+        ValueError: A time is off the grid, or an exercise or a stop is given without its times, or the reverse,
+            or an exercise beside a switch.
 
     Examples:
         >>> from pricing.fbsde import Problem
@@ -79,6 +82,7 @@ class Problem(eqx.Module):
     num_steps: int = eqx.field(static=True)
     exercise_times: InitVar[Times] = None
     exercise_value: Callable | None = None
+    switch: Callable | None = None
     stopping_times: InitVar[Times] = None
     is_alive: Callable | None = None
     stopped_value: Callable | None = None
@@ -100,7 +104,10 @@ class Problem(eqx.Module):
         on_grid = partial(_on_grid, maturity=self.maturity, num_steps=num_steps)
         self.exercise_dates = on_grid("exercise_times", exercise_times)
         self.stopping_dates = on_grid("stopping_times", stopping_times)
-        _require_both("exercise_times", self.exercise_dates, "exercise_value", self.exercise_value)
+        if self.exercise_value is not None and self.switch is not None:
+            raise ValueError("exercise_value and switch are both given: give one of them.")
+        right = ("switch", self.switch) if self.switch else ("exercise_value", self.exercise_value)
+        _require_both("exercise_times", self.exercise_dates, *right)
         _require_both("stopping_times", self.stopping_dates, "is_alive", self.is_alive)
         if self.jumps is not None:
             self.jumps.check(self.maturity / num_steps)
@@ -211,6 +218,13 @@ class Problem(eqx.Module):
         shape, dim = self.contracts, self.dim
         own = (g.reshape(*shape, dim, dim) for g in gamma)
         return self.driver(t, x, y.reshape(shape), z.reshape(*shape, dim), *own).reshape(-1)
+
+    def after_switch(self, date: Int[Array, ""], x: State, y: Array) -> Float[Array, " contracts"]:
+        """Return the greater of y [contracts] and what a switch makes of it, on dates where it may be made."""
+        if self.switch is None:
+            return y
+        other = self.switch(self.times[date], x, y.reshape(self.contracts)).reshape(-1)
+        return jnp.where(jnp.asarray(self.is_exercise_date)[date], jnp.maximum(y, other), y)
 
     def paid_at_stop(self, t: Real, x: State) -> Float[Array, "*contracts"]:
         """Return what a path that ends pays."""

@@ -101,17 +101,17 @@ def hedging(
         The profit and loss of every hedge.
 
     Raises:
-        ValueError: num_paths is no multiple of 256, or the driver reads Gamma.
+        ValueError: num_paths is no multiple of 256, the driver reads Gamma, or values are switched.
 
     Examples:
         >>> from pricing.fbsde import Solution, hedging
         >>> def delta_hedged(solution: Solution, key):
         ...     return hedging(solution, key=key, gamma=False).delta.std
     """
-    if solution.problem.reads_gamma:
+    if solution.problem.reads_gamma or solution.problem.switch is not None:
         raise ValueError(
-            "the driver reads Gamma, which a hedge by Delta does not hold: solve the problem of one diffusion, "
-            "whose driver does not, and hedge that"
+            "the driver reads Gamma, or values are switched, which a hedge by Delta does not hold: solve the "
+            "problem of one diffusion or of one value, and hedge that"
         )
     if num_paths < 1 or num_paths % _BLOCK:
         raise ValueError(f"num_paths={num_paths}: give a multiple of {_BLOCK}.")

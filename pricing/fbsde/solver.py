@@ -19,6 +19,7 @@ SINGLE_START = (
     "paths that start elsewhere than at x0 (features of contracts): GradientRegression has them"
 )
 JUMPS = "jumps: GridQuadrature and GradientRegression have them"
+SWITCH = "a switch of one value for another: GridQuadrature and GradientRegression have it"
 READS_GAMMA = "a driver that reads Gamma: GridQuadrature and GradientRegression read it"
 
 
@@ -28,6 +29,8 @@ def beyond_networks(problem: Problem) -> str | None:
         return SINGLE_START
     if problem.jumps is not None:
         return JUMPS
+    if problem.switch is not None:
+        return SWITCH
     return READS_GAMMA if problem.reads_gamma else None
 
 

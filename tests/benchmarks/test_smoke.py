@@ -223,7 +223,7 @@ def of_portfolio_fbsde(found):
         assert figures[f"{name} of the portfolio beside the sum"] < 1e-4
     assert figures["value, many beside alone, other paths"] < 0.1
     assert 0.0 < figures["standard error of delta, each contract worst"] < 0.5
-    assert 0.0 < figures["standard error of value, the portfolio"]
+    assert figures["standard error of value, the portfolio"] > 0.0
 
 
 def of_one_step_malliavin(found):

@@ -104,3 +104,57 @@ def test_a_system(solver):
 def test_a_system_has_no_certificate_yet():
     with pytest.raises(TypeError, match="GradientRegression and GridQuadrature solve systems"):
         solve(turning(), key=KEY)
+
+
+# --- many Y of which one is switched for another --------------------------------------------------------
+
+COST, STEPS, SWITCHES = 0.1, 20, 10
+
+
+def plant() -> Problem:
+    """A plant that earns x a year while it runs and -.1 while it stands; each switch costs COST."""
+
+    def driver(t, x, y, z):
+        return jnp.stack([x[0], -0.1 + 0.0 * x[0]])
+
+    standing = brownian(1, driver, lambda x: jnp.zeros(2), STEPS, 0.0)
+    return standing.replace(
+        exercise_times=np.arange(SWITCHES) / SWITCHES,
+        switch=lambda t, x, y: y[::-1] - COST,
+    )
+
+
+def plant_by_quadrature() -> np.ndarray:
+    """Return both values at x = 0 by sums over a fine grid of Brownian moves, f by the trapezoidal rule."""
+    x = np.linspace(-7.0, 7.0, 1401)
+    step, dt = x[1] - x[0], 1.0 / STEPS
+    reach = np.arange(-160, 161) * step
+    kernel = np.exp(-0.5 * reach**2 / dt)
+    kernel /= kernel.sum()
+    earned = np.stack([x, np.full_like(x, -0.1)])
+    values = np.zeros_like(earned)
+    for date in range(STEPS - 1, -1, -1):
+        ahead = values + 0.5 * dt * earned
+        wide = np.pad(ahead, ((0, 0), (160, 160)), mode="reflect", reflect_type="odd")
+        values = np.stack([np.convolve(row, kernel, "valid") for row in wide]) + 0.5 * dt * earned
+        if date > 0 and date % (STEPS // SWITCHES) == 0:
+            values = np.maximum(values, values[::-1] - COST)
+    return values[:, len(x) // 2]
+
+
+@pytest.mark.parametrize(
+    "solver", [GridQuadrature(), GradientRegression(65536, (Hermite(8),), initial_dispersion=0.02)]
+)
+def test_optimal_switching(solver):
+    problem = plant()
+    solution = solve(problem, solver, key=KEY)
+    np.testing.assert_allclose(solution.value(0.0, problem.x0), plant_by_quadrature(), atol=3e-3)
+    with pytest.raises(TypeError, match="by its driver or a switch"):
+        certify(solution, key=OTHER)
+
+
+def test_networks_do_not_switch():
+    with pytest.raises(TypeError, match="a switch of one value for another"):
+        solve(plant(), BackwardDP(), key=KEY)
+    with pytest.raises(ValueError, match="both given"):
+        plant().replace(exercise_value=lambda t, x: jnp.zeros(2))

@@ -1,0 +1,152 @@
+"""The verb: what does a method say that shares nothing with the solvers? Multilevel Picard iterations."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxtape import stored_jit
+
+from ..sampling import normals, uniforms
+from .certificate import Estimate, reads_z
+from .problem import Problem
+
+_EXACT = 1e-3  # of the move of a step, by which one step and two may differ
+
+Values = Float[Array, "contracts points"]
+
+
+def multilevel_picard(
+    problem: Problem, *, key: PRNGKeyArray, levels: int = 4, samples: int = 4, repeats: int = 64
+) -> Estimate:
+    """Estimate the value of today without functions, networks or a grid of dates, in any dimension.
+
+    The equation is u(t, x) = E[g(X_T) + integral of f(s, X_s, u) ds]. The n-th iterate is estimated by
+
+        mean of g(X_T) + sum over l < n of (T - t) mean of f(R, X_R, U_l) - f(R, X_R, U_{l-1}),
+
+    with samples**n paths, samples**(n - l) times R, uniform, and independent iterates U_l at each. A check of
+    what a solver finds: it has no error of dates or functions, but that of its last iterate, which another
+    number of levels tells. E, Hutzenthaler, Jentzen, Kruse, J. Scientific Computing 79 (2019).
+
+    Args:
+        problem: The equation: a driver of y, states that one step moves over any time (an exact `step`, or a
+            constant drift and diffusion), no exercise, stop or jumps.
+        key: Of all random numbers.
+        levels: The number n of iterates.
+        samples: The samples of each level, to its power.
+        repeats: Independent estimates, whose mean and standard error are returned.
+
+    Returns:
+        The value of every contract, and its standard error.
+
+    Raises:
+        TypeError: The problem has what this method does not have.
+        ValueError: A number is too small.
+
+    Examples:
+        >>> import jax
+        >>> from pricing.fbsde import multilevel_picard, problems
+        >>> found = multilevel_picard(problems.allen_cahn(10), key=jax.random.key(0), levels=2, repeats=8)
+        >>> found.mean.shape
+        ()
+    """
+    for name, number, least in (
+        ("levels", levels, 1),
+        ("samples", samples, 1),
+        ("repeats", repeats, 2),
+    ):
+        if number < least:
+            raise ValueError(f"{name}={number}: give {least} or more.")
+    if reason := _unsupported(problem):
+        raise TypeError(f"multilevel_picard does not solve this problem. It has {reason}.")
+    found = _estimates(problem, levels, samples, repeats, key=key)
+    mean, error = jnp.mean(found, axis=0), jnp.std(found, axis=0, ddof=1) / repeats**0.5
+    return Estimate(mean.reshape(problem.contracts), error.reshape(problem.contracts))
+
+
+def _unsupported(problem: Problem) -> str | None:
+    """Return what the problem has that this method cannot do, in words; None if it can."""
+    solvers = "GradientRegression and GridQuadrature solve it"
+    if problem.exercise_dates or problem.stopping_dates:
+        return f"early exercise, switches or stopped paths: {solvers}"
+    if problem.jumps is not None or problem.reads_gamma:
+        return f"jumps, or a driver that reads Gamma: {solvers}"
+    if reads_z(problem):
+        return f"a driver that reads z: {solvers}"
+    if not _is_exact(problem):
+        return f"states that many small steps move: {solvers}"
+    return None
+
+
+def _is_exact(problem: Problem) -> bool:
+    """Return whether one step over the maturity is as good as two, by a look at some."""
+    half = 0.5 * problem.maturity
+    dw = jnp.sqrt(half) * jax.random.normal(
+        jax.random.key(0), (8, 2, problem.dim), problem.x0.dtype
+    )
+
+    def both(dw):
+        t, x = problem.times[0], problem.x0
+        once = problem.advance(t, x, dw[0] + dw[1], problem.maturity)
+        return once, problem.advance(half, problem.advance(t, x, dw[0], half), dw[1], half)
+
+    once, twice = jax.vmap(both)(dw)
+    return bool(
+        jnp.max(jnp.abs(once - twice)) <= _EXACT * jnp.max(jnp.abs(once - problem.x0[None]))
+    )
+
+
+@stored_jit
+def _estimates(
+    problem: Problem, levels: int, samples: int, repeats: int, *, key: PRNGKeyArray
+) -> Float[Array, "repeats contracts"]:
+    keys = jax.random.split(key, repeats)
+    t, x = jnp.zeros(1, problem.x0.dtype), problem.x0[None]
+    return jax.lax.map(lambda key: _iterate(problem, levels, samples, t, x, key)[:, 0], keys)
+
+
+def _iterate(
+    problem: Problem,
+    level: int,
+    samples: int,
+    t: Float[Array, " points"],
+    x: Float[Array, "points dim"],
+    key: PRNGKeyArray,
+) -> Values:
+    """Return estimates of the iterate of a level at points (t, x), each of its own random numbers."""
+    count = len(jnp.ravel(problem.terminal(problem.x0)))
+    if level == 0:
+        return jnp.zeros((count, len(t)), t.dtype)
+    at_end, *of_levels = jax.random.split(key, level + 1)
+    _, ends = _moved(problem, t, x, jnp.ones((samples**level, len(t)), t.dtype), at_end)
+    paid = jax.vmap(lambda x: jnp.ravel(problem.terminal(x)), 0, -1)(ends)
+    value = jnp.mean(paid.reshape(count, -1, len(t)), axis=1)
+    for lower, key_of in enumerate(of_levels):
+        at, here, before, now = jax.random.split(key_of, 4)
+        number = samples ** (level - lower)
+        share = uniforms(at, (number, len(t)), t.dtype)
+        when, where = _moved(problem, t, x, share, here)
+
+        def driver(lower, key, when=when, where=where):
+            y = _iterate(problem, lower, samples, when, where, key)
+            z = jnp.zeros((count, problem.dim), y.dtype)
+            f = lambda t, x, y: problem.flat_driver(t, x, y, z)  # noqa: E731
+            return jax.vmap(f, (0, 0, -1), -1)(when, where, y)
+
+        gain = driver(lower, now)
+        if lower > 0:
+            gain = gain - driver(lower - 1, before)
+        mean = jnp.mean(gain.reshape(count, number, len(t)), axis=1)
+        value = value + (problem.maturity - t)[None] * mean
+    return value
+
+
+def _moved(problem: Problem, t, x, share: Float[Array, "number points"], key) -> tuple[Any, Any]:
+    """Return times, that share of the way to maturity, and states there, of each point number times."""
+    left = (problem.maturity - t)[None] * share
+    noise = normals(key, (*share.shape, problem.dim), x.dtype) * jnp.sqrt(left)[..., None]
+    over_points = jax.vmap(problem.advance, (0, 0, 0, 0))
+    ends = jax.vmap(over_points, (None, None, 0, 0))(t, x, noise, left)
+    return (t[None] + left).reshape(-1), ends.reshape(-1, problem.dim)
