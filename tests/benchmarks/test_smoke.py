@@ -215,6 +215,11 @@ def of_deep_bsde(found):
     assert all(abs(row["errors"]["value"][0]) < 0.15 for row in found["rows"])
 
 
+def of_picard_check(found):
+    assert [row["problem"] for row in found["rows"]] == ["allen_cahn", "default_risk"]
+    assert all(0.0 < row["std_error"] < 0.2 * row["value"] for row in found["rows"])
+
+
 def of_portfolio_fbsde(found):
     figures = {row["figure"]: row["found"] for row in found["rows"]}
     for name in ("value", "delta", "gamma"):
@@ -353,6 +358,7 @@ SMOKE: dict[str, Smoke] = {
         "--seeds 2 --assets 3 --fit-paths 4096 --blocks 1 --rule-blocks 1",
         of_two_rates,
     ),
+    "picard_check": ("--levels 2 --dim 5 --repeats 4", of_picard_check),
     "exercise_rule": ("--assets 2 --fit-paths 4096 --blocks 1", of_exercise_rule),
     "quantlib_peer": ("--parts black-scholes --contracts 20 --repeat 1", of_quantlib_peer),
 }
