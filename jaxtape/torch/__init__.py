@@ -7,5 +7,12 @@ except ModuleNotFoundError as error:
         "jaxtape.torch needs PyTorch: pip install 'jaxtape[torch]'."
     ) from error
 
+from .case import Case as Case
+from .compare import GradientRow as GradientRow
+from .compare import GradientTable as GradientTable
+from .compare import OutputRow as OutputRow
 from .compare import compare_gradients as compare_gradients
 from .function import to_torch as to_torch
+from .modules import from_state_dict as from_state_dict
+from .modules import module_case as module_case
+from .modules import weight_differences as weight_differences

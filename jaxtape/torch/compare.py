@@ -1,7 +1,7 @@
 """Values and gradients of a JAX function beside those of a PyTorch function."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -9,6 +9,8 @@ import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
 from .function import dtype_name, to_torch
+
+WAYS = "eager", "func", "compile"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,17 +22,40 @@ class GradientRow:
         shape: The shape of the leaf.
         largest: The largest entry of PyTorch's gradient.
         max_difference: How far the two gradients are apart.
+        ulp: The same in units of the last place of the largest entry.
+        cosine: Of the angle between both, 1 if both are zero.
     """
 
     name: str
     shape: tuple[int, ...]
     largest: float
     max_difference: float
+    ulp: float
+    cosine: float
 
     @property
     def max_relative_difference(self) -> float:
         """The largest difference in units of the largest entry, or in itself if that is zero."""
         return self.max_difference / self.largest if self.largest else self.max_difference
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputRow:
+    """One output of both functions: a value, or a node on the way to it.
+
+    Attributes:
+        name: Which output it is.
+        largest: The largest entry of PyTorch's.
+        max_difference: How far both are apart.
+    """
+
+    name: str
+    largest: float
+    max_difference: float
+
+    def is_apart(self, tolerance: float) -> bool:
+        """Return whether both differ by more than that share of the largest entry, or are not finite."""
+        return not self.max_difference <= tolerance * max(self.largest, np.finfo(float).tiny)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +65,16 @@ class GradientTable:
     Attributes:
         value_difference: How far the values are apart.
         rows: One for each input.
+        outputs: One for each output, in their order.
     """
 
     value_difference: float
     rows: tuple[GradientRow, ...]
+    outputs: tuple[OutputRow, ...]
+
+    def parts_at(self, tolerance: float) -> str | None:
+        """Return the first output at which both part by more than that share of its largest entry."""
+        return next((row.name for row in self.outputs if row.is_apart(tolerance)), None)
 
     @property
     def max_relative_difference(self) -> float:
@@ -63,7 +94,13 @@ class GradientTable:
 
 
 def compare_gradients(
-    jax_fn: Callable, torch_fn: Callable, inputs: Any, *, seed: int = 0
+    jax_fn: Callable,
+    torch_fn: Callable,
+    inputs: Any,
+    *,
+    seed: int = 0,
+    way: str = "eager",
+    names: Sequence[str] = (),
 ) -> GradientTable:
     """Compare value and gradient of a JAX function with those of a PyTorch function.
 
@@ -77,14 +114,19 @@ def compare_gradients(
         inputs: A tuple with one pytree of NumPy or JAX arrays, or numbers, for each argument; integer and
             boolean leaves are held. Give float64 to see agreement to rounding.
         seed: The seed of the weights w.
+        way: PyTorch's gradient by "eager" autograd, by "func" (`torch.func.vjp`) or by "compile"
+            (`torch.compile`, and autograd).
+        names: Names of the outputs, in their order. Where these are the nodes of a computation, the last of
+            which is its value, `parts_at` says where both part.
 
     Returns:
         One row for each float leaf of `inputs`: `max |difference|`, absolute and in units of the leaf's
-        `max |gradient|` (PyTorch's), and the largest difference of values.
+        `max |gradient|` (PyTorch's), one for each output, and the largest difference of values.
 
     Raises:
         TypeError: If `inputs` is no tuple.
-        ValueError: If no leaf of it is a float, or if the outputs differ in number, shape or dtype.
+        ValueError: If no leaf of it is a float, if the outputs differ in number, shape or dtype, or for another
+            way.
 
     Examples:
         >>> import jax.numpy as jnp, torch
@@ -99,40 +141,75 @@ def compare_gradients(
     floats = [tensor.requires_grad_() for tensor in tensors if tensor.is_floating_point()]
     if not floats:
         raise ValueError("inputs has no float leaf, so there is no gradient: give a float64 array.")
-    ours, theirs = (_float_outputs(f, tree, tensors) for f in (to_torch(jax_fn), torch_fn))
+    if way not in WAYS:
+        raise ValueError(f"way={way!r}: give one of {', '.join(WAYS)}.")
+    theirs_fn = torch.compile(torch_fn) if way == "compile" else torch_fn
+    (ours, our_gradient), (theirs, their_gradient) = (
+        _taken(f, tree, tensors, seed, kind)
+        for f, kind in ((to_torch(jax_fn), "eager"), (theirs_fn, way))
+    )
     said = [[f"{dtype_name(y)}{list(y.shape)}" for y in side] for side in (ours, theirs)]
     if said[0] != said[1] or not ours:
         raise ValueError(
             f"The float outputs are {said[0]} in JAX and {said[1]} in PyTorch: make them correspond."
         )
-    differences = [_max_abs(a - b) for a, b in zip(ours, theirs, strict=True)]
-    names = [
+    labels = list(names) or [f"output {index}" for index in range(len(ours))]
+    if len(labels) != len(ours):
+        raise ValueError(f"names: {len(labels)} for {len(ours)} float outputs; give one for each.")
+    outputs = tuple(
+        OutputRow(label, _max_abs(b), _max_abs(a - b))
+        for label, a, b in zip(labels, ours, theirs, strict=True)
+    )
+    leaf_names = [
         f"inputs{jax.tree_util.keystr(p)}"
         for (p, _), t in zip(leaves, tensors, strict=True)
         if t.requires_grad
     ]
-    pairs = zip(_gradient(ours, floats, seed), _gradient(theirs, floats, seed), strict=True)
-    rows = [
-        GradientRow(name, tuple(b.shape), _max_abs(b), _max_abs(a - b))
-        for name, (a, b) in zip(names, pairs, strict=True)
-    ]
-    return GradientTable(float(np.max(differences)), tuple(rows))
+    pairs = zip(our_gradient(), their_gradient(), strict=True)
+    rows = [_row(name, a, b) for name, (a, b) in zip(leaf_names, pairs, strict=True)]
+    difference = float(np.max([row.max_difference for row in outputs]))
+    return GradientTable(difference, tuple(rows), outputs)
 
 
-def _float_outputs(f: Callable, tree, tensors: list) -> list:
-    out = jax.tree.leaves(f(*jax.tree.unflatten(tree, tensors)))
-    return [y for y in out if y.is_floating_point()]
+def _taken(f: Callable, tree, tensors: list, seed: int, way: str) -> tuple[list, Callable]:
+    """Return the float outputs, and what takes the gradient of their weighted sum in the float inputs."""
+    is_float = [tensor.is_floating_point() for tensor in tensors]
+    floats = [tensor for tensor, own in zip(tensors, is_float, strict=True) if own]
+
+    def of_floats(*values):
+        rest = iter(values)
+        leaves = [next(rest) if own else x for x, own in zip(tensors, is_float, strict=True)]
+        out = jax.tree.leaves(f(*jax.tree.unflatten(tree, leaves)))
+        return tuple(y for y in out if y.is_floating_point())
+
+    if way == "func":
+        outputs, pull, *_ = torch.func.vjp(of_floats, *(x.detach() for x in floats))
+        return list(outputs), lambda: list(pull(_weights(outputs, seed)))
+    outputs = list(of_floats(*floats))
+
+    def gradient() -> list:
+        weights = list(_weights(outputs, seed))
+        found = torch.autograd.grad(outputs, floats, weights, allow_unused=True)
+        return [torch.zeros_like(x) if g is None else g for x, g in zip(floats, found, strict=True)]
+
+    return outputs, gradient
 
 
-def _gradient(outputs: list, inputs: list, seed: int) -> list:
-    """Return gradients of the weighted sum of the outputs; zeros for an input that it does not read."""
+def _weights(outputs, seed: int) -> tuple:
+    """Return the weights of the outputs."""
     rng = np.random.default_rng(seed)
-    weights = [
-        torch.tensor(rng.standard_normal(y.shape) if y.ndim else 1.0, dtype=y.dtype)
-        for y in outputs
-    ]
-    found = torch.autograd.grad(outputs, inputs, weights, allow_unused=True)
-    return [torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True)]
+    drawn = (rng.standard_normal(y.shape) if y.ndim else 1.0 for y in outputs)
+    return tuple(torch.tensor(w, dtype=y.dtype) for w, y in zip(drawn, outputs, strict=True))
+
+
+def _row(name: str, ours, theirs) -> GradientRow:
+    """Return how far two gradients of one input are apart."""
+    largest, apart = _max_abs(theirs), _max_abs(ours - theirs)
+    unit = float(np.spacing(theirs.new_tensor(largest).numpy()))
+    a, b = ours.double().flatten(), theirs.double().flatten()
+    lengths = float(a.norm() * b.norm())
+    cosine = float(a @ b) / lengths if lengths else float(float((a - b).norm()) == 0.0)
+    return GradientRow(name, tuple(theirs.shape), largest, apart, apart / unit, cosine)
 
 
 def _max_abs(tensor) -> float:

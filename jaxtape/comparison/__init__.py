@@ -1,0 +1,1 @@
+"""The command `jaxtape compare`, and comparisons by name."""

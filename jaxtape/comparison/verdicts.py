@@ -1,0 +1,161 @@
+"""What is compared, and what comes of it. Needs PyTorch."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+import torch  # pyright: ignore[reportMissingImports]
+
+from ..torch.case import TOLERANCES, Case
+from ..torch.modules import module_case, weight_differences
+
+Weights = dict[str, tuple[float, tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A case with its name, and how far the weights of two modules are apart.
+
+    Attributes:
+        name: The name.
+        case: The case.
+        weights: By name, the largest difference of two modules' weights and where it is.
+    """
+
+    name: str
+    case: Case
+    weights: Weights
+
+
+@dataclass
+class Verdict:
+    """One comparison: a case, a precision and a way of PyTorch's.
+
+    Attributes:
+        case: The name of the case.
+        precision: "double" or "single".
+        way: "eager", "func" or "compile".
+        tolerance: Of the largest entry of each gradient and node.
+        agrees: Whether all are within.
+        parts_at: The first node that is not, or None.
+        weights: Weights of two modules that are apart, each in words.
+        worst: The gradient that is furthest apart.
+        gradients: All of them.
+        nodes: All nodes, the last is the value.
+    """
+
+    case: str
+    precision: str
+    way: str
+    tolerance: float
+    agrees: bool
+    parts_at: str | None
+    weights: list[str]
+    worst: dict[str, Any]
+    gradients: list[dict[str, Any]]
+    nodes: list[dict[str, Any]]
+
+
+def named_cases(names: list[str], known: Mapping[str, EntryPoint]) -> list[Asked]:
+    """Return cases by name, or at FILE.py:NAME or module:NAME.
+
+    Raises:
+        ValueError: There is none.
+    """
+    found = []
+    for name in sorted(known) if names == ["all"] else names:
+        if name not in known and ":" not in name:
+            raise ValueError(
+                f"{name}: no such case. There are: {', '.join(sorted(known))}; or give FILE.py:CASE"
+            )
+        case = known[name].load() if name in known else loaded(name)
+        case = case if isinstance(case, Case) else case()
+        if not isinstance(case, Case):
+            kind = type(case).__name__
+            raise ValueError(f"{name}: is a {kind}; give a jaxtape.torch.Case, or what returns one")
+        found.append(Asked(name, case, {}))
+    return found
+
+
+def own_case(ours: str, theirs: str, inputs: str) -> Asked:
+    """Return the case of two functions, or of two modules with how far their weights are apart.
+
+    Raises:
+        ValueError: One cannot be read, or they do not fit.
+    """
+    name = " and ".join(place.rpartition(":")[2] for place in (ours, theirs))
+    jax_fn: Any = loaded(ours)
+    torch_fn, drawn = loaded(theirs), loaded(inputs)
+    drawn = drawn() if callable(drawn) else drawn
+    if not isinstance(drawn, tuple):
+        kind = type(drawn).__name__
+        raise ValueError(
+            f"{inputs}: is a {kind}; give a tuple with one pytree of arrays for each argument"
+        )
+    if isinstance(jax_fn, eqx.Module) and isinstance(torch_fn, torch.nn.Module):
+        try:
+            weights = weight_differences(jax_fn, torch_fn)
+            return Asked(name, module_case(jax_fn, torch_fn, drawn), weights)
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"the modules cannot be compared: {error.args[0]}") from error
+    case = Case(jax_fn, torch_fn, lambda rng: drawn)  # pyright: ignore[reportArgumentType]
+    return Asked(name, case, {})
+
+
+def loaded(place: str) -> Any:
+    """Return the object at FILE.py:NAME or module:NAME.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    where, _, name = place.rpartition(":")
+    try:
+        if not where.endswith(".py"):
+            return getattr(importlib.import_module(where), name)
+        path = Path(where).resolve()
+        sys.path.insert(0, str(path.parent))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None
+        module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return getattr(module, name)
+    except (ImportError, OSError, AttributeError, SyntaxError, ValueError) as error:
+        raise ValueError(
+            f"{place}: cannot be read: {error}; give FILE.py:NAME or module:NAME"
+        ) from error
+
+
+def verdict_of(
+    asked: Asked, precision: str, way: str, *, tolerance: float | None, seed: int
+) -> Verdict:
+    """Return what comes of a comparison.
+
+    tolerance: of the largest entry; None is that of the precision.
+
+    Raises:
+        ValueError: Both cannot be compared.
+    """
+    most = TOLERANCES[precision] if tolerance is None else tolerance
+    try:
+        table = asked.case.table(precision, way=way, seed=seed)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ValueError(f"{asked.name}: cannot be compared: {error}") from error
+    rows = [asdict(row) | {"relative": row.max_relative_difference} for row in table.rows]
+    worst = max(rows, key=lambda row: np.nan_to_num(row["relative"], nan=np.inf))
+    apart = [
+        f"{weight} is {by:.3g} apart at {list(at)}"
+        for weight, (by, at) in asked.weights.items()
+        if not by <= most
+    ]
+    parts_at = table.parts_at(most)
+    agrees = bool(worst["relative"] <= most) and parts_at is None and not apart
+    nodes = [asdict(row) for row in table.outputs]
+    known = asked.name, precision, way, most, agrees, parts_at
+    return Verdict(*known, apart, worst, rows, nodes)

@@ -1,0 +1,75 @@
+"""A comparison by name: a function in JAX, the same in PyTorch, and inputs of both."""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import numpy as np
+import torch  # pyright: ignore[reportMissingImports]
+
+from .compare import GradientTable, OutputRow, compare_gradients
+
+TOLERANCES = {"double": 1e-10, "single": 1e-4}  # of the largest entry
+_TYPES = {"double": np.float64, "single": np.float32}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A function in JAX and in PyTorch, and what draws inputs of both.
+
+    Attributes:
+        jax_fn: A function of pytrees of arrays. Where it returns a tuple, its last is the value, and the others
+            are nodes on the way to it, in their order.
+        torch_fn: The same function of pytrees of tensors.
+        inputs: Draws a tuple of pytrees of float64 arrays from a NumPy generator.
+        names: The names of the nodes and of the value.
+        nodes: Of modules, two functions of the same inputs that return more nodes, by name.
+
+    Examples:
+        >>> import jax.numpy as jnp, torch
+        >>> from jaxtape.torch import Case
+        >>> Case(jnp.sin, torch.sin, lambda rng: (rng.normal(size=3),)).table("double").parts_at(1e-10)
+    """
+
+    jax_fn: Callable
+    torch_fn: Callable
+    inputs: Callable[[np.random.Generator], tuple]
+    names: tuple[str, ...] = ()
+    nodes: tuple[Callable, Callable] | None = None
+
+    def table(self, precision: str, *, way: str = "eager", seed: int = 0) -> GradientTable:
+        """Compare values and gradients.
+
+        Args:
+            precision: "double" or "single", of float inputs.
+            way: PyTorch's, as of `compare_gradients`.
+            seed: Of the inputs.
+
+        Returns:
+            The table.
+        """
+        kind = _TYPES[precision]
+
+        def cast(leaf):
+            leaf = np.asarray(leaf)
+            return leaf.astype(kind) if np.issubdtype(leaf.dtype, np.floating) else leaf
+
+        inputs = jax.tree.map(cast, self.inputs(np.random.default_rng(seed)))
+        settings = {"seed": seed, "way": way, "names": self.names}
+        table = compare_gradients(self.jax_fn, self.torch_fn, inputs, **settings)
+        if self.nodes is None:
+            return table
+        return dataclasses.replace(table, outputs=(*self._nodes(inputs), *table.outputs))
+
+    def _nodes(self, inputs: tuple) -> list[OutputRow]:
+        """Return the nodes that both have with one shape, in PyTorch's order."""
+        assert self.nodes is not None
+        ours, theirs = self.nodes
+        tensors = jax.tree.map(torch.as_tensor, inputs)
+        found, others = ours(*inputs), theirs(*tensors)
+        rows = []
+        for name, b in others.items():
+            if name in found and found[name].shape == b.shape:
+                apart = float(np.max(np.abs(found[name] - b), initial=0.0))
+                rows.append(OutputRow(name, float(np.max(np.abs(b), initial=0.0)), apart))
+        return rows
