@@ -28,7 +28,7 @@ class Case:
     Examples:
         >>> import jax.numpy as jnp, torch
         >>> from jaxtape.torch import Case
-        >>> Case(jnp.sin, torch.sin, lambda rng: (rng.normal(size=3),)).table("double").parts_at(1e-10)
+        >>> Case(jnp.sin, torch.sin, lambda rng: (rng.normal(size=3),)).table("single").parts_at(1e-4)
     """
 
     jax_fn: Callable

@@ -325,5 +325,5 @@ def test_the_page_quotes_the_example_and_prints_what_it_says(exercise_list, monk
         exec(blocks[2], names)
     assert printed.getvalue() == blocks[3]
     with contextlib.redirect_stdout(io.StringIO()):
-        for block in blocks[4:6]:
+        for block in blocks[4:7]:
             exec(block, names)
