@@ -1,11 +1,12 @@
 """Thousands of Bermudan contracts in one backward regression, beside one contract alone.
 
-Run `python -m benchmarks.portfolio_fbsde [--contracts 2000] [--paths 16384] [--repeat 3] [--out FILE]`. Puts on
-baskets of ten correlated assets, exercised on four dates of a year; strikes and weights are drawn. All share
-paths, functions and one Gram matrix a date. Both solves take turns, compiled before, the best of the repeats is
-told; a program that is compiled for one contract serves every other. Agreement: twenty contracts of the batch
-beside their own solves from the same paths, as shares of the value, of the norm of Delta and of that of Gamma:
-the worst is told. From other paths they differ by the noise of both solves, whatever the number of contracts.
+Run `python -m benchmarks.portfolio_fbsde [--contracts 2000] [--paths 16384] [--repeat 3] [--fresh 16384]
+[--fresh-each 4096] [--out FILE]`. Puts on baskets of ten correlated assets, exercised on four dates of a year:
+strikes and weights are drawn. All share paths, functions and one Gram matrix a date. Both solves take turns
+(compiled before; the best of the repeats). A program that is compiled for one contract serves every other.
+Agreement: twenty contracts of the batch beside their own solves from the same paths, as shares of the value, of
+the norm of Delta and of that of Gamma: the worst is told. From other paths they differ by the noise of both
+solves, whatever the number of contracts.
 Figures of a long and short portfolio, and of each contract, are certified on fresh paths: standard errors are
 the largest of the entries, as shares of the largest entry; of contracts the median is told, and the worst.
 """

@@ -10,7 +10,7 @@ import torch  # pyright: ignore[reportMissingImports]
 import jaxtape as jt
 from jaxtape.torch import Case
 
-_PATHS, _STEPS, _DATES = 1024, 16, 8
+_PATHS, _STEPS, _DATES = 1024, 16, 5
 _DIM, _HIDDEN = 10, 16
 
 

@@ -97,8 +97,7 @@ def _geometric_call(dim: int, *known: float) -> Entry:
 
 
 def _down_and_out(barrier: float, *known: float) -> Entry:
-    solver = _regression(Hermite(10), Payoffs(), initial_dispersion=0.01)
-    return Entry(lambda: problems.down_and_out_call(barrier), solver, *known, bounded=False)
+    return Entry(lambda: problems.down_and_out_call(barrier), GridQuadrature(), *known)
 
 
 CATALOGUE: dict[str, Entry] = {

@@ -371,6 +371,7 @@ REPEATED = {
     "large_book",
     "optimizers",
     "portfolio_fbsde",
+    "picard_check",
     "deep_bsde",
     "two_rates",
     "early_exercise",

@@ -52,7 +52,7 @@ SOLVERS = {
 }
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("name", ["grid", pytest.param("regression", marks=pytest.mark.repeat)])
 def test_a_drift_that_reads_y(name):
     dim, solver = SOLVERS[name]
     problem, value, delta = wave(dim)
