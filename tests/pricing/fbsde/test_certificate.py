@@ -217,6 +217,7 @@ def certified(problem: Problem, monkeypatch, smooth: bool):
     return certify(solution, key=OTHERS, num_paths=16384)
 
 
+@pytest.mark.repeat
 def test_paths_tell_delta_and_gamma_with_less_noise(monkeypatch):
     calls, reference = three_calls()
     both = [certified(calls, monkeypatch, smooth) for smooth in (True, False)]
@@ -226,6 +227,7 @@ def test_paths_tell_delta_and_gamma_with_less_noise(monkeypatch):
     assert by_paths.gamma.relative_error < 0.8 * by_weights.gamma.relative_error
 
 
+@pytest.mark.repeat
 def test_a_jump_of_the_payoff_is_left_to_weights(monkeypatch):
     digital = three_assets(lambda x: jnp.where(x[0] > 100.0, 1.0, 0.0))
     by_paths, by_weights = (certified(digital, monkeypatch, smooth) for smooth in (True, False))
@@ -263,6 +265,7 @@ def test_a_solver_is_chosen_and_its_figures_are_certified(chosen):
     assert isinstance(solution.stats["solver"], GridQuadrature)
 
 
+@pytest.mark.repeat
 def test_functions_are_chosen_by_what_they_leave_of_the_noise():
     problem = three_assets(lambda x: jnp.sum(x**2) / 1e4)
     solution = solve(problem, key=OWN, max_paths=16384)

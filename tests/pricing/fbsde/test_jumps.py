@@ -93,12 +93,12 @@ def test_a_bermudan_put_by_merton_on_a_grid():
 
 def test_certificates_of_jumps_tell_how_far_off_a_regression_is(regression):
     value, delta = bermudan(10)
-    found = certify(regression, key=OTHER, num_paths=32768)
+    found = certify(regression, key=OTHER, num_paths=16384)
     assert (
         abs(found.value.mean - value) < 4.0 * found.value.std_error + 2e-3 * value
     )  # the rule's part
     assert abs(found.delta.mean[0] - delta) < 4.0 * found.delta.std_error[0]
-    assert found.value.std_error < 0.01 * value
+    assert found.value.std_error < 0.02 * value
 
 
 def test_counts_of_jumps_are_poisson():

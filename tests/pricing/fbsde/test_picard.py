@@ -22,6 +22,7 @@ def test_a_linear_driver_discounts():
     assert found.std_error[0] < 0.5
 
 
+@pytest.mark.repeat
 def test_iterations_and_regressions_agree_in_twenty_dimensions():
     problem = problems.allen_cahn(20)
     solver = GradientRegression(16384, (Additive(2), Mean(4, above=1)))
