@@ -97,7 +97,9 @@ def _geometric_call(dim: int, *known: float) -> Entry:
 
 
 def _down_and_out(barrier: float, *known: float) -> Entry:
-    return Entry(lambda: problems.down_and_out_call(barrier), GridQuadrature(), *known)
+    return Entry(
+        lambda: problems.down_and_out_call(barrier), GridQuadrature(), *known, bounded=False
+    )
 
 
 CATALOGUE: dict[str, Entry] = {
