@@ -24,6 +24,11 @@ class GradientRow:
         max_difference: How far the two gradients are apart.
         ulp: The same in units of the last place of the largest entry.
         cosine: Of the angle between both, 1 if both are zero.
+
+    Examples:
+        >>> from jaxtape.torch import GradientRow
+        >>> GradientRow("x", (3,), 2.0, 1e-3, 4.5e12, 1.0).max_relative_difference
+        0.0005
     """
 
     name: str
@@ -47,6 +52,11 @@ class OutputRow:
         name: Which output it is.
         largest: The largest entry of PyTorch's.
         max_difference: How far both are apart.
+
+    Examples:
+        >>> from jaxtape.torch import OutputRow
+        >>> OutputRow("value", 2.0, 1e-3).is_apart(1e-4)
+        True
     """
 
     name: str
@@ -66,6 +76,12 @@ class GradientTable:
         value_difference: How far the values are apart.
         rows: One for each input.
         outputs: One for each output, in their order.
+
+    Examples:
+        >>> from jaxtape.torch import GradientTable, OutputRow
+        >>> nodes = OutputRow("node 0", 1.0, 0.0), OutputRow("value", 1.0, 1e-3)
+        >>> GradientTable(1e-3, (), nodes).parts_at(1e-4)
+        'value'
     """
 
     value_difference: float

@@ -88,6 +88,14 @@ def module_case(
 
     Returns:
         The comparison, whose first input has the weights by PyTorch's names.
+
+    Examples:
+        >>> import equinox as eqx, jax, numpy as np, torch
+        >>> from jaxtape.torch import module_case
+        >>> theirs, ours = torch.nn.Linear(3, 2), eqx.nn.Linear(3, 2, key=jax.random.key(0))
+        >>> case = module_case(ours, theirs, (np.ones((4, 3), np.float32),))
+        >>> [row.name for row in case.table("single").outputs]
+        ['output']
     """
     torch_module = torch_module.eval()
     module = eqx.nn.inference_mode(module)
@@ -147,6 +155,13 @@ def weight_differences(
 
     Returns:
         By the name of each weight, its difference and index.
+
+    Examples:
+        >>> import equinox as eqx, jax, torch
+        >>> from jaxtape.torch import from_state_dict, weight_differences
+        >>> theirs, ours = torch.nn.Linear(1, 1), eqx.nn.Linear(1, 1, key=jax.random.key(0))
+        >>> weight_differences(from_state_dict(ours, theirs.state_dict()), theirs)["weight"]
+        (0.0, (0, 0))
     """
     theirs = from_state_dict(module, torch_module.state_dict(), names)
     found = {}
