@@ -1,5 +1,6 @@
 """Modules of Equinox beside those of PyTorch: weights by name, and functions of them."""
 
+import copy
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -97,7 +98,7 @@ def module_case(
         >>> [row.name for row in case.table("single").outputs]
         ['output']
     """
-    torch_module = torch_module.eval()
+    torch_module = copy.deepcopy(torch_module).eval()  # the caller's stays as it is
     module = eqx.nn.inference_mode(module)
     held = {
         name: b.detach() for name, b in torch_module.named_buffers() if not b.is_floating_point()

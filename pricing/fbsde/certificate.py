@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxtape import stored_jit
 
-from ..fields import Number, as_real
+from ..fields import Number
 from .certificate_samples import Derivatives, Form, Samples, samples
 from .first_step import mixing_of
 from .problem import Problem
@@ -104,12 +104,12 @@ def certify(
             those of the sum along each path. None: the figures of each contract.
 
     Returns:
-        The three figures and their standard errors, of each contract or of the portfolio.
+        The three figures and their standard errors, of each contract or of the portfolio. A driver that reads
+        the values of others, or Gamma, a switch, and a portfolio whose contracts have not one linear driver are
+        a TypeError; quantities that are not of the contracts' shape a ValueError.
 
     Raises:
-        TypeError: A contract's driver reads the values of others, or Gamma; a portfolio's contracts have not
-            one linear driver.
-        ValueError: The paths are fewer than four, or the quantities are not of the contracts' shape.
+        ValueError: The paths are fewer than four.
         RuntimeError: A figure is not finite: the noise of the first step does not move every coordinate.
 
     Examples:
@@ -121,22 +121,11 @@ def certify(
     problem = solution.problem
     if num_paths < 4:
         raise ValueError(f"num_paths={num_paths}: give four or more.")
-    if problem.reads_gamma:
-        raise TypeError(
-            "the driver reads Gamma: an error of the solution then moves by another diffusion, along which no "
-            "defects are summed yet; compare solutions on other paths (another diffusion and its driver), on "
-            "more dates, or by another solver"
-        )
-    if problem.switch is not None or not _is_of_each(problem):
-        raise TypeError(
-            "a contract reads the values of others, by its driver or a switch: defects of such a system are "
-            "not summed yet; name a solver (GradientRegression and GridQuadrature solve systems), and compare "
-            "two of them"
-        )
+    _require_defects(problem)
     dim, count = problem.dim, math.prod(problem.contracts)
     numbers = count * dim * dim
     if quantities is not None:
-        quantities, numbers = _of_portfolio(problem, quantities), max(count, dim) * dim
+        quantities, numbers = _of_portfolio(solution, quantities), max(count, dim) * dim
     pairs = max(2, min(_MOST_PAIRS, num_paths // 2, _NUMBERS // numbers))
     blocks = -(-num_paths // (2 * pairs))
     known = solution.approximation.result(0, min(1, problem.num_steps - 1), problem.x0)
@@ -233,20 +222,34 @@ def _with_first_step(problem: Problem, form: Form, own: Array, found: Samples) -
     return Certificate(*estimates, missed=shaped(value - own))
 
 
-def _of_portfolio(problem: Problem, quantities: Number) -> Float[Array, " contracts"]:
-    """Return the quantities, flat.
+def _require_defects(problem: Problem) -> None:
+    """Refuse an equation whose defects are not summed yet.
 
     Raises:
-        ValueError: They are of another shape than the contracts.
+        TypeError: The driver reads Gamma, or a contract the values of others.
+    """
+    if problem.reads_gamma:
+        raise TypeError(
+            "the driver reads Gamma: an error of the solution then moves by another diffusion, along which no "
+            "defects are summed yet; compare solutions on other paths (another diffusion and its driver), on "
+            "more dates, or by another solver"
+        )
+    if problem.switch is not None or not _is_of_each(problem):
+        raise TypeError(
+            "a contract reads the values of others, by its driver or a switch: defects of such a system are "
+            "not summed yet; name a solver (GradientRegression and GridQuadrature solve systems), and compare "
+            "two of them"
+        )
+
+
+def _of_portfolio(solution: Solution, quantities: Number) -> Float[Array, " contracts"]:
+    """Return the quantities, flat; a ValueError if they are of another shape than the contracts.
+
+    Raises:
         TypeError: The driver of the sum is not the sum of the drivers, by a look at one state.
     """
-    quantities = as_real(quantities).astype(problem.x0.dtype)
-    if quantities.shape != problem.contracts:
-        raise ValueError(
-            f"quantities of shape {quantities.shape}: the contracts are of shape {problem.contracts}, give a "
-            "quantity for each."
-        )
-    flat, t, x0 = quantities.reshape(-1), problem.times[0], problem.x0
+    problem, flat = solution.problem, solution.portfolio(quantities).quantities.reshape(-1)
+    t, x0 = problem.times[0], problem.x0
     numbers = jax.random.normal(jax.random.key(0), (flat.size, problem.dim + 1), x0.dtype)
     driver = problem.flat_driver(t, x0, numbers[:, 0], numbers[:, 1:])
     total = flat @ numbers

@@ -18,9 +18,9 @@ Date = int | Int[Array, ""]
 SINGLE_START = (
     "paths that start elsewhere than at x0 (features of contracts): GradientRegression has them"
 )
-JUMPS = "jumps: GridQuadrature and GradientRegression have them"
-SWITCH = "a switch of one value for another: GridQuadrature and GradientRegression have it"
-READS_GAMMA = "a driver that reads Gamma: GridQuadrature and GradientRegression read it"
+_JUMPS = "jumps: GridQuadrature and GradientRegression have them"
+_SWITCH = "a switch of one value for another: GridQuadrature and GradientRegression have it"
+_READS_GAMMA = "a driver that reads Gamma: GridQuadrature and GradientRegression read it"
 
 
 def beyond_networks(problem: Problem) -> str | None:
@@ -28,10 +28,10 @@ def beyond_networks(problem: Problem) -> str | None:
     if problem.start is not None:
         return SINGLE_START
     if problem.jumps is not None:
-        return JUMPS
+        return _JUMPS
     if problem.switch is not None:
-        return SWITCH
-    return READS_GAMMA if problem.reads_gamma else None
+        return _SWITCH
+    return _READS_GAMMA if problem.reads_gamma else None
 
 
 class AbstractApproximation(eqx.Module):
