@@ -12,10 +12,10 @@ from .catalogue import CATALOGUE as CATALOGUE
 from .certificate import Certificate as Certificate
 from .certificate import Estimate as Estimate
 from .certificate import certify as certify
-from .choosing import Tolerance as Tolerance
 from .coupling import coupled as coupled
 from .deep_bsde import DeepBSDE as DeepBSDE
 from .early_exercise_bounds import bounds as bounds
+from .errors import Tolerance as Tolerance
 from .from_pricing import from_product as from_product
 from .gradient_regression import GradientRegression as GradientRegression
 from .grid_quadrature import GridQuadrature as GridQuadrature

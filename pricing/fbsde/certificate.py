@@ -104,12 +104,13 @@ def certify(
             those of the sum along each path. None: the figures of each contract.
 
     Returns:
-        The three figures and their standard errors, of each contract or of the portfolio. A driver that reads
-        the values of others, or Gamma, a switch, and a portfolio whose contracts have not one linear driver are
-        a TypeError; quantities that are not of the contracts' shape a ValueError.
+        The three figures and their standard errors, of each contract or of the portfolio.
+        Of a portfolio whose contracts have not one linear driver it is a TypeError; quantities that are not of
+        the contracts' shape are a ValueError.
 
     Raises:
         ValueError: The paths are fewer than four.
+        TypeError: The driver reads the values of other contracts or Gamma, or values are switched.
         RuntimeError: A figure is not finite: the noise of the first step does not move every coordinate.
 
     Examples:
@@ -121,7 +122,8 @@ def certify(
     problem = solution.problem
     if num_paths < 4:
         raise ValueError(f"num_paths={num_paths}: give four or more.")
-    _require_defects(problem)
+    if (reason := unsummed(problem)) is not None:
+        raise TypeError(f"{reason}; compare solutions on half of the dates, or by other functions")
     dim, count = problem.dim, math.prod(problem.contracts)
     numbers = count * dim * dim
     if quantities is not None:
@@ -222,24 +224,19 @@ def _with_first_step(problem: Problem, form: Form, own: Array, found: Samples) -
     return Certificate(*estimates, missed=shaped(value - own))
 
 
-def _require_defects(problem: Problem) -> None:
-    """Refuse an equation whose defects are not summed yet.
-
-    Raises:
-        TypeError: The driver reads Gamma, or a contract the values of others.
-    """
+def unsummed(problem: Problem) -> str | None:
+    """Return why the defects of an equation are not summed, in words; None where they are."""
     if problem.reads_gamma:
-        raise TypeError(
+        return (
             "the driver reads Gamma: an error of the solution then moves by another diffusion, along which no "
-            "defects are summed yet; compare solutions on other paths (another diffusion and its driver), on "
-            "more dates, or by another solver"
+            "defects are summed"
         )
     if problem.switch is not None or not _is_of_each(problem):
-        raise TypeError(
+        return (
             "a contract reads the values of others, by its driver or a switch: defects of such a system are "
-            "not summed yet; name a solver (GradientRegression and GridQuadrature solve systems), and compare "
-            "two of them"
+            "not summed"
         )
+    return None
 
 
 def _of_portfolio(solution: Solution, quantities: Number) -> Float[Array, " contracts"]:

@@ -1,23 +1,24 @@
 """Which solver and which functions suit an equation? Its dimension says it, and pilots; a certificate tells."""
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from statistics import NormalDist
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ..progress import Progress
 from .bases import AbstractBasis, Additive, Hermite, Mean, Payoffs, SmoothMaximum
-from .certificate import Certificate, certify
+from .certificate import Certificate, certify, unsummed
+from .errors import Tolerance, errors, without_noise
 from .gradient_regression import GradientRegression
 from .grid_quadrature import GridQuadrature
+from .limits import Limits
 from .problem import Problem
 from .simulation import simulate
 from .solution import Solution
@@ -25,47 +26,28 @@ from .solver import AbstractSolver
 
 _PILOT_PATHS, _PATHS = 8192, 65536  # of trainings
 _PILOT_CERTIFICATE = 8192
+_OF_GRID = 2  # dimensions, at most
 _MOST_FUNCTIONS = 500  # of a date: their Gram matrix is inverted at each
-_SIGNIFICANT = 3.0  # standard errors by which two numbers differ
-_OUTSIDE = 0.00135  # chance of a figure above its error, and below: three standard errors
+_TO_COME = 4.0  # times of a pilot: it, the training, the certificate and what checks it
+_INSTANT = 1e-12  # seconds
 _ROUNDING = 1e-4  # of f, in single precision
 _LOOK = 64  # paths on which the states are looked at
 
 
-class Tolerance(NamedTuple):
-    """What is asked of value, Delta and Gamma of today, relative to the size of each.
-
-    A Delta that is small beside value over state is measured by that, a Gamma by Delta over state.
-
-    Attributes:
-        value: Of the largest value.
-        delta: Of the largest entry of Delta.
-        gamma: Of the largest entry of Gamma.
-
-    Examples:
-        >>> from pricing.fbsde import Tolerance
-        >>> Tolerance(gamma=0.1).value
-        0.002
-    """
-
-    value: float = 0.002
-    delta: float = 0.01
-    gamma: float = 0.05
-
-
-ASKED = Tolerance()
-
-
 class Tried(NamedTuple):
-    """What a pilot of a solver found: the variance that its functions leave of the value, infinite if none."""
+    """What a pilot of a solver found: the variance that its functions leave of the value, infinite if none.
+
+    seconds: what it took, with the compilation of its program.
+    """
 
     solver: AbstractSolver
     noise: float
+    seconds: float
 
 
 def candidates(problem: Problem, is_positive: bool) -> list[AbstractSolver]:
     """Return solvers that suit the dimension: a grid in one or two, in more regressions on some functions."""
-    if problem.dim <= 2:
+    if problem.dim <= _OF_GRID:
         return [GridQuadrature()]
     rich = next(set_ for size, set_ in _sets(problem.dim) if size <= _MOST_FUNCTIONS)
     additive = Additive(2), Mean(6, above=1)
@@ -95,59 +77,121 @@ def choose(
     *,
     key: PRNGKeyArray,
     rtol: Tolerance,
-    max_paths: int,
+    limits: Limits,
     progress: Progress | None = None,
 ) -> Solution:
-    """Return the solution of the solver whose pilot did best, certified on as many paths as it takes.
+    """Return the solution of the solver whose pilot did best, with the errors of today's figures.
+
+    They are certified on as many paths as it takes. Where no defects are summed (`certificate.unsummed`) they
+    are a grid's, without noise.
 
     Args:
         problem: The equation.
         train: (solver, key=, problem=) -> solution; the problem is that given by default.
         key: Of all paths.
         rtol: What is asked.
-        max_paths: Of the certificate, at most.
+        limits: Of paths, time and memory.
         progress: Called as each pilot ends, the training, and the certificate.
 
     Returns:
         The solution; a RuntimeError if no pilot is finite. In its `stats` are "certificate", "errors" (of
         value, Delta and Gamma, as multiples of their sizes), "solver", and what the pilots found, "tried".
-        Where the driver bends or a step is not exact, also "checked_by", the certificate of another solution,
-        on half of the dates if the contract's are among them.
+        Where the driver bends, a step is not exact or no defects are summed, also "checked_by", the figures of
+        another solution, on half of the dates if the contract's are among them; without time for it nothing is
+        known of the errors.
+
+    Raises:
+        ValueError: The memory is not enough for any solution.
     """
+    has_defects = _has_defects(problem)
     keys = iter(jax.random.split(key, 64))
     is_positive = _is_positive(problem, key=next(keys))
-    solvers = candidates(problem, is_positive)
-    told = partial(errors, scale=_scale(problem) if is_positive else math.inf)
-    needs_check = problem.step is None or not _is_affine(problem)
+    all_ = candidates(problem, is_positive)
+    solvers = [one for solver in all_ if (one := limits.smaller(problem, solver)) is not None]
+    if not solvers:
+        raise ValueError(f"{limits.words}: this is not enough memory for any solution; give more")
+    needs_check = not has_defects or problem.step is None or not _is_affine(problem)
     stages = len(solvers) + 2 + needs_check
     say = partial(_say, progress, iter(range(1, stages + 1)), stages)
-    tried = _tried(solvers, train, keys, say)
-    best, runner_up = (_in_full(one.solver) for one in (tried[0], tried[:2][-1]))
+    tried = _tried(solvers, train, keys, limits, say)
+    share = 0.5 / (1 + needs_check)
+    best, runner_up = (_in_full(problem, one, limits, share) for one in (tried[0], tried[:2][-1]))
+    told = partial(errors, scale=_scale(problem) if is_positive else math.inf)
+
+    started = time.perf_counter()
     solution = train(best, key=next(keys))
+    reserved = time.perf_counter() - started
     say(best)
-    found = certify(solution, key=next(keys), num_paths=_PILOT_CERTIFICATE)
-    wanted = _PILOT_CERTIFICATE * _most(told(found), rtol) ** 2
-    count = min(max_paths, max(_PILOT_CERTIFICATE, 2 ** math.ceil(math.log2(1.2 * wanted + 1.0))))
-    if count > _PILOT_CERTIFICATE:
-        found = certify(solution, key=next(keys), num_paths=count)
+    if has_defects:
+        spared = (limits.seconds_left - needs_check * reserved) / (1 + needs_check)
+        excess = lambda found: _most(told(found), rtol)  # noqa: E731
+        judge, found = _certified(solution, keys, excess, limits, spared)
+    else:
+        judge, found = without_noise, without_noise(solution)
     say(best)
-    other = None
-    if needs_check:
+    other, known = None, told(found)
+    if needs_check and limits.seconds_left < reserved:
+        known = Tolerance(*(math.inf,) * 3)
+    elif needs_check:
         fewer = _on_fewer_dates(problem)
         if fewer is problem and len(tried) == 1:
             runner_up = GradientRegression(num_paths=_PATHS, bases=(Hermite(6), Payoffs()))
-        found_too = train(runner_up, key=next(keys), problem=fewer)
-        other = certify(found_too, key=next(keys), num_paths=count)
+        other = judge(train(runner_up, key=next(keys), problem=fewer))
+        known = told(found, other)
         say(runner_up)
     more = {
         "certificate": found,
         "checked_by": other,
         # as arrays: numbers would make another program of everything that takes the solution
-        "errors": jax.tree.map(jnp.asarray, told(found, other)),
+        "errors": jax.tree.map(jnp.asarray, known),
         "solver": best,
         "tried": tried,
     }
     return eqx.tree_at(lambda s: s.stats, solution, solution.stats | more)
+
+
+def _has_defects(problem: Problem) -> bool:
+    """Return whether the defects of the equation are summed; otherwise a grid solves it.
+
+    Raises:
+        TypeError: They are not, and there are too many dimensions for a grid.
+    """
+    reason = unsummed(problem)
+    if reason is not None and problem.dim > _OF_GRID:
+        raise TypeError(
+            f"{reason}; in more than {_OF_GRID} dimensions nothing would tell how far off a solution is: name "
+            "a solver, and compare solutions by other functions, on other dates and, where f reads Gamma, on "
+            "paths of another diffusion"
+        )
+    return reason is None
+
+
+def _certified(
+    solution: Solution,
+    keys: Iterator[PRNGKeyArray],
+    excess: Callable[[Certificate], float],
+    limits: Limits,
+    seconds: float,
+) -> tuple[Callable[[Solution], Certificate], Certificate]:
+    """Return how solutions are certified, on as many paths as it takes, and the first one's certificate.
+
+    excess: the largest error, as a multiple of what is asked; seconds: for the certificate.
+    """
+    pilot = certify(solution, key=next(keys), num_paths=_PILOT_CERTIFICATE)
+    wanted = 1.2 * _PILOT_CERTIFICATE * excess(pilot) ** 2
+    affordable = seconds / _seconds_of_path(solution, limits, next(keys))
+    count = limits.certificate_paths(wanted, _PILOT_CERTIFICATE, affordable)
+    judge = lambda found: certify(found, key=next(keys), num_paths=count)  # noqa: E731
+    return judge, judge(solution) if count > _PILOT_CERTIFICATE else pilot
+
+
+def _seconds_of_path(solution: Solution, limits: Limits, key: PRNGKeyArray) -> float:
+    """Return the time that a certificate takes for a path, its program compiled; next to none without limit."""
+    if limits.max_seconds is None:
+        return _INSTANT
+    started = time.perf_counter()
+    certify(solution, key=key, num_paths=_PILOT_CERTIFICATE)
+    return (time.perf_counter() - started) / _PILOT_CERTIFICATE
 
 
 def _say(
@@ -157,67 +201,30 @@ def _say(
         progress(next(done), stages, _words(solver))
 
 
-def errors(
-    found: Certificate, other: Certificate | None = None, *, scale: float = math.inf
-) -> Tolerance:
-    """Return the errors of value, Delta and Gamma, as multiples of the size of each.
-
-    An error is three standard errors, of many entries more, so that all of them are within as often. Or it is
-    by what another solution's certificate differs, beyond noise: where the driver bends both keep the square of
-    their solution's error, and each has the error of its dates.
-    """
-    sizes = [float(np.max(np.abs(found.value.mean)))]
-    for derivative in (found.delta, found.gamma):
-        sizes.append(max(float(np.max(np.abs(derivative.mean))), sizes[-1] / scale))
-    told = []
-    for name, size in zip(Tolerance._fields, sizes, strict=True):
-        one, noise = getattr(found, name), getattr(found, name).std_error
-        error = _cover(noise.size) * float(np.max(noise))
-        if other is not None:
-            both = getattr(other, name)
-            noise = np.sqrt(np.asarray(noise) ** 2 + np.asarray(both.std_error) ** 2)
-            gap = np.abs(np.asarray(one.mean) - np.asarray(both.mean))
-            error = max(error, float(np.max(np.where(gap > _SIGNIFICANT * noise, gap, 0.0))))
-        told.append(error / size if size > 0.0 else math.inf)
-    return Tolerance(*told)
-
-
-def _cover(entries: int) -> float:
-    """Return the standard errors within which all entries are in 997 of 1,000 cases, by Bonferroni's rule."""
-    return NormalDist().inv_cdf(1.0 - _OUTSIDE / entries)
-
-
 def _most(told: Tolerance, asked: Tolerance) -> float:
     """Return the largest error as a multiple of what is asked."""
     return max(error / most for error, most in zip(told, asked, strict=True))
-
-
-def shortcomings(solution: Solution, rtol: Tolerance) -> str:
-    """Return which figures are not known to what is asked, in words; empty if all are."""
-    trios = zip(Tolerance._fields, solution.stats["errors"], rtol, strict=True)
-    return ", ".join(
-        f"{name} is known to {100 * error:.2g} % of its size ({100 * asked:g} % is asked)"
-        for name, error, asked in trios
-        if not error <= asked
-    )
 
 
 def _tried(
     solvers: list[AbstractSolver],
     train: Callable[..., Solution],
     keys: Iterator[PRNGKeyArray],
+    limits: Limits,
     say: Callable[[AbstractSolver], None],
 ) -> list[Tried]:
-    """Return what the pilots found, the best first; one alone needs no pilot.
+    """Return what the pilots found, the best first; one alone needs no pilot. They leave time for the rest.
 
     Raises:
         RuntimeError: None is finite.
     """
     if len(solvers) == 1:
         say(solvers[0])
-        return [Tried(solvers[0], 0.0)]
+        return [Tried(solvers[0], 0.0, 0.0)]
     tried = []
     for solver in solvers:
+        if tried and limits.seconds_left < _TO_COME * tried[-1].seconds:
+            break
         tried.append(_pilot(solver, train, key=next(keys)))
         say(solver)
     tried.sort(key=lambda one: one.noise)
@@ -228,15 +235,22 @@ def _tried(
 
 def _pilot(solver: AbstractSolver, train: Callable[..., Solution], key: PRNGKeyArray) -> Tried:
     """Return what a regression's functions leave of the value's variance, over all dates."""
+    started = time.perf_counter()
     try:
-        return Tried(solver, float(train(solver, key=key).stats["losses"][-1, -1]))
+        noise = float(train(solver, key=key).stats["losses"][-1, -1])
     except RuntimeError:  # it is not finite
-        return Tried(solver, math.inf)
+        noise = math.inf
+    return Tried(solver, noise, time.perf_counter() - started)
 
 
-def _in_full(solver: AbstractSolver) -> AbstractSolver:
-    """Return the solver on as many paths as a solution is made of."""
-    return replace(solver, num_paths=_PATHS) if isinstance(solver, GradientRegression) else solver
+def _in_full(problem: Problem, tried: Tried, limits: Limits, share: float) -> AbstractSolver:
+    """Return the solver on as many paths as a solution is made of, or as a share of the time is enough for."""
+    solver = tried.solver
+    if not isinstance(solver, GradientRegression):
+        return solver
+    affordable = share * limits.seconds_left / max(tried.seconds, _INSTANT)
+    most = solver.num_paths * max(1.0, affordable)
+    return limits.smaller(problem, replace(solver, num_paths=_PATHS), most) or solver
 
 
 def _on_fewer_dates(problem: Problem) -> Problem:

@@ -11,7 +11,9 @@ from jaxtyping import PRNGKeyArray
 from threadpoolctl import threadpool_limits
 
 from ..progress import Progress
-from .choosing import ASKED, Tolerance, choose, shortcomings
+from .choosing import choose
+from .errors import ASKED, Tolerance, shortcomings
+from .limits import Limits
 from .problem import Problem
 from .results import RESULTS
 from .solution import Solution
@@ -27,6 +29,8 @@ def solve(
     key: Keys,
     rtol: Tolerance = ASKED,
     max_paths: int = 2**18,
+    max_seconds: float | int | None = None,
+    max_bytes: float | int | None = None,
     progress: Progress | None = None,
     metrics: Path | None = None,
     checkpoint: Path | None = None,
@@ -48,6 +52,11 @@ def solve(
         rtol: What is asked of value, Delta and Gamma today where no solver is given: three standard errors are
             to be within.
         max_paths: Of the certificate, at most.
+        max_seconds: The time in which a solution without a named solver is to end: there are as many pilots and
+            paths as that is enough for, one pilot, 8,192 paths and the compilation of their programs at least,
+            and a figure that is then not known well enough is refused. None: what `rtol` takes.
+        max_bytes: The memory that such a solution may take for paths and what is computed on them; None: what
+            65,536 paths take.
         progress: What is called as each stage ends, with the stages done, their number, and the latest loss
             in words (`pricing.progress`), the mean over keys.
         metrics: A file .jsonl, or a folder that TensorBoard reads, for the numbers of each stage as it ends.
@@ -63,7 +72,6 @@ def solve(
 
     Raises:
         ValueError: No solver is named for many keys, for metrics or a checkpoint.
-        TypeError: No solver is named, and the driver reads Gamma.
 
     Examples:
         >>> from pricing.fbsde import DeepBSDE, problems, solve
@@ -78,12 +86,9 @@ def solve(
             raise ValueError(
                 "a solver is chosen for one key, without metrics or checkpoint: name one."
             )
-        if problem.reads_gamma:
-            raise TypeError(
-                "the driver reads Gamma, and such figures are not certified yet: name a solver "
-                "(GridQuadrature, GradientRegression), and compare solutions on paths of other diffusions"
-            )
-        return _chosen(problem, key, rtol, max_paths, progress, throw)
+        return _chosen(
+            problem, key, rtol, Limits(max_paths, max_seconds, max_bytes), progress, throw
+        )
     folders = {"metrics": metrics, "checkpoint": checkpoint, "every": every}
     return _trained(problem, solver, key, progress, throw, **folders)
 
@@ -148,7 +153,7 @@ def _chosen(
     problem: Problem,
     key: PRNGKeyArray,
     rtol: Tolerance,
-    max_paths: int,
+    limits: Limits,
     progress: Progress | None,
     throw: bool,
 ) -> Solution:
@@ -158,11 +163,11 @@ def _chosen(
         RuntimeError: One of them is not known to what is asked, and `throw`.
     """
     train = lambda solver, key, problem=problem: _trained(problem, solver, key)  # noqa: E731
-    settings: dict[str, Any] = {"rtol": rtol, "max_paths": max_paths, "progress": progress}
+    settings: dict[str, Any] = {"rtol": rtol, "limits": limits, "progress": progress}
     solution = choose(problem, train, key=key, **settings)
     if throw and (lacking := shortcomings(solution, rtol)):
         raise RuntimeError(
-            f"{lacking}: give more than max_paths={max_paths}, a wider rtol, or a solver with functions that "
+            f"{lacking}: give more than {limits.words}, a wider rtol, or a solver with functions that "
             "suit the payoff; or throw=False, and look at stats['certificate']"
         )
     return solution

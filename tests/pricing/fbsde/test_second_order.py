@@ -119,9 +119,25 @@ def test_verbs_that_do_not_read_gamma_say_so():
     with pytest.raises(TypeError, match="a driver that reads Gamma: GridQuadrature"):
         solve(problem, DeepBSDE(), key=KEY)
     solution = solve(problem, GridQuadrature(), key=KEY)
-    with pytest.raises(TypeError, match="compare solutions on other paths"):
+    with pytest.raises(TypeError, match=r"the driver reads Gamma: .* compare solutions"):
         certify(solution, key=OTHER)
     with pytest.raises(ValueError, match="the driver reads Gamma"):
         hedging(solution, key=OTHER)
-    with pytest.raises(TypeError, match="name a solver"):
-        solve(problem, key=KEY)
+
+
+def test_nothing_is_said_of_errors_in_many_dimensions():
+    with pytest.raises(
+        TypeError, match="nothing would tell how far off a solution is: name a solver"
+    ):
+        solve(problems.barenblatt(3), key=KEY)
+
+
+@pytest.mark.repeat
+def test_errors_of_a_chosen_solution_are_what_another_on_half_of_the_dates_says():
+    problem = problems.uncertain_volatility(50, 0.15)
+    solution = solve(problem, key=KEY, throw=False)
+    value, delta = uncertain_volatility()
+    found, told = solution.stats["certificate"], solution.stats["errors"]
+    assert told.value < 2e-3 and told.delta < 1e-2
+    assert abs(float(found.value.mean) / value - 1.0) < 2e-3
+    assert abs(float(found.delta.mean[0]) / delta - 1.0) < 1e-2

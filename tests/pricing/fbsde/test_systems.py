@@ -101,9 +101,23 @@ def test_a_system(solver):
     assert np.max(np.abs(found - expected)) < 5e-3 * np.linalg.norm(expected)
 
 
-def test_a_system_has_no_certificate_yet():
-    with pytest.raises(TypeError, match="GradientRegression and GridQuadrature solve systems"):
-        solve(turning(), key=KEY)
+def test_a_chosen_solution_of_a_system_says_how_far_off_it_is():
+    """No defects are summed: the error of the dates is what another solution on half of them says."""
+    problem = turning()
+    solution = solve(problem, key=KEY, throw=False)
+    told, angle = solution.stats["errors"], float(problem.x0[0])
+    value, slope = (
+        np.array([np.sin(angle), np.cos(angle)]),
+        np.array([np.cos(angle), -np.sin(angle)]),
+    )
+    x0 = problem.x0
+    assert np.max(np.abs(solution.value(0.0, x0) - value)) < told.value * np.max(np.abs(value))
+    assert np.max(np.abs(solution.delta(0.0, x0)[:, 0] - slope)) < told.delta * np.max(
+        np.abs(slope)
+    )
+    assert 2e-3 < told.value < 1e-2
+    with pytest.raises(RuntimeError, match=r"value is known to .* give more than max_paths=262144"):
+        solve(problem, key=KEY)
 
 
 # --- many Y of which one is switched for another --------------------------------------------------------

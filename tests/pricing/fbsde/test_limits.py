@@ -1,0 +1,87 @@
+"""What a solution without a named solver may take: time, memory, paths."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pricing.fbsde import GradientRegression, GridQuadrature, Hermite, Payoffs, problems, solve
+from pricing.fbsde.limits import Limits, bytes_of
+from pricing.fbsde.training import init, step
+
+KEY = jax.random.key(0)
+RICH = GradientRegression(8192, bases=(Hermite(4), Payoffs()))
+LEAN = GradientRegression(8192, bases=(Hermite(1),))
+
+
+def compiled_bytes(problem, solver) -> int:
+    """Return the most memory that a training's programs take, by the compiler."""
+    arrays, rest = eqx.partition((problem, solver), eqx.is_array)
+
+    def start(arrays, key):
+        return init(*eqx.combine(arrays, rest), key=key)
+
+    def go_on(arrays, training, key):
+        return step(*eqx.combine(arrays, rest), training, jnp.asarray(1), key=key)
+
+    training = jax.eval_shape(start, arrays, KEY)
+    programs = jax.jit(start).lower(arrays, KEY), jax.jit(go_on).lower(arrays, training, KEY)
+    sizes = [program.compile().memory_analysis() for program in programs]
+    return max(
+        size.temp_size_in_bytes + size.argument_size_in_bytes + size.output_size_in_bytes
+        for size in sizes
+    )
+
+
+@pytest.mark.parametrize(
+    ("dim", "solver"),
+    [
+        (3, RICH),
+        pytest.param(2, GridQuadrature(), marks=pytest.mark.repeat),
+        pytest.param(30, LEAN, marks=pytest.mark.repeat),
+        pytest.param(5, RICH, marks=pytest.mark.repeat),
+    ],
+)
+def test_memory_is_no_less_than_the_compilers(dim, solver):
+    problem = problems.max_call(dim)
+    actual, said = compiled_bytes(problem, solver), bytes_of(problem, solver)
+    assert actual < said < 4 * actual + 2**25
+
+
+def test_a_regression_has_as_many_paths_as_there_is_memory_for():
+    problem, solver = problems.max_call(5), GradientRegression(65536, bases=(Hermite(2),))
+    most = bytes_of(problem, solver)
+    assert Limits(1, max_bytes=most).smaller(problem, solver) == solver
+    half = Limits(1, max_bytes=most - 1).smaller(problem, solver)
+    assert half.num_paths == 32768 and bytes_of(problem, half) < most
+    assert Limits(1, max_bytes=1e6).smaller(problem, solver) is None
+    few = Limits(1).smaller(problem, solver, 3000.0)
+    assert few.num_paths == few.block == 2048
+
+
+@pytest.mark.parametrize(
+    ("wanted", "affordable", "count"),
+    [
+        (5e4, np.inf, 65536),
+        (5e4, 2e4, 16384),
+        (5e4, 0.0, 8192),
+        (1.0, np.inf, 8192),
+        (1e9, np.inf, 2**18),
+    ],
+)
+def test_a_certificate_has_as_many_paths_as_there_is_time_for(wanted, affordable, count):
+    assert Limits(2**18).certificate_paths(wanted, 8192, affordable) == count
+
+
+def test_without_time_fewer_paths_are_tried_and_what_is_not_known_is_refused():
+    problem = problems.different_rates_call(4)
+    with pytest.raises(RuntimeError, match=r"value is not known .* max_seconds=0.001"):
+        solve(problem, key=KEY, max_seconds=1e-3)
+
+
+def test_a_limit_that_nothing_fits_is_named():
+    with pytest.raises(ValueError, match=r"max_seconds=0.0: give a number above zero"):
+        solve(problems.max_call(3), key=KEY, max_seconds=0.0)
+    with pytest.raises(ValueError, match=r"max_bytes=1000: this is not enough memory"):
+        solve(problems.max_call(3), key=KEY, max_bytes=1000)
