@@ -366,6 +366,10 @@ SMOKE: dict[str, Smoke] = {
 
 # the library's own tests run what these do: closed forms, estimators, sweeps, trainings, regressions
 REPEATED = {
+    "many_surfaces",
+    "live_session",
+    "quote_sensitivities",
+    "fbsde_unseen",
     "estimators",
     "many_scaling",
     "large_book",

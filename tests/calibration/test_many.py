@@ -84,6 +84,7 @@ def test_each_fit_is_that_of_its_quotes_alone():
         assert together.num_quotes[place] == job.quotes.vols.size
 
 
+@pytest.mark.repeat
 def test_an_integral_a_little_coarse_is_mended_by_the_same_program(monkeypatch):
     """Parameters are those of many nodes, though some fits by 32 are off by more than is let pass."""
     calls, rounds_ends = [], rounds._ends

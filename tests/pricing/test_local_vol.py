@@ -91,6 +91,7 @@ def test_an_option_is_sensitive_to_its_own_quote():
     assert np.max(np.abs(found - exact)) < 0.01 * np.max(exact)
 
 
+@pytest.mark.repeat
 def test_gamma_is_that_of_differences():
     at = lambda shift: price(CLAIMS, smiling().shifted(underlying=shift)).value[0]  # noqa: E731
     found = greeks(CLAIMS, smiling())

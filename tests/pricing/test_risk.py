@@ -274,6 +274,7 @@ print(json.dumps(answers))
 """
 
 
+@pytest.mark.repeat
 def test_eight_devices_give_what_one_gives(found):
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
     done = subprocess.run(

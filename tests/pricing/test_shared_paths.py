@@ -215,6 +215,7 @@ def value_and_delta(method: MonteCarlo) -> list[float]:
 
 
 @double
+@pytest.mark.repeat
 def test_devices_that_share_the_paths_do_not_change_them():
     """Six blocks on four devices, and on one."""
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"

@@ -237,6 +237,7 @@ def test_a_jump_of_the_payoff_is_left_to_weights(monkeypatch):
     assert abs(by_paths.delta.mean[0] - reference.delta[0]) < 4.0 * by_paths.delta.std_error[0]
 
 
+@pytest.mark.repeat
 def test_a_rule_that_moves_with_the_state_is_differentiated(monkeypatch):
     """A put on the first of three assets: Delta is that of one alone, whose rule moves with the spot."""
     pays = lambda x: jnp.maximum(105.0 - x[0], 0.0)  # noqa: E731

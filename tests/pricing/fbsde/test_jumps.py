@@ -91,6 +91,7 @@ def test_a_bermudan_put_by_merton_on_a_grid():
     np.testing.assert_allclose(solution.delta(0.0, problem.x0), [delta], rtol=5e-4)
 
 
+@pytest.mark.repeat
 def test_certificates_of_jumps_tell_how_far_off_a_regression_is(regression):
     value, delta = bermudan(10)
     found = certify(regression, key=OTHER, num_paths=16384)

@@ -27,6 +27,7 @@ _KEY = jax.random.key(11)
 _SMALL = {"num_paths": 4096, "num_iterations": 60, "batch_size": 128}
 
 
+@pytest.mark.repeat
 def test_calls_under_a_linear_driver_agree_with_black_scholes():
     known, alone = calls(90.0, 110.0), calls(110.0)
     solver = OneStepMalliavin(num_pairs=8, **_SMALL)

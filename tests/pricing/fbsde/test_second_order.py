@@ -63,6 +63,7 @@ def test_uncertain_volatility(vol):
     np.testing.assert_allclose(solution.delta(0.0, problem.x0), [delta], rtol=5e-3)
 
 
+@pytest.mark.repeat
 def test_barenblatt_in_a_hundred_dimensions():
     problem = problems.barenblatt(num_steps=10)
     solution = solve(problem, GradientRegression(8192, (Additive(2),)), key=KEY)

@@ -89,7 +89,7 @@ def turning() -> Problem:
     [
         GridQuadrature(),
         GradientRegression(16384, (Hermite(8),)),
-        BackwardDP(num_iterations=300),
+        pytest.param(BackwardDP(num_iterations=300), marks=pytest.mark.repeat),
     ],
 )
 def test_a_system(solver):
