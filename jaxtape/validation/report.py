@@ -111,9 +111,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
     count = sum(len(outcome.verdicts) for outcome in outcomes)
     held = sum(outcome.held for outcome in outcomes)
     published = sum(
-        verdict.reference.table.is_published
-        for outcome in outcomes
-        for verdict in outcome.verdicts
+        verdict.reference.table.is_published for outcome in outcomes for verdict in outcome.verdicts
     )
     beyond = count - held
     return render(
@@ -134,7 +132,12 @@ def page(outcomes: Sequence[Outcome]) -> str:
         ),
         groups=[_section(outcome) for outcome in outcomes],
         faults=[
-            (verdict.reference.table.name, verdict.reference.name, verdict.reference.figure, verdict.fault)
+            (
+                verdict.reference.table.name,
+                verdict.reference.name,
+                verdict.reference.figure,
+                verdict.fault,
+            )
             for outcome in outcomes
             for verdict in outcome.verdicts
             if not verdict.holds

@@ -12,8 +12,9 @@ call    90    0.25  2.7026
 '''
 ```
 
-A column that is named like a figure holds what is known; its tolerance is half a unit of its last printed digit,
-or the `tolerance` of the table, which then says `because`. The other columns, and the `constants`, say of what.
+A column that is named like a figure holds what is known; its tolerance is half a unit of its last printed
+digit, or the `tolerance` of the table, which then says `because`. The other columns, and the `constants`, say
+of what. A table with `methods` is asked by each of them.
 """
 
 import tomllib
@@ -30,7 +31,7 @@ _HALF_A_UNIT = 0.5 * (1.0 + 1e-9)  # with room for the rounding of binary number
 
 
 def read_tables(file: Traversable, figures: Collection[str]) -> list[Reference]:
-    """Return the references of a file of tables, in its order.
+    r"""Return the references of a file of tables, in its order.
 
     Args:
         file: A TOML file.
@@ -45,8 +46,8 @@ def read_tables(file: Traversable, figures: Collection[str]) -> list[Reference]:
     Examples:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "halves.toml"
-        >>> head = "[[table]]\\nname = 'halves'\\nsource = 'arithmetic'\\n"
-        >>> _ = path.write_text(head + "rows = '''\\nof  value\\n1   0.50\\n'''")
+        >>> head = "[[table]]\nname = 'halves'\nsource = 'arithmetic'\n"
+        >>> _ = path.write_text(head + "rows = '''\nof  value\n1   0.50\n'''")
         >>> [(known.name, known.value, f"{known.tolerance:.3f}") for known in read_tables(path, {"value"})]
         [('of 1', 0.5, '0.005')]
     """
@@ -78,7 +79,9 @@ def _references(head: Mapping[str, Any], figures: Collection[str]) -> Iterator[R
     constants = {name: str(value) for name, value in head.get("constants", {}).items()}
     for words in rows:
         if len(words) != len(columns):
-            raise ValueError(f"{' '.join(words)}: has {len(words)} words for {len(columns)} columns")
+            raise ValueError(
+                f"{' '.join(words)}: has {len(words)} words for {len(columns)} columns"
+            )
         cells = dict(zip(columns, words, strict=True))
         known = {figure: cells.pop(figure) for figure in columns if figure in figures}
         name = ", ".join(f"{column.replace('_', ' ')} {word}" for column, word in cells.items())

@@ -9,12 +9,12 @@ from jaxtape.validation import Found, Group, Reference, Table
 _PROMISED = {"value": 1e-3, "delta": 1e-3, "gamma": 5e-3}  # of the figure
 _TABLE = Table(
     "Backward equations on a grid",
-    "Merton's put: the series of Merton (1976). Down-and-out calls on fifty dates: a fine quadrature. The call spread "
-    "under uncertain volatility (Avellaneda, Levy, Paras 1995): another grid",
+    "Merton's put: the series of Merton (1976). Down-and-out calls on fifty dates: a fine quadrature. The call "
+    "spread under uncertain volatility (Avellaneda, Levy, Paras 1995): another grid",
     is_published=False,
     because="GridQuadrature is held to a thousandth of value and Delta, and to half a percent of Gamma.",
-    left_out="Gamma beside a barrier at 95 and under uncertain volatility, which the grid finds 3 % and 1 % off; solvers "
-    "that draw random numbers, for which `jaxtape solve` has means and spreads.",
+    left_out="Gamma beside a barrier at 95 and under uncertain volatility, which the grid finds 3 % and 1 % "
+    "off; solvers that draw random numbers, for which `jaxtape solve` has means and spreads.",
 )
 _KNOWN = {
     "down-and-out-90": ("value", "delta", "gamma"),

@@ -23,11 +23,6 @@ def bermudan(strike: float, dates: np.ndarray, option: str = "call") -> Bermudan
     return Bermudan(European(strike, dates[-1], option), dates)
 
 
-def bermudan_best_of(strike: float, dates: np.ndarray) -> Bermudan:
-    """Return a Bermudan call on the best of several assets."""
-    return Bermudan(products.Basket(strike, dates[-1], kind="max"), dates)
-
-
 def two_assets(
     spots: np.ndarray,
     rate: float,
@@ -47,7 +42,7 @@ def flat_local_vol(spot: float, rate: float, vol: float, dividend_yield: float =
     return LocalVol(spot, rate, surface, dividend_yield)
 
 
-_PRODUCTS = {"Bermudan": bermudan, "Bermudan best of": bermudan_best_of}
+_PRODUCTS = {"Bermudan": bermudan}
 _MODELS = {"BlackScholes of two assets": two_assets, "LocalVol of a flat surface": flat_local_vol}
 _METHODS = {
     "FiniteDifference on 240 x 80 x 128": lambda: methods.FiniteDifference(240, 80, 128),
@@ -118,7 +113,7 @@ def value_of(text: str) -> Any:
     """Return a word of a row as it is meant.
 
     Args:
-        text: A number; numbers with commas between; `first:last:count`, which is as many equal steps; or a word.
+        text: A number; numbers with commas between; `first:last:count`, as many in equal steps; or a word.
 
     Returns:
         A number, an array, or the word.
@@ -148,4 +143,3 @@ def _method(name: str) -> AbstractMethod:
     if found is None:
         raise ValueError(f"no method is called {name!r}")
     return found()
-
