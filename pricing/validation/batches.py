@@ -33,8 +33,7 @@ def find(references: Sequence[Reference]) -> list[Found]:
     contracts = [contract_of(references[places[0]], key) for places in rows]
     batches: dict[Hashable, list[int]] = defaultdict(list)
     for row, contract in enumerate(contracts):
-        has_greeks = any(references[at].figure != "value" for at in rows[row])
-        batches[_program(contract), has_greeks].append(row)
+        batches[_program(contract)].append(row)
     found: dict[int, Found] = {}
     for members in batches.values():
         figures = {references[at].figure for row in members for at in rows[row]}

@@ -12,7 +12,7 @@ FIGURES = frozenset({"value", "delta", "gamma", "vega", "theta", "rho", "vanna",
 
 
 def of_tables(title: str, file: Traversable) -> Group:
-    """Return the group of a file of tables whose rows are contracts.
+    r"""Return the group of a file of tables whose rows are contracts.
 
     Args:
         title: The title of the group.
@@ -22,6 +22,16 @@ def of_tables(title: str, file: Traversable) -> Group:
 
     Returns:
         The group, for an entry point of `jaxtape.validated`, or for `jaxtape validate FILE.py:NAME`.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "calls.toml"
+        >>> head = "[[table]]\nname = 'a call'\nsource = 'Black and Scholes'\n"
+        >>> kinds = "product = 'European'\nmodel = 'BlackScholes'\n"
+        >>> rows = "strike expiry spot rate vol value\n100 1 100 0.05 0.2 10.45\n"
+        >>> _ = path.write_text(f"{head}{kinds}rows = '''\n{rows}'''")
+        >>> [known.name for known in of_tables("Calls", path).references()]
+        ['strike 100, expiry 1, spot 100, rate 0.05, vol 0.2']
     """
     return Group(title, partial(read_tables, file, FIGURES), _contracts)
 

@@ -3,6 +3,8 @@
 import json
 import re
 from html.parser import HTMLParser
+from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -107,6 +109,17 @@ def test_there_are_at_least_250_values_and_every_one_has_a_source():
     assert counts.pop("all") == sum(counts.values()) >= 250
     assert counts.keys() >= {"european", "barriers", "american", "heston", "sabr", "calibration"}
     assert min(counts.values()) >= 5
+    page = (Path(__file__).parents[2] / "docs" / "validation.md").read_text(encoding="utf-8")
+    told = {name: int(count) for name, count in re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.M)}
+    published, everything = re.search(r"^(\d+) of the (\d+) are published", page, re.M).groups()
+    assert told == counts and int(everything) == sum(counts.values())
+    known = [
+        each
+        for found in entry_points(group="jaxtape.validated")
+        for each in found.load().references()
+    ]
+    assert int(published) == sum(each.table.is_published for each in known)
+    assert all(each.tolerance > 0.0 for each in known)
 
 
 @pytest.mark.slow
