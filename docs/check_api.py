@@ -14,6 +14,7 @@ from mkdocs.exceptions import PluginError
 PACKAGES = (
     "jaxtape",
     "jaxtape.torch",
+    "jaxtape.validation",
     "pricing",
     "pricing.market",
     "pricing.models",
@@ -22,6 +23,7 @@ PACKAGES = (
     "pricing.sampling",
     "pricing.fbsde",
     "pricing.fbsde.problems",
+    "pricing.validation",
     "calibration",
 )
 

@@ -6,14 +6,16 @@ A distribution adds a subcommand by naming a function with annotated options in 
 
 import contextlib
 import gc
+import importlib
+import importlib.util
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import typer
@@ -22,6 +24,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+from .file_set import FileSet
 from .programs.activity import activity
 from .programs.cache import use_cache
 from .xla_flags import WITHOUT_COSTLY_PASSES, WITHOUT_FUSION_EMITTERS, add_flag
@@ -99,6 +102,60 @@ def path_of(text: str) -> Path:
     if not is_path:
         raise typer.BadParameter(f"{text!r} is no path: give one, such as out/risk")
     return Path(text)
+
+
+def loaded(place: str) -> Any:
+    """Return the object at FILE.py:NAME or module:NAME.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    where, _, name = place.rpartition(":")
+    try:
+        if not where.endswith(".py"):
+            return getattr(importlib.import_module(where), name)
+        path = Path(where).resolve()
+        sys.path.insert(0, str(path.parent))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None
+        module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return getattr(module, name)
+    except (ImportError, OSError, AttributeError, SyntaxError, ValueError) as error:
+        raise ValueError(
+            f"{place}: cannot be read: {error}; give FILE.py:NAME or module:NAME"
+        ) from error
+
+
+def refuse(message: str) -> NoReturn:
+    """Print on stderr what is wrong, and exit with status 2.
+
+    Raises:
+        typer.Exit: Always.
+    """
+    Console(stderr=True, markup=False, emoji=False).print(message, style="red", soft_wrap=True)
+    raise typer.Exit(2)
+
+
+def files_of(out: Path) -> FileSet:
+    """Return where a file will be written, or refuse."""
+    if out.is_dir():
+        refuse(f"{out}: cannot be written: it is a folder; give the path of a file")
+    try:
+        return FileSet(out.parent)
+    except OSError as error:
+        refuse(f"{out}: cannot be written: {error.strerror or error}; give another path")
+
+
+def write(files: FileSet, texts: Mapping[str, str]) -> None:
+    """Write texts to files by their names, or refuse."""
+    try:
+        with files.written() as aside:
+            for name, text in texts.items():
+                (aside / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or error
+        refuse(f"{error.filename or files.folder}: cannot be written: {reason}; give another path")
 
 
 class _Activity(bars.ProgressColumn):

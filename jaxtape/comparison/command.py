@@ -5,14 +5,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from ..command_line import Precision, configure, path_of
-from ..file_set import FileSet
+from ..command_line import Precision, configure, files_of, path_of, refuse, write
 
 _GROUP = "jaxtape.compared"
 _PRECISIONS, _WAYS = ("double", "single"), ("eager", "func", "compile")
@@ -64,7 +63,7 @@ def compare(
         console.print("\n".join(sorted(known)))
         return
     kinds, chosen = _some("precisions", precisions, _PRECISIONS), _some("ways", ways, _WAYS)
-    files = None if out is None else _files(out)
+    files = None if out is None else files_of(out)
     configure(Precision.double)
     over = [(precision, way) for precision in kinds for way in chosen]
     found = _verdicts(names or [], (ours, theirs, inputs), known, over, tolerance, seed)
@@ -74,8 +73,7 @@ def compare(
             console.print(text, style="red", soft_wrap=True)
     if out is not None and files is not None:
         text = json.dumps([asdict(verdict) for verdict in found], indent=1)
-        with files.written() as aside:
-            (aside / out.name).write_text(f"{text}\n", encoding="utf-8")
+        write(files, {out.name: f"{text}\n"})
     if not all(verdict.agrees for verdict in found):
         raise typer.Exit(1)
 
@@ -83,27 +81,8 @@ def compare(
 def _some(name: str, text: str, known: tuple[str, ...]) -> list[str]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words or not set(words) <= set(known):
-        _fail(f"--{name} {text}: give some of {','.join(known)}")
+        refuse(f"--{name} {text}: give some of {','.join(known)}")
     return words
-
-
-def _files(out: Path) -> FileSet:
-    if out.is_dir():
-        _fail(f"{out}: cannot be written: it is a folder; give another --out")
-    try:
-        return FileSet(out.parent)
-    except OSError as error:
-        _fail(f"{out}: cannot be written: {error.strerror or error}; give another --out")
-
-
-def _fail(message: str) -> NoReturn:
-    """Print what is wrong, and exit with status 2.
-
-    Raises:
-        typer.Exit: Always.
-    """
-    Console(stderr=True, markup=False, emoji=False).print(message, style="red", soft_wrap=True)
-    raise typer.Exit(2)
 
 
 def _verdicts(
@@ -118,11 +97,11 @@ def _verdicts(
     try:
         from . import verdicts
     except ModuleNotFoundError as error:
-        _fail(f"jaxtape compare needs PyTorch ({error}): pip install 'jaxtape[torch]'")
+        refuse(f"jaxtape compare needs PyTorch ({error}): pip install 'jaxtape[torch]'")
     if any(own) and not all(own):
-        _fail("--jax, --torch and --inputs belong together: give all three")
+        refuse("--jax, --torch and --inputs belong together: give all three")
     if not names and not any(own):
-        _fail(
+        refuse(
             f"nothing to compare: give all, some of {', '.join(known)}, or --jax, --torch, --inputs"
         )
     settings: dict[str, Any] = {"tolerance": tolerance, "seed": seed}
@@ -132,7 +111,7 @@ def _verdicts(
             asked.append(verdicts.own_case(*map(str, own)))
         return [verdicts.verdict_of(one, *both, **settings) for one in asked for both in over]
     except ValueError as error:
-        _fail(str(error))
+        refuse(str(error))
 
 
 def _faults(verdict: Any) -> list[str]:

@@ -1,18 +1,15 @@
 """What is compared, and what comes of it. Needs PyTorch."""
 
-import importlib
-import importlib.util
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import EntryPoint
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
+from ..command_line import loaded
 from ..torch.case import TOLERANCES, Case
 from ..torch.modules import module_case, weight_differences
 
@@ -107,29 +104,6 @@ def own_case(ours: str, theirs: str, inputs: str) -> Asked:
             raise ValueError(f"the modules cannot be compared: {error.args[0]}") from error
     case = Case(jax_fn, torch_fn, lambda rng: drawn)  # pyright: ignore[reportArgumentType]
     return Asked(name, case, {})
-
-
-def loaded(place: str) -> Any:
-    """Return the object at FILE.py:NAME or module:NAME.
-
-    Raises:
-        ValueError: It cannot be read.
-    """
-    where, _, name = place.rpartition(":")
-    try:
-        if not where.endswith(".py"):
-            return getattr(importlib.import_module(where), name)
-        path = Path(where).resolve()
-        sys.path.insert(0, str(path.parent))
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None and spec.loader is not None
-        module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return getattr(module, name)
-    except (ImportError, OSError, AttributeError, SyntaxError, ValueError) as error:
-        raise ValueError(
-            f"{place}: cannot be read: {error}; give FILE.py:NAME or module:NAME"
-        ) from error
 
 
 def verdict_of(

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from jaxtape.pages import render
 
 from ..book_risk import RiskResult
 from ..ingestion.characters import escaped
@@ -118,15 +119,10 @@ def write_many_fits_report(path: Path, fits: ManyFits, seconds: Mapping[str, flo
 
 
 def _write(path: Path, market: Market | None, fits, seconds, context: dict[str, Any]) -> None:
-    pages = Environment(
-        loader=PackageLoader("pricing.reporting"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     times = {stage: f"{significant(length, 2)} s" for stage, length in seconds.items()}
-    page = pages.get_template("report.html").render(
+    page = render(
+        "pricing.reporting",
+        "report.html",
         asof=f"{market.asof.day} {market.asof:%B %Y}" if market else "",
         fits=fits,
         timings=tables.facts(times, ("Stage", "Time")),

@@ -5,41 +5,33 @@ import numpy as np
 import pytest
 import QuantLib as ql
 
-import pricing
-from pricing import Asian, Bermudan, BlackScholes, European, MonteCarlo, greeks, price
+from jaxtape.validation import Group, verdicts_of
+from pricing import Asian, BlackScholes, MonteCarlo, price
 from pricing.sampling import Sobol
 from tests import references
 from tests.helpers import double
 
 pytestmark = double
-ROWS = [
-    *references.black_scholes,
-    *references.barriers,
-    *references.discrete_barriers,
-    *references.american,
-    *references.asians,
-    *references.swaptions,
-    *references.heston,
-]
+# tables whose programs take the longest, which the whole command has (tests/jaxtape/test_validate_command.py)
+LATER = (
+    "local volatility",
+    "under Heston",
+    "Bermudan payer",
+    "Firth",
+    "Levy",
+    "fitted to",
+)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_published_values(row):
-    product = getattr(pricing, row.product)(**row.terms)
-    model = getattr(pricing, row.model)(**row.parameters)
-    with_greeks = set(row.figures) != {"value"}
-    found = (greeks if with_greeks else price)(product, model)
-    for name, figure in row.figures.items():
-        assert abs(getattr(found, name) - figure) <= row.atol[name], name
-
-
-@pytest.mark.parametrize(("spot", "vol", "expiry", "value"), references.bermudan_puts)
-def test_bermudan_puts(spot, vol, expiry, value):
-    terms = references.BERMUDAN_PUT
-    dates = np.arange(1.0, terms["dates_a_year"] * expiry + 1.0) / terms["dates_a_year"]
-    put = Bermudan(European(terms["strike"], expiry, "put"), dates)
-    found = price(put, BlackScholes(spot, terms["rate"], vol)).value
-    assert abs(found - value) <= 5e-5  # four decimals are given
+@pytest.mark.parametrize("name", references.GROUPS)
+def test_published_values(name):
+    group = references.GROUPS[name]
+    quick = [
+        known for known in group.references() if not any(word in known.table.name for word in LATER)
+    ]
+    asked = Group(group.title, lambda: quick, group.find)
+    faults = [(v.reference, v.fault) for v in verdicts_of(name, asked) if not v.holds]
+    assert quick and not faults
 
 
 @pytest.mark.parametrize(("fixings", "value"), references.levy)
@@ -81,10 +73,26 @@ def quantlib_asian(dates: np.ndarray) -> tuple[float, float]:
 
 
 def test_no_row_is_lost():
-    assert len(references.asians) == 1
-    assert len(references.levy) == 2
-    assert len(references.barriers) == 13
-    assert len(references.discrete_barriers) == 2
-    assert len(references.american) == len(references.bermudan_puts) == 6
-    assert len(references.swaptions) == 2
-    assert len(references.heston) == 14
+    counts = {
+        ("averages", "Clewlow"): 2,  # by two methods
+        ("averages", "Levy"): 2,
+        ("averages", "best and the worst"): 39,
+        ("barriers", "Haug"): 72,
+        ("barriers", "BENCHOP"): 8,
+        ("barriers", "fifty dates"): 6,
+        ("barriers", "twelve dates"): 1,
+        ("american", "American puts, the set"): 18,
+        ("american", "Ju"): 60,
+        ("american", "Offengenden"): 2,
+        ("american", "BENCHOP"): 6,
+        ("american", "Bermudan puts"): 6,
+        ("rates", "swap"): 7,
+        ("heston", "Heston"): 23,
+        ("heston", "Bates"): 18,
+        ("sabr", "Antonov"): 40,
+        ("european", "European options"): 51,
+        ("european", "BENCHOP"): 6,
+        ("calibration", ""): 14,
+    }
+    found = {(g, w): len(references.of_table(references.GROUPS[g], w)) for g, w in counts}
+    assert found == counts

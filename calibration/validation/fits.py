@@ -1,0 +1,104 @@
+"""Fits of models to quotes of the sample market beside published ones."""
+
+import datetime as dt
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+from jaxtape.validation import Found, Group, Reference, read_tables
+
+_TABLES = files(__package__) / "tables"
+_HESTON = ("initial_variance", "mean_reversion", "long_run_variance", "vol_of_vol", "correlation")
+_FIGURES = frozenset({*_HESTON, "vol", "model_vol", "squared_vol_points"})
+_FIT = "levenberg_marquardt"
+Settings = Mapping[str, Any]
+
+
+def _found(references: Sequence[Reference]) -> list[Found]:
+    """Return figures of fits, by the names of their columns or of their swaptions; each fit is made once."""
+    made: dict[str, dict[str, Found]] = {}
+    found = []
+    for known in references:
+        settings = known.table.settings
+        problem = settings["problem"]
+        if problem not in made:
+            made[problem] = _PROBLEMS[problem](settings)
+        found.append(made[problem][known.cells.get("swaption", known.figure)])
+    return found
+
+
+def _dax(settings: Settings) -> tuple[Any, Any]:
+    """Return the DAX's surface, and Heston at the start of the search."""
+    from pricing import Heston
+
+    equity, curve = _market().equities["DAX"], _market().curves["EUR"]
+    yields = {"dividend_yield": equity.dividend_yield}
+    return equity.surface, Heston(equity.spot, curve, **settings["start"], **yields)
+
+
+@functools.cache
+def _market() -> Any:
+    from pricing import Market
+
+    file = files("pricing.samples") / "dax_2002-07-05.json"
+    return Market.from_text(file.read_text(encoding="utf-8"), file.name)
+
+
+def _dax_fit(settings: Settings) -> dict[str, Found]:
+    """Return the parameters of the fit, and its sum of squares."""
+    from ..calibration import calibrate
+
+    fitted = calibrate(*_dax(settings))
+    values = {name: getattr(fitted.model, name) for name in _HESTON}
+    values["squared_vol_points"] = fitted.stats["sum_squared_vol_points"]
+    return {name: Found(float(value), _FIT) for name, value in values.items()}
+
+
+def _dax_start(settings: Settings) -> dict[str, Found]:
+    """Return the sum of squares at the start."""
+    import equinox as eqx
+    import numpy as np
+
+    from ..objectives import ImpliedVolError
+
+    quotes, model = _dax(settings)
+    objective = ImpliedVolError()
+    errors = np.asarray(eqx.filter_jit(objective.residuals)(model, quotes))
+    squares = float(np.sum((100.0 * errors) ** 2))
+    return {"squared_vol_points": Found(squares, type(objective).__name__)}
+
+
+def _swaption_fit(settings: Settings) -> dict[str, Found]:
+    """Return the parameters of Hull and White, and the vol that they give each swaption."""
+    import equinox as eqx
+    import numpy as np
+
+    from pricing import HullWhite
+    from pricing.market import SwaptionVols
+
+    from .. import SwapLegs, SwaptionVolError, calibrate
+
+    years = np.arange(1.0, 6.0)
+    today, settlement = (dt.date.fromisoformat(settings[day]) for day in ("today", "settlement"))
+    months = [12 * int(year) for year in years]
+    rules = {"months": settings["months"], "day_count": settings["day_count"]}
+    legs = SwapLegs.on_calendar(settlement, months, months, **rules)
+    expiries = legs.exercise + (settlement - today).days / 365.0  # variances count from today
+    quotes = SwaptionVols(expiries, years, _market().swaption_vols.vols, "lognormal")
+    coterminal = np.fliplr(np.eye(5))
+    objective = SwaptionVolError(coterminal, legs, error="relative price")
+    model = calibrate(quotes, HullWhite(settings["rate"], 0.1, 0.01), objective=objective).model
+    vols = np.asarray(eqx.filter_jit(objective.vols)(model, quotes))
+    figures = {"mean_reversion": model.mean_reversion, "vol": model.vol}
+    figures |= {f"{n}x{6 - n}": vols[n - 1, 5 - n] for n in range(1, 6)}
+    return {name: Found(float(figure), _FIT) for name, figure in figures.items()}
+
+
+_PROBLEMS: Mapping[str, Callable[[Settings], dict[str, Found]]] = {
+    "dax fit": _dax_fit,
+    "dax start": _dax_start,
+    "hull-white": _swaption_fit,
+}
+fits = Group("Calibrations", partial(read_tables, _TABLES / "fits.toml", _FIGURES), _found)

@@ -1,0 +1,182 @@
+"""What is known, what is found, and the verdict: nouns of a validation, which know no finance."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_MOST_ERRORS = 4.0  # standard errors that an estimate may be beyond its tolerance
+_LEAST_PRECISION = 1e-3  # of a value: an estimate whose standard error is larger shows too little
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of known figures: where they are from, and what all of its rows have in common.
+
+    Attributes:
+        name: The name, in words.
+        source: Who states the figures, and where.
+        is_published: Whether they are printed, or cached, in the source; otherwise they were computed for this
+            library by two methods that agree.
+        because: Why the tolerance is what it is, where that is not half a unit of the last digit.
+        left_out: What of the source is not here, and why.
+        settings: What else the table says, for the group that reads it.
+
+    Examples:
+        >>> Table("calls", "Black and Scholes (1973)").is_published
+        True
+    """
+
+    name: str
+    source: str
+    is_published: bool = True
+    because: str = ""
+    left_out: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One figure that is known.
+
+    Attributes:
+        table: The table that it stands in.
+        name: What it is a figure of, in words.
+        figure: The name of the figure, such as "value" or "delta".
+        value: The figure.
+        tolerance: How far from it the figure may be that is found.
+        cells: The words of the row by the names of their columns, from which the group finds the figure.
+        method: The numerical method by which it is found; "" is the one that is taken by default.
+
+    Examples:
+        >>> table = Table("calls", "Black and Scholes (1973)")
+        >>> Reference(table, "strike 100", "value", 10.4506, 5e-5).tolerance
+        5e-05
+    """
+
+    table: Table
+    name: str
+    figure: str
+    value: float
+    tolerance: float
+    cells: Mapping[str, str] = field(default_factory=dict)
+    method: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the library finds for a reference.
+
+    Attributes:
+        value: The figure.
+        method: The numerical method that found it, in words.
+        std_error: The standard error; 0 for a deterministic method.
+        error: Why nothing is found, in words; "" where something is.
+
+    Examples:
+        >>> Found(10.4506, "ClosedForm").std_error
+        0.0
+    """
+
+    value: float
+    method: str
+    std_error: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A reference beside what is found.
+
+    Attributes:
+        group: The name of the group.
+        reference: What is known.
+        found: What is found.
+
+    Examples:
+        >>> call = Reference(Table("calls", "Black and Scholes (1973)"), "strike 100", "value", 10.4506, 5e-5)
+        >>> Verdict("european", call, Found(10.450583, "ClosedForm")).holds
+        True
+        >>> Verdict("european", call, Found(10.4512, "ClosedForm")).fault
+        'is 6e-04 away, and 5e-05 is allowed'
+    """
+
+    group: str
+    reference: Reference
+    found: Found
+
+    @property
+    def distance(self) -> float:
+        """How far the figure that is found is from the one that is known."""
+        return abs(self.found.value - self.reference.value)
+
+    @property
+    def allowed(self) -> float:
+        """How far it may be: the tolerance, and four standard errors of a random method."""
+        return self.reference.tolerance + _MOST_ERRORS * self.found.std_error
+
+    @property
+    def fault(self) -> str:
+        """What is wrong, in words; "" where nothing is."""
+        if self.found.error:
+            return f"is not found: {self.found.error}"
+        if not (math.isfinite(self.found.value) and math.isfinite(self.found.std_error)):
+            return f"is {self.found.value}, which is not finite"
+        most = max(_LEAST_PRECISION * abs(self.reference.value), self.reference.tolerance)
+        if self.found.std_error > most:
+            return f"has a standard error of {self.found.std_error:.0e}, and {most:.0e} is allowed"
+        if self.distance > self.allowed:
+            return f"is {self.distance:.0e} away, and {self.allowed:.0e} is allowed"
+        return ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the figure is within what is allowed."""
+        return not self.fault
+
+
+@dataclass(frozen=True)
+class Group:
+    """References that are asked for, and found, together: what an entry point of `jaxtape.validated` names.
+
+    Attributes:
+        title: The title, in words.
+        references: Returns what is known. It computes nothing.
+        find: Returns what is found for references of the group, in their order.
+
+    Examples:
+        >>> table = Table("halves", "arithmetic")
+        >>> known = [Reference(table, "one half", "value", 0.5, 1e-16)]
+        >>> group = Group("Halves", lambda: known, lambda known: [Found(1.0 / 2.0, "division")])
+        >>> [verdict.holds for verdict in verdicts_of("halves", group)]
+        [True]
+    """
+
+    title: str
+    references: Callable[[], Sequence[Reference]]
+    find: Callable[[Sequence[Reference]], Sequence[Found]]
+
+
+def verdicts_of(name: str, group: Group) -> list[Verdict]:
+    """Return what comes of every reference of a group.
+
+    An error of the group's is the fault of all of its references, so that the other groups go on.
+
+    Args:
+        name: The name of the group.
+        group: The group.
+
+    Returns:
+        One verdict for each reference, in their order.
+
+    Examples:
+        >>> verdicts_of("nothing", Group("Nothing", lambda: [], lambda known: []))
+        []
+    """
+    known = group.references()
+    try:
+        found = group.find(known)
+    except Exception as error:  # whatever it is, the reader wants the other groups
+        nothing = Found(math.nan, "", error=f"{type(error).__name__}: {error}")
+        found = [nothing] * len(known)
+    return [Verdict(name, *pair) for pair in zip(known, found, strict=True)]

@@ -1,0 +1,128 @@
+"""Tables of known figures, as TOML: a head with the source, and one line a value.
+
+```toml
+[[table]]
+name = "European options of Haug"
+source = "Haug (1998), p. 24"
+constants = { expiry = 0.5, strike = 100 }
+rows = '''
+option  spot  vol   value
+call    90    0.15  0.8069
+call    90    0.25  2.7026
+'''
+```
+
+A column that is named like a figure holds what is known; its tolerance is half a unit of its last printed
+digit, or the `tolerance` of the table, which then says `because`. The other columns, and the `constants`, say
+of what. A table with `methods` is asked by each of them.
+"""
+
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from .reference import Reference, Table
+
+_OF_A_TABLE = ("name", "source", "kind", "because", "left_out")
+_KINDS = ("published", "computed")
+_HALF_A_UNIT = 0.5 * (1.0 + 1e-9)  # with room for the rounding of binary numbers
+
+
+def read_tables(file: Traversable, figures: Collection[str]) -> list[Reference]:
+    r"""Return the references of a file of tables, in its order.
+
+    Args:
+        file: A TOML file.
+        figures: The names of columns that hold figures.
+
+    Returns:
+        A reference for every figure of every row, and every one of the table's `methods`.
+
+    Raises:
+        ValueError: The file is not as it should be; the message names the file, the table and the row.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "halves.toml"
+        >>> head = "[[table]]\nname = 'halves'\nsource = 'arithmetic'\n"
+        >>> _ = path.write_text(head + "rows = '''\nof  value\n1   0.50\n'''")
+        >>> [(known.name, known.value, f"{known.tolerance:.3f}") for known in read_tables(path, {"value"})]
+        [('of 1', 0.5, '0.005')]
+    """
+    try:
+        heads = tomllib.loads(file.read_text(encoding="utf-8")).get("table", [])
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file.name}: is no TOML: {error}") from error
+    found: list[Reference] = []
+    for head in heads:
+        name = head.get("name", "a table without a name")
+        try:
+            found += _references(head, figures)
+        except ValueError as error:
+            raise ValueError(f"{file.name}, {name}: {error}") from error
+    return found
+
+
+def _references(head: Mapping[str, Any], figures: Collection[str]) -> Iterator[Reference]:
+    """Yield the references of one table.
+
+    Raises:
+        ValueError: Its head or one of its rows is not as it should be.
+    """
+    table, tolerance = _table(head), head.get("tolerance")
+    methods = head.get("methods", [""])
+    columns, *rows = (line.split() for line in head["rows"].strip().splitlines())
+    if not set(columns) & set(figures):
+        raise ValueError(f"has no column of figures: name one of {', '.join(sorted(figures))}")
+    constants = {name: str(value) for name, value in head.get("constants", {}).items()}
+    for words in rows:
+        if len(words) != len(columns):
+            raise ValueError(
+                f"{' '.join(words)}: has {len(words)} words for {len(columns)} columns"
+            )
+        cells = dict(zip(columns, words, strict=True))
+        known = {figure: cells.pop(figure) for figure in columns if figure in figures}
+        name = ", ".join(f"{column.replace('_', ' ')} {word}" for column, word in cells.items())
+        for method in methods:
+            for figure, printed in known.items():
+                if printed == "-":
+                    continue
+                allowed = _tolerance(tolerance, figure, printed)
+                value, of = float(printed), constants | cells
+                yield Reference(table, name, figure, value, allowed, of, method)
+
+
+def _table(head: Mapping[str, Any]) -> Table:
+    """Return what a head says of its table.
+
+    Raises:
+        ValueError: Something is missing or not known.
+    """
+    for name in ("name", "source", "rows"):
+        if not str(head.get(name, "")).strip():
+            raise ValueError(f"has no {name}: give one")
+    kind = head.get("kind", "published")
+    if kind not in _KINDS:
+        raise ValueError(f"kind is {kind!r}: give one of {', '.join(_KINDS)}")
+    if ("tolerance" in head) != ("because" in head):
+        raise ValueError("tolerance and because belong together: give both or none")
+    words = {name: " ".join(head.get(name, "").split()) for name in _OF_A_TABLE if name != "kind"}
+    known = {*_OF_A_TABLE, "rows", "methods", "constants", "tolerance"}
+    settings = {name: value for name, value in head.items() if name not in known}
+    return Table(**words, is_published=kind == "published", settings=settings)
+
+
+def _tolerance(given: Any, figure: str, printed: str) -> float:
+    """Return the tolerance of a figure: that of the table, or half a unit of the last printed digit.
+
+    Raises:
+        ValueError: The figure is no number.
+    """
+    try:
+        exponent = int(Decimal(printed).as_tuple().exponent)
+    except (InvalidOperation, ValueError) as error:
+        raise ValueError(f"{figure} is {printed!r}: give a number, or - for none") from error
+    own = given.get(figure) if isinstance(given, Mapping) else given
+    return _HALF_A_UNIT * 10.0**exponent if own is None else float(own)

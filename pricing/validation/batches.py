@@ -1,0 +1,95 @@
+"""References that share a program are valued by one: contracts of one form, models of one kind, one method."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from jaxtape import stored_jit
+from jaxtape.validation import Found, Reference
+
+from ..methods import AbstractMethod
+from ..methods.method import tiling
+from ..sensitivities import greeks
+from ..valuation import price
+from .contracts import Contract, contract_of
+
+
+def find(references: Sequence[Reference]) -> list[Found]:
+    """Return what the library finds for references of contracts, in their order.
+
+    Args:
+        references: Rows of tables that name a product and a model (`contract_of`).
+
+    Returns:
+        Each figure with its method and its standard error.
+    """
+    key = jax.random.key(0)
+    rows = _rows(references)
+    contracts = [contract_of(references[places[0]], key) for places in rows]
+    batches: dict[Hashable, list[int]] = defaultdict(list)
+    for row, contract in enumerate(contracts):
+        batches[_program(contract)].append(row)
+    found: dict[int, Found] = {}
+    for members in batches.values():
+        figures = {references[at].figure for row in members for at in rows[row]}
+        priced = _priced([contracts[row] for row in members], tuple(sorted(figures)), key)
+        for place, row in enumerate(members):
+            method = type(contracts[row].method).__name__
+            for at in rows[row]:
+                value, std_error = priced[references[at].figure]
+                found[at] = Found(float(value[place]), method, float(std_error[place]))
+    return [found[at] for at in range(len(references))]
+
+
+def _rows(references: Sequence[Reference]) -> list[list[int]]:
+    """Return the places of references that are figures of one contract by one method."""
+    rows: dict[Hashable, list[int]] = defaultdict(list)
+    for at, known in enumerate(references):
+        rows[known.table.name, tuple(sorted(known.cells.items())), known.method].append(at)
+    return list(rows.values())
+
+
+def _program(contract: Contract) -> Hashable:
+    """Return what contracts of one program have in common: structures and shapes."""
+    leaves, structure = jax.tree.flatten((contract.product, contract.model, contract.method))
+    return structure, tuple(np.shape(leaf) for leaf in leaves)
+
+
+def _priced(
+    contracts: Sequence[Contract], figures: tuple[str, ...], key: PRNGKeyArray
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the figures of contracts that share a program, each with its standard errors.
+
+    As many as the method has best are side by side in memory; the last ones stand in for those that miss.
+    """
+    method, count = contracts[0].method, len(contracts)
+    side = min(count, tiling(method).trades)
+    padded = [*contracts, *contracts[-1:] * (-count % side)]
+    pairs = [(each.product, each.model) for each in padded]
+    batch = jax.tree.map(lambda *leaves: _stacked(leaves, side), *pairs)
+    priced = _figures(batch, method, key if method.is_random else None, figures)
+    return jax.tree.map(lambda x: np.asarray(x).ravel()[:count], priced)
+
+
+def _stacked(leaves: Sequence[Any], side: int) -> Array:
+    rows = np.stack([np.asarray(leaf) for leaf in leaves])
+    return jnp.asarray(rows.reshape(-1, side, *rows.shape[1:]))
+
+
+@stored_jit
+def _figures(
+    batch: Any, method: AbstractMethod, key: PRNGKeyArray | None, figures: tuple[str, ...]
+) -> dict[str, tuple[Array, Array]]:
+    def of_one(product, model):
+        if figures == ("value",):
+            found = price(product, model, method, key=key, throw=False)
+            return {"value": (found.value, found.std_error)}
+        found = greeks(product, model, method, key=key, throw=False)
+        return {name: (getattr(found, name), getattr(found.std_errors, name)) for name in figures}
+
+    return jax.lax.map(lambda pair: jax.vmap(of_one)(*pair), batch)

@@ -1,0 +1,145 @@
+"""The words of a row of reference values as a contract, a model and a method."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jaxtape.validation import Reference
+
+from .. import methods, models, products
+from ..market import VolSurface
+from ..methods import AbstractMethod
+from ..models import AbstractModel, BlackScholes, LocalVol
+from ..products import AbstractProduct, Bermudan, European
+from ..sampling import Sobol
+from ..valuation import applicable
+
+
+def bermudan(strike: float, dates: np.ndarray, option: str = "call") -> Bermudan:
+    """Return a Bermudan call or put that expires on the last of its dates."""
+    return Bermudan(European(strike, dates[-1], option), dates)
+
+
+def two_assets(
+    spots: np.ndarray,
+    rate: float,
+    vols: np.ndarray,
+    correlation: float,
+    dividend_yields: np.ndarray | float = 0.0,
+) -> BlackScholes:
+    """Return two lognormal assets."""
+    matrix = [[1.0, correlation], [correlation, 1.0]]
+    yields = np.broadcast_to(dividend_yields, spots.shape)
+    return BlackScholes(spots, rate, vols, yields, correlation=matrix)
+
+
+def flat_local_vol(spot: float, rate: float, vol: float, dividend_yield: float = 0.0) -> LocalVol:
+    """Return the local volatility of a surface that is flat."""
+    surface = VolSurface([0.05, 2.0], [0.5 * spot, spot, 2.0 * spot], np.full((2, 3), vol))
+    return LocalVol(spot, rate, surface, dividend_yield)
+
+
+_PRODUCTS = {"Bermudan": bermudan}
+_MODELS = {"BlackScholes of two assets": two_assets, "LocalVol of a flat surface": flat_local_vol}
+_METHODS = {
+    "FiniteDifference on 240 x 80 x 128": lambda: methods.FiniteDifference(240, 80, 128),
+    "MonteCarlo of 262144 Sobol points": lambda: methods.MonteCarlo(2**18, sampler=Sobol()),
+}
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What is priced for a reference.
+
+    Attributes:
+        product: The contract, in canonical form.
+        model: The model.
+        method: The method: the one that is named, or the best one that applies.
+    """
+
+    product: AbstractProduct
+    model: AbstractModel
+    method: AbstractMethod
+
+
+def contract_of(reference: Reference, key: Any) -> Contract:
+    """Return what a row says is priced.
+
+    Args:
+        reference: A reference whose table names a `product` and a `model`: classes of the library by their
+            names, or a maker of this module.
+        key: The seed of random methods.
+
+    Returns:
+        The product, the model and the method.
+
+    Raises:
+        ValueError: The row has a word that no argument takes, or a name is not known.
+    """
+    settings, cells = reference.table.settings, dict(reference.cells)
+    product = _made(_maker(settings, "product", _PRODUCTS, products), cells)
+    model = _made(_maker(settings, "model", _MODELS, models), cells)
+    if cells:
+        raise ValueError(f"{reference.table.name}: no argument takes {', '.join(sorted(cells))}")
+    method = _method(reference.method) if reference.method else None
+    return Contract(product.canonical, model, applicable(product, model, method, key=key))
+
+
+def _maker(
+    settings: Mapping[str, Any], kind: str, own: Mapping[str, Callable], package: Any
+) -> Callable[..., Any]:
+    """Return what makes a product or a model of the arguments that a row gives.
+
+    Raises:
+        ValueError: There is none of that name.
+    """
+    name = settings.get(kind, "")
+    found = own.get(name) or getattr(package, name, None)
+    if found is None:
+        raise ValueError(f"no {kind} is called {name!r}")
+    return found
+
+
+def _made(maker: Callable[..., Any], cells: dict[str, str]) -> Any:
+    """Return what a maker makes of those words of a row that it has arguments for, which are taken from it."""
+    arguments = inspect.signature(maker).parameters
+    return maker(**{name: value_of(cells.pop(name)) for name in arguments if name in cells})
+
+
+def value_of(text: str) -> Any:
+    """Return a word of a row as it is meant.
+
+    Args:
+        text: A number; numbers with commas between; `first:last:count`, as many in equal steps; or a word.
+
+    Returns:
+        A number, an array, or the word.
+
+    Examples:
+        >>> value_of("0.5"), value_of("1,2").tolist(), value_of("0.5:1.5:3").tolist(), value_of("call")
+        (0.5, [1.0, 2.0], [0.5, 1.0, 1.5], 'call')
+    """
+    try:
+        if ":" in text:
+            first, last, count = text.split(":")
+            return np.linspace(float(first), float(last), int(count))
+        if "," in text:
+            return np.array([float(word) for word in text.split(",")])
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _method(name: str) -> AbstractMethod:
+    """Return the method of a name.
+
+    Raises:
+        ValueError: There is none.
+    """
+    found = _METHODS.get(name) or getattr(methods, name, None)
+    if found is None:
+        raise ValueError(f"no method is called {name!r}")
+    return found()

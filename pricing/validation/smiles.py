@@ -1,0 +1,32 @@
+"""Implied vols of SABR's formula beside published ones."""
+
+from collections.abc import Sequence
+from functools import partial
+from importlib.resources import files
+
+import numpy as np
+
+from jaxtape.validation import Found, Group, Reference, read_tables
+
+_ARGUMENTS = ("forward", "strike", "expiry", "alpha", "beta", "rho", "nu")
+_TABLES = files(__package__) / "tables"
+
+
+def _vols(references: Sequence[Reference]) -> list[Found]:
+    """Return the vols of references, all of one form of the formula in one call."""
+    from ..models import sabr_vol
+
+    form = lambda known: known.method or "obloj"  # noqa: E731
+    vols: dict[str, np.ndarray] = {}
+    rows = [[float(known.cells[name]) for name in _ARGUMENTS] for known in references]
+    for leading in {form(known) for known in references}:
+        vols[leading] = np.asarray(sabr_vol(*np.array(rows).T, leading=leading))
+    return [
+        Found(float(vols[form(known)][at]), f"sabr_vol, {form(known)}")
+        for at, known in enumerate(references)
+    ]
+
+
+sabr = Group(
+    "SABR's implied vols", partial(read_tables, _TABLES / "sabr.toml", {"implied_vol"}), _vols
+)

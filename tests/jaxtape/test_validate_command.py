@@ -1,0 +1,266 @@
+"""`jaxtape validate`: the whole of it, planted errors, mistakes, and its three views of one list."""
+
+import json
+import re
+from html.parser import HTMLParser
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from jaxtape.command_line import app
+from jaxtape.validation import Found, Group, Reference, Table, Verdict, read_tables, verdicts_of
+from tests.helpers import double
+
+pytestmark = double
+
+TABLE = """
+[[table]]
+name = "two calls"
+source = "a test"
+product = "European"
+model = "BlackScholes"
+constants = {{ spot = 100, rate = 0.05, vol = 0.2, expiry = 1 }}
+rows = '''
+option  strike  value     delta
+call    100     {value}   0.6368307
+put     100     5.573526  -
+'''
+"""
+GROUP = """
+from pathlib import Path
+from pricing.validation import of_tables
+mine = of_tables("Mine", Path(__file__).with_name("mine.toml"))
+number = 1.0
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """Writes a group of one's own, whose first value is as given, and returns its place."""
+
+    def written(value="10.450584", table=TABLE):
+        (tmp_path / "mine.toml").write_text(table.format(value=value))
+        (tmp_path / "own_group.py").write_text(GROUP)
+        return f"{tmp_path / 'own_group.py'}:mine"
+
+    return written
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path, monkeypatch):
+    """Programs that the commands keep are apart from the user's."""
+    monkeypatch.setenv("JAXTAPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("jaxtape.validation.command.configure", lambda precision: None)
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["validate", *map(str, words)])
+
+
+class Cells(HTMLParser):
+    """The rows of the tables of a page, and what it asks for from elsewhere."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.outside, self._in_cell = [], [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.outside += [x for name, x in attrs if name in ("src", "href") and x[0] != "#"]
+        if tag == "tr":
+            self.rows.append([])
+        self._in_cell = tag == "td"
+        if self._in_cell:
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        self._in_cell = self._in_cell and tag != "td"
+
+    def handle_data(self, data):
+        if self._in_cell:
+            self.rows[-1][-1] += data
+
+
+def assert_views_agree(output, page, data):
+    """The table on the console, the page and the JSON say the same of every value."""
+    rows = [row for row in Cells(page).rows if row]
+    values = data["values"]
+    assert len(rows) == len(values)
+    assert not Cells(page).outside and "<script" not in page and "prefers-color-scheme" in page
+    for row, value in zip(rows, values, strict=True):
+        known, found = f"{value['known']:.10g}", f"{value['found']:.10g}"
+        held = "yes" if value["holds"] else "NO"
+        figure = value["figure"].replace("_", " ")
+        assert row[:5] == [value["of"], figure, value["method"], known, found]
+        assert row[8] == held
+        shown = rf"{re.escape(known)}\s*│\s*{re.escape(found)}.*{held}"
+        assert re.search(shown, output), value
+
+
+# --- the whole command --------------------------------------------------------------------------------
+
+
+def test_there_are_at_least_250_values_and_every_one_has_a_source():
+    done = run("--list")
+    assert done.exit_code == 0, done.output
+    counts = {name: int(count) for name, count in re.findall(r"│ (\w+) .*?(\d+) │", done.stdout)}
+    assert counts.pop("all") == sum(counts.values()) >= 250
+    assert counts.keys() >= {"european", "barriers", "american", "heston", "sabr", "calibration"}
+    assert min(counts.values()) >= 5
+    page = (Path(__file__).parents[2] / "docs" / "validation.md").read_text(encoding="utf-8")
+    told = {name: int(count) for name, count in re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.M)}
+    published, everything = re.search(r"^(\d+) of the (\d+) are published", page, re.M).groups()
+    assert told == counts and int(everything) == sum(counts.values())
+    known = [
+        each
+        for found in entry_points(group="jaxtape.validated")
+        for each in found.load().references()
+    ]
+    assert int(published) == sum(each.table.is_published for each in known)
+    assert all(each.tolerance > 0.0 for each in known)
+
+
+@pytest.mark.slow
+def test_all_values_hold(tmp_path):
+    page, data = tmp_path / "page.html", tmp_path / "data.json"
+    done = run("--html", page, "--out", data)
+    found = json.loads(data.read_text())
+    faults = [(x["table"], x["of"], x["figure"], x["fault"]) for x in found["values"] if x["fault"]]
+    assert done.exit_code == 0 and not faults
+    assert found["holds"] and len(found["values"]) >= 250
+    assert all(x["source"] and x["method"] and x["tolerance"] > 0.0 for x in found["values"])
+    assert_views_agree(done.stdout, page.read_text(), found)
+
+
+def test_a_group_by_name(tmp_path):
+    page, data = tmp_path / "new" / "page.html", tmp_path / "data.json"
+    done = run("sabr", "--html", page, "--out", data)
+    assert done.exit_code == 0, done.output
+    found = json.loads(data.read_text())
+    assert {x["group"] for x in found["values"]} == {"sabr"} == found["seconds"].keys()
+    assert_views_agree(done.stdout, page.read_text(), found)
+    briefly = run("sabr", "--no-values")
+    assert briefly.exit_code == 0 and "Antonov" in done.stdout and "Antonov" not in briefly.stdout
+
+
+# --- what is wrong ------------------------------------------------------------------------------------
+
+
+def test_a_group_of_ones_own_and_a_planted_error(mine, tmp_path):
+    page, data = tmp_path / "page.html", tmp_path / "data.json"
+    right = run(mine())
+    assert right.exit_code == 0, right.output
+    wrong = run(mine("10.450586"), "--html", page, "--out", data)
+    assert wrong.exit_code == 1
+    found = json.loads(data.read_text())
+    assert not found["holds"]
+    assert [x["holds"] for x in found["values"]] == [False, True, True]
+    told = "two calls: the value (option call, strike 100), known as 10.450586, is 2e-06 away"
+    assert told in wrong.stdout
+    assert_views_agree(wrong.stdout, page.read_text(), found)
+    assert (
+        page.read_text().count('class="beyond"') == 1
+        and "Beyond their tolerance" in page.read_text()
+    )
+
+
+def test_what_cannot_be_asked_is_told_with_status_2(mine, tmp_path):
+    place = mine()
+    (tmp_path / "file").write_text("")
+    for words, told in (
+        (["sabre"], "sabre: no such group. There are: american"),
+        ([f"{place[:-4]}number"], "is a float; give a jaxtape.validation.Group"),
+        ([f"{place}s"], "cannot be read"),
+        ([place, "--out", tmp_path], "it is a folder"),
+        ([place, "--html", tmp_path / "file" / "page.html"], "cannot be written"),
+        ([place, "--html", "one", "--out", "one"], "give two files"),
+        ([place, "--out", ""], "no path"),
+    ):
+        done = run(*words)
+        assert done.exit_code == 2, words
+        assert told in re.sub(r"\s+", " ", re.sub("[│╭╮╰╯─]", " ", done.output)), words
+        assert "two calls" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("10.45", "ten", "value is 'ten0584': give a number"),
+        ("100     5", "5", "put 5.573526 -: has 3 words for 4 columns"),
+        ("value     delta", "price     slope", "has no column of figures"),
+        ('source = "a test"', "", "has no source"),
+        ("rows", "tolerance = 1.0\nrows", "tolerance and because belong together"),
+        ("[[table]]", "[[table", "is no TOML"),
+    ],
+)
+def test_mistakes_in_a_table_are_told_with_status_2(mine, old, new, told):
+    text = TABLE.format(value="10.450584").replace(old, new)
+    done = run(mine(table=text.replace("{", "{{").replace("}", "}}")))
+    assert done.exit_code == 2
+    assert told in done.stderr.replace("\n", " ") and "mine.toml" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("expiry = 1", "expiry = 1, maturity = 2", "no argument takes maturity"),
+        ('"BlackScholes"', '"Black"', "no model is called 'Black'"),
+        ("spot = 100", "spot = -1", "spot must be a finite number above 0"),
+    ],
+)
+def test_a_contract_that_cannot_be_made_does_not_hold(mine, old, new, told):
+    """Its values are not found, which is told; the other groups go on."""
+    text = TABLE.format(value="10.450584").replace(old, new)
+    done = run(mine(table=text.replace("{", "{{").replace("}", "}}")), "sabr", "--no-values")
+    assert done.exit_code == 1
+    assert told in done.stdout.replace("\n", " ")
+    assert re.search(r"sabr .* 42 │ *0 │", done.stdout)
+
+
+# --- references, verdicts -----------------------------------------------------------------------------
+
+
+def test_the_tolerance_is_half_a_unit_of_the_last_printed_digit(tmp_path):
+    (tmp_path / "digits.toml").write_text(
+        "[[table]]\nname='digits'\nsource='a test'\nmethods=['', 'other']\n"
+        "rows='''\nof  value    gamma\na   10.4500  -1.2e-3\nb   12       -\n'''"
+    )
+    found = read_tables(tmp_path / "digits.toml", {"value", "gamma"})
+    tolerances = [(known.name, known.figure, round(known.tolerance, 6)) for known in found]
+    assert tolerances[:4] == [
+        ("of a", "value", 5e-5),
+        ("of a", "gamma", 5e-5),
+        ("of a", "value", 5e-5),
+        ("of a", "gamma", 5e-5),
+    ]
+    assert tolerances[4:] == 2 * [("of b", "value", 0.5)]
+    assert [known.method for known in found] == ["", "", "other", "other", "", "other"]
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (Found(10.009, "m"), ""),
+        (Found(10.011, "m"), "is 1e-02 away, and 1e-02 is allowed"),
+        (Found(10.05, "m", 0.0101), "has a standard error of 1e-02"),
+        (Found(10.045, "m", 0.009), ""),
+        (Found(10.055, "m", 0.009), "is 5e-02 away"),
+        (Found(float("nan"), "m"), "not finite"),
+        (Found(10.0, "m", float("inf")), "not finite"),
+        (Found(float("nan"), "", error="OSError: gone"), "is not found: OSError: gone"),
+    ],
+)
+def test_verdicts(found, told):
+    known = Reference(Table("t", "a test"), "a", "value", 10.0, 0.01)
+    verdict = Verdict("g", known, found)
+    assert verdict.holds == (not told)
+    assert told in verdict.fault
+
+
+def test_nothing_found_for_something_known_is_an_error():
+    known = [Reference(Table("t", "a test"), "a", "value", 10.0, 0.01)]
+    group = Group("g", lambda: known, lambda references: [])
+    with pytest.raises(ValueError, match="shorter"):
+        verdicts_of("g", group)
