@@ -9,10 +9,11 @@ from typing import Any
 
 from jaxtape.validation import Found, Group, Reference, read_tables
 
-_TABLES = files(__package__) / "tables"
+_TABLES = files("calibration.validation") / "tables"
 _HESTON = ("initial_variance", "mean_reversion", "long_run_variance", "vol_of_vol", "correlation")
 _FIGURES = frozenset({*_HESTON, "vol", "model_vol", "squared_vol_points"})
 _FIT = "levenberg_marquardt"
+_HULL_WHITE = 0.1, 0.01  # mean reversion and vol at the start of the search
 Settings = Mapping[str, Any]
 
 
@@ -89,7 +90,8 @@ def _swaption_fit(settings: Settings) -> dict[str, Found]:
     quotes = SwaptionVols(expiries, years, _market().swaption_vols.vols, "lognormal")
     coterminal = np.fliplr(np.eye(5))
     objective = SwaptionVolError(coterminal, legs, error="relative price")
-    model = calibrate(quotes, HullWhite(settings["rate"], 0.1, 0.01), objective=objective).model
+    start: Any = HullWhite(settings["rate"], *_HULL_WHITE)  # pyright: ignore[reportArgumentType]
+    model: Any = calibrate(quotes, start, objective=objective).model
     vols = np.asarray(eqx.filter_jit(objective.vols)(model, quotes))
     figures = {"mean_reversion": model.mean_reversion, "vol": model.vol}
     figures |= {f"{n}x{6 - n}": vols[n - 1, 5 - n] for n in range(1, 6)}

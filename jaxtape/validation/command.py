@@ -30,7 +30,7 @@ _GROUP = "jaxtape.validated"
 def validate(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Groups by name, or FILE.py:GROUP (module:GROUP); none: all. --list."),
+        typer.Argument(help="Groups by name, all, or FILE.py:GROUP (module:GROUP); see --list."),
     ] = None,
     show: Annotated[
         bool, typer.Option("--list", help="Show the groups and how many values each has, and end.")
@@ -80,7 +80,7 @@ def _groups(names: Sequence[str]) -> dict[str, Group]:
     """Return the groups that are asked for, or refuse."""
     known = {found.name: found for found in entry_points(group=_GROUP)}
     groups: dict[str, Group] = {}
-    for name in names or sorted(known):
+    for name in sorted(known) if names in ([], ["all"]) else names:
         if name not in known and ":" not in name:
             there_are = ", ".join(sorted(known))
             refuse(f"{name}: no such group. There are: {there_are}; or give FILE.py:GROUP")

@@ -1,5 +1,6 @@
 """References that share a program are valued by one: contracts of one form, models of one kind, one method."""
 
+import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -29,20 +30,23 @@ def find(references: Sequence[Reference]) -> list[Found]:
         Each figure with its method and its standard error.
     """
     key = jax.random.key(0)
-    rows = _rows(references)
-    contracts = [contract_of(references[places[0]], key) for places in rows]
-    batches: dict[Hashable, list[int]] = defaultdict(list)
-    for row, contract in enumerate(contracts):
-        batches[_program(contract)].append(row)
     found: dict[int, Found] = {}
-    for members in batches.values():
-        figures = {references[at].figure for row in members for at in rows[row]}
-        priced = _priced([contracts[row] for row in members], tuple(sorted(figures)), key)
-        for place, row in enumerate(members):
-            method = type(contracts[row].method).__name__
-            for at in rows[row]:
+    batches: dict[Hashable, list[tuple[Contract, list[int]]]] = defaultdict(list)
+    for places in _rows(references):
+        try:
+            contract = contract_of(references[places[0]], key)
+        except (TypeError, ValueError) as error:  # the other rows are valued
+            found |= dict.fromkeys(places, Found(math.nan, "", error=str(error)))
+        else:
+            batches[_program(contract)].append((contract, places))
+    for batch in batches.values():
+        figures = tuple(sorted({references[at].figure for _, places in batch for at in places}))
+        priced = _priced([contract for contract, _ in batch], figures, key)
+        for row, (contract, places) in enumerate(batch):
+            for at in places:
                 value, std_error = priced[references[at].figure]
-                found[at] = Found(float(value[place]), method, float(std_error[place]))
+                method = type(contract.method).__name__
+                found[at] = Found(float(value[row]), method, float(std_error[row]))
     return [found[at] for at in range(len(references))]
 
 
@@ -61,7 +65,7 @@ def _program(contract: Contract) -> Hashable:
 
 
 def _priced(
-    contracts: Sequence[Contract], figures: tuple[str, ...], key: PRNGKeyArray
+    contracts: list[Contract], figures: tuple[str, ...], key: PRNGKeyArray
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the figures of contracts that share a program, each with its standard errors.
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtape.validation import Reference
 
 from .. import methods, models, products
+from ..fields import Number
 from ..market import VolSurface
 from ..methods import AbstractMethod
 from ..models import AbstractModel, BlackScholes, LocalVol
@@ -18,28 +19,32 @@ from ..sampling import Sobol
 from ..valuation import applicable
 
 
-def bermudan(strike: float, dates: np.ndarray, option: str = "call") -> Bermudan:
+def bermudan(strike: Number, dates: Number, option: str = "call") -> Bermudan:
     """Return a Bermudan call or put that expires on the last of its dates."""
-    return Bermudan(European(strike, dates[-1], option), dates)
+    payoff: Any = European(strike=strike, expiry=dates[-1], option=option)  # pyright: ignore
+    return Bermudan(payoff_product=payoff, dates=dates)  # pyright: ignore[reportCallIssue]
 
 
 def two_assets(
-    spots: np.ndarray,
-    rate: float,
-    vols: np.ndarray,
-    correlation: float,
-    dividend_yields: np.ndarray | float = 0.0,
+    spots: Number, rate: Number, vols: Number, correlation: Number, dividend_yields: Number = 0.0
 ) -> BlackScholes:
     """Return two lognormal assets."""
-    matrix = [[1.0, correlation], [correlation, 1.0]]
-    yields = np.broadcast_to(dividend_yields, spots.shape)
-    return BlackScholes(spots, rate, vols, yields, correlation=matrix)
+    matrix: Any = [[1.0, correlation], [correlation, 1.0]]
+    yields: Any = np.broadcast_to(dividend_yields, spots.shape)
+    assets: Any = BlackScholes
+    return assets(spots, rate, vols, yields, correlation=matrix)
 
 
-def flat_local_vol(spot: float, rate: float, vol: float, dividend_yield: float = 0.0) -> LocalVol:
+def flat_local_vol(
+    spot: Number, rate: Number, vol: Number, dividend_yield: Number = 0.0
+) -> LocalVol:
     """Return the local volatility of a surface that is flat."""
-    surface = VolSurface([0.05, 2.0], [0.5 * spot, spot, 2.0 * spot], np.full((2, 3), vol))
-    return LocalVol(spot, rate, surface, dividend_yield)
+    strikes: Any = [0.5 * spot, spot, 2.0 * spot]
+    expiries: Any = [0.05, 2.0]
+    vols: Any = np.full((2, 3), vol)
+    surface = VolSurface(expiries, strikes, vols)
+    local: Any = LocalVol
+    return local(spot, rate, surface, dividend_yield)
 
 
 _PRODUCTS = {"Bermudan": bermudan}

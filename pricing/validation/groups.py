@@ -7,7 +7,7 @@ from importlib.resources.abc import Traversable
 
 from jaxtape.validation import Found, Group, Reference, read_tables
 
-_TABLES = files(__package__) / "tables"
+_TABLES = files("pricing.validation") / "tables"
 FIGURES = frozenset({"value", "delta", "gamma", "vega", "theta", "rho", "vanna", "volga"})
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtape.validation import Found, Group, Reference, read_tables
 
 _ARGUMENTS = ("forward", "strike", "expiry", "alpha", "beta", "rho", "nu")
-_TABLES = files(__package__) / "tables"
+_TABLES = files("pricing.validation") / "tables"
 
 
 def _vols(references: Sequence[Reference]) -> list[Found]:

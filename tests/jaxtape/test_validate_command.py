@@ -211,12 +211,34 @@ def test_mistakes_in_a_table_are_told_with_status_2(mine, old, new, told):
     ],
 )
 def test_a_contract_that_cannot_be_made_does_not_hold(mine, old, new, told):
-    """Its values are not found, which is told; the other groups go on."""
+    """Its values are not found, which is told; the other rows and groups go on."""
     text = TABLE.format(value="10.450584").replace(old, new)
     done = run(mine(table=text.replace("{", "{{").replace("}", "}}")), "sabr", "--no-values")
     assert done.exit_code == 1
     assert told in done.stdout.replace("\n", " ")
     assert re.search(r"sabr .* 42 │ *0 │", done.stdout)
+
+
+def test_a_row_that_cannot_be_priced_leaves_the_others(mine):
+    text = TABLE.replace("put     100", "calls   100")
+    done = run(mine(table=text))
+    assert done.exit_code == 1
+    assert "must be one of 'call', 'put', got 'calls'" in done.stdout.replace("\n", " ")
+    assert done.stdout.count("yes") == 2 and done.stdout.count("NO") == 1
+
+
+def test_a_group_that_fails_does_not_hold(tmp_path):
+    (tmp_path / "broken.py").write_text(
+        "from jaxtape.validation import Group, Reference, Table\n"
+        "known = [Reference(Table('t', 'a test'), 'a', 'value', 1.0, 0.1)]\n"
+        "group = Group('Broken', lambda: known, lambda known: 1 / 0)\n"
+    )
+    out = tmp_path / "out.json"
+    done = run(f"{tmp_path / 'broken.py'}:group", "sabr", "--no-values", "--out", out)
+    assert done.exit_code == 1
+    assert "is not found: ZeroDivisionError: division by zero" in done.stdout
+    values = json.loads(out.read_text())["values"]
+    assert [x["found"] for x in values if not x["holds"]] == [None] and len(values) == 43
 
 
 # --- references, verdicts -----------------------------------------------------------------------------
