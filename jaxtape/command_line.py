@@ -5,6 +5,7 @@ A distribution adds a subcommand by naming a function with annotated options in 
 """
 
 import contextlib
+import errno
 import gc
 import io
 import os
@@ -90,7 +91,7 @@ def path_of(text: str) -> Path:
     """Return the path that an option gives; an empty one would be the current folder.
 
     Raises:
-        BadParameter: If the text is no path.
+        BadParameter: If the text is no path, or the system takes none of its length.
     """
     try:
         is_path = bool(text.strip()) and b"\0" not in os.fsencode(text)
@@ -98,6 +99,12 @@ def path_of(text: str) -> Path:
         is_path = False
     if not is_path:
         raise typer.BadParameter(f"{text!r} is no path: give one, such as out/risk")
+    try:
+        os.lstat(text)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            said = f"{text[:40]!r}... is no path: it has {len(text):,} characters; give a shorter one"
+            raise typer.BadParameter(said) from error
     return Path(text)
 
 

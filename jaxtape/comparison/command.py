@@ -1,7 +1,10 @@
 """`jaxtape compare`: values and gradients in JAX and in PyTorch side by side."""
 
+import contextlib
 import json
-from collections.abc import Mapping
+import math
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -64,6 +67,8 @@ def compare(
         console.print("\n".join(sorted(known)))
         return
     kinds, chosen = _some("precisions", precisions, _PRECISIONS), _some("ways", ways, _WAYS)
+    if tolerance is not None and not math.isfinite(tolerance):
+        _fail(f"--tolerance {tolerance}: give a number, such as 1e-10")
     files = None if out is None else _files(out)
     configure(Precision.double)
     over = [(precision, way) for precision in kinds for way in chosen]
@@ -74,7 +79,7 @@ def compare(
             console.print(text, style="red", soft_wrap=True)
     if out is not None and files is not None:
         text = json.dumps([asdict(verdict) for verdict in found], indent=1)
-        with files.written() as aside:
+        with _exit_if_not_written(out), files.written() as aside:
             (aside / out.name).write_text(f"{text}\n", encoding="utf-8")
     if not all(verdict.agrees for verdict in found):
         raise typer.Exit(1)
@@ -88,10 +93,17 @@ def _some(name: str, text: str, known: tuple[str, ...]) -> list[str]:
 
 
 def _files(out: Path) -> FileSet:
-    if out.is_dir():
+    if os.path.isdir(out):
         _fail(f"{out}: cannot be written: it is a folder; give another --out")
-    try:
+    with _exit_if_not_written(out):
         return FileSet(out.parent)
+
+
+@contextlib.contextmanager
+def _exit_if_not_written(out: Path) -> Iterator[None]:
+    """Exit with status 2 where the file cannot be written."""
+    try:
+        yield
     except OSError as error:
         _fail(f"{out}: cannot be written: {error.strerror or error}; give another --out")
 
@@ -102,7 +114,9 @@ def _fail(message: str) -> NoReturn:
     Raises:
         typer.Exit: Always.
     """
-    Console(stderr=True, markup=False, emoji=False).print(message, style="red", soft_wrap=True)
+    line = " ".join(message.split())
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    Console(stderr=True, markup=False, emoji=False).print(shown, style="red", soft_wrap=True)
     raise typer.Exit(2)
 
 
