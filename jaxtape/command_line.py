@@ -28,6 +28,7 @@ from .programs.cache import use_cache
 from .xla_flags import WITHOUT_COSTLY_PASSES, WITHOUT_FUSION_EMITTERS, add_flag
 
 GROUP = "jaxtape.commands"
+_INTERRUPTED = 130  # the exit status of Ctrl-C
 MAX_SEED, MAX_COUNT = 2**63 - 1, 2**31 - 1  # what arrays of integers hold
 
 
@@ -152,8 +153,22 @@ def configure(precision: Precision) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Run the command. An interrupt ends it at once, with status 130, whatever its threads still compile."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # like stderr: no name stops a command
         sys.stdout.reconfigure(errors="backslashreplace")
-    with _at_end:
+    with _without_waiting_if_interrupted(), _at_end:
         app(prog_name="jaxtape")
+
+
+@contextlib.contextmanager
+def _without_waiting_if_interrupted() -> Iterator[None]:
+    """Leave the process at an interrupt: Python itself would finish all that its threads were to do."""
+    try:
+        yield
+    except SystemExit as ended:
+        if ended.code != _INTERRUPTED:
+            raise
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(_INTERRUPTED)
