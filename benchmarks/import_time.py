@@ -1,8 +1,8 @@
 """What `import` of each package costs, beside that of JAX, equinox and optax, which each needs anyway.
 
-Run `python -m benchmarks.import_time [--repeat 7] [--out FILE]`. Every import is in a fresh process, in turn with the
-others, and its modules have been compiled to bytecode beforehand, as an installed package's are. A ratio is the
-median of the rounds' ratios.
+Run `python -m benchmarks.import_time [--repeat 7] [--out FILE]`. Every import is in a fresh process, in turn
+with the others, and its modules have been compiled to bytecode beforehand, as an installed package's are. A
+ratio is the median of the rounds' ratios.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def seconds_of(modules: str, environment: dict[str, str]) -> tuple[float, float]
 
 
 def measured(repeat: int, bytecode: str) -> dict[str, list[tuple[float, float]]]:
-    """Wall and processor seconds of each import, by round; the first round, which compiles bytecode, is left out."""
+    """Wall and processor seconds of each import, by round; the first, which compiles bytecode, is left out."""
     environment = os.environ | {"PYTHONPYCACHEPREFIX": bytecode, "PYTHONDONTWRITEBYTECODE": ""}
     rounds = [
         {modules: seconds_of(modules, environment) for modules in (BASE, *PACKAGES)}

@@ -104,7 +104,9 @@ def path_of(text: str) -> Path:
         os.lstat(text)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            said = f"{text[:40]!r}... is no path: it has {len(text):,} characters; give a shorter one"
+            said = (
+                f"{text[:40]!r}... is no path: it has {len(text):,} characters; give a shorter one"
+            )
             raise typer.BadParameter(said) from error
     return Path(text)
 
@@ -162,7 +164,11 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _without_waiting_if_interrupted() -> Iterator[None]:
-    """Leave the process at an interrupt: Python itself would finish all that its threads were to do."""
+    """Leave the process at an interrupt: Python itself would finish all that its threads were to do.
+
+    Raises:
+        SystemExit: The block ended so, and not by an interrupt.
+    """
     try:
         yield
     except SystemExit as ended:

@@ -73,7 +73,11 @@ def of_calibrate() -> list:
     numbers = map(REAL, (0.1, 1.0, 0.1, 0.5, -0.5))
     start = Heston(REAL(4468.17), market.curves["EUR"], *numbers)
     found = calibrate(market.equities["DAX"].surface, start)
-    return [found.stats["sum_squared_vol_points"], found.model.initial_variance, found.model.correlation]
+    return [
+        found.stats["sum_squared_vol_points"],
+        found.model.initial_variance,
+        found.model.correlation,
+    ]
 
 
 def of_tape() -> list:

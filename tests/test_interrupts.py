@@ -50,7 +50,9 @@ def test_an_interrupted_command_leaves_what_was_there(command, sent, tmp_path):
     for line in process.stderr:
         if line.startswith(BEGUN[command]):
             break
-    time.sleep(3.0)  # into tracing and compiling, of risk in several threads: nothing is written yet
+    time.sleep(
+        3.0
+    )  # into tracing and compiling, of risk in several threads: nothing is written yet
     assert process.poll() is None
     process.send_signal(sent)
     try:

@@ -1,4 +1,4 @@
-"""Code that a caller names: it is read and run here, and whatever it raises is said with its kind, place and remedy."""
+"""Code that a caller names: whatever it raises is said in one line, with its kind, place and remedy."""
 
 import contextlib
 import importlib
@@ -25,6 +25,7 @@ def refused_if_it_fails(what: str, remedy: str) -> Iterator[None]:
     what: the start of the message, such as "mine.py:case: cannot be read"; remedy: its end.
 
     Raises:
+        KeyboardInterrupt: The user interrupted it.
         ValueError: The block failed.
     """
     try:
@@ -36,12 +37,14 @@ def refused_if_it_fails(what: str, remedy: str) -> Iterator[None]:
 
 
 def in_words(error: BaseException) -> str:
-    """Return the kind of an exception, what it says, and the last line of the caller's code that it came through."""
+    """Return the kind of an exception, what it says, and the last line of the caller's that it came through."""
     try:
         text = " ".join(str(error).split()).rstrip(".")
     except Exception:
         text = ""
-    said = f"{type(error).__name__}: {textwrap.shorten(text, _MOST)}" if text else type(error).__name__
+    said = (
+        f"{type(error).__name__}: {textwrap.shorten(text, _MOST)}" if text else type(error).__name__
+    )
     if isinstance(error, SyntaxError):  # it names its line
         return said
     frames = traceback.extract_tb(error.__traceback__)
@@ -54,11 +57,7 @@ def _is_the_callers(file: str) -> bool:
 
 
 def loaded(place: str) -> Any:
-    """Return the object at FILE.py:NAME or module:NAME.
-
-    Raises:
-        ValueError: It cannot be read.
-    """
+    """Return the object at FILE.py:NAME or module:NAME; what cannot be read is a ValueError."""
     where, _, name = place.rpartition(":")
     with refused_if_it_fails(f"{place}: cannot be read", "give FILE.py:NAME or module:NAME"):
         return getattr(_module_of(where), name)

@@ -118,10 +118,7 @@ def verdict_of(
 ) -> Verdict:
     """Return what comes of a comparison.
 
-    tolerance: of the largest entry; None is that of the precision.
-
-    Raises:
-        ValueError: Both cannot be compared.
+    tolerance: of the largest entry; None is that of the precision. What cannot be compared is a ValueError.
     """
     most = TOLERANCES[precision] if tolerance is None else tolerance
     remedy = "both are to be functions of the same inputs with the same float outputs"

@@ -1,8 +1,8 @@
 """As many fuzzed inputs as one likes, in several processes, and a count of what became of them.
 
-Run `python -m tests.fuzz [--files N] [--command-lines N] [--comparisons N] [--processes N] [--first-seed N] [--out
-FILE]`. A file is a market with a book; a comparison is a file of a user's functions. The exit status is 1 if an
-input made a traceback, hung, had a wrong exit status or was refused without place, value and remedy.
+Run `python -m tests.fuzz [--files N] [--command-lines N] [--comparisons N] [--processes N] [--first-seed N]
+[--out FILE]`. A file is a market with a book; a comparison is a file of a user's functions. The exit status is
+1 if an input made a traceback, hung, had a wrong exit status or was refused without place, value and remedy.
 """
 
 import argparse

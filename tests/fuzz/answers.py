@@ -1,4 +1,4 @@
-"""What every answer to a file or a command line must be: in time, and with place, value and remedy where it is refused.
+"""What every answer to a file or a command line must be: in time, and with place, value and remedy.
 
 What is read is taken as far as the work that precedes valuation: contracts, groups, what is to be fitted.
 """

@@ -1,4 +1,4 @@
-"""Files of a user's own functions for `jaxtape compare`, most with a fault, and the command lines that name them."""
+"""Files of a user's own functions for `jaxtape compare`, most with a fault, and command lines for them."""
 
 import random
 
@@ -27,13 +27,28 @@ class Odd:
     def __call__(self, x): raise Own(repr(x))
 """
 RAISED = (
-    *("raise ValueError('bad\\x1b[31m\\nvalue')", "raise Own('[/red]')", "raise Base", "raise Mute"),
+    *(
+        "raise ValueError('bad\\x1b[31m\\nvalue')",
+        "raise Own('[/red]')",
+        "raise Base",
+        "raise Mute",
+    ),
     *("raise SystemExit(3)", "sys.exit('bye')", "raise KeyError('k')", "raise MemoryError"),
-    *("raise StopIteration", "raise GeneratorExit", "raise OSError(2, 'gone')", "raise TimeoutError"),
+    *(
+        "raise StopIteration",
+        "raise GeneratorExit",
+        "raise OSError(2, 'gone')",
+        "raise TimeoutError",
+    ),
     *("assert False", "1 / 0", "import no_such_module", "no_such_name", "[][3]", "raise 3"),
     *("raise ExceptionGroup('two', [ValueError('a'), KeyError('b')])", "x.no_such", "1 + 'a'"),
     *("raise UnicodeDecodeError('utf-8', b'\\xff', 0, 1, 'odd')", "raise RecursionError('deep')"),
-    *("raise Own('x' * 10000)", "raise Own('\\udc80')", "raise NotImplementedError", "raise Own(Own)"),
+    *(
+        "raise Own('x' * 10000)",
+        "raise Own('\\udc80')",
+        "raise NotImplementedError",
+        "raise Own(Own)",
+    ),
 )
 RETURNED = (
     *("None", "'text'", "x", "x[None]", "{}", "()", "[x, None]", "object()", "x[7]", "lambda: x"),
@@ -42,9 +57,30 @@ RETURNED = (
     *("x.reshape(2, 9)", "x > 0.0", "int(1)", "1j", "x.shape", "True", "type(x)", "ours(x)"),
 )
 NOT_FUNCTIONS = (
-    *("None", "3", "'text'", "{}", "()", "Odd()", "Odd", "Net(2, 3)", "Net(2, 4)", "Net(3)", "Net()"),
+    *(
+        "None",
+        "3",
+        "'text'",
+        "{}",
+        "()",
+        "Odd()",
+        "Odd",
+        "Net(2, 3)",
+        "Net(2, 4)",
+        "Net(3)",
+        "Net()",
+    ),
     *("TorchNet(2, 3)", "TorchNet(4, 2)", "TorchNet(2)", "TorchNet()", "torch.nn.Linear(3, 2)"),
-    *("jax.jit(lambda x: x)", "print", "len", "np.sum", "torch.sum", "jnp.sum", "int", "eqx.Module"),
+    *(
+        "jax.jit(lambda x: x)",
+        "print",
+        "len",
+        "np.sum",
+        "torch.sum",
+        "jnp.sum",
+        "int",
+        "eqx.Module",
+    ),
     *("eqx.nn.Linear(3, 2, key=jax.random.key(0))", "torch.nn.Module()", "Case", "lambda: 1.0"),
 )
 INPUTS = (
@@ -59,12 +95,30 @@ INPUTS = (
 CASES = (
     *("Case(ours, theirs, lambda rng: x)", "Case(ours, theirs, lambda rng: x, ('a', 'b'))", "3"),
     *("Case(ours, theirs, lambda: x)", "Case(ours, theirs, lambda rng: None)", "None", "Case"),
-    *("Case(ours, theirs, x)", "Case(None, None, None)", "lambda: Case(ours, theirs, lambda rng: x)"),
+    *(
+        "Case(ours, theirs, x)",
+        "Case(None, None, None)",
+        "lambda: Case(ours, theirs, lambda rng: x)",
+    ),
     *("Case(ours, theirs, lambda rng: x, nodes=(ours, theirs))", "lambda: None", "lambda rng: 3"),
-    *("Case(ours, theirs, lambda rng: x, names=3)", "Odd()", "Case(ours, theirs, lambda rng: x, (1,))"),
+    *(
+        "Case(ours, theirs, lambda rng: x, names=3)",
+        "Odd()",
+        "Case(ours, theirs, lambda rng: x, (1,))",
+    ),
 )
 TOP = (
-    *("def", "  indented = 1", "x = (", "'''", "return 3", "\0", "\udc80", "# coding: no-such", "é = 1"),
+    *(
+        "def",
+        "  indented = 1",
+        "x = (",
+        "'''",
+        "return 3",
+        "\0",
+        "\udc80",
+        "# coding: no-such",
+        "é = 1",
+    ),
     *("from . import near", "await 3", "def __getattr__(name): raise KeyError(name)", "del jax"),
 )
 
