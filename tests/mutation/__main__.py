@@ -89,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in options.only:
             target = TARGETS[name]
             if copy.outcome(target.tests, 10 * options.seconds) != "survived":
+                print((copy.folder / "printed.txt").read_text(encoding="utf-8")[-3000:])
                 print(f"{name}: its tests fail as it is: mend them first")
                 return 2
             for module, mutant in chosen(target, options.mutants or target.mutants, options.seed):
