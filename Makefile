@@ -10,7 +10,7 @@ SAMPLES := pricing/samples
 # as root: CHROMIUM="chromium --no-sandbox"
 CHROMIUM ?= chromium
 
-.PHONY: run picture test test-repeats test-all lint bench docs clean
+.PHONY: run picture test test-repeats test-all coverage mutants wheel-check lint bench docs clean
 
 $(VENV)/.ready-%: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -35,6 +35,15 @@ test-repeats: $(VENV)/.ready-test$(TORCH)  ## more cases of the same tests
 
 test-all: $(VENV)/.ready-test$(TORCH)  ## every test, its programs compiled as users have them
 	JAXTAPE_TEST_COMPILER=optimizing $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+coverage: $(VENV)/.ready-test$(TORCH)  ## the tests of `make test`, and the lines of the packages that they run; below 90 % fails
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat" --cov --cov-report=term --cov-fail-under=90
+
+mutants: $(VENV)/.ready-test$(TORCH)  ## small mistakes in schedules, estimators and Levenberg-Marquardt: at least 85 % are noticed
+	$(BIN)/python -m tests.mutation
+
+wheel-check: $(VENV)/.ready-test$(TORCH)  ## the wheel in an empty environment: every command of the README and the docs
+	$(BIN)/python -m pytest -p no:xdist tests/test_wheel.py
 
 lint: $(VENV)/.ready-test$(TORCH) $(VENV)/.ready-lint  ## style, docstrings, layers and types
 	$(BIN)/ruff check .

@@ -35,6 +35,7 @@ QUICK = {
     "equal_accuracy": "--target 0.02 --repeat 2",
     "large_book": "--trades 200 --repeat 1",
     "main_job": "--trades 100",
+    "import_time": "--repeat 2",
     "live_session": "--trades 1000 --repeat 2",
     "many_surfaces": "--surfaces 64 256 --peer-surfaces 8 --repeat 1",
     "many_scaling": "--most-devices 2 --surfaces 128 --a-device 64 --repeat 1",

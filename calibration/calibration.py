@@ -12,6 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
+from pricing.fields import check_precision
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.progress import Progress
 
@@ -141,6 +142,7 @@ def calibrate(
         Traceback (most recent call last):
         TypeError: quotes are a list: give one of VolSurface, SmileQuotes, SwaptionVols, or an objective for it
     """
+    check_precision("the model", model)
     is_traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((quotes, model)))
     if is_traced and (progress is not None or throw):
         raise ValueError(
@@ -154,14 +156,15 @@ def calibrate(
     points = random_starts(parameters, model, num_starts, key=key)
 
     settings = optimizer, jnp.asarray(rtol), max_steps
-    calibration = _found(problem, points, *settings, progress)
-    while not is_traced and calibration.result == RESULTS.inaccurate_integral:
-        assert problem.finer is not None  # beside which this one was found to be coarse
-        problem, ended_at = problem.finer, parameters.free(calibration.model)
-        points = jnp.where(jnp.isfinite(ended_at), ended_at, points[0])[None]
+    with jax.debug_nans(False):  # NaN says what is missing, and `result` what failed
         calibration = _found(problem, points, *settings, progress)
-    history = calibration.stats["history"].first(max_steps + 1)
-    calibration = eqx.tree_at(lambda c: c.stats["history"], calibration, history)
+        while not is_traced and calibration.result == RESULTS.inaccurate_integral:
+            assert problem.finer is not None  # beside which this one was found to be coarse
+            problem, ended_at = problem.finer, parameters.free(calibration.model)
+            points = jnp.where(jnp.isfinite(ended_at), ended_at, points[0])[None]
+            calibration = _found(problem, points, *settings, progress)
+        history = calibration.stats["history"].first(max_steps + 1)
+        calibration = eqx.tree_at(lambda c: c.stats["history"], calibration, history)
     if throw and calibration.result != RESULTS.converged:
         raise RuntimeError(f"calibrating {type(model).__name__}: {RESULTS[calibration.result]}")
     return dataclasses.replace(calibration, problem=problem)

@@ -5,9 +5,8 @@ A distribution adds a subcommand by naming a function with annotated options in 
 """
 
 import contextlib
+import errno
 import gc
-import importlib
-import importlib.util
 import io
 import os
 import sys
@@ -30,6 +29,7 @@ from .programs.cache import use_cache
 from .xla_flags import WITHOUT_COSTLY_PASSES, WITHOUT_FUSION_EMITTERS, add_flag
 
 GROUP = "jaxtape.commands"
+_INTERRUPTED = 130  # the exit status of Ctrl-C
 MAX_SEED, MAX_COUNT = 2**63 - 1, 2**31 - 1  # what arrays of integers hold
 
 
@@ -93,7 +93,7 @@ def path_of(text: str) -> Path:
     """Return the path that an option gives; an empty one would be the current folder.
 
     Raises:
-        BadParameter: If the text is no path.
+        BadParameter: If the text is no path, or the system takes none of its length.
     """
     try:
         is_path = bool(text.strip()) and b"\0" not in os.fsencode(text)
@@ -101,30 +101,15 @@ def path_of(text: str) -> Path:
         is_path = False
     if not is_path:
         raise typer.BadParameter(f"{text!r} is no path: give one, such as out/risk")
-    return Path(text)
-
-
-def loaded(place: str) -> Any:
-    """Return the object at FILE.py:NAME or module:NAME.
-
-    Raises:
-        ValueError: It cannot be read.
-    """
-    where, _, name = place.rpartition(":")
     try:
-        if not where.endswith(".py"):
-            return getattr(importlib.import_module(where), name)
-        path = Path(where).resolve()
-        sys.path.insert(0, str(path.parent))
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None and spec.loader is not None
-        module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return getattr(module, name)
-    except (ImportError, OSError, AttributeError, SyntaxError, ValueError) as error:
-        raise ValueError(
-            f"{place}: cannot be read: {error}; give FILE.py:NAME or module:NAME"
-        ) from error
+        os.lstat(text)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            said = (
+                f"{text[:40]!r}... is no path: it has {len(text):,} characters; give a shorter one"
+            )
+            raise typer.BadParameter(said) from error
+    return Path(text)
 
 
 def refuse(message: str) -> NoReturn:
@@ -133,7 +118,9 @@ def refuse(message: str) -> NoReturn:
     Raises:
         typer.Exit: Always.
     """
-    Console(stderr=True, markup=False, emoji=False).print(message, style="red", soft_wrap=True)
+    line = " ".join(message.split())
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    Console(stderr=True, markup=False, emoji=False).print(shown, style="red", soft_wrap=True)
     raise typer.Exit(2)
 
 
@@ -202,8 +189,26 @@ def configure(precision: Precision) -> None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Run the command. An interrupt ends it at once, with status 130, whatever its threads still compile."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # like stderr: no name stops a command
         sys.stdout.reconfigure(errors="backslashreplace")
-    with _at_end:
+    with _without_waiting_if_interrupted(), _at_end:
         app(prog_name="jaxtape")
+
+
+@contextlib.contextmanager
+def _without_waiting_if_interrupted() -> Iterator[None]:
+    """Leave the process at an interrupt: Python itself would finish all that its threads were to do.
+
+    Raises:
+        SystemExit: The block ended so, and not by an interrupt.
+    """
+    try:
+        yield
+    except SystemExit as ended:
+        if ended.code != _INTERRUPTED:
+            raise
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(_INTERRUPTED)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 # what a user may type where a real is asked for: a Python number, a NumPy or JAX array
 Number = Any
@@ -35,6 +35,24 @@ def _array(value: Any, dtype: Any) -> Array:
     if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
         return jnp.asarray(value, dtype=dtype)
     return jax.device_put(np.array(value, dtype=dtype))  # a copy: JAX may share its memory
+
+
+def check_precision(name: str, holder: PyTree) -> None:
+    """Refuse numbers that are narrower than those JAX computes in, such as float32 where float64 is on.
+
+    What is solved for has one precision; numbers of two would meet in its loops.
+
+    Raises:
+        TypeError: The holder, of that name, has such a number.
+    """
+    working = jax.dtypes.canonicalize_dtype(float)
+    for leaf in jax.tree.leaves(holder):
+        dtype = getattr(leaf, "dtype", working)
+        if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < jnp.finfo(working).bits:
+            raise TypeError(
+                f"{name} has {dtype} numbers, and JAX computes in {working}: give {working} numbers, or "
+                'run jax.config.update("jax_enable_x64", False)'
+            )
 
 
 def _numbers(name: str, value: Any, wanted: str) -> np.ndarray:

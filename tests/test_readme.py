@@ -3,36 +3,45 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-FIRST, SECOND = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+from .documented import ROOT, blocks
+
+README = ROOT / "README.md"
+FIRST, SECOND = blocks(README, "python")
 
 
-def run(program: str) -> str:
+def run(program: str, python: str = sys.executable, **options) -> str:
     """Return what a program prints in a process of its own, as a user has it."""
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    options = {"cwd": ROOT, "capture_output": True, "text": True, **options}
+    done = subprocess.run([python, "-c", program], check=False, **options)
     assert not done.returncode, done.stderr
     return done.stdout
 
 
-def test_prices_and_greeks():
-    (printed,) = re.findall(r"```text\n(.*?)```", TEXT, re.S)
-    said, found = (re.split(r"(\d+\.\d+)", text) for text in (printed, run(FIRST)))
+def check_first(found: str) -> None:
+    """It prints what the README says."""
+    (printed,) = blocks(README, "text")
+    said, found = (re.split(r"(\d+\.\d+)", text) for text in (printed, found))
     assert found[::2] == said[::2]
     for one, other in zip(map(float, found[1::2]), map(float, said[1::2]), strict=True):
         assert one == pytest.approx(other, abs=2e-6)
 
 
+def check_second(told) -> None:
+    """The book is valued, and its value has a derivative to the quote that the README asks for."""
+    (quote,) = re.findall(r'sensitivities\["(.*?)"\]', SECOND)
+    told = told(f"{FIRST}\n{SECOND}\nprint(len(result.trades), result.sensitivities[{quote!r}])")
+    trades, sensitivity = told.splitlines()[-1].split()
+    assert (trades, abs(float(sensitivity)) > 0.0) == ("2096", True)
+
+
+def test_prices_and_greeks():
+    check_first(run(FIRST))
+
+
 @pytest.mark.slow
 def test_a_calibration_and_the_risk_of_a_book():
     """In one program after the first block, which sets float64."""
-    (quote,) = re.findall(r'sensitivities\["(.*?)"\]', SECOND)
-    told = run(f"{FIRST}\n{SECOND}\nprint(len(result.trades), result.sensitivities[{quote!r}])")
-    trades, sensitivity = told.splitlines()[-1].split()
-    assert (trades, abs(float(sensitivity)) > 0.0) == ("2096", True)
+    check_second(run)

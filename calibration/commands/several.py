@@ -1,6 +1,7 @@
 """Fit a model to every surface of a file or a folder, kept as it goes, by devices and processes together."""
 
 import itertools
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ _TABLES = (".csv", ".parquet")
 
 def holds_many(path: Path) -> bool:
     """Return whether a path is a folder or a table of quotes."""
-    return path.is_dir() or path.suffix.lower() in _TABLES
+    return os.path.isdir(path) or path.suffix.lower() in _TABLES
 
 
 def calibrate_all(

@@ -49,15 +49,15 @@ def read_jobs(path: str | os.PathLike, kind: type[Calibratable]) -> Iterator[Job
         ...     return calibrate_many(read_jobs(path, Heston))
     """
     path = Path(path)
-    files = [path]
-    if path.is_dir():
+    files, is_folder = [path], os.path.isdir(path)
+    if is_folder:
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in _READERS)
         if not files:
             kinds = listed(_READERS)
             raise unreadable(str(path), f"has no file of {kinds}", "give another folder")
-    elif not path.exists():
+    elif not os.path.exists(path):
         raise unreadable(str(path), "there is no such file", "check the path")
-    return itertools.chain.from_iterable(_of_file(file, kind, path.is_dir()) for file in files)
+    return itertools.chain.from_iterable(_of_file(file, kind, is_folder) for file in files)
 
 
 def _of_file(file: Path, kind: type[Calibratable], is_one_of_many: bool) -> Iterator[Job]:

@@ -1,6 +1,7 @@
 """`jaxtape compare`: values and gradients in JAX and in PyTorch side by side."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import EntryPoint, entry_points
@@ -63,6 +64,8 @@ def compare(
         console.print("\n".join(sorted(known)))
         return
     kinds, chosen = _some("precisions", precisions, _PRECISIONS), _some("ways", ways, _WAYS)
+    if tolerance is not None and not math.isfinite(tolerance):
+        refuse(f"--tolerance {tolerance}: give a number, such as 1e-10")
     files = None if out is None else files_of(out)
     configure(Precision.double)
     over = [(precision, way) for precision in kinds for way in chosen]

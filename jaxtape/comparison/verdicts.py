@@ -9,7 +9,7 @@ import equinox as eqx
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
-from ..command_line import loaded
+from ..callers_code import loaded, refused_if_it_fails
 from ..torch.case import TOLERANCES, Case
 from ..torch.modules import module_case, weight_differences
 
@@ -73,7 +73,9 @@ def named_cases(names: list[str], known: Mapping[str, EntryPoint]) -> list[Asked
                 f"{name}: no such case. There are: {', '.join(sorted(known))}; or give FILE.py:CASE"
             )
         case = known[name].load() if name in known else loaded(name)
-        case = case if isinstance(case, Case) else case()
+        if not isinstance(case, Case) and callable(case):
+            with refused_if_it_fails(f"{name}: fails", "give what returns a jaxtape.torch.Case"):
+                case = case()
         if not isinstance(case, Case):
             kind = type(case).__name__
             raise ValueError(f"{name}: is a {kind}; give a jaxtape.torch.Case, or what returns one")
@@ -90,18 +92,23 @@ def own_case(ours: str, theirs: str, inputs: str) -> Asked:
     name = " and ".join(place.rpartition(":")[2] for place in (ours, theirs))
     jax_fn: Any = loaded(ours)
     torch_fn, drawn = loaded(theirs), loaded(inputs)
-    drawn = drawn() if callable(drawn) else drawn
+    if callable(drawn):
+        with refused_if_it_fails(f"{inputs}: fails", "give a function of no arguments"):
+            drawn = drawn()
     if not isinstance(drawn, tuple):
         kind = type(drawn).__name__
         raise ValueError(
             f"{inputs}: is a {kind}; give a tuple with one pytree of arrays for each argument"
         )
     if isinstance(jax_fn, eqx.Module) and isinstance(torch_fn, torch.nn.Module):
-        try:
+        remedy = "give both the same parameters"
+        with refused_if_it_fails("the modules cannot be compared", remedy):
             weights = weight_differences(jax_fn, torch_fn)
             return Asked(name, module_case(jax_fn, torch_fn, drawn), weights)
-        except (KeyError, ValueError) as error:
-            raise ValueError(f"the modules cannot be compared: {error.args[0]}") from error
+    for place, found in ((ours, jax_fn), (theirs, torch_fn)):
+        if not callable(found):
+            kind = type(found).__name__
+            raise ValueError(f"{place}: is a {kind}; give a function or a module")
     case = Case(jax_fn, torch_fn, lambda rng: drawn)  # pyright: ignore[reportArgumentType]
     return Asked(name, case, {})
 
@@ -111,16 +118,12 @@ def verdict_of(
 ) -> Verdict:
     """Return what comes of a comparison.
 
-    tolerance: of the largest entry; None is that of the precision.
-
-    Raises:
-        ValueError: Both cannot be compared.
+    tolerance: of the largest entry; None is that of the precision. What cannot be compared is a ValueError.
     """
     most = TOLERANCES[precision] if tolerance is None else tolerance
-    try:
+    remedy = "both are to be functions of the same inputs with the same float outputs"
+    with refused_if_it_fails(f"{asked.name}: cannot be compared", remedy):
         table = asked.case.table(precision, way=way, seed=seed)
-    except (TypeError, ValueError, KeyError) as error:
-        raise ValueError(f"{asked.name}: cannot be compared: {error}") from error
     rows = [asdict(row) | {"relative": row.max_relative_difference} for row in table.rows]
     worst = max(rows, key=lambda row: np.nan_to_num(row["relative"], nan=np.inf))
     apart = [

@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from ..callers_code import loaded
 from ..command_line import (
     Precision,
     configure,
     files_of,
-    loaded,
     path_of,
     progress_bar,
     refuse,

@@ -107,6 +107,13 @@ def of_edits(found):
     assert all(set(row["microseconds"]) == edits for row in found["rows"])
 
 
+def of_import_time(found):
+    names = "jax, equinox, optax", "jaxtape", "pricing", "pricing.fbsde", "calibration"
+    assert tuple(row["import"] for row in found["rows"]) == names
+    assert all(row["processor_seconds"] > 0.1 for row in found["rows"])
+    assert found["rows"][0]["wall_ratio"] == found["rows"][0]["processor_ratio"] == 1.0
+
+
 def of_estimators(found):
     *usual, ours = found["gammas"]
     assert ours["estimator"].startswith("last quarter integrated")
@@ -308,6 +315,7 @@ SMOKE: dict[str, Smoke] = {
         of_heston_gradient,
     ),
     "edits": ("--nodes 8 --repeat 1 --planned 1000", of_edits),
+    "import_time": ("--repeat 1", of_import_time),
     "estimators": (
         "--paths 5000 --slope-paths 4096 --contracts 1 --repeat 1",
         of_estimators,

@@ -161,6 +161,16 @@ _OPTIONS = {
         "--seed": "1",
         "--precision": "double",
     },
+    "compare": {
+        "--jax": "os:getcwd",
+        "--torch": "no_such:thing",
+        "--inputs": "pipe.py:x",
+        "--ways": "eager",
+        "--precisions": "single",
+        "--tolerance": "1e-6",
+        "--seed": "1",
+        "--out": "table.json",
+    },
     "solve": {"--seeds": "1", "--out": "table.json", "--checkpoint": "saved", "--metrics": "news"},
 }
 _NEEDED = {
@@ -195,9 +205,12 @@ _WORDS = (
 )
 
 
+_COMMANDS = ("risk", "risk", "calibrate", "calibrate", "solve", "compare", "cache")
+
+
 def command_line(random: random.Random) -> list[str]:
     """The words after `jaxtape`."""
-    command = random.choice(("risk", "risk", "calibrate", "solve", random.choice(_WORDS)))
+    command = random.choice((*_COMMANDS, random.choice(_WORDS)))
     options = dict(_OPTIONS.get(command, {}))
     needed = _NEEDED.get(command, ())
     kept = {name: x for name, x in options.items() if name in needed or random.random() < 0.4}
@@ -206,6 +219,10 @@ def command_line(random: random.Random) -> list[str]:
     words = [word for pair in kept.items() for word in pair]
     if command == "solve":
         words.append(random.choice(("allen-cahn", "all", *_WORDS, *TEXTS)))
+    if command == "compare" and random.random() < 0.7:
+        words.append(random.choice(("--list", "m.json:x", "json:dumps", *_WORDS, *TEXTS)))
+    if command == "cache":
+        words += random.choice(([], ["--clear"], ["--info"], [random.choice((*_WORDS, *TEXTS))]))
     if words and random.random() < 0.1:
         words.insert(random.randrange(len(words)), random.choice((*_WORDS, *TEXTS)))
     if words and random.random() < 0.1:

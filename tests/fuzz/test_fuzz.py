@@ -1,138 +1,24 @@
 """Whatever a file or a command line holds, it is read or answered with its place, its value and a remedy.
 
-What is read is taken as far as the work that precedes valuation: contracts, groups, what is to be fitted.
+`python -m tests.fuzz` checks as many as one likes.
 """
 
-import contextlib
-import os
 import random
-import signal
-import sys
 
-import jax
 import pytest
-from typer.testing import CliRunner
 
-from calibration import SwapLegs
-from calibration.commands.calibrate import calibrate
-from calibration.commands.fitting import standard_start, too_few
-from calibration.commands.risk import risk
-from calibration.objectives import objective_of
-from calibration.parameters import Parameters
-from calibration.problem import Problem
-from jaxtape.command_line import app
 from pricing import Book
-from pricing.fbsde import command as solve_command
-from pricing.ingestion import UnreadableFile
-from pricing.ingestion.characters import control_character
 from pricing.market import Market
-from pricing.methods import METHODS, Quadrature
-from pricing.models.surface_models import black_scholes
-from pricing.sweep.fitted_models import with_baskets
-from pricing.sweep.groups import batches_of, group_trades
+from tests.fuzz.__main__ import main
 
 from . import corpus, mutations
-
-UNPREPARED = [method for method in METHODS if not isinstance(method, Quadrature)]  # it lays grids
-SECONDS = 60.0  # after which an input hangs
-WHOLE_FILE = (
-    "is empty",
-    "has no header",
-    "nested too deeply",
-    "is not JSON",
-    "missing",
-    "no such column",
+from .answers import (
+    check_files,
+    commands_in,
+    fuzzed_command_line,
+    fuzzed_comparison,
+    fuzzed_files,
 )
-
-
-class Hung(BaseException):
-    """An input that was not answered in time."""
-
-
-@contextlib.contextmanager
-def answered_in_time():
-    def stop(*_):
-        raise Hung(f"no answer in {SECONDS:g} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def check_error(error, path):
-    """It names file, place, value and remedy, on one line that any sink can take."""
-    text = str(error)
-    assert error.file == str(path) and error.remedy and error.message
-    assert error.line or any(words in error.message for words in WHOLE_FILE), text
-    shown = error.value and (error.value in text or error.message.startswith("the row"))
-    assert shown or error.field or error.line or error.message in WHOLE_FILE, text
-    assert control_character(text) is None
-    text.encode()
-
-
-def read(kind, path):
-    """A market or a book, or None where nothing of it can be used; its errors are checked."""
-    try:
-        found = kind.read(path)
-    except UnreadableFile as error:
-        check_error(error.error, path)
-        assert str(error) == str(error.error)
-        return None
-    for error in found.errors:
-        check_error(error, path)
-    return found
-
-
-def prepare(book, market):
-    """All that precedes the valuation of a book, but for calibrations."""
-    book = book.checked(market)
-    for row in book.rows:
-        assert (row.trade is None) == bool(row.errors)
-        assert control_character(row.id) is control_character(row.type) is None
-    market.flat_quotes()
-    vols = market.swaption_vols
-    quoted = () if vols is None else (vols.curve,)
-    models = {}
-    for name in {name for trade in book.trades for name in trade.underlyings}:
-        if name in market.equities or name in quoted:
-            start, quotes = standard_start(market, name)
-            too_few(start, quotes, name, "market.json")
-            models[name] = start
-            Problem(quotes, start, objective_of(quotes), Parameters.of(start))
-            if name not in market.equities:
-                SwapLegs.plain(vols)
-    if not models:
-        return
-    fit = with_baskets(lambda m: models | black_scholes(m), [t.underlyings for t in book.trades])
-    settings = {"key": jax.random.key(0), "budget": 2**30, "mesh": None}
-    group_trades(batches_of(book.trades, market), market, fit(market), UNPREPARED, **settings)
-
-
-def check_files(folder, market_content, name, book_content):
-    paths = folder / "m.json", folder / name
-    for path, content in zip(paths, (market_content, book_content), strict=True):
-        path.write_bytes(content)
-    with answered_in_time():
-        market, book = read(Market, paths[0]), read(Book, paths[1])
-        if market is not None and book is not None:
-            prepare(book, market)
-
-
-def check_all_files(folder, seeds):
-    for seed in seeds:
-        chance = random.Random(seed)
-        files = mutations.market(chance), *mutations.book(chance)
-        if chance.random() < 0.5:  # one of the two is as it should be
-            files = (mutations.as_json(corpus.MARKET, chance), *files[1:])
-        try:
-            check_files(folder, *files)
-        except BaseException as error:
-            error.add_note(f"seed {seed}: {files}")
-            raise
 
 
 @pytest.mark.parametrize("case", corpus.MARKETS)
@@ -153,59 +39,44 @@ def test_the_files_that_the_fuzzer_begins_with_are_good(tmp_path):
     assert len(book.trades) == len(corpus.BOOK)
 
 
-class Reached(Exception):
-    """A command came as far as the work itself."""
-
-
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Runs a command line up to its work, in a folder with a market, a book, and a pipe."""
-
-    def reached(*_, **__):
-        raise Reached
-
-    for module, name in (
-        *((sys.modules[risk.__module__], name) for name in ("calibrated", "value_book")),
-        *((sys.modules[calibrate.__module__], "calibrated"), (solve_command, "_rows")),
-    ):
-        monkeypatch.setattr(module, name, reached)
-        monkeypatch.setattr(module, "configure", lambda precision: None)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "m.json").write_bytes(mutations.as_json(corpus.MARKET, random.Random(0)))
-    (tmp_path / "t.csv").write_bytes(corpus.csv_of(corpus.BOOK[:2]))
-    os.mkfifo(tmp_path / "pipe")
-
-    def invoke(words):
-        with answered_in_time():
-            outcome = CliRunner().invoke(app, words)
-        if isinstance(outcome.exception, Reached):
-            return None
-        assert outcome.exit_code in (0, 1, 2), (words, outcome.exception)
-        assert outcome.exception is None or isinstance(outcome.exception, SystemExit), words
-        assert outcome.exit_code == 0 or outcome.output.strip(), words
-        is_usage = outcome.stderr.startswith("Usage:")  # the words as they were typed
-        assert is_usage or control_character(outcome.output.replace("\n", "")) is None, words
-        return outcome
-
-    return invoke
-
-
-def check_all_lines(run, seeds):
-    for seed in seeds:
-        words = mutations.command_line(random.Random(seed))
-        try:
-            run(words)
-        except BaseException as error:
-            error.add_note(f"seed {seed}: {words}")
-            raise
+def run(tmp_path):
+    """Runs a command line up to its work."""
+    with commands_in(tmp_path) as ran:
+        yield ran
 
 
 def test_files_are_answered(tmp_path):
-    check_all_files(tmp_path, range(150))
+    outcomes = {fuzzed_files(tmp_path, seed) for seed in range(150)}
+    assert len(outcomes) == 3  # good ones too
 
 
 def test_command_lines_are_answered(run):
-    check_all_lines(run, range(100))
+    outcomes = {fuzzed_command_line(run, seed) for seed in range(100)}
+    assert {"came to its work", "exit status 2"} <= outcomes
+
+
+def test_comparisons_are_answered(run):
+    pytest.importorskip("torch")
+    outcomes = {fuzzed_comparison(run, seed) for seed in range(60)}
+    assert outcomes == {"exit status 0", "exit status 1", "exit status 2"}
+
+
+def test_many_are_counted_and_what_fails_is_named(tmp_path, monkeypatch, capsys):
+    """By `python -m tests.fuzz`; here one market of five is answered with a traceback."""
+
+    def faulty(folder, seed):
+        if seed == 3:
+            raise ZeroDivisionError("not answered")
+        return "read"
+
+    monkeypatch.setattr("tests.fuzz.counts.fuzzed_files", faulty)
+    out = tmp_path / "found.json"
+    words = "--files 5 --command-lines 4 --comparisons 0 --processes 1 --out"
+    assert main([*words.split(), str(out)]) == 1
+    said = capsys.readouterr().out
+    assert "seed 3" in said and "ZeroDivisionError: not answered" in said
+    assert '"read": 4' in out.read_text() and '"failed": 1' in out.read_text()
 
 
 CHUNKS = 16
@@ -214,9 +85,18 @@ CHUNKS = 16
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_many_files_are_answered(tmp_path, chunk):
-    check_all_files(tmp_path, range(1000 + chunk, 19_000, CHUNKS))
+    for seed in range(1000 + chunk, 19_000, CHUNKS):
+        fuzzed_files(tmp_path, seed)
 
 
 @pytest.mark.slow
 def test_many_command_lines_are_answered(run):
-    check_all_lines(run, range(1000, 3000))
+    for seed in range(1000, 3000):
+        fuzzed_command_line(run, seed)
+
+
+@pytest.mark.slow
+def test_many_comparisons_are_answered(run):
+    pytest.importorskip("torch")
+    for seed in range(1000, 2000):
+        fuzzed_comparison(run, seed)

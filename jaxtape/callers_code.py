@@ -1,0 +1,83 @@
+"""Code that a caller names: whatever it raises is said in one line, with its kind, place and remedy."""
+
+import contextlib
+import importlib
+import importlib.util
+import sys
+import sysconfig
+import textwrap
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_MOST = 500  # characters of what an exception says
+_NOT_THE_CALLERS = (
+    *(str(Path(path)) for path in set(sysconfig.get_paths().values())),
+    str(Path(__file__).parent),
+)
+
+
+@contextlib.contextmanager
+def refused_if_it_fails(what: str, remedy: str) -> Iterator[None]:
+    """Turn whatever the block raises, `SystemExit` too, into one `ValueError`; an interrupt stays one.
+
+    what: the start of the message, such as "mine.py:case: cannot be read"; remedy: its end.
+
+    Raises:
+        KeyboardInterrupt: The user interrupted it.
+        ValueError: The block failed.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ValueError(f"{what}: {in_words(error)}; {remedy}") from error
+
+
+def in_words(error: BaseException) -> str:
+    """Return the kind of an exception, what it says, and the last line of the caller's that it came through."""
+    try:
+        text = " ".join(str(error).split()).rstrip(".")
+    except Exception:
+        text = ""
+    said = (
+        f"{type(error).__name__}: {textwrap.shorten(text, _MOST)}" if text else type(error).__name__
+    )
+    if isinstance(error, SyntaxError):  # it names its line
+        return said
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_the_callers(frame.filename)]
+    return f"{said} ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else said
+
+
+def _is_the_callers(file: str) -> bool:
+    return not file.startswith(("<", *_NOT_THE_CALLERS))
+
+
+def loaded(place: str) -> Any:
+    """Return the object at FILE.py:NAME or module:NAME; what cannot be read is a ValueError."""
+    where, _, name = place.rpartition(":")
+    with refused_if_it_fails(f"{place}: cannot be read", "give FILE.py:NAME or module:NAME"):
+        return getattr(_module_of(where), name)
+
+
+def _module_of(where: str) -> Any:
+    """Return the module of that name, or of a file.
+
+    Raises:
+        ValueError: It is no file.
+    """
+    if not where.endswith(".py"):
+        return importlib.import_module(where)
+    path = Path(where).resolve()
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{where} is no file")
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
