@@ -36,7 +36,7 @@ class Access:
         is_right = secrets.compare_digest(given.strip().encode(), self._token)
         if scheme.lower() != "bearer" or not is_right:
             what = "another token" if given else "no token"
-            remedy = "send the header Authorization: Bearer TOKEN, with the token of the file that the service named"
+            remedy = "send Authorization: Bearer TOKEN, with the token in the file that the service named"
             headers = {"www-authenticate": "Bearer", "connection": "close"}
             raise Problem(401, "unauthorized", f"the request has {what}", remedy, headers=headers)
 
@@ -67,8 +67,8 @@ def token_of(file: Path) -> str:
     token = text.strip()
     if len(token) < _LEAST or not (token.isascii() and token.isprintable()) or " " in token:
         raise Unusable(
-            f"{file}: holds no token; write one of at least {_LEAST} ASCII characters without blanks to it, such "
-            "as `openssl rand -hex 32` makes"
+            f"{file}: holds no token; write at least {_LEAST} ASCII characters without blanks to it, such as "
+            "`openssl rand -hex 32` makes"
         )
     return token
 

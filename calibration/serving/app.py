@@ -197,7 +197,11 @@ class Service:
         if_match: _IfMatch = None,
         if_none_match: _IfNoneMatch = None,
     ) -> BookEntry:
-        """Keep a book, new or in the place of another version."""
+        """Keep a book, new or in the place of another version.
+
+        Raises:
+            Problem: The format is not known.
+        """
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media not in _FORMATS:
             remedy = f"send one of {', '.join(_FORMATS)} as Content-Type"

@@ -211,11 +211,10 @@ class RiskClient(AbstractContextManager):
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> httpx2.Response:
-        """Return an answer that is no error.
+        """Return an answer that is no error; for one that is, a `ServiceError` of its kind is raised.
 
         Raises:
             Unreachable: None came.
-            ServiceError: It is one.
         """
         for left in range(self._retries, -1, -1):
             try:
@@ -254,5 +253,9 @@ def _problem_of(found: httpx2.Response) -> ProblemDetails:
     try:
         return ProblemDetails.model_validate_json(found.content)
     except ValidationError:
-        said = {"type": "about:blank", "title": found.reason_phrase, "detail": found.text[:200]}
-        return ProblemDetails(status=found.status_code, **said)
+        return ProblemDetails(
+            type="about:blank",
+            title=found.reason_phrase,
+            status=found.status_code,
+            detail=found.text[:200],
+        )

@@ -89,8 +89,8 @@ def serve(
         console.fail(f"jaxtape serve needs more ({error}): pip install 'jaxtape[serve]'")
     if not is_loopback(host) and token_file is None:
         console.fail(
-            f"--host {host}: others than this machine reach it; give --token-file FILE, a file of mode 600 with "
-            "a token, or --host 127.0.0.1"
+            f"--host {host}: others than this machine reach it; give --token-file FILE, a file of mode 600 "
+            "with a token, or --host 127.0.0.1"
         )
     configure(precision)
     server.log_as_json()

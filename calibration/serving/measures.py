@@ -1,6 +1,7 @@
 """What a service tells Prometheus of itself."""
 
 import functools
+from typing import Any
 
 import jax.monitoring
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -14,7 +15,7 @@ class Measures:
 
     def __init__(self):
         self._registry = CollectorRegistry()
-        own = {"registry": self._registry}
+        own: dict[str, Any] = {"registry": self._registry}
         self.requests = Counter(
             "jaxtape_requests", "Requests answered.", ("method", "route", "status"), **own
         )
@@ -62,9 +63,9 @@ def _count_of_programs() -> list[float]:
     """Return a list with an entry for each program that JAX compiles from here on."""
     found: list[float] = []
 
-    def compiled(event: str, seconds: float, **_) -> None:
+    def compiled(event: str, duration_secs: float, **_) -> None:
         if event == _COMPILED:
-            found.append(seconds)
+            found.append(duration_secs)
 
     jax.monitoring.register_event_duration_secs_listener(compiled)
     return found

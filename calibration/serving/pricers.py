@@ -1,4 +1,4 @@
-"""The figures of books in a market whose quotes move: what `jaxtape risk` finds, computing only what has changed."""
+"""The figures of books in a market whose quotes move: those of `jaxtape risk`, where something has changed."""
 
 from typing import Any
 
@@ -60,12 +60,15 @@ class Pricers:
 
     def risk(self, stored: StoredBook, market: Market) -> RiskResult:
         """Return the figures of a book in a market."""
-        last, names, engine = self._engines.get(stored.name, (None, None, None))
-        if last is not stored:
-            known, names = names, self._names(stored.book)
-            if engine is None or known != names:
+        last = self._engines.get(stored.name)
+        if last is None or last[0] is not stored:
+            names = self._names(stored.book)
+            if last is not None and last[1] == names:
+                engine = last[2]
+            else:
                 engine = self._engine(names).for_another_book()
-            self._engines[stored.name] = stored, names, engine
+            last = self._engines[stored.name] = stored, names, engine
+        _, names, engine = last
         return engine(stored.book, self._served(names, market))
 
     def forget(self, name: str) -> None:
@@ -78,7 +81,7 @@ class Pricers:
         return equities, calibrated_names(served, self._base, self._model)
 
     def _engine(self, names: _Names) -> RiskEngine:
-        """Return the engine whose models the books on these names share; they are calibrated if they were not."""
+        """Return the engine whose models the books on these names share, calibrated if they were not."""
         if names not in self._shared:
             _, fitted = names
             for name in fitted:

@@ -43,8 +43,8 @@ class Session:
         if kept.market != digest:
             if moves and not forget_quotes:
                 raise Unusable(
-                    f"{store.folder}: {len(moves):,} quotes were moved in another market than {self.file}; give "
-                    "that file, another --state, or --forget-quotes"
+                    f"{store.folder}: {len(moves):,} quotes were moved in another market than {self.file}; "
+                    "give that file, another --state, or --forget-quotes"
                 )
             moves, version = {}, version + 1
             store.keep_quotes(KeptQuotes(market=digest, version=version))
@@ -94,7 +94,8 @@ class Session:
         """Return a book all of whose trades the market can serve.
 
         Raises:
-            Problem: It has mistakes, or too many trades.
+            refused: It has mistakes; it is a `Problem`.
+            Problem: It has too many trades, or the name is none.
         """
         if not NAME.fullmatch(name):
             detail = f"{name[:100]!r} is no name of a book"
@@ -112,11 +113,7 @@ class Session:
         return stored
 
     def delete(self, name: str, condition: Condition) -> None:
-        """Remove a book.
-
-        Raises:
-            Problem: There is none of that name, or the condition does not hold.
-        """
+        """Remove a book; a `Problem` is raised if there is none, or the condition does not hold."""
         with self._changing:
             condition.check(self.book(name).version, f"the book {name}")
             self._store.drop_book(name)
@@ -126,7 +123,7 @@ class Session:
         """Move quotes, all that are named or none, and return the market of the next version.
 
         Raises:
-            Problem: They cannot move so, or the condition does not hold.
+            refused: They cannot move so; it is a `Problem`, as is a condition that does not hold.
         """
         values = _values(content)
         with self._changing:

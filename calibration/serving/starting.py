@@ -39,10 +39,7 @@ def service_of(
     """Return a service whose books are those of the store, and those of `trades` if it has none of that name.
 
     warm: the book whose programs are compiled first; without it those that are kept, or else a European on each
-    equity. settings: of `Pricers`.
-
-    Raises:
-        Unusable: The store or the trades cannot be used.
+    equity. settings: of `Pricers`. Where the store or the trades cannot be used, `Unusable` is raised.
     """
     session = Session(store, market, limits, forget_quotes=forget_quotes)
     for error in session.market.base.errors:

@@ -14,7 +14,9 @@ from .problems import Problem
 
 Format = Literal["csv", "json"]
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
-NAME_REMEDY = "take lower-case letters, digits, points, hyphens and underscores, at most 100, a letter or digit first"
+NAME_REMEDY = (
+    "take at most 100 lower-case letters, digits, points, hyphens and underscores, no sign first"
+)
 
 
 @dataclass(frozen=True)

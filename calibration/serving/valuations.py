@@ -65,9 +65,8 @@ class Valuations:
         """Return the figures of a book.
 
         Raises:
-            busy: There is no room in the line, or the figures take too long; it is a `Problem`. What is computed
-                goes on, and is there for the next request.
-            Problem: No models could be fitted to the quotes.
+            busy: There is no room in the line, or the figures take too long, and are there for a later request;
+                it is a `Problem`, as is what keeps the models from being fitted.
         """
         key, outcomes = (stored.name, stored.version, state.version), self._measures.valuations
         found = self._found.get(stored.name)
