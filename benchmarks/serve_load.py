@@ -43,11 +43,14 @@ from .serve_refusals import refusals
 MARKET = SAMPLES / "dax_2002-07-05.json"
 MAX_BODY, BODY_SECONDS = 2**18, 2.0
 MIXTURE = {"submit and value": 0.7, "move and value": 0.1, "value again": 0.2}
-MOVED = (
-    "EQUITY/PRICE/DAX",
-    "EQUITY_OPTION/RATE_LNVOL/DAX/2002-12-17/4400",
-    "ZERO/RATE/EUR/2003-03-18",
-)
+MOVED = {
+    "EQUITY/PRICE/DAX": 4468.17,
+    "EQUITY_OPTION/RATE_LNVOL/DAX/2002-12-17/4400": 0.2781,
+    "ZERO/RATE/EUR/2003-03-18": 0.0368,
+}
+"""Quotes that clients move, and about what they are."""
+
+NewText = Callable[[np.random.Generator], str]
 
 
 @dataclass
@@ -66,12 +69,12 @@ class Load:
         return found
 
 
-def texts(contracts: int, kinds: Sequence[str], dice: np.random.Generator) -> Callable[[], str]:
+def texts(contracts: int, kinds: Sequence[str]) -> NewText:
     """A function that returns a new book: contracts drawn from many, with quantities of its own."""
     rows = [row.raw.values for row in book(max(4000, contracts), kinds).rows]
     columns = list(dict.fromkeys(name for row in rows for name in row))
 
-    def text() -> str:
+    def text(dice: np.random.Generator) -> str:
         page = io.StringIO()
         writer = csv.DictWriter(page, columns)
         writer.writeheader()
@@ -82,24 +85,24 @@ def texts(contracts: int, kinds: Sequence[str], dice: np.random.Generator) -> Ca
     return text
 
 
-def client_rounds(served: Served, number: int, count: int, options, load: Load) -> None:
+def client_rounds(
+    served: Served, number: int, count: int, options, new_text: NewText, load: Load
+) -> None:
     """So many rounds of one client."""
     dice = np.random.default_rng(number)
-    new_text = texts(options.contracts, KINDS[options.model], dice)
-    base = dict(Market.read(MARKET).flat_quotes())
     name, kinds = f"desk-{number}", list(MIXTURE)
     with served.client() as client:
-        client.submit(name, new_text())
+        client.submit(name, new_text(dice))
         for _ in range(count):
-            kind = dice.choice(kinds, p=list(MIXTURE.values()))
+            kind = str(dice.choice(kinds, p=list(MIXTURE.values())))
             load.rounds[kind] += 1
             try:
                 if kind == "submit and value":
-                    text = new_text()
+                    text = new_text(dice)
                     load.timed("submit", lambda text=text: client.submit(name, text, version="*"))
                 elif kind == "move and value":
-                    quote = MOVED[dice.integers(len(MOVED))]
-                    to = {quote: base[quote] * dice.uniform(0.995, 1.005)}
+                    quote = str(dice.choice(list(MOVED)))
+                    to = {quote: MOVED[quote] * dice.uniform(0.995, 1.005)}
                     load.timed("move", lambda to=to: client.move(to, version="*"))
                 found = load.timed("value", lambda: client.risk(name))
                 if found.failed or len(found.positions) != options.contracts:
@@ -108,14 +111,14 @@ def client_rounds(served: Served, number: int, count: int, options, load: Load) 
                 load.errors.append(f"{name}: {error!r}")
 
 
-def loaded(served: Served, options) -> tuple[Load, float]:
+def loaded(served: Served, options, new_text: NewText) -> tuple[Load, float]:
     """What all clients have seen, and the seconds it took."""
     load = Load()
     shares = [len(part) for part in np.array_split(np.arange(options.rounds), options.clients)]
     start = time.perf_counter()
     with ThreadPoolExecutor(options.clients) as pool:
         jobs = [
-            pool.submit(client_rounds, served, number, count, options, load)
+            pool.submit(client_rounds, served, number, count, options, new_text, load)
             for number, count in enumerate(shares)
         ]
         for job in jobs:
@@ -179,11 +182,10 @@ def parser():
     return found
 
 
-def served_with_limits(folder: Path, options) -> Served:
+def served_with_limits(folder: Path, options, new_text: NewText) -> Served:
     """The service, its programs compiled for books such as those to come."""
     warm = folder / "warm.csv"
-    new_text = texts(options.contracts, KINDS[options.model], np.random.default_rng(0))
-    warm.write_text(new_text(), encoding="utf-8")
+    warm.write_text(new_text(np.random.default_rng(0)), encoding="utf-8")
     model = options.model.replace("_", "-")
     limits = "--max-body", str(MAX_BODY), "--body-seconds", str(BODY_SECONDS)
     return Served(MARKET, folder / "state", "--model", model, "--warm", str(warm), *limits)
@@ -211,16 +213,15 @@ def told(run: Run, found: dict[str, Any]) -> None:
 
 def measured(folder: Path, options) -> dict[str, Any]:
     """Load, refusals and crashes of one service."""
-    dice = np.random.default_rng(1)
-    with served_with_limits(folder, options) as served, served.client() as client:
+    new_text = texts(options.contracts, KINDS[options.model])
+    with served_with_limits(folder, options, new_text) as served, served.client() as client:
         ready, before = served.seconds, measures(served.url)
-        load, seconds = loaded(served, options)
+        load, seconds = loaded(served, options, new_text)
         after = measures(served.url)
         difference = compared(client, options.model)
         refused = refusals(served, MAX_BODY, BODY_SECONDS)
-        new_text = texts(options.contracts, KINDS[options.model], dice)
-        spot = float(Market.read(MARKET).equities["DAX"].spot)
-        crashes = crashed(served, new_text, options.kills, spot)
+        dice, spot = np.random.default_rng(1), MOVED["EQUITY/PRICE/DAX"]
+        crashes = crashed(served, lambda: new_text(dice), options.kills, spot)
         status = served.stopped()
     latency = {kind: quantiles(found) for kind, found in load.seconds.items()}
     latency["all"] = quantiles([one for found in load.seconds.values() for one in found])

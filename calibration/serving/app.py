@@ -90,7 +90,6 @@ class Service:
                 Problem: _on_problem,
                 HTTPException: _on_http,
                 RequestValidationError: _on_validation,
-                Exception: _on_failure,
             },
         )
         read = {"dependencies": [Depends(self._may_read)], "responses": _PROBLEMS}
@@ -275,11 +274,3 @@ async def _on_validation(request: Request, error: Exception) -> Response:
     said = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
     remedy = "GET /openapi.json says what a request has"
     return answer_of(Problem(400, "bad-request", said, remedy), request.url.path)
-
-
-async def _on_failure(request: Request, error: Exception) -> Response:
-    name = getattr(request.state, "request_id", "")
-    _log.error("a request failed", exc_info=error, extra={"request": name})
-    remedy = f"look for the request {name} in the log of the service"
-    problem = Problem(500, "internal", "the service has failed at this request", remedy)
-    return answer_of(problem, request.url.path)

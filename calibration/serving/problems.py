@@ -43,8 +43,8 @@ class Mistake(BaseModel):
     """
 
     file: str
-    line: int | None
-    column: int | None
+    line: int | None = None
+    column: int | None = None
     field: str
     value: str
     message: str

@@ -70,8 +70,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         start, name = time.perf_counter(), secrets.token_hex(8)
-        scope["state"] = {**scope.get("state", {}), "request_id": name}
-        status = 500
+        status = 0
 
         async def told(message: Message) -> None:
             nonlocal status
@@ -83,6 +82,13 @@ class Gate:
 
         try:
             await self._admitted(scope, receive, told)
+        except Exception as error:
+            _log.error("a request failed", exc_info=error, extra={"request": name})
+            if status:  # half an answer is none
+                raise
+            detail, remedy = "the service has failed at this request", f"look for {name} in its log"
+            problem = Problem(500, "internal", detail, remedy)
+            await answer_of(problem, scope["path"])(scope, receive, told)
         finally:
             self._tell(scope, status, time.perf_counter() - start, name)
 
