@@ -84,6 +84,8 @@ class Service:
             title="jaxtape serve",
             description="Values and sensitivities of books in a market whose quotes move.",
             version="1",
+            docs_url=None,  # a page that loads scripts from elsewhere
+            redoc_url=None,
             lifespan=self._life,
             middleware=[gate] if self._access.is_open else [gate, hosts],
             exception_handlers={
