@@ -17,14 +17,16 @@ class Access:
 
     Args:
         token: What a request that writes must have.
-        is_open: Whether others than this machine's programs reach the service; reading needs the token then.
+        is_local: Whether only programs of this machine reach the service.
+        guards_reads: Whether reading needs the token, too; it does where others reach the service.
 
     Examples:
-        >>> Access("correct-horse-battery", is_open=False).check("Bearer correct-horse-battery")
+        >>> Access("correct-horse-battery", is_local=True).check("Bearer correct-horse-battery")
     """
 
-    def __init__(self, token: str, *, is_open: bool):
-        self._token, self.is_open = token.encode(), is_open
+    def __init__(self, token: str, *, is_local: bool, guards_reads: bool = False):
+        self._token, self.is_local = token.encode(), is_local
+        self.guards_reads = guards_reads or not is_local
 
     def check(self, authorization: str | None) -> None:
         """Check the header Authorization.

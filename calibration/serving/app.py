@@ -87,7 +87,7 @@ class Service:
             docs_url=None,  # a page that loads scripts from elsewhere
             redoc_url=None,
             lifespan=self._life,
-            middleware=[gate] if self._access.is_open else [gate, hosts],
+            middleware=[gate, hosts] if self._access.is_local else [gate],
             exception_handlers={
                 Problem: _on_problem,
                 HTTPException: _on_http,
@@ -147,7 +147,7 @@ class Service:
         self._access.check(authorization)
 
     def _may_read(self, authorization: Annotated[str | None, Header()] = None) -> None:
-        if self._access.is_open:
+        if self._access.guards_reads:
             self._access.check(authorization)
 
     async def _written(self, change: Callable[..., Result], *arguments: Any) -> Result:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 import httpx2
 from pydantic import BaseModel, ValidationError
 
+from .access import is_loopback
 from .documents import (
     BookEntry,
     BookGreeks,
@@ -116,7 +117,8 @@ class RiskClient(AbstractContextManager):
         self.url, self._retries = url, retries
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
         settings: dict[str, Any] = {"headers": headers, "timeout": timeout, "transport": transport}
-        self._http = httpx2.Client(base_url=url, **settings)
+        is_here = is_loopback(httpx2.URL(url).host)  # no proxy leads there
+        self._http = httpx2.Client(base_url=url, trust_env=not is_here, **settings)
 
     def __exit__(self, *_: object) -> None:
         self.close()

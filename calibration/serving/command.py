@@ -40,6 +40,9 @@ def serve(
         Path | None,
         console.path_option(help="A file of mode 600 with the token.", show_default="STATE/token"),
     ] = None,
+    guard_reads: Annotated[
+        bool, typer.Option("--guard-reads", help="Reading needs the token, too, on loopback.")
+    ] = False,
     model: Annotated[Model, typer.Option(help="Of equities, as in jaxtape risk.")] = Model.heston,
     paths: Annotated[int, console.count_option(help="Paths of Monte Carlo methods.")] = PATHS,
     seed: Annotated[int, console.seed_option(help="Seed of Monte Carlo methods.")] = 0,
@@ -106,7 +109,7 @@ def serve(
         with store.alone():
             place = folder / "token" if token_file is None else token_file
             token = kept_token(place) if token_file is None else token_of(place)
-            access = Access(token, is_open=not is_loopback(host))
+            access = Access(token, is_local=is_loopback(host), guards_reads=guard_reads)
             service = service_of(
                 store, access, limits, **files, **settings, forget_quotes=forget_quotes
             )

@@ -91,16 +91,16 @@ class QuoteSensitivity(BaseModel):
 
     Attributes:
         quote_id: The quote's id.
-        derivative: The derivative of the book's value per 1.00 of the quote.
+        derivative: The derivative of the book's value per 1.00 of the quote; None where it is not finite.
         shift: A usual move of the quote, in its own units.
-        scaled: `derivative` times `shift`.
+        scaled: `derivative` times `shift`; None likewise.
         unit: The unit of `scaled`.
     """
 
     quote_id: str
-    derivative: float
+    derivative: float | None
     shift: float
-    scaled: float
+    scaled: float | None
     unit: str
 
 

@@ -4,7 +4,14 @@ import functools
 from typing import Any
 
 import jax.monitoring
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 
 _BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -15,6 +22,7 @@ class Measures:
 
     def __init__(self):
         self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
         own: dict[str, Any] = {"registry": self._registry}
         self.requests = Counter(
             "jaxtape_requests", "Requests answered.", ("method", "route", "status"), **own

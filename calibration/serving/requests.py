@@ -119,7 +119,7 @@ class Gate:
         facts: dict[str, Any] = {
             "request": name,
             "method": method,
-            "path": scope["path"],
+            "path": scope["path"][:_SHOWN],
             "status": status,
             "ms": round(1e3 * seconds, 2),
         }
@@ -127,4 +127,5 @@ class Gate:
         _log.log(logging.ERROR if status == 500 else level, "request", extra=facts)
 
 
+_SHOWN = 200  # characters of a path
 _METHODS = {"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"}

@@ -53,6 +53,8 @@ class Session:
             raise Unusable(f"{store.folder}: {errors[0]}; or give --forget-quotes")
         self.market = QuotedMarket(base, digest, version, moves, found)
         self.books: Mapping[str, StoredBook] = store.books()
+        for stored in self.books.values():
+            _ = stored.book  # read now, not at the first request
         self._changing = threading.Lock()
 
     def book(self, name: str) -> StoredBook:

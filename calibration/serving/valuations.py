@@ -9,6 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import jax
+
 from pricing.book_risk import RiskResult
 from pricing.market import Market
 
@@ -103,12 +105,15 @@ class Valuations:
         """Value a book, in the thread.
 
         Raises:
+            JaxRuntimeError: The machine failed at it.
             Problem: No models could be fitted.
         """
         start = time.perf_counter()
         with self._is_computing:
             try:
                 result = self._price(stored, state.market)
+            except jax.errors.JaxRuntimeError:
+                raise  # of the machine, not of the quotes
             except RuntimeError as error:
                 detail = f"the quotes of version {state.version} have no models: {error}"
                 raise Problem(

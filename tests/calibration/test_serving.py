@@ -71,10 +71,10 @@ def market(tmp_path_factory):
     return file
 
 
-def service(market: Path, folder: Path, limits: Limits = USUAL, *, is_open: bool = False):
+def service(market: Path, folder: Path, limits: Limits = USUAL, **access: bool):
     """A client of a service in this process, as `TestClient` has it."""
-    access = Access(TOKEN, is_open=is_open)
-    found = service_of(Store(folder), access, limits, market=market, **SETTINGS)
+    rule = Access(TOKEN, **{"is_local": True, **access})
+    found = service_of(Store(folder), rule, limits, market=market, **SETTINGS)
     return TestClient(found.application(), "http://127.0.0.1", raise_server_exceptions=False)
 
 
@@ -294,8 +294,9 @@ def test_nothing_is_written_without_the_token(client, shared, method, path, give
 
 
 @pytest.mark.parametrize("path", READS)
-def test_reading_needs_the_token_where_a_network_reaches_the_service(market, tmp_path, path):
-    http = service(market, tmp_path, is_open=True)
+@pytest.mark.parametrize("access", [{"is_local": False}, {"guards_reads": True}])
+def test_reading_needs_the_token_where_others_read(market, tmp_path, path, access):
+    http = service(market, tmp_path, **access)
     assert http.get(path).status_code == 401
     assert http.get(path, headers=OWN).status_code in (200, 404)
     assert http.get("/health/live").json() == {"live": True}
