@@ -138,7 +138,7 @@ def compared(client: RiskClient, model: str) -> float:
         quotes = client.quotes().quotes
         market = only_dax.with_quotes({q: quotes[q] for q, _ in only_dax.flat_quotes()})
         mine = risk(Book.from_text(client.text(entry.name)), market, fit)
-        theirs = {row.quote_id: row.derivative for row in told.sensitivities}
+        theirs = {row.quote_id: row.derivative or 0.0 for row in told.sensitivities}
         pairs = [(mine.value, told.value)]
         for trade, row in zip(mine.trades, told.positions, strict=True):
             mine_of = vars(trade.position)
@@ -156,7 +156,7 @@ def measures(url: str) -> dict[str, float]:
     wanted = (
         "jaxtape_valuations_total",
         "jaxtape_programs_compiled",
-        "jaxtape_valuation_seconds_sum",
+        "process_cpu_seconds_total",
     )
     lines = httpx2.get(f"{url}/metrics").text.splitlines()
     return {
@@ -198,7 +198,8 @@ def told(run: Run, found: dict[str, Any]) -> None:
         numbers = (f"{row[name]:,.1f}" for name in ("p50_ms", "p99_ms", "max_ms"))
         table.add_row(kind, f"{row['requests']:,}", *numbers)
     run.console.print(table)
-    for name in ("requests_a_second", "valuations_a_second", "rounds", "service", "errors"):
+    rates = "requests_a_second", "valuations_a_second", "processor_ms_a_round"
+    for name in (*rates, "rounds", "service", "errors"):
         run.console.print(f"{name}: {found[name]}", soft_wrap=True)
     run.console.print(f"largest relative difference from pricing.risk: {found['difference']:.1e}")
     table = table_of("refusals", "request", "wanted", "found", "seconds", "holds")
@@ -225,6 +226,8 @@ def measured(folder: Path, options) -> dict[str, Any]:
         status = served.stopped()
     latency = {kind: quantiles(found) for kind, found in load.seconds.items()}
     latency["all"] = quantiles([one for found in load.seconds.values() for one in found])
+    service = {name: count - before.get(name, 0.0) for name, count in after.items()}
+    used = service.get("process_cpu_seconds_total", 0.0)
     return {
         "mixture": MIXTURE,
         "rounds": dict(load.rounds),
@@ -232,8 +235,9 @@ def measured(folder: Path, options) -> dict[str, Any]:
         "ready_after_seconds": ready,
         "requests_a_second": latency["all"]["requests"] / seconds,
         "valuations_a_second": options.rounds / seconds,
+        "processor_ms_a_round": 1e3 * used / options.rounds,
         "latency": latency,
-        "service": {name: count - before.get(name, 0.0) for name, count in after.items()},
+        "service": service,
         "errors": load.errors,
         "difference": difference,
         "refusals": [asdict(one) for one in refused],

@@ -1,7 +1,6 @@
 """Requests as a service takes them: so many at once, so large, so fast; each told of in one line of JSON."""
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import time
@@ -9,6 +8,7 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .limits import Limits
@@ -17,6 +17,8 @@ from .problems import MEDIA_TYPE, Problem, busy
 
 _log = logging.getLogger("jaxtape.serve")
 _CLOSE = {"connection": "close"}
+_METHODS = {"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"}
+_SHOWN = 200  # characters of a path
 
 
 def answer_of(problem: Problem, path: str) -> Response:
@@ -31,20 +33,22 @@ async def body_of(request: Request, limits: Limits) -> bytes:
     What is too large is read to its end, and not kept, so that the sender hears the answer.
 
     Raises:
-        Problem: It is too large (413) or comes too slowly (408); the connection is closed.
+        Problem: It is too large (413) or slow (408), or its sender has gone; the connection is closed.
     """
     most, parts, size = limits.body_bytes, [], 0
     declared = request.headers.get("content-length", "")
-    waits = "expect" in request.headers
     try:
         async with asyncio.timeout(limits.body_seconds):
-            if not (waits and declared.isdigit() and int(declared) > most):
+            if "expect" in request.headers and declared.isdigit() and int(declared) > most:
+                size = int(declared)  # it asks before it sends
+            else:
                 async for part in request.stream():
                     size += len(part)
                     if size <= most:
                         parts.append(part)
-            else:
-                size = int(declared)
+    except ClientDisconnect:
+        detail = f"the sender has gone after {size:,} bytes of the body"
+        raise Problem(400, "bad-request", detail, headers=_CLOSE) from None
     except TimeoutError:
         if size <= most:
             detail = f"{size:,} bytes of the body came in {limits.body_seconds:g} s"
@@ -65,7 +69,11 @@ class Gate:
         self._app, self._limits, self._measures, self._inside = app, limits, measures, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request.
+
+        Raises:
+            CancelledError: The service stops in the middle of an answer.
+        """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -82,12 +90,10 @@ class Gate:
 
         try:
             await self._admitted(scope, receive, told)
-        except Exception as error:
-            _log.error("a request failed", exc_info=error, extra={"request": name})
-            if status:  # half an answer is none
+        except (Exception, asyncio.CancelledError) as error:
+            problem = _failure(error, name)
+            if status:  # half an answer is none: the connection is closed
                 raise
-            detail, remedy = "the service has failed at this request", f"look for {name} in its log"
-            problem = Problem(500, "internal", detail, remedy)
             await answer_of(problem, scope["path"])(scope, receive, told)
         finally:
             self._tell(scope, status, time.perf_counter() - start, name)
@@ -103,13 +109,11 @@ class Gate:
             return
         self._inside += 1
         self._measures.in_work.set(self._inside)
-        with contextlib.ExitStack() as at_end:
-            at_end.callback(self._leave)
+        try:
             await self._app(scope, receive, send)
-
-    def _leave(self) -> None:
-        self._inside -= 1
-        self._measures.in_work.set(self._inside)
+        finally:
+            self._inside -= 1
+            self._measures.in_work.set(self._inside)
 
     def _tell(self, scope: Scope, status: int, seconds: float, name: str) -> None:
         route = getattr(scope.get("route"), "path", "none")
@@ -127,5 +131,10 @@ class Gate:
         _log.log(logging.ERROR if status == 500 else level, "request", extra=facts)
 
 
-_SHOWN = 200  # characters of a path
-_METHODS = {"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"}
+def _failure(error: BaseException, name: str) -> Problem:
+    """Return what is said of a request that failed: a service that stops cancels what it cannot wait for."""
+    if isinstance(error, asyncio.CancelledError):
+        return busy("the service has stopped before the answer was there")
+    _log.error("a request failed", exc_info=error, extra={"request": name})
+    remedy = f"look for {name} in the log of the service"
+    return Problem(500, "internal", "the service has failed at this request", remedy)
