@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 _FORMATS: dict[str, Format] = {"text/csv": "csv", "application/json": "json"}
 _MEDIA_TYPES = {name: media for media, name in _FORMATS.items()}
 _LOCAL = ["127.0.0.1", "localhost", "::1", "[::1]"]
-_STATUSES = (400, 401, 404, 408, 409, 412, 413, 415, 422, 428, 503, 504)
+_STATUSES = (400, 401, 404, 408, 409, 412, 413, 415, 422, 428, 503, 504, 507)
 _PROBLEMS: dict[int | str, Any] = {status: {"model": ProblemDetails} for status in _STATUSES}
 _BOOK = {"content": {media: {"schema": {"type": "string"}} for media in _FORMATS}}
 _MOVE = {
@@ -155,6 +155,7 @@ class Service:
 
         Raises:
             busy: It takes too long, and may be done or not; it is a `Problem`.
+            Problem: It could not be written.
         """
         loop = asyncio.get_running_loop()
         writing = loop.run_in_executor(self._writer, change, *arguments)
@@ -163,6 +164,10 @@ class Service:
         except TimeoutError:
             said = "the change is not on the disk yet, and may still be made: read the state first"
             raise busy(said, status=504) from None
+        except OSError as error:
+            reason = error.strerror or str(error)
+            detail = f"the change could not be written ({reason}), and is not made"
+            raise Problem(507, "not-kept", detail, "make room in the folder of --state") from error
         finally:
             self._count()
 

@@ -98,8 +98,15 @@ def serve(
     configure(precision)
     server.log_as_json()
     limits = Limits(
-        *(max_body, body_seconds, max_trades, max_books, max_requests, max_queue),
-        *(request_seconds, max_connections, stop_seconds),
+        body_bytes=max_body,
+        body_seconds=body_seconds,
+        trades=max_trades,
+        books=max_books,
+        requests=max_requests,
+        queue=max_queue,
+        request_seconds=request_seconds,
+        connections=max_connections,
+        stop_seconds=stop_seconds,
     )
     settings = {"model": model, "paths": paths, "seed": seed, "budget": budget}
     files = {"market": market, "trades": trades, "warm": warm}
@@ -120,9 +127,7 @@ def serve(
             server.run(service.application(), listening, limits, told)
             if service.is_computing:
                 server.leave_at_once()
-    except UnreadableFile as error:
-        console.fail(str(error))
-    except Unusable as error:
+    except (UnreadableFile, Unusable) as error:
         console.fail(str(error))
 
 

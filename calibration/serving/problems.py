@@ -25,6 +25,7 @@ _TITLES = {
     "no-models": "No models were fitted to these quotes",
     "busy": "The service is busy",
     "unknown-outcome": "The outcome is not known yet",
+    "not-kept": "The disk did not take it",
     "internal": "The service has failed",
 }
 

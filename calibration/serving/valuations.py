@@ -13,6 +13,7 @@ import jax
 
 from pricing.book_risk import RiskResult
 from pricing.market import Market
+from pricing.sweep.groups import BudgetTooSmall
 
 from .documents import book_risk, encoded
 from .limits import Limits
@@ -106,7 +107,7 @@ class Valuations:
 
         Raises:
             JaxRuntimeError: The machine failed at it.
-            Problem: No models could be fitted.
+            Problem: No models could be fitted, or the budget does not hold a trade.
         """
         start = time.perf_counter()
         with self._is_computing:
@@ -114,6 +115,9 @@ class Valuations:
                 result = self._price(stored, state.market)
             except jax.errors.JaxRuntimeError:
                 raise  # of the machine, not of the quotes
+            except BudgetTooSmall as error:
+                remedy = "start the service with a larger --budget"
+                raise Problem(500, "internal", str(error), remedy) from error
             except RuntimeError as error:
                 detail = f"the quotes of version {state.version} have no models: {error}"
                 raise Problem(

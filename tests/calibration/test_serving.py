@@ -570,6 +570,17 @@ def test_a_change_that_is_not_on_the_disk_is_not_made(session, monkeypatch):
     assert (session.books, session.market) == before
 
 
+def test_a_full_disk_is_an_answer(market, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    http = service(market, tmp_path)
+    monkeypatch.setattr(Store, "keep_book", full)
+    found = http.put("/v1/books/desk", content=BOOK, headers=CSV | OWN)
+    assert found.status_code == 507 and "No space left" in found.json()["detail"]
+    assert http.get("/v1/books").json() == {"books": []}
+
+
 def test_quotes_that_moved_in_another_market_are_not_taken_for_this_one(session, market, tmp_path):
     session.submit("desk", "csv", BOOK.encode(), Condition())
     session.move(b'{"quotes": {"EQUITY/PRICE/DAX": 4500}}', Condition.of("*", None))
