@@ -1,6 +1,6 @@
 """A service under load, under attack, and after a crash: latency, refusals, and what is still there.
 
-Run `python -m benchmarks.serve_load [--rounds 2000] [--clients 16] [--contracts 100] [--kills 3] [--model
+Run `python -m benchmarks.serve_load [--rounds 2000] [--clients 16] [--contracts 100] [--kills 5] [--model
 black_scholes] [--out FILE]`. `jaxtape serve` runs as a process of its own on this machine; the clients are
 threads of this one, each with its own connection and its own book, and each waits for an answer before it goes
 on. A round values one book of so many contracts, all of its Greeks and its derivative to every quote:
@@ -177,15 +177,16 @@ def quantiles(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def parser():
-    found = parser_of(__doc__, rounds=2000, clients=16, contracts=100, kills=3)
+    found = parser_of(__doc__, rounds=2000, clients=16, contracts=100, kills=5)
     found.add_argument("--model", choices=list(MODELS), default="black_scholes")
     return found
 
 
-def served_with_limits(folder: Path, options, new_text: NewText) -> Served:
+def served_with_limits(folder: Path, options) -> Served:
     """The service, its programs compiled for books such as those to come."""
     warm = folder / "warm.csv"
-    warm.write_text(new_text(np.random.default_rng(0)), encoding="utf-8")
+    of_every_kind = texts(max(200, options.contracts), KINDS[options.model])
+    warm.write_text(of_every_kind(np.random.default_rng(0)), encoding="utf-8")
     model = options.model.replace("_", "-")
     limits = "--max-body", str(MAX_BODY), "--body-seconds", str(BODY_SECONDS)
     return Served(MARKET, folder / "state", "--model", model, "--warm", str(warm), *limits)
@@ -215,7 +216,7 @@ def told(run: Run, found: dict[str, Any]) -> None:
 def measured(folder: Path, options) -> dict[str, Any]:
     """Load, refusals and crashes of one service."""
     new_text = texts(options.contracts, KINDS[options.model])
-    with served_with_limits(folder, options, new_text) as served, served.client() as client:
+    with served_with_limits(folder, options) as served, served.client() as client:
         ready, before = served.seconds, measures(served.url)
         load, seconds = loaded(served, options, new_text)
         after = measures(served.url)
