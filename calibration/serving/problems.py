@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pricing.ingestion.errors import InputError, listed
 
 MEDIA_TYPE = "application/problem+json"
+_MOST = 1000  # mistakes that an answer names
 _TITLES = {
     "unauthorized": "A token is needed",
     "not-found": "There is no such thing here",
@@ -112,8 +113,9 @@ class Problem(Exception):
 
 
 def refused(kind: str, errors: Sequence[InputError]) -> Problem:
-    """Return the problem of an input with mistakes."""
+    """Return the problem of an input with mistakes; of very many the first are named."""
     count = f"{len(errors):,} mistakes: " if len(errors) > 1 else ""
+    errors = errors[:_MOST]
     return Problem(422, kind, count + listed(errors, 3), "correct what errors names", errors=errors)
 
 

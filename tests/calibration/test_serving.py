@@ -211,6 +211,14 @@ def test_mistakes_name_place_value_and_remedy(client, shared):
     assert found.json()["instance"] == "/v1/books/desk"
 
 
+def test_of_very_many_mistakes_the_first_are_named(session):
+    rows = "".join(f"E{n},european,DAX,1,call,-1,2003-03-18\n" for n in range(1200))
+    session._limits = Limits()
+    with pytest.raises(Problem, match="1,200 mistakes") as problem:
+        session.submit("desk", "csv", f"{HEAD}\n{rows}".encode(), Condition())
+    assert len(problem.value.document("").errors) == 1000
+
+
 @pytest.mark.parametrize(
     ("content", "headers", "status", "said"),
     [
