@@ -52,19 +52,27 @@ class Served:
     def killed(self) -> None:
         """End it as a crash does, with no warning."""
         self.process.kill()
-        self.process.wait()
+        self._ended()
 
     def stopped(self) -> int:
         """Ask it to stop, and return its exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
+        return self._ended()
+
+    def _ended(self) -> int:
+        """Wait for its end, and return the exit status."""
+        status = self.process.wait(timeout=60)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return status
 
     def __enter__(self) -> "Served":
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
-            self.killed()
+            self.process.kill()
+        self._ended()
 
 
 def refused_to_start(served: Served, *options: str) -> tuple[int, str]:
