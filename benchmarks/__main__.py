@@ -37,6 +37,7 @@ QUICK = {
     "main_job": "--trades 100",
     "import_time": "--repeat 2",
     "live_session": "--trades 1000 --repeat 2",
+    "serve_load": "--rounds 200 --kills 1",
     "many_surfaces": "--surfaces 64 256 --peer-surfaces 8 --repeat 1",
     "many_scaling": "--most-devices 2 --surfaces 128 --a-device 64 --repeat 1",
     "quote_sensitivities": "--bumps 2 --repeat 20",

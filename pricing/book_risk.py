@@ -3,6 +3,7 @@
 The book's derivative to the numbers of its models, pulled back through `fit`, is the risk to every quote.
 """
 
+import copy
 import functools
 import time
 from collections.abc import Sequence
@@ -198,6 +199,15 @@ class RiskEngine:
             gradient=gradient,
         )
 
+    def for_another_book(self) -> "RiskEngine":
+        """Return an engine of the same settings that shares the models that this one has fitted.
+
+        Two such engines are not called at once.
+        """
+        other = copy.copy(self)
+        other._tiles, other._last = Memory(), None
+        return other
+
     def _served(self, book: Book, market: Market) -> tuple[Book, list[Batch]]:
         """Return the book as the market can serve it, and its batches: the last ones unless one is another.
 
@@ -211,7 +221,8 @@ class RiskEngine:
 
     def _fitted(self, batches: Sequence[Batch], market: Market) -> FittedModels:
         """Return the models of the market, fitted again if it is another one or the book has other baskets."""
-        names = tuple(dict.fromkeys(batch.underlyings for batch in batches))
+        names = (batch.underlyings for batch in batches)
+        baskets = tuple(dict.fromkeys(name for name in names if len(name) > 1))
         self._fits.begin()
-        compute = functools.partial(fit_models, self._fit, market, names, self._greeks)
-        return self._fits.recall(compute, (market, names))
+        compute = functools.partial(fit_models, self._fit, market, baskets, self._greeks)
+        return self._fits.recall(compute, (market, baskets))

@@ -155,11 +155,14 @@ def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, An
 
 def write_json(path: Path, value: object) -> None:
     """Write a value as JSON; a number that is not finite becomes null."""
-    text = json.dumps(_finite(value), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False)
     path.write_text(f"{text}\n", encoding="utf-8")
 
 
-def _finite(value: object) -> object:
+def finite(value: object) -> object:
+    """Return a value of dictionaries, lists and plain data with None for each number that is not finite."""
     if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value

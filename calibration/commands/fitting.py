@@ -1,15 +1,19 @@
 """Calibrate the underlyings of a market for a command, and leave out what cannot be."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
+from enum import StrEnum
 from typing import Any
 
 import jax.numpy as jnp
 
 from pricing.ingestion.errors import InputError
 from pricing.market import Market
+from pricing.methods import METHODS, AbstractMethod, MonteCarlo
 from pricing.models import AbstractModel, AbstractRateModel, Calibratable, Heston, HullWhite, Quotes
 from pricing.sweep.fitted_models import Fit
+from pricing.trades.book import Book
 
 from ..calibration import Calibration, calibrate
 from ..market_fit import fit
@@ -17,8 +21,37 @@ from ..parameters import Parameters
 from ..results import RESULTS
 from .fit_report import has_failed, label_of, message_of
 
+PATHS = next(m.num_paths for m in METHODS if isinstance(m, MonteCarlo))
+"""Of Monte Carlo methods, where nobody asks for another number."""
+
 _USUAL: tuple[type[Calibratable], ...] = (Heston, HullWhite)
 """What a book is valued under: the first that the market has quotes of the underlying for."""
+
+
+class Model(StrEnum):
+    """What a book is valued under."""
+
+    heston = "heston"
+    black_scholes = "black-scholes"
+
+
+def methods_of(paths: int) -> tuple[AbstractMethod, ...]:
+    """Return every method, those of Monte Carlo with that many paths."""
+    return tuple(replace(m, num_paths=paths) if hasattr(m, "num_paths") else m for m in METHODS)
+
+
+def underlyings_of(book: Book, *, in_rates: bool) -> tuple[str, ...]:
+    """Return the curves, or the equities, that the book is on."""
+    names = (trade.underlyings for trade in book.trades if trade.in_rates == in_rates)
+    return tuple(dict.fromkeys(itertools.chain(*names)))
+
+
+def calibrated_names(book: Book, market: Market, model: Model) -> tuple[str, ...]:
+    """Return the underlyings of a book whose models are calibrated: equities to Heston, a curve to its vols."""
+    equities = underlyings_of(book, in_rates=False) if model is Model.heston else ()
+    quoted = [] if market.swaption_vols is None else [market.swaption_vols.curve]
+    curves = (name for name in underlyings_of(book, in_rates=True) if name in quoted)
+    return (*equities, *curves)
 
 
 def standard_start(

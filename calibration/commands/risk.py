@@ -1,9 +1,6 @@
 """`jaxtape risk`: calibrate to a market, value a book with its Greeks, write tables and a report."""
 
-import itertools
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +15,6 @@ from pricing.book_risk import RiskResult
 from pricing.book_risk import risk as value_book
 from pricing.ingestion.errors import UnreadableFile
 from pricing.market import Market
-from pricing.methods import METHODS, AbstractMethod, MonteCarlo
 from pricing.models.surface_models import black_scholes
 from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
 from pricing.sweep.groups import BudgetTooSmall
@@ -26,17 +22,23 @@ from pricing.trades.book import Book
 
 from . import console
 from .fit_report import as_json, fit_sections, summary_of, write_json
-from .fitting import both, calibrated, failure, fit_each, only, standard_start, too_few, without
+from .fitting import (
+    PATHS,
+    Model,
+    both,
+    calibrated,
+    calibrated_names,
+    failure,
+    fit_each,
+    methods_of,
+    only,
+    standard_start,
+    too_few,
+    underlyings_of,
+    without,
+)
 
 _TOP = 5  # quotes in the summary
-_PATHS = next(m.num_paths for m in METHODS if isinstance(m, MonteCarlo))
-
-
-class Model(StrEnum):
-    """What a book is valued under."""
-
-    heston = "heston"
-    black_scholes = "black-scholes"
 
 
 def risk(
@@ -49,7 +51,7 @@ def risk(
             help="Of equities: Heston is calibrated; Black-Scholes reads the surface. Of rates: Hull-White."
         ),
     ] = Model.heston,
-    paths: Annotated[int, console.count_option(help="Paths of Monte Carlo methods.")] = _PATHS,
+    paths: Annotated[int, console.count_option(help="Paths of Monte Carlo methods.")] = PATHS,
     seed: Annotated[int, console.seed_option(help="Seed of Monte Carlo methods.")] = 0,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
     devices: Annotated[int, typer.Option(min=1, help="Devices that share the trades.")] = 1,
@@ -80,7 +82,7 @@ def risk(
         stages.progress("value the book", "valuing") as (lines, progress),
     ):
         fits = background.submit(fit_sections, quotes, {**read, **calibrations})
-        random = {"key": jax.random.key(seed), "methods": _methods(paths)}
+        random = {"key": jax.random.key(seed), "methods": methods_of(paths)}
         settings = {"mesh": mesh, "budget": budget, "progress": progress, **random}
         try:
             result = value_book(book, served, fit, **settings)
@@ -114,11 +116,6 @@ def _mesh(devices: int) -> Mesh | None:
     return Mesh(np.array(found[:devices]), ("trades",)) if devices > 1 else None
 
 
-def _methods(paths: int) -> tuple[AbstractMethod, ...]:
-    """Return every method, those of Monte Carlo with that many paths."""
-    return tuple(replace(m, num_paths=paths) if hasattr(m, "num_paths") else m for m in METHODS)
-
-
 def _read(trades: Path, market: Path) -> tuple[Book, Market]:
     """Return the book, with what the market cannot serve set aside, and the market."""
     try:
@@ -128,20 +125,10 @@ def _read(trades: Path, market: Path) -> tuple[Book, Market]:
         console.fail(str(error))
 
 
-def _underlyings(book: Book, *, in_rates: bool) -> tuple[str, ...]:
-    """Return the curves, or the equities, that the book is on."""
-    names = (trade.underlyings for trade in book.trades if trade.in_rates == in_rates)
-    return tuple(dict.fromkeys(itertools.chain(*names)))
-
-
 def _calibrate(book: Book, market: Market, model: Model, file: str, stages: console.Stages):
     """Return the market that the book needs, less what did not fit; and the calibrations, by underlying."""
-    equities = _underlyings(book, in_rates=False)
-    quoted = [] if market.swaption_vols is None else [market.swaption_vols.curve]
-    curves = [name for name in _underlyings(book, in_rates=True) if name in quoted]
-    served, calibrations = only(market, equities), {}
-    names = (*(equities if model is Model.heston else ()), *curves)
-    starts = {name: standard_start(market, name) for name in names}
+    served, calibrations = only(market, underlyings_of(book, in_rates=False)), {}
+    starts = {name: standard_start(market, name) for name in calibrated_names(book, market, model)}
     for name, (start, quotes) in starts.items():
         if not (error := too_few(start, quotes, name, file)):
             stage = stages.progress(f"calibrate {name}", f"calibrating {name}")

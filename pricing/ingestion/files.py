@@ -35,18 +35,29 @@ def read_text(path: str | os.PathLike) -> str:
     """
     file = os.fspath(path)
     try:
-        text = _bytes_of(Path(path), file).decode("utf-8-sig")
+        content = _bytes_of(Path(path), file)
     except FileNotFoundError:
         raise unreadable(file, "there is no such file", "check the path") from None
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        message = f"byte {error.object[error.start]:#04x} is not UTF-8 text"
-        raise unreadable(file, message, "save the file as UTF-8", place=(line, None)) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise unreadable(
             file, f"cannot be read: {reason}", "check the path and its rights"
         ) from None
+    return text_of(content, file)
+
+
+def text_of(content: bytes, file: str) -> str:
+    """Return what UTF-8 bytes say, a byte-order mark dropped; `file` names them in errors.
+
+    Raises:
+        unreadable: They are not UTF-8, or are empty; it is an `UnreadableFile`.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        message = f"byte {error.object[error.start]:#04x} is not UTF-8 text"
+        raise unreadable(file, message, "save the file as UTF-8", place=(line, None)) from None
     if not text.strip():
         raise unreadable(file, "is empty", "give a file with content")
     return text

@@ -20,7 +20,7 @@ from ..methods.method import Shared, bunch_size, in_form, prepared, tiling
 from ..models import AbstractModel
 from ..products import AbstractProduct
 from ..products.trade import Trade
-from ..trades.contracts import products_of, shape_key
+from ..trades.contracts import padded_rows, products_of, shape_key
 from ..valuation import applicable
 
 Figures = dict[str, Array]
@@ -208,7 +208,10 @@ def _places(
     rows, trades = shape
     places = np.arange(len(batch.trades))
     if isinstance(method, Shared):
-        size, alike = bunch_size(method, trades), np.stack(_alike(batch.products, model, method))
+        rows_in_place = np.minimum(np.arange(padded_rows(places.size)), places.size - 1)
+        padded = jax.tree.map(operator.itemgetter(rows_in_place), batch.products)
+        alike = np.stack(_alike(padded, model, method))[:, : places.size]
+        size = bunch_size(method, trades)
         order = np.lexsort(alike)
         is_first = np.any(np.diff(alike[:, order], prepend=np.nan) != 0.0, axis=0)
         within = places - np.maximum.accumulate(np.where(is_first, places, 0))

@@ -14,6 +14,7 @@ from ..market import Market
 from ..products import AbstractProduct, Padded
 from ..products.trade import Trade
 
+_FEWEST_ROWS = 128
 _COUNTS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 52, 64)
 
 
@@ -27,7 +28,7 @@ def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
     """Return trades of one kind and one `shape_key` as one batch of products in canonical form.
 
     Times are years from the market's as-of date. Lists of dates, of various lengths, are padded. While they are
-    made they have as many rows as the next power of two, so that books of other sizes compile no programs.
+    made they have as many rows as `padded_rows` says, so that books of other sizes compile no programs.
     """
     by_count: dict[int, list[int]] = {}
     for index, trade in enumerate(trades):
@@ -56,7 +57,7 @@ def _canonical(batch: AbstractProduct, num_dates: int | None) -> AbstractProduct
 def _batch(trades: Sequence[Trade], market: Market) -> AbstractProduct:
     """Return trades that have all the same number of dates as one batch, whose last row may be repeated."""
     time = functools.cache(market.time)  # trades are many, their days few
-    repeated = (1 << (len(trades) - 1).bit_length()) - len(trades)
+    repeated = padded_rows(len(trades)) - len(trades)
 
     def number(value: Any) -> Any:
         if isinstance(value, date):
@@ -70,6 +71,11 @@ def _batch(trades: Sequence[Trade], market: Market) -> AbstractProduct:
         return values + values[-1:] * repeated
 
     return trades[0].products(column)
+
+
+def padded_rows(count: int) -> int:
+    """Return the next power of two, from 128 on: what programs of so many trades are compiled for."""
+    return max(_FEWEST_ROWS, 1 << (count - 1).bit_length())
 
 
 def _padded_count(count: int) -> int:

@@ -304,6 +304,15 @@ def of_quantlib_heston(found):
     assert any(fact.startswith("our 40 x 12 x 20 grid against") for fact in found["facts"])
 
 
+def of_serve_load(found):
+    assert sum(found["rounds"].values()) == found["latency"]["value"]["requests"] == 6
+    assert not found["errors"] and found["difference"] < 1e-9
+    assert {row["case"] for row in found["refusals"] if row["wanted"] != row["found"]} == set()
+    assert len(found["refusals"]) > 20 and found["exit_status"] == 0
+    crashes = found["crashes"]
+    assert not crashes["lost"] and crashes["accepted_books"] > 0 < crashes["accepted_moves"]
+
+
 Smoke = tuple[str, Callable[[dict], None]]  # arguments, and what checks the figures
 
 SMOKE: dict[str, Smoke] = {
@@ -368,6 +377,7 @@ SMOKE: dict[str, Smoke] = {
     ),
     "picard_check": ("--levels 2 --dim 5 --repeats 4", of_picard_check),
     "exercise_rule": ("--assets 2 --fit-paths 4096 --blocks 1", of_exercise_rule),
+    "serve_load": ("--rounds 6 --clients 2 --contracts 5 --kills 1", of_serve_load),
     "quantlib_peer": ("--parts black-scholes --contracts 20 --repeat 1", of_quantlib_peer),
 }
 
@@ -382,6 +392,7 @@ REPEATED = {
     "many_scaling",
     "large_book",
     "optimizers",
+    "serve_load",
     "portfolio_fbsde",
     "picard_check",
     "deep_bsde",

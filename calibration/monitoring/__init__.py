@@ -1,0 +1,1 @@
+"""The outputs of nightly runs set beside each other: what is out of bounds."""

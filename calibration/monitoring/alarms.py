@@ -1,0 +1,216 @@
+"""What is out of bounds in a run, by itself and beside the run before."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .runs import Run
+
+_CONVERGED = "Converged"
+_NON_FINITE = "not finite"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The bounds of a nightly run.
+
+    Attributes:
+        rms_vol_points: Of the residuals of a fit: their root mean square, in vol points.
+        residual_vol_points: The largest residual of a fit.
+        relative_error: The standard error of a fitted parameter, as a share of it.
+        condition_number: Of a fit: above it parameters are hardly told apart.
+        std_error: The standard error of a trade's value, as a share of the book's gross value.
+        non_finite: Trades and parameters with figures that are not finite.
+        failed: Trades without figures.
+        value_drift: The change of the book's value since yesterday, as a share of the gross value.
+        trade_drift: The change of a trade's value likewise.
+        sensitivity_drift: The change of a sensitivity, as a share of the largest of its unit.
+
+    Examples:
+        >>> from calibration.monitoring.alarms import Thresholds
+        >>> Thresholds(failed=3).failed
+        3
+    """
+
+    rms_vol_points: float = 2.0
+    residual_vol_points: float = 10.0
+    relative_error: float = 1.0
+    condition_number: float = 1e6
+    std_error: float = 1e-3
+    non_finite: int = 0
+    failed: int = 0
+    value_drift: float = 0.1
+    trade_drift: float = 0.05
+    sensitivity_drift: float = 0.5
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One thing that is out of bounds.
+
+    Attributes:
+        check: What was looked at: the name of a threshold, `complete` or `converged`.
+        place: Where: a file and what it is of.
+        value: What was found; None where it is no number.
+        limit: The most that is allowed; None where the check has no number.
+        message: The same in words.
+    """
+
+    check: str
+    place: str
+    value: float | int | None
+    limit: float | int | None
+    message: str
+
+
+def alarms(today: Run, yesterday: Run | None, limits: Thresholds) -> list[Alarm]:
+    """Return all that is out of bounds in today's run.
+
+    Args:
+        today: The run.
+        yesterday: The run before; without it nothing is said of drift.
+        limits: The bounds.
+    """
+    found = [*_of_files(today), *_of_fits(today, limits), *_of_trades(today, limits)]
+    if yesterday is not None:
+        found += [*_of_values(today, yesterday, limits), *_of_quotes(today, yesterday, limits)]
+    return found
+
+
+def summary(today: Run, yesterday: Run | None) -> dict[str, Any]:
+    """Return the numbers of a run that a dashboard draws."""
+    rows = today.trades.values()
+    found: dict[str, Any] = {
+        "value": today.value,
+        "gross_value": today.gross,
+        "trades": len(rows),
+        "failed": len(_failed(today)),
+        "non_finite": len(_non_finite(today)),
+        "fits": {
+            name: {
+                "result": fit.result,
+                "rms_vol_points": fit.rms,
+                "condition_number": fit.condition_number,
+            }
+            for name, fit in today.calibrations.items()
+        },
+    }
+    if yesterday is not None:
+        found |= {
+            "value_yesterday": yesterday.value,
+            "value_change": today.value - yesterday.value,
+            "trades_new": len(today.trades.keys() - yesterday.trades.keys()),
+            "trades_gone": len(yesterday.trades.keys() - today.trades.keys()),
+            "quotes_new": len(today.sensitivities.keys() - yesterday.sensitivities.keys()),
+            "quotes_gone": len(yesterday.sensitivities.keys() - today.sensitivities.keys()),
+        }
+    return found
+
+
+def _above(check: str, place: str, value: float | None, limit: float, what: str) -> Iterator[Alarm]:
+    """Yield an alarm if a number is above its limit, or is none."""
+    if value is None or not math.isfinite(value):
+        yield Alarm(check, place, None, limit, f"{what} is not a finite number")
+    elif value > limit:
+        yield Alarm(check, place, value, limit, f"{what} is {value:.6g}, above {limit:g}")
+
+
+def _of_files(run: Run) -> Iterator[Alarm]:
+    for name in run.mismatched:
+        message = "is not of the run that run.json is of: the run was cut short, or it was changed"
+        yield Alarm("complete", str(run.folder / name), None, None, f"{name} {message}")
+
+
+def _of_fits(run: Run, limits: Thresholds) -> Iterator[Alarm]:
+    for name, fit in run.calibrations.items():
+        place = f"{run.folder / 'calibration.json'}: {name}"
+        if not fit.result.startswith(_CONVERGED):
+            yield Alarm("converged", place, None, None, f"the fit: {fit.result}")
+        what = "the root mean square residual"
+        yield from _above("rms_vol_points", place, fit.rms, limits.rms_vol_points, what)
+        for quote, residual in fit.residuals.items():
+            size = None if residual is None else 100.0 * abs(residual)
+            what = f"the residual of {quote} in vol points"
+            at = f"{place}: {quote}"
+            yield from _above("residual_vol_points", at, size, limits.residual_vol_points, what)
+        number, what = fit.condition_number, "the condition number"
+        yield from _above("condition_number", place, number, limits.condition_number, what)
+        for parameter, error in fit.standard_errors.items():
+            at, what = (
+                f"{place}: {parameter}",
+                f"the standard error of {parameter}, as a share of it,",
+            )
+            share = _share(error, fit.parameters.get(parameter))
+            yield from _above("relative_error", at, share, limits.relative_error, what)
+
+
+def _of_trades(run: Run, limits: Thresholds) -> Iterator[Alarm]:
+    file = run.folder / "npv.csv"
+    failed, non_finite, gross = _failed(run), _non_finite(run), run.gross
+    for check, found, limit in (
+        ("failed", failed, limits.failed),
+        ("non_finite", non_finite, limits.non_finite),
+    ):
+        if len(found) > limit:
+            first = f"{found[0]}: {run.trades[found[0]]['status']}"
+            said = f"{len(found):,} trades, above {limit:,}; the first is {first}"
+            yield Alarm(check, f"{file}: {found[0]}", len(found), limit, said)
+    for name, row in run.trades.items():
+        if row["status"] == "ok" and name not in non_finite:
+            share = _share(row.get("std_error", 0.0), gross)
+            what = f"the standard error of {name}, as a share of the gross value,"
+            yield from _above("std_error", f"{file}: {name}", share, limits.std_error, what)
+
+
+def _of_values(today: Run, yesterday: Run, limits: Thresholds) -> Iterator[Alarm]:
+    file, gross = today.folder / "npv.csv", max(today.gross, yesterday.gross)
+    share = _share(today.value - yesterday.value, gross)
+    what = "the change of the book's value, as a share of the gross value,"
+    yield from _above("value_drift", str(file), share, limits.value_drift, what)
+    for name, row in today.trades.items():
+        before = yesterday.trades.get(name)
+        if before is None or not row["status"] == before["status"] == "ok":
+            continue
+        share = _share(row["value"] - before["value"], gross)
+        what = f"the change of {name}, as a share of the gross value,"
+        yield from _above("trade_drift", f"{file}: {name}", share, limits.trade_drift, what)
+
+
+def _of_quotes(today: Run, yesterday: Run, limits: Thresholds) -> Iterator[Alarm]:
+    largest: dict[str, float] = {}
+    for run in (today, yesterday):
+        for quote, x in run.sensitivities.items():
+            unit = run.units[quote]
+            largest[unit] = max(largest.get(unit, 0.0), abs(x))
+    file = today.folder / "sensitivity.csv"
+    for quote, x in today.sensitivities.items():
+        if quote not in yesterday.sensitivities:
+            continue
+        unit = today.units[quote]
+        share = _share(x - yesterday.sensitivities[quote], largest[unit])
+        what = f"the change of {quote}, as a share of the largest sensitivity in {unit},"
+        yield from _above(
+            "sensitivity_drift", f"{file}: {quote}", share, limits.sensitivity_drift, what
+        )
+
+
+def _failed(run: Run) -> list[str]:
+    return [name for name, row in run.trades.items() if row["status"] != "ok"]
+
+
+def _non_finite(run: Run) -> list[str]:
+    """Return the trades with a figure that is not finite, whether the run has set them aside or not."""
+
+    def is_bad(row: Mapping[str, Any]) -> bool:
+        numbers = (x for x in row.values() if isinstance(x, float))
+        return _NON_FINITE in row["status"] or not all(map(math.isfinite, numbers))
+
+    return [name for name, row in run.trades.items() if is_bad(row)]
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    """Return |part / whole|; 0 of nothing is 0."""
+    if part is None or whole is None:
+        return None
+    return abs(part / whole) if whole else (0.0 if part == 0.0 else math.inf)

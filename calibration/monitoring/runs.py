@@ -1,0 +1,122 @@
+"""The files of one run of `jaxtape risk`, as numbers again."""
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, RootModel
+
+from jaxtape.file_set import MANIFEST, mismatched_files
+
+_NOT_A_NUMBER = ("id", "type", "method", "status", "currency")
+
+
+class UnusableRun(Exception):
+    """A folder that holds no run; the message says why, and what to do."""
+
+
+class Fit(BaseModel):
+    """What `calibration.json` has of an underlying; a number that is not finite is None.
+
+    Attributes:
+        result: Why the fit stopped.
+        parameters: Parameter -> number.
+        standard_errors: Parameter -> its standard error.
+        condition_number: Of the scaled normal matrix.
+        sum_squared_vol_points: Of the residuals.
+        residuals: Quote id -> model less market, per 1.00 vol.
+    """
+
+    result: str
+    parameters: dict[str, float | None]
+    standard_errors: dict[str, float | None]
+    condition_number: float | None
+    sum_squared_vol_points: float | None
+    residuals: dict[str, float | None]
+
+    @property
+    def rms(self) -> float | None:
+        """The root mean square of the residuals, in vol points."""
+        if self.sum_squared_vol_points is None or not self.residuals:
+            return None
+        return math.sqrt(self.sum_squared_vol_points / len(self.residuals))
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run has written.
+
+    Attributes:
+        folder: Where it is.
+        mismatched: The files that are not those of the run that the folder's `run.json` is of.
+        trades: Id -> the row of `npv.csv`, numbers as numbers.
+        sensitivities: Quote id -> the column `scaled` of `sensitivity.csv`.
+        units: Quote id -> the unit of that.
+        calibrations: Underlying -> what `calibration.json` has of it.
+    """
+
+    folder: Path
+    mismatched: tuple[str, ...]
+    trades: Mapping[str, Mapping[str, Any]]
+    sensitivities: Mapping[str, float]
+    units: Mapping[str, str]
+    calibrations: Mapping[str, Fit]
+
+    @property
+    def value(self) -> float:
+        """The sum over all trades with a finite value."""
+        return sum(self._values())
+
+    @property
+    def gross(self) -> float:
+        """The sum of absolute values of trades."""
+        return sum(map(abs, self._values()))
+
+    def _values(self) -> list[float]:
+        values = (row["value"] for row in self.trades.values() if row["status"] == "ok")
+        return [x for x in values if math.isfinite(x)]
+
+
+def read_run(folder: Path) -> Run:
+    """Return the run in a folder.
+
+    Raises:
+        UnusableRun: The folder lacks a file of a run, or one of them is not what a run writes.
+    """
+    try:
+        mismatched = tuple(mismatched_files(folder))
+        trades = {_text(row["id"]): _numbers(row) for row in _rows(folder / "npv.csv")}
+        quotes = [(_text(row["quote_id"]), row) for row in _rows(folder / "sensitivity.csv")]
+        content = (folder / "calibration.json").read_bytes()
+        calibrations = RootModel[dict[str, Fit]].model_validate_json(content).root
+        sensitivities = {quote: float(row["scaled"]) for quote, row in quotes}
+        units = {quote: row["unit"] for quote, row in quotes}
+    except OSError as error:
+        reason = error.strerror or str(error)
+        message = f"{error.filename or folder}: cannot be read: {reason}"
+        raise UnusableRun(f"{message}; give a folder that jaxtape risk --out has written") from None
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"{folder}: is not what jaxtape risk writes ({error!r})"
+        raise UnusableRun(f"{message}; run it again (its {MANIFEST} names the command)") from None
+    return Run(folder, mismatched, trades, sensitivities, units, calibrations)
+
+
+def _rows(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def _text(cell: str) -> str:
+    """Return the text of a cell, without the apostrophe that keeps spreadsheets from computing it."""
+    return cell.removeprefix("'")
+
+
+def _numbers(row: Mapping[str, str]) -> dict[str, Any]:
+    """Return a row whose figures are numbers; an empty cell has none."""
+    found: dict[str, Any] = {name: _text(row[name]) for name in _NOT_A_NUMBER}
+    return found | {
+        name: float(cell) for name, cell in row.items() if name not in _NOT_A_NUMBER and cell
+    }

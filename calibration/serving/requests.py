@@ -1,0 +1,140 @@
+"""Requests as a service takes them: so many at once, so large, so fast; each told of in one line of JSON."""
+
+import asyncio
+import logging
+import secrets
+import time
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .limits import Limits
+from .measures import Measures
+from .problems import MEDIA_TYPE, Problem, busy
+
+_log = logging.getLogger("jaxtape.serve")
+_CLOSE = {"connection": "close"}
+_METHODS = {"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"}
+_SHOWN = 200  # characters of a path
+
+
+def answer_of(problem: Problem, path: str) -> Response:
+    """Return the answer to a request that cannot be done."""
+    text = problem.document(path).model_dump_json(exclude_none=True)
+    return Response(text, problem.status, problem.headers, MEDIA_TYPE)
+
+
+async def body_of(request: Request, limits: Limits) -> bytes:
+    """Return the body of a request.
+
+    What is too large is read to its end, and not kept, so that the sender hears the answer.
+
+    Raises:
+        Problem: It is too large (413) or slow (408), or its sender has gone; the connection is closed.
+    """
+    most, parts, size = limits.body_bytes, [], 0
+    declared = request.headers.get("content-length", "")
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            if "expect" in request.headers and declared.isdigit() and int(declared) > most:
+                size = int(declared)  # it asks before it sends
+            else:
+                async for part in request.stream():
+                    size += len(part)
+                    if size <= most:
+                        parts.append(part)
+    except ClientDisconnect:
+        detail = f"the sender has gone after {size:,} bytes of the body"
+        raise Problem(400, "bad-request", detail, headers=_CLOSE) from None
+    except TimeoutError:
+        if size <= most:
+            detail = f"{size:,} bytes of the body came in {limits.body_seconds:g} s"
+            raise Problem(408, "slow-request", detail, "send it at once", headers=_CLOSE) from None
+    if size > most:
+        detail = f"the body has more than {most:,} bytes"
+        raise Problem(413, "too-large", detail, "split it, or raise --max-body", headers=_CLOSE)
+    return b"".join(parts)
+
+
+class Gate:
+    """Lets so many requests in at once, refuses the others, and tells of each.
+
+    Health and measures are always let in. An answer that its reader does not take in time is cut off.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, measures: Measures):
+        self._app, self._limits, self._measures, self._inside = app, limits, measures, 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request.
+
+        Raises:
+            CancelledError: The service stops in the middle of an answer.
+        """
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, name = time.perf_counter(), secrets.token_hex(8)
+        status = 0
+
+        async def told(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message.setdefault("headers", []).append((b"x-request-id", name.encode()))
+            async with asyncio.timeout(self._limits.request_seconds):
+                await send(message)
+
+        try:
+            await self._admitted(scope, receive, told)
+        except (Exception, asyncio.CancelledError) as error:
+            problem = _failure(error, name)
+            if status:  # half an answer is none: the connection is closed
+                raise
+            await answer_of(problem, scope["path"])(scope, receive, told)
+        finally:
+            self._tell(scope, status, time.perf_counter() - start, name)
+
+    async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not scope["path"].startswith("/v1/"):
+            await self._app(scope, receive, send)
+            return
+        if self._inside >= self._limits.requests:
+            problem = busy(f"{self._inside} requests are in work, and no more fit")
+            problem.headers |= _CLOSE
+            await answer_of(problem, scope["path"])(scope, receive, send)
+            return
+        self._inside += 1
+        self._measures.in_work.set(self._inside)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._inside -= 1
+            self._measures.in_work.set(self._inside)
+
+    def _tell(self, scope: Scope, status: int, seconds: float, name: str) -> None:
+        route = getattr(scope.get("route"), "path", "none")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._measures.requests.labels(method, route, str(status)).inc()
+        self._measures.request_seconds.labels(route).observe(seconds)
+        facts: dict[str, Any] = {
+            "request": name,
+            "method": method,
+            "path": scope["path"][:_SHOWN],
+            "status": status,
+            "ms": round(1e3 * seconds, 2),
+        }
+        level = logging.DEBUG if not scope["path"].startswith("/v1/") else logging.INFO
+        _log.log(logging.ERROR if status == 500 else level, "request", extra=facts)
+
+
+def _failure(error: BaseException, name: str) -> Problem:
+    """Return what is said of a request that failed: a service that stops cancels what it cannot wait for."""
+    if isinstance(error, asyncio.CancelledError):
+        return busy("the service has stopped before the answer was there")
+    _log.error("a request failed", exc_info=error, extra={"request": name})
+    remedy = f"look for {name} in the log of the service"
+    return Problem(500, "internal", "the service has failed at this request", remedy)

@@ -1,0 +1,143 @@
+"""What survives a crash: each book and the moved quotes in a file of its own, written aside and renamed."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from jaxtape.file_set import FileSet
+
+from .state import NAME, Format, StoredBook
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+_QUOTES = "quotes.json"
+Record = TypeVar("Record", bound=BaseModel)
+
+
+class Unusable(Exception):
+    """A folder that cannot be used; the message says why, and what to do."""
+
+
+class KeptQuotes(BaseModel):
+    """The moved quotes of a market.
+
+    Attributes:
+        market: The digest of the market's file.
+        version: The version of the quotes.
+        quotes: Quote id -> number.
+    """
+
+    market: str = ""
+    version: int = 0
+    quotes: dict[str, float] = {}
+
+
+class _KeptBook(BaseModel):
+    name: str
+    format: Format
+    text: str
+
+
+class Store:
+    """The folder that a service keeps its books and moved quotes in; what is written is on the disk.
+
+    Args:
+        folder: The folder; it is made if there is none.
+
+    Raises:
+        Unusable: The folder cannot be written.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from calibration.serving.state import StoredBook
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Store(Path(folder)).keep_book(StoredBook("desk", "csv", "id,type"))
+        ...     Store(Path(folder)).books()["desk"].text
+        'id,type'
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._books, self._own = FileSet(folder / "books"), FileSet(folder)
+        except OSError as error:
+            place, reason = error.filename or folder, error.strerror or str(error)
+            raise Unusable(f"{place}: cannot be written: {reason}; give another --state") from None
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the folder: a second service may not.
+
+        Raises:
+            Unusable: Another service holds it.
+        """
+        with (self.folder / "lock").open("a", encoding="utf-8") as lock:
+            try:
+                if fcntl is not None:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                message = (
+                    f"{self.folder}: another service keeps its books there; give another --state"
+                )
+                raise Unusable(message) from None
+            yield
+
+    def books(self) -> dict[str, StoredBook]:
+        """Return the books that are kept, by name.
+
+        Raises:
+            Unusable: A file is not one that a service writes.
+        """
+        files = sorted((self.folder / "books").glob("*.json"))
+        kept = [_read(file, _KeptBook) for file in files]
+        for file, book in zip(files, kept, strict=True):
+            if not NAME.fullmatch(book.name) or file.stem != book.name:
+                raise Unusable(
+                    f"{file}: holds the book {book.name!r}; rename the file, or move it away"
+                )
+        return {book.name: StoredBook(**book.model_dump()) for book in kept}
+
+    def quotes(self) -> KeptQuotes:
+        """Return the moved quotes that are kept."""
+        file = self.folder / _QUOTES
+        return _read(file, KeptQuotes) if file.exists() else KeptQuotes()
+
+    def keep_book(self, stored: StoredBook) -> None:
+        """Write a book, in the place of one of its name."""
+        kept = _KeptBook(name=stored.name, format=stored.format, text=stored.text)
+        _write(self._books, f"{stored.name}.json", kept)
+
+    def drop_book(self, name: str) -> None:
+        """Remove a book."""
+        with FileSet(self.folder / "books", optional=(f"{name}.json",)).written():
+            pass  # nothing takes its place
+
+    def keep_quotes(self, quotes: KeptQuotes) -> None:
+        """Write the moved quotes, in the place of the last ones."""
+        _write(self._own, _QUOTES, quotes)
+
+
+def _write(files: FileSet, name: str, record: BaseModel) -> None:
+    with files.written() as aside:
+        (aside / name).write_text(record.model_dump_json(indent=1), encoding="utf-8")
+
+
+def _read(file: Path, kind: type[Record]) -> Record:
+    """Return the record in a file.
+
+    Raises:
+        Unusable: It holds none.
+    """
+    try:
+        return kind.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise Unusable(f"{file}: is not what a service writes ({reason}); move it away") from None

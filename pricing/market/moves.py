@@ -1,0 +1,97 @@
+"""Quotes that move: new numbers by quote id, each checked as a market file's are, taken together or not."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import RootModel
+
+from pricing.ingestion.errors import InputError, show
+from pricing.ingestion.fields import closest
+from pricing.ingestion.validation import validate
+
+from .bootstrap import CurveQuotes
+from .correlations import least_eigenvalue, missing_pairs
+from .curve_records import Price
+from .market import Market
+from .records import Correlation, Rate, Spot, Vol
+
+_KINDS: dict[str, Any] = {
+    "EQUITY_OPTION/RATE_LNVOL": Vol,
+    "SWAPTION/RATE_LNVOL": Vol,
+    "SWAPTION/RATE_NVOL": Vol,
+    "ZERO/RATE": Rate,
+    "MM/RATE": Rate,
+    "MM_FUTURE/PRICE": Price,
+    "IR_SWAP/RATE": Rate,
+    "EQUITY_DIVIDEND/RATE": Rate,
+    "EQUITY/PRICE": Spot,
+    "CORRELATION": Correlation,
+}
+_VALIDATED = {kind: RootModel[annotation] for kind, annotation in _KINDS.items()}
+"""Kind of quote -> the type of its numbers in a market file."""
+
+
+def moved(
+    market: Market, values: Mapping[str, object], file: str = "quotes.json"
+) -> tuple[Market, tuple[InputError, ...]]:
+    """Return the market with some quotes moved, or as it was and every error of the move.
+
+    A quote has the bounds that it has in a market file. The quotes of a curve must still be repriced by zero
+    rates, and correlations be those of some equities.
+
+    Args:
+        market: The market.
+        values: Quote id -> its new number.
+        file: What error messages call the values.
+
+    Returns:
+        The market, and the errors; one of them leaves every quote as it was.
+
+    Examples:
+        >>> from pricing import Market
+        >>> text = '{"asof": "2002-07-05", "curves": {"EUR": {"zero_rate": 0.03}}, "equities": {}}'
+        >>> market, errors = moved(Market.from_text(text), {"ZERO/RATE/EUR/2002-07-05": 4})
+        >>> print(errors[0])
+        quotes.json: field 'ZERO/RATE/EUR/2002-07-05': 4 is larger than 1; give a rate >= -1 and <= 1, as a decimal: 1 % is 0.01
+    """  # noqa: E501
+    known, numbers, errors = dict(market.flat_quotes()), {}, []
+
+    def report(quote: str, value: str, message: str, remedy: str) -> None:
+        errors.append(InputError(file, None, None, quote, value, message, remedy))
+
+    for quote, value in values.items():
+        if quote not in known:
+            remedy = f"{closest(quote, known)}give the id of a quote of the market"
+            report(quote, show(value), "is not a quote of this market", remedy)
+            continue
+        kind = next(kind for kind in _VALIDATED if quote.startswith(f"{kind}/"))
+        record, problems = validate(_VALIDATED[kind], value)
+        for problem in problems:
+            report(quote, problem.value, problem.message, problem.remedy)
+        if record is not None:
+            numbers[quote] = record.root
+    if errors or not numbers:
+        return market, tuple(errors)
+    after = market.with_quotes(numbers)
+    for quote, message, remedy in _contradictions(after, numbers):
+        report(quote, "", message, remedy)
+    return (market, tuple(errors)) if errors else (after, ())
+
+
+def _contradictions(market: Market, moved_ids: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Return a quote, what is wrong and what to do, where quotes do not go together after a move."""
+    found, ids, moving = [], market.quote_ids(), set(moved_ids)
+    for name, curve in market.curves.items():
+        if not isinstance(curve, CurveQuotes):
+            continue
+        quotes = [quote for kind in ids.curves[name].quotes for quote in kind]
+        if moving & set(quotes) and (unmet := curve.first_unmet()) is not None:
+            message = "no zero rate reprices it after those before it"
+            found.append((quotes[unmet], message, "correct it, or one before it"))
+    pairs = market.correlations
+    if moving & {ids.correlations[pair].item() for pair in pairs}:
+        names = sorted({name for pair in pairs for name in pair})
+        if not missing_pairs(names, pairs) and (least := least_eigenvalue(names, pairs)) <= 0.0:
+            message = f"the matrix of correlations has the eigenvalue {least:g}, not above 0"
+            found.append(("CORRELATION", message, "correct the numbers"))
+    return found

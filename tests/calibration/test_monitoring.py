@@ -1,0 +1,161 @@
+"""The monitor of nightly runs: each alarm has its place, value and limit, and a good run has none."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from calibration.monitoring.alarms import Thresholds, alarms
+from calibration.monitoring.runs import UnusableRun, read_run
+from jaxtape.command_line import app
+from jaxtape.file_set import FileSet
+from pricing import Book, Figures, Market, RiskResult, TradeRisk
+from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
+from tests.calibration.test_serving import MARKET, SPOT
+
+BOOK = Book.from_text(
+    "id,type,underlying,quantity,option,strike,expiry\n"
+    "E1,european,DAX,10,call,4500,2003-03-18\n"
+    "=E2,european,DAX,-7,put,4100,2002-10-18\n"
+)
+VOL = "EQUITY_OPTION/RATE_LNVOL/DAX/2002-12-17/4400"
+FIT = {
+    "result": "Converged.",
+    "parameters": {"initial_variance": 0.1, "correlation": -0.6},
+    "standard_errors": {"initial_variance": 0.002, "correlation": 0.01},
+    "condition_number": 900.0,
+    "sum_squared_vol_points": 4.0,
+    "residuals": {VOL: 0.02, VOL.replace("4400", "4500"): -0.001},
+}
+
+
+def run(folder, *, values=(400.0, 60.0), errors=(0.0, 0.0), statuses=("ok", "ok"), spot=4.0, **fit):
+    """A run of `jaxtape risk` in a folder, as its own writers write one, with these figures of contracts."""
+    market = Market.from_text(json.dumps(MARKET))
+    trades = tuple(
+        TradeRisk(row.id, row.type, row.trade.quantity, None, "", status)
+        if status != "ok"
+        else TradeRisk(
+            *(row.id, row.type, row.trade.quantity),
+            Figures(value, {"DAX": 0.5}, {("DAX", "DAX"): 1e-3}, 900.0, -200.0, 300.0),
+            *("MonteCarlo", "ok", Figures(error)),
+        )
+        for row, value, error, status in zip(BOOK.rows, values, errors, statuses, strict=True)
+    )
+    result = RiskResult(trades, 0.0, {SPOT: spot, VOL: 50.0}, {}, ())
+    with FileSet(folder, "jaxtape risk").written() as aside:
+        write_positions(aside / "npv.csv", positions_of(result, BOOK, market))
+        write_quote_risks(aside / "sensitivity.csv", quote_risks(result.sensitivities, market))
+        (aside / "calibration.json").write_text(json.dumps({"DAX": {**FIT, **fit}}))
+    return folder
+
+
+def found(folder, *, limits=Thresholds(), yesterday=None):  # noqa: B008  # a value
+    before = None if yesterday is None else read_run(yesterday)
+    return alarms(read_run(folder), before, limits)
+
+
+def test_a_good_run_and_the_one_before_have_no_alarms(tmp_path):
+    today, yesterday = run(tmp_path / "today"), run(tmp_path / "yesterday", values=(401.0, 60.5))
+    assert found(today, yesterday=yesterday) == []
+    read = read_run(today)
+    assert list(read.trades) == ["E1", "=E2"]  # without the apostrophe of the spreadsheet
+    assert (read.value, read.gross) == (10 * 400.0 - 7 * 60.0, 10 * 400.0 + 7 * 60.0)
+    assert read.calibrations["DAX"].rms == pytest.approx(2.0**0.5)
+
+
+@pytest.mark.parametrize(
+    ("figures", "check", "place", "value", "limit"),
+    [
+        ({"result": "Stopped at max_steps."}, "converged", "calibration.json: DAX", None, None),
+        ({"sum_squared_vol_points": 18.0}, "rms_vol_points", "calibration.json: DAX", 3.0, 2.0),
+        ({"residuals": {VOL: -0.2}}, "residual_vol_points", f"DAX: {VOL}", 20.0, 10.0),
+        ({"residuals": {VOL: None}}, "residual_vol_points", f"DAX: {VOL}", None, 10.0),
+        ({"condition_number": 1e7}, "condition_number", "calibration.json: DAX", 1e7, 1e6),
+        (
+            {"standard_errors": {"correlation": 1.2}},
+            *("relative_error", "DAX: correlation", 2.0, 1.0),
+        ),
+        ({"standard_errors": {"correlation": None}}, "relative_error", "correlation", None, 1.0),
+        ({"errors": (0.884, 0.0)}, "std_error", "npv.csv: E1", 0.002, 1e-3),
+        ({"values": (float("nan"), 60.0)}, "non_finite", "npv.csv: E1", 1, 0),
+        ({"statuses": ("ok", "failed: no method")}, "failed", "npv.csv: =E2", 1, 0),
+    ],
+)
+def test_an_alarm_has_its_place_its_value_and_its_limit(
+    tmp_path, figures, check, place, value, limit
+):
+    one = [alarm for alarm in found(run(tmp_path, **figures)) if alarm.check == check]
+    assert len(one) == 1 and place in one[0].place and one[0].message
+    assert (one[0].value, one[0].limit) == (value and pytest.approx(value), limit)
+    assert found(run(tmp_path)) == []
+
+
+def test_a_trade_that_a_run_has_set_aside_as_not_finite_counts_twice(tmp_path):
+    status = "failed: a figure is not finite; check the trade's numbers for extremes"
+    checks = {alarm.check: alarm for alarm in found(run(tmp_path, statuses=(status, "ok")))}
+    assert set(checks) == {"failed", "non_finite"} and status in checks["failed"].message
+    allowed = Thresholds(failed=1, non_finite=1)
+    assert found(tmp_path, limits=allowed) == []
+
+
+def test_drift_is_told_of_the_book_of_each_trade_and_of_each_quote(tmp_path):
+    yesterday = run(tmp_path / "yesterday")
+    today = run(tmp_path / "today", values=(480.0, 60.0), spot=12.0)
+    told = {alarm.check: alarm for alarm in found(today, yesterday=yesterday)}
+    assert set(told) == {"value_drift", "trade_drift", "sensitivity_drift"}
+    gross = 10 * 480.0 + 7 * 60.0
+    assert told["value_drift"].value == told["trade_drift"].value == pytest.approx(800.0 / gross)
+    assert told["trade_drift"].place.endswith("npv.csv: E1")
+    assert told["sensitivity_drift"].place.endswith(f"sensitivity.csv: {SPOT}")
+    assert told["sensitivity_drift"].value == pytest.approx(8.0 / 12.0)
+    wide = Thresholds(value_drift=0.2, trade_drift=0.2, sensitivity_drift=0.7)
+    assert found(today, yesterday=yesterday, limits=wide) == []
+
+
+def test_a_file_that_is_not_of_the_run_is_an_alarm(tmp_path):
+    text = run(tmp_path).joinpath("npv.csv").read_text()
+    tmp_path.joinpath("npv.csv").write_text(text.replace("MonteCarlo", "ClosedForm"))
+    (alarm,) = found(tmp_path)
+    assert (alarm.check, alarm.place) == ("complete", str(tmp_path / "npv.csv"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("npv.csv", None, "No such file"),
+        ("npv.csv", "a,b\n1,2\n", "KeyError"),
+        ("sensitivity.csv", "quote_id,scaled,unit\nA,much,EUR\n", "could not convert"),
+        ("calibration.json", '{"DAX": {}}', "run it again"),
+        ("run.json", "{", "run it again"),
+    ],
+)
+def test_a_folder_that_is_no_run_is_refused(tmp_path, name, content, said):
+    file = run(tmp_path) / name
+    file.unlink()
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(UnusableRun, match=said):
+        read_run(tmp_path)
+
+
+def monitor(*words):
+    return CliRunner().invoke(app, ["monitor", *map(str, words)])
+
+
+def test_the_command_prints_json_and_its_status_says_whether_there_is_an_alarm(tmp_path):
+    yesterday = run(tmp_path / "yesterday")
+    today = run(tmp_path / "today", values=(480.0, 60.0))
+    outcome = monitor(today, "--yesterday", yesterday, "--out", tmp_path / "alarms.json")
+    document = json.loads(outcome.stdout)
+    assert outcome.exit_code == 1
+    assert json.loads((tmp_path / "alarms.json").read_text()) == document
+    assert document["summary"]["value_change"] == 800.0 and document["summary"]["trades"] == 2
+    assert [alarm["check"] for alarm in document["alarms"]] == ["value_drift", "trade_drift"]
+    wide = "--max-value-drift", 0.2, "--max-trade-drift", 0.2
+    outcome = monitor(today, "--yesterday", yesterday, *wide)
+    assert (outcome.exit_code, json.loads(outcome.stdout)["alarms"]) == (0, [])
+    outcome = monitor(tmp_path / "none")
+    assert outcome.exit_code == 2 and "jaxtape risk --out" in outcome.stderr
+    outcome = monitor(today, "--out", tmp_path)
+    assert outcome.exit_code == 2 and "give another --out" in outcome.stderr

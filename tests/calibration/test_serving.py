@@ -1,0 +1,676 @@
+"""The service in this process: figures, refusals, tokens, conditions, limits, and what it keeps."""
+
+import asyncio
+import json
+import logging
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from starlette.requests import Request
+from typer.testing import CliRunner
+
+from calibration.commands.fitting import Model
+from calibration.serving.access import Access, kept_token, token_of
+from calibration.serving.client import (
+    Busy,
+    Changed,
+    NotThere,
+    Refused,
+    RiskClient,
+    Unauthorized,
+    Unreachable,
+)
+from calibration.serving.limits import Limits
+from calibration.serving.measures import Measures
+from calibration.serving.problems import Problem
+from calibration.serving.requests import Gate, body_of
+from calibration.serving.server import JsonLines
+from calibration.serving.session import Session
+from calibration.serving.starting import service_of
+from calibration.serving.state import Condition, QuotedMarket, StoredBook
+from calibration.serving.store import Store, Unusable
+from calibration.serving.valuations import Valuations
+from jaxtape.command_line import app as commands
+from pricing import Book, Market, RiskResult, risk
+from pricing.models.surface_models import black_scholes
+from pricing.reporting import positions_of
+
+TOKEN = "a-token-of-the-tests"
+SPOT = "EQUITY/PRICE/DAX"
+MARKET = {
+    "asof": "2002-07-05",
+    "currency": "EUR",
+    "curves": {"EUR": {"dates": ["2002-07-18", "2003-06-15"], "zero_rates": [0.0357, 0.0368]}},
+    "equities": {
+        "DAX": {
+            "curve": "EUR",
+            "spot": 4468.17,
+            "implied_vols": {
+                "expiries": ["2002-12-17", "2003-06-15"],
+                "strikes": [4400, 4500],
+                "vols_by_expiry": [[0.2781, 0.2781], [0.2722, 0.2661]],
+            },
+        }
+    },
+}
+HEAD = "id,type,underlying,quantity,option,strike,expiry"
+BOOK = f"{HEAD}\nE1,european,DAX,10,call,4500,2003-03-18\nE2,european,DAX,-7,put,4100,2002-10-18\n"
+CSV = {"content-type": "text/csv"}
+OWN = {"authorization": f"Bearer {TOKEN}"}
+USUAL = Limits()
+SETTINGS = {"model": Model.black_scholes, "paths": 1024, "seed": 0, "budget": 2**30}
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory):
+    file = tmp_path_factory.mktemp("market") / "market.json"
+    file.write_text(json.dumps(MARKET))
+    return file
+
+
+def service(market: Path, folder: Path, limits: Limits = USUAL, **access: bool):
+    """A client of a service in this process, as `TestClient` has it."""
+    rule = Access(TOKEN, **{"is_local": True, **access})
+    found = service_of(Store(folder), rule, limits, market=market, **SETTINGS)
+    return TestClient(found.application(), "http://127.0.0.1", raise_server_exceptions=False)
+
+
+def own_client(http: TestClient, token: str | None = TOKEN, **settings) -> RiskClient:
+    return RiskClient("http://127.0.0.1", token=token, transport=http._transport, **settings)
+
+
+@pytest.fixture(scope="module")
+def shared(market, tmp_path_factory):
+    with service(market, tmp_path_factory.mktemp("shared")) as http:
+        yield http
+
+
+@pytest.fixture
+def client(shared):
+    """A client of one service for the module, with no books at first."""
+    found = own_client(shared)
+    for entry in found.books():
+        found.delete(entry.name)
+    found.move({SPOT: 4468.17}, version="*")
+    return found
+
+
+@pytest.fixture
+def session(market, tmp_path):
+    return Session(Store(tmp_path), market, Limits(trades=5, books=2))
+
+
+# --- figures ----------------------------------------------------------------------------------------------
+
+
+def test_figures_are_those_of_the_library(client, market):
+    client.submit("desk", BOOK)
+    client.move({SPOT: 4500.0}, version="*")
+    quotes, book = Market.read(market).with_quotes({SPOT: 4500.0}), Book.from_text(BOOK)
+    wanted, found = risk(book, quotes, black_scholes), client.risk("desk")
+    assert (found.value, found.failed, found.trades) == (wanted.value, 0, 2)
+    assert {row.quote_id: row.derivative for row in found.sensitivities} == wanted.sensitivities
+    for row, position in zip(found.positions, positions_of(wanted, book, quotes), strict=True):
+        assert (row.id, row.method, row.status) == (position.id, "ClosedForm", "ok")
+        assert row.figures == position.figures and row.figures["delta_1pct"] != 0.0
+    of_parts = client.value("desk"), client.greeks("desk"), client.sensitivities("desk")
+    assert {part.value for part in of_parts} == {wanted.value}
+    assert of_parts[1].positions == found.positions
+    assert of_parts[2].sensitivities == found.sensitivities
+    assert found.market_version == client.quotes().version
+
+
+def test_a_book_in_json_has_the_same_figures(client):
+    client.submit("desk", BOOK)
+    rows = [dict(zip(HEAD.split(","), line.split(","), strict=True)) for line in BOOK.split()[1:]]
+    for row in rows:
+        row |= {"quantity": float(row["quantity"]), "strike": float(row["strike"])}
+    client.submit("json", json.dumps(rows), "json")
+    assert client.value("json").value == client.value("desk").value
+    assert json.loads(client.text("json")) == rows
+
+
+def test_what_is_known_is_not_computed_again(client, shared):
+    def counted():
+        lines = shared.get("/metrics").text.splitlines()
+        return {
+            line.split('"')[1]: float(line.split()[-1])
+            for line in lines
+            if line.startswith("jaxtape_valuations_total")
+        }
+
+    client.submit("desk", BOOK)
+    client.value("desk")
+    before = counted()
+    client.greeks("desk")
+    client.risk("desk")
+    found = shared.get("/v1/books/desk/value")
+    again = shared.get("/v1/books/desk/value", headers={"if-none-match": found.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    after = counted()
+    assert after["computed"] == before["computed"]
+    assert after["cached"] == before.get("cached", 0.0) + 3.0
+    client.move({SPOT: 4400.0}, version="*")
+    assert client.value("desk").market_version == client.quotes().version
+    assert counted()["computed"] == before["computed"] + 1.0
+
+
+def test_a_book_of_another_size_compiles_nothing(client, shared):
+    def programs():
+        lines = shared.get("/metrics").text.splitlines()
+        return next(line for line in lines if line.startswith("jaxtape_programs_compiled "))
+
+    rows = (f"E{n},european,DAX,1,call,{4300 + n},2003-03-18" for n in range(120))
+    client.submit("desk", BOOK)
+    client.value("desk")
+    before = programs()
+    client.submit("large", "\n".join((HEAD, *rows)))
+    assert client.value("large").trades == 120
+    assert programs() == before
+
+
+# --- books ------------------------------------------------------------------------------------------------
+
+
+def test_a_book_is_kept_read_listed_replaced_and_removed(client):
+    first = client.submit("desk", BOOK)
+    assert (first.name, first.trades, client.books()) == ("desk", 2, (first,))
+    assert client.text("desk") == BOOK
+    other = client.submit("desk", BOOK.replace("10,call", "11,call"), version=first.version)
+    assert other.version != first.version and "11,call" in client.text("desk")
+    with pytest.raises(Changed) as changed:
+        client.submit("desk", BOOK, version=first.version)
+    assert changed.value.problem.version == other.version
+    with pytest.raises(Changed, match="no If-Match"):
+        client.submit("desk", BOOK)
+    assert client.submit("desk", client.text("desk")) == other  # once more changes nothing
+    with pytest.raises(Changed):
+        client.delete("desk", version=first.version)
+    client.delete("desk", version=other.version)
+    assert client.books() == ()
+    for ask in (client.text, client.value, client.delete):
+        with pytest.raises(NotThere, match="there is no book 'desk'"):
+            ask("desk")
+
+
+def test_mistakes_name_place_value_and_remedy(client, shared):
+    bad = BOOK.replace("4500", "-1").replace("E2,european,DAX", "E2,european,DAXX")
+    with pytest.raises(Refused) as refused:
+        client.submit("desk", bad)
+    strike, underlying = refused.value.mistakes
+    assert (strike.file, strike.line, strike.column, strike.field) == ("desk.csv", 2, 6, "strike")
+    assert strike.remedy == "give a strike > 0" and "did you mean 'DAX'?" in underlying.remedy
+    assert str(strike).startswith("desk.csv:2: column 'strike': -1 is not a positive number")
+    assert client.books() == ()
+    found = shared.put("/v1/books/desk", content=bad, headers=CSV | OWN)
+    assert (found.status_code, found.headers["content-type"]) == (422, "application/problem+json")
+    assert found.json()["type"] == "urn:jaxtape:problem:book-refused"
+    assert found.json()["instance"] == "/v1/books/desk"
+
+
+def test_of_very_many_mistakes_the_first_are_named(session):
+    rows = "".join(f"E{n},european,DAX,1,call,-1,2003-03-18\n" for n in range(1200))
+    session._limits = Limits()
+    with pytest.raises(Problem, match="1,200 mistakes") as problem:
+        session.submit("desk", "csv", f"{HEAD}\n{rows}".encode(), Condition())
+    assert len(problem.value.document("").errors) == 1000
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status", "said"),
+    [
+        (b"\xff\xfe", CSV, 422, "is not UTF-8 text"),
+        (b"", CSV, 422, "is empty"),
+        (b"a;b", CSV, 422, "separated by semicolons"),
+        (b"[", {"content-type": "application/json"}, 422, "is not JSON"),
+        (b"[]", {"content-type": "image/png"}, 415, "image/png"),
+        (b"[]", {}, 415, "of no known type"),
+    ],
+)
+def test_what_is_no_book_is_refused(shared, content, headers, status, said):
+    found = shared.put("/v1/books/none", content=content, headers={**headers, **OWN})
+    assert found.status_code == status and said in found.json()["detail"]
+
+
+@pytest.mark.parametrize("name", [".hidden", "Desk", "a%20b", "x" * 101, "%C3%A9"])
+def test_a_name_is_a_name_of_a_file_anywhere(shared, name):
+    found = shared.put(f"/v1/books/{name}", content=BOOK, headers=CSV | OWN)
+    assert found.status_code == 400 and "lower-case letters" in found.json()["remedy"]
+
+
+# --- quotes -----------------------------------------------------------------------------------------------
+
+
+def test_of_two_moves_of_one_version_one_is_made(client):
+    version = client.quotes().version
+    moved = client.move({SPOT: 4501.0}, version=version)
+    with pytest.raises(Changed) as changed:
+        client.move({SPOT: 4502.0}, version=version)
+    assert changed.value.problem.version == str(moved.version) == str(version + 1)
+    assert client.quotes().quotes[SPOT] == 4501.0
+
+
+def test_quotes_move_together_or_not_at_all(client):
+    before = client.quotes()
+    vol = "EQUITY_OPTION/RATE_LNVOL/DAX/2002-12-17/4400"
+    with pytest.raises(Refused) as refused:
+        client.move({SPOT: 4600.0, vol: -0.2, "EQUITY/PRICE/DAY": 1.0}, version="*")
+    assert [mistake.field for mistake in refused.value.mistakes] == [vol, "EQUITY/PRICE/DAY"]
+    assert "did you mean 'EQUITY/PRICE/DAX'" in refused.value.mistakes[1].remedy
+    assert client.quotes() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "a move is an object"),
+        ('{"quotes": {}}', "a move is an object"),
+        ('{"quotes": {"EQUITY/PRICE/DAX": 1}, "more": 1}', "a move is an object"),
+        ('{"quotes": {"EQUITY/PRICE/DAX": 1, "EQUITY/PRICE/DAX": 2}}', "stands twice"),
+        ('{"quotes": {"EQUITY/PRICE/DAX": NaN}}', "is not a finite number"),
+        ('{"quotes": {"EQUITY/PRICE/DAX": "4500"}}', "is not a number"),
+        ('{"quotes": {"EQUITY/PRICE/DAX": true}}', "is not a number"),
+    ],
+)
+def test_what_is_no_move_is_refused(shared, content, said):
+    found = shared.patch("/v1/quotes", content=content, headers={"if-match": "*", **OWN})
+    assert found.status_code == 422 and said in found.json()["detail"]
+
+
+# --- who may do what --------------------------------------------------------------------------------------
+
+WRITES = [("PUT", "/v1/books/desk"), ("DELETE", "/v1/books/desk"), ("PATCH", "/v1/quotes")]
+READS = ["/v1/books", "/v1/quotes", "/v1/books/desk", "/v1/books/desk/value", "/metrics"]
+
+
+@pytest.mark.parametrize("given", [None, "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN])
+@pytest.mark.parametrize(("method", "path"), WRITES)
+def test_nothing_is_written_without_the_token(client, shared, method, path, given):
+    client.submit("desk", BOOK)
+    before = client.books(), client.quotes()
+    headers = CSV | {"if-match": "*"} | ({} if given is None else {"authorization": given})
+    found = shared.request(method, path, content=BOOK, headers=headers)
+    assert (found.status_code, found.headers["www-authenticate"]) == (401, "Bearer")
+    assert "Authorization: Bearer" in found.json()["remedy"]
+    assert (client.books(), client.quotes()) == before
+    with pytest.raises(Unauthorized):
+        own_client(shared, token=None).move({SPOT: 1.0}, version="*")
+
+
+@pytest.mark.parametrize("path", READS)
+@pytest.mark.parametrize("access", [{"is_local": False}, {"guards_reads": True}])
+def test_reading_needs_the_token_where_others_read(market, tmp_path, path, access):
+    http = service(market, tmp_path, **access)
+    assert http.get(path).status_code == 401
+    assert http.get(path, headers=OWN).status_code in (200, 404)
+    assert http.get("/health/live").json() == {"live": True}
+
+
+def test_a_name_of_another_host_is_refused(shared):
+    assert shared.get("/v1/books", headers={"host": "evil.example"}).status_code == 400
+    for host in ("localhost:8117", "127.0.0.1", "[::1]:8117"):
+        assert shared.get("/v1/books", headers={"host": host}).status_code == 200
+
+
+def test_a_token_is_kept_for_the_user_alone(tmp_path):
+    file = tmp_path / "token"
+    token = kept_token(file)
+    assert file.stat().st_mode & 0o777 == 0o600 and len(token) >= 32
+    assert kept_token(file) == token_of(file) == token
+    file.chmod(0o640)
+    with pytest.raises(Unusable, match="run chmod 600"):
+        token_of(file)
+    file.chmod(0o600)
+    for text in ("", "short", "two words that are long", "übersee-übersee-übersee"):
+        file.write_text(text)
+        with pytest.raises(Unusable, match="holds no token"):
+            token_of(file)
+    with pytest.raises(Unusable, match="cannot be read"):
+        token_of(tmp_path / "none")
+
+
+@pytest.fixture
+def own_logs():
+    """What a command sends to its log stays its own."""
+    logs = [logging.getLogger(name) for name in ("jaxtape.serve", "uvicorn.error")]
+    before = [(log, log.handlers, log.propagate, log.level) for log in logs]
+    yield
+    for log, handlers, propagate, level in before:
+        log.handlers, log.propagate = handlers, propagate
+        log.setLevel(level)
+
+
+def ran(*words):
+    return CliRunner().invoke(commands, ["serve", *map(str, words)])
+
+
+def test_a_service_that_cannot_start_says_why(market, tmp_path, monkeypatch, own_logs):
+    state = "--state", tmp_path / "state"
+    found = ran("--market", market, *state, "--host", "0.0.0.0")
+    assert found.exit_code == 2 and "give --token-file FILE" in found.stderr
+    found = ran("--market", tmp_path / "none.json", *state)
+    assert found.exit_code == 2 and "there is no such file" in found.stderr
+    bad = tmp_path / "bad.csv"
+    bad.write_text(BOOK.replace("4500", "-1"))
+    found = ran("--market", market, *state, "--trades", bad)
+    assert found.exit_code == 2 and "-1 is not a positive number" in found.stderr
+    (tmp_path / "file").write_text("")
+    found = ran("--market", market, "--state", tmp_path / "file")
+    assert found.exit_code == 2 and "give another --state" in found.stderr
+    for name in [name for name in sys.modules if name.startswith("calibration.serving.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    found = ran("--market", market, *state)
+    assert found.exit_code == 2 and "pip install 'jaxtape[serve]'" in found.stderr
+
+
+# --- limits -----------------------------------------------------------------------------------------------
+
+
+def test_books_are_bounded_in_bytes_in_trades_and_in_number(market, tmp_path):
+    http = service(market, tmp_path, Limits(body_bytes=400, trades=3, books=1))
+    put = lambda name, text: http.put(f"/v1/books/{name}", content=text, headers=CSV | OWN)  # noqa: E731
+    found = put("desk", BOOK + "#" * 400)
+    assert (found.status_code, found.headers["connection"]) == (413, "close")
+    rows = "".join(f"E{n},european,DAX,1,call,4500,2003-03-18\n" for n in range(4))
+    assert "4 trades, and at most 3" in put("desk", f"{HEAD}\n{rows}").json()["detail"]
+    assert put("desk", BOOK).status_code == 201
+    found = put("other", BOOK)
+    assert found.status_code == 409 and "--max-books" in found.json()["remedy"]
+
+
+def read_body(limits: Limits, *parts: bytes, headers=(), ends: bool = True) -> bytes:
+    """What `body_of` makes of a body in parts, after which nothing comes if it does not end."""
+    left = list(parts)
+
+    async def receive():
+        if not left and not ends:
+            await asyncio.sleep(60.0)
+        body = left.pop(0) if left else b""
+        return {"type": "http.request", "body": body, "more_body": bool(left) or not ends}
+
+    scope = {"type": "http", "method": "PUT", "headers": list(headers)}
+    return asyncio.run(body_of(Request(scope, receive), limits))
+
+
+def test_a_body_is_read_within_its_size_and_its_time():
+    limits = Limits(body_bytes=6, body_seconds=0.05)
+    assert read_body(limits, b"abc", b"def") == b"abcdef"
+    large = (b"content-length", b"7"), (b"expect", b"100-continue")
+    for parts, headers, ends, status in [
+        ((b"abc", b"defg"), (), True, 413),
+        ((), large, False, 413),
+        ((b"abc",), (), False, 408),
+        ((b"abcdefg",), (), False, 413),
+    ]:
+        with pytest.raises(Problem) as problem:
+            read_body(limits, *parts, headers=headers, ends=ends)
+        assert problem.value.status == status
+        assert problem.value.headers["connection"] == "close"
+
+
+def test_one_request_too_many_is_told_to_come_again():
+    statuses, inside = [], asyncio.Event()
+
+    async def slow(scope, receive, send):
+        inside.set()
+        await asyncio.sleep(0.05)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            statuses.append((message["status"], dict(message["headers"]).get(b"retry-after")))
+
+    async def asked(path):
+        scope = {"type": "http", "method": "GET", "path": path, "headers": []}
+        await gate(scope, None, send)
+
+    async def all_asked():
+        first = asyncio.create_task(asked("/v1/books"))
+        await inside.wait()
+        await asked("/v1/books")
+        await asked("/health")
+        await first
+        await asked("/v1/books")
+
+    gate = Gate(slow, Limits(requests=1), Measures())
+    asyncio.run(all_asked())
+    assert statuses == [(503, b"1"), (200, None), (200, None), (200, None)]
+
+
+def test_a_request_that_a_stopping_service_cannot_wait_for_is_told_to_come_again():
+    told = []
+
+    async def send(message):
+        told.append(message)
+
+    async def endless(scope, receive, send):
+        await asyncio.sleep(60.0)
+
+    async def cancelled():
+        scope = {"type": "http", "method": "GET", "path": "/v1/books", "headers": []}
+        task = asyncio.create_task(Gate(endless, USUAL, Measures())(scope, None, send))
+        await asyncio.sleep(0.0)
+        task.cancel()
+        await task
+
+    asyncio.run(cancelled())
+    assert told[0]["status"] == 503 and dict(told[0]["headers"])[b"retry-after"] == b"1"
+
+
+class Pricer:
+    """Values empty books, each when it is let."""
+
+    def __init__(self):
+        self.count, self.let = 0, threading.Event()
+
+    def __call__(self, stored, market):
+        self.count += 1
+        assert self.let.wait(10.0)
+        return RiskResult((), 0.0, {}, {}, ())
+
+
+def empty(name: str) -> StoredBook:
+    return StoredBook(name, "csv", f"{HEAD}\n")
+
+
+def quoted(market: Path) -> QuotedMarket:
+    found = Market.read(market)
+    return QuotedMarket(found, "", 1, {}, found)
+
+
+def test_requests_for_the_same_figures_share_one_computation(market):
+    pricer, state = Pricer(), quoted(market)
+
+    async def asked():
+        found = Valuations(pricer, str, Limits(queue=2), Measures())
+        tasks = [asyncio.create_task(found.of(empty("a"), state)) for _ in range(5)]
+        tasks.append(asyncio.create_task(found.of(empty("b"), state)))
+        await asyncio.sleep(0.01)
+        with pytest.raises(Problem, match="2 valuations are in line") as full:
+            await found.of(empty("c"), state)
+        assert (full.value.status, full.value.headers) == (503, {"retry-after": "1"})
+        pricer.let.set()
+        *same, other = await asyncio.gather(*tasks)
+        assert all(one is same[0] for one in same) and other is not same[0]
+        assert await found.of(empty("a"), state) is same[0]
+        found.close()
+
+    asyncio.run(asked())
+    assert pricer.count == 2
+
+
+def test_figures_that_are_late_are_there_for_the_next_request(market):
+    pricer, state, forgotten = Pricer(), quoted(market), []
+
+    async def at_last(found, name):
+        """The figures, asked for until they are there."""
+        while True:
+            try:
+                return await found.of(empty(name), state)
+            except Problem as problem:
+                assert problem.status == 503
+
+    async def asked():
+        found = Valuations(pricer, forgotten.append, Limits(request_seconds=0.02), Measures())
+        with pytest.raises(Problem, match="they are computed") as late:
+            await found.of(empty("a"), state)
+        assert late.value.status == 503 and found.is_computing
+        pricer.let.set()
+        assert (await at_last(found, "a")).failed == 0 and pricer.count == 1
+        pricer.let.clear()
+        with pytest.raises(Problem):
+            await found.of(empty("gone"), state)
+        found.forget("gone")
+        pricer.let.set()
+        await at_last(found, "b")
+        assert set(found._found) == {"a", "b"} and forgotten == ["gone"]
+        found.close()
+
+    asyncio.run(asked())
+
+
+def test_quotes_without_models_are_a_conflict(market):
+    def price(stored, market):
+        raise RuntimeError("the optimum was not found")
+
+    async def asked():
+        found = Valuations(price, str, Limits(), Measures())
+        with pytest.raises(Problem, match="quotes of version 1 have no models: the optimum") as one:
+            await found.of(empty("a"), quoted(market))
+        assert one.value.status == 409
+        found.close()
+
+    asyncio.run(asked())
+
+
+# --- what is kept -----------------------------------------------------------------------------------------
+
+
+def test_a_session_goes_on_where_another_has_ended(session, market, tmp_path):
+    stored, is_new = session.submit("desk", "csv", BOOK.encode(), Condition())
+    session.submit("gone", "csv", BOOK.encode(), Condition())
+    session.delete("gone", Condition.of("*", None))
+    session.move(b'{"quotes": {"EQUITY/PRICE/DAX": 4500.5}}', Condition.of("*", None))
+    assert is_new
+    after = Session(Store(tmp_path), market, Limits())
+    assert after.books == {"desk": stored} and after.market.version == 2
+    assert dict(after.market.market.flat_quotes())[SPOT] == 4500.5
+    assert float(after.market.base.equities["DAX"].spot) == 4468.17
+
+
+def test_a_change_that_is_not_on_the_disk_is_not_made(session, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(session._store, "keep_book", full)
+    monkeypatch.setattr(session._store, "keep_quotes", full)
+    before = session.books, session.market
+    with pytest.raises(OSError, match="No space"):
+        session.submit("desk", "csv", BOOK.encode(), Condition())
+    with pytest.raises(OSError, match="No space"):
+        session.move(b'{"quotes": {"EQUITY/PRICE/DAX": 4500}}', Condition.of("*", None))
+    assert (session.books, session.market) == before
+
+
+def test_a_full_disk_is_an_answer(market, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    http = service(market, tmp_path)
+    monkeypatch.setattr(Store, "keep_book", full)
+    found = http.put("/v1/books/desk", content=BOOK, headers=CSV | OWN)
+    assert found.status_code == 507 and "No space left" in found.json()["detail"]
+    assert http.get("/v1/books").json() == {"books": []}
+
+
+def test_quotes_that_moved_in_another_market_are_not_taken_for_this_one(session, market, tmp_path):
+    session.submit("desk", "csv", BOOK.encode(), Condition())
+    session.move(b'{"quotes": {"EQUITY/PRICE/DAX": 4500}}', Condition.of("*", None))
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({**MARKET, "asof": "2002-07-06"}))
+    with pytest.raises(Unusable, match=r"1 quotes were moved in another market.*--forget-quotes"):
+        Session(Store(tmp_path), other, Limits())
+    found = Session(Store(tmp_path), other, Limits(), forget_quotes=True)
+    assert (found.market.version, found.market.moves, set(found.books)) == (3, {}, {"desk"})
+    assert Session(Store(tmp_path), other, Limits()).market.version == 3
+
+
+def test_a_folder_is_for_one_service_and_for_its_files(tmp_path):
+    store = Store(tmp_path)
+    with store.alone(), pytest.raises(Unusable, match="another service"), Store(tmp_path).alone():
+        pass
+    store.keep_book(StoredBook("desk", "csv", BOOK))
+    file = tmp_path / "books" / "desk.json"
+    file.rename(file.with_name("other.json"))
+    with pytest.raises(Unusable, match="holds the book 'desk'"):
+        store.books()
+    file.with_name("other.json").write_text("{")
+    with pytest.raises(Unusable, match=r"other.json: is not what a service writes.*move it away"):
+        store.books()
+
+
+def test_a_failure_is_told_with_a_name_that_the_log_has(market, tmp_path, monkeypatch, caplog):
+    http = service(market, tmp_path)
+    monkeypatch.setattr(Session, "book", lambda *_: 1 / 0)
+    with caplog.at_level(logging.ERROR, "jaxtape.serve"):
+        found = http.get("/v1/books/desk")
+    name = found.headers["x-request-id"]
+    assert found.status_code == 500 and name in found.json()["remedy"]
+    assert "ZeroDivisionError" not in found.text
+    records = [record for record in caplog.records if getattr(record, "request", "") == name]
+    line = json.loads(JsonLines().format(next(r for r in records if r.exc_info)))
+    assert line["level"] == "error" and "ZeroDivisionError" in line["traceback"]
+
+
+# --- the page of OpenAPI, health, and a client without a service -------------------------------------------
+
+
+def test_it_says_what_it_does_and_how_it_is(shared):
+    paths = shared.get("/openapi.json").json()["paths"]
+    assert {"/v1/books/{name}/risk", "/v1/quotes", "/health"} <= set(paths)
+    assert set(paths["/v1/books/{name}"]) == {"get", "put", "delete"}
+    assert shared.get("/health/live").status_code == 200
+    own_client(shared).wait(60.0)
+    assert shared.get("/health").json() == {"live": True, "ready": True}
+    told = shared.get("/metrics").text
+    assert "jaxtape_ready 1.0" in told and 'route="/v1/quotes"' in told
+    found = shared.get("/nowhere")
+    assert found.status_code == 404 and found.json()["type"] == "urn:jaxtape:problem:not-found"
+
+
+def test_a_client_is_patient_and_says_who_did_not_answer():
+    import httpx2
+
+    answers = [503, 503, 200]
+
+    def answer(request):
+        status = answers.pop(0)
+        text = '{"books": []}' if status == 200 else "busy"
+        return httpx2.Response(status, headers={"retry-after": "0"}, text=text)
+
+    client = RiskClient("http://here", transport=httpx2.MockTransport(answer))
+    assert client.books() == () and not answers
+    answers += [503, 503]
+    impatient = RiskClient("http://here", retries=1, transport=httpx2.MockTransport(answer))
+    with pytest.raises(Busy, match=r"busy \(503\)"):
+        impatient.books()
+    sent = []
+
+    def silent(request):
+        sent.append(request.method)
+        raise httpx2.ReadError("gone")
+
+    client = RiskClient("http://here", retries=1, transport=httpx2.MockTransport(silent))
+    with pytest.raises(Unreachable, match="http://here did not answer"):
+        client.books()
+    with pytest.raises(Unreachable):
+        client.move({SPOT: 1.0}, version="*")
+    assert sent == ["GET", "GET", "PATCH"]  # a move is not made twice
+    with pytest.raises(Unreachable, match="is not ready after 0 s"):
+        client.wait(0.0)

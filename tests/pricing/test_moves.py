@@ -1,0 +1,73 @@
+"""Quotes that move: each within the bounds of a market's file, and all of them or none."""
+
+import json
+
+import pytest
+
+from pricing import Market
+from pricing.market.moves import moved
+from tests.helpers import SAMPLES
+
+SAMPLE = Market.read(SAMPLES / "dax_2002-07-05.json")
+QUOTED = {
+    "asof": "2024-01-05",
+    "currency": "EUR",
+    "curves": {
+        "EUR": {
+            "deposits": {"tenors": ["3M"], "rates": [0.0392]},
+            "futures": {"starts": ["2024-06-19"], "prices": [96.7]},
+            "swaps": {"tenors": ["2Y", "5Y"], "rates": [0.029, 0.026]},
+        }
+    },
+    "equities": {},
+}
+VOL = "EQUITY_OPTION/RATE_LNVOL/DAX/2002-12-17/4400"
+SWAPTION = "SWAPTION/RATE_LNVOL/EUR/1Y/1Y"
+
+
+def test_named_quotes_move_and_the_others_stay():
+    values = {"EQUITY/PRICE/DAX": 4500, VOL: 0.3, "ZERO/RATE/EUR/2003-03-18": -0.01, SWAPTION: 0.2}
+    values |= {"CORRELATION/DAX/SX5E": 0.5, "EQUITY_DIVIDEND/RATE/DAX": 0.02}
+    after, errors = moved(SAMPLE, values)
+    assert errors == ()
+    assert dict(after.flat_quotes()) == dict(SAMPLE.flat_quotes()) | {
+        quote: pytest.approx(x, rel=1e-7) for quote, x in values.items()
+    }
+    same, errors = moved(SAMPLE, {})
+    assert same is SAMPLE and errors == ()
+
+
+@pytest.mark.parametrize(
+    ("quote", "value", "said"),
+    [
+        ("EQUITY/PRICE/DAX", 0.0, "0.0 is not a positive number; give a spot > 0"),
+        ("EQUITY/PRICE/DAX", None, "null is not a number"),
+        (VOL, 25.0, "larger than 10"),
+        (VOL, float("nan"), "is not a finite number"),
+        (SWAPTION, -0.1, "give a vol > 0"),
+        ("ZERO/RATE/EUR/2003-03-18", 3.5, "1 % is 0.01"),
+        ("EQUITY_DIVIDEND/RATE/DAX", -2.0, "give a rate >= -1"),
+        ("CORRELATION/DAX/SX5E", 1.5, "larger than 1"),
+        ("CORRELATION/DAX/SX5E", 1.0, "has the eigenvalue 0, not above 0"),
+        ("EQUITY/PRICE/DAXX", 1.0, "did you mean 'EQUITY/PRICE/DAX'"),
+        ("", 1.0, "is not a quote of this market"),
+    ],
+)
+def test_one_that_cannot_move_leaves_all_as_they_were(quote, value, said):
+    after, errors = moved(SAMPLE, {"EQUITY/PRICE/SX5E": 3000.0, quote: value})
+    assert after is SAMPLE
+    assert len(errors) == 1 and said in str(errors[0]) and errors[0].file == "quotes.json"
+
+
+def test_quotes_of_a_curve_are_repriced_or_refused():
+    market = Market.from_text(json.dumps(QUOTED))
+    assert not market.errors
+    future, swap = "MM_FUTURE/PRICE/EUR/2024-06-19", "IR_SWAP/RATE/EUR/5Y"
+    after, errors = moved(market, {"MM/RATE/EUR/3M": 0.04, future: 96.5, swap: 0.027})
+    assert errors == () and dict(after.flat_quotes())[future] == pytest.approx(96.5)
+    same, errors = moved(market, {swap: 0.9})
+    assert same is market
+    assert [error.field for error in errors] == [swap]
+    assert "no zero rate reprices it" in str(errors[0])
+    _, errors = moved(market, {future: 201.0})
+    assert "larger than 200" in str(errors[0])
