@@ -37,8 +37,8 @@ class Revaluation:
     Attributes:
         scenarios: The scenarios, of shape (scenarios,).
         trades: The ids of the book's rows, of shape (trades,).
-        pnl: Quantity times (value in the scenario less value now), in currency, of shape (scenarios, trades); NaN
-            where there is no value.
+        pnl: Quantity times (value in the scenario less value now), in currency, of shape (scenarios, trades);
+            NaN where there is no value.
         std_error: The standard error of `pnl` over the same paths, likewise; 0 for deterministic methods.
         failures: Scenario -> why it has no P&L: a model that could not be fitted to its quotes.
 
@@ -137,9 +137,7 @@ class _Told:
             self._progress(self._done, self._total, "scenarios")
 
 
-def _fitted(
-    states: States, scenarios: Iterable[Scenario]
-) -> tuple[list[Scenario], dict[str, str]]:
+def _fitted(states: States, scenarios: Iterable[Scenario]) -> tuple[list[Scenario], dict[str, str]]:
     """Return the scenarios whose models could be fitted, and why the others could not."""
     moved, failures = [], {}
     for scenario in scenarios:

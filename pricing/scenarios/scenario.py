@@ -26,7 +26,7 @@ class Scenario:
 
     Attributes:
         name: How it is called.
-        spots: Equity -> relative move of its spot: -0.2 is 20 % down. `all` stands for those that are not named.
+        spots: Equity -> relative move of its spot: -0.2 is 20 % down. `all` stands for the others.
         vols: Equity -> parallel move of its implied vols, per 1.00: 0.05 is 5 vol points.
         rates: Curve -> parallel move of its zero rates, per 1.00: 0.01 is 100 bp.
         swaption_vols: The parallel move of the swaption vols, in their own unit.

@@ -29,7 +29,11 @@ _ABSOLUTE = {"least": -1.0, "most": 1.0}
 
 
 def _ladder(value: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the moves with 0 among them."""
+    """Return the moves with 0 among them.
+
+    Raises:
+        problem: They do not increase, or are too many.
+    """
     check_increasing(value, "sort the moves in increasing order")
     if len(value) > _MOST:
         raise problem(f"there are {len(value)} moves", f"give at most {_MOST}")
@@ -176,7 +180,9 @@ class ScenarioSet:
     @functools.cached_property
     def rate_ladder(self) -> tuple[Scenario, ...]:
         """The scenarios of the ladder of rates."""
-        return tuple(Scenario(f"rates {1e4 * move:+g} bp", rates={ALL: move}) for move in self.rates)
+        return tuple(
+            Scenario(f"rates {1e4 * move:+g} bp", rates={ALL: move}) for move in self.rates
+        )
 
     @property
     def scenarios(self) -> tuple[Scenario, ...]:

@@ -1,4 +1,4 @@
-"""Values of trades that share random paths, at several levels of what they depend on, in one pass over the blocks.
+"""Values of trades that share random paths, at several levels of the spots, in one pass over the blocks.
 
 The paths that trades share, relative to the forward, do not depend on spots: a block's noise is drawn once and
 its paths are walked once, for all trades of a tile and all levels of the spots.
@@ -34,7 +34,7 @@ def block_values(
     base: Samples,
     *,
     key: PRNGKeyArray,
-) -> tuple[Float[Array, "levels trades"], Float[Array, "levels trades"], Samples]:
+) -> tuple[Float[Array, "levels places"], Float[Array, "levels places"], Samples]:
     """Return the mean over paths of each trade's samples less those of `base`, and its standard error.
 
     Args:
@@ -47,7 +47,7 @@ def block_values(
         key: The seed.
 
     Returns:
-        Means and standard errors at each level, and the samples at the first level.
+        Means and standard errors at each level, in every place of the tile; the samples at the first level.
     """
     rows, trades = tile.weights.shape
     filled = (tile.count + trades - 1) // trades
@@ -88,19 +88,21 @@ def block_values(
             return _mapped(of_row, filled, rows)
 
         found = _mapped(of_level, count, MAX_LEVELS)
-        differences = found - base[index]
+        differences = found - base[index][None]
         mean = jnp.mean(differences, axis=-1)
         return mean, jnp.sum((differences - mean[..., None]) ** 2, axis=-1), found[0]
 
     means, squares, samples = first.methods.over_blocks(of_block)
     mean, size = jnp.mean(means, axis=0), samples.shape[-1]
     number = size * means.shape[0]
-    total = jnp.sum(squares + size * (means - mean) ** 2, axis=0)
+    total = jnp.sum(squares + size * (means - mean[None]) ** 2, axis=0)
     error = jnp.sqrt(total / (number - 1) / number)
     return mean.reshape(MAX_LEVELS, -1), error.reshape(MAX_LEVELS, -1), samples
 
 
-def no_samples(tile: Tile, model: AbstractModel, method: AbstractMethod, key: PRNGKeyArray) -> Samples:
+def no_samples(
+    tile: Tile, model: AbstractModel, method: AbstractMethod, key: PRNGKeyArray
+) -> Samples:
     """Return samples of 0, for a first call of `block_values`."""
     shapes = jax.eval_shape(lambda: _one_block(tile, model, method, key))
     blocks = shapes.shape[0]
