@@ -20,6 +20,7 @@ PACKAGES = (
     "pricing.products",
     "pricing.methods",
     "pricing.sampling",
+    "pricing.scenarios",
     "pricing.fbsde",
     "pricing.fbsde.problems",
     "calibration",

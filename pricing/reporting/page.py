@@ -57,12 +57,13 @@ def write_report(
     curves = list(dict.fromkeys(p.trade.underlying for p in valued if p.trade.in_rates))
     equities = [name for name in names if name not in curves]
     failed = len(positions) - len(valued)
+    value, *greeks = _tiles(positions, currency)
     context = {
         "heading": f"Risk of {number(len(positions))} trades on {', '.join(names) or 'nothing'}",
         "sources": (*dict.fromkeys(each.fit.model for each in fits), escaped(Path(book.file).name)),
         "currency": currency,
         "is_mixed": "/" in currency,
-        "tiles": [*(stress.tiles(currency) if stress else []), *_tiles(positions, currency)],
+        "tiles": [value, *(stress.tiles(currency) if stress else []), *greeks],
         "stress": _stress(stress, currency) if stress else None,
         "failed_count": number(failed),
         "trade_count": number(len(positions)),

@@ -34,7 +34,7 @@ for (const table of document.querySelectorAll("table.data")) {
     });
   });
 
-  if (rows.length < 12) continue;
+  if (rows.length < 16) continue;
   const field = document.createElement("input");
   const said = document.createElement("output");
   field.type = "search";
