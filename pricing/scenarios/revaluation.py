@@ -166,7 +166,7 @@ def _simulated(
         pnl, errors = np.empty((2, len(moved), tile.weights.size))
 
         def values(model: AbstractModel, levels: Sequence[Array], base: Array):
-            room = jnp.stack([*levels, *levels[:1] * (MAX_LEVELS - len(levels))])
+            room = jnp.stack([*levels, *[levels[0]] * (MAX_LEVELS - len(levels))])
             count = jnp.asarray(len(levels))
             return block_values(tile, model, method, room, count, base, key=key)
 

@@ -3,7 +3,7 @@
 import functools
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -24,9 +24,6 @@ RATES = (-0.01, -0.005, 0.0, 0.005, 0.01)
 _MOST = 40
 """Moves of a ladder, at most."""
 
-_SPOT = {"above": -1.0, "most": 10.0}
-_ABSOLUTE = {"least": -1.0, "most": 1.0}
-
 
 def _ladder(value: tuple[float, ...]) -> tuple[float, ...]:
     """Return the moves with 0 among them.
@@ -45,35 +42,32 @@ def _by_name(value: object) -> object:
     return {ALL: value} if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-def _ladder_of(**bounds: float) -> Any:
-    """Return the type of the moves of a ladder."""
-    return Annotated[tuple[float, ...], AfterValidator(_ladder), numbers("move", **bounds)]
-
-
-def _moves_of(**bounds: float) -> Any:
-    """Return the type of the moves of a scenario by name."""
-    return Annotated[
-        dict[Name, Annotated[float, number("move", **bounds)]],
-        BeforeValidator(_by_name),
-    ]
+_RELATIVE = {"above": -1.0, "most": 10.0}
+_ABSOLUTE = {"least": -1.0, "most": 1.0}
+_SpotLadder = Annotated[tuple[float, ...], AfterValidator(_ladder), numbers("move", **_RELATIVE)]
+_Ladder = Annotated[tuple[float, ...], AfterValidator(_ladder), numbers("move", **_ABSOLUTE)]
+_SpotMove = Annotated[float, number("move", **_RELATIVE)]
+_Move = Annotated[float, number("move", **_ABSOLUTE)]
+_SpotMoves = Annotated[dict[Name, _SpotMove], BeforeValidator(_by_name)]
+_Moves = Annotated[dict[Name, _Move], BeforeValidator(_by_name)]
 
 
 class _Grid(Record):
-    spots: _ladder_of(**_SPOT) = SPOTS
-    vols: _ladder_of(**_ABSOLUTE) = VOLS
+    spots: _SpotLadder = SPOTS
+    vols: _Ladder = VOLS
 
 
 class _Document(Record):
     grid: _Grid = _Grid()
-    rates: _ladder_of(**_ABSOLUTE) = RATES
+    rates: _Ladder = RATES
     scenarios: dict[str, Any] = Field(default_factory=dict)
 
 
-class _Moves(Record):
-    spots: _moves_of(**_SPOT) = Field(default_factory=dict)
-    vols: _moves_of(**_ABSOLUTE) = Field(default_factory=dict)
-    rates: _moves_of(**_ABSOLUTE) = Field(default_factory=dict)
-    swaption_vols: Annotated[float, number("move", **_ABSOLUTE)] = 0.0
+class _Scenario(Record):
+    spots: _SpotMoves = Field(default_factory=dict)
+    vols: _Moves = Field(default_factory=dict)
+    rates: _Moves = Field(default_factory=dict)
+    swaption_vols: _Move = 0.0
 
 
 @dataclass(frozen=True)
@@ -139,9 +133,11 @@ class ScenarioSet:
             raise unreadable(file, first.message, first.remedy, value=first.value, **said)
         found = cls(file, record.grid.spots, record.grid.vols, record.rates, _place=locator.place)
         named, errors = [], []
+        taken = {scenario.name for scenario in found.scenarios}
         for name, value in record.scenarios.items():
-            moves, problems = validate(_Moves, value)
-            problems = (*_name_problems(name), *problems)
+            moves, problems = validate(_Scenario, value)
+            problems = (*_name_problems(name, taken), *problems)
+            taken.add(name.strip())
             errors += [found._error(each, "scenarios", name) for each in problems]
             if moves is not None and not problems:
                 named.append(Scenario(name.strip(), **moves.model_dump()))
@@ -158,7 +154,7 @@ class ScenarioSet:
         for axis, path in places.items():
             kept = []
             for move in getattr(self, axis):
-                problems = list(Scenario("", **{axis: {ALL: move}}).problems(market))
+                problems = list(replace(Scenario(""), **{axis: {ALL: move}}).problems(market))
                 errors += [self._error(replace(each, path=()), *path) for each in problems[:1]]
                 kept += [] if problems else [move]
             axes[axis] = tuple(kept)
@@ -199,7 +195,10 @@ def _grid_name(spot: float, vol: float) -> str:
     return f"spots {100.0 * spot:+g} %, vols {100.0 * vol:+g} points"
 
 
-def _name_problems(name: str) -> tuple[Problem, ...]:
+def _name_problems(name: str, taken: Collection[str]) -> tuple[Problem, ...]:
     """Return why a text cannot name a scenario, if it cannot."""
     _, problems = validate(RootModel[Name], name)
+    if name.strip() in taken:
+        message = f"{show(name.strip())} is the name of another scenario"
+        problems = (*problems, Problem((), show(name), message, "give it another name"))
     return problems

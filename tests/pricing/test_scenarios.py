@@ -189,6 +189,14 @@ def test_a_bad_scenario_is_left_out_and_named(market, moves, field, message, rem
     assert message in error.message and remedy in error.remedy
 
 
+@pytest.mark.parametrize("name", ["good ", "rates -100 bp", "spots +5 %, vols +0 points"])
+def test_a_name_stands_for_one_scenario(name):
+    text = f'{{"scenarios": {{"good": {{"spots": 0.1}}, "{name}": {{"spots": 0.2}}}}}}'
+    found = ScenarioSet.from_text(text)
+    assert [scenario.name for scenario in found.named] == ["good"]
+    assert "is the name of another scenario; give it another name" in str(found.errors[0])
+
+
 def test_a_move_of_a_ladder_that_the_market_cannot_make_is_left_out(market):
     found = ScenarioSet.from_text('{"grid": {"vols": [-0.5, -0.01]}}').checked(market)
     assert found.vols == (-0.01, 0.0)
