@@ -56,6 +56,7 @@ _SETTINGS: dict[Any, Any] = {
 }
 _WIDTH = 11.0  # inches
 _TITLE = 80  # characters at most: half the width
+_SHORT = 5  # characters of labels that stand side by side
 _TAG = re.compile("<[^>]*>")
 _SHAPE = re.compile(r"(<(path|use)(?! id=)\b[^>]*?)/>", re.S)  # one that others use has an id
 _HINTED = re.compile(r'<g id="(hint-\d+)">(.*?)</g>\n', re.S)
@@ -135,9 +136,10 @@ def _bars(panel: Axes, ladder: Ladder, hints: "_Hints") -> None:
         names = ladder.labels
         bars = panel.bar(range(len(totals)), totals, width=0.72, color=colors)
         panel.set_xticks(range(len(totals)), ladder.labels)
-        panel.tick_params("x", labelrotation=35 if len(totals) > 4 else 0)
+        is_crowded = len(names) > 4 and max(map(len, names)) > _SHORT
+        panel.tick_params("x", labelrotation=35 if is_crowded else 0)
         for label in panel.get_xticklabels():
-            label.set_horizontalalignment("right" if len(totals) > 4 else "center")
+            label.set_horizontalalignment("right" if is_crowded else "center")
             label.set_rotation_mode("anchor")
     else:
         widths = ladder.edges[1:] - ladder.edges[:-1]

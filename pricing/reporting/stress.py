@@ -114,7 +114,7 @@ class Stress:
             list(self.scenarios.grid[_still(self.scenarios.spots)]) if self.scenarios.grid else []
         )
         titled = [
-            (f"Spots, {currency}", spots, [f"{_signed(100 * x)} %" for x in self.scenarios.spots]),
+            (f"Spots, %, {currency}", spots, [_signed(100 * x) for x in self.scenarios.spots]),
             (f"Vols, points, {currency}", vols, [_signed(100 * x) for x in self.scenarios.vols]),
             (
                 f"Zero rates, bp, {currency}",
