@@ -10,7 +10,7 @@ SAMPLES := pricing/samples
 # as root: CHROMIUM="chromium --no-sandbox"
 CHROMIUM ?= chromium
 
-.PHONY: run picture test test-repeats test-all coverage mutants wheel-check lint bench docs clean
+.PHONY: run scenarios picture test test-repeats test-all coverage mutants wheel-check lint bench docs clean
 
 $(VENV)/.ready-%: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -21,9 +21,13 @@ $(VENV)/.ready-%: pyproject.toml
 run: $(VENV)/.ready-run  ## calibrate, value the sample book, and write the report to $(OUT)
 	$(BIN)/jaxtape risk --trades $(SAMPLES)/dax_book.csv --market $(SAMPLES)/dax_2002-07-05.json --out $(OUT)
 
-picture:  ## the README's picture, of the report that `make run` wrote (chromium, the font Inter)
+scenarios: $(VENV)/.ready-run  ## the same in 55 scenarios, each trade valued anew in each, to out/scenarios
+	$(BIN)/jaxtape risk --trades $(SAMPLES)/dax_book.csv --market $(SAMPLES)/dax_2002-07-05.json \
+		--scenarios $(SAMPLES)/scenarios.json --out out/scenarios
+
+picture:  ## the README's picture, of the report that `make scenarios` wrote (chromium, the font Inter)
 	$(CHROMIUM) --headless --hide-scrollbars --window-size=1200,1750 \
-		--screenshot=$(CURDIR)/docs/images/report.png file://$(abspath $(OUT))/report.html
+		--screenshot=$(CURDIR)/docs/images/report.png file://$(CURDIR)/out/scenarios/report.html
 
 test: $(VENV)/.ready-test$(TORCH)  ## the tests, without the heavy cases
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat"

@@ -21,6 +21,7 @@ PACKAGES = (
     "pricing.products",
     "pricing.methods",
     "pricing.sampling",
+    "pricing.scenarios",
     "pricing.fbsde",
     "pricing.fbsde.problems",
     "pricing.validation",

@@ -1,6 +1,7 @@
 """The verb: why did the value of a book change from one market to the next?"""
 
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from .sweep.trade_risk import TradeRisk
 from .trades.book import Book
 
 _DAYS_PER_YEAR = 365.0
+_PARTS = ("theta", "delta", "gamma", "vega", "rho", "dividends", "correlation")
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,10 @@ class Explanation:
         by_quote: The contribution of each quote that moved, by its id.
         trades: How many trades were valued in both markets.
         skipped: The ids of the other trades, which no number here holds.
+        before: The value before.
+        asof: The day of the market before.
+        error_bound: A bound of the standard error of `change`: the sum of those of the trades' values,
+            before and after. Both have the same random numbers, so that the error is usually far below it.
     """
 
     change: float
@@ -45,12 +51,24 @@ class Explanation:
     by_quote: dict[str, float]
     trades: int
     skipped: tuple[str, ...]
+    before: float
+    asof: date
+    error_bound: float
+
+    @property
+    def after(self) -> float:
+        """The value after."""
+        return self.before + self.change
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The parts by name, in the order of the expansion, the residual last."""
+        return {name: getattr(self, name) for name in (*_PARTS, "residual")}
 
     @property
     def explained(self) -> float:
         """The sum of all parts."""
-        first_order = self.theta + self.delta + self.vega + self.rho
-        return first_order + self.gamma + self.dividends + self.correlation
+        return sum(getattr(self, name) for name in _PARTS)
 
     @property
     def residual(self) -> float:
@@ -111,7 +129,15 @@ def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Marke
         by_quote={quote: part for quote, part in by_quote.items() if part},
         trades=len(then.trades),
         skipped=skipped,
+        before=then.value,
+        asof=market.asof,
+        error_bound=sum(_error(trade) for trade in (*then.trades, *now.trades)),
     )
+
+
+def _error(trade: TradeRisk) -> float:
+    """Return the standard error of a position's value."""
+    return abs(trade.quantity) * trade.std_errors.value if trade.std_errors else 0.0
 
 
 def _gamma(trade: TradeRisk, moves: Market) -> float:

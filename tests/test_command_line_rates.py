@@ -2,13 +2,12 @@
 
 import json
 import re
-import sys
 
 import numpy as np
 import pytest
 
 from calibration import RESULTS, Calibration
-from calibration.commands.risk import risk as risk_command
+from calibration.commands import valuing
 from tests.test_command_line import MARKET, ROOT, rows_of, run
 from tests.test_command_line import _same_precision_after as _same_precision_after
 from tests.walk import walked
@@ -78,13 +77,11 @@ def test_their_risk_to_swaption_vols_goes_through_the_fit(on_rates):
 
 
 def test_a_curve_that_cannot_be_fitted_sets_its_trades_aside(tmp_path, monkeypatch):
-    module = sys.modules[risk_command.__module__]
-
     def unfinished(start, quotes, **settings):
         del settings
         return Calibration(start, quotes.vols, RESULTS.max_steps_reached, {})
 
-    monkeypatch.setattr(module, "calibrated", unfinished)
+    monkeypatch.setattr(valuing, "calibrated", unfinished)
     (tmp_path / "trades.csv").write_text("".join((RATES_HEADER, *RATES)))
     inputs = ("--trades", tmp_path / "trades.csv", "--market", MARKET, "--out", tmp_path / "out")
     outcome = run("risk", *inputs, "--model", "black-scholes")

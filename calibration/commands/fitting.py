@@ -12,6 +12,7 @@ from pricing.ingestion.errors import InputError
 from pricing.market import Market
 from pricing.methods import METHODS, AbstractMethod, MonteCarlo
 from pricing.models import AbstractModel, AbstractRateModel, Calibratable, Heston, HullWhite, Quotes
+from pricing.models.surface_models import black_scholes
 from pricing.sweep.fitted_models import Fit
 from pricing.trades.book import Book
 
@@ -135,3 +136,9 @@ def fit_each(calibrations: Mapping[str, Calibration]):
 def both(first: Fit, second: Fit) -> Fit:
     """Return the fit market -> the models of two fits; where both have one, the second's."""
     return lambda market: {**first(market), **second(market)}
+
+
+def fit_of(model: Model, calibrations: Mapping[str, Calibration]) -> Fit:
+    """Return what a book is valued under: each calibrated model, and the surfaces that are read."""
+    fitted = fit_each(calibrations)
+    return both(black_scholes, fitted) if model is Model.black_scholes else fitted

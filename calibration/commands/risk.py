@@ -1,13 +1,12 @@
 """`jaxtape risk`: calibrate to a market, value a book with its Greeks, write tables and a report."""
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
-import numpy as np
 import typer
-from jax.sharding import Mesh
 from rich.table import Table
 
 from jaxtape.command_line import Precision, configure
@@ -15,28 +14,15 @@ from pricing.book_risk import RiskResult
 from pricing.book_risk import risk as value_book
 from pricing.ingestion.errors import UnreadableFile
 from pricing.market import Market
-from pricing.models.surface_models import black_scholes
 from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
+from pricing.scenarios import Revaluation, ScenarioSet, revalue
 from pricing.sweep.groups import BudgetTooSmall
 from pricing.trades.book import Book
 
 from . import console
-from .fit_report import as_json, fit_sections, summary_of, write_json
-from .fitting import (
-    PATHS,
-    Model,
-    both,
-    calibrated,
-    calibrated_names,
-    failure,
-    fit_each,
-    methods_of,
-    only,
-    standard_start,
-    too_few,
-    underlyings_of,
-    without,
-)
+from .fit_report import as_json, fit_sections, write_json
+from .fitting import PATHS, Model, fit_of, methods_of
+from .valuing import calibrations_for, mesh_of, read
 
 _TOP = 5  # quotes in the summary
 
@@ -45,6 +31,12 @@ def risk(
     trades: Annotated[Path, console.path_option(help="The book: CSV or JSON.")],
     market: Annotated[Path, console.path_option(help="The market: JSON.")],
     out: Annotated[Path, console.path_option(help="Folder for the tables and the report.")],
+    scenarios: Annotated[
+        Path | None,
+        console.path_option(
+            help="Scenarios, in JSON: every trade is valued anew in each.", show_default="none"
+        ),
+    ] = None,
     model: Annotated[
         Model,
         typer.Option(
@@ -64,93 +56,97 @@ def risk(
 ) -> None:
     """Value a book and its risk to every quote, and write a report.
 
-    Writes npv.csv, sensitivity.csv, calibration.json, report.html, run.json and, if anything was wrong,
-    errors.txt.
+    Writes npv.csv, sensitivity.csv, calibration.json, report.html, run.json, with scenarios scenarios.csv and
+    scenario_trades.csv, and, if anything was wrong, errors.txt.
     Exit status: 0; 1 if some trade or some input failed (the others are there); 2 if nothing could be done.
     """
     configure(precision)
-    output, stages, mesh = console.Output(out), console.Stages(), _mesh(devices)
+    output, stages, mesh = console.Output(out), console.Stages(), mesh_of(devices)
     with stages.stage("read") as lines:
-        book, quotes = _read(trades, market)
+        book, quotes = read(trades, market)
+        moves = _scenarios(scenarios, quotes)
         lines.append(f"read {len(book.rows):,} trades and {len(quotes.flat_quotes()):,} quotes")
-    served, calibrations = _calibrate(book, quotes, model, str(market), stages)
-    fit = fit_each(calibrations)
-    fit = both(black_scholes, fit) if model is Model.black_scholes else fit
-    read = {} if model is Model.heston else dict.fromkeys(served.equities)
+    served, calibrations = calibrations_for(book, quotes, model, str(market), stages)
+    fit = fit_of(model, calibrations)
+    equities = {} if model is Model.heston else dict.fromkeys(served.equities)
+    random = {"key": jax.random.key(seed), "methods": methods_of(paths)}
+    settings = {"mesh": mesh, "budget": budget, **random}
     with (
         ThreadPoolExecutor(1) as background,
         stages.progress("value the book", "valuing") as (lines, progress),
     ):
-        fits = background.submit(fit_sections, quotes, {**read, **calibrations})
-        random = {"key": jax.random.key(seed), "methods": methods_of(paths)}
-        settings = {"mesh": mesh, "budget": budget, "progress": progress, **random}
+        fits = background.submit(fit_sections, quotes, {**equities, **calibrations})
         try:
-            result = value_book(book, served, fit, **settings)
+            result = value_book(book, served, fit, progress=progress, **settings)
         except BudgetTooSmall as error:
             console.fail(f"--budget: {error}")
         said = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
         lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {said}")
-    errors = _errors(result, book)
+    found = moves and _revalued(book, served, fit, moves, stages, settings)
+    errors = _errors(result, book, moves, found)
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
-        from pricing.reporting.page import write_report  # matplotlib: not before it is needed
+        from pricing.reporting import stress  # matplotlib: not before it is needed
+        from pricing.reporting.page import write_report
 
-        numbers = {name: as_json(quotes, name, found) for name, found in calibrations.items()}
+        numbers = {name: as_json(quotes, name, each) for name, each in calibrations.items()}
         parts = {f"value the book: {part}": length for part, length in result.stats.items()}
+        positions = positions_of(result, book, quotes)
         console.write_errors(folder, errors)
-        write_positions(folder / "npv.csv", positions_of(result, book, quotes))
+        write_positions(folder / "npv.csv", positions)
         write_quote_risks(folder / "sensitivity.csv", quote_risks(result.sensitivities, quotes))
         write_json(folder / "calibration.json", numbers)
+        view = moves and found and stress.Stress(moves, found, positions)
+        if view:
+            stress.write_scenarios(folder / "scenarios.csv", view)
+            stress.write_scenario_trades(folder / "scenario_trades.csv", view)
         seconds = {**stages.seconds, **parts}
-        write_report(folder / "report.html", result, book, quotes, fits.result(), seconds)
+        write_report(folder / "report.html", result, book, quotes, fits.result(), seconds, view)
         lines.append(f"wrote {out}")
     _summarize(result, quotes, output.folder)
     console.exit_if(errors)
 
 
-def _mesh(devices: int) -> Mesh | None:
-    """Return the devices that share the trades; None for one."""
-    found = jax.devices()
-    if devices > len(found):
-        console.fail(console.too_many_devices(devices, found))
-    return Mesh(np.array(found[:devices]), ("trades",)) if devices > 1 else None
-
-
-def _read(trades: Path, market: Path) -> tuple[Book, Market]:
-    """Return the book, with what the market cannot serve set aside, and the market."""
+def _scenarios(path: Path | None, market: Market) -> ScenarioSet | None:
+    """Return the scenarios of a file that the market can make; None without a file."""
     try:
-        quotes = Market.read(market)
-        return Book.read(trades).checked(quotes), quotes
+        return None if path is None else ScenarioSet.read(path).checked(market)
     except UnreadableFile as error:
         console.fail(str(error))
 
 
-def _calibrate(book: Book, market: Market, model: Model, file: str, stages: console.Stages):
-    """Return the market that the book needs, less what did not fit; and the calibrations, by underlying."""
-    served, calibrations = only(market, underlyings_of(book, in_rates=False)), {}
-    starts = {name: standard_start(market, name) for name in calibrated_names(book, market, model)}
-    for name, (start, quotes) in starts.items():
-        if not (error := too_few(start, quotes, name, file)):
-            stage = stages.progress(f"calibrate {name}", f"calibrating {name}")
-            with stage as (lines, _):
-                calibration = calibrated(start, quotes)
-                lines.append(summary_of(calibration, name))
-                error = failure(market, name, calibration, file)
-                calibrations[name] = calibration
-        if error:
-            served = without(served, name, error)
-            calibrations.pop(name, None)
-    return served, calibrations
+def _revalued(
+    book: Book,
+    market: Market,
+    fit: Any,
+    moves: ScenarioSet,
+    stages: console.Stages,
+    settings: Mapping[str, Any],
+) -> Revaluation:
+    """Return the book in the scenarios."""
+    with stages.progress("scenarios", "scenarios") as (lines, progress):
+        found = revalue(book, market, fit, moves.scenarios, progress=progress, **settings)
+        lines.append(f"valued them in {len(moves.scenarios):,} scenarios")
+    return found
 
 
-def _errors(result: RiskResult, book: Book) -> list[str]:
-    """Return one line for each mistake of the input, then for each other trade that failed."""
+def _errors(
+    result: RiskResult, book: Book, moves: ScenarioSet | None, found: Revaluation | None
+) -> list[str]:
+    """Return one line for each mistake of the input, for each scenario and each other trade that failed."""
     reported = {error.line for error in result.errors if error.file == book.file}
-    return [str(error) for error in result.errors] + [
-        f"{book.file}:{row.line}: trade {row.id!r}: {risk.status}"
-        for row, risk in zip(book.rows, result.trades, strict=True)
-        if risk.figures is None and row.line not in reported
-    ]
+    failures = found.failures if found else {}
+    of_scenarios = [str(error) for error in moves.errors] if moves else []
+    of_scenarios += [f"scenario {name!r}: {why}" for name, why in failures.items()]
+    return (
+        [str(error) for error in result.errors]
+        + of_scenarios
+        + [
+            f"{book.file}:{row.line}: trade {row.id!r}: {risk.status}"
+            for row, risk in zip(book.rows, result.trades, strict=True)
+            if risk.figures is None and row.line not in reported
+        ]
+    )
 
 
 def _summarize(result: RiskResult, market: Market, folder: Path) -> None:

@@ -7,17 +7,15 @@ import jax
 from pricing.book_risk import RiskEngine, RiskResult
 from pricing.ingestion.errors import InputError
 from pricing.market import Market
-from pricing.models.surface_models import black_scholes
 from pricing.trades.book import Book
 
 from ..calibration import Calibration
 from ..commands.fitting import (
     Model,
-    both,
     calibrated,
     calibrated_names,
     failure,
-    fit_each,
+    fit_of,
     methods_of,
     only,
     standard_start,
@@ -88,9 +86,8 @@ class Pricers:
                 if name not in self._calibrations:
                     self._calibrations[name] = self._calibrated(name)
             found = {name: self._calibrations[name] for name in fitted}
-            fit = fit_each({n: one for n, one in found.items() if isinstance(one, Calibration)})
-            if self._model is Model.black_scholes:
-                fit = both(black_scholes, fit)
+            good = {n: one for n, one in found.items() if isinstance(one, Calibration)}
+            fit = fit_of(self._model, good)
             self._shared[names] = RiskEngine(fit, **self._settings)
         return self._shared[names]
 

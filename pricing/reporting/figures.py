@@ -2,6 +2,7 @@
 
 import html
 import io
+import itertools
 import re
 import warnings
 from collections.abc import Sequence
@@ -9,12 +10,13 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from .fits import ManyFits, SurfaceFit
-from .formats import plain
+from .formats import plain, significant
 from .ladders import Ladder
 
 THEME = {
@@ -54,7 +56,10 @@ _SETTINGS: dict[Any, Any] = {
 }
 _WIDTH = 11.0  # inches
 _TITLE = 80  # characters at most: half the width
+_SHORT = 5  # characters of labels that stand side by side
 _TAG = re.compile("<[^>]*>")
+_SHAPE = re.compile(r"(<(path|use)(?! id=)\b[^>]*?)/>", re.S)  # one that others use has an id
+_HINTED = re.compile(r'<g id="(hint-\d+)">(.*?)</g>\n', re.S)
 _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 
@@ -65,14 +70,16 @@ def smiles(fit: SurfaceFit) -> str:
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(_WIDTH, 1.95 * rows + 0.2), layout="constrained")
         panels = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
+        hints = _Hints()
         for index, expiry in enumerate(fit.rows):
             panel = panels[index]
             if fit.spot is not None:
                 _spot_line(panel, fit.spot)
             panel.plot(fit.curve_strikes, 100 * fit.curve_vols[index], color=THEME["up"], lw=1.5)
-            panel.plot(
-                fit.strikes, 100 * fit.market_vols[index], "o", ms=3.2, color=THEME["ink"], mew=0
-            )
+            vols = 100 * fit.market_vols[index]
+            dots = panel.plot(fit.strikes, vols, "o", ms=3.2, color=THEME["ink"], mew=0)
+            pairs = zip(fit.strikes.tolist(), vols.tolist(), strict=True)
+            hints.add(dots[0], [f"{expiry}, {plain(k)}: {plain(round(v, 2))} %" for k, v in pairs])
             panel.set_title(expiry)
             panel.grid(axis="y")
             panel.xaxis.set_major_locator(MaxNLocator(4))
@@ -82,7 +89,7 @@ def smiles(fit: SurfaceFit) -> str:
             panel.tick_params(labelbottom=index + columns >= len(fit.expiries))
         for panel in panels[len(fit.expiries) :]:
             panel.set_axis_off()
-        return _svg(figure, f"Market and model smiles of {fit.underlying}")
+        return _svg(figure, f"Market and model smiles of {fit.underlying}", hints)
 
 
 def histograms(fits: ManyFits) -> str:
@@ -113,32 +120,65 @@ def ladders(titled: Sequence[tuple[str, Ladder]], spot: float | None = None) -> 
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(_WIDTH, 2.6), layout="constrained")
         panels = figure.subplots(1, len(titled), squeeze=False).ravel()
+        hints = _Hints()
         for panel, (title, ladder) in zip(panels, titled, strict=True):
-            _bars(panel, ladder)
+            _bars(panel, ladder, hints)
             if ladder.edges is not None and spot is not None:
                 _spot_line(panel, spot)
             panel.set_title(title if len(title) <= _TITLE else f"{title[: _TITLE - 1]}…")
-        return _svg(figure, "; ".join(title for title, _ in titled))
+        return _svg(figure, "; ".join(title for title, _ in titled), hints)
 
 
-def _bars(panel: Axes, ladder: Ladder) -> None:
+def _bars(panel: Axes, ladder: Ladder, hints: "_Hints") -> None:
     totals = ladder.totals
     colors = [THEME["up"] if total >= 0 else THEME["down"] for total in totals]
     if ladder.edges is None:
-        panel.bar(range(len(totals)), totals, width=0.72, color=colors)
+        names = ladder.labels
+        bars = panel.bar(range(len(totals)), totals, width=0.72, color=colors)
         panel.set_xticks(range(len(totals)), ladder.labels)
-        panel.tick_params("x", labelrotation=35 if len(totals) > 4 else 0)
+        is_crowded = len(names) > 4 and max(map(len, names)) > _SHORT
+        panel.tick_params("x", labelrotation=35 if is_crowded else 0)
         for label in panel.get_xticklabels():
-            label.set_horizontalalignment("right" if len(totals) > 4 else "center")
+            label.set_horizontalalignment("right" if is_crowded else "center")
             label.set_rotation_mode("anchor")
     else:
         widths = ladder.edges[1:] - ladder.edges[:-1]
-        panel.bar(ladder.edges[:-1], totals, 0.86 * widths, align="edge", color=colors)
+        edges = [plain(edge) for edge in ladder.edges]
+        names = [f"{low} to {high}" for low, high in itertools.pairwise(edges)]
+        bars = panel.bar(ladder.edges[:-1], totals, 0.86 * widths, align="edge", color=colors)
         panel.xaxis.set_major_formatter(_plain())
+    for bar, name, total in zip(bars, names, totals.tolist(), strict=True):
+        hints.add(bar, [f"{name}: {significant(total, 6)}"])
     panel.axhline(0.0, color=THEME["muted"], lw=0.8)
     panel.grid(axis="y")
     panel.yaxis.set_major_locator(MaxNLocator(5))
     panel.yaxis.set_major_formatter(_plain())
+
+
+class _Hints:
+    """What is said of marks where the pointer rests: SVG's `<title>`, put in after the figure is drawn."""
+
+    def __init__(self):
+        self._of: dict[str, Sequence[str]] = {}
+
+    def add(self, mark: Artist, texts: Sequence[str]) -> None:
+        """Say a text of each shape that a mark is drawn by."""
+        name = f"hint-{len(self._of)}"
+        mark.set_gid(name)
+        self._of[name] = texts
+
+    def put_into(self, svg: str) -> str:
+        """Return the picture with its hints."""
+
+        def with_titles(group: re.Match[str]) -> str:
+            texts = iter(self._of[group[1]])
+
+            def titled(shape: re.Match[str]) -> str:
+                return f"{shape[1]}><title>{html.escape(next(texts))}</title></{shape[2]}>"
+
+            return f"<g>{_SHAPE.sub(titled, group[2])}</g>\n"
+
+        return _HINTED.sub(with_titles, svg) if self._of else svg
 
 
 def _spot_line(panel: Axes, spot: float) -> None:
@@ -156,7 +196,7 @@ def _themed(tag: str) -> str:
     return tag
 
 
-def _svg(figure: Figure, title: str) -> str:
+def _svg(figure: Figure, title: str, hints: _Hints | None = None) -> str:
     """Return the figure as an `<svg>` element that names itself and takes its colours from the page."""
     page = io.StringIO()
     with warnings.catch_warnings():  # the page's reader has fonts of his own
@@ -164,5 +204,5 @@ def _svg(figure: Figure, title: str) -> str:
         figure.savefig(page, format="svg", metadata=_NO_METADATA)
     text = page.getvalue()
     text = text[text.index("<svg") :]
-    text = _TAG.sub(lambda tag: _themed(tag[0]), text)
+    text = _TAG.sub(lambda tag: _themed(tag[0]), hints.put_into(text) if hints else text)
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1)

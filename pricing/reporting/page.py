@@ -10,16 +10,18 @@ import numpy as np
 from jaxtape.pages import render
 
 from ..book_risk import RiskResult
+from ..explain import Explanation
 from ..ingestion.characters import escaped
 from ..market import CurveQuotes, Market
 from ..trades.book import Book
-from . import figures, ladders, tables
+from . import explanations, figures, ladders, tables
 from .fits import ManyFits, SurfaceFit
 from .formats import day, decimals_for, number, plain, significant
 from .positions import Position, positions_of
 from .quotes import QuoteRisk, quote_risks
+from .stress import Stress
 
-_LARGEST, _TOP_QUOTES, _MAX_FAILED = 20, 15, 500
+_LARGEST, _LARGEST_RISKS, _TOP_QUOTES, _MAX_FAILED = 100, 5, 15, 500
 
 
 def fit_section(fit: SurfaceFit) -> tables.FitSection:
@@ -41,8 +43,9 @@ def write_report(
     market: Market,
     fits: Sequence[tables.FitSection],
     seconds: Mapping[str, float],
+    stress: Stress | None = None,
 ) -> None:
-    """Write the page of a book: its value, its risk by strike, expiry and quote, the fits, what failed.
+    """Write the page of a book: its value, scenarios, its risk in groups and by quote, the fits, what failed.
 
     `book` and `market` are what `result` was made of; `seconds`: how long each stage took.
     """
@@ -55,12 +58,14 @@ def write_report(
     curves = list(dict.fromkeys(p.trade.underlying for p in valued if p.trade.in_rates))
     equities = [name for name in names if name not in curves]
     failed = len(positions) - len(valued)
+    value, *greeks = _tiles(positions, currency)
     context = {
         "heading": f"Risk of {number(len(positions))} trades on {', '.join(names) or 'nothing'}",
         "sources": (*dict.fromkeys(each.fit.model for each in fits), escaped(Path(book.file).name)),
         "currency": currency,
         "is_mixed": "/" in currency,
-        "tiles": _tiles(positions, currency),
+        "tiles": [value, *(stress.tiles(currency) if stress else []), *greeks],
+        "stress": _stress(stress, currency) if stress else None,
         "failed_count": number(failed),
         "trade_count": number(len(positions)),
         "spot_risk": [_spot_risk(name, valued, market) for name in equities],
@@ -70,7 +75,12 @@ def write_report(
         ],
         "rate_risk": _rate_risk(equities, curves, by_quote, market),
         "curve_risk": [_curve_risk(name, valued, market) for name in curves],
-        "products": tables.products(positions),
+        "groups": {
+            "underlying": tables.by_underlying(positions),
+            "product": tables.by_product(positions),
+            "expiry": tables.by_expiry(positions, market.asof),
+        },
+        "largest_risks": tables.largest_risks(positions, _LARGEST_RISKS),
         "largest": tables.largest(positions, _LARGEST),
         "top_quotes": tables.top_quotes(risks, _TOP_QUOTES),
         "failed": tables.failed(positions, _MAX_FAILED),
@@ -93,6 +103,31 @@ def write_fit_report(
     _write(path, market, fits, seconds, context)
 
 
+def write_explanation(
+    path: Path, explanation: Explanation, after: Market, file: str, seconds: Mapping[str, float]
+) -> None:
+    """Write the page of why a book's value changed.
+
+    `after`: the market that it is explained to; `file`: the name of the book's file.
+    """
+    names = ", ".join(after.equities)
+    context = {
+        "heading": f"P&L of {number(explanation.trades)} trades on {names or 'curves'}",
+        "sources": (escaped(Path(file).name),),
+        "tiles": explanations.tiles(explanation, after.currency),
+        "explanation": {
+            "since": day(explanation.asof),
+            "parts": explanations.parts(explanation),
+            "picture": explanations.picture(explanation, after.currency),
+            "quotes": explanations.quotes(explanation, _TOP_QUOTES),
+            "skipped": explanation.skipped,
+            "currency": after.currency,
+        },
+        "market_errors": [str(error) for error in after.errors],
+    }
+    _write(path, after, (), seconds, context)
+
+
 def write_many_fits_report(path: Path, fits: ManyFits, seconds: Mapping[str, float]) -> None:
     """Write the page of many calibrations: how the parameters spread, and what could not be fitted."""
     count, failed = fits.rms.size, len(fits.failed)
@@ -102,10 +137,10 @@ def write_many_fits_report(path: Path, fits: ManyFits, seconds: Mapping[str, flo
         "heading": f"{fits.model} on {number(count)} surfaces",
         "sources": (escaped(fits.source),),
         "tiles": [
-            ("Surfaces", number(count), "read"),
-            ("Fitted", number(count - failed), "surfaces"),
-            ("Failed", number(failed), "surfaces"),
-            ("Residuals, median", median, "vol points, rms"),
+            ("Surfaces", number(count), "read", ""),
+            ("Fitted", number(count - failed), "surfaces", ""),
+            ("Failed", number(failed), "surfaces", ""),
+            ("Residuals, median", median, "vol points, rms", ""),
         ],
         "market_errors": (),
         "many": {
@@ -126,22 +161,40 @@ def _write(path: Path, market: Market | None, fits, seconds, context: dict[str, 
         asof=f"{market.asof.day} {market.asof:%B %Y}" if market else "",
         fits=fits,
         timings=tables.facts(times, ("Stage", "Time")),
-        has_risk="products" in context,
-        **{"many": None, **context},
+        has_risk="groups" in context,
+        **{"many": None, "explanation": None, **context},
     )
     path.write_text(page, encoding="utf-8")
 
 
-def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str, str]]:
-    """Return the label, the number and the unit of each total at the head of the page."""
+def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str, str, str]]:
+    """Return the label, the number, the unit and the standard error of each total at the head of the page.
+
+    The standard error is that of trades that err together, and so a bound.
+    """
     sums = {figure: tables.total(positions, figure) for figure in tables.figures_of(positions)}
     tiles = []
     for figure, figure_sum in sums.items():
         shown = tables.heading(figure, positions)
         unit = f"{currency} per {shown.shift}" if shown.shift else currency
-        decimals = min(4, decimals_for([figure_sum]))
-        tiles.append((shown.label, number(figure_sum, decimals), unit))
+        text = number(figure_sum, min(4, decimals_for([figure_sum])))
+        error = sum(position.errors.get(figure, 0.0) for position in positions)
+        tiles.append((shown.label, tables.Number(text, figure_sum), unit, tables.margin(error)))
     return tiles
+
+
+def _stress(stress: Stress, currency: str) -> dict[str, Any]:
+    """Return what the page shows of scenarios."""
+    return {
+        "grids": stress.grids(),
+        "ladders": stress.ladders(currency),
+        "named": stress.named(),
+        "movers": stress.movers(),
+        "unvalued": stress.unvalued(),
+        "errors": [str(error) for error in stress.scenarios.errors],
+        "file": escaped(Path(stress.scenarios.file).name),
+        "worst": stress.ordered[0].name if stress.ordered else "",
+    }
 
 
 def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[str, Any]:

@@ -56,6 +56,8 @@ class Position:
         currency: The ISO code of the figures' currency.
         by_asset: For a basket, the columns that the spot of each asset alone gives.
         vega_shift: The shift that `vega_1volpt` is for, in words: of normal vols a basis point.
+        errors: Column -> standard error of the figure, where it is simulated; of a basket's Delta and Gamma the
+            sum of those of its assets, which bounds it.
     """
 
     line: int
@@ -68,6 +70,7 @@ class Position:
     currency: str
     by_asset: dict[str, dict[str, float]] = field(default_factory=dict)
     vega_shift: str = "1 vol point"
+    errors: dict[str, float] = field(default_factory=dict)
 
     def on(self, name: str) -> "Position":
         """Return the position as its Delta and Gamma to the spot of one of its assets."""
@@ -86,11 +89,13 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
         names = row.trade.underlyings if row.trade else ()
         equity = market.equities.get(names[0]) if names else None
         figures, by_asset = _by_column(risk, row.trade, market) if risk.figures else ({}, {})
+        errors = _errors(risk, row.trade, market) if risk.figures else {}
         return Position(
             *(row.line, row.id, row.type, row.trade, figures, risk.method, risk.status),
             currency=(equity.currency if equity else "") or market.currency,
             by_asset=by_asset,
             vega_shift="1 bp of vol" if _reads_normal_vols(row.trade, market) else "1 vol point",
+            errors=errors,
         )
 
     return tuple(map(position_of, book.rows, result.trades))
@@ -103,7 +108,7 @@ def _by_column(
     position: Any = risk.position
     errors: Any = risk.std_errors
     names, columns = trade.underlyings, _columns(trade, market)
-    spots = {n: 1.0 if trade.in_rates else float(market.equities[n].spot) for n in names}
+    spots = _spots(trade, market)
     raw = {name: getattr(position, name) for name in ("value", "vega", "theta", "rho")}
     raw["std_error"] = abs(risk.quantity) * errors.value
     figures = _scaled({**raw, **_in_proportion(position, spots)}, columns, spots[names[0]])
@@ -117,6 +122,22 @@ def _by_column(
     figures |= {f"delta:{name}": x for name, x in position.delta.items()}
     figures |= {f"gamma:{a}:{b}": position.gamma[a, b] for a, b in pairs if position.gamma}
     return figures, {name: _scaled(own, columns, spots[name]) for name, own in by_asset.items()}
+
+
+def _errors(risk: TradeRisk, trade: Any, market: Market) -> dict[str, float]:
+    """Return the standard errors of a position's figures, by column, but those that are 0."""
+    errors: Any = risk.std_errors
+    errors, spots = errors.scaled(abs(risk.quantity)), _spots(trade, market)
+    raw = {name: getattr(errors, name) for name in ("value", "vega", "theta", "rho")}
+    raw |= _in_proportion(errors, spots)
+    scaled = _scaled(raw, _columns(trade, market), spots[trade.underlyings[0]])
+    return {name: error for name, error in scaled.items() if error}
+
+
+def _spots(trade: Any, market: Market) -> dict[str, float]:
+    """Return the spots of a trade's assets; 1 of a curve."""
+    names = trade.underlyings
+    return {n: 1.0 if trade.in_rates else float(market.equities[n].spot) for n in names}
 
 
 def _columns(trade: Any, market: Market) -> dict[str, tuple]:

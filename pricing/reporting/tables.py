@@ -1,8 +1,9 @@
 """The report's tables, as text ready for the page."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isnan, nan
+from datetime import date
+from math import inf, isnan, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +45,25 @@ FIGURES = {
     "delta_1bp": Heading("Delta", "rates", "1 bp of rates"),
     "gamma_1bp": Heading("Gamma", "rates", "1 bp of rates"),
 }
+_NO_TRADE = "unknown"
+_BUCKETS = (
+    *(("to 1 month", 31), ("to 3 months", 92), ("to 6 months", 183), ("to 1 year", 366)),
+    *(("to 2 years", 731), ("to 5 years", 1827), ("to 10 years", 3653), ("later", inf)),
+)
+"""Times to expiry -> the last day of each."""
 _OF_SPOT = ("delta_1pct", "gamma_1pct")
+
+
+class Number(str):
+    """A number as it is shown, and its value with every digit."""
+
+    value: float
+
+    def __new__(cls, text: str, value: float | int) -> "Number":
+        """Return the text as one that knows its value."""
+        found = super().__new__(cls, text)
+        found.value = float(value)
+        return found
 
 
 @dataclass(frozen=True)
@@ -63,11 +82,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number on a map: its text, its sign as the name of a color, and how strong that is, in [0, 1]."""
+    """A number on a map: its text, its sign as the name of a color, and how strong that is, in [0, 1].
 
-    text: str
+    hint: what is said of it where the pointer rests.
+    """
+
+    text: Number
     color: str
     strength: float
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,22 +115,41 @@ class FitSection(NamedTuple):
 
 
 def heat_map(
-    rows: Iterable[str], columns: Iterable[str], values: np.ndarray, sums: bool
+    rows: Iterable[str],
+    columns: Iterable[str],
+    values: np.ndarray,
+    sums: bool,
+    errors: np.ndarray | None = None,
 ) -> HeatMap:
-    """Return a map of `values`, colored by sign and size; `sums` adds the totals of rows and columns."""
-    largest = np.nanmax(np.abs(values), initial=0.0) or 1.0
+    """Return a map of `values`, colored by sign and size; `sums` adds the totals of rows and columns.
+
+    errors: the standard errors that the hints of the cells tell.
+    """
+    largest = float(np.max(np.abs(np.nan_to_num(values)), initial=0.0)) or 1.0
     decimals = min(2, decimals_for([largest]))
 
-    def cell(value: float) -> Cell:
+    def cell(row: str, column: str, value: float, error: float) -> Cell:
         strength = 0.0 if isnan(value) else round(float(abs(value) / largest) ** 0.7, 3)
-        return Cell(number(value, decimals), "up" if value >= 0 else "down", strength)
+        hint = f"{row}, {column}: {significant(value, 8)}{margin(error)}"
+        text = Number(number(value, decimals), value)
+        return Cell(text, "up" if value >= 0 else "down", strength, hint)
 
-    cells = tuple(tuple(map(cell, row)) for row in values.tolist())
+    rows, columns = tuple(rows), tuple(columns)
+    errors = np.zeros_like(values) if errors is None else errors
+    cells = tuple(
+        tuple(map(cell, [row] * len(columns), columns, *of_row))
+        for row, *of_row in zip(rows, values.tolist(), errors.tolist(), strict=True)
+    )
     if not sums:
-        return HeatMap(tuple(columns), tuple(rows), cells)
+        return HeatMap(columns, rows, cells)
     both = values.sum(axis=1), [*values.sum(axis=0), values.sum()]
-    totals = (tuple(number(total, decimals) for total in side) for side in both)
-    return HeatMap(tuple(columns), tuple(rows), cells, *totals)
+    totals = (tuple(Number(number(x, decimals), float(x)) for x in side) for side in both)
+    return HeatMap(columns, rows, cells, *totals)
+
+
+def margin(error: float) -> str:
+    """Write a standard error after its figure; nothing if there is none."""
+    return f" ± {significant(error, 2)}" if error > 0.0 else ""
 
 
 def figures_of(positions: Iterable[Position]) -> tuple[str, ...]:
@@ -129,18 +171,48 @@ def _headers(figures: Iterable[str], positions: Sequence[Position]) -> tuple[str
     return tuple(heading(figure, positions).header for figure in figures)
 
 
-def products(positions: Sequence[Position]) -> Table:
+def by_product(positions: Sequence[Position]) -> Table:
     """Return the sums by type of product, and over the book."""
-    kinds, shown = dict.fromkeys(position.type for position in positions), figures_of(positions)
-    groups = [(kind, [p for p in positions if p.type == kind]) for kind in kinds]
-    groups.append(("total", list(positions)))
-    sums = [[_total_or_nothing(members, figure) for figure in shown] for _, members in groups]
-    columns = [_column(column) for column in zip(*sums, strict=True)]
+    return _grouped("Product", positions, lambda position: position.type)
+
+
+def by_underlying(positions: Sequence[Position]) -> Table:
+    """Return the sums by what the trades are on; a basket has a row of its own."""
+    return _grouped("Underlying", positions, underlying_of)
+
+
+def underlying_of(position: Position) -> str:
+    """Return what a position is on."""
+    return position.trade.underlying.replace("|", " and ") if position.trade else _NO_TRADE
+
+
+def by_expiry(positions: Sequence[Position], asof: date) -> Table:
+    """Return the sums by time to expiry, of a swap to its last payment."""
+    order = {name: place for place, (name, _) in enumerate(_BUCKETS)}
+
+    def bucket_of(position: Position) -> str:
+        if position.trade is None:
+            return _NO_TRADE
+        days = (position.trade.expiry - asof).days
+        return next(name for name, last in _BUCKETS if days <= last)
+
+    place = lambda position: order.get(bucket_of(position), len(order))  # noqa: E731
+    return _grouped("Expiry", sorted(positions, key=place), bucket_of)
+
+
+def _grouped(title: str, positions: Sequence[Position], key: Callable[[Position], str]) -> Table:
+    """Return the sums of the figures in groups, in the order in which they come, and over the book."""
+    members: dict[str, list[Position]] = {}
+    for position in positions:
+        members.setdefault(key(position), []).append(position)
+    shown, groups = figures_of(positions), [*members.items(), ("total", list(positions))]
+    sums = [[_total_or_nothing(own, figure) for figure in shown] for _, own in groups]
+    columns = [column(figures) for figures in zip(*sums, strict=True)]
     rows = [
-        (kind, number(len(members)), number(sum(not p.figures for p in members)), *figures)
-        for (kind, members), figures in zip(groups, zip(*columns, strict=True), strict=True)
+        (name, _count(len(own)), _count(sum(not p.figures for p in own)), *figures)
+        for (name, own), figures in zip(groups, zip(*columns, strict=True), strict=True)
     ]
-    headers = ("Product", "Trades", "Failed", *_headers(shown, positions))
+    headers = (title, "Trades", "Failed", *_headers(shown, positions))
     return Table(headers, tuple(rows), has_total=True)
 
 
@@ -150,11 +222,35 @@ def largest(positions: Iterable[Position], count: int) -> Table:
     valued.sort(key=lambda position: -abs(position.figures["value"]))
     shown = valued[:count]
     figures = figures_of(shown)
-    columns = [_column([p.figures.get(figure, nan) for p in shown]) for figure in figures]
-    words = [(p.id, p.type, terms(p.trade), plain(p.trade.quantity)) for p in shown]
+    columns = [column([p.figures.get(figure, nan) for p in shown]) for figure in figures]
+    words = [(p.id, p.type, terms(p.trade), _plain(p.trade.quantity)) for p in shown]
     rows = tuple((*head, *row) for head, row in zip(words, zip(*columns, strict=True), strict=True))
     headers = ("Trade", "Product", "Terms", "Quantity", *_headers(figures, shown))
     return Table(headers, rows, words=3, left_out=len(valued) - len(shown))
+
+
+def largest_risks(positions: Iterable[Position], count: int) -> Table:
+    """Return, of each figure but the value, the positions that have most of it, either sign."""
+    valued = [position for position in positions if position.figures]
+    rows = []
+    for figure in figures_of(valued)[1:]:
+        own = [p for p in valued if abs(p.figures.get(figure, 0.0)) > 0.0]
+        own.sort(key=lambda position, figure=figure: -abs(position.figures[figure]))
+        name, shown = heading(figure, valued), own[:count]
+        texts = column([p.figures[figure] for p in shown])
+        label = f"{name.label}, {name.shift}" if name.shift else name.label
+        rows += [
+            (label, p.id, p.type, terms(p.trade), _plain(p.trade.quantity), text, _error(p, figure))
+            for p, text in zip(shown, texts, strict=True)
+        ]
+    headers = ("Figure", "Trade", "Product", "Terms", "Quantity", "Amount", "Std. error")
+    return Table(headers, tuple(rows), words=4)
+
+
+def _error(position: Position, figure: str) -> Number:
+    """Return the standard error of a figure; a dash where it is not simulated."""
+    error = position.errors.get(figure, nan)
+    return Number(significant(error, 2), error)
 
 
 def failed(positions: Iterable[Position], count: int) -> Table:
@@ -167,9 +263,9 @@ def failed(positions: Iterable[Position], count: int) -> Table:
 def top_quotes(risks: Iterable[QuoteRisk], count: int) -> Table:
     """Return the quotes that move the book most, by their scaled sensitivity."""
     shown = sorted(risks, key=lambda risk: -abs(risk.scaled))[:count]
-    figures = _column([risk.scaled for risk in shown])
+    figures = column([risk.scaled for risk in shown])
     rows = [
-        (risk.quote_id, risk.unit, text, significant(risk.derivative, 6))
+        (risk.quote_id, risk.unit, text, Number(significant(risk.derivative, 6), risk.derivative))
         for risk, text in zip(shown, figures, strict=True)
     ]
     return Table(("Quote", "Unit", "Sensitivity", "Derivative, per 1.00"), tuple(rows), words=2)
@@ -222,6 +318,15 @@ def _total_or_nothing(positions: Sequence[Position], figure: str) -> float:
     return total(positions, figure) if has_it else nan
 
 
-def _column(values: Sequence[float]) -> list[str]:
+def column(values: Sequence[float]) -> list[Number]:
+    """Write some figures with the same decimals, as many as the largest one needs."""
     decimals = min(4, decimals_for(values))
-    return [number(value, decimals) for value in values]
+    return [Number(number(value, decimals), value) for value in values]
+
+
+def _count(value: int) -> Number:
+    return Number(number(value), value)
+
+
+def _plain(value: float) -> Number:
+    return Number(plain(value), value)

@@ -109,6 +109,17 @@ def test_a_figure_that_is_not_there_is_an_empty_cell(tmp_path, result, book, mar
     assert failed == "X1,european,,,,,,,,,failed: 'zero' is not a number,,,,,,,,EUR"
 
 
+def test_standard_errors_are_those_of_positions(book, market):
+    errors = Figures(0.1, {"A/B": 0.02}, {("A/B", "A/B"): 0.0}, vega=3.0)
+    trade = TradeRisk("E1", "european", -10.0, FIGURES, "MonteCarlo", "ok", errors)
+    others = tuple(TradeRisk(row.id, row.type, 0.0, None, "", "") for row in book.rows[1:])
+    found = positions_of(RiskResult((trade, *others), 0.0, {}, {}, ()), book, market)[0].errors
+    scaled = {"delta_1pct": 10 * 0.02 * 2.0, "vega_1volpt": 0.3, "value": 1.0, "vega": 30.0}
+    assert found == pytest.approx({**scaled, "delta": 0.2})
+    tile = tables.margin(found["vega_1volpt"]), tables.margin(0.0)
+    assert tile == (" ± 0.30", "")
+
+
 def test_every_quote_has_a_shift_and_a_unit(result, market):
     risks = {risk.quote_id: risk for risk in quote_risks(result.sensitivities, market)}
     assert list(risks) == [quote for quote, _ in market.flat_quotes()]
@@ -152,7 +163,7 @@ def test_a_strike_on_an_edge_goes_up(result, book, market):
 
 def test_tables(result, book, market):
     positions = positions_of(result, book, market)
-    products = tables.products(positions)
+    products = tables.by_product(positions)
     assert [row[:3] for row in products.rows] == [
         ("european", "2", "1"),
         ("digital", "1", "0"),
@@ -160,6 +171,24 @@ def test_tables(result, book, market):
         ("total", "4", "1"),
     ]
     assert products.rows[-1][3] == "150.0"
+    assert [row[3].value for row in products.rows] == [125.0, -25.0, 50.0, 150.0]
+    assert [row[:3] for row in tables.by_underlying(positions).rows] == [
+        ("A/B", "3", "0"),
+        ("unknown", "1", "1"),
+        ("total", "4", "1"),
+    ]
+    assert [row[:2] for row in tables.by_expiry(positions, date(2002, 7, 5)).rows] == [
+        ("to 6 months", "1"),
+        ("to 1 year", "1"),
+        ("to 2 years", "1"),
+        ("unknown", "1"),
+        ("total", "4"),
+    ]
+    risks = tables.largest_risks(positions, 1)
+    assert [row[:2] for row in risks.rows][:2] == [
+        ("Delta, equities, 1 % of spot", "E1"),
+        ("Gamma, equities, 1 % of spot", "E1"),
+    ]
     largest = tables.largest(positions, 2)
     assert largest.left_out == 1
     assert largest.rows[0][:4] == ("E1", "european", "A/B, call 210, 18 Oct 2002", "10")
@@ -207,7 +236,7 @@ def test_key_figures_say_of_what_they_are_and_fill_their_grid(tmp_path, market, 
     )
     write_report(tmp_path / "page.html", RiskResult(trades, 1.0, {}, {}, ()), book, market, [], {})
     page = (tmp_path / "page.html").read_text()
-    tiles = re.findall(r"<dt>(.+?)</dt><dd>.+?</dd><dd class=\"unit\">(.+?)</dd>", page)
+    tiles = re.findall(r"<dt>(.+?)</dt><dd.*?>.+?</dd><dd class=\"unit\">([^<]+)", page)
     assert [": ".join(tile) for tile in tiles] == expected
     (columns,) = map(int, re.findall(r"--columns: (\d+)", page))
     assert len(tiles) % columns == len(tiles) % 2 == 0 and 3 <= columns <= 4
@@ -221,7 +250,7 @@ def test_key_figures_say_of_what_they_are_and_fill_their_grid(tmp_path, market, 
 def test_a_key_figure_has_the_decimals_that_it_needs(tmp_path, result, book, market):
     write_report(tmp_path / "page.html", result, book, market, [], {})
     page = (tmp_path / "page.html").read_text()
-    found = dict(re.findall(r"<dt>(.+?)</dt><dd>(.+?)</dd>", page))
+    found = dict(re.findall(r"<dt>(.+?)</dt><dd.*?>(.+?)</dd>", page))
     assert (found["Value"], found["Delta, equities"]) == ("150.0", "12.00")
 
 
@@ -361,7 +390,7 @@ def test_the_page_is_self_contained_and_escapes_what_users_wrote(
     write_report(path, result, book, market, [fit_section(fit)], {"read": 0.1})
     page = path.read_text()
     assert "&lt;b&gt;" in page and "<b>" not in page
-    assert not re.search(r"""(src|href)\s*=\s*["'](?!#)|<script|@import""", page)
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!#)|<script[^>]|@import""", page)
     assert "1 of 4 trades have no figures" in page
     for text in ("3.2952", "Converged.", "&#39;zero&#39; is not a number", "vol of vol"):
         assert text in page

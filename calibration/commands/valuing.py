@@ -1,0 +1,63 @@
+"""What the commands that value a book share: the book, its market and its calibrations."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from pricing.ingestion.errors import UnreadableFile
+from pricing.market import Market
+from pricing.trades.book import Book
+
+from . import console
+from .fit_report import summary_of
+from .fitting import (
+    Model,
+    calibrated,
+    calibrated_names,
+    failure,
+    only,
+    standard_start,
+    too_few,
+    underlyings_of,
+    without,
+)
+
+
+def mesh_of(devices: int) -> Mesh | None:
+    """Return the devices that share the trades; None for one."""
+    found = jax.devices()
+    if devices > len(found):
+        console.fail(console.too_many_devices(devices, found))
+    return Mesh(np.array(found[:devices]), ("trades",)) if devices > 1 else None
+
+
+def read(trades: Path, market: Path, book: Book | None = None) -> tuple[Book, Market]:
+    """Return the book, with what the market cannot serve set aside, and the market.
+
+    book: the book, where it was read before.
+    """
+    try:
+        quotes = Market.read(market)
+        return (book or Book.read(trades)).checked(quotes), quotes
+    except UnreadableFile as error:
+        console.fail(str(error))
+
+
+def calibrations_for(book: Book, market: Market, model: Model, file: str, stages: console.Stages):
+    """Return the market that the book needs, less what did not fit; and the calibrations, by underlying."""
+    served, calibrations = only(market, underlyings_of(book, in_rates=False)), {}
+    starts = {name: standard_start(market, name) for name in calibrated_names(book, market, model)}
+    for name, (start, quotes) in starts.items():
+        if not (error := too_few(start, quotes, name, file)):
+            stage = stages.progress(f"calibrate {name}", f"calibrating {name}")
+            with stage as (lines, _):
+                calibration = calibrated(start, quotes)
+                lines.append(summary_of(calibration, name))
+                error = failure(market, name, calibration, file)
+                calibrations[name] = calibration
+        if error:
+            served = without(served, name, error)
+            calibrations.pop(name, None)
+    return served, calibrations

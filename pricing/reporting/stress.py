@@ -1,0 +1,271 @@
+"""What a report says of a book in scenarios: a map of spots and vols, ladders, named scenarios, top movers."""
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..scenarios import Revaluation, Scenario, ScenarioSet
+from . import figures, tables
+from .formats import decimals_for, number, plain, significant, write_csv
+from .ladders import Ladder
+from .positions import Position
+from .tables import HeatMap, Number, Table
+from .terms import terms
+
+_MOVERS = 12
+_COLUMNS = (
+    *("scenario", "spots", "vols", "rates", "swaption_vols", "group", "name", "trades"),
+    *("pnl", "std_error", "status"),
+)
+
+Group = tuple[str, str, np.ndarray]
+"""A kind of group, the group's name, and which trades are in it."""
+
+
+class GridView(NamedTuple):
+    """The map of one group of trades, and how many they are."""
+
+    name: str
+    trades: str
+    map: HeatMap
+
+
+@dataclass(frozen=True)
+class Stress:
+    """A book in the scenarios of a file: positions in the order of the revaluation's trades."""
+
+    scenarios: ScenarioSet
+    found: Revaluation
+    positions: Sequence[Position]
+
+    @functools.cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The book, then its parts by underlying and by product."""
+        groups = [("book", "book", np.ones(len(self.positions), bool))]
+        keys = {"underlying": tables.underlying_of, "product": lambda position: position.type}
+        for kind, key in keys.items():
+            names = np.array(
+                [key(position) if position.figures else "" for position in self.positions]
+            )
+            groups += [
+                (kind, name, names == name) for name in dict.fromkeys(names.tolist()) if name
+            ]
+        return tuple(groups)
+
+    @functools.cached_property
+    def totals(self) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
+        """Kind and name of a group -> its P&L in each scenario, and a bound of the standard error."""
+        return {
+            (kind, name): (self.found.total(own), self.found.total(own, errors=True))
+            for kind, name, own in self.groups
+        }
+
+    @property
+    def _places(self) -> dict[str, int]:
+        return {scenario.name: place for place, scenario in enumerate(self.found.scenarios)}
+
+    def pnl(self, scenario: Scenario) -> tuple[float, float]:
+        """Return the book's P&L in a scenario, and a bound of its standard error."""
+        place = self._places[scenario.name]
+        pnl, errors = self.totals["book", "book"]
+        return float(pnl[place]), float(errors[place])
+
+    @functools.cached_property
+    def ordered(self) -> list[Scenario]:
+        """The scenarios that have a P&L, the worst first."""
+        known = [each for each in self.found.scenarios if each.name not in self.found.failures]
+        return sorted(known, key=lambda scenario: self.pnl(scenario)[0])
+
+    def tiles(self, currency: str) -> list[tuple[str, Number, str, str]]:
+        """Return the head figures: label, P&L, unit with the scenario, standard error."""
+        if not self.ordered:
+            return []
+        shown = {"Worst scenario": self.ordered[0], "Best scenario": self.ordered[-1]}
+        found = []
+        for label, scenario in shown.items():
+            pnl, error = self.pnl(scenario)
+            text = Number(number(pnl, min(4, decimals_for([pnl]))), pnl)
+            found.append((label, text, f"{currency}: {scenario.name}", tables.margin(error)))
+        return found
+
+    def grids(self) -> list[GridView]:
+        """Return the map of spots and vols, of the book and of each underlying."""
+        rows = [f"{_signed(100 * spot)} %" for spot in self.scenarios.spots]
+        columns = [_signed(100 * vol) for vol in self.scenarios.vols]
+        shape = len(rows), len(columns)
+        found = []
+        for kind, name, own in self.groups:
+            if kind != "product" and shape[0] and shape[1]:
+                pnl, errors = (
+                    x[: shape[0] * shape[1]].reshape(shape) for x in self.totals[kind, name]
+                )
+                heat = tables.heat_map(rows, columns, pnl, sums=False, errors=errors)
+                found.append(GridView(name, number(int(own.sum())), heat))
+        return found[:1] if len(found) == 2 else found
+
+    def ladders(self, currency: str) -> str:
+        """Return the pictures of the P&L by one move at a time: of spots, of vols, of rates."""
+        spots = [row[_still(self.scenarios.vols)] for row in self.scenarios.grid if row]
+        vols = (
+            list(self.scenarios.grid[_still(self.scenarios.spots)]) if self.scenarios.grid else []
+        )
+        titled = [
+            (f"Spots, %, {currency}", spots, [_signed(100 * x) for x in self.scenarios.spots]),
+            (f"Vols, points, {currency}", vols, [_signed(100 * x) for x in self.scenarios.vols]),
+            (
+                f"Zero rates, bp, {currency}",
+                self.scenarios.rate_ladder,
+                [_signed(1e4 * x) for x in self.scenarios.rates],
+            ),
+        ]
+        drawn = [
+            (
+                title,
+                Ladder(np.nan_to_num([self.pnl(each)[0] for each in ladder]), labels=tuple(labels)),
+            )
+            for title, ladder, labels in titled
+            if len(ladder) > 1
+        ]
+        return figures.ladders(drawn) if drawn else ""
+
+    def named(self) -> Table:
+        """Return the P&L of the named scenarios, of the book and by underlying."""
+        names = [name for kind, name, _ in self.groups if kind == "underlying"]
+        keys = [("book", "book"), *(("underlying", name) for name in names)]
+        scenarios = self.scenarios.named
+        places = [self._places[scenario.name] for scenario in scenarios]
+        columns = [tables.column(self.totals[key][0][places].tolist()) for key in keys]
+        errors = [_error(self.pnl(scenario)[1]) for scenario in scenarios]
+        heads = [(scenario.name, words_of(scenario)) for scenario in scenarios]
+        rows = [
+            (*head, book, error, *others)
+            for head, error, (book, *others) in zip(
+                heads, errors, zip(*columns, strict=True), strict=True
+            )
+        ]
+        return Table(
+            ("Scenario", "Moves", "P&L", "Std. error, at most", *names), tuple(rows), words=2
+        )
+
+    def movers(self) -> list[tuple[str, str, Table]]:
+        """Return the trades that gain or lose most, in the worst scenario and in each named one."""
+        known = [each for each in self.scenarios.named if each.name not in self.found.failures]
+        shown = dict.fromkeys((*(each.name for each in self.ordered[:1]), *(s.name for s in known)))
+        by_name = {scenario.name: scenario for scenario in self.found.scenarios}
+        return [
+            (name, number(self.pnl(by_name[name])[0]), self._movers(self._places[name]))
+            for name in shown
+        ]
+
+    def _movers(self, place: int) -> Table:
+        pnl, errors = self.found.pnl[place], self.found.std_error[place]
+        order = np.argsort(-np.abs(np.nan_to_num(pnl)), kind="stable")[:_MOVERS]
+        shown = [(self.positions[i], pnl[i], errors[i]) for i in order if np.isfinite(pnl[i])]
+        moves = tables.column([float(pnl) for _, pnl, _ in shown])
+        values = tables.column([position.figures["value"] for position, *_ in shown])
+        rows = [
+            (
+                p.id,
+                p.type,
+                terms(p.trade),
+                Number(plain(p.trade.quantity), p.trade.quantity),
+                *numbers,
+            )
+            for (p, _, error), *moved in zip(shown, values, moves, strict=True)
+            for numbers in [(*moved, _error(float(error)))]
+        ]
+        headers = ("Trade", "Product", "Terms", "Quantity", "Value", "P&L", "Std. error")
+        return Table(headers, tuple(rows), words=3, left_out=0)
+
+    def unvalued(self) -> Table:
+        """Return the scenarios without a P&L, and how many trades have none in some scenario, and why."""
+        rows = [(name, reason) for name, reason in self.found.failures.items()]
+        valued = np.array([bool(position.figures) for position in self.positions], bool)
+        lost = np.sum(np.isnan(self.found.pnl[:, valued]), axis=1)
+        rows += [
+            (scenario.name, f"{count} trades that have a value today have none here")
+            for scenario, count in zip(self.found.scenarios, lost.tolist(), strict=True)
+            if count and scenario.name not in self.found.failures
+        ]
+        return Table(("Scenario", "Reason"), tuple(rows), words=2)
+
+
+def _still(moves: Sequence[float]) -> int:
+    """Return the place of no move."""
+    return moves.index(0.0)
+
+
+def _signed(value: float) -> str:
+    """Write a move with its sign; 0 without one."""
+    text = plain(abs(value))
+    return text if value == 0.0 else f"+{text}" if value > 0.0 else f"\N{MINUS SIGN}{text}"
+
+
+def _error(value: float) -> Number:
+    """Return a standard error; a dash where nothing is simulated."""
+    return Number(significant(value, 2) if value else "\N{EN DASH}", value)
+
+
+def words_of(scenario: Scenario) -> str:
+    """Return the moves of a scenario in words, such as "spots −20 %, vols +5 points"."""
+    units = {"spots": (100.0, "%"), "vols": (100.0, "points"), "rates": (1e4, "bp")}
+    words = [
+        f"{kind if name == 'all' else name + ' ' + kind} {_signed(scale * move)} {unit}"
+        for kind, (scale, unit) in units.items()
+        for name, move in getattr(scenario, kind).items()
+    ]
+    if scenario.swaption_vols:
+        words.append(f"swaption vols {_signed(scenario.swaption_vols)}")
+    return ", ".join(words) or "nothing moves"
+
+
+def _cells(moves: Mapping[str, float]) -> str:
+    return "|".join(f"{name}={move!r}" for name, move in moves.items())
+
+
+def write_scenarios(path: Path, stress: Stress) -> None:
+    """Write the P&L of each scenario as CSV: a row for the book, each underlying and each product.
+
+    Args:
+        path: The file.
+        stress: What to write.
+    """
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for place, scenario in enumerate(stress.found.scenarios):
+            reason = stress.found.failures.get(scenario.name)
+            head = {"scenario": scenario.name, "swaption_vols": scenario.swaption_vols}
+            head |= {kind: _cells(getattr(scenario, kind)) for kind in ("spots", "vols", "rates")}
+            head["status"] = f"failed: {reason}" if reason else "ok"
+            for kind, name, own in stress.groups:
+                pnl, errors = (column[place] for column in stress.totals[kind, name])
+                counted = {"group": kind, "name": name, "trades": int(own.sum())}
+                numbers = {} if reason else {"pnl": float(pnl), "std_error": float(errors)}
+                yield head | counted | numbers
+
+    write_csv(path, _COLUMNS, rows())
+
+
+def write_scenario_trades(path: Path, stress: Stress) -> None:
+    """Write the P&L of each trade as CSV: `pnl:NAME` for each scenario, and its standard error if there is one.
+
+    Args:
+        path: The file.
+        stress: What to write.
+    """
+    names = [scenario.name for scenario in stress.found.scenarios]
+    columns = ["id", "type", *(f"{kind}:{name}" for name in names for kind in ("pnl", "std_error"))]
+
+    def rows() -> Iterable[dict[str, Any]]:
+        numbers = np.stack([stress.found.pnl, stress.found.std_error], axis=1).reshape(
+            2 * len(names), -1
+        )
+        for position, row in zip(stress.positions, numbers.T.tolist(), strict=True):
+            cells = dict(zip(columns[2:], (x if x == x else None for x in row), strict=True))
+            yield {"id": position.id, "type": position.type, **cells}
+
+    write_csv(path, columns, rows())
