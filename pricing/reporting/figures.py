@@ -4,7 +4,7 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
@@ -56,6 +56,20 @@ _WIDTH = 11.0  # inches
 _TITLE = 80  # characters at most: half the width
 _TAG = re.compile("<[^>]*>")
 _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+
+
+def drawn(draw: Callable[[Figure], None], height: float, title: str) -> str:
+    """Draw a picture of the page's width, in the page's style.
+
+    Args:
+        draw: Draws on the figure, in colours of `THEME`.
+        height: In inches; the width is 11.
+        title: What the picture shows, for readers who do not see it.
+    """
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        draw(figure)
+        return _svg(figure, title)
 
 
 def smiles(fit: SurfaceFit) -> str:
