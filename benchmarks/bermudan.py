@@ -100,7 +100,7 @@ def measure(run: Run, days: np.ndarray, others: dict[str, Any]) -> list[Row]:
     repeat, bumps = run.options.repeat, min(run.options.bumps, days.size)
     results, times = interleaved(swept, 20 * repeat)
     _, answer = results["sweep"]
-    ways = ours | {name: peer.price for name, peer in others.items()}
+    ways = ours | {"beside": swept["sweep"]} | {name: peer.price for name, peer in others.items()}
     ways |= {f"{name}, bumps": lambda p=peer: p.prices(bumps) for name, peer in others.items()}
     bumped, more = interleaved(ways, repeat)
     results, times = results | bumped, times | more
@@ -112,7 +112,7 @@ def measure(run: Run, days: np.ndarray, others: dict[str, Any]) -> list[Row]:
         return Row(name, times[price_time].best, time, error, slope_error)
 
     scale = (days.size + 1) / (bumps + 1)
-    sides: dict[str, Measured] = {"ours, one reverse sweep": times["sweep"]}
+    sides: dict[str, Measured] = {"ours, one reverse sweep": times["beside"]}
     for name in others:
         turns = times[f"{name}, bumps"].by_turn
         sides[name] = Turns({turn: scale * seconds for turn, seconds in turns.items()})

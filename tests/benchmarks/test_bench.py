@@ -181,7 +181,7 @@ def test_the_list_is_of_all_benchmarks():
         (["nosuch", "edits"], "nosuch: no such benchmark; give all, or some of pareto, floors"),
         (["all", "edits"], "all: no such benchmark"),
         ([], "nothing to do"),
-        (["--repeat", "0", "edits"], "x>=1"),
+        (["--repeat", "0", "edits"], "greater than or equal to 1"),
         (["--page", "."], "is a folder"),
         (["edits", "--out", __file__], "is no folder"),
     ],
