@@ -20,7 +20,7 @@ from .cases import others_later
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = ("getting_started", "how_to_choose", "faq", "derivations")
+PAGES = ("getting_started", "how_to_choose", "faq", "derivations", "bermudan")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
@@ -66,10 +66,10 @@ def test_commands_of_a_page_exist(page):
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     group: Any = Commands()
     targets = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for line in re.findall(
-        r"`(?:\.venv/bin/)?(jaxtape [a-z]+[^`]*)`|^(jaxtape [a-z].*)$", text, re.M
-    ):
-        name, *words = shlex.split("".join(line))[1:]
+    fenced = "".join(re.findall(r"```(?:bash)?\n(.*?)```", text, re.S))
+    lines = re.findall(r"^jaxtape .*$", fenced, re.M) + re.findall(r"`(jaxtape [a-z][^`]*)`", text)
+    for line in lines:
+        name, *words = shlex.split(line)[1:]
         command = group.get_command(None, name)
         assert command is not None, name
         known = {word for option in command.params for word in option.opts}

@@ -105,13 +105,14 @@ print(f"delta through torch.autograd {spot.grad.item():.6f}; apart by {inside_ga
 # %% [markdown]
 # ## Gamma
 #
-# In PyTorch, a second `backward` of this payoff gives a Gamma of 0 from its kink, and a wrong number from the
-# rest. `pricing` has an estimator whose second derivative is right.
+# In PyTorch, a second `backward` of this payoff gives 0. Each path's payoff is piecewise linear in the spot,
+# and all its curvature is in the kink, where no path ends. `pricing` has an estimator whose second derivative
+# is right.
 
 # %%
 from pricing import Asian, BlackScholes, MonteCarlo, greeks
 
-product = Asian(strike=100.0, fixings=np.arange(1, dates + 1) / dates)
+product = Asian(strike=100.0, dates=np.arange(1, dates + 1) / dates)
 found = greeks(
     product, BlackScholes(100.0, 0.05, 0.2), MonteCarlo(num_paths=16384), key=jax.random.key(0)
 )
@@ -134,7 +135,7 @@ def delta_at(level, count=200):
     total = 0.0
     for seed in range(count):
         noise = np.random.default_rng([1, seed]).standard_normal((dates, paths))
-        total += float(delta_of(level, noise))
+        total += float(delta_of(level, 0.2, noise))
     return total / count
 
 
