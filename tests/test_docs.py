@@ -149,7 +149,7 @@ def of_fbsde(found):
 
 def of_pytorch(found):
     assert found["value_gap"] < 1e-12 and found["inside_gap"] < 1e-12
-    assert found["compared"].max_relative < 1e-10
+    assert found["compared"].max_relative_difference < 1e-10
     gamma, error = float(found["found"].gamma), float(found["found"].std_errors.gamma)
     assert abs(gamma - found["bumped_gamma"]) < 0.05 * gamma + 3.0 * error
     assert abs(found["torch_gamma"]) < 0.2 * gamma  # wrong, and without a word
