@@ -76,7 +76,7 @@ for panel, expiry, quotes, line in zip(
     panel.plot(surface.strikes, 100.0 * quotes, "o", ms=3)
     panel.plot(surface.strikes, 100.0 * line)
     panel.set_title(f"{float(expiry):.2f} years", fontsize=9)
-fig.supylabel("implied vol, %")
+_ = fig.supylabel("implied vol, %")
 
 # %% [markdown]
 # The shortest expiry is off by most. Five parameters have no room for its smile: that is the model's error,
@@ -176,7 +176,7 @@ axes.set_yticks(range(len(surface.expiries)), [f"{float(t):.2f}" for t in surfac
 axes.set(
     xlabel="strike", ylabel="expiry, years", title="Value of the put per vol point of each quote"
 )
-fig.colorbar(image)
+_ = fig.colorbar(image)
 
 # %% [markdown]
 # The command line does all of this for a whole book: `jaxtape risk`. More: [calibration](../calibration.md).

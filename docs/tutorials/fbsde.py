@@ -109,7 +109,7 @@ print(f"DeepBSDE {deep_value:.6f}, published {published}: {deep_value / publishe
 losses = np.asarray(trained.stats["losses"]).ravel()
 fig, axes = plt.subplots(figsize=(6.0, 3.0), layout="constrained")
 axes.semilogy(losses)
-axes.set(xlabel="stage", ylabel="loss", title="Allen–Cahn in a hundred dimensions")
+_ = axes.set(xlabel="stage", ylabel="loss", title="Allen–Cahn in a hundred dimensions")
 
 # %% [markdown]
 # ## A judge that shares nothing

@@ -89,7 +89,7 @@ fig, axes = plt.subplots(figsize=(6.0, 3.0), layout="constrained")
 axes.hist(scores, bins=24, density=True, alpha=0.6)
 grid = np.linspace(-4.0, 4.0, 200)
 axes.plot(grid, np.exp(-0.5 * grid**2) / np.sqrt(2.0 * np.pi))
-axes.set(xlabel="Gamma off, in its standard errors", title="200 runs, and the normal density")
+_ = axes.set(xlabel="Gamma off, in its standard errors", title="200 runs, and the normal density")
 
 # %% [markdown]
 # ## Second derivatives of a kink
