@@ -10,7 +10,8 @@ SAMPLES := pricing/samples
 # as root: CHROMIUM="chromium --no-sandbox"
 CHROMIUM ?= chromium
 
-.PHONY: run scenarios picture test test-repeats test-all coverage mutants wheel-check lint bench docs clean
+.PHONY: run scenarios picture test test-repeats test-all coverage mutants wheel-check lint bench bench-page docs \
+	clean
 
 $(VENV)/.ready-%: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -56,7 +57,10 @@ lint: $(VENV)/.ready-test$(TORCH) $(VENV)/.ready-lint  ## style, docstrings, lay
 	! git grep -nE '^(<<<<<<<|>>>>>>>) '
 
 bench: $(VENV)/.ready-bench$(TORCH)  ## every benchmark, beside its peers (TORCH=,torch: PyTorch too)
-	$(BIN)/python -m benchmarks
+	$(BIN)/jaxtape bench all --out out/bench --page out/bench/page.html
+
+bench-page: $(VENV)/.ready-bench  ## the page of the results that are kept, to out/bench/page.html
+	$(BIN)/jaxtape bench --page out/bench/page.html
 
 docs: $(VENV)/.ready-docs  ## the pages with the API reference; a public name without a whole docstring fails
 	$(BIN)/mkdocs build --strict

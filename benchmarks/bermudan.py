@@ -32,6 +32,7 @@ from .bermudan_contract import (
     VOL,
     days_of,
 )
+from .beside import Measured, Turns
 from .command import Run, parser_of, table_of, whole
 from .timing import interleaved
 
@@ -94,11 +95,12 @@ class Row:
         return self.way, *milliseconds, f"{self.ratio:,.1f}", f"{self.value_error:.1e}", error
 
 
-def measure(days: np.ndarray, repeat: int, bumps: int, others: dict[str, Any]) -> list[Row]:
+def measure(run: Run, days: np.ndarray, others: dict[str, Any]) -> list[Row]:
     swept, ours = our_ways(days.size)
+    repeat, bumps = run.options.repeat, min(run.options.bumps, days.size)
     results, times = interleaved(swept, 20 * repeat)
     _, answer = results["sweep"]
-    ways = ours | {name: peer.price for name, peer in others.items()}
+    ways = ours | {"beside": swept["sweep"]} | {name: peer.price for name, peer in others.items()}
     ways |= {f"{name}, bumps": lambda p=peer: p.prices(bumps) for name, peer in others.items()}
     bumped, more = interleaved(ways, repeat)
     results, times = results | bumped, times | more
@@ -109,6 +111,12 @@ def measure(days: np.ndarray, repeat: int, bumps: int, others: dict[str, Any]) -
         error = abs(float(value) / VALUE - 1.0)
         return Row(name, times[price_time].best, time, error, slope_error)
 
+    scale = (days.size + 1) / (bumps + 1)
+    sides: dict[str, Measured] = {"ours, one reverse sweep": times["beside"]}
+    for name in others:
+        turns = times[f"{name}, bumps"].by_turn
+        sides[name] = Turns({turn: scale * seconds for turn, seconds in turns.items()})
+    run.beside(f"value and {days.size} sensitivities", sides)
     rows = [row("ours, one reverse sweep", "price", times["sweep"].best, *results["sweep"])]
     for name in ours:
         prices = np.asarray(results[name])
@@ -117,7 +125,7 @@ def measure(days: np.ndarray, repeat: int, bumps: int, others: dict[str, Any]) -
     for name, peer in others.items():
         prices = peer.prices(days.size)
         slopes = (prices[1:] - prices[0]) / BUMP
-        seconds = times[f"{name}, bumps"].best * (days.size + 1) / (bumps + 1)
+        seconds = times[f"{name}, bumps"].best * scale
         rows.append(row(f"QuantLib, {name}", name, seconds, prices[0], slopes))
     return rows
 
@@ -135,7 +143,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from .bermudan_quantlib import peers
 
         others = dict(itertools.islice(peers(days).items(), run.options.engines))
-    rows = measure(days, run.options.repeat, min(run.options.bumps, days.size), others)
+    rows = measure(run, days, others)
+    for row in rows:
+        run.answer(f"value, {row.way}", row.value_error, VALUE)
     columns = ("price, ms", "all, ms", "in prices", "error of value", "of sensitivities")
     table = table_of(f"value and {days.size} sensitivities of a Bermudan swaption", "way", *columns)
     for row in rows:

@@ -15,6 +15,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
+from .beside import Answer, Measured, as_kept, comparisons
 from .timing import environment
 
 PEERS = {"torch": "PyTorch", "QuantLib": "QuantLib", "diffrax": "diffrax"}
@@ -72,6 +73,7 @@ class Run:
     ):
         self.options, self.error = parser.parse_args(argv), parser.error
         self.console, self.left_out = Console(width=width, highlight=False, markup=False), []
+        self.comparisons, self.answers = [], []
         jax.config.update("jax_enable_x64", precision == "float64")
         if hasattr(self.options, "devices"):
             use_devices(self.options.devices)
@@ -111,10 +113,37 @@ class Run:
             return True
         return False
 
+    def beside(
+        self,
+        task: str,
+        ways: Mapping[str, Measured],
+        size: Mapping[str, float | None] | None = None,
+    ) -> None:
+        """Keep our ratio to each peer: ways that took turns, ours first. size: bytes by way."""
+        self.comparisons += comparisons(task, ways, size)
+
+    def answer(
+        self,
+        figure: str,
+        error: float,
+        known: float | None = None,
+        found: float | None = None,
+        std_error: float | None = None,
+    ) -> None:
+        """Keep how far a known figure is off, relative to it."""
+        numbers = (None if x is None else float(x) for x in (known, found, std_error))
+        self.answers.append(Answer(figure, float(error), *numbers))
+
     def keep(self, figures: Mapping[str, Any], headline: str = "") -> None:
-        """Write head, headline and figures to the file that was asked for."""
+        """Write head, headline, ratios, known answers and figures to the file that was asked for."""
         if self.options.out is not None:
-            found = {**self.head, "left_out": self.left_out, "headline": headline, **figures}
+            shared = {
+                "left_out": self.left_out,
+                "headline": headline,
+                "comparisons": as_kept(self.comparisons),
+                "answers": as_kept(self.answers),
+            }
+            found = {**self.head, **shared, **figures}
             write_json(self.options.out, found)
 
 
@@ -138,7 +167,9 @@ def use_devices(count: int) -> None:
 
 def write_json(file: Path, figures: Mapping[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f"{json.dumps(figures, indent=1)}\n", encoding="utf-8")
+    part = file.with_name(f".{file.name}.part")
+    part.write_text(f"{json.dumps(figures, indent=1)}\n", encoding="utf-8")
+    part.replace(file)
 
 
 def table_of(title: str, *columns: str, left: int = 1) -> Table:

@@ -97,6 +97,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         name, *numbers, gap, seconds = asdict(row).values()
         table.add_row(name, *(f"{x:.5f}" for x in numbers), f"{gap:.2%}", f"{seconds:.2f}")
     run.console.print(table)
+    for row in rows:
+        for side in ("lower", "upper"):
+            found, error = getattr(row, side), getattr(row, f"{side}_error")
+            run.answer(
+                f"{row.contract}, {side}", found / row.answer - 1.0, row.answer, found, error
+            )
     widest = max(row.gap for row in rows)
     run.keep({"rows": [asdict(row) for row in rows]}, f"bounds at most {widest:.2%} apart")
     return 0

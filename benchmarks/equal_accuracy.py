@@ -28,6 +28,7 @@ import numpy as np
 from pricing import Asian, Barrier, BlackScholes, European, MonteCarlo
 from pricing.sampling import AbstractSampler, PseudoRandom, Sobol
 
+from .beside import Turns
 from .command import Run, parser_of, table_of
 from .timing import Timed, take_turns
 
@@ -168,9 +169,9 @@ class Row:
         return self.contract, self.job, *ours, *theirs, f"{self.ratio:,.0f}", f"{self.off:.1f}"
 
 
-def row_of(contract: Contract, job: str, options: argparse.Namespace, rivals: Callable) -> Row:
+def row_of(contract: Contract, job: str, run: Run, rivals: Callable) -> Row:
     """rivals: PyTorch's ways to do the job, if any."""
-    figures = JOBS[job]
+    figures, options = JOBS[job], run.options
     ways = {
         name: ours_within(contract, figures, options.target, sampler)
         for name, sampler in SAMPLERS.items()
@@ -184,7 +185,10 @@ def row_of(contract: Contract, job: str, options: argparse.Namespace, rivals: Ca
         return row
     other = min(others, key=lambda way: min(way.seconds))
     paths = other.paths_for(options.target)
-    seconds = min(other.seconds) * paths / options.batch
+    scale = paths / options.batch
+    seconds = min(other.seconds) * scale
+    theirs = Turns({turn: scale * each for turn, each in other.by_turn.items()})
+    run.beside(f"{contract.name}: {job}", {"jaxtape": ours, "PyTorch": theirs})
     off = max(
         abs(ours.means[f] - other.means[f]) / np.hypot(ours.errors[f], other.errors[f])
         for f in figures
@@ -211,7 +215,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if run.has("torch"):
         from .equal_accuracy_torch import theirs as rivals
     chosen = [contract for contract in contracts() if contract.kind in options.kinds]
-    rows = [row_of(contract, job, options, rivals) for contract in chosen for job in JOBS]
+    rows = [row_of(contract, job, run, rivals) for contract in chosen for job in JOBS]
     columns = ("paths", "ms", "PyTorch's paths", "its ms", "times", "off")
     title = f"relative standard errors of at most {options.target:g}"
     table = table_of(title, "contract", "figures", *columns, left=2)

@@ -281,6 +281,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         run.console.print(gamma_table(contract, found))
         rows += found
         relative.append(abs(found[-1].gamma_error / contract.answer[1]))
+    for row in rows:
+        known = row.answer[1]
+        figure = f"{row.contract}, Gamma, {row.estimator}"
+        run.answer(figure, row.gamma / known - 1.0, known, row.gamma, row.gamma_error)
     parameters = parameter_rows(options.slope_paths)
     run.console.print(parameter_table(parameters, options.slope_paths))
     headline = f"relative errors of Gamma {min(relative):.2%} to {max(relative):.2%}"

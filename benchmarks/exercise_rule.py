@@ -64,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     mean, error = float(samples.mean()), float(samples.std(ddof=1) / samples.size**0.5)
     told = f"{mean:.3f}, standard error {error:.3f}; published {entry.value}"
     run.console.print(f"{samples.size} paths: {told}")
+    run.answer("what the rule earns", mean / entry.value - 1.0, entry.value, mean, error)
     run.keep({"mean": mean, "error": error, "published": entry.value}, told)
     return 0
 

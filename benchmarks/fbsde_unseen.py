@@ -322,6 +322,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in run.options.only:
         row = judged(name, CASES[name], run.options)
         rows.append(row)
+        for figure, off in zip(("value", "Delta", "Gamma"), row.get("off", ()), strict=False):
+            run.answer(f"{name}, {figure}", off)
         run.console.print(f"{name}: {', '.join(row['verdicts'])}")
         off = [f"{100 * x:.2f} %" for x in row.get("off", ())] or ["", "", ""]
         z = " ".join(f"{x:.1f}" for x in row.get("z", ()))

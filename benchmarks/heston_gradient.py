@@ -195,9 +195,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"largest relative difference of gradients on the same normals: {gap:.1e}"
         )
         figures["relative_difference_on_the_same_normals"] = gap
+        run.answer("gradient, largest difference from PyTorch's on the same normals", gap)
         ways |= torch_ways(options, compiles)
     take_turns(ways.values(), options.repeat)
     rows = rows_of(ways)
+    run.beside("", ways, {name: way.temp_bytes for name, way in ways.items()})
     run.console.print(rows_table(rows, f"Heston, {options.paths} paths x {options.steps} steps"))
     run.console.print(f"below its aim: {missed(rows) or 'nothing'}", soft_wrap=True)
     speeds = {row["way"]: row["speed_of_ours"] for row in rows}

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
+from .beside import Turns
 from .command import Run, parser_of
 from .malliavin_sizes import BATCH, FIRST_STAGES, PATHS, ROUNDS, STEPS
-from .timing import interleaved
+from .timing import Timing, interleaved
 
 Product = tuple[int, int, int]  # [m, k] times [k, n]
 
@@ -95,13 +96,14 @@ def by_torch(product: Product, count: int) -> Callable[[], None]:
 LIBRARIES = {"JAX": by_jax, "PyTorch": by_torch}
 
 
-def seconds_of(product: Product, libraries: Sequence[str], options) -> dict[str, float]:
+def seconds_of(product: Product, libraries: Sequence[str], options) -> dict[str, Timing]:
     """Of one, by each library; they take turns, each run of about so many operations."""
     m, k, n = product
     count = max(1, options.operations // (2 * m * k * n))
     ways = {name: LIBRARIES[name](product, count) for name in libraries}
     _, times = interleaved(ways, options.repeat)
-    return {name: time.best / count for name, time in times.items()}
+    each = {name: (time.first, *time.seconds) for name, time in times.items()}
+    return {name: Timing.of(*(x / count for x in seconds)) for name, seconds in each.items()}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -119,12 +121,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     measured = {product: seconds_of(product, libraries, options) for product in counted}
     rows, lines = [], []
     for name in libraries:
-        seconds = sum(measured[product][name] * count for product, count in counted.items())
+        seconds = sum(measured[product][name].best * count for product, count in counted.items())
         a_step = 1e3 * seconds / options.iterations
         rows.append({"library": name, "seconds": dates * seconds, "flops": work / seconds})
         rate = f"{1e-9 * work / seconds:.0f} GFlop/s"
         training = f"{dates * seconds:.1f} s a training, {a_step:.2f} ms an iteration"
         lines.append(f"{name}: {training}, {rate}")
+    turns = range(options.repeat)
+    totals = {
+        name: Turns(
+            {
+                turn: sum(
+                    measured[product][name].by_turn[turn] * n for product, n in counted.items()
+                )
+                for turn in turns
+            }
+        )
+        for name in libraries
+    }
+    run.beside("the products of a training", totals)
     run.console.print("\n".join(lines))
     run.keep({"flop_a_date": work, "dates": dates, "rows": rows}, lines[0])
     return 0

@@ -216,6 +216,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ways |= torch_ways(*numbers, count, options.paths, threads, run.compiles())
     take_turns(ways.values(), options.repeat)
     rows = rows_of(ways)
+    run.beside("gradient of the loss", ways, {name: way.temp_bytes for name, way in ways.items()})
     jax.config.update("jax_enable_x64", True)
     figures["arbitrage"] = found = arbitrage(surface, model, options)
     if run.has("torch"):
@@ -223,6 +224,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         gap = disagreement(cast(surface, jnp.float64), double, options.substeps)
         run.console.print(f"largest difference of gradients on the same normals: {gap:.1e}")
         figures["relative_difference_on_the_same_noise"] = gap
+        run.answer("gradient, largest difference from PyTorch's on the same normals", gap)
     run.console.print(
         f"on {found['grid']} steps and strikes: least butterfly {found['least_butterfly']:.1e}, least calendar "
         f"spread {found['least_calendar']:.1e}; martingale to "

@@ -159,6 +159,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         ways += torch_ways(options, dtype) if run.has("torch") else []
         take_turns(ways, options.repeat)
         rows += rows_of(ways)
+        for task in ("kept", "read"):
+            run.beside(f"{dtype}, {task}", {way.name: way for way in ways if way.task == task})
     run.console.print(rows_table(rows, f"{options.rows * options.columns:,} standard normals"))
     peer = [row["speed_of_ours"] for row in rows if row["way"] == "jax.random"]
     run.keep({"rows": rows}, f"at least {min(peer):.1f} x as fast as jax.random")

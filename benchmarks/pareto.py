@@ -22,8 +22,9 @@ import functools
 import os
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 from rich.table import Table
@@ -32,7 +33,7 @@ import jaxtape as jt
 
 from .command import Run, parser_of, table_of, whole, with_eager
 from .pareto_figure import draw
-from .pareto_points import Case, Point, beside_equinox, summary
+from .pareto_points import OURS, Case, Point, beside_equinox, summary
 from .problems import HESTON, Problem
 from .timing import Compiled, take_turns
 from .ways import Way, by_tape, on_devices, peer_ways, plain, tape_ways
@@ -107,6 +108,22 @@ def point_of(way: Way, timed, expected) -> Point:
     )
 
 
+def beside_peers(rows: list[tuple[int, Any, Point]]) -> Iterator[tuple[dict, dict]]:
+    """Each peer, and our quickest row on as many devices in no more bytes; if there is none, our leanest."""
+    for devices, timed, peer in rows:
+        if peer.system == OURS:
+            continue
+        ours = [row for row in rows if row[2].system == OURS and row[0] == devices]
+        lean = [row for row in ours if row[2].temp_bytes <= peer.temp_bytes]
+        _, our_timed, point = (
+            min(lean, key=lambda row: row[2].seconds)
+            if lean
+            else min(ours, key=lambda row: row[2].temp_bytes)
+        )
+        size = {point.name: point.temp_bytes, peer.name: peer.temp_bytes}
+        yield {point.name: our_timed, peer.name: timed}, size
+
+
 def measure(problem: Problem, run: Run) -> Case:
     """Compile every way, let them take turns, and compare their gradients."""
     arguments, before = problem.arguments(), len(run.left_out)
@@ -117,6 +134,11 @@ def measure(problem: Problem, run: Run) -> Case:
     expected = in_jax[0][1].out
     points = [point_of(way, timed, expected) for way, timed in in_jax]
     points += [point_of(way, timed, torch_expected or expected) for way, timed in in_torch]
+    pairs = zip((*in_jax, *in_torch), points, strict=True)
+    for peer in beside_peers([(way.devices, timed, point) for (way, timed), point in pairs]):
+        run.beside(f"{problem.title}, in no more bytes where ours can", *peer)
+    gap = max(point.error for point in points)
+    run.answer(f"{problem.title}: gradient, largest difference of all ways", gap)
     shape = problem.steps, problem.paths, problem.noise, problem.state_bytes
     return Case(problem.title, *shape, points, run.left_out[before:])
 

@@ -49,6 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for row in rows:
         table.add_row(*(f"{x:.6g}" if isinstance(x, float) else str(x) for x in row.values()))
     run.console.print(table)
+    for row in rows:
+        known, found = row["published"], row["value"]
+        figure = f"{row['problem']}, {row['levels']} levels"
+        run.answer(figure, found / known - 1.0, known, found, row["std_error"])
     run.keep({"rows": rows})
     return 0
 

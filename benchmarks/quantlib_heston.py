@@ -243,7 +243,8 @@ def _gap(ours, theirs) -> str:
 def _sum(*times: Timing) -> Timing:
     fields = ("first", "best", "median")
     sums = (sum(getattr(time, name) for time in times) for name in fields)
-    return Timing(*sums, min(time.runs for time in times))
+    turns = zip(*(time.seconds for time in times), strict=False)
+    return Timing(*sums, min(time.runs for time in times), tuple(map(sum, turns)))
 
 
 def sweep_facts(book: Book, sides: Sides, repeat: int, every: int) -> dict[str, str]:

@@ -89,6 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         run.console.print(times_table(rows), differences_table(rows))
     for name, text in facts.items():
         run.console.print(f"{name}: {text}", soft_wrap=True)
+    for row in rows:
+        run.beside(f"{row.task}: {row.ours}", {"jaxtape": row.our_time, row.theirs: row.their_time})
+        for figure, (_, relative) in (row.differences or {}).items():
+            run.answer(f"{row.task}: {figure}, largest difference from {row.theirs}", relative)
     ratios = [f"{row.task} {row.ratio:.1f}" for row in rows if row.aim]
     figures = [{**asdict(row), "ratio": row.ratio} for row in rows]
     headline = f"times as fast: {', '.join(ratios)}" if ratios else ""

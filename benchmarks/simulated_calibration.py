@@ -213,6 +213,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         gap = disagreement(quotes, options)
         run.console.print(f"largest difference of gradients on the same noise: {gap:.1e}")
         figures["relative_difference_on_the_same_noise"] = gap
+        run.answer("gradient, largest difference from PyTorch's on the same noise", gap)
     jax.config.update("jax_enable_x64", False)
     single = cast(quotes, jnp.float32)
     ways = our_ways(single, options)
@@ -223,7 +224,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         ways |= torch_ways(options, list(START.values()), numbers, run.compiles())
     take_turns(ways.values(), options.repeat)
     rows = rows_of(ways)
+    gradients = {name: way for name, way in ways.items() if "Jacobian" not in name}
+    size = {name: way.temp_bytes for name, way in gradients.items()}
+    run.beside("gradient of the loss", gradients, size)
     print_tables(run, fit, rows)
+    for row in fit["parameters"]:
+        known, found = row["true"], row["fitted"]
+        run.answer(row["parameter"], found / known - 1.0, known, found, row["std_error"])
     worst = max(abs(row["off"]) for row in fit["parameters"])
     run.keep(figures | {"fit": fit, "rows": rows}, f"within {worst:.1f} standard errors")
     return 0

@@ -20,12 +20,21 @@ _MATTERS = 1e-3  # of a column's largest figure: below, relative differences say
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds: of the first call, which compiles, and the best and the median of the later ones."""
+    """Seconds: of the first call, which compiles; the best and the median of the later ones; each of these."""
 
     first: float
     best: float
     median: float
     runs: int
+    seconds: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, first: float, *later: float) -> "Timing":
+        return cls(first, min(later), statistics.median(later), len(later), later)
+
+    @property
+    def by_turn(self) -> dict[int, float]:
+        return dict(enumerate(self.seconds))
 
     @property
     def compile(self) -> float:
@@ -66,11 +75,7 @@ def interleaved(
             result = jax.block_until_ready(way())
             seconds[name].append(time.perf_counter() - start)
             results.setdefault(name, result)
-    timings = {
-        name: Timing(first, min(rest), statistics.median(rest), len(rest))
-        for name, (first, *rest) in seconds.items()
-    }
-    return results, timings
+    return results, {name: Timing.of(*each) for name, each in seconds.items()}
 
 
 class Timed:
@@ -82,17 +87,25 @@ class Timed:
         self.function, self.out = function, None
         self.seconds: list[float] = []
         self.processor: list[float] = []
+        self.turns: list[int] = []
 
-    def run(self) -> None:
-        """Run it, and note the seconds."""
+    @property
+    def by_turn(self) -> dict[int, float]:
+        """The seconds of the runs that `take_turns` made, by turn."""
+        return dict(zip(self.turns, self.seconds, strict=True))
+
+    def run(self, turn: int = 0) -> None:
+        """Run it, and note the seconds and which turn it was."""
         start, used = time.perf_counter(), time.process_time()
         self.out = jax.block_until_ready(self.function())
         self.processor.append(time.process_time() - used)
         self.seconds.append(time.perf_counter() - start)
+        self.turns.append(turn)
 
     def forget(self) -> None:
         """The seconds so far."""
         self.seconds.clear()
+        self.turns.clear()
         self.processor.clear()
 
 
@@ -121,7 +134,7 @@ def take_turns(ways: Iterable[Timed], repeat: int, budget: float = math.inf) -> 
     for turn in range(repeat):
         for way, count in counts.items():
             if (turn + 1) * count // repeat > turn * count // repeat:
-                way.run()
+                way.run(turn)
 
 
 def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, tuple[float, float]]:

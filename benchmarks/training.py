@@ -82,6 +82,9 @@ def tell(run: Run, rows: list[Row], total: int, title: str) -> None:
         }
         for row in rows
     ]
+    run.beside("", {row.way: row.time for row in rows}, {row.way: row.bytes for row in rows})
+    for figure, (error, std_error) in rows[0].errors.items():
+        run.answer(f"{figure}, ours, mean of the seeds", error, std_error=std_error)
     peers = [row["ratio"] for row in kept[1:]]
     run.keep({"rows": kept}, f"at least {min(peers):.1f} x as fast as PyTorch" if peers else "")
 

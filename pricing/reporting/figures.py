@@ -5,7 +5,7 @@ import io
 import itertools
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
@@ -61,6 +61,20 @@ _TAG = re.compile("<[^>]*>")
 _SHAPE = re.compile(r"(<(path|use)(?! id=)\b[^>]*?)/>", re.S)  # one that others use has an id
 _HINTED = re.compile(r'<g id="(hint-\d+)">(.*?)</g>\n', re.S)
 _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+
+
+def drawn(draw: Callable[[Figure], None], height: float, title: str) -> str:
+    """Draw a picture of the page's width, in the page's style.
+
+    Args:
+        draw: Draws on the figure, in colours of `THEME`.
+        height: In inches; the width is 11.
+        title: What the picture shows, for readers who do not see it.
+    """
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        draw(figure)
+        return _svg(figure, title)
 
 
 def smiles(fit: SurfaceFit) -> str:

@@ -22,6 +22,8 @@ FACES = (
         "pricing.models",
         "pricing.products",
         "pricing.reporting",
+        "pricing.reporting.figures",
+        "pricing.reporting.tables",
     ),
     *("pricing.sampling", "pricing.samples"),  # the last holds the sample files alone
 )
@@ -46,6 +48,8 @@ def exported(module: str) -> set[str]:
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     nodes = ast.parse(file.read_text(encoding="utf-8")).body
     defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    assigned = (node.targets[0] for node in nodes if isinstance(node, ast.Assign))
+    defined |= {target.id for target in assigned if isinstance(target, ast.Name)}
     aliases = (alias for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names)
     return defined | {alias.name for alias in aliases if alias.asname == alias.name}
 

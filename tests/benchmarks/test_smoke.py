@@ -18,15 +18,14 @@ import QuantLib as ql
 
 import benchmarks
 import jaxtape as jt
-from benchmarks import __main__ as everything
-from benchmarks import pareto_figure, quantlib_heston, quantlib_peer
+from benchmarks import harness, pareto_figure, quantlib_heston, quantlib_peer
 from benchmarks.command import Run, installed, parser_of
 from tests.cases import others_later
 from tests.helpers import dax_heston, double
 from tests.references import DAX_SSE_AT_OPTIMUM
 
 ROOT = Path(benchmarks.__file__).parent
-TOOLS = {"__main__", "pareto_figure"}  # they measure nothing
+TOOLS = {"pareto_figure"}  # they measure nothing
 AS_USERS_HAVE_IT = {
     "jax_enable_x64": True,
     "jax_numpy_rank_promotion": "allow",
@@ -50,6 +49,11 @@ def run(tmp_path):
         found = json.loads(file.read_text(), parse_constant=pytest.fail)  # no NaN
         assert shlex.split(found["command"]) == ["python", "-m", f"benchmarks.{name}", *words]
         assert {"machine", "load", "versions", "backend", "options", "left_out"} <= set(found)
+        for row in found["comparisons"]:
+            speed = row["speed"]
+            low, high = speed["low"] or speed["median"], speed["high"] or speed["median"]
+            assert 0.0 < low <= speed["median"] <= high and speed["rounds"] >= 1
+            assert row["memory"] is None or row["memory"] > 0.0
         return found | {"kept_in": file}
 
     yield ran
@@ -512,18 +516,18 @@ def with_main() -> set[str]:
 
 def test_every_benchmark_is_run_tested_and_told_of():
     names = with_main() - TOOLS
-    assert names == set(everything.QUICK) == set(SMOKE)
+    assert names == set(harness.QUICK) == set(SMOKE)
     told = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert names | TOOLS - {"__main__"} == set(re.findall(r"^\| `.*?benchmarks\.(\w+)", told, re.M))
+    assert names | TOOLS == set(re.findall(r"^\| `.*?benchmarks\.(\w+)", told, re.M))
 
 
-@pytest.mark.parametrize("name", sorted(everything.QUICK))
+@pytest.mark.parametrize("name", sorted(harness.QUICK))
 def test_options_that_make_a_benchmark_quick_are_known_and_change_it(name):
     """And those of the table above, and those that its docstring names."""
     module = importlib.import_module(f"benchmarks.{name}")
     parser = module.parser()
     usual = parser.parse_args([])
-    for arguments in (everything.QUICK[name], SMOKE[name][0]):
+    for arguments in (harness.QUICK[name], SMOKE[name][0]):
         assert parser.parse_args(shlex.split(arguments)) != usual
     named = set(re.findall(r"\[--([\w-]+)", module.__doc__.split("`.", 1)[0]))
     shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]
@@ -535,24 +539,3 @@ def test_a_number_of_nothing_is_refused(capsys):
     with pytest.raises(SystemExit):
         parser_of(None, paths=8).parse_args(["--paths", "0"])
     assert "argument --paths: 0 is below 1" in capsys.readouterr().err
-
-
-def test_all_together_end_with_a_table_that_is_kept(tmp_path, monkeypatch, capsys):
-    """One that goes well and one that fails: the table says which, and so does the exit status."""
-    monkeypatch.setitem(everything.QUICK, "edits", SMOKE["edits"][0])
-    monkeypatch.setitem(everything.QUICK, "noise", "--rows 0")
-    monkeypatch.chdir(ROOT.parent)
-    words = ["--quick", "--only", "edits", "noise", "--out", str(tmp_path)]
-    assert everything.main(words) == 1
-    (kept,) = tmp_path.glob("*-quick-*-cores-cpu.json")
-    found = json.loads(kept.read_text(encoding="utf-8"))
-    assert found["command"] == "python -m benchmarks --quick --only edits noise"
-    assert [(row["benchmark"], row["status"]) for row in found["rows"]] == [
-        ("edits", "ok"),
-        ("noise", "failed, exit status 2"),
-    ]
-    assert found["rows"][0]["headline"].startswith("a plan of 1,000 nodes")
-    text = kept.with_suffix(".txt").read_text(encoding="utf-8")
-    for shown in (text, capsys.readouterr().out):
-        assert re.search(r"edits +│ ok +│ a plan of 1,000 nodes", shown)
-        assert re.search(r"noise +│ failed, exit status 2", shown)

@@ -1,11 +1,6 @@
-"""Every benchmark, each in a process of its own, and one table of how they ended.
+"""Runs benchmarks, each in a process of its own, and keeps their figures: what `jaxtape bench` does."""
 
-Run `python -m benchmarks [--quick] [--only NAME ...] [--out DIR]`. `--quick` shrinks the problems. `--out`
-keeps the table in that folder, as JSON and as text, named by date and machine. The exit status is not 0 if one
-of them failed.
-"""
-
-import argparse
+import importlib
 import json
 import os
 import shlex
@@ -22,7 +17,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from .command import command_of, table_of, write_json
+from .command import table_of, write_json
 from .timing import environment
 
 QUICK = {
@@ -59,6 +54,9 @@ QUICK = {
 }
 """By benchmark: options that make it quick."""
 
+ROOT = Path(__file__).parent
+RESULTS = ROOT / "results"
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -71,13 +69,22 @@ class Ended:
     left_out: list[str] = field(default_factory=list)
 
 
-def ended(name: str, options: Sequence[str], folder: Path) -> Ended:
-    """Run one benchmark to its end."""
-    file = folder / f"{name}.json"
+def options_of(name: str, quick: bool, repeat: int | None) -> list[str]:
+    """The options that a benchmark is run with; one without rounds has none to repeat."""
+    options = shlex.split(QUICK[name]) if quick else []
+    if repeat is not None:
+        usual = vars(importlib.import_module(f"benchmarks.{name}").parser().parse_args([]))
+        rounds = [option for option in ("repeat", "seeds") if option in usual]
+        options += [word for each in rounds for word in (f"--{each}", str(repeat))]
+    return options
+
+
+def ended(name: str, options: Sequence[str], file: Path) -> Ended:
+    """Run one benchmark to its end; its figures go to `file`."""
     command = [sys.executable, "-m", f"benchmarks.{name}", *options]
     print(f"\n== python -m benchmarks.{name}", shlex.join(options), flush=True)
     start = time.perf_counter()
-    code = subprocess.run([*command, "--out", str(file)], check=False).returncode
+    code = subprocess.run([*command, "--out", str(file)], check=False, cwd=ROOT.parent).returncode
     seconds = time.perf_counter() - start
     found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     status = "ok" if code == 0 else f"failed, exit status {code}"
@@ -92,45 +99,36 @@ def summary(rows: Sequence[Ended]) -> Table:
     return table
 
 
-def keep(folder: Path, head: dict, rows: Sequence[Ended], kind: str) -> None:
-    """The table, as JSON and as text, in files named by date and machine."""
+def run(names: Sequence[str], quick: bool, repeat: int | None, out: Path | None) -> list[Ended]:
+    """Run benchmarks one after the other, and print one table of how they ended.
+
+    out: a folder for the figures of each, and for the table as JSON and as text, named by date and machine.
+    """
+    words = ["jaxtape", "bench", *names, *["--quick"] * quick]
+    words += [] if repeat is None else ["--repeat", str(repeat)]
+    head = environment() | {"backend": jax.default_backend(), "command": shlex.join(words)}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) if out is None else out.absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = [
+            ended(name, options_of(name, quick, repeat), folder / _file_of(name.replace("_", "-")))
+            for name in names
+        ]
+        if out is not None:
+            _keep_table(folder / _file_of("quick" if quick else "all"), head, rows)
+    Console(width=140, highlight=False, markup=False).print(summary(rows))
+    return rows
+
+
+def _file_of(name: str) -> str:
     machine = f"{os.cpu_count()}-cores-{jax.default_backend()}"
-    file = folder / f"{date.today().isoformat()}-{kind}-{machine}.json"
+    return f"{date.today().isoformat()}-{name}-{machine}.json"
+
+
+def _keep_table(file: Path, head: dict, rows: Sequence[Ended]) -> None:
     write_json(file, head | {"rows": [asdict(row) for row in rows]})
     with file.with_suffix(".txt").open("w", encoding="utf-8") as text:
         console = Console(width=140, highlight=False, markup=False, file=text)
         for name, said in head.items():
             console.print(f"{name}: {said}", soft_wrap=True)
         console.print(summary(rows))
-
-
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(
-        prog="python -m benchmarks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    found.add_argument("--quick", action="store_true", help="smaller problems, fewer repeats")
-    names = list(QUICK)
-    found.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
-    found.add_argument("--out", type=Path, metavar="DIR", help="keep the table there")
-    return found
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    options = parser().parse_args(argv)
-    command = command_of("benchmarks", argv)
-    head = environment() | {"backend": jax.default_backend(), "command": command}
-    with tempfile.TemporaryDirectory() as folder:
-        rows = [
-            ended(name, shlex.split(QUICK[name]) if options.quick else [], Path(folder))
-            for name in options.only
-        ]
-    Console(width=140, highlight=False, markup=False).print(summary(rows))
-    if options.out is not None:
-        keep(options.out, head, rows, "quick" if options.quick else "all")
-    return int(any(row.status != "ok" for row in rows))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,203 @@
+"""The docs: Python of pages prints what they say, tutorials find what they claim, commands and files exist."""
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import numpy as np
+import pytest
+import yaml
+
+from jaxtape.command_line import Commands
+
+from .cases import others_later
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = ("getting_started", "how_to_choose", "faq", "derivations", "bermudan")
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.S)
+
+
+def run(program: str) -> str:
+    """What a program prints in a process of its own, as a user has it."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+# --- the Python of the pages --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_python_of_a_page_prints_what_the_page_says(page):
+    """All blocks of a page in one program; words to the letter, numbers to one in their last digit."""
+    said = "".join(blocks(page, "text"))
+    found = run("\n".join(blocks(page, "python")))
+    number = r"-?\d+(?:\.\d+)?"
+    assert re.split(number, found) == re.split(number, said)
+    for one, other in zip(re.findall(number, found), re.findall(number, said), strict=True):
+        decimals = len(other.partition(".")[2])
+        assert abs(float(one) - float(other)) <= 1.01 * 10.0**-decimals * (decimals > 0)
+
+
+def test_the_pages_here_are_all_that_have_output_and_no_other_test():
+    """A page with Python that says what it prints is run here or by a test of its own."""
+    elsewhere = {"tape", "memory", "pytorch", "inside-the-tape"}
+    shown = {page.stem for page in DOCS.glob("*.md") if blocks(page.stem, "text")}
+    assert shown <= set(PAGES) | elsewhere | {page for page in shown if not blocks(page, "python")}
+
+
+@pytest.mark.parametrize("page", [*PAGES, "citing", "command_line"])
+def test_commands_of_a_page_exist(page):
+    """A subcommand, its options, a benchmark, a target of make, a file of tests."""
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    group: Any = Commands()
+    targets = (ROOT / "Makefile").read_text(encoding="utf-8")
+    fenced = "".join(re.findall(r"```(?:bash)?\n(.*?)```", text, re.S))
+    lines = re.findall(r"^jaxtape .*$", fenced, re.M) + re.findall(r"`(jaxtape [a-z][^`]*)`", text)
+    for line in lines:
+        name, *words = shlex.split(line)[1:]
+        command = group.get_command(None, name)
+        assert command is not None, name
+        known = {word for option in command.params for word in option.opts}
+        assert {word for word in words if word.startswith("--") and word != "--help"} <= known, line
+    for name in re.findall(r"python -m benchmarks\.(\w+)", text):
+        assert (ROOT / "benchmarks" / f"{name}.py").exists(), name
+    for name in re.findall(r"`make ([\w-]+)`", text):
+        assert f"\n{name}:" in targets, name
+    for name in re.findall(r"`((?:tests|pricing|calibration|jaxtape)/[\w/.]+)`", text):
+        assert (ROOT / name).exists(), name
+
+
+def test_every_page_is_in_the_contents():
+    pages = set(
+        re.findall(r"[\w/.-]+\.(?:md|py)", (ROOT / "mkdocs.yml").read_text().split("nav:")[1])
+    )
+    files = [*DOCS.glob("*.md"), *(DOCS / "tutorials").glob("*.py")]
+    assert {str(file.relative_to(DOCS)) for file in files} <= pages
+
+
+def test_the_citation_is_of_this_version():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'version = "{cited["version"]}"' in project
+    assert f'license = "{cited["license"]}"' in project
+    for field in ("cff-version", "message", "title", "authors", "type"):
+        assert cited[field]
+    (entry,) = blocks("citing", "bibtex")
+    assert cited["version"] in entry and cited["license"] in entry
+
+
+# --- the tutorials ------------------------------------------------------------------------------------------
+
+
+def of_tape(found):
+    assert abs(found["forward_z"]) < 2.0
+    assert abs(found["value"] - found["exact_value"]) < 2.0 * found["value_error"]
+    assert abs(found["vega"] - found["exact_vega"]) < 2.0 * found["vega_error"]
+    assert found["value_error"] < 0.3 and found["vega_error"] < 2.0
+    assert found["largest_gap"] < 1e-12 and found["edit_gap"] < 1e-12
+    steps = dict(zip(found["slots"].tolist(), found["steps"].tolist(), strict=True))
+    assert (steps[252], steps[8]) == (504, 1041)  # as its text says
+    assert found["checked"].max_relative_difference < 1e-6
+
+
+def of_greeks(found):
+    assert set(found["z"]) == set(found["names"]) and len(found["z"]) == 8
+    assert all(0.0 < abs(z) < 3.0 for z in found["z"].values())
+    assert 0.9 <= found["coverage"] <= 0.99
+    assert found["naive_gamma"] == 0.0 < found["our_gamma"]
+    assert abs(found["our_gamma"] / float(found["exact"].gamma) - 1.0) < 0.03
+    assert "Differentiate once" in found["refusal"]
+    assert abs(found["barrier_delta"] / found["barrier_exact"] - 1.0) < 0.03
+    assert abs(found["heston_z"]) < 3.0
+    assert abs(found["order"] + 0.5) < 0.05
+    assert "would work: Fourier, MonteCarlo" in found["no_pair"]
+
+
+def of_calibration(found):
+    assert found["squares"] == pytest.approx(181.5148, abs=1e-3)
+    assert (found["count"], found["ended"]) == (104, 32)
+    assert abs(found["gap"]) < 1e-8 and found["trip"] < 1e-8
+    assert found["by_expiry"].argmax() == 0
+    assert found["trust"].words.startswith("The quotes tell all parameters apart")
+    np.testing.assert_allclose(found["curve"].deviances, found["parabola"], rtol=0.1)
+    assert 0.0 < abs(found["bump_gap"]) < 1e-3
+
+
+def of_fbsde(found):
+    assert abs(found["value"] / found["known_value"] - 1.0) < 1e-3
+    assert np.abs(found["delta"] - found["known_delta"]).max() < 0.01
+    assert abs(found["z"]) < 3.0 and found["error"] < 0.3
+    assert abs(found["deep_value"] / found["published"] - 1.0) < 2e-3
+    assert abs(found["gap"]) < 4.0 * found["picard_error"] < 2e-3
+    assert abs(found["deep_z"]) < 3.0
+
+
+def of_pytorch(found):
+    assert found["value_gap"] < 1e-12 and found["inside_gap"] < 1e-12
+    assert found["compared"].max_relative_difference < 1e-10
+    gamma, error = float(found["found"].gamma), float(found["found"].std_errors.gamma)
+    assert abs(gamma - found["bumped_gamma"]) < 0.05 * gamma + 3.0 * error
+    assert abs(found["torch_gamma"]) < 0.2 * gamma  # wrong, and without a word
+    assert found["out_gap"] < 1e-12 and found["parted"] is None
+
+
+TUTORIALS = {
+    "tape": of_tape,
+    "greeks": of_greeks,
+    "calibration": of_calibration,
+    "fbsde": of_fbsde,
+    "pytorch": of_pytorch,
+}
+EXECUTE = """
+import pickle, runpy, sys
+import matplotlib
+matplotlib.use("agg")
+import tests.test_docs as docs
+docs.TUTORIALS[sys.argv[1]](runpy.run_path(f"docs/tutorials/{sys.argv[1]}.py"))
+"""
+
+
+@pytest.mark.parametrize("name", others_later(TUTORIALS, ["tape", "pytorch"]))
+def test_a_tutorial_finds_what_it_claims(name):
+    """In a process of its own, with the settings that a reader has."""
+    if name == "pytorch" and not HAS_TORCH:
+        pytest.skip("PyTorch is not installed: pip install 'jaxtape[torch]'")
+    done = subprocess.run(
+        [sys.executable, "-c", EXECUTE, name],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert not done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_a_tutorial_is_a_notebook_of_short_cells(name):
+    notebook = jupytext.read(DOCS / "tutorials" / f"{name}.py")
+    kinds = [cell.cell_type for cell in notebook.cells]
+    assert kinds[0] == "markdown" and kinds.count("code") >= 8
+    assert notebook.cells[0].source.startswith("# ")
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            assert len(cell.source.splitlines()) <= 30, cell.source
+
+
+def test_all_tutorials_are_run_here():
+    assert {file.stem for file in (DOCS / "tutorials").glob("*.py")} == set(TUTORIALS)
