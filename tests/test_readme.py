@@ -23,9 +23,9 @@ def run(program: str, python: str = sys.executable, **options) -> str:
 def check_first(found: str) -> None:
     """It prints what the README says."""
     (printed,) = blocks(README, "text")
-    said, found = (re.split(r"(\d+\.\d+)", text) for text in (printed, found))
-    assert found[::2] == said[::2]
-    for one, other in zip(map(float, found[1::2]), map(float, said[1::2]), strict=True):
+    said, told = (re.split(r"(\d+\.\d+)", text) for text in (printed, found))
+    assert told[::2] == said[::2]
+    for one, other in zip(map(float, told[1::2]), map(float, said[1::2]), strict=True):
         assert one == pytest.approx(other, abs=2e-6)
 
 
