@@ -10,8 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
+from jaxtape.pages import render
 from pricing.reporting.tables import Table
 
 from .beside import Answer, Comparison, answers_of, comparisons_of
@@ -79,14 +78,9 @@ def page(names: Sequence[str], folders: Iterable[Path]) -> str:
     results = latest(folders)
     others = [name for name in results if name not in names and not _is_summary(results[name][0])]
     kept = [each for name in (*names, *others) for each in results.get(name, [])]
-    pages = Environment(
-        loader=ChoiceLoader([PackageLoader("benchmarks"), PackageLoader("pricing.reporting")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return pages.get_template("bench.html").render(
+    return render(
+        "benchmarks",
+        "bench.html",
         views=[_view(name, results.get(name, [])) for name in (*names, *others)],
         count=len(names),
         kept=sum(name in results for name in names),

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from calibration.serving.client import RiskClient, ServiceError, Unreachable
-from calibration.serving.state import StoredBook
+from calibration.serving.client import RiskClient, ServiceError, StoredBook, Unreachable
 
 from .serve_process import Served
 

@@ -67,6 +67,7 @@ def test_commands_of_a_page_exist(page):
     group: Any = Commands()
     targets = (ROOT / "Makefile").read_text(encoding="utf-8")
     fenced = "".join(re.findall(r"```(?:bash)?\n(.*?)```", text, re.S))
+    fenced = fenced.replace("\\\n", " ")
     lines = re.findall(r"^jaxtape .*$", fenced, re.M) + re.findall(r"`(jaxtape [a-z][^`]*)`", text)
     for line in lines:
         name, *words = shlex.split(line)[1:]

@@ -20,6 +20,8 @@ COMMANDS = {
 }
 BEGUN = {"risk": "read ", "calibrate": "begun"}  # the line after which a command is at work
 BEFORE = "what an earlier run left\n"
+HEED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+"""What runs in the background of a shell ignores Ctrl-C, and so would all that it starts."""
 MAIN = """
 import sys
 from jaxtape.command_line import main
@@ -37,7 +39,7 @@ def test_an_interrupted_command_leaves_what_was_there(command, sent, tmp_path):
     out.mkdir()
     (out / "report.html").write_text(BEFORE)
     words = [*map(str, COMMANDS[command]), "--out", str(out)]
-    program = MAIN.format(module=f"calibration.commands.{command}")
+    program = HEED + MAIN.format(module=f"calibration.commands.{command}")
     process = subprocess.Popen(
         [sys.executable, "-c", program, *words],
         stderr=subprocess.PIPE,
@@ -84,10 +86,13 @@ def write(text: str, wait: float):
         (folder / "b.txt").write_text(text)
 app()
 """
-    command = [sys.executable, "-c", program]
+    command = [sys.executable, "-c", HEED + program]
     subprocess.run([*command, "first", "0"], cwd=tmp_path, check=True)
     process = subprocess.Popen(
-        [*command, "second", "60"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*command, "second", "60"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stdout is not None and process.stdout.readline() == b"half\n"
     process.send_signal(sent)

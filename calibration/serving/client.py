@@ -21,6 +21,7 @@ from .documents import (
 )
 from .problems import Mistake, ProblemDetails
 from .state import Format
+from .state import StoredBook as StoredBook
 
 _MEDIA_TYPES = {"csv": "text/csv", "json": "application/json"}
 _REPEATABLE = ("GET", "PUT")  # done twice they are done once

@@ -10,6 +10,7 @@ LIBRARY = ("jaxtape", "pricing", "calibration")
 FACES = (
     *(
         "jaxtape",
+        "jaxtape.pages",
         "jaxtape.torch",
         "calibration",
         "pricing",
@@ -25,6 +26,7 @@ FACES = (
         "pricing.reporting.figures",
         "pricing.reporting.tables",
     ),
+    "calibration.serving.client",
     *("pricing.sampling", "pricing.samples"),  # the last holds the sample files alone
 )
 BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))

@@ -19,6 +19,7 @@ from calibration import SwapLegs
 from calibration.commands.calibrate import calibrate
 from calibration.commands.fitting import standard_start, too_few
 from calibration.commands.risk import risk
+from calibration.commands.valuing import calibrations_for
 from calibration.objectives import objective_of
 from calibration.parameters import Parameters
 from calibration.problem import Problem
@@ -156,11 +157,13 @@ def commands_in(folder: Path) -> Iterator[Callable]:
 
     with pytest.MonkeyPatch.context() as patch:
         for module, name in (
-            *((sys.modules[risk.__module__], name) for name in ("calibrated", "value_book")),
-            *((sys.modules[calibrate.__module__], "calibrated"), (solve_command, "_rows")),
+            (sys.modules[calibrations_for.__module__], "calibrated"),
+            (sys.modules[risk.__module__], "value_book"),
+            (sys.modules[calibrate.__module__], "calibrated"),
+            (solve_command, "_rows"),
         ):
             patch.setattr(module, name, reached)
-            patch.setattr(module, "configure", lambda precision: None)
+            patch.setattr(module, "configure", lambda precision: None, raising=False)
         patch.setattr(sys.modules[compare.__module__], "configure", lambda precision: None)
         patch.setenv("JAXTAPE_CACHE", str(folder / "cache"))  # `jaxtape cache --clear` empties it
         patch.chdir(folder)
