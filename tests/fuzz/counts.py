@@ -32,7 +32,8 @@ def check(kind: str, seeds: range) -> tuple[str, int, dict[str, int], list[str],
                 if isinstance(error, KeyboardInterrupt):
                     raise
                 counts["failed"] += 1
-                failed.append("".join(traceback.format_exception(error, limit=-4)))
+                said = "".join(traceback.format_exception(error, limit=-4))
+                failed.append(f"{kind}, seed {seed}: {said}")
     if _MAPS.exists() and _MAPS.read_bytes().count(b"\n") > _MANY:
         jax.clear_caches()
     return kind, len(seeds), dict(counts), failed, time.perf_counter() - start
