@@ -173,7 +173,7 @@ docs.TUTORIALS[sys.argv[1]](runpy.run_path(f"docs/tutorials/{sys.argv[1]}.py"))
 """
 
 
-@pytest.mark.parametrize("name", others_later(TUTORIALS, ["tape", "pytorch"]))
+@pytest.mark.parametrize("name", others_later(TUTORIALS, ["tape"]))
 def test_a_tutorial_finds_what_it_claims(name):
     """In a process of its own, with the settings that a reader has."""
     if name == "pytorch" and not HAS_TORCH:

@@ -58,6 +58,7 @@ def test_the_numbers_that_others_are_compared_with():
     assert calibrated[0] == pytest.approx(DAX_SSE_AT_OPTIMUM, abs=1e-3)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("verb", VERBS)
 def test_nan_raises_where_there_is_one_and_nowhere_else(verb):
     compared(verb, "double, NaN raises", 1e-12)

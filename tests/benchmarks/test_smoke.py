@@ -388,6 +388,11 @@ SMOKE: dict[str, Smoke] = {
 
 # the library's own tests run what these do: closed forms, estimators, sweeps, trainings, regressions
 REPEATED = {
+    "import_time",
+    "bermudan",
+    "pareto",
+    "one_step_malliavin",
+    "main_job",
     "many_surfaces",
     "live_session",
     "quote_sensitivities",
@@ -418,6 +423,7 @@ def test_a_benchmark_runs_and_finds_what_is_known(name, run):
 
 
 @double
+@pytest.mark.repeat
 def test_values_of_the_book_under_heston_are_those_of_quantlib():
     """The smallest piece of what the slow test below runs."""
     market, book = quantlib_peer.sample()

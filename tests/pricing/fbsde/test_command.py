@@ -78,6 +78,7 @@ def test_figures_stand_beside_what_is_known(tmp_path):
     assert len(lines) == 50
 
 
+@pytest.mark.repeat
 def test_error_bars_are_of_fresh_paths(tmp_path):
     out = tmp_path / "table.json"
     options = ("--seeds", "1", "--no-progress", "--out", str(out), "--certify", "4096")

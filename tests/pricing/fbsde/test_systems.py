@@ -52,7 +52,8 @@ SOLVERS = {
 }
 
 
-@pytest.mark.parametrize("name", ["grid", pytest.param("regression", marks=pytest.mark.repeat)])
+@pytest.mark.repeat
+@pytest.mark.parametrize("name", SOLVERS)
 def test_a_drift_that_reads_y(name):
     dim, solver = SOLVERS[name]
     problem, value, delta = wave(dim)
