@@ -2,13 +2,12 @@
 
 import importlib.util
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from .command_line import path_of
-from .file_set import FileSet
+from .command_line import files_of, path_of, refuse, write
 
 
 def bench(
@@ -48,18 +47,20 @@ def bench(
         return
     chosen = known if names == ["all"] else names or []
     if unknown := [name for name in chosen if name not in known]:
-        _fail(f"{', '.join(unknown)}: no such benchmark; give all, or some of {', '.join(known)}")
+        refuse(f"{', '.join(unknown)}: no such benchmark; give all, or some of {', '.join(known)}")
     if not chosen and page is None:
-        _fail("nothing to do: give all, names of --list, or --page alone for the kept results")
-    for place, is_folder in ((out, True), (page, False)):
-        _check(place, is_folder)
+        refuse("nothing to do: give all, names of --list, or --page alone for the kept results")
+    if out is not None:
+        if out.exists() and not out.is_dir():
+            refuse(f"{out}: cannot be written: it is no folder; give another")
+        files_of(out / "results")
+    file_set = None if page is None else files_of(page)
     rows = harness.run(chosen, quick, repeat, out) if chosen else []
-    if page is not None:
+    if page is not None and file_set is not None:
         from benchmarks.page import page as page_of  # pyright: ignore[reportMissingImports]
 
         text = page_of(known, [harness.RESULTS, *([out] if out else [])])
-        with FileSet(page.parent).written() as aside:
-            (aside / page.name).write_text(text, encoding="utf-8")
+        write(file_set, {page.name: text})
     if any(row.status != "ok" for row in rows):
         raise typer.Exit(1)
 
@@ -71,34 +72,10 @@ def _harness():
     except ModuleNotFoundError:
         has = False
     if not has:
-        _fail(
+        refuse(
             "jaxtape bench runs the benchmarks of a checkout, which are not part of the package: "
             "in a checkout of jaxtape, pip install -e '.[bench]'"
         )
     from benchmarks import harness  # pyright: ignore[reportMissingImports]
 
     return harness
-
-
-def _check(place: Path | None, is_folder: bool) -> None:
-    """Exit with status 2 if a folder or a file cannot be written there."""
-    if place is None:
-        return
-    if place.exists() and place.is_dir() != is_folder:
-        _fail(
-            f"{place}: cannot be written: it is {'no' if is_folder else 'a'} folder; give another"
-        )
-    try:
-        FileSet(place if is_folder else place.parent)
-    except OSError as error:
-        _fail(f"{place}: cannot be written: {error.strerror or error}; give another")
-
-
-def _fail(message: str) -> NoReturn:
-    """Print what is wrong, and exit with status 2.
-
-    Raises:
-        typer.Exit: Always.
-    """
-    Console(stderr=True, markup=False, emoji=False).print(message, style="red", soft_wrap=True)
-    raise typer.Exit(2)
