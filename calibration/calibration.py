@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
-from pricing.fields import check_precision
+from pricing.fields import in_working_precision
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.progress import Progress
 
@@ -142,7 +142,7 @@ def calibrate(
         Traceback (most recent call last):
         TypeError: quotes are a list: give one of VolSurface, SmileQuotes, SwaptionVols, or an objective for it
     """
-    check_precision("the model", model)
+    model = in_working_precision(model)
     is_traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((quotes, model)))
     if is_traced and (progress is not None or throw):
         raise ValueError(

@@ -37,22 +37,21 @@ def _array(value: Any, dtype: Any) -> Array:
     return jax.device_put(np.array(value, dtype=dtype))  # a copy: JAX may share its memory
 
 
-def check_precision(name: str, holder: PyTree) -> None:
-    """Refuse numbers that are narrower than those JAX computes in, such as float32 where float64 is on.
+def in_working_precision(tree: PyTree) -> PyTree:
+    """Return a tree without floats that are narrower than those JAX computes in, such as float32 in float64.
 
-    What is solved for has one precision; numbers of two would meet in its loops.
-
-    Raises:
-        TypeError: The holder, of that name, has such a number.
+    Numbers of two precisions would meet in loops, whose states have one.
     """
     working = jax.dtypes.canonicalize_dtype(float)
-    for leaf in jax.tree.leaves(holder):
+
+    def widened(leaf: Any) -> Any:
         dtype = getattr(leaf, "dtype", working)
-        if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < jnp.finfo(working).bits:
-            raise TypeError(
-                f"{name} has {dtype} numbers, and JAX computes in {working}: give {working} numbers, or "
-                'run jax.config.update("jax_enable_x64", False)'
-            )
+        is_narrow = (
+            jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < jnp.finfo(working).bits
+        )
+        return leaf.astype(working) if is_narrow else leaf
+
+    return jax.tree.map(widened, tree)
 
 
 def _numbers(name: str, value: Any, wanted: str) -> np.ndarray:

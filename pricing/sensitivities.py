@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
 
-from .fields import check_precision, rolled
+from .fields import in_working_precision, rolled
 from .methods import AbstractMethod
 from .models import AbstractModel
 from .products import AbstractProduct
@@ -96,7 +96,7 @@ def greeks(
         >>> f"{found.theta:.3f} {found.vanna:.3f} {float(found.std_errors.gamma)}"
         '-3.970 0.198 0.0'
     """
-    check_precision("the model", model)
+    model = in_working_precision(model)
     method = applicable(product, model, method, key=key)
     (means, errors), refusals = _greeks(product, model, method, key)
     result = outcome(means, refusals, throw=throw)

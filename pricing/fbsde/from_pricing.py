@@ -9,7 +9,7 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float
 
-from ..fields import as_real, check_precision
+from ..fields import as_real, in_working_precision
 from ..models import AbstractModel, AbstractRateModel, Diffusion
 from ..products import AbstractProduct, BarrierOption, Exercisable, SwapEntry
 from .problem import Problem, Real, State
@@ -41,8 +41,7 @@ def from_product(product: AbstractProduct, model: AbstractModel, num_steps: int)
         >>> f"{problem.terminal(problem.x0 + 5.0):.2f}"
         '5.00'
     """
-    check_precision("the model", model)
-    model = _diffusion(product, model)
+    model = _diffusion(product, in_working_precision(model))
     return Problem(
         model.state0.size,
         x0=model.state0,
