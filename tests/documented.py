@@ -20,7 +20,7 @@ def commands() -> list[list[str]]:
         for page in PAGES
         for kind in ("", "bash")
         for block in blocks(page, kind)
-        for line in block.splitlines()
+        for line in block.replace("\\\n", " ").splitlines()
     ]
     typed = [line for line in lines if line.startswith(("jaxtape ", 'python -c "'))]
-    return [shlex.split(line) for line in dict.fromkeys(typed)]
+    return [shlex.split(line, comments=True) for line in dict.fromkeys(typed)]

@@ -4,6 +4,7 @@ So package data (samples, templates) and entry points are in it. A command that 
 given fewer seeds, as `FEWER` says; all else is typed as it is written.
 """
 
+import contextlib
 import functools
 import importlib.util
 import os
@@ -16,11 +17,12 @@ from pathlib import Path
 import pytest
 
 from .documented import ROOT, commands
+from .test_command_line_scenarios import moved_market
 from .test_readme import FIRST, check_first, check_second, run
 
 FEWER = {"--seeds": "1"}
 HAS_TORCH = importlib.util.find_spec("torch") is not None
-EXTRAS = "fbsde,many,torch" if HAS_TORCH else "fbsde,many"
+EXTRAS = "fbsde,many,serve,torch" if HAS_TORCH else "fbsde,many,serve"
 MINE = """
 import jax.numpy as jnp, numpy as np, torch
 from jaxtape.torch import Case
@@ -30,6 +32,8 @@ def theirs(x): return (x**2).sum()
 batch = (np.arange(3.0),)
 case = Case(ours, theirs, lambda rng: (rng.normal(size=3),))
 """
+BOOK = "id,type,underlying,option,strike,expiry\n1,european,DAX,call,4400,2002-12-20\n"
+COMMANDS = {"risk", "explain", "calibrate", "solve", "compare", "validate", "serve", "monitor"}
 pytestmark = pytest.mark.slow
 
 
@@ -46,6 +50,9 @@ def installed(tmp_path_factory) -> Path:
     (site,) = (folder / "env" / "lib").glob("python*/site-packages")
     shutil.copytree(site / "pricing" / "samples", folder / "pricing" / "samples")
     (folder / "mine.py").write_text(MINE)
+    (folder / "book.csv").write_text(BOOK)
+    moved_market(folder / "friday.json")
+    moved_market(folder / "monday.json", spot=0.01, asof="2002-07-08")
     return folder
 
 
@@ -70,23 +77,40 @@ def test_no_file_of_the_checkout_is_imported(installed):
         assert Path(line).is_relative_to(installed / "env")
 
 
+def served(words: list[str], folder: Path) -> None:
+    """Start a service, and stop it once it is asked at its address."""
+    with subprocess.Popen(
+        words, cwd=folder, env=environment(folder), stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("jaxtape serve: http://127.0.0.1:")
+        finally:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=120)
+            process.kill()
+    assert process.returncode == 0
+
+
 def test_every_command_of_the_docs(installed):
     """In their order: the last prints the files in out/risk that the first has not written."""
     found = commands()
-    assert {words[1] for words in found if words[0] == "jaxtape"} >= {
-        "risk",
-        "calibrate",
-        "solve",
-        "compare",
-    }
+    assert {words[1] for words in found if words[0] == "jaxtape"} >= COMMANDS
     for words in found:
+        if words[:2] == ["jaxtape", "serve"]:
+            served(words, installed)
+            continue
+        if words[:2] == ["jaxtape", "monitor"]:  # of two nights
+            for night in (words[2], words[4]):
+                shutil.copytree(installed / "out" / "risk", installed / night)
         done = typed(words, installed)
         if words[:2] == ["jaxtape", "compare"] and not HAS_TORCH:
             assert done.returncode == 2 and "pip install 'jaxtape[torch]'" in done.stderr
             continue
         assert done.returncode == 0, (words, done.stdout, done.stderr)
         assert "Traceback" not in done.stderr
-        if words[0] == "python":
+        if "mismatched_files" in words[-1]:
             assert done.stdout == "[]\n"
     assert "<svg" in (installed / "out" / "risk" / "report.html").read_text(encoding="utf-8")
 

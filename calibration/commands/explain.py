@@ -17,7 +17,15 @@ from pricing.trades.book import Book
 from . import console
 from .fit_report import write_json
 from .fitting import PATHS, Model, fit_of, methods_of, only
-from .valuing import calibrations_for, read
+from .valuing import (
+    BUDGET,
+    BudgetOption,
+    ModelOption,
+    PathsOption,
+    SeedOption,
+    calibrations_for,
+    read,
+)
 
 
 def explain(
@@ -25,16 +33,11 @@ def explain(
     before: Annotated[Path, console.path_option(help="The market before: JSON.")],
     after: Annotated[Path, console.path_option(help="The market after: JSON.")],
     out: Annotated[Path, console.path_option(help="Folder for the tables and the report.")],
-    model: Annotated[Model, typer.Option(help="Of equities, as of `jaxtape risk`.")] = Model.heston,
-    paths: Annotated[int, console.count_option(help="Paths of Monte Carlo methods.")] = PATHS,
-    seed: Annotated[int, console.seed_option(help="Seed of Monte Carlo methods.")] = 0,
+    model: ModelOption = Model.heston,
+    paths: PathsOption = PATHS,
+    seed: SeedOption = 0,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
-    budget: Annotated[
-        int,
-        console.size_option(
-            help="Memory of the tiles of trades that run at once.", show_default="1GiB"
-        ),
-    ] = 2**30,
+    budget: BudgetOption = BUDGET,
 ) -> None:
     """Explain the change of a book's value by time, spots, vols, rates, dividends and correlations.
 

@@ -22,7 +22,16 @@ from pricing.trades.book import Book
 from . import console
 from .fit_report import as_json, fit_sections, write_json
 from .fitting import PATHS, Model, fit_of, methods_of
-from .valuing import calibrations_for, mesh_of, read
+from .valuing import (
+    BUDGET,
+    BudgetOption,
+    ModelOption,
+    PathsOption,
+    SeedOption,
+    calibrations_for,
+    mesh_of,
+    read,
+)
 
 _TOP = 5  # quotes in the summary
 
@@ -37,22 +46,12 @@ def risk(
             help="Scenarios, in JSON: every trade is valued anew in each.", show_default="none"
         ),
     ] = None,
-    model: Annotated[
-        Model,
-        typer.Option(
-            help="Of equities: Heston is calibrated; Black-Scholes reads the surface. Of rates: Hull-White."
-        ),
-    ] = Model.heston,
-    paths: Annotated[int, console.count_option(help="Paths of Monte Carlo methods.")] = PATHS,
-    seed: Annotated[int, console.seed_option(help="Seed of Monte Carlo methods.")] = 0,
+    model: ModelOption = Model.heston,
+    paths: PathsOption = PATHS,
+    seed: SeedOption = 0,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
     devices: Annotated[int, typer.Option(min=1, help="Devices that share the trades.")] = 1,
-    budget: Annotated[
-        int,
-        console.size_option(
-            help="Memory of the tiles of trades that run at once.", show_default="1GiB"
-        ),
-    ] = 2**30,
+    budget: BudgetOption = BUDGET,
 ) -> None:
     """Value a book and its risk to every quote, and write a report.
 

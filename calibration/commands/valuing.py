@@ -1,9 +1,11 @@
-"""What the commands that value a book share: the book, its market and its calibrations."""
+"""What the commands that value a book share: options, the book, its market and its calibrations."""
 
 from pathlib import Path
+from typing import Annotated
 
 import jax
 import numpy as np
+import typer
 from jax.sharding import Mesh
 
 from pricing.ingestion.errors import UnreadableFile
@@ -23,6 +25,22 @@ from .fitting import (
     underlyings_of,
     without,
 )
+
+ModelOption = Annotated[
+    Model,
+    typer.Option(
+        help="Of equities: Heston is calibrated; Black-Scholes reads the surface. Of rates: Hull-White."
+    ),
+]
+PathsOption = Annotated[int, console.count_option(help="Paths of Monte Carlo methods.")]
+SeedOption = Annotated[int, console.seed_option(help="Seed of Monte Carlo methods.")]
+BudgetOption = Annotated[
+    int,
+    console.size_option(
+        help="Memory of the tiles of trades that run at once.", show_default="1GiB"
+    ),
+]
+BUDGET = 2**30
 
 
 def mesh_of(devices: int) -> Mesh | None:

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jaxtape.command_line import path_of
-from jaxtape.file_set import FileSet
+from jaxtape.command_line import files_of, path_of, write
 
 from ..commands import console
 from ..commands.fit_report import finite
@@ -67,6 +66,7 @@ def monitor(
         *(max_rms, max_residual, max_relative_error, max_condition, max_std_error),
         *(max_non_finite, max_failed, max_value_drift, max_trade_drift, max_sensitivity_drift),
     )
+    files = None if out is None else files_of(out)
     try:
         today, before = read_run(run), None if yesterday is None else read_run(yesterday)
     except UnusableRun as error:
@@ -80,18 +80,7 @@ def monitor(
         "alarms": [asdict(alarm) for alarm in found],
     }
     text = json.dumps(finite(document), indent=1, ensure_ascii=False, allow_nan=False)
-    if out is not None:
-        _write(out, text)
     typer.echo(text)
+    if out is not None and files is not None:
+        write(files, {out.name: f"{text}\n"})
     console.exit_if([alarm.message for alarm in found])
-
-
-def _write(out: Path, text: str) -> None:
-    try:
-        if out.is_dir():
-            console.fail(f"{out}: cannot be written: it is a folder; give another --out")
-        with FileSet(out.parent).written() as aside:
-            (aside / out.name).write_text(f"{text}\n", encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        console.fail(f"{out}: cannot be written: {reason}; give another --out")

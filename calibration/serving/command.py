@@ -12,6 +12,7 @@ from pricing.ingestion.errors import UnreadableFile
 
 from ..commands import console
 from ..commands.fitting import PATHS, Model
+from ..commands.valuing import BUDGET, BudgetOption, ModelOption, PathsOption, SeedOption
 from .limits import Limits
 
 _USUAL = Limits()
@@ -43,13 +44,11 @@ def serve(
     guard_reads: Annotated[
         bool, typer.Option("--guard-reads", help="Reading needs the token, too, on loopback.")
     ] = False,
-    model: Annotated[Model, typer.Option(help="Of equities, as in jaxtape risk.")] = Model.heston,
-    paths: Annotated[int, console.count_option(help="Paths of Monte Carlo methods.")] = PATHS,
-    seed: Annotated[int, console.seed_option(help="Seed of Monte Carlo methods.")] = 0,
+    model: ModelOption = Model.heston,
+    paths: PathsOption = PATHS,
+    seed: SeedOption = 0,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
-    budget: Annotated[
-        int, console.size_option(help="Memory of the tiles that run at once.", show_default="1GiB")
-    ] = 2**30,
+    budget: BudgetOption = BUDGET,
     warm: Annotated[
         Path | None,
         console.path_option(help="A book whose programs are compiled before the service is ready."),

@@ -29,6 +29,7 @@ _PILOT_CERTIFICATE = 8192
 _OF_GRID = 2  # dimensions, at most
 _MOST_FUNCTIONS = 500  # of a date: their Gram matrix is inverted at each
 _TO_COME = 4.0  # times of a pilot: it, the training, the certificate and what checks it
+_NOT_KNOWN = Tolerance(math.inf, math.inf, math.inf)
 _INSTANT = 1e-12  # seconds
 _ROUNDING = 1e-4  # of f, in single precision
 _LOOK = 64  # paths on which the states are looked at
@@ -97,8 +98,8 @@ def choose(
         The solution; a RuntimeError if no pilot is finite. In its `stats` are "certificate", "errors" (of
         value, Delta and Gamma, as multiples of their sizes), "solver", and what the pilots found, "tried".
         Where the driver bends, a step is not exact or no defects are summed, also "checked_by", the figures of
-        another solution, on half of the dates if the contract's are among them; without time for it nothing is
-        known of the errors.
+        another solution, on half of the dates if the contract's are among them; without time or memory for it
+        nothing is known of the errors.
 
     Raises:
         ValueError: The memory is not enough for any solution.
@@ -115,7 +116,7 @@ def choose(
     say = partial(_say, progress, iter(range(1, stages + 1)), stages)
     tried = _tried(solvers, train, keys, limits, say)
     share = 0.5 / (1 + needs_check)
-    best, runner_up = (_in_full(problem, one, limits, share) for one in (tried[0], tried[:2][-1]))
+    best = _in_full(problem, tried[0], limits, share)
     told = partial(errors, scale=_scale(problem) if is_positive else math.inf)
 
     started = time.perf_counter()
@@ -130,15 +131,14 @@ def choose(
         judge, found = without_noise, without_noise(solution)
     say(best)
     other, known = None, told(found)
-    if needs_check and limits.seconds_left < reserved:
-        known = Tolerance(*(math.inf,) * 3)
-    elif needs_check:
-        fewer = _on_fewer_dates(problem)
-        if fewer is problem and len(tried) == 1:
-            runner_up = GradientRegression(num_paths=_PATHS, bases=(Hermite(6), Payoffs()))
-        other = judge(train(runner_up, key=next(keys), problem=fewer))
-        known = told(found, other)
-        say(runner_up)
+    if needs_check:
+        check = _another(problem, solvers, tried, limits, share)
+        if check is None or limits.seconds_left < reserved:
+            known = _NOT_KNOWN
+        else:
+            other = judge(train(check[0], key=next(keys), problem=check[1]))
+            known = told(found, other)
+        say(check[0] if check else best)
     more = {
         "certificate": found,
         "checked_by": other,
@@ -164,6 +164,31 @@ def _has_defects(problem: Problem) -> bool:
             "paths of another diffusion"
         )
     return reason is None
+
+
+def _another(
+    problem: Problem,
+    solvers: list[AbstractSolver],
+    tried: list[Tried],
+    limits: Limits,
+    share: float,
+) -> tuple[AbstractSolver, Problem] | None:
+    """Return by what, and on which dates, another solution is made: fewer dates, other functions, or both.
+
+    None if there is no other, or no memory for it.
+    """
+    fewer = _on_fewer_dates(problem)
+    if isinstance(solvers[0], GridQuadrature):
+        if fewer is not problem:
+            return solvers[0], fewer
+        regression = GradientRegression(_PATHS, bases=(Hermite(6), Payoffs()))
+        other = limits.smaller(problem, regression)
+        return None if other is None else (other, problem)
+    untried = [Tried(solver, math.inf, tried[0].seconds) for solver in solvers[len(tried) :]]
+    others = [one for one in tried[1:] if math.isfinite(one.noise)] + untried
+    if not others and fewer is problem:
+        return None
+    return _in_full(problem, (others or tried)[0], limits, share), fewer
 
 
 def _certified(

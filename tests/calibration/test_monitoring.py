@@ -158,4 +158,4 @@ def test_the_command_prints_json_and_its_status_says_whether_there_is_an_alarm(t
     outcome = monitor(tmp_path / "none")
     assert outcome.exit_code == 2 and "jaxtape risk --out" in outcome.stderr
     outcome = monitor(today, "--out", tmp_path)
-    assert outcome.exit_code == 2 and "give another --out" in outcome.stderr
+    assert outcome.exit_code == 2 and "it is a folder; give the path of a file" in outcome.stderr

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pricing.fbsde import GradientRegression, GridQuadrature, Hermite, Payoffs, problems, solve
+from pricing.fbsde.choosing import Tried, _another
 from pricing.fbsde.limits import Limits, bytes_of
 from pricing.fbsde.training import init, step
 
@@ -72,6 +73,22 @@ def test_a_regression_has_as_many_paths_as_there_is_memory_for():
 )
 def test_a_certificate_has_as_many_paths_as_there_is_time_for(wanted, affordable, count):
     assert Limits(2**18).certificate_paths(wanted, 8192, affordable) == count
+
+
+def test_what_checks_a_solution_has_other_functions_or_fewer_dates():
+    """Where time was enough for one pilot, the next set of functions; nothing that there is no memory for."""
+    few = GradientRegression(4096, bases=(Hermite(1),))
+    rich = GradientRegression(4096, bases=(Hermite(2),))
+    on_dates = problems.max_call(3).with_num_steps(9)  # which half of the dates would miss
+    one_pilot = [Tried(few, 0.1, 1.0)]
+    solver, problem = _another(on_dates, [few, rich], one_pilot, Limits(1), 0.5)
+    assert solver.bases == rich.bases and problem is on_dates
+    assert _another(on_dates, [few], one_pilot, Limits(1), 0.5) is None
+    grid = [Tried(GridQuadrature(), 0.0, 0.0)]
+    two = problems.max_call(2).with_num_steps(9)
+    assert _another(two, [GridQuadrature()], grid, Limits(1, max_bytes=1e6), 0.5) is None
+    solver, problem = _another(problems.hjb_riccati(2), [GridQuadrature()], grid, Limits(1), 0.5)
+    assert solver == GridQuadrature() and problem.num_steps == 10
 
 
 @pytest.mark.repeat
