@@ -122,10 +122,16 @@ def run(app: FastAPI, listening: socket.socket, limits: Limits, told: str) -> No
         limit_concurrency=limits.connections,
         timeout_graceful_shutdown=max(1, round(limits.stop_seconds)),
     )
-    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again once it has stopped
-        signal.signal(number, lambda *_: None)
+    server = uvicorn.Server(config)
+
+    def stop(*_) -> None:
+        """Stop before uvicorn listens to signals, too; it raises them again once it has stopped."""
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
     print(told, flush=True)
-    uvicorn.Server(config).run(sockets=[listening])
+    server.run(sockets=[listening])
 
 
 def leave_at_once() -> None:

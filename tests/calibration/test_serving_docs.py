@@ -35,6 +35,21 @@ def words_of(command: str, **places: object) -> list[str]:
     return words
 
 
+def test_a_service_that_has_just_begun_stops_when_it_is_told_to(tmp_path):
+    market = tmp_path / "market.json"
+    market.write_text(json.dumps(MARKET))
+    words = "serve", "--market", str(market), "--state", str(tmp_path / "serve"), "--port", "0"
+    command = [sys.executable, "-c", MAIN, *words]
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=ROOT, text=True, **output) as process:
+        try:
+            assert process.stdout.readline().startswith("jaxtape serve: ")
+            process.terminate()
+            assert process.wait(timeout=60) == 0
+        finally:
+            process.kill()
+
+
 def test_a_service_is_started_asked_and_killed_and_has_lost_nothing(tmp_path, capsys):
     market, trades, state = tmp_path / "market.json", tmp_path / "desk.csv", tmp_path / "serve"
     market.write_text(json.dumps(MARKET))
