@@ -181,7 +181,7 @@ def _another(
     if isinstance(solvers[0], GridQuadrature):
         if fewer is not problem:
             return solvers[0], fewer
-        regression = GradientRegression(_PATHS, bases=(Hermite(6), Payoffs()))
+        regression = GradientRegression(num_paths=_PATHS, bases=(Hermite(6), Payoffs()))
         other = limits.smaller(problem, regression)
         return None if other is None else (other, problem)
     untried = [Tried(solver, math.inf, tried[0].seconds) for solver in solvers[len(tried) :]]

@@ -395,7 +395,8 @@ def test_the_size_is_bounded_and_what_is_used_stays(folder):
     store.trim(folder, two)
     assert (folder / "notes.txt").exists() and len(list(folder.glob(store.PROGRAMS))) == 2
     traced.clear()
-    run(1), run(2)
+    run(1)
+    run(2)
     assert not traced
     run(3)
     assert traced

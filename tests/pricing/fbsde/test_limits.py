@@ -81,14 +81,14 @@ def test_what_checks_a_solution_has_other_functions_or_fewer_dates():
     rich = GradientRegression(4096, bases=(Hermite(2),))
     on_dates = problems.max_call(3).with_num_steps(9)  # which half of the dates would miss
     one_pilot = [Tried(few, 0.1, 1.0)]
-    solver, problem = _another(on_dates, [few, rich], one_pilot, Limits(1), 0.5)
-    assert solver.bases == rich.bases and problem is on_dates
+    other = _another(on_dates, [few, rich], one_pilot, Limits(1), 0.5)
+    assert other is not None and other[0].bases == rich.bases and other[1] is on_dates
     assert _another(on_dates, [few], one_pilot, Limits(1), 0.5) is None
     grid = [Tried(GridQuadrature(), 0.0, 0.0)]
     two = problems.max_call(2).with_num_steps(9)
     assert _another(two, [GridQuadrature()], grid, Limits(1, max_bytes=1e6), 0.5) is None
-    solver, problem = _another(problems.hjb_riccati(2), [GridQuadrature()], grid, Limits(1), 0.5)
-    assert solver == GridQuadrature() and problem.num_steps == 10
+    other = _another(problems.hjb_riccati(2), [GridQuadrature()], grid, Limits(1), 0.5)
+    assert other is not None and other[0] == GridQuadrature() and other[1].num_steps == 10
 
 
 @pytest.mark.repeat
