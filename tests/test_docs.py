@@ -160,7 +160,7 @@ def of_pytorch(found):
 TUTORIALS = {
     "tape": of_tape,
     "greeks": of_greeks,
-    "calibration": of_calibration,
+    "heston_calibration": of_calibration,
     "fbsde": of_fbsde,
     "pytorch": of_pytorch,
 }

@@ -1,4 +1,4 @@
-"""The wheel, in an empty environment and another folder: every command of README and docs does what it says.
+"""The wheel, in an empty environment and another folder: README and docs, their commands, their tutorials.
 
 So package data (samples, templates) and entry points are in it. A command that is heavy is
 given fewer seeds, as `FEWER` says; all else is typed as it is written.
@@ -33,6 +33,7 @@ batch = (np.arange(3.0),)
 case = Case(ours, theirs, lambda rng: (rng.normal(size=3),))
 """
 BOOK = "id,type,underlying,option,strike,expiry\n1,european,DAX,call,4400,2002-12-20\n"
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
 COMMANDS = {"risk", "explain", "calibrate", "solve", "compare", "validate", "serve", "monitor"}
 pytestmark = pytest.mark.slow
 
@@ -119,3 +120,12 @@ def test_the_python_of_the_readme(installed):
     told = functools.partial(run, python="python", cwd=installed, env=environment(installed))
     check_first(told(FIRST))
     check_second(told)
+
+
+@pytest.mark.parametrize("file", TUTORIALS, ids=[file.stem for file in TUTORIALS])
+def test_a_tutorial(installed, file):
+    """As a program; its figures are drawn, and not shown."""
+    if file.stem == "pytorch" and not HAS_TORCH:
+        pytest.skip("needs PyTorch")
+    done = typed(["env", "MPLBACKEND=agg", "python", shutil.copy(file, installed)], installed)
+    assert done.returncode == 0, (done.stdout, done.stderr)
