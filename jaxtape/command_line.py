@@ -23,13 +23,15 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+from .characters import escaped
 from .file_set import FileSet
 from .programs.activity import activity
 from .programs.cache import use_cache
 from .xla_flags import WITHOUT_COSTLY_PASSES, WITHOUT_FUSION_EMITTERS, add_flag
 
 GROUP = "jaxtape.commands"
-_INTERRUPTED = 130  # the exit status of Ctrl-C
+SOME_FAILED, UNUSABLE = 1, 2  # exit statuses
+_INTERRUPTED = 130  # of Ctrl-C
 MAX_SEED, MAX_COUNT = 2**63 - 1, 2**31 - 1  # what arrays of integers hold
 
 
@@ -113,15 +115,13 @@ def path_of(text: str) -> Path:
 
 
 def refuse(message: str) -> NoReturn:
-    """Print on stderr what is wrong, and exit with status 2.
+    """Say on stderr in one line why nothing can be done, and exit with status 2.
 
     Raises:
         typer.Exit: Always.
     """
-    line = " ".join(message.split())
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-    Console(stderr=True, markup=False, emoji=False).print(shown, style="red", soft_wrap=True)
-    raise typer.Exit(2)
+    print(f"jaxtape: {escaped(' '.join(message.split()))}", file=sys.stderr)
+    raise typer.Exit(UNUSABLE)
 
 
 def files_of(out: Path) -> FileSet:

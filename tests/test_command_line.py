@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from calibration import RESULTS, Calibration
 from calibration.commands import valuing
-from calibration.commands.console import Output, Stages, bytes_of, fail, summarize
-from jaxtape.command_line import app
+from calibration.commands.console import Output, Stages, bytes_of, summarize
+from jaxtape.command_line import app, refuse
 from jaxtape.file_set import mismatched_files
 from pricing import Book
 from pricing import risk as value_book
@@ -247,7 +247,7 @@ def test_what_is_said_stands_as_it_is(capsys):
     table.add_row("[/red] :smile:")
     summarize(table, pathlib.Path("out/[red]\x1b[0m/report.html"))
     with pytest.raises(Exit):
-        fail("a\x1b[31m [/red]\nb")
+        refuse("a\x1b[31m [/red]\nb")
     said = capsys.readouterr()
     assert r"calibrated [/red] :smile: \x1b[31m (" in said.err
     assert r"jaxtape: a\x1b[31m [/red] b" in said.err

@@ -8,7 +8,7 @@ import jax
 import typer
 from rich.table import Table
 
-from jaxtape.command_line import Precision, configure
+from jaxtape.command_line import Precision, configure, refuse
 from pricing.ingestion.errors import UnreadableFile, listed
 from pricing.ingestion.fields import closest
 from pricing.market import Market
@@ -103,7 +103,7 @@ def calibrate(
     """
     is_many = holds_many(market)
     if is_many == (underlying is not None):
-        console.fail(
+        refuse(
             f"{market} is {'a table or a folder: leave out' if is_many else 'one market: give'} --underlying"
         )
     if processes > 1 and coordinator is None:
@@ -134,7 +134,7 @@ def _calibrate_one(
         quotes, kind = _read(market, underlying, model)
         start = standard_start(quotes, underlying, kind)
         if error := too_few(*start, underlying, str(market)):
-            console.fail(str(error))
+            refuse(str(error))
     with stages.progress("calibrate", f"calibrating {underlying}") as (lines, _):
         calibration = calibrated(*start, **settings)
         lines.append(fit_report.summary_of(calibration, underlying))
@@ -160,21 +160,19 @@ def _read(market: Path, underlying: str, model: Model | None) -> tuple[Market, t
     try:
         quotes = Market.read(market)
     except UnreadableFile as error:
-        console.fail(str(error))
+        refuse(str(error))
     quoted = {name: kind.quotes_in(quotes) for name, kind in _KINDS.items()}
     models = [name for name in quoted if underlying in quoted[name]]
     if not models:
         path = f"equities.{underlying}."
         for error in quotes.errors:
             if f"{error.field}.".startswith(path):
-                console.fail(str(error))
+                refuse(str(error))
         names = dict.fromkeys(name for found in reversed(quoted.values()) for name in found)
         known, hint = listed(names), closest(underlying, names)
-        console.fail(
-            f"{market}: there are no vols of {underlying!r}; {hint}the underlyings are {known}"
-        )
+        refuse(f"{market}: there are no vols of {underlying!r}; {hint}the underlyings are {known}")
     if model not in (None, *models):
-        console.fail(
+        refuse(
             f"--model {model}: {underlying} has vols for {listed(models)}; take one of these, or leave it out"
         )
     return quotes, _KINDS[model or models[0]]

@@ -8,17 +8,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import typer
 from rich.console import Console, RenderableType
 
-from jaxtape.command_line import MAX_COUNT, MAX_SEED, path_of, progress_bar
+from jaxtape.characters import escaped
+from jaxtape.command_line import MAX_COUNT, MAX_SEED, SOME_FAILED, path_of, progress_bar, refuse
 from jaxtape.file_set import FileSet, mismatched_files
-from pricing.ingestion.characters import escaped
 from pricing.progress import Progress
 
-SOME_FAILED, UNUSABLE = 1, 2
 _ERRORS = "errors.txt"
 _MAX_SHOWN = 50
 _UNITS = {"": 1, "b": 1, **{p + "b": 1000 ** (i + 1) for i, p in enumerate("kmgt")}}
@@ -39,16 +38,6 @@ def summarize(table: RenderableType, report: Path) -> None:
     console = plain_console()
     console.print(table)
     console.print(f"Report: {escaped(str(report))}", soft_wrap=True)
-
-
-def fail(message: str) -> NoReturn:
-    """Say in one line why nothing can be done, and exit with status 2.
-
-    Raises:
-        Exit: Always.
-    """
-    print(f"jaxtape: {escaped(' '.join(message.split()))}", file=sys.stderr)
-    raise typer.Exit(UNUSABLE)
 
 
 def exit_if(errors: Sequence[str]) -> None:
@@ -146,7 +135,7 @@ class Output:
             with contextlib.suppress(OSError, ValueError):
                 names = mismatched_files(self.folder)
                 mixed = "".join(f", {name} is not of the last run" for name in names)
-            fail(f"{place}: cannot be written: {reason}; give another --out{mixed}")
+            refuse(f"{place}: cannot be written: {reason}; give another --out{mixed}")
 
 
 def write_errors(folder: Path, errors: Sequence[str]) -> None:

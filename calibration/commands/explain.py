@@ -8,7 +8,7 @@ import jax
 import typer
 from rich.table import Table
 
-from jaxtape.command_line import Precision, configure
+from jaxtape.command_line import Precision, configure, refuse
 from pricing.explain import Explanation
 from pricing.explain import explain as explain_change
 from pricing.sweep.groups import BudgetTooSmall
@@ -50,7 +50,7 @@ def explain(
         book, then = read(trades, before)
         book, now = read(trades, after, book)
         if now.asof < then.asof:
-            console.fail(f"{after} is of {now.asof}, before {before} of {then.asof}: swap them")
+            refuse(f"{after} is of {now.asof}, before {before} of {then.asof}: swap them")
         lines.append(
             f"read {len(book.rows):,} trades and two markets of {len(then.flat_quotes()):,} quotes"
         )
@@ -62,11 +62,11 @@ def explain(
             now_served = replace(only(now, tuple(served.equities)), errors=())
             found = explain_change(book, served, now_served, fit, progress=progress, **settings)
         except BudgetTooSmall as error:
-            console.fail(f"--budget: {error}")
+            refuse(f"--budget: {error}")
         except ValueError as error:
-            console.fail(f"{before} and {after}: {error}")
+            refuse(f"{before} and {after}: {error}")
         except RuntimeError as error:
-            console.fail(f"{after}: a model could not be fitted: {error}; check the quotes")
+            refuse(f"{after}: a model could not be fitted: {error}; check the quotes")
         lines.append(f"explained the change of {found.trades:,} trades")
     errors = [str(error) for error in dict.fromkeys((*served.errors, *now.errors, *book.errors))]
     errors += _skipped(found, book)

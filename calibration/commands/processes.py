@@ -18,7 +18,7 @@ from typing import NoReturn
 import jax
 import typer
 
-from . import console
+from jaxtape.command_line import SOME_FAILED, UNUSABLE, refuse
 
 _HEARTBEAT = 30  # seconds after which a silent process counts as lost
 _PATIENCE = 10.0  # seconds that the others have to say what they saw
@@ -51,7 +51,7 @@ def started(count: int) -> NoReturn:
         raise typer.Exit(max(statuses))
     index, status = next(iter(lost.items()))
     how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-    console.fail(
+    refuse(
         f"process {index} of {count} {how}, and the others were ended; run the same command with --resume to "
         "go on from what was kept"
     )
@@ -107,12 +107,12 @@ def joined(
             coordinator, **where, heartbeat_timeout_seconds=_HEARTBEAT, initialization_timeout=60
         )
     except (RuntimeError, ValueError) as error:
-        console.fail(f"the processes could not be joined: {error}")
+        refuse(f"the processes could not be joined: {error}")
     try:
         yield
     except BaseException as error:
-        status = getattr(error, "exit_code", console.UNUSABLE)
-        if status not in (0, console.SOME_FAILED):
+        status = getattr(error, "exit_code", UNUSABLE)
+        if status not in (0, SOME_FAILED):
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)  # the others are not waited for
@@ -126,7 +126,7 @@ def _end_with_parent() -> None:
     def watch() -> None:
         while str(os.getppid()) == parent:
             time.sleep(1.0)
-        os._exit(console.UNUSABLE)
+        os._exit(UNUSABLE)
 
     if parent is not None:
         threading.Thread(target=watch, daemon=True).start()

@@ -9,7 +9,7 @@ import jax
 import typer
 from rich.table import Table
 
-from jaxtape.command_line import Precision, configure
+from jaxtape.command_line import Precision, configure, refuse
 from pricing.book_risk import RiskResult
 from pricing.book_risk import risk as value_book
 from pricing.ingestion.errors import UnreadableFile
@@ -78,7 +78,7 @@ def risk(
         try:
             result = value_book(book, served, fit, progress=progress, **settings)
         except BudgetTooSmall as error:
-            console.fail(f"--budget: {error}")
+            refuse(f"--budget: {error}")
         said = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
         lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {said}")
     found = moves and _revalued(book, served, fit, moves, stages, settings)
@@ -111,7 +111,7 @@ def _scenarios(path: Path | None, market: Market) -> ScenarioSet | None:
     try:
         return None if path is None else ScenarioSet.read(path).checked(market)
     except UnreadableFile as error:
-        console.fail(str(error))
+        refuse(str(error))
 
 
 def _revalued(

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxtape.command_line import refuse
 from pricing.ingestion.errors import UnreadableFile
 from pricing.models import Calibratable
 from pricing.progress import Progress
@@ -54,7 +55,7 @@ def calibrate_all(
                 **settings,
             )
         except (UnreadableFile, ValueError, RuntimeError) as error:
-            console.fail(str(error))
+            refuse(str(error))
         lines += [_summary(found, kind)] * is_first
     if not is_first:
         return []
@@ -79,9 +80,9 @@ def _jobs(source: Path, kind: type[Calibratable]) -> Iterator[Job]:
         jobs = read_jobs(source, kind)
         first = next(jobs, None)
     except (UnreadableFile, ImportError, TypeError) as error:
-        console.fail(str(error))
+        refuse(str(error))
     if first is None:
-        console.fail(f"{source}: has no surface; give one row for each quote")
+        refuse(f"{source}: has no surface; give one row for each quote")
     return itertools.chain([first], jobs)
 
 
@@ -89,7 +90,7 @@ def _mesh(devices: int | None) -> Mesh:
     """Return so many devices of each process; of None, all."""
     found = jax.local_devices()
     if devices is not None and devices > len(found):
-        console.fail(console.too_many_devices(devices, found))
+        refuse(console.too_many_devices(devices, found))
     most = len(found) if devices is None else devices
     counts: dict[int, int] = {}
     chosen = []

@@ -8,6 +8,7 @@ import numpy as np
 import typer
 from jax.sharding import Mesh
 
+from jaxtape.command_line import refuse
 from pricing.ingestion.errors import UnreadableFile
 from pricing.market import Market
 from pricing.trades.book import Book
@@ -47,7 +48,7 @@ def mesh_of(devices: int) -> Mesh | None:
     """Return the devices that share the trades; None for one."""
     found = jax.devices()
     if devices > len(found):
-        console.fail(console.too_many_devices(devices, found))
+        refuse(console.too_many_devices(devices, found))
     return Mesh(np.array(found[:devices]), ("trades",)) if devices > 1 else None
 
 
@@ -60,7 +61,7 @@ def read(trades: Path, market: Path, book: Book | None = None) -> tuple[Book, Ma
         quotes = Market.read(market)
         return (book or Book.read(trades)).checked(quotes), quotes
     except UnreadableFile as error:
-        console.fail(str(error))
+        refuse(str(error))
 
 
 def calibrations_for(book: Book, market: Market, model: Model, file: str, stages: console.Stages):

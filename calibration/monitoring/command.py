@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jaxtape.command_line import files_of, path_of, write
+from jaxtape.command_line import files_of, path_of, refuse, write
 
 from ..commands import console
 from ..commands.fit_report import finite
@@ -70,7 +70,7 @@ def monitor(
     try:
         today, before = read_run(run), None if yesterday is None else read_run(yesterday)
     except UnusableRun as error:
-        console.fail(str(error))
+        refuse(str(error))
     found = alarms(today, before, limits)
     document = {
         "run": str(run),

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from jaxtape.command_line import Precision, configure
-from pricing.ingestion.characters import escaped
+from jaxtape.characters import escaped
+from jaxtape.command_line import Precision, configure, refuse
 from pricing.ingestion.errors import UnreadableFile
 
 from ..commands import console
@@ -88,9 +88,9 @@ def serve(
         from .starting import service_of
         from .store import Store, Unusable
     except ModuleNotFoundError as error:
-        console.fail(f"jaxtape serve needs more ({error}): pip install 'jaxtape[serve]'")
+        refuse(f"jaxtape serve needs more ({error}): pip install 'jaxtape[serve]'")
     if not is_loopback(host) and token_file is None:
-        console.fail(
+        refuse(
             f"--host {host}: others than this machine reach it; give --token-file FILE, a file of mode 600 "
             "with a token, or --host 127.0.0.1"
         )
@@ -127,7 +127,7 @@ def serve(
             if service.is_computing:
                 server.leave_at_once()
     except (UnreadableFile, Unusable) as error:
-        console.fail(str(error))
+        refuse(str(error))
 
 
 def _state_home() -> Path:

@@ -4,10 +4,10 @@ import contextlib
 import functools
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -15,10 +15,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from jaxtape.command_line import Precision, configure, path_of, progress_bar
-from jaxtape.file_set import FileSet
+from jaxtape.command_line import (
+    Precision,
+    configure,
+    files_of,
+    path_of,
+    progress_bar,
+    refuse,
+    write,
+)
 
-from ..ingestion.characters import escaped
 from .catalogue import CATALOGUE, Entry, off_diagonal
 from .certificate import certify as certify_solution
 from .early_exercise_bounds import bounds
@@ -90,11 +96,8 @@ def solve(
     names = list(CATALOGUE) if names == ["all"] else names
     unknown = [name for name in names if name not in CATALOGUE]
     if unknown:
-        _fail(console, f"{escaped(', '.join(unknown))}: no such problem. There are: {_NAMES}.")
-    with _exit_if_not_written(out, console):
-        if out is not None and out.is_dir():
-            _fail(console, f"{out}: cannot be written: it is a folder; give another --out")
-        files = None if out is None else FileSet(out.parent)
+        refuse(f"{', '.join(unknown)}: no such problem. There are: {_NAMES}.")
+    files = None if out is None else files_of(out)
     rows: list[Row] = []
     for name in names:
         bar = console if progress else None
@@ -102,28 +105,7 @@ def solve(
     console.print(_table(rows, seeds))
     if out is not None and files is not None:
         text = json.dumps([asdict(row) for row in rows], indent=1)
-        with _exit_if_not_written(out, console), files.written() as aside:
-            (aside / out.name).write_text(f"{text}\n", encoding="utf-8")
-
-
-@contextlib.contextmanager
-def _exit_if_not_written(path: Path | None, console: Console) -> Iterator[None]:
-    """Exit with status 2 where the table cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        _fail(console, f"{path}: cannot be written: {reason}; give another --out")
-
-
-def _fail(console: Console, message: str) -> NoReturn:
-    """Print what is wrong, and exit with status 2.
-
-    Raises:
-        typer.Exit: Always.
-    """
-    console.print(message, style="red")
-    raise typer.Exit(2) from None
+        write(files, {out.name: f"{text}\n"})
 
 
 def _rows(

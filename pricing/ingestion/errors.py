@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .characters import escaped
+from jaxtape.characters import escaped
 
 _MAX_FIELD = 200
 _ENCODER = json.JSONEncoder(default=str)

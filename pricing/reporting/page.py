@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from jaxtape.characters import escaped
 from jaxtape.pages import render
 
 from ..book_risk import RiskResult
 from ..explain import Explanation
-from ..ingestion.characters import escaped
 from ..market import CurveQuotes, Market
 from ..trades.book import Book
 from . import explanations, figures, ladders, tables

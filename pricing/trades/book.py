@@ -4,7 +4,7 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 
-from pricing.ingestion.characters import escaped
+from jaxtape.characters import escaped
 from pricing.ingestion.errors import InputError, listed, show
 from pricing.ingestion.fields import closest
 from pricing.ingestion.files import read_text

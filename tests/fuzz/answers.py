@@ -23,12 +23,12 @@ from calibration.commands.valuing import calibrations_for
 from calibration.objectives import objective_of
 from calibration.parameters import Parameters
 from calibration.problem import Problem
+from jaxtape.characters import control_character
 from jaxtape.command_line import app
 from jaxtape.comparison.command import compare
 from pricing import Book
 from pricing.fbsde import command as solve_command
 from pricing.ingestion import UnreadableFile
-from pricing.ingestion.characters import control_character
 from pricing.market import Market
 from pricing.methods import METHODS, Quadrature
 from pricing.models.surface_models import black_scholes

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
+from jaxtape.characters import control_character, escaped
 from pricing import Book
 from pricing.ingestion import UnreadableFile, files
-from pricing.ingestion.characters import control_character, escaped
 from pricing.ingestion.errors import InputError, listed, show
 from pricing.ingestion.fields import closest
 from pricing.ingestion.locator import Locator
