@@ -11,6 +11,8 @@ import pytest
 
 from jaxtape.file_set import mismatched_files
 
+from .cases import others_later
+
 ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "pricing" / "samples"
 MARKET = "--market", SAMPLES / "dax_2002-07-05.json"
@@ -67,7 +69,7 @@ def test_an_interrupted_command_leaves_what_was_there(command, sent, tmp_path):
     assert (out / "report.html").read_text() == BEFORE
 
 
-@pytest.mark.parametrize("sent", STATUS)
+@pytest.mark.parametrize("sent", others_later(STATUS, [signal.SIGINT]))
 def test_an_interrupted_write_leaves_the_last_run_whole(sent, tmp_path):
     """While files are made; what is left of a killed run is hidden, and the next one clears it."""
     program = """

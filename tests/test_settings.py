@@ -50,6 +50,7 @@ def compared(verb: str, setting: str, rtol: float) -> None:
     np.testing.assert_allclose(told["figures"], known["figures"], rtol=rtol, atol=1e-30)
 
 
+@pytest.mark.repeat
 def test_the_numbers_that_others_are_compared_with():
     """In double precision: Heston's call and the DAX optimum are known; the rest is tested where it belongs."""
     price, calibrated = found("double")["price"]["figures"], found("double")["calibrate"]["figures"]

@@ -412,6 +412,7 @@ REPEATED = {
     "quantlib_peer",
     "simulated_calibration",
     "neural_sde",
+    "malliavin_networks",
 }
 
 
@@ -468,7 +469,7 @@ def test_a_book_of_every_kind_is_the_same_on_two_devices(run):
         ("noise", "torch"),
         ("one_step_malliavin", "torch"),
         ("malliavin_floor", "torch"),
-        ("bermudan", "QuantLib"),
+        pytest.param("bermudan", "QuantLib", marks=pytest.mark.repeat),
         ("quantlib_peer", "QuantLib"),
     ],
 )

@@ -29,7 +29,7 @@ _BOTH = pytest.mark.parametrize("variant", [1, 2])
 _SECOND = pytest.mark.parametrize("variant", [pytest.param(1, marks=pytest.mark.repeat), 2])
 
 
-@_BOTH
+@_SECOND
 def test_calls_under_a_linear_driver_agree_with_black_scholes(variant):
     known = calls(90.0, 110.0)
     solution = solve(known.problem, BackwardDP(variant, num_pairs=8, **_SMALL), key=_KEY)

@@ -37,10 +37,13 @@ def assert_near(found: np.ndarray, reference: known.Reference, of_gamma: float =
 @pytest.mark.parametrize(
     "product",
     [
-        lambda: European(100.0, 1.0, "call"),
+        pytest.param(lambda: European(100.0, 1.0, "call"), marks=pytest.mark.repeat),
         lambda: Bermudan(European(105.0, 1.0, "put"), QUARTERS),
         lambda: Barrier(100.0, 1.0, 130.0, "up-and-out", dates=QUARTERS),
-        lambda: Barrier(100.0, 1.0, 97.0, "down-and-out", dates=QUARTERS),
+        pytest.param(
+            lambda: Barrier(100.0, 1.0, 97.0, "down-and-out", dates=QUARTERS),
+            marks=pytest.mark.repeat,
+        ),
     ],
 )
 def test_contracts_on_one_asset(product):

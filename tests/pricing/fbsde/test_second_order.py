@@ -95,7 +95,10 @@ def coupled_sines(dim: int, vol: float, num_steps: int) -> Problem:
 
 @pytest.mark.parametrize(
     ("dim", "vol", "solver"),
-    [(1, 0.4, GridQuadrature()), (2, 0.69, GradientRegression(16384, (Hermite(6),)))],
+    [
+        (1, 0.4, GridQuadrature()),
+        pytest.param(2, 0.69, GradientRegression(16384, (Hermite(6),)), marks=pytest.mark.repeat),
+    ],
 )
 def test_a_diffusion_that_reads_y(dim, vol, solver):
     problem = coupled_sines(dim, vol, 20)
