@@ -125,7 +125,7 @@ class _Damped(NamedTuple):
         return cls(normal + damping * jnp.diag(scale), scale)
 
     def solve(self, gradient: Array) -> Array:
-        return eliminate(self.matrix, gradient[:, None])[:, 0]
+        return jnp.ravel(eliminate(self.matrix, gradient[:, None]))
 
     def acceleration(self, velocity: Array, curvature: Array) -> Array:
         """Return half the second-order step, or 0 where it is not small beside the first."""

@@ -97,6 +97,29 @@ def test_a_step_up_is_taken_back():
         assert 0.0 < jnp.linalg.norm(again - x) < jnp.linalg.norm(first - x)
 
 
+def at_points(optimizer, residuals):
+    """The states after these residuals, at 0, 1, ... of one parameter that lowers each of them."""
+    state, found = optimizer.init(jnp.zeros(1)), []
+    for place, residual in enumerate(jnp.asarray(residuals)):
+        extra = {"residual": residual[None], "jacobian": -jnp.ones((1, 1))}
+        _, state = optimizer.update(-residual[None], state, jnp.full(1, float(place)), **extra)
+        found.append(state)
+    return found
+
+
+def test_the_loss_is_half_the_sum_of_squares_and_as_much_again_is_not_lower():
+    first, again, lower = at_points(levenberg_marquardt(), [3.0, -3.0, 2.0])
+    assert (first.best.loss, again.best.loss, lower.best.loss) == (4.5, 4.5, 2.0)
+    assert (again.best.x[0], again.rejected, lower.best.x[0], lower.rejected) == (0, True, 2, False)
+
+
+def test_with_slack_a_step_may_raise_the_loss_a_little():
+    a_tenth_more, too_much = np.sqrt(1.09), np.sqrt(1.11)
+    for factor, rejected in ((a_tenth_more, False), (too_much, True)):
+        *_, last = at_points(levenberg_marquardt(slack=0.1), [3.0, 3.0 * factor])
+        assert last.rejected == rejected
+
+
 def test_with_residuals_left_over_the_gradient_vanishes():
     x, losses = minimise(exponential, [1.0, 0.0], 40)
     gradient = jax.grad(lambda x: 0.5 * jnp.sum(exponential(x) ** 2))(x)
@@ -206,3 +229,13 @@ def test_boundaries_that_do_not_go_between_are_refused(boundaries):
     stages = [optax.sgd(1e-4), optax.adam(0.05), levenberg_marquardt()]
     with pytest.raises(ValueError, match=r"3 optimizers have boundaries .*give one less than"):
         join_optimizers(stages, boundaries)
+
+
+@pytest.mark.parametrize(("size", "is_taken"), [(0.74, True), (0.76, False)])
+def test_an_acceleration_is_taken_up_to_three_quarters_of_the_step(size, is_taken):
+    """A residual x - 1 of one parameter: its step is 1, and the second-order one `size` of it."""
+    optimizer, at = levenberg_marquardt(1e-12, geodesic=True), jnp.zeros(1)
+    curvature = lambda x, v: size * v  # noqa: E731
+    extra = {"residual": at - 1.0, "jacobian": jnp.ones((1, 1)), "curvature": curvature}
+    step, _ = optimizer.update(at - 1.0, optimizer.init(at), at, **extra)
+    np.testing.assert_allclose(step, [1.0 - 0.5 * size * is_taken], rtol=1e-9)
