@@ -1,18 +1,22 @@
 """Mutation testing: small mistakes in schedules, estimators and Levenberg-Marquardt, to be noticed by tests.
 
-Run `python -m tests.mutation [--only NAME ...] [--mutants N] [--seed N] [--seconds N] [--least SHARE] [--out
-FILE]`. Each mutant is run in a process of its own, in a copy of the packages, with the few test files that are
-about its module. It is killed if they fail, or do not end in time. Survivors that `EQUIVALENT` names, with why
-no test can tell them, do not count. The exit status is 1 if fewer than the least share are killed.
+Run `python -m tests.mutation [--only NAME ...] [--mutants N] [--seed N] [--seconds N] [--processes N]
+[--least SHARE] [--out FILE]`. Each mutant is run in a process of its own, in a copy of the packages, with the
+few test files that are about its module. It is killed if they fail, or do not end in time. Survivors that
+`EQUIVALENT` names, with why no test can tell them, do not count. The exit status is 1 if fewer than the least
+share are killed.
 """
 
 import argparse
+import functools
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
+from queue import Queue
 
 from benchmarks.command import command_of, write_json
 from benchmarks.timing import environment
@@ -23,7 +27,7 @@ from .mutants import Mutant, sample_of
 
 _SCHEDULES = "tests/jaxtape/test_schedule.py", "tests/jaxtape/test_online.py"
 _STEPS = ("tests/calibration/test_levenberg_marquardt.py",)
-_PATHS = ("tests/pricing/test_estimators.py",)
+_PATHS = tuple(f"tests/pricing/test_{name}.py" for name in ("estimators", "barrier", "monte_carlo"))
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,10 @@ class Target:
     tests: tuple[str, ...]
 
 
+def _estimators(*names: str) -> tuple[str, ...]:
+    return tuple(f"pricing/estimators/{name}.py" for name in names)
+
+
 TARGETS = {
     "schedules": Target(
         tuple(f"jaxtape/schedules/{name}.py" for name in ("table", "schedule", "online", "arena")),
@@ -42,14 +50,11 @@ TARGETS = {
         (*_SCHEDULES, "tests/jaxtape/test_cost.py"),
     ),
     "levenberg-marquardt": Target(("calibration/optimizers.py",), 24, _STEPS),
+    "averages": Target(
+        _estimators("average", "best_of", "points"), 12, ("tests/pricing/test_baskets.py",)
+    ),
     "estimators": Target(
-        tuple(
-            f"pricing/estimators/{name}.py"
-            for name in (
-                *("average", "bridged", "corridor", "gaussian_mixture", "monitored", "score"),
-                "terminal",
-            )
-        ),
+        _estimators("bridged", "corridor", "gaussian_mixture", "monitored", "score", "terminal"),
         24,
         _PATHS,
     ),
@@ -75,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--seconds", type=float, default=300.0, metavar="N", help="of a mutant, at most"
     )
+    found.add_argument("--processes", type=int, default=2, metavar="N")
     found.add_argument("--least", type=float, default=0.85, metavar="SHARE")
     found.add_argument("--out", type=Path, metavar="FILE", help="keep the outcomes as JSON")
     return found
@@ -84,29 +90,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
     head = environment() | {"command": command_of("tests.mutation", argv)}
     rows: list[dict] = []
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Copy(folder)
+    with tempfile.TemporaryDirectory() as top, ThreadPool(options.processes) as pool:
+        copies: Queue[Copy] = Queue()
+        for number in range(options.processes):
+            copies.put(Copy(f"{top}/{number}"))
         for name in options.only:
-            target = TARGETS[name]
+            target, copy = TARGETS[name], copies.get()
             if copy.outcome(target.tests, 10 * options.seconds) != "survived":
                 print((copy.folder / "printed.txt").read_text(encoding="utf-8")[-3000:])
                 print(f"{name}: its tests fail as it is: mend them first")
                 return 2
-            for module, mutant in chosen(target, options.mutants or target.mutants, options.seed):
-                start = time.perf_counter()
-                outcome = copy.outcome_with(module, mutant, target.tests, options.seconds)
-                why = EQUIVALENT.get((module, mutant.was, mutant.now))
-                if outcome == "survived" and why:
-                    outcome = f"equivalent: {why}"
-                seconds = round(time.perf_counter() - start, 1)
-                row = {"target": name, "module": module, "mutant": str(mutant)}
-                rows.append(row | {"outcome": outcome, "seconds": seconds})
-                print(f"{module}, {mutant}: {outcome} ({seconds:.0f} s)", flush=True)
+            copies.put(copy)
+            mutants = chosen(target, options.mutants or target.mutants, options.seed)
+            row_of = functools.partial(_row, name, copies, options.seconds)
+            for row in pool.imap(row_of, mutants):
+                rows.append(row)
+                said = "{module}, {mutant}: {outcome} ({seconds:.0f} s)".format_map(row)
+                print(said, flush=True)
                 if options.out is not None:
                     write_json(options.out, {**head, **summary(rows), "rows": rows})
     found = summary(rows)
     print(*(f"{name}: {said}" for name, said in found["shares"].items()), sep="\n")
     return int(found["share"] < options.least)
+
+
+def _row(name: str, copies: Queue, seconds: float, mutant_of: tuple[str, Mutant]) -> dict:
+    """What became of one mutant, in a copy that no other uses meanwhile."""
+    (module, mutant), copy, start = mutant_of, copies.get(), time.perf_counter()
+    outcome = copy.outcome_with(module, mutant, TARGETS[name].tests, seconds)
+    copies.put(copy)
+    why = EQUIVALENT.get((module, mutant.was, mutant.now))
+    if outcome == "survived" and why:
+        outcome = f"equivalent: {why}"
+    told = {"target": name, "module": module, "mutant": str(mutant), "outcome": outcome}
+    return told | {"seconds": round(time.perf_counter() - start, 1)}
 
 
 def summary(rows: Sequence[dict]) -> dict:

@@ -20,13 +20,14 @@ def ended(tests: Sequence[str], folder: str) -> None:
     import pytest
 
     os.chdir(folder)
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/.bytecode"
     with open("printed.txt", "w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     sys.path[:] = [folder, *(path for path in sys.path if Path(path or ".").resolve() != ROOT)]
     for name in [name for name in sys.modules if name.partition(".")[0] in COPIED]:
         del sys.modules[name]
-    options = ["-x", "-q", "-p", "no:xdist", "--assert=plain", "-m", "not slow and not repeat"]
+    options = ["-x", "-q", "-p", "no:xdist", "--assert=plain", "-m", "not slow"]
     os._exit(int(pytest.main([*options, *tests])))
 
 
@@ -41,8 +42,6 @@ class Copy:
         for name in LINKED:
             if (ROOT / name).exists():
                 (self.folder / name).symlink_to(ROOT / name)
-        os.environ["PYTHONPYCACHEPREFIX"] = str(self.folder / ".bytecode")
-        sys.pycache_prefix = str(self.folder / ".bytecode")
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(PRELOADED)
 
