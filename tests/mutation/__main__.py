@@ -27,6 +27,7 @@ from .mutants import Mutant, sample_of
 
 _SCHEDULES = "tests/jaxtape/test_schedule.py", "tests/jaxtape/test_online.py"
 _STEPS = ("tests/calibration/test_levenberg_marquardt.py",)
+_AVERAGES = "tests/pricing/test_baskets.py", "tests/pricing/test_references.py"
 _PATHS = tuple(f"tests/pricing/test_{name}.py" for name in ("estimators", "barrier", "monte_carlo"))
 
 
@@ -50,9 +51,7 @@ TARGETS = {
         (*_SCHEDULES, "tests/jaxtape/test_cost.py"),
     ),
     "levenberg-marquardt": Target(("calibration/optimizers.py",), 24, _STEPS),
-    "averages": Target(
-        _estimators("average", "best_of", "points"), 12, ("tests/pricing/test_baskets.py",)
-    ),
+    "averages": Target(_estimators("average", "best_of", "points"), 12, _AVERAGES),
     "estimators": Target(
         _estimators("bridged", "corridor", "gaussian_mixture", "monitored", "score", "terminal"),
         24,

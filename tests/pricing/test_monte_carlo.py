@@ -55,6 +55,19 @@ def test_greeks_of_terminal_claims_are_unbiased(product, model):
 
 
 @double
+@pytest.mark.parametrize("kind", ["up-and-out", "up-and-in", "down-and-out", "down-and-in"])
+def test_a_rebate_is_paid_at_the_hit_or_at_the_end(kind):
+    """Knock-outs pay it at the end of the step of the hit: of 64 steps, half a step too late in the mean."""
+    level = 125.0 if kind.startswith("up") else 85.0
+    product = Barrier(100.0, 1.0, level, kind, rebate=10.0)
+    exact = price(product, _BLACK_SCHOLES).value
+    found = price(product, _BLACK_SCHOLES, MonteCarlo(2**15, 64), key=KEY)
+    late = 10.0 * 0.05 / 64.0 if kind.endswith("out") else 0.0
+    assert abs(found.value - exact) < 3.0 * found.std_error + late
+    assert found.std_error < 0.1
+
+
+@double
 def test_barrier_is_unbiased_for_continuous_monitoring():
     """The bridge makes few steps enough: 8 steps against the closed form."""
     exact = greeks(_BARRIER, _BLACK_SCHOLES)
