@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from pricing.fields import Converted
 from pricing.market.interpolation import as_leaf
 from pricing.models import AbstractModel, AbstractTransform
 
@@ -42,8 +43,8 @@ class Prior(eqx.Module):
         ['0.20', '0.00']
     """
 
-    mean: Vector = eqx.field(converter=as_leaf)
-    weights: Float[Array, "parameters parameters"] = eqx.field(converter=as_leaf)
+    mean: Converted[Vector] = eqx.field(converter=as_leaf)
+    weights: Converted[Float[Array, "parameters parameters"]] = eqx.field(converter=as_leaf)
 
     def __check_init__(self):
         if self.weights.shape[-2:] != self.mean.shape[-1:] * 2:

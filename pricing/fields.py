@@ -7,7 +7,7 @@ both kinds stack in one batch.
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -18,6 +18,24 @@ from jaxtyping import Array, Float, PyTree
 
 # what a user may type where a real is asked for: a Python number, a NumPy or JAX array
 Number = Any
+
+if TYPE_CHECKING:
+    _T = TypeVar("_T")
+
+    class Converted(Generic[_T]):
+        """A field that is given as a Python number, an array or a word, and is what it is converted to."""
+
+        def __get__(self, instance: object, owner: Any) -> _T: ...
+        def __set__(self, instance: object, value: Any) -> None: ...
+
+else:
+
+    class Converted:
+        """`Converted[T]` is T, but that a checker of types lets a user give what is converted to it."""
+
+        def __class_getitem__(cls, converted: Any) -> Any:
+            return converted
+
 
 _MOST = float(np.finfo(float).max)
 

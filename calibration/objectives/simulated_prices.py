@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 
 import jaxtape as jt
+from pricing.fields import Converted
 from pricing.market.interpolation import as_leaf
 from pricing.methods import Blocked, Fitted, LeastSquares, MonteCarlo
 from pricing.models import AbstractModel
@@ -45,9 +46,9 @@ class PriceQuotes(eqx.Module):
         3
     """
 
-    products: tuple[AbstractProduct, ...] = eqx.field(converter=lambda x: _broadcast(x))
-    prices: Prices = eqx.field(converter=as_leaf)
-    std_errors: Prices = eqx.field(converter=as_leaf)
+    products: Converted[tuple[AbstractProduct, ...]] = eqx.field(converter=lambda x: _broadcast(x))
+    prices: Converted[Prices] = eqx.field(converter=as_leaf)
+    std_errors: Converted[Prices] = eqx.field(converter=as_leaf)
 
     def __check_init__(self):
         shapes = [batch.batch_shape for batch in self.products]

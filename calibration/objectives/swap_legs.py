@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from pricing.fields import Converted
 from pricing.market import SwaptionVols, advance, leg, year_fraction
 from pricing.market.interpolation import as_leaf
 from pricing.numerics.safe_math import larger, nan_where
@@ -37,10 +38,12 @@ class SwapLegs(eqx.Module):
         (2, 2, 5)
     """
 
-    exercise: Float[Array, " expiries"] = eqx.field(converter=as_leaf)
-    start: Float[Array, " expiries"] = eqx.field(converter=as_leaf)
-    payment_dates: Float[Array, "expiries tenors payments"] = eqx.field(converter=as_leaf)
-    accruals: Float[Array, "expiries tenors payments"] = eqx.field(converter=as_leaf)
+    exercise: Converted[Float[Array, " expiries"]] = eqx.field(converter=as_leaf)
+    start: Converted[Float[Array, " expiries"]] = eqx.field(converter=as_leaf)
+    payment_dates: Converted[Float[Array, "expiries tenors payments"]] = eqx.field(
+        converter=as_leaf
+    )
+    accruals: Converted[Float[Array, "expiries tenors payments"]] = eqx.field(converter=as_leaf)
 
     @classmethod
     def plain(cls, quotes: SwaptionVols, months: int = 12) -> "SwapLegs":

@@ -2,7 +2,7 @@
 
 import abc
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,6 +14,11 @@ from ..regression.polynomials import hermite_polynomials
 from .ito_taylor import Composition, Features, Functions, States
 from .networks import OptimizerState, adam, minimize
 from .problem import Problem, Real
+
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
 
 
 class BasisTargets(NamedTuple):
@@ -79,7 +84,7 @@ class AbstractBasis(eqx.Module):
 class _AbstractPolynomials(AbstractBasis):
     """Hermite polynomials, up to a total degree, of features that are standardized at each date."""
 
-    degree: eqx.AbstractVar[int]
+    degree: AbstractVar[int]
 
     @abc.abstractmethod
     def _units(self, x: States) -> PyTree[Array]:

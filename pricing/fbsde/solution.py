@@ -1,7 +1,7 @@
 """What a training found: value, Delta and Gamma on the state space."""
 
 import abc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -15,12 +15,17 @@ from .problem import Problem, State
 from .results import RESULTS
 from .solver import AbstractApproximation, weighted_sum
 
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
+
 
 class AbstractValueFunction(eqx.Module):
     """A function of time and state, known on the dates of the problem's grid, with its derivatives."""
 
-    problem: eqx.AbstractVar[Problem]
-    approximation: eqx.AbstractVar[AbstractApproximation]
+    problem: AbstractVar[Problem]
+    approximation: AbstractVar[AbstractApproximation]
 
     @abc.abstractmethod
     def _terminal(self, x: State) -> Array:

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -12,6 +12,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from .problem import Problem, State
 from .results import RESULTS
+
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
 
 Date = int | Int[Array, ""]
 
@@ -111,7 +116,7 @@ class AbstractSolver(eqx.Module):
         (15, 'iterations 0 to 99, all dates')
     """
 
-    mesh: eqx.AbstractVar[Mesh | None]
+    mesh: AbstractVar[Mesh | None]
 
     @abc.abstractmethod
     def unsupported(self, problem: Problem) -> str | None:

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
 
+from ..fields import Converted
 from .interpolation import as_floats, as_leaf, check_shape, interpolate
 
 
@@ -25,8 +26,8 @@ class ZeroCurve(eqx.Module):
         '0.030 0.9418'
     """
 
-    times: Float[Array, " pillars"] = eqx.field(converter=as_leaf)
-    zero_rates: Float[Array, " pillars"] = eqx.field(converter=as_leaf)
+    times: Converted[Float[Array, " pillars"]] = eqx.field(converter=as_leaf)
+    zero_rates: Converted[Float[Array, " pillars"]] = eqx.field(converter=as_leaf)
 
     def __check_init__(self):
         check_shape("a curve", "zero rate", self.zero_rates, times=self.times)

@@ -3,6 +3,7 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from ..fields import Converted
 from .interpolation import as_leaf
 from .surface import VolSurface
 
@@ -24,8 +25,8 @@ class Equity(eqx.Module):
         'EUR'
     """
 
-    spot: Float[Array, ""] = eqx.field(converter=as_leaf)
-    dividend_yield: Float[Array, ""] = eqx.field(converter=as_leaf)
+    spot: Converted[Float[Array, ""]] = eqx.field(converter=as_leaf)
+    dividend_yield: Converted[Float[Array, ""]] = eqx.field(converter=as_leaf)
     surface: VolSurface
     curve: str = eqx.field(static=True)
     currency: str = eqx.field(static=True, default="")

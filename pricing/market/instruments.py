@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,9 +10,15 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from ..fields import Converted
 from .curve import ZeroCurve
 from .dates import Leg
 from .interpolation import as_leaf
+
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
 
 Vector = Float[Array, " instruments"]
 
@@ -31,7 +37,7 @@ class CurveInstruments(eqx.Module):
         True
     """
 
-    rates: eqx.AbstractVar[Vector]
+    rates: AbstractVar[Vector]
 
     @property
     @abc.abstractmethod
@@ -68,10 +74,10 @@ class Deposits(CurveInstruments):
         '0.980392'
     """
 
-    start: Vector = eqx.field(converter=as_leaf)
-    end: Vector = eqx.field(converter=as_leaf)
-    accruals: Vector = eqx.field(converter=as_leaf)
-    rates: Vector = eqx.field(converter=as_leaf)
+    start: Converted[Vector] = eqx.field(converter=as_leaf)
+    end: Converted[Vector] = eqx.field(converter=as_leaf)
+    accruals: Converted[Vector] = eqx.field(converter=as_leaf)
+    rates: Converted[Vector] = eqx.field(converter=as_leaf)
 
     def __check_init__(self):
         _check_periods(self.start, self.end, self.accruals, self.rates)
@@ -110,11 +116,11 @@ class Futures(CurveInstruments):
         ['0.0399']
     """
 
-    start: Vector = eqx.field(converter=as_leaf)
-    end: Vector = eqx.field(converter=as_leaf)
-    accruals: Vector = eqx.field(converter=as_leaf)
-    prices: Vector = eqx.field(converter=as_leaf)
-    convexity: Float[Array, "*instruments"] = eqx.field(converter=as_leaf, default=0.0)
+    start: Converted[Vector] = eqx.field(converter=as_leaf)
+    end: Converted[Vector] = eqx.field(converter=as_leaf)
+    accruals: Converted[Vector] = eqx.field(converter=as_leaf)
+    prices: Converted[Vector] = eqx.field(converter=as_leaf)
+    convexity: Converted[Float[Array, "*instruments"]] = eqx.field(converter=as_leaf, default=0.0)
 
     def __check_init__(self):
         _check_periods(self.start, self.end, self.accruals, self.prices)
@@ -162,10 +168,10 @@ class ParSwaps(CurveInstruments):
         [1.0, 2.0]
     """
 
-    start: Vector = eqx.field(converter=as_leaf)
-    payment_dates: Float[Array, "instruments payments"] = eqx.field(converter=as_leaf)
-    accruals: Float[Array, "instruments payments"] = eqx.field(converter=as_leaf)
-    rates: Vector = eqx.field(converter=as_leaf)
+    start: Converted[Vector] = eqx.field(converter=as_leaf)
+    payment_dates: Converted[Float[Array, "instruments payments"]] = eqx.field(converter=as_leaf)
+    accruals: Converted[Float[Array, "instruments payments"]] = eqx.field(converter=as_leaf)
+    rates: Converted[Vector] = eqx.field(converter=as_leaf)
 
     @classmethod
     def of_legs(cls, legs: Sequence[Leg], rates: Any) -> "ParSwaps":

@@ -6,6 +6,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Num
 
+from ..fields import Converted
 from .interpolation import as_floats, as_leaf, check_shape, interpolate, pillar_weights
 
 
@@ -27,9 +28,9 @@ class VolSurface(eqx.Module):
         '0.22 0.2334'
     """
 
-    expiries: Float[Array, " expiries"] = eqx.field(converter=as_leaf)
-    strikes: Float[Array, " strikes"] = eqx.field(converter=as_leaf)
-    vols: Float[Array, "expiries strikes"] = eqx.field(converter=as_leaf)
+    expiries: Converted[Float[Array, " expiries"]] = eqx.field(converter=as_leaf)
+    strikes: Converted[Float[Array, " strikes"]] = eqx.field(converter=as_leaf)
+    vols: Converted[Float[Array, "expiries strikes"]] = eqx.field(converter=as_leaf)
 
     def __check_init__(self):
         check_shape("a surface", "vol", self.vols, expiries=self.expiries, strikes=self.strikes)
@@ -63,10 +64,10 @@ class SmileQuotes(eqx.Module):
         (1, 2)
     """
 
-    expiries: Float[Array, " expiries"] = eqx.field(converter=as_leaf)
-    log_moneyness: Float[Array, "expiries strikes"] = eqx.field(converter=as_leaf)
-    vols: Float[Array, "expiries strikes"] = eqx.field(converter=as_leaf)
-    weights: Float[Array, "expiries strikes"] = eqx.field(converter=as_leaf)
+    expiries: Converted[Float[Array, " expiries"]] = eqx.field(converter=as_leaf)
+    log_moneyness: Converted[Float[Array, "expiries strikes"]] = eqx.field(converter=as_leaf)
+    vols: Converted[Float[Array, "expiries strikes"]] = eqx.field(converter=as_leaf)
+    weights: Converted[Float[Array, "expiries strikes"]] = eqx.field(converter=as_leaf)
 
     def __check_init__(self):
         shapes = self.log_moneyness.shape, self.vols.shape, self.weights.shape
@@ -95,9 +96,9 @@ class SwaptionVols(eqx.Module):
         (2, 1)
     """
 
-    expiries: Float[Array, " expiries"] = eqx.field(converter=as_leaf)
-    tenors: Float[Array, " tenors"] = eqx.field(converter=as_leaf)
-    vols: Float[Array, "expiries tenors"] = eqx.field(converter=as_leaf)
+    expiries: Converted[Float[Array, " expiries"]] = eqx.field(converter=as_leaf)
+    tenors: Converted[Float[Array, " tenors"]] = eqx.field(converter=as_leaf)
+    vols: Converted[Float[Array, "expiries tenors"]] = eqx.field(converter=as_leaf)
     kind: str = eqx.field(static=True, default="lognormal")
     curve: str = eqx.field(static=True, default="")
 
@@ -123,8 +124,8 @@ class VolCurve(eqx.Module):
         '0.0825'
     """
 
-    times: Float[Array, " pillars"] = eqx.field(converter=as_leaf)
-    vols: Float[Array, " pillars"] = eqx.field(converter=as_leaf)
+    times: Converted[Float[Array, " pillars"]] = eqx.field(converter=as_leaf)
+    vols: Converted[Float[Array, " pillars"]] = eqx.field(converter=as_leaf)
 
     def __check_init__(self):
         check_shape("a term structure", "vol", self.vols, times=self.times)

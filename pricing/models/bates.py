@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 import jaxtape
 
-from ..fields import Number, between, non_negative, positive, real
+from ..fields import Converted, Number, between, non_negative, positive, real
 from ..numerics.complex_functions import exp
 from .heston import Heston
 from .model import AbstractEquityModel, CharacteristicFunction, Scalar, flat_or_curve
@@ -47,17 +47,17 @@ class Bates(CharacteristicFunction, Calibratable):
         '9.7298'
     """
 
-    spot: Float[Array, ""] = positive("spot")
+    spot: Converted[Float[Array, ""]] = positive("spot")
     rate: Any = flat_or_curve("rate")
-    initial_variance: Float[Array, ""] = non_negative("initial_variance")
-    mean_reversion: Float[Array, ""] = positive("mean_reversion")
-    long_run_variance: Float[Array, ""] = non_negative("long_run_variance")
-    vol_of_vol: Float[Array, ""] = positive("vol_of_vol")
-    correlation: Float[Array, ""] = between("correlation", -1.0, 1.0)
-    jump_intensity: Float[Array, ""] = non_negative("jump_intensity")
-    jump_mean: Float[Array, ""] = real("jump_mean")
-    jump_vol: Float[Array, ""] = positive("jump_vol")
-    dividend_yield: Float[Array, ""] = real("dividend_yield", default=0.0)
+    initial_variance: Converted[Float[Array, ""]] = non_negative("initial_variance")
+    mean_reversion: Converted[Float[Array, ""]] = positive("mean_reversion")
+    long_run_variance: Converted[Float[Array, ""]] = non_negative("long_run_variance")
+    vol_of_vol: Converted[Float[Array, ""]] = positive("vol_of_vol")
+    correlation: Converted[Float[Array, ""]] = between("correlation", -1.0, 1.0)
+    jump_intensity: Converted[Float[Array, ""]] = non_negative("jump_intensity")
+    jump_mean: Converted[Float[Array, ""]] = real("jump_mean")
+    jump_vol: Converted[Float[Array, ""]] = positive("jump_vol")
+    dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield", default=0.0)
 
     label: ClassVar[str] = "Bates"
     free_parameters: ClassVar[Mapping[str, FreeParameter]] = {

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import Number, correlations, positive, real
+from ..fields import Converted, Number, correlations, positive, real
 from .lognormal import LognormalSpots
 from .model import (
     AbstractEquityModel,
@@ -62,11 +62,11 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
         '10.451'
     """
 
-    spot: Float[Array, "*assets"] = positive("spot")
+    spot: Converted[Float[Array, "*assets"]] = positive("spot")
     rate: Any = flat_or_curve("rate")
     vol: Any = flat_or_curve("vol", (ImpliedVols, VolTerms))
-    dividend_yield: Float[Array, "*assets"] = real("dividend_yield", default=0.0)
-    correlation: Correlation | None = correlations("correlation", default=None)
+    dividend_yield: Converted[Float[Array, "*assets"]] = real("dividend_yield", default=0.0)
+    correlation: Converted[Correlation | None] = correlations("correlation", default=None)
 
     label: ClassVar[str] = "Black-Scholes"
     free_parameters: ClassVar[Mapping[str, FreeParameter]] = {

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import Number, between, non_negative, positive, real
+from ..fields import Converted, Number, between, non_negative, positive, real
 from .model import flat_or_curve
 from .parameters import Calibratable, Exp, FreeParameter, Identity, Tanh
 from .rates import GaussianFactors, mean_exponential
@@ -50,11 +50,11 @@ class G2(GaussianFactors, Calibratable):
     }
 
     curve: Any = flat_or_curve("curve")
-    mean_reversion: Float[Array, ""] = real("mean_reversion")
-    vol: Float[Array, ""] = positive("vol")
-    second_mean_reversion: Float[Array, ""] = real("second_mean_reversion")
-    second_vol: Float[Array, ""] = non_negative("second_vol")
-    correlation: Float[Array, ""] = between("correlation", -1.0, 1.0)
+    mean_reversion: Converted[Float[Array, ""]] = real("mean_reversion")
+    vol: Converted[Float[Array, ""]] = positive("vol")
+    second_mean_reversion: Converted[Float[Array, ""]] = real("second_mean_reversion")
+    second_vol: Converted[Float[Array, ""]] = non_negative("second_vol")
+    correlation: Converted[Float[Array, ""]] = between("correlation", -1.0, 1.0)
 
     @property
     def mean_reversions(self) -> Float[Array, "2"]:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 import jaxtape
 
-from ..fields import Number, between, correlations, non_negative, positive, real
+from ..fields import Converted, Number, between, correlations, non_negative, positive, real
 from ..numerics.complex_functions import exp, log1p_over, reciprocal, sqrt
 from .model import (
     AbstractEquityModel,
@@ -54,15 +54,17 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
         '0.0555'
     """
 
-    spot: Float[Array, "*assets"] = positive("spot")
+    spot: Converted[Float[Array, "*assets"]] = positive("spot")
     rate: Any = flat_or_curve("rate")
-    initial_variance: Float[Array, "*assets"] = non_negative("initial_variance")
-    mean_reversion: Float[Array, "*assets"] = positive("mean_reversion")
-    long_run_variance: Float[Array, "*assets"] = non_negative("long_run_variance")
-    vol_of_vol: Float[Array, "*assets"] = positive("vol_of_vol")
-    correlation: Float[Array, "*assets"] = between("correlation", -1.0, 1.0)
-    dividend_yield: Float[Array, "*assets"] = real("dividend_yield", default=0.0)
-    asset_correlation: Correlation | None = correlations("asset_correlation", default=None)
+    initial_variance: Converted[Float[Array, "*assets"]] = non_negative("initial_variance")
+    mean_reversion: Converted[Float[Array, "*assets"]] = positive("mean_reversion")
+    long_run_variance: Converted[Float[Array, "*assets"]] = non_negative("long_run_variance")
+    vol_of_vol: Converted[Float[Array, "*assets"]] = positive("vol_of_vol")
+    correlation: Converted[Float[Array, "*assets"]] = between("correlation", -1.0, 1.0)
+    dividend_yield: Converted[Float[Array, "*assets"]] = real("dividend_yield", default=0.0)
+    asset_correlation: Converted[Correlation | None] = correlations(
+        "asset_correlation", default=None
+    )
 
     label: ClassVar[str] = "Heston"
     free_parameters: ClassVar[Mapping[str, FreeParameter]] = {

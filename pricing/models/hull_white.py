@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import Number, non_negative, positive, real
+from ..fields import Converted, Number, non_negative, positive, real
 from ..market.state import MarketState
 from .diffusion import Diffusion, State
 from .model import Scalar, flat_or_curve
@@ -47,9 +47,9 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
     }
 
     curve: Any = flat_or_curve("curve")
-    mean_reversion: Float[Array, ""] = real("mean_reversion")
-    vol: Float[Array, ""] = positive("vol")
-    horizon: Float[Array, ""] = non_negative("horizon", default=0.0)
+    mean_reversion: Converted[Float[Array, ""]] = real("mean_reversion")
+    vol: Converted[Float[Array, ""]] = positive("vol")
+    horizon: Converted[Float[Array, ""]] = non_negative("horizon", default=0.0)
 
     def state_variance(self, t: Numbers) -> Numbers:
         a = self.mean_reversion

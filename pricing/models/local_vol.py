@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 import jaxtape
 from jaxtape import AbstractSchedule
 
-from ..fields import Number, positive, real
+from ..fields import Converted, Number, positive, real
 from ..market import VolSurface
 from ..numerics.differentiable_once import differentiable_once
 from ..numerics.safe_math import safe_sqrt
@@ -141,10 +141,10 @@ class LocalVol(LocalVolatility):
         (1, 1)
     """
 
-    spot: Float[Array, ""] = positive("spot")
+    spot: Converted[Float[Array, ""]] = positive("spot")
     rate: Any = flat_or_curve("rate")
     surface: VolSurface  # pyright: ignore[reportGeneralTypeIssues]
-    dividend_yield: Float[Array, ""] = real("dividend_yield", default=0.0)
+    dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield", default=0.0)
 
     def __check_init__(self):
         if self.surface.strikes.size < 2:

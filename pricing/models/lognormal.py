@@ -1,6 +1,7 @@
 """The ability to have lognormal spots: their variance is known at all times."""
 
-import equinox as eqx
+from typing import TYPE_CHECKING
+
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -10,6 +11,11 @@ from ..market.state import MarketState
 from .diffusion import Diffusion, State, time_derivative
 from .model import ConditionallyGaussian, GaussianState, Scalar, Walk, correlation_of
 from .shapes import Correlation, Numbers, Steps, Times
+
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
 
 
 class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
@@ -28,7 +34,7 @@ class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
         (2, 2)
     """
 
-    correlation: eqx.AbstractVar[Correlation | None]
+    correlation: AbstractVar[Correlation | None]
 
     def deflator(self, t: Scalar, x: Numbers) -> Numbers:
         """Return the discount factor: rates do not depend on the state."""

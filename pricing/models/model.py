@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import chex
 import equinox as eqx
@@ -17,6 +17,11 @@ from ..fields import Number, real
 from ..market import Market, SmileQuotes, SwaptionVols, VolSurface
 from ..market.state import MarketState
 from .shapes import Correlation, Frequencies, Numbers, Steps, Times
+
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
 
 Quotes = VolSurface | SmileQuotes | SwaptionVols
 """Volatilities that a model may be fitted to."""
@@ -74,7 +79,7 @@ class AbstractModel(eqx.Module):
         True
     """
 
-    underlying: eqx.AbstractVar[Numbers]
+    underlying: AbstractVar[Numbers]
 
     @abc.abstractmethod
     def discount(self, t: Scalar) -> Scalar:
@@ -120,9 +125,9 @@ class AbstractEquityModel(AbstractModel):
         '103.05'
     """
 
-    spot: eqx.AbstractVar[Numbers]
-    rate: eqx.AbstractVar[Any]
-    dividend_yield: eqx.AbstractVar[Numbers]
+    spot: AbstractVar[Numbers]
+    rate: AbstractVar[Any]
+    dividend_yield: AbstractVar[Numbers]
 
     @property
     def underlying(self) -> Numbers:
@@ -334,4 +339,4 @@ def stacked(models: Sequence[Model], **given: Any) -> Model:
         for field in dataclasses.fields(models[0])
         if field.name not in ("rate", *given)
     }
-    return type(models[0])(**numbers, rate=models[0].rate, **given)
+    return type(models[0])(**{**numbers, "rate": models[0].rate, **given})

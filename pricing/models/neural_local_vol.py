@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..fields import Number, positive, real
+from ..fields import Converted, Number, positive, real
 from ..numerics.safe_math import clipped
 from .local_vol import LocalVolatility
 from .model import AbstractEquityModel, Scalar, flat_or_curve
@@ -64,11 +64,11 @@ class NeuralLocalVol(LocalVolatility):
         '0.020'
     """
 
-    spot: Float[Array, ""] = positive("spot")
+    spot: Converted[Float[Array, ""]] = positive("spot")
     rate: Any = flat_or_curve("rate")
     network: Network = eqx.field(converter=Network.of)  # pyright: ignore[reportGeneralTypeIssues]
-    dividend_yield: Float[Array, ""] = real("dividend_yield", default=0.0)
-    base_vol: Float[Array, ""] = positive("base_vol", default=0.2)
+    dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield", default=0.0)
+    base_vol: Converted[Float[Array, ""]] = positive("base_vol", default=0.2)
 
     moves_with_spot: ClassVar[bool] = False
 

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -14,6 +14,11 @@ from ..market import Market, SwaptionVols
 from ..market.state import MarketState
 from .model import AbstractModel, Discounts, GaussianState, Scalar
 from .shapes import Numbers
+
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
 
 
 class AbstractRateModel(AbstractModel):
@@ -31,8 +36,8 @@ class AbstractRateModel(AbstractModel):
         True
     """
 
-    curve: eqx.AbstractVar[Any]
-    vol: eqx.AbstractVar[Scalar]
+    curve: AbstractVar[Any]
+    vol: AbstractVar[Scalar]
 
     @property
     def underlying(self) -> Scalar:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import Number, between, dates, inside, non_negative, positive, real
+from ..fields import Converted, Number, between, dates, inside, non_negative, positive, real
 from ..market import Market
 from ..market.interpolation import check_shape
 from ..market.surface import vol_between
@@ -55,14 +55,14 @@ class Sabr(BlackVol, Calibratable):
         '0.2775'
     """
 
-    spot: Float[Array, ""] = positive("spot")
+    spot: Converted[Float[Array, ""]] = positive("spot")
     rate: Any = flat_or_curve("rate")
-    expiries: Expiries = dates("expiries")
-    alpha: Expiries = positive("alpha", core=1)
-    rho: Expiries = inside("rho", -1.0, 1.0, core=1)
-    nu: Expiries = non_negative("nu", core=1)
-    beta: Float[Array, ""] = between("beta", 0.0, 1.0, default=1.0)
-    dividend_yield: Float[Array, ""] = real("dividend_yield", default=0.0)
+    expiries: Converted[Expiries] = dates("expiries")
+    alpha: Converted[Expiries] = positive("alpha", core=1)
+    rho: Converted[Expiries] = inside("rho", -1.0, 1.0, core=1)
+    nu: Converted[Expiries] = non_negative("nu", core=1)
+    beta: Converted[Float[Array, ""]] = between("beta", 0.0, 1.0, default=1.0)
+    dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield", default=0.0)
 
     label: ClassVar[str] = "SABR"
     free_parameters: ClassVar[Mapping[str, FreeParameter]] = {

@@ -1,9 +1,8 @@
 """The abilities of a variance that is random: its means, and a diffusion with a scheme that steps it."""
 
 import abc
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -18,6 +17,11 @@ from ..numerics.safe_math import safe_sqrt
 from .diffusion import Diffusion, State, time_derivative
 from .model import ConditionallyGaussian, Scalar, Walk, correlation_of
 from .shapes import Correlation, Steps, Times
+
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
 
 Variance = Float[Array, "..."]
 Paths = Float[Array, "*assets paths"]
@@ -42,7 +46,7 @@ class MeanVariance(ConditionallyGaussian):
         '0.08'
     """
 
-    initial_variance: eqx.AbstractVar[Variance]
+    initial_variance: AbstractVar[Variance]
 
     @abc.abstractmethod
     def mean_variance(self, variance: Variance, t: Float[Array, "..."]) -> Variance:
@@ -89,8 +93,8 @@ class StochasticVariance(MeanVariance, Diffusion):
         '0.0144'
     """
 
-    correlation: eqx.AbstractVar[Float[Array, "*assets"]]
-    asset_correlation: eqx.AbstractVar[Correlation | None]
+    correlation: AbstractVar[Float[Array, "*assets"]]
+    asset_correlation: AbstractVar[Correlation | None]
 
     @abc.abstractmethod
     def variance_drift(self, v: Variance) -> Variance:

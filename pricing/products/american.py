@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import choice, positive, time
+from ..fields import Converted, choice, positive, time
 from .exercise import EarlyExercise, SpotOption
 from .product import CALL_OR_PUT, CallOrPut
 from .trade import IsoDate, OptionTrade
@@ -27,9 +27,9 @@ class American(CallOrPut, EarlyExercise, SpotOption):
 
     any_time: ClassVar[bool] = True
 
-    strike: Float[Array, "..."] = positive("strike")
-    expiry: Float[Array, "..."] = time("expiry")
-    option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="put")
+    strike: Converted[Float[Array, "..."]] = positive("strike")
+    expiry: Converted[Float[Array, "..."]] = time("expiry")
+    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="put")
 
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
         shares = jnp.arange(1, num_dates + 1, dtype=self.expiry.dtype) / num_dates

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import choice, dates, positive, word
+from ..fields import Converted, choice, dates, positive, word
 from ..ingestion.fields import choice as one_of
 from .average import Average, AverageClaim
 from .product import CALL_OR_PUT, CallOrPut
@@ -27,9 +27,9 @@ class Asian(CallOrPut, Average):
         0.5
     """
 
-    strike: Float[Array, "..."] = positive("strike")
-    dates: Float[Array, "*batch dates"] = dates("dates", today=True)
-    option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="call")
+    strike: Converted[Float[Array, "..."]] = positive("strike")
+    dates: Converted[Float[Array, "*batch dates"]] = dates("dates", today=True)
+    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
     average: str = word("average", ("arithmetic", "geometric"), default="arithmetic")
 
     @property

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from ..fields import dates, non_negative, positive
+from ..fields import Converted, dates, non_negative, positive
 from .monitored import Monitored, Payoff
 from .product import AbstractProduct
 from .trade import Coupons, IsoDate, IsoDates, Level, Notional, Spot, Trade, check_count, last_of
@@ -36,12 +36,12 @@ class Autocallable(AbstractProduct):
         ['1.03', '1.06']
     """
 
-    dates: Float[Array, "*batch dates"] = dates("dates")
-    coupons: Float[Array, "*batch dates"] = non_negative("coupons", core=1)
-    call_level: Float[Array, "..."] = positive("call_level")
-    protection: Float[Array, "..."] = positive("protection")
-    initial_spot: Float[Array, "..."] = positive("initial_spot")
-    notional: Float[Array, "..."] = positive("notional", default=1.0)
+    dates: Converted[Float[Array, "*batch dates"]] = dates("dates")
+    coupons: Converted[Float[Array, "*batch dates"]] = non_negative("coupons", core=1)
+    call_level: Converted[Float[Array, "..."]] = positive("call_level")
+    protection: Converted[Float[Array, "..."]] = positive("protection")
+    initial_spot: Converted[Float[Array, "..."]] = positive("initial_spot")
+    notional: Converted[Float[Array, "..."]] = positive("notional", default=1.0)
 
     def __check_init__(self):
         if self.coupons.shape[-1:] != self.dates.shape[-1:]:

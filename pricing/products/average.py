@@ -2,13 +2,18 @@
 
 import abc
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import between, dates, positive, word
+from ..fields import Converted, between, dates, positive, word
 from .product import AbstractProduct, Padded, Real, extra_dates, front
+
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
 
 
 class Average(AbstractProduct):
@@ -28,9 +33,9 @@ class Average(AbstractProduct):
         True
     """
 
-    strike: eqx.AbstractVar[Real]
-    side: eqx.AbstractVar[Real]
-    average: eqx.AbstractVar[str]
+    strike: AbstractVar[Real]
+    side: AbstractVar[Real]
+    average: AbstractVar[str]
 
     @property
     @abc.abstractmethod
@@ -63,10 +68,10 @@ class AverageClaim(Average, Padded):
         [0.25, 0.25, 0.5]
     """
 
-    strike: Real = positive("strike")
-    dates: Float[Array, "*batch dates"] = dates("dates", today=True, repeated=True)
-    side: Real = between("side", -1.0, 1.0)
-    weights: Float[Array, "*batch dates"] = positive("weights", core=1)
+    strike: Converted[Real] = positive("strike")
+    dates: Converted[Float[Array, "*batch dates"]] = dates("dates", today=True, repeated=True)
+    side: Converted[Real] = between("side", -1.0, 1.0)
+    weights: Converted[Float[Array, "*batch dates"]] = positive("weights", core=1)
     average: str = word("average", ("arithmetic", "geometric"), default="arithmetic")
 
     @property

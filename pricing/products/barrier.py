@@ -8,7 +8,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int8
 from pydantic import Field
 
-from ..fields import choice, dates, non_negative, positive, time
+from ..fields import Converted, choice, dates, non_negative, positive, time
 from ..ingestion.fields import choice as one_of
 from .barrier_option import SingleBarrier
 from .european import European
@@ -44,13 +44,15 @@ class Barrier(CallOrPut, SingleBarrier):
         (True, True)
     """
 
-    strike: Float[Array, "..."] = positive("strike")
-    expiry: Float[Array, "..."] = time("expiry")
-    barrier: Float[Array, "..."] = positive("barrier")
-    kind: Int8[Array, "..."] = choice("kind", BARRIER_KINDS, default="down-and-out")
-    option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="call")
-    rebate: Float[Array, "..."] = non_negative("rebate", default=0.0)
-    dates: Float[Array, "*batch dates"] | None = dates("dates", optional=True, default=None)
+    strike: Converted[Float[Array, "..."]] = positive("strike")
+    expiry: Converted[Float[Array, "..."]] = time("expiry")
+    barrier: Converted[Float[Array, "..."]] = positive("barrier")
+    kind: Converted[Int8[Array, "..."]] = choice("kind", BARRIER_KINDS, default="down-and-out")
+    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
+    rebate: Converted[Float[Array, "..."]] = non_negative("rebate", default=0.0)
+    dates: Converted[Float[Array, "*batch dates"] | None] = dates(
+        "dates", optional=True, default=None
+    )
 
     def __check_init__(self):
         known = not isinstance(self.expiry, Tracer) and not isinstance(self.dates, Tracer)

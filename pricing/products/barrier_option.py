@@ -1,12 +1,17 @@
 """Options that a barrier ends or brings to life: the abilities."""
 
 import abc
+from typing import TYPE_CHECKING
 
-import equinox as eqx
 from jaxtyping import Array, Bool, Float
 
 from .european import European
 from .product import AbstractProduct, Real
+
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
 
 
 class BarrierOption(AbstractProduct):
@@ -21,7 +26,7 @@ class BarrierOption(AbstractProduct):
         1.0
     """
 
-    rebate: eqx.AbstractVar[Real]
+    rebate: AbstractVar[Real]
 
     @property
     @abc.abstractmethod
@@ -57,9 +62,9 @@ class SingleBarrier(BarrierOption):
         1.0
     """
 
-    strike: eqx.AbstractVar[Real]
-    expiry: eqx.AbstractVar[Real]
-    barrier: eqx.AbstractVar[Real]
+    strike: AbstractVar[Real]
+    expiry: AbstractVar[Real]
+    barrier: AbstractVar[Real]
 
     @property
     @abc.abstractmethod

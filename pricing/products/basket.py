@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 from pydantic import Field, field_validator
 
-from ..fields import choice, non_negative, positive, time, word
+from ..fields import Converted, choice, non_negative, positive, time, word
 from ..ingestion.fields import choice as one_of
 from ..ingestion.fields import numbers, problem
 from .average import Average
@@ -36,11 +36,11 @@ class Basket(CallOrPut, Average, SpotOption):
 
     multi_asset: ClassVar[bool] = True
 
-    strike: Float[Array, "..."] = positive("strike")
-    expiry: Float[Array, "..."] = time("expiry")
-    option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="call")
+    strike: Converted[Float[Array, "..."]] = positive("strike")
+    expiry: Converted[Float[Array, "..."]] = time("expiry")
+    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
     kind: str = word("kind", MEANS, default="arithmetic")
-    weights: Float[Array, "*batch assets"] | None = non_negative(
+    weights: Converted[Float[Array, "*batch assets"] | None] = non_negative(
         "weights", core=1, optional=True, default=None
     )
 

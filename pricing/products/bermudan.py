@@ -5,7 +5,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from ..fields import dates
+from ..fields import Converted, dates
 from .european import European
 from .exercise import EarlyExercise, SpotOption
 from .trade import Column, IsoDate, IsoDates, OptionTrade, last_of
@@ -30,7 +30,7 @@ class Bermudan(EarlyExercise, SpotOption):
     """
 
     payoff_product: SpotOption
-    dates: Float[Array, "*#batch dates"] = dates("dates")
+    dates: Converted[Float[Array, "*#batch dates"]] = dates("dates")
 
     def __check_init__(self):
         expiry, last = self.payoff_product.exercise_times()[..., -1], self.dates[..., -1]

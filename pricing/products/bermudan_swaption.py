@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import choice, dates, real, real_vector
+from ..fields import Converted, choice, dates, real, real_vector
 from ..ingestion.errors import listed
 from ..ingestion.fields import problem
 from ..market.dates import advance
@@ -41,12 +41,12 @@ class BermudanSwaption(EarlyExercise, SwapOption):
         [0.5, 1.5]
     """
 
-    strike: Float[Array, "..."] = real("strike")
-    exercise_dates: Float[Array, "*#batch exercises"] = dates("exercise_dates")
-    payment_dates: Float[Array, "*#batch payments"] = dates("payment_dates")
-    accruals: Float[Array, "*#batch payments"] = real_vector("accruals")
-    side: Int8[Array, "..."] = choice("side", PAYER_OR_RECEIVER, default="payer")
-    notional: Float[Array, "..."] = real("notional", default=1.0)
+    strike: Converted[Float[Array, "..."]] = real("strike")
+    exercise_dates: Converted[Float[Array, "*#batch exercises"]] = dates("exercise_dates")
+    payment_dates: Converted[Float[Array, "*#batch payments"]] = dates("payment_dates")
+    accruals: Converted[Float[Array, "*#batch payments"]] = real_vector("accruals")
+    side: Converted[Int8[Array, "..."]] = choice("side", PAYER_OR_RECEIVER, default="payer")
+    notional: Converted[Float[Array, "..."]] = real("notional", default=1.0)
 
     @property
     def entry_dates(self) -> Float[Array, "*#batch entries"]:

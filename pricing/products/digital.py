@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import choice, positive, real, time
+from ..fields import Converted, choice, positive, real, time
 from ..ingestion.fields import choice as word
 from ..ingestion.fields import number
 from .product import CALL_OR_PUT, CallOrPut
@@ -31,11 +31,11 @@ class Digital(CallOrPut, TerminalClaim):
         [1.0, 0.0]
     """
 
-    strike: Float[Array, "..."] = positive("strike")
-    expiry: Float[Array, "..."] = time("expiry")
-    option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="call")
-    payout: Int8[Array, "..."] = choice("payout", CASH_OR_ASSET, default="cash")
-    amount: Float[Array, "..."] = real("amount", default=1.0)
+    strike: Converted[Float[Array, "..."]] = positive("strike")
+    expiry: Converted[Float[Array, "..."]] = time("expiry")
+    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
+    payout: Converted[Int8[Array, "..."]] = choice("payout", CASH_OR_ASSET, default="cash")
+    amount: Converted[Float[Array, "..."]] = real("amount", default=1.0)
 
     @property
     def units(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:

@@ -8,7 +8,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int8
 from pydantic import Field
 
-from ..fields import choice, dates, non_negative, positive
+from ..fields import Converted, choice, dates, non_negative, positive
 from ..ingestion.fields import problem
 from .barrier_option import BarrierOption
 from .european import European
@@ -37,12 +37,12 @@ class DoubleBarrier(BarrierOption):
         False
     """
 
-    strike: Float[Array, "..."] = positive("strike")
-    lower: Float[Array, "..."] = positive("lower")
-    upper: Float[Array, "..."] = positive("upper")
-    dates: Float[Array, "*batch dates"] = dates("dates")
-    option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="call")
-    rebate: Float[Array, "..."] = non_negative("rebate", default=0.0)
+    strike: Converted[Float[Array, "..."]] = positive("strike")
+    lower: Converted[Float[Array, "..."]] = positive("lower")
+    upper: Converted[Float[Array, "..."]] = positive("upper")
+    dates: Converted[Float[Array, "*batch dates"]] = dates("dates")
+    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
+    rebate: Converted[Float[Array, "..."]] = non_negative("rebate", default=0.0)
 
     def __check_init__(self):
         known = not isinstance(self.lower, Tracer) and not isinstance(self.upper, Tracer)

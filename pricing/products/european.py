@@ -3,7 +3,7 @@
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import choice, positive, time
+from ..fields import Converted, choice, positive, time
 from .exercise import SpotOption
 from .product import CALL_OR_PUT, CallOrPut
 from .terminal import TerminalClaim
@@ -24,9 +24,9 @@ class European(CallOrPut, TerminalClaim, SpotOption):
         [-1.0, 100.0]
     """
 
-    strike: Float[Array, "..."] = positive("strike")
-    expiry: Float[Array, "..."] = time("expiry")
-    option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="call")
+    strike: Converted[Float[Array, "..."]] = positive("strike")
+    expiry: Converted[Float[Array, "..."]] = time("expiry")
+    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
 
     @property
     def units(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:

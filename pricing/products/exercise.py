@@ -2,14 +2,18 @@
 
 import abc
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..market.state import MarketState
 from .product import AbstractProduct, Real
+
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
 
 _LEVELS: dict[str, Callable[[Array, Array], Array]] = {
     "arithmetic": lambda weights, spots: weights @ spots,
@@ -78,7 +82,7 @@ class SpotOption(Exercisable):
         20.0
     """
 
-    strike: eqx.AbstractVar[Real]
+    strike: AbstractVar[Real]
 
     @property
     @abc.abstractmethod

@@ -2,7 +2,7 @@
 
 import abc
 import functools
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -10,6 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 
 from ..fields import core_dims, rolled
+
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
 
 CALL_OR_PUT = {"call": 1, "put": -1}
 """The codes of the words of an option."""
@@ -84,8 +89,8 @@ class CallOrPut(AbstractProduct):
         option: The code of the word "call" or "put".
     """
 
-    strike: eqx.AbstractVar[Real]
-    option: eqx.AbstractVar[Int8[Array, "..."]]
+    strike: AbstractVar[Real]
+    option: AbstractVar[Int8[Array, "..."]]
 
     @property
     def side(self) -> Real:

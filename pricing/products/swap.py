@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import choice, dates, non_negative, real, real_vector
+from ..fields import Converted, choice, dates, non_negative, real, real_vector
 from .rate_trade import RateTrade
 from .swap_entry import PAYER_OR_RECEIVER, SwapEntry
 from .trade import IsoDate
@@ -34,12 +34,12 @@ class Swap(SwapEntry):
         ['-0.03', '-1.03']
     """
 
-    fixed_rate: Float[Array, "..."] = real("fixed_rate")
-    start: Float[Array, "..."] = non_negative("start", time=True)
-    payment_dates: Float[Array, "*#batch payments"] = dates("payment_dates")
-    accruals: Float[Array, "*#batch payments"] = real_vector("accruals")
-    side: Int8[Array, "..."] = choice("side", PAYER_OR_RECEIVER, default="payer")
-    notional: Float[Array, "..."] = real("notional", default=1.0)
+    fixed_rate: Converted[Float[Array, "..."]] = real("fixed_rate")
+    start: Converted[Float[Array, "..."]] = non_negative("start", time=True)
+    payment_dates: Converted[Float[Array, "*#batch payments"]] = dates("payment_dates")
+    accruals: Converted[Float[Array, "*#batch payments"]] = real_vector("accruals")
+    side: Converted[Int8[Array, "..."]] = choice("side", PAYER_OR_RECEIVER, default="payer")
+    notional: Converted[Float[Array, "..."]] = real("notional", default=1.0)
 
     @property
     def coupon_rate(self) -> Float[Array, "..."]:

@@ -1,8 +1,8 @@
 """Swaps as they are entered, and rights to enter them: the abilities."""
 
 import abc
+from typing import TYPE_CHECKING
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -11,6 +11,11 @@ from jaxtyping import Array, Float, Int8
 from ..market.state import MarketState
 from .exercise import Exercisable
 from .product import AbstractProduct, side_of
+
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
 
 PAYER_OR_RECEIVER = {"payer": 1, "receiver": -1}
 
@@ -40,10 +45,10 @@ class SwapEntry(AbstractProduct):
         [0.5]
     """
 
-    payment_dates: eqx.AbstractVar[Float[Array, "*#batch payments"]]
-    accruals: eqx.AbstractVar[Float[Array, "*#batch payments"]]
-    side: eqx.AbstractVar[Int8[Array, "..."]]
-    notional: eqx.AbstractVar[Float[Array, "..."]]
+    payment_dates: AbstractVar[Float[Array, "*#batch payments"]]
+    accruals: AbstractVar[Float[Array, "*#batch payments"]]
+    side: AbstractVar[Int8[Array, "..."]]
+    notional: AbstractVar[Float[Array, "..."]]
 
     @property
     @abc.abstractmethod
@@ -102,7 +107,7 @@ class SwapOption(SwapEntry, Exercisable):
         [True, False]
     """
 
-    strike: eqx.AbstractVar[Float[Array, "..."]]
+    strike: AbstractVar[Float[Array, "..."]]
 
     @property
     def coupon_rate(self) -> Float[Array, "..."]:

@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import choice, dates, real, real_vector, time
+from ..fields import Converted, choice, dates, real, real_vector, time
 from .rate_trade import RateTrade
 from .swap_entry import PAYER_OR_RECEIVER, SwapOption
 from .trade import IsoDate
@@ -33,12 +33,12 @@ class Swaption(SwapOption):
         [0.5]
     """
 
-    strike: Float[Array, "..."] = real("strike")
-    exercise_date: Float[Array, "..."] = time("exercise_date")
-    payment_dates: Float[Array, "*#batch payments"] = dates("payment_dates")
-    accruals: Float[Array, "*#batch payments"] = real_vector("accruals")
-    side: Int8[Array, "..."] = choice("side", PAYER_OR_RECEIVER, default="payer")
-    notional: Float[Array, "..."] = real("notional", default=1.0)
+    strike: Converted[Float[Array, "..."]] = real("strike")
+    exercise_date: Converted[Float[Array, "..."]] = time("exercise_date")
+    payment_dates: Converted[Float[Array, "*#batch payments"]] = dates("payment_dates")
+    accruals: Converted[Float[Array, "*#batch payments"]] = real_vector("accruals")
+    side: Converted[Int8[Array, "..."]] = choice("side", PAYER_OR_RECEIVER, default="payer")
+    notional: Converted[Float[Array, "..."]] = real("notional", default=1.0)
 
     @property
     def entry_dates(self) -> Float[Array, "*#batch entries"]:

@@ -1,11 +1,15 @@
 """Payoffs of the spot at expiry alone: the ability, and the general form of all who have it."""
 
 import abc
+from typing import TYPE_CHECKING
 
-import equinox as eqx
-
-from ..fields import between, positive, real, time
+from ..fields import Converted, between, positive, real, time
 from .product import AbstractProduct, Real
+
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
 
 
 class TerminalClaim(AbstractProduct):
@@ -24,9 +28,9 @@ class TerminalClaim(AbstractProduct):
         True
     """
 
-    strike: eqx.AbstractVar[Real]
-    expiry: eqx.AbstractVar[Real]
-    side: eqx.AbstractVar[Real]
+    strike: AbstractVar[Real]
+    expiry: AbstractVar[Real]
+    side: AbstractVar[Real]
 
     @property
     @abc.abstractmethod
@@ -58,11 +62,11 @@ class Claim(TerminalClaim):
         [1.0, -100.0]
     """
 
-    strike: Real = positive("strike")
-    expiry: Real = time("expiry")
-    side: Real = between("side", -1.0, 1.0)
-    asset_units: Real = real("asset_units")
-    cash_units: Real = real("cash_units")
+    strike: Converted[Real] = positive("strike")
+    expiry: Converted[Real] = time("expiry")
+    side: Converted[Real] = between("side", -1.0, 1.0)
+    asset_units: Converted[Real] = real("asset_units")
+    cash_units: Converted[Real] = real("cash_units")
 
     @property
     def units(self) -> tuple[Real, Real]:

@@ -11,7 +11,7 @@ from typing import Annotated
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from pricing.fields import choice, positive, time
+from pricing.fields import Converted, choice, positive, time
 from pricing.ingestion.fields import number
 from pricing.products import CALL_OR_PUT, IsoDate, OptionTrade, TerminalClaim, side_of
 
@@ -24,10 +24,10 @@ class Gap(TerminalClaim):
     Hull, *Options, Futures, and Other Derivatives*, the chapter on exotic options.
     """
 
-    strike: Real = positive("strike")
-    expiry: Real = time("expiry")
-    payment_strike: Real = positive("payment_strike")
-    option: Int8[Array, "..."] = choice("option", CALL_OR_PUT, default="call")
+    strike: Converted[Real] = positive("strike")
+    expiry: Converted[Real] = time("expiry")
+    payment_strike: Converted[Real] = positive("payment_strike")
+    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
 
     @property
     def side(self) -> Real:

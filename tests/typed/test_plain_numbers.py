@@ -1,0 +1,80 @@
+"""What a user types is what annotations allow: `make lint` checks the types of this file as an editor does.
+
+Plain numbers, lists and words are given, in the order of the docs; arrays are there.
+"""
+
+import jax
+import pytest
+
+from pricing import (
+    G2,
+    American,
+    Asian,
+    Autocallable,
+    Barrier,
+    Basket,
+    Bates,
+    Bermudan,
+    BermudanSwaption,
+    BlackScholes,
+    Digital,
+    DoubleBarrier,
+    European,
+    Heston,
+    HullWhite,
+    LocalVol,
+    Sabr,
+    Swap,
+    Swaption,
+    VolSurface,
+    ZeroCurve,
+)
+from pricing.fbsde import DeepBSDE, GradientRegression, Hermite, OneStepMalliavin, Payoffs
+
+CURVE = ZeroCurve([1.0, 5.0], [0.03, 0.04])
+SURFACE = VolSurface([0.5, 1.0], [90.0, 110.0], [[0.24, 0.2], [0.23, 0.21]])
+CALL = European(100.0, 1.0)
+
+MODELS = (
+    BlackScholes(100.0, 0.05, 0.2),
+    BlackScholes(spot=100.0, rate=CURVE, vol=0.2, dividend_yield=0.01),
+    Heston(100.0, 0.05, 0.04, 2.5, 0.04, 0.66, -0.8),
+    Heston(100.0, CURVE, 0.04, 2.5, 0.04, 0.66, correlation=-0.8, dividend_yield=0.02),
+    Bates(100.0, 0.05, 0.04, 2.5, 0.04, 0.66, -0.8, 0.1, -0.1, 0.15),
+    Sabr(100.0, 0.0, [0.5, 1.0], [0.2, 0.2], [-0.5, -0.4], [0.8, 0.6]),
+    LocalVol(100.0, 0.03, SURFACE, 0.02),
+    HullWhite(0.03, 0.05, 0.01),
+    HullWhite(CURVE, mean_reversion=0.05, vol=0.01),
+    G2(CURVE, 0.05, 0.01, 0.2, 0.008, -0.5),
+)
+PRODUCTS = (
+    CALL,
+    European(strike=[90.0, 100.0], expiry=1.0, option=["call", "put"]),
+    Digital(100.0, 1.0, "put"),
+    American(100.0, 1.0, "put"),
+    Bermudan(European(105.0, 1.0, "put"), [0.5, 1.0]),
+    Barrier(100.0, 1.0, 135.0, "up-and-out"),
+    DoubleBarrier(100.0, 80.0, 120.0, [0.5, 1.0]),
+    Asian(100.0, [0.5, 1.0]),
+    Basket(100.0, 1.0, kind="max"),
+    Autocallable([0.5, 1.0], [0.05, 0.1], 1.0, 0.7, 100.0),
+    Swap(0.03, 0.0, [1.0, 2.0], [1.0, 1.0]),
+    Swaption(0.03, 1.0, [2.0, 3.0], [1.0, 1.0]),
+    BermudanSwaption(0.03, [1.0, 2.0], [2.0, 3.0], [1.0, 1.0]),
+)
+SOLVERS = (
+    GradientRegression(8192, bases=(Hermite(6), Payoffs())),
+    DeepBSDE(num_iterations=100),
+    OneStepMalliavin(num_iterations=100),
+)
+
+
+@pytest.mark.parametrize("given", [*MODELS, *PRODUCTS], ids=lambda given: type(given).__name__)
+def test_plain_numbers_are_arrays(given):
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(given))
+    assert jax.tree.leaves(given)
+
+
+def test_what_is_read_is_an_array_to_a_checker_of_types():
+    assert CALL.strike.shape == () and SURFACE.vols.shape == (2, 2)
+    assert SOLVERS[0].num_paths == 8192
