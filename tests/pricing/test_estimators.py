@@ -23,7 +23,8 @@ from pricing import (
     Quadrature,
     price,
 )
-from pricing.estimators.gaussian_mixture import GaussianMixture
+from pricing.estimators.corridor import deviations, far
+from pricing.estimators.gaussian_mixture import GaussianMixture, Interval
 from pricing.valuation import applicable
 from tests.cases import others_later
 from tests.helpers import double, first_difference
@@ -199,6 +200,22 @@ def test_the_mean_of_a_gaussian_mixture_inside_an_interval_is_that_of_a_quadratu
     expected = np.sum(density * jax.vmap(mixture)(jnp.asarray(y)))
     found = mixture.mean_inside(*map(jnp.asarray, (mean, std, lower, upper)))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_mixture_is_fitted_to_a_function_at_chebyshevs_nodes():
+    interval = Interval(jnp.asarray(-1.0), jnp.asarray(2.0), 32)
+    points = interval.points
+    np.testing.assert_allclose(points + points[::-1], 1.0, atol=1e-12)
+    assert jnp.all(jnp.diff(points) > 0.0) and -1.0 < points[0] < points[-1] < 2.0
+    grid = jnp.linspace(-1.0, 2.0, 301)
+    found = jax.vmap(interval.fit(jnp.cos(3.0 * points)))(grid)
+    np.testing.assert_allclose(found, jnp.cos(3.0 * grid), atol=1e-6)
+
+
+def test_where_nothing_moves_the_side_of_a_level_is_all_that_counts():
+    away = jnp.asarray([-0.1, 0.0, 0.1, 1.0])
+    found = deviations(away, jnp.asarray([0.0, 0.0, 0.0, 0.5]))
+    np.testing.assert_array_equal(found, [-far(found.dtype), 0.0, far(found.dtype), 2.0])
 
 
 # --- the estimators that are usually written -------------------------------------------------------------
