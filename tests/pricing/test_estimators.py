@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import multivariate_normal, norm
 
 from benchmarks import naive
 from pricing import (
@@ -25,6 +25,7 @@ from pricing import (
 )
 from pricing.estimators.corridor import deviations, far
 from pricing.estimators.gaussian_mixture import GaussianMixture, Interval
+from pricing.estimators.score import Gaussian
 from pricing.valuation import applicable
 from tests.cases import others_later
 from tests.helpers import double, first_difference
@@ -216,6 +217,22 @@ def test_where_nothing_moves_the_side_of_a_level_is_all_that_counts():
     away = jnp.asarray([-0.1, 0.0, 0.1, 1.0])
     found = deviations(away, jnp.asarray([0.0, 0.0, 0.0, 0.5]))
     np.testing.assert_array_equal(found, [-far(found.dtype), 0.0, far(found.dtype), 2.0])
+
+
+def test_the_density_whose_score_is_taken_is_that_of_the_gaussian():
+    dice = np.random.default_rng(0)
+    mean, std, x = dice.normal(size=(3, 3, 4))
+    std, factor = np.exp(std), np.linalg.cholesky(np.cov(dice.normal(size=(3, 9))))
+    for own in (None, factor):
+        law = Gaussian(*map(jnp.asarray, (mean, std)), None if own is None else jnp.asarray(own))
+        np.testing.assert_allclose(law.at(law.normals(jnp.asarray(x))), x, rtol=1e-10)
+        spread = np.eye(3) if own is None else own
+        expected = [
+            multivariate_normal.logpdf(x[:, i], mean[:, i], np.outer(s, s) * (spread @ spread.T))
+            for i, s in enumerate(std.T)
+        ]
+        constant = -1.5 * np.log(2.0 * np.pi)
+        np.testing.assert_allclose(law.log_density(jnp.asarray(x)) + constant, expected, rtol=1e-9)
 
 
 # --- the estimators that are usually written -------------------------------------------------------------
