@@ -6,11 +6,19 @@ import time
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxtape as jt
+from jaxtape.schedules.arena import Arena, marked_table, rows_of
+from jaxtape.schedules.table import slots_within
+
+SCHEDULES = (
+    *(jt.Revolve(3), jt.Periodic(7), jt.Recursive(2), jt.Marked()),
+    *(jt.StoreAll(), jt.MultiStage(2, 2)),
+)
 
 
 def replay(table):
@@ -65,6 +73,53 @@ def test_recursive_takes_a_sweep_a_level(n, levels):
     assert table.count_advances() >= jt.advances(n, table.slots)
 
 
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.integers(1, 60), st.sets(st.integers(1, 59), max_size=4), st.sampled_from(SCHEDULES))
+def test_marked_states_have_slots_of_their_own(n, marks, schedule):
+    """A table with marks loads what it has kept, and so do its rows as data, in an arena with room to grow."""
+    marks = tuple(sorted(mark for mark in marks if mark < n))
+    table = marked_table(n, schedule, marks)
+    assert replay(table) == table.count_advances()
+    starts = [0, *marks]
+    most = max(schedule.table(b - a).slots for a, b in zip(starts, [*marks, n], strict=True))
+    assert table.slots == most + len(marks)
+    arena = Arena.of(schedule, 64, n, marks, mark_slots=4)
+    padded = marked_table(n, schedule, marks, arena.slots - 4)
+    assert replay(padded) == replay(table) and padded.slots <= arena.slots
+    order = np.arange(64, dtype=np.int32)
+    rows = rows_of(schedule, order, n, marks, arena)
+    assert rows.length == n and rows.order is order
+    assert rows.load_position.shape == rows.load_slot.shape == (64,)
+    np.testing.assert_array_equal(rows.load_slot[:n], padded.load_slot)
+    np.testing.assert_array_equal(rows.load_position[:n], padded.load_position)
+    np.testing.assert_array_equal(rows.sweep, padded.sweep_rows)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
+def test_an_arena_has_slots_for_every_shorter_chain(schedule):
+    for capacity in (1, 2, 9, 40):
+        most = schedule.most_slots(capacity, capacity)
+        assert most >= max(schedule.table(n).slots for n in range(1, capacity + 1))
+        assert most <= capacity + 1
+    assert schedule.host_slots(40) == (2 if isinstance(schedule, jt.MultiStage) else 0)
+
+
+def test_slots_of_an_arena_are_no_more_than_are_used():
+    assert [jt.Revolve(4).most_slots(n, n) for n in (1, 4, 10, 99)] == [2, 5, 5, 5]
+    assert [jt.MultiStage(2, 3).most_slots(n, n) for n in (1, 5, 10)] == [2, 6, 6]
+    assert [jt.Marked().most_slots(100, n) for n in (1, 2, 5, 8, 9)] == [1, 2, 8, 8, 16]
+    assert jt.Marked().most_slots(10, 9) == 10 and jt.Revolve(4).most_slots(0, 0) == 1
+
+
+def test_slots_within_a_budget():
+    """Of nodes whose work takes 10 bytes and whose states take 30; one state is left apart."""
+    fit = functools.partial(slots_within, work=10, state=30)
+    assert [fit(budget, 3) for budget in (70, 99, 100, 129, 130, 999)] == [1, 1, 2, 2, 3, 3]
+    assert fit(40, 1) == 1 and fit(70, 2) == 1 and slots_within(10, 5, 10, 0) == 5
+    with pytest.raises(ValueError, match="so give at least 70"):
+        fit(69, 2)
+
+
 def test_advances_is_the_optimum_of_the_recursion():
     """t(n, s) = min over m of m + t(n - m, s - 1) + t(m, s): Griewank & Walther 2000, (3)."""
     best = {(1, s): 0 for s in range(1, 8)}
@@ -91,6 +146,12 @@ def test_long_chains_compile_quickly(n, slots, seconds):
     table = jt.Revolve(slots).table(n)
     assert time.perf_counter() - start < seconds
     assert table.count_advances() == jt.advances(n, slots)
+
+
+def test_schedules_show_their_settings():
+    assert repr(jt.Revolve(3)) == "Revolve(slots=3)"
+    inexact = jt.MultiStage(2, 3, checkpoint_dtype=jnp.float32)
+    assert repr(inexact) == "MultiStage(device=2, host=3, checkpoint_dtype=float32)"
 
 
 def test_schedules_are_values():

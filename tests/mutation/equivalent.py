@@ -28,4 +28,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "start = (jnp.zeros_like(dates.mean[0]), jnp.ones_like(dates.mean[0]))",
         "start = (jnp.zeros_like(dates.mean[1]), jnp.ones_like(dates.mean[0]))",
     ): "the steps to all dates have one shape",
+    (
+        "jaxtape/schedules/online.py",
+        "short = itertools.takewhile(lambda n: n < longest, (beta(s, r) for r in itertools.count()))",
+        "short = itertools.takewhile(lambda n: n <= longest, (beta(s, r) for r in itertools.count()))",
+    ): "one more length than is asked for",
 }
