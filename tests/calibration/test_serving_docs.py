@@ -51,7 +51,7 @@ def test_a_service_that_has_just_begun_stops_when_it_is_told_to(tmp_path):
 
 
 def test_a_service_is_started_asked_and_killed_and_has_lost_nothing(tmp_path, capsys):
-    market, trades, state = tmp_path / "market.json", tmp_path / "desk.csv", tmp_path / "serve"
+    market, trades, state = tmp_path / "market.json", tmp_path / "first.csv", tmp_path / "serve"
     market.write_text(json.dumps(MARKET))
     trades.write_text(BOOK)
     words = words_of("serve", market=market, trades=trades, state=state)
@@ -79,7 +79,10 @@ def test_a_service_is_started_asked_and_killed_and_has_lost_nothing(tmp_path, ca
     assert value > 0.0 and 0.0 < delta < 1.0
     kept = Session(Store(state), market, Limits())
     assert kept.market.moves == {SPOT: 4500.0} and kept.market.version == 2
-    assert set(kept.books) == {"desk"} and "E1,european,DAX,call,4500" in kept.books["desk"].text
+    assert (
+        set(kept.books) == {"first", "desk"}
+        and "E1,european,DAX,call,4500" in kept.books["desk"].text
+    )
 
 
 def test_two_runs_are_monitored(tmp_path):

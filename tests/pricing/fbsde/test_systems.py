@@ -7,10 +7,12 @@ import pytest
 
 from pricing.fbsde import (
     BackwardDP,
+    DeepBSDE,
     GradientRegression,
     GridQuadrature,
     Hermite,
     Mean,
+    OneStepMalliavin,
     Problem,
     certify,
     coupled,
@@ -91,6 +93,7 @@ def turning() -> Problem:
         GridQuadrature(),
         GradientRegression(16384, (Hermite(8),)),
         pytest.param(BackwardDP(num_iterations=300), marks=pytest.mark.repeat),
+        pytest.param(OneStepMalliavin(num_iterations=300), marks=pytest.mark.repeat),
     ],
 )
 def test_a_system(solver):
@@ -100,6 +103,17 @@ def test_a_system(solver):
     expected = np.array([np.sin(angle), np.cos(angle)])
     found = np.asarray(solution.value(0.0, problem.x0))
     assert np.max(np.abs(found - expected)) < 5e-3 * np.linalg.norm(expected)
+
+
+@pytest.mark.repeat
+def test_a_system_stepped_forward():
+    """Deep BSDE takes f at the beginning of each step: its error falls as the step."""
+    errors = []
+    for num_steps in (20, 80):
+        problem = turning().with_num_steps(num_steps)
+        solution = solve(problem, DeepBSDE(num_iterations=4000), key=KEY)
+        errors.append(abs(float(solution.value(0.0, problem.x0)[1]) - np.cos(float(problem.x0[0]))))
+    assert errors[1] < 1e-2 and errors[1] < 0.4 * errors[0]
 
 
 def test_a_chosen_solution_of_a_system_says_how_far_off_it_is():
