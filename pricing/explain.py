@@ -1,6 +1,7 @@
 """The verb: why did the value of a book change from one market to the next?"""
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
@@ -33,7 +34,8 @@ class Explanation:
         correlation: The sensitivities to correlations, times their changes.
         by_quote: The contribution of each quote that moved, by its id.
         trades: How many trades were valued in both markets.
-        skipped: The ids of the other trades, which no number here holds.
+        skipped: The ids of the other rows, which no number here holds.
+        skipped_rows: Their places among the rows of the book.
         before: The value before.
         asof: The day of the market before.
         error_bound: A bound of the standard error of `change`: the sum of those of the trades' values,
@@ -51,6 +53,7 @@ class Explanation:
     by_quote: dict[str, float]
     trades: int
     skipped: tuple[str, ...]
+    skipped_rows: tuple[int, ...]
     before: float
     asof: date
     error_bound: float
@@ -95,18 +98,22 @@ def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any
     _check_same_quotes(before, after)
     book = book.checked(before).checked(after)
     then, now = (risk(book, market, fit, **settings) for market in (before, after))
-    skipped = tuple(dict.fromkeys(trade.id for trade in (*then.failed, *now.failed)))
+    valued = [
+        all(trade.figures for trade in both) for both in zip(then.trades, now.trades, strict=True)
+    ]
+    skipped = tuple(place for place, is_valued in enumerate(valued) if not is_valued)
     if skipped:
-        kept = tuple(row for row in book.rows if row.id not in skipped)
+        kept = tuple(itertools.compress(book.rows, valued))
         remaining = Book(book.file, kept, book.errors)
         then, now = (risk(remaining, market, fit, **settings) for market in (before, after))
     leaves, structure = jax.tree.flatten(before)
     pairs = zip(jax.tree.leaves(after), leaves, strict=True)
     moves = jax.tree.unflatten(structure, [np.asarray(new) - np.asarray(old) for new, old in pairs])
-    return _explanation(then, now, moves, before, (after.asof - before.asof).days, skipped)
+    found = _explanation(then, now, moves, before, (after.asof - before.asof).days)
+    return replace(found, skipped=tuple(book.rows[i].id for i in skipped), skipped_rows=skipped)
 
 
-def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Market, days, skipped):
+def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Market, days: int):
     contributions = jax.tree.map(lambda slope, move: np.asarray(slope) * move, then.gradient, moves)
     total = lambda leaves: float(sum(np.sum(leaf) for leaf in leaves))  # noqa: E731
     equities, curves = contributions.equities.values(), contributions.curves.values()
@@ -128,7 +135,8 @@ def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Marke
         correlation=total(jax.tree.leaves(getattr(contributions, "correlations", None))),
         by_quote={quote: part for quote, part in by_quote.items() if part},
         trades=len(then.trades),
-        skipped=skipped,
+        skipped=(),
+        skipped_rows=(),
         before=then.value,
         asof=market.asof,
         error_bound=sum(_error(trade) for trade in (*then.trades, *now.trades)),

@@ -1,6 +1,7 @@
 """The command: exit statuses, files, messages, and figures equal to those of the library."""
 
 import csv
+import dataclasses
 import errno
 import json
 import os
@@ -17,16 +18,20 @@ from typer import BadParameter, Exit
 from typer.testing import CliRunner
 
 from calibration import RESULTS, Calibration
+from calibration.commands import explain as explain_command
+from calibration.commands import risk as risk_command
 from calibration.commands import valuing
 from calibration.commands.console import Output, Stages, bytes_of, summarize
 from jaxtape.command_line import app, refuse
 from jaxtape.file_set import mismatched_files
 from pricing import Book
 from pricing import risk as value_book
+from pricing.book_risk import RiskResult
 from pricing.market import Market
 from pricing.models.surface_models import black_scholes
 from pricing.reporting import page as report
 from pricing.reporting.positions import MEASURES
+from pricing.sweep.trade_risk import TradeRisk
 
 ROOT = pathlib.Path(__file__).parent.parent
 MARKET = ROOT / "pricing" / "samples" / "dax_2002-07-05.json"
@@ -237,6 +242,33 @@ def test_what_is_no_path_exits_with_2_and_writes_nothing(tmp_path, monkeypatch, 
     assert outcome.exit_code == 2
     assert "is no path: give" in outcome.stderr
     assert not list((tmp_path / "here").iterdir())
+
+
+def test_a_file_that_not_every_run_writes_is_not_the_last_runs(tmp_path):
+    for names in (("npv.csv", "scenarios.csv"), ("npv.csv",)):
+        with Output(tmp_path, ["scenarios.csv"]).written() as folder:
+            for name in names:
+                (folder / name).write_text("new")
+    assert (tmp_path / "npv.csv").exists() and not (tmp_path / "scenarios.csv").exists()
+
+
+def test_of_a_book_on_one_line_every_failure_has_its_line():
+    """A row with a mistake, which is told once, and beside it a trade that no method values."""
+    good = {"type": "european", "underlying": "DAX", "option": "call", "expiry": "2003-03-18"}
+    rows = [{"id": "G", **good, "strike": 4400}, {"id": "B", **good, "strike": -1}]
+    book = Book.from_text(json.dumps(rows), "book.json")
+    failed = [TradeRisk(row.id, row.type, 1.0, None, "", "failed: why") for row in book.rows]
+    result = RiskResult(tuple(failed), 0.0, {}, {}, book.errors)
+    told = risk_command._errors(result, book, None, None)
+    assert (len(told) == 2 and "column 'strike'" in told[0]) or "'strike'" in told[0]
+    assert told[1] == "book.json:1: trade 'G': failed: why"
+
+
+def test_a_curve_without_a_fit_leaves_the_rest_to_explain():
+    market = Market.read(MARKET)
+    served = dataclasses.replace(market, swaption_vols=None)
+    assert explain_command._served_as(served, market).swaption_vols is None
+    assert explain_command._served_as(market, market).swaption_vols is market.swaption_vols
 
 
 def test_what_is_said_stands_as_it_is(capsys):

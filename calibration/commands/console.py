@@ -105,10 +105,12 @@ class Stages:
 class Output:
     """The folder that a command writes a set of files to. Exits with status 2 where it cannot be written."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, optional: Sequence[str] = ()):
+        """Make the folder; `optional` are names of files that not every run writes."""
         self.folder = folder
         with self._exits_if_unwritable():
-            self._files = FileSet(folder, shlex.join(["jaxtape", *sys.argv[1:]]), (_ERRORS,))
+            command = shlex.join(["jaxtape", *sys.argv[1:]])
+            self._files = FileSet(folder, command, (_ERRORS, *optional))
 
     @contextlib.contextmanager
     def written(self) -> Iterator[Path]:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
 import typer
@@ -11,6 +11,8 @@ from rich.table import Table
 from jaxtape.command_line import Precision, configure, refuse
 from pricing.explain import Explanation
 from pricing.explain import explain as explain_change
+from pricing.market import Market
+from pricing.reporting.positions import currency_of
 from pricing.sweep.groups import BudgetTooSmall
 from pricing.trades.book import Book
 
@@ -59,7 +61,7 @@ def explain(
     settings = {"key": jax.random.key(seed), "methods": methods_of(paths), "budget": budget}
     with stages.progress("explain", "valuing") as (lines, progress):
         try:
-            now_served = replace(only(now, tuple(served.equities)), errors=())
+            now_served = _served_as(served, now)
             found = explain_change(book, served, now_served, fit, progress=progress, **settings)
         except BudgetTooSmall as error:
             refuse(f"--budget: {error}")
@@ -69,7 +71,12 @@ def explain(
             refuse(f"{after}: a model could not be fitted: {error}; check the quotes")
         lines.append(f"explained the change of {found.trades:,} trades")
     errors = [str(error) for error in dict.fromkeys((*served.errors, *now.errors, *book.errors))]
-    errors += _skipped(found, book)
+    checked = book.checked(served).checked(now_served)
+    errors += [
+        f"{book.file}:{row.line}: trade {row.id!r}: it has no value in one of the markets"
+        for row in map(checked.rows.__getitem__, found.skipped_rows)
+        if not row.errors
+    ]
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
         from pricing.reporting import explanations  # matplotlib: not before it is needed
@@ -79,21 +86,24 @@ def explain(
         dates = {"asof_before": str(then.asof), "asof_after": str(now.asof)}
         write_json(folder / "explain.json", dates | explanations.as_json(found))
         explanations.write_explanation_parts(folder / "explain.csv", found)
-        write_explanation(folder / "report.html", found, now, str(trades), stages.seconds)
+        currency = currency_of(_explained(found, book), now)
+        write_explanation(
+            *(folder / "report.html", found, now, str(trades), currency, stages.seconds)
+        )
         lines.append(f"wrote {out}")
-    _summarize(found, now.currency, output.folder)
+    _summarize(found, currency, output.folder)
     console.exit_if(errors)
 
 
-def _skipped(found: Explanation, book: Book) -> list[str]:
-    """Return one line for each trade that is in no number and has no other error."""
-    lines = {row.id: row.line for row in book.rows}
-    known = {error.line for error in book.errors}
-    return [
-        f"{book.file}:{lines[name]}: trade {name!r}: it has no value in one of the markets"
-        for name in found.skipped
-        if lines[name] not in known
-    ]
+def _served_as(served: Market, now: Market) -> Market:
+    """Return the market after, with the equities and the swaption vols that the one before is served with."""
+    vols = None if served.swaption_vols is None else now.swaption_vols
+    return replace(only(now, tuple(served.equities)), swaption_vols=vols, errors=())
+
+
+def _explained(found: Explanation, book: Book) -> list[Any]:
+    """Return the trades that are in the numbers."""
+    return [row.trade for i, row in enumerate(book.rows) if i not in set(found.skipped_rows)]
 
 
 def _summarize(found: Explanation, currency: str, folder: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import jax
+import numpy as np
 import typer
 from rich.table import Table
 
@@ -15,6 +16,8 @@ from pricing.book_risk import risk as value_book
 from pricing.ingestion.errors import UnreadableFile
 from pricing.market import Market
 from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
+from pricing.reporting.formats import by_size
+from pricing.reporting.positions import currency_of
 from pricing.scenarios import Revaluation, ScenarioSet, revalue
 from pricing.sweep.groups import BudgetTooSmall
 from pricing.trades.book import Book
@@ -34,6 +37,7 @@ from .valuing import (
 )
 
 _TOP = 5  # quotes in the summary
+_OF_SCENARIOS = "scenarios.csv", "scenario_trades.csv"
 
 
 def risk(
@@ -60,7 +64,7 @@ def risk(
     Exit status: 0; 1 if some trade or some input failed (the others are there); 2 if nothing could be done.
     """
     configure(precision)
-    output, stages, mesh = console.Output(out), console.Stages(), mesh_of(devices)
+    output, stages, mesh = console.Output(out, _OF_SCENARIOS), console.Stages(), mesh_of(devices)
     with stages.stage("read") as lines:
         book, quotes = read(trades, market)
         moves = _scenarios(scenarios, quotes)
@@ -82,7 +86,7 @@ def risk(
         said = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
         lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {said}")
     found = moves and _revalued(book, served, fit, moves, stages, settings)
-    errors = _errors(result, book, moves, found)
+    errors = _errors(result, book.checked(served), moves, found)
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
         from pricing.reporting import stress  # matplotlib: not before it is needed
@@ -97,12 +101,13 @@ def risk(
         write_json(folder / "calibration.json", numbers)
         view = moves and found and stress.Stress(moves, found, positions)
         if view:
-            stress.write_scenarios(folder / "scenarios.csv", view)
-            stress.write_scenario_trades(folder / "scenario_trades.csv", view)
+            of_groups, of_trades = (folder / name for name in _OF_SCENARIOS)
+            stress.write_scenarios(of_groups, view)
+            stress.write_scenario_trades(of_trades, view)
         seconds = {**stages.seconds, **parts}
         write_report(folder / "report.html", result, book, quotes, fits.result(), seconds, view)
         lines.append(f"wrote {out}")
-    _summarize(result, quotes, output.folder)
+    _summarize(result, book, quotes, output.folder)
     console.exit_if(errors)
 
 
@@ -133,31 +138,36 @@ def _errors(
     result: RiskResult, book: Book, moves: ScenarioSet | None, found: Revaluation | None
 ) -> list[str]:
     """Return one line for each mistake of the input, for each scenario and each other trade that failed."""
-    reported = {error.line for error in result.errors if error.file == book.file}
     failures = found.failures if found else {}
     of_scenarios = [str(error) for error in moves.errors] if moves else []
     of_scenarios += [f"scenario {name!r}: {why}" for name, why in failures.items()]
+    if found:
+        lost = found.lost(np.array([trade.figures is not None for trade in result.trades], bool))
+        of_scenarios += [f"scenario {name!r}: {why}" for name, why in lost.items()]
     return (
         [str(error) for error in result.errors]
         + of_scenarios
         + [
             f"{book.file}:{row.line}: trade {row.id!r}: {risk.status}"
             for row, risk in zip(book.rows, result.trades, strict=True)
-            if risk.figures is None and row.line not in reported
+            if risk.figures is None and not row.errors
         ]
     )
 
 
-def _summarize(result: RiskResult, market: Market, folder: Path) -> None:
+def _summarize(result: RiskResult, book: Book, market: Market, folder: Path) -> None:
     """Print the outcome, in a few lines on stdout."""
     valued = len(result.trades) - len(result.failed)
     table = Table(box=None, show_header=False, pad_edge=False)
     for justify in ("left", "right", "left"):
         table.add_column(justify=justify)
-    table.add_row("Value", f"{result.value:,.2f}", market.currency)
+    trades = [
+        row.trade for row, found in zip(book.rows, result.trades, strict=True) if found.figures
+    ]
+    table.add_row("Value", f"{result.value:,.2f}", currency_of(trades, market))
     table.add_row("Trades valued", f"{valued:,}", "")
     table.add_row("Trades failed", f"{len(result.failed):,}", "")
     risks = quote_risks(result.sensitivities, market)
-    for risk in sorted(risks, key=lambda risk: -abs(risk.scaled))[:_TOP]:
+    for risk in sorted(risks, key=lambda risk: by_size(risk.scaled))[:_TOP]:
         table.add_row(risk.quote_id, f"{risk.scaled:,.2f}", risk.unit)
     console.summarize(table, folder / "report.html")

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..explain import Explanation
 from . import figures, tables
-from .formats import decimals_for, number, write_csv
+from .formats import by_size, decimals_for, number, write_csv
 from .ladders import Ladder
 from .tables import Number, Table
 
@@ -66,7 +66,7 @@ def picture(explanation: Explanation, currency: str) -> str:
 
 def quotes(explanation: Explanation, count: int) -> Table:
     """Return the quotes that moved the value most."""
-    ordered = sorted(explanation.by_quote.items(), key=lambda item: -abs(item[1]))
+    ordered = sorted(explanation.by_quote.items(), key=lambda item: by_size(item[1]))
     shown = ordered[:count]
     texts = tables.column([value for _, value in shown])
     rows = tuple((quote, text) for (quote, _), text in zip(shown, texts, strict=True))

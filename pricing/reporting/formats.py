@@ -35,6 +35,11 @@ def significant(value: float | int, digits: int = 4) -> str:
     return number(value, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
 
 
+def by_size(value: float) -> tuple[bool, float]:
+    """Return a key that sorts the largest numbers first, of either sign, and last those that are not finite."""
+    return not math.isfinite(value), -abs(value)
+
+
 def plain(value: float | int) -> str:
     """Write a number with the decimals that it needs, eight at most: 4,400 or 0.25."""
     return number(value, 8).rstrip("0").rstrip(".")

@@ -30,6 +30,7 @@ def by_strike(positions: Iterable[Position], figure: str) -> Ladder:
     strikes, figures = np.array(pairs).T
     edges = MaxNLocator(_BUCKETS).tick_values(strikes.min(), strikes.max())
     edges = np.append(edges, edges[-1] + edges[1] - edges[0])
+    edges[0] = min(edges[0], strikes.min())  # which a rounded edge may lie above
     index = np.searchsorted(edges, strikes, side="right") - 1  # [edge, next edge)
     totals = np.bincount(index, weights=figures, minlength=edges.size - 1)
     used = np.flatnonzero(np.bincount(index, minlength=totals.size))

@@ -17,7 +17,7 @@ from ..trades.book import Book
 from . import explanations, figures, ladders, tables
 from .fits import ManyFits, SurfaceFit
 from .formats import day, decimals_for, number, plain, significant
-from .positions import Position, positions_of
+from .positions import Position, currency_of, positions_of
 from .quotes import QuoteRisk, quote_risks
 from .stress import Stress
 
@@ -53,7 +53,7 @@ def write_report(
     risks = quote_risks(result.sensitivities, market)
     by_quote = {risk.quote_id: risk for risk in risks}
     valued = [position for position in positions if position.figures]
-    currency = "/".join(dict.fromkeys(p.currency for p in valued)) or market.currency
+    currency = currency_of((p.trade for p in valued), market)
     names = list(dict.fromkeys(name for p in valued for name in p.trade.underlyings))
     curves = list(dict.fromkeys(p.trade.underlying for p in valued if p.trade.in_rates))
     equities = [name for name in names if name not in curves]
@@ -104,24 +104,29 @@ def write_fit_report(
 
 
 def write_explanation(
-    path: Path, explanation: Explanation, after: Market, file: str, seconds: Mapping[str, float]
+    path: Path,
+    explanation: Explanation,
+    after: Market,
+    file: str,
+    currency: str,
+    seconds: Mapping[str, float],
 ) -> None:
     """Write the page of why a book's value changed.
 
-    `after`: the market that it is explained to; `file`: the name of the book's file.
+    `after`: the market that it is explained to; `file`: the name of the book's file; `currency`: of its trades.
     """
     names = ", ".join(after.equities)
     context = {
         "heading": f"P&L of {number(explanation.trades)} trades on {names or 'curves'}",
         "sources": (escaped(Path(file).name),),
-        "tiles": explanations.tiles(explanation, after.currency),
+        "tiles": explanations.tiles(explanation, currency),
         "explanation": {
             "since": day(explanation.asof),
             "parts": explanations.parts(explanation),
-            "picture": explanations.picture(explanation, after.currency),
+            "picture": explanations.picture(explanation, currency),
             "quotes": explanations.quotes(explanation, _TOP_QUOTES),
             "skipped": explanation.skipped,
-            "currency": after.currency,
+            "currency": currency,
         },
         "market_errors": [str(error) for error in after.errors],
     }

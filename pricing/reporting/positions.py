@@ -1,7 +1,7 @@
 """The book as a table: figures of each position, raw and scaled to the shifts that desks quote."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -82,17 +82,26 @@ class Position:
         return self.status.removeprefix("failed: ")
 
 
+def currency_of(trades: Iterable[Any], market: Market) -> str:
+    """Return the currency of some trades' figures: several are joined by slashes, without any the market's."""
+    return "/".join(dict.fromkeys(_currency(trade, market) for trade in trades)) or market.currency
+
+
+def _currency(trade: Any, market: Market) -> str:
+    names = trade.underlyings if trade else ()
+    equity = market.equities.get(names[0]) if names else None
+    return (equity.currency if equity else "") or market.currency
+
+
 def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Position, ...]:
     """Return every row of the book, in its order, with its figures in the currency of its underlying."""
 
     def position_of(row: Row, risk: TradeRisk) -> Position:
-        names = row.trade.underlyings if row.trade else ()
-        equity = market.equities.get(names[0]) if names else None
         figures, by_asset = _by_column(risk, row.trade, market) if risk.figures else ({}, {})
         errors = _errors(risk, row.trade, market) if risk.figures else {}
         return Position(
             *(row.line, row.id, row.type, row.trade, figures, risk.method, risk.status),
-            currency=(equity.currency if equity else "") or market.currency,
+            currency=_currency(row.trade, market),
             by_asset=by_asset,
             vega_shift="1 bp of vol" if _reads_normal_vols(row.trade, market) else "1 vol point",
             errors=errors,

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,10 +42,22 @@ class Stress:
     found: Revaluation
     positions: Sequence[Position]
 
+    def __post_init__(self):
+        """A trade that has no figures today is in no total, whatever a scenario says of it."""
+        pnl, errors = (
+            np.where(self._valued, table, np.nan)
+            for table in (self.found.pnl, self.found.std_error)
+        )
+        object.__setattr__(self, "found", replace(self.found, pnl=pnl, std_error=errors))
+
+    @functools.cached_property
+    def _valued(self) -> np.ndarray:
+        return np.array([bool(position.figures) for position in self.positions], bool)
+
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
         """The book, then its parts by underlying and by product."""
-        groups = [("book", "book", np.ones(len(self.positions), bool))]
+        groups = [("book", "book", self._valued)]
         keys = {"underlying": tables.underlying_of, "product": lambda position: position.type}
         for kind, key in keys.items():
             names = np.array(
@@ -77,7 +89,7 @@ class Stress:
     @functools.cached_property
     def ordered(self) -> list[Scenario]:
         """The scenarios that have a P&L, the worst first."""
-        known = [each for each in self.found.scenarios if each.name not in self.found.failures]
+        known = [each for each in self.found.scenarios if np.isfinite(self.pnl(each)[0])]
         return sorted(known, key=lambda scenario: self.pnl(scenario)[0])
 
     def tiles(self, currency: str) -> list[tuple[str, Number, str, str]]:
@@ -122,15 +134,18 @@ class Stress:
                 [_signed(1e4 * x) for x in self.scenarios.rates],
             ),
         ]
-        drawn = [
-            (
-                title,
-                Ladder(np.nan_to_num([self.pnl(each)[0] for each in ladder]), labels=tuple(labels)),
-            )
-            for title, ladder, labels in titled
-            if len(ladder) > 1
-        ]
+        drawn = [(title, self._ladder(ladder, labels)) for title, ladder, labels in titled]
+        drawn = [(title, ladder) for title, ladder in drawn if ladder.totals.size > 1]
         return figures.ladders(drawn) if drawn else ""
+
+    def _ladder(self, ladder: Iterable[Scenario], labels: Iterable[str]) -> Ladder:
+        """Return the P&L of the scenarios that have any."""
+        known = [
+            (pnl, label)
+            for pnl, label in zip((self.pnl(each)[0] for each in ladder), labels, strict=True)
+            if np.isfinite(pnl)
+        ]
+        return Ladder(np.array([pnl for pnl, _ in known]), labels=tuple(x for _, x in known))
 
     def named(self) -> Table:
         """Return the P&L of the named scenarios, of the book and by underlying."""
@@ -153,7 +168,7 @@ class Stress:
 
     def movers(self) -> list[tuple[str, str, Table]]:
         """Return the trades that gain or lose most, in the worst scenario and in each named one."""
-        known = [each for each in self.scenarios.named if each.name not in self.found.failures]
+        known = [each for each in self.scenarios.named if np.isfinite(self.pnl(each)[0])]
         shown = dict.fromkeys((*(each.name for each in self.ordered[:1]), *(s.name for s in known)))
         by_name = {scenario.name: scenario for scenario in self.found.scenarios}
         return [
@@ -183,15 +198,8 @@ class Stress:
 
     def unvalued(self) -> Table:
         """Return the scenarios without a P&L, and how many trades have none in some scenario, and why."""
-        rows = [(name, reason) for name, reason in self.found.failures.items()]
-        valued = np.array([bool(position.figures) for position in self.positions], bool)
-        lost = np.sum(np.isnan(self.found.pnl[:, valued]), axis=1)
-        rows += [
-            (scenario.name, f"{count} trades that have a value today have none here")
-            for scenario, count in zip(self.found.scenarios, lost.tolist(), strict=True)
-            if count and scenario.name not in self.found.failures
-        ]
-        return Table(("Scenario", "Reason"), tuple(rows), words=2)
+        reasons = {**self.found.failures, **self.found.lost(self._valued)}
+        return Table(("Scenario", "Reason"), tuple(reasons.items()), words=2)
 
 
 def _still(moves: Sequence[float]) -> int:
@@ -236,15 +244,18 @@ def write_scenarios(path: Path, stress: Stress) -> None:
     """
 
     def rows() -> Iterator[dict[str, Any]]:
+        lost = {(kind, name): stress.found.lost(own) for kind, name, own in stress.groups}
         for place, scenario in enumerate(stress.found.scenarios):
             reason = stress.found.failures.get(scenario.name)
             head = {"scenario": scenario.name, "swaption_vols": scenario.swaption_vols}
             head |= {kind: _cells(getattr(scenario, kind)) for kind in ("spots", "vols", "rates")}
-            head["status"] = f"failed: {reason}" if reason else "ok"
             for kind, name, own in stress.groups:
-                pnl, errors = (column[place] for column in stress.totals[kind, name])
-                counted = {"group": kind, "name": name, "trades": int(own.sum())}
-                numbers = {} if reason else {"pnl": float(pnl), "std_error": float(errors)}
+                missing = lost[kind, name].get(scenario.name)
+                in_part = f"in part: {missing}" if missing else "ok"
+                status = f"failed: {reason}" if reason else in_part
+                counted = {"group": kind, "name": name, "trades": int(own.sum()), "status": status}
+                pnl, error = (float(column[place]) for column in stress.totals[kind, name])
+                numbers = {"pnl": pnl, "std_error": error} if np.isfinite(pnl) else {}
                 yield head | counted | numbers
 
     write_csv(path, _COLUMNS, rows())

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .fits import ManyFits, SurfaceFit
-from .formats import decimals_for, number, plain, significant
+from .formats import by_size, decimals_for, number, plain, significant
 from .positions import SCALED, SCALED_IN_RATES, Position
 from .quotes import QuoteRisk
 from .terms import terms
@@ -262,7 +262,7 @@ def failed(positions: Iterable[Position], count: int) -> Table:
 
 def top_quotes(risks: Iterable[QuoteRisk], count: int) -> Table:
     """Return the quotes that move the book most, by their scaled sensitivity."""
-    shown = sorted(risks, key=lambda risk: -abs(risk.scaled))[:count]
+    shown = sorted(risks, key=lambda risk: by_size(risk.scaled))[:count]
     figures = column([risk.scaled for risk in shown])
     rows = [
         (risk.quote_id, risk.unit, text, Number(significant(risk.derivative, 6), risk.derivative))

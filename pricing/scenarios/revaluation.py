@@ -57,7 +57,7 @@ class Revaluation:
     failures: Mapping[str, str] = field(default_factory=dict)
 
     def total(self, trades: np.ndarray, *, errors: bool = False) -> Float[np.ndarray, " scenarios"]:
-        """Return the P&L of some trades together; of a scenario that failed NaN.
+        """Return the P&L of some trades together, NaN of a scenario in which none of them has any.
 
         Args:
             trades: Which of them, booleans of shape (trades,).
@@ -65,9 +65,22 @@ class Revaluation:
                 trades that share paths err together.
         """
         table = (self.std_error if errors else self.pnl)[:, trades]
-        total = np.nansum(table, axis=1)
+        has_none = np.all(np.isnan(table), axis=1) & np.any(trades)
         has_failed = [scenario.name in self.failures for scenario in self.scenarios]
-        return np.where(has_failed, np.nan, total)
+        return np.where(has_failed | has_none, np.nan, np.nansum(table, axis=1))
+
+    def lost(self, trades: np.ndarray) -> dict[str, str]:
+        """Return by scenario how many of some trades have no P&L in it, in words, where it did not fail itself.
+
+        Args:
+            trades: Which of them, booleans of shape (trades,): those that have a value today.
+        """
+        counts = np.sum(np.isnan(self.pnl[:, trades]), axis=1).tolist()
+        return {
+            scenario.name: f"{count:,} of {int(np.sum(trades)):,} trades that have a value today have none here"
+            for scenario, count in zip(self.scenarios, counts, strict=True)
+            if count and scenario.name not in self.failures
+        }
 
 
 def revalue(

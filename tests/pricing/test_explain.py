@@ -95,6 +95,15 @@ def test_a_trade_that_fails_is_named_and_in_no_number():
     assert found.change == pytest.approx(without.change) and found.gamma == without.gamma
 
 
+@double
+def test_of_two_rows_with_one_id_the_good_one_is_explained():
+    first = BOOK.splitlines()[1]
+    found = _explained(_market(1, **{SPOT: 101.0}), f"{BOOK}{first}\n")
+    alone = _explained(_market(1, **{SPOT: 101.0}))
+    assert found.trades == 3 and found.skipped_rows == (3,)
+    assert found.change == alone.change and found.before == alone.before
+
+
 def test_markets_of_other_pillars_are_refused():
     other = Market.from_text(MARKET.replace("[80, 120]", "[80, 121]"))
     with pytest.raises(

@@ -1,5 +1,6 @@
 """The report's numbers and page, from figures made by hand."""
 
+import csv
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -21,8 +22,11 @@ from pricing.reporting import (
     write_positions,
     write_quote_risks,
 )
-from pricing.reporting.formats import cell, decimals_for, number, plain, significant
+from pricing.reporting.formats import by_size, cell, decimals_for, number, plain, significant
 from pricing.reporting.page import fit_section, write_fit_report, write_report
+from pricing.reporting.positions import currency_of
+from pricing.reporting.stress import Stress, write_scenarios
+from pricing.scenarios import Revaluation, Scenario, ScenarioSet
 
 MARKET = """{
  "asof": "2002-07-05", "currency": "EUR",
@@ -159,6 +163,67 @@ def test_a_strike_on_an_edge_goes_up(result, book, market):
     ladder = ladders.by_strike(one, "value")
     assert ladder.totals == pytest.approx([50.0])
     assert ladder.edges[0] <= 200.0 < ladder.edges[1]
+
+
+@pytest.mark.parametrize("strikes", [(3.0, 7.2), (58.0, 62.25), (10.0, 11.1), (1.15, 1.35)])
+def test_a_least_strike_below_a_rounded_edge_is_in_the_first_bucket(result, book, market, strikes):
+    one = next(p for p in positions_of(result, book, market) if p.id == "E1")
+    both = [
+        replace(one, trade=one.trade.model_copy(update={"strike": strike})) for strike in strikes
+    ]
+    ladder = ladders.by_strike(both, "value")
+    assert ladder.totals.sum() == pytest.approx(2.0 * one.figures["value"])
+    assert ladder.edges[0] <= strikes[0] < ladder.edges[1]
+
+
+def test_figures_together_are_in_the_currencies_of_their_underlyings(market):
+    lines = "id,type,underlying,option,strike,expiry", "1,european,NY,call,50,2002-12-17"
+    dollars = [row.trade for row in Book.from_text("\n".join(lines)).rows]
+    euros = [row.trade for row in Book.from_text("\n".join(lines).replace("NY", "A/B")).rows]
+    assert currency_of(dollars, market) == "USD"
+    assert currency_of([*euros, *dollars], market) == "EUR/USD"
+    assert currency_of([], market) == "EUR"
+
+
+def stressed(result, book, market, pnl):
+    """Two scenarios, up and down, of the four trades of the book."""
+    moves = ScenarioSet(
+        spots=(),
+        vols=(),
+        rates=(),
+        named=(Scenario("up", {"all": 0.1}), Scenario("down", {"all": -0.1})),
+    )
+    ids = tuple(row.id for row in book.rows)
+    found = Revaluation(moves.scenarios, ids, np.array(pnl), np.zeros((2, 4)))
+    return Stress(moves, found, positions_of(result, book, market))
+
+
+def test_totals_of_scenarios_say_which_trades_they_leave_out(tmp_path, result, book, market):
+    """X1 has no figures today, so no total holds it; B1 has none in a scenario, and it is told."""
+    nan = np.nan
+    stress = stressed(result, book, market, [[1.0, 2.0, nan, 1e6], [nan, nan, nan, 1e6]])
+    assert [stress.pnl(each)[0] for each in stress.scenarios.scenarios[:1]] == [3.0]
+    assert [each.name for each in stress.ordered] == ["up"]
+    assert stress.found.lost(np.array([True, True, True, False])) == {
+        "up": "1 of 3 trades that have a value today have none here",
+        "down": "3 of 3 trades that have a value today have none here",
+    }
+    write_scenarios(tmp_path / "scenarios.csv", stress)
+    with (tmp_path / "scenarios.csv").open(newline="") as file:
+        rows = {(row["scenario"], row["name"]): row for row in csv.DictReader(file)}
+    assert rows["up", "book"]["trades"] == "3" and rows["up", "book"]["pnl"] == "3.0"
+    assert rows["up", "book"]["status"].startswith("in part: 1 of 3 trades")
+    assert rows["up", "european"]["status"] == "ok"
+    assert rows["down", "book"]["pnl"] == "" and rows["down", "book"]["status"].startswith(
+        "in part"
+    )
+    ((_, told, table),) = [found for found in stress.movers() if found[0] == "up"]
+    assert told == "3" and {row[0] for row in table.rows} == {"E1", "<b>"}
+    assert [row[0] for row in stress.unvalued().rows] == ["up", "down"]
+
+
+def test_numbers_are_sorted_by_size_and_what_is_none_comes_last():
+    assert sorted([3.0, np.nan, -5.0, 1.0], key=by_size)[:3] == [-5.0, 3.0, 1.0]
 
 
 def test_tables(result, book, market):
