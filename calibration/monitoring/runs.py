@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ class Run:
     Attributes:
         folder: Where it is.
         mismatched: The files that are not those of the run that the folder's `run.json` is of.
-        trades: Id -> the row of `npv.csv`, numbers as numbers.
+        trades: The rows of `npv.csv`, numbers as numbers; an id may stand twice.
         sensitivities: Quote id -> the column `scaled` of `sensitivity.csv`.
         units: Quote id -> the unit of that.
         calibrations: Underlying -> what `calibration.json` has of it.
@@ -60,10 +60,15 @@ class Run:
 
     folder: Path
     mismatched: tuple[str, ...]
-    trades: Mapping[str, Mapping[str, Any]]
+    trades: Sequence[Mapping[str, Any]]
     sensitivities: Mapping[str, float]
     units: Mapping[str, str]
     calibrations: Mapping[str, Fit]
+
+    @property
+    def valued(self) -> dict[str, Mapping[str, Any]]:
+        """The rows of the trades that have figures, by id."""
+        return {row["id"]: row for row in self.trades if row["status"] == "ok"}
 
     @property
     def value(self) -> float:
@@ -76,7 +81,7 @@ class Run:
         return sum(map(abs, self._values()))
 
     def _values(self) -> list[float]:
-        values = (row["value"] for row in self.trades.values() if row["status"] == "ok")
+        values = (row["value"] for row in self.trades if row["status"] == "ok")
         return [x for x in values if math.isfinite(x)]
 
 
@@ -88,7 +93,7 @@ def read_run(folder: Path) -> Run:
     """
     try:
         mismatched = tuple(mismatched_files(folder))
-        trades = {_text(row["id"]): _numbers(row) for row in _rows(folder / "npv.csv")}
+        trades = tuple(map(_numbers, _rows(folder / "npv.csv")))
         quotes = [(_text(row["quote_id"]), row) for row in _rows(folder / "sensitivity.csv")]
         content = (folder / "calibration.json").read_bytes()
         calibrations = RootModel[dict[str, Fit]].model_validate_json(content).root

@@ -1,11 +1,12 @@
 """The monitor of nightly runs: each alarm has its place, value and limit, and a good run has none."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
-from calibration.monitoring.alarms import Thresholds, alarms
+from calibration.monitoring.alarms import Thresholds, alarms, summary
 from calibration.monitoring.runs import UnusableRun, read_run
 from jaxtape.command_line import app
 from jaxtape.file_set import FileSet
@@ -29,22 +30,31 @@ FIT = {
 }
 
 
-def run(folder, *, values=(400.0, 60.0), errors=(0.0, 0.0), statuses=("ok", "ok"), spot=4.0, **fit):
+def run(
+    folder,
+    *,
+    book=BOOK,
+    values=(400.0, 60.0),
+    errors=(0.0, 0.0),
+    statuses=("ok", "ok"),
+    spot=4.0,
+    **fit,
+):
     """A run of `jaxtape risk` in a folder, as its own writers write one, with these figures of contracts."""
     market = Market.from_text(json.dumps(MARKET))
     trades = tuple(
-        TradeRisk(row.id, row.type, row.trade.quantity, None, "", status)
+        TradeRisk(row.id, row.type, 0.0, None, "", status)
         if status != "ok"
         else TradeRisk(
             *(row.id, row.type, row.trade.quantity),
             Figures(value, {"DAX": 0.5}, {("DAX", "DAX"): 1e-3}, 900.0, -200.0, 300.0),
             *("MonteCarlo", "ok", Figures(error)),
         )
-        for row, value, error, status in zip(BOOK.rows, values, errors, statuses, strict=True)
+        for row, value, error, status in zip(book.rows, values, errors, statuses, strict=True)
     )
     result = RiskResult(trades, 0.0, {SPOT: spot, VOL: 50.0}, {}, ())
     with FileSet(folder, "jaxtape risk").written() as aside:
-        write_positions(aside / "npv.csv", positions_of(result, BOOK, market))
+        write_positions(aside / "npv.csv", positions_of(result, book, market))
         write_quote_risks(aside / "sensitivity.csv", quote_risks(result.sensitivities, market))
         (aside / "calibration.json").write_text(json.dumps({"DAX": {**FIT, **fit}}))
     return folder
@@ -59,7 +69,7 @@ def test_a_good_run_and_the_one_before_have_no_alarms(tmp_path):
     today, yesterday = run(tmp_path / "today"), run(tmp_path / "yesterday", values=(401.0, 60.5))
     assert found(today, yesterday=yesterday) == []
     read = read_run(today)
-    assert list(read.trades) == ["E1", "=E2"]  # without the apostrophe of the spreadsheet
+    assert [row["id"] for row in read.trades] == ["E1", "=E2"]  # without a spreadsheet's apostrophe
     assert (read.value, read.gross) == (10 * 400.0 - 7 * 60.0, 10 * 400.0 + 7 * 60.0)
     assert read.calibrations["DAX"].rms == pytest.approx(2.0**0.5)
 
@@ -97,6 +107,20 @@ def test_a_trade_that_a_run_has_set_aside_as_not_finite_counts_twice(tmp_path):
     assert set(checks) == {"failed", "non_finite"} and status in checks["failed"].message
     allowed = Thresholds(failed=1, non_finite=1)
     assert found(tmp_path, limits=allowed) == []
+
+
+def test_rows_of_one_id_count_each_for_itself(tmp_path):
+    """A duplicate that the book has set aside takes nothing from the trade whose id it bears."""
+    twice = replace(BOOK, rows=(*BOOK.rows, *[replace(BOOK.rows[0], trade=None)] * 2))
+    figures = {"errors": (0.0,) * 4, "statuses": ("ok", "ok", "failed: twice", "failed: twice")}
+    today = run(tmp_path / "today", book=twice, values=(480.0, 60.0, 0.0, 0.0), **figures)
+    yesterday = run(tmp_path / "yesterday", book=twice, values=(400.0, 60.0, 0.0, 0.0), **figures)
+    told = {alarm.check: alarm for alarm in found(today, yesterday=yesterday)}
+    assert set(told) == {"failed", "value_drift", "trade_drift"}
+    assert told["failed"].value == 2 and "E1: failed: twice" in told["failed"].message
+    said = summary(read_run(today), read_run(yesterday))
+    assert (said["trades"], said["failed"], said["trades_new"]) == (4, 2, 0)
+    assert (said["value"], said["value_change"]) == (10 * 480.0 - 7 * 60.0, 800.0)
 
 
 def test_drift_is_told_of_the_book_of_each_trade_and_of_each_quote(tmp_path):
