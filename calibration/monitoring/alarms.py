@@ -50,7 +50,7 @@ class Alarm:
     """One thing that is out of bounds.
 
     Attributes:
-        check: What was looked at: the name of a threshold, `complete` or `converged`.
+        check: What was looked at: the name of a threshold, `complete`, `converged` or `finite`.
         place: Where: a file and what it is of.
         value: What was found; None where it is no number.
         limit: The most that is allowed; None where the check has no number.
@@ -73,6 +73,7 @@ def alarms(today: Run, yesterday: Run | None, limits: Thresholds) -> list[Alarm]
         limits: The bounds.
     """
     found = [*_of_files(today), *_of_fits(today, limits), *_of_trades(today, limits)]
+    found += _of_sensitivities(today)
     if yesterday is not None:
         found += [*_of_values(today, yesterday, limits), *_of_quotes(today, yesterday, limits)]
     return found
@@ -164,6 +165,14 @@ def _of_trades(run: Run, limits: Thresholds) -> Iterator[Alarm]:
             yield from _above("std_error", f"{file}: {name}", share, limits.std_error, what)
 
 
+def _of_sensitivities(run: Run) -> Iterator[Alarm]:
+    for quote, x in run.sensitivities.items():
+        if not math.isfinite(x):
+            place = f"{run.folder / 'sensitivity.csv'}: {quote}"
+            message = f"the sensitivity to {quote} is not a finite number"
+            yield Alarm("finite", place, None, None, message)
+
+
 def _of_values(today: Run, yesterday: Run, limits: Thresholds) -> Iterator[Alarm]:
     file, gross = today.folder / "npv.csv", max(today.gross, yesterday.gross)
     share = _share(today.value - yesterday.value, gross)
@@ -183,10 +192,10 @@ def _of_quotes(today: Run, yesterday: Run, limits: Thresholds) -> Iterator[Alarm
     for run in (today, yesterday):
         for quote, x in run.sensitivities.items():
             unit = run.units[quote]
-            largest[unit] = max(largest.get(unit, 0.0), abs(x))
+            largest[unit] = max(largest.get(unit, 0.0), abs(x) if math.isfinite(x) else 0.0)
     file = today.folder / "sensitivity.csv"
     for quote, x in today.sensitivities.items():
-        if quote not in yesterday.sensitivities:
+        if quote not in yesterday.sensitivities or not math.isfinite(x):
             continue
         unit = today.units[quote]
         share = _share(x - yesterday.sensitivities[quote], largest[unit])

@@ -137,6 +137,28 @@ def test_drift_is_told_of_the_book_of_each_trade_and_of_each_quote(tmp_path):
     assert found(today, yesterday=yesterday, limits=wide) == []
 
 
+@pytest.mark.parametrize("figure", [float("nan"), float("inf"), float("-inf")])
+def test_a_sensitivity_that_is_not_finite_is_an_alarm_and_hides_no_other(tmp_path, figure):
+    today, yesterday = run(tmp_path / "today", spot=figure), run(tmp_path / "yesterday")
+    (alone,) = found(today)
+    assert (alone.check, alone.value, alone.limit) == ("finite", None, None)
+    assert alone.place.endswith(f"sensitivity.csv: {SPOT}") and "not a finite" in alone.message
+    assert found(today, yesterday=yesterday) == [alone]
+    (back,) = found(yesterday, yesterday=today)
+    assert (back.check, back.value) == ("sensitivity_drift", None)
+
+
+def test_a_sensitivity_that_is_not_finite_is_no_measure_of_others(tmp_path):
+    """Of two quotes in one unit, one is infinite, and the other one has grown."""
+    folders = tmp_path / "today", tmp_path / "yesterday"
+    for folder, lines in zip(folders, ("A,inf,EUR\nB,4,EUR", "A,1,EUR\nB,1,EUR"), strict=True):
+        (run(folder) / "sensitivity.csv").write_text(f"quote_id,scaled,unit\n{lines}\n")
+    told = {alarm.check: alarm for alarm in found(folders[0], yesterday=folders[1])}
+    assert told["finite"].place.endswith(": A")
+    assert told["sensitivity_drift"].place.endswith(": B")
+    assert told["sensitivity_drift"].value == 0.75
+
+
 def test_a_file_that_is_not_of_the_run_is_an_alarm(tmp_path):
     text = run(tmp_path).joinpath("npv.csv").read_text()
     tmp_path.joinpath("npv.csv").write_text(text.replace("MonteCarlo", "ClosedForm"))
