@@ -73,12 +73,12 @@ class Run:
     @property
     def value(self) -> float:
         """The sum over all trades with a finite value."""
-        return sum(self._values())
+        return sum(self._values(), 0.0)
 
     @property
     def gross(self) -> float:
         """The sum of absolute values of trades."""
-        return sum(map(abs, self._values()))
+        return sum(map(abs, self._values()), 0.0)
 
     def _values(self) -> list[float]:
         values = (row["value"] for row in self.trades if row["status"] == "ok")
@@ -103,15 +103,26 @@ def read_run(folder: Path) -> Run:
         reason = error.strerror or str(error)
         message = f"{error.filename or folder}: cannot be read: {reason}"
         raise UnusableRun(f"{message}; give a folder that jaxtape risk --out has written") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, csv.Error) as error:
         message = f"{folder}: is not what jaxtape risk writes ({error!r})"
         raise UnusableRun(f"{message}; run it again (its {MANIFEST} names the command)") from None
     return Run(folder, mismatched, trades, sensitivities, units, calibrations)
 
 
 def _rows(file: Path) -> list[dict[str, str]]:
+    """Return the rows of a file, each with a cell for each column.
+
+    Raises:
+        ValueError: The file has no header, or a row has more cells or fewer, as one that was cut short.
+    """
     with file.open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
+        header, *rows = list(csv.reader(stream)) or [[]]
+    if not header:
+        raise ValueError(f"{file.name} has no header")
+    for number, row in enumerate(rows, 2):
+        if len(row) != len(header):
+            raise ValueError(f"{file.name}: row {number} has {len(row)} cells for {len(header)}")
+    return [dict(zip(header, row, strict=True)) for row in rows]
 
 
 def _text(cell: str) -> str:
@@ -120,8 +131,13 @@ def _text(cell: str) -> str:
 
 
 def _numbers(row: Mapping[str, str]) -> dict[str, Any]:
-    """Return a row whose figures are numbers; an empty cell has none."""
+    """Return a row whose figures are numbers; an empty cell has none.
+
+    Raises:
+        ValueError: A trade that is said to have figures has no value.
+    """
     found: dict[str, Any] = {name: _text(row[name]) for name in _NOT_A_NUMBER}
-    return found | {
-        name: float(cell) for name, cell in row.items() if name not in _NOT_A_NUMBER and cell
-    }
+    found |= {name: float(cell) for name, cell in row.items() if name not in found and cell}
+    if found["status"] == "ok" and "value" not in found:
+        raise ValueError(f"npv.csv: {found['id']} has no value")
+    return found

@@ -171,6 +171,11 @@ def test_a_file_that_is_not_of_the_run_is_an_alarm(tmp_path):
     [
         ("npv.csv", None, "No such file"),
         ("npv.csv", "a,b\n1,2\n", "KeyError"),
+        ("npv.csv", "id,type,method,status,currency\nE1,european", "row 2 has 2 cells for 5"),
+        ("npv.csv", "id,type,method,status,currency,value\nE1,,,ok,EUR,\n", "E1 has no value"),
+        ("npv.csv", "", "npv.csv has no header"),
+        ("npv.csv", f"id\n{'E' * 200_000}\n", "field larger than field limit"),
+        ("sensitivity.csv", "quote_id,scaled,unit\nA,1", "row 2 has 2 cells for 3"),
         ("sensitivity.csv", "quote_id,scaled,unit\nA,much,EUR\n", "could not convert"),
         ("calibration.json", '{"DAX": {}}', "run it again"),
         ("run.json", "{", "run it again"),
@@ -183,6 +188,19 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path, name, content, said):
         file.write_text(content)
     with pytest.raises(UnusableRun, match=said):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["npv.csv", "sensitivity.csv"])
+def test_a_file_that_was_cut_short_is_refused_or_an_alarm_wherever_it_ends(tmp_path, name):
+    file = run(tmp_path) / name
+    content = file.read_bytes()
+    last_row = content.rindex(b"\n", 0, -1)
+    for end in (0, 1, content.index(b"\n"), *range(last_row, len(content))):
+        file.write_bytes(content[:end])
+        try:
+            assert found(tmp_path)[0].check == "complete"
+        except UnusableRun as error:
+            assert str(tmp_path) in str(error) and "run it again" in str(error)
 
 
 def monitor(*words):
@@ -203,5 +221,10 @@ def test_the_command_prints_json_and_its_status_says_whether_there_is_an_alarm(t
     assert (outcome.exit_code, json.loads(outcome.stdout)["alarms"]) == (0, [])
     outcome = monitor(tmp_path / "none")
     assert outcome.exit_code == 2 and "jaxtape risk --out" in outcome.stderr
+    text = today.joinpath("npv.csv").read_text()
+    today.joinpath("npv.csv").write_text(text[: text.index("ok,") + 2])
+    outcome = monitor(today)
+    assert outcome.exit_code == 2 and outcome.stderr.count("\n") == 1
+    assert "row 2 has" in outcome.stderr and "run it again" in outcome.stderr
     outcome = monitor(today, "--out", tmp_path)
     assert outcome.exit_code == 2 and "it is a folder; give the path of a file" in outcome.stderr
