@@ -158,9 +158,11 @@ class Book:
 
 
 def _text(raw: RawRow, name: str) -> str:
-    """Return a value as a text; one that is neither a text nor a number as it stands in its file."""
+    """Return a value as a text: an integer with all of its digits, as a name has them."""
     value = raw.values.get(name, "")
-    return value.strip() if isinstance(value, str) else show(value)
+    if isinstance(value, str):
+        return value.strip()
+    return str(value) if type(value) is int else show(value)
 
 
 def _kind(raw: RawRow) -> str:

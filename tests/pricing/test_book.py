@@ -9,8 +9,9 @@ import pytest
 
 import pricing.samples
 from benchmarks import sample_book
-from pricing import Book
+from pricing import Book, risk
 from pricing.market import Market
+from pricing.models.surface_models import black_scholes
 from pricing.products.barrier import BarrierTrade
 from pricing.products.digital import DigitalTrade
 from pricing.products.european import EuropeanTrade
@@ -116,6 +117,18 @@ def test_json_gives_the_same_trades_as_csv(tmp_path):
     plain = [[trade.model_dump(exclude={"line"}) for trade in b.trades] for b in (by_json, by_csv)]
     assert plain[0] == plain[1]
     assert [trade.line for trade in by_json.trades] == [2, 12]
+
+
+def test_an_id_of_many_digits_is_told_from_its_like(market):
+    ids = [f"{'1' * 399}{digit}" for digit in (2, 3, 3)]
+    cells = '"type": "european", "underlying": "DAX", "option": "call", "strike": 4400'
+    rows = (f'{{"id": {name}, {cells}, "expiry": "2003-03-18"}}' for name in ids)
+    book = Book.from_text(f"[{','.join(rows)}]", "trades.json")
+    assert [row.id for row in book.rows] == ids
+    assert [trade.id for trade in book.trades] == ids[:2]
+    found = risk(book, market, black_scholes, greeks=False)
+    assert [trade.status for trade in found.trades[:2]] == ["ok", "ok"]
+    assert "is also the id of line 1" in found.trades[2].status
 
 
 def test_bad_rows_keep_their_place():
