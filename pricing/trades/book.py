@@ -127,8 +127,9 @@ class Book:
                 f"{listed(sorted(unknown))}: there is no such id in {self.file}; give ids of its rows"
             )
         rows = tuple(row for row in self.rows if row.id not in ids)
-        lines = {row.line for row in self.rows if row.id in ids}
-        return Book(self.file, rows, tuple(e for e in self.errors if e.line not in lines))
+        gone = {error for row in self.rows if row.id in ids for error in row.errors}
+        gone -= {error for row in rows for error in row.errors}
+        return Book(self.file, rows, tuple(e for e in self.errors if e not in gone))
 
     def checked(self, market: Market) -> "Book":
         """Return this book with the trades set aside that the market cannot serve, and their errors.

@@ -119,6 +119,26 @@ def test_json_gives_the_same_trades_as_csv(tmp_path):
     assert [trade.line for trade in by_json.trades] == [2, 12]
 
 
+def test_what_is_wrong_with_a_row_goes_with_that_row_alone():
+    """Of two books added, and of a JSON text in one line, rows of other ids stand in the same line."""
+    good, bad = (Book.from_text(f"{HEADER}\n{row}", "a.csv") for row in (GOOD, f"E2{GOOD[2:]},9"))
+    assert bad.errors and (good + bad).without("E1").errors == bad.errors
+    assert (good + bad).without("E2").errors == ()
+    fields = '"type": "european", "underlying": "DAX", "option": "call", "expiry": "2003-03-18"'
+    rows = (f'{{"id": "E{k}", "strike": {strike}, {fields}}}' for k, strike in ((1, 4400), (2, -1)))
+    book = Book.from_text(f"[{', '.join(rows)}]", "trades.json")
+    assert len(book.errors) == 1
+    assert (book.without("E1").errors, book.without("E2").errors) == (book.errors, ())
+
+
+def test_what_a_header_lacks_stands_while_a_row_needs_it():
+    lines = ["id,type,underlying,option,strike,expiry"]
+    lines += [f"B{k},barrier,DAX,call,4400,2003-03-18" for k in (1, 2)]
+    book = Book.from_text("\n".join(lines))
+    assert book.without("B1").errors == book.errors != ()
+    assert book.without("B1", "B2").errors == ()
+
+
 def test_an_id_of_many_digits_is_told_from_its_like(market):
     ids = [f"{'1' * 399}{digit}" for digit in (2, 3, 3)]
     cells = '"type": "european", "underlying": "DAX", "option": "call", "strike": 4400'
