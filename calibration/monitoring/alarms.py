@@ -110,10 +110,10 @@ def summary(today: Run, yesterday: Run | None) -> dict[str, Any]:
 
 
 def _above(check: str, place: str, value: float | None, limit: float, what: str) -> Iterator[Alarm]:
-    """Yield an alarm if a number is above its limit, or is none."""
+    """Yield an alarm if a number is not within its limit, or is none."""
     if value is None or not math.isfinite(value):
         yield Alarm(check, place, None, limit, f"{what} is not a finite number")
-    elif value > limit:
+    elif not value <= limit:  # a limit may be NaN
         yield Alarm(check, place, value, limit, f"{what} is {value:.6g}, above {limit:g}")
 
 

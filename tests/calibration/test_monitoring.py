@@ -109,6 +109,11 @@ def test_a_trade_that_a_run_has_set_aside_as_not_finite_counts_twice(tmp_path):
     assert found(tmp_path, limits=allowed) == []
 
 
+def test_a_limit_that_is_no_number_lets_nothing_through(tmp_path):
+    told = found(run(tmp_path), limits=Thresholds(rms_vol_points=float("nan")))
+    assert [alarm.check for alarm in told] == ["rms_vol_points"]
+
+
 def test_rows_of_one_id_count_each_for_itself(tmp_path):
     """A duplicate that the book has set aside takes nothing from the trade whose id it bears."""
     twice = replace(BOOK, rows=(*BOOK.rows, *[replace(BOOK.rows[0], trade=None)] * 2))
