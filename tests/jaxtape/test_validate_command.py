@@ -190,6 +190,8 @@ def test_what_cannot_be_asked_is_told_with_status_2(mine, tmp_path):
         ("10.45", "ten", "value is 'ten0584': give a number"),
         ("100     5", "5", "put 5.573526 -: has 3 words for 4 columns"),
         ("value     delta", "price     slope", "has no column of figures"),
+        ("value     delta", "value     value", "has the column value twice"),
+        ("option  strike", "strike  strike", "has the column strike twice"),
         ('source = "a test"', "", "has no source"),
         ("rows", "tolerance = 1.0\nrows", "tolerance and because belong together"),
         ("[[table]]", "[[table", "is no TOML"),
