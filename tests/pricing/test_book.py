@@ -131,6 +131,15 @@ def test_what_is_wrong_with_a_row_goes_with_that_row_alone():
     assert (book.without("E1").errors, book.without("E2").errors) == (book.errors, ())
 
 
+def test_rows_of_two_books_keep_their_files(market):
+    unknown = GOOD.replace("DAX", "DXA")
+    books = (
+        Book.from_text(f"{HEADER}\n{unknown.replace('E1', name)}", f"{name}.csv") for name in "ab"
+    )
+    both = sum(books, Book.from_text(HEADER))
+    assert [error.file for error in both.check(market)[1]] == ["a.csv", "b.csv"]
+
+
 def test_what_a_header_lacks_stands_while_a_row_needs_it():
     lines = ["id,type,underlying,option,strike,expiry"]
     lines += [f"B{k},barrier,DAX,call,4400,2003-03-18" for k in (1, 2)]
