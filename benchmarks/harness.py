@@ -80,13 +80,18 @@ def options_of(name: str, quick: bool, repeat: int | None) -> list[str]:
 
 
 def ended(name: str, options: Sequence[str], file: Path) -> Ended:
-    """Run one benchmark to its end; its figures go to `file`."""
+    """Run one benchmark to its end; its figures go to `file`, which stays as it was if it has none."""
     command = [sys.executable, "-m", f"benchmarks.{name}", *options]
     print(f"\n== python -m benchmarks.{name}", shlex.join(options), flush=True)
     start = time.perf_counter()
-    code = subprocess.run([*command, "--out", str(file)], check=False, cwd=ROOT.parent).returncode
-    seconds = time.perf_counter() - start
-    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        aside = Path(folder) / file.name
+        words = [*command, "--out", str(aside)]
+        code = subprocess.run(words, check=False, cwd=ROOT.parent).returncode
+        seconds = time.perf_counter() - start
+        found = json.loads(aside.read_text(encoding="utf-8")) if aside.exists() else {}
+        if found:
+            aside.replace(file)
     status = "ok" if code == 0 else f"failed, exit status {code}"
     return Ended(name, status, seconds, found.get("headline", ""), found.get("left_out", []))
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
@@ -88,7 +89,7 @@ def joined(
 ) -> Iterator[None]:
     """Be one of the processes of the command while the block runs.
 
-    A process that fails ends at once: it does not wait for the others, which find it gone.
+    A process that fails says why and ends at once: it does not wait for the others, which find it gone.
 
     Args:
         count: How many there are.
@@ -113,6 +114,8 @@ def joined(
     except BaseException as error:
         status = getattr(error, "exit_code", UNUSABLE)
         if status not in (0, SOME_FAILED):
+            if not isinstance(error, typer.Exit):  # which has said why
+                traceback.print_exception(error)
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)  # the others are not waited for

@@ -50,7 +50,7 @@ class Alarm:
     """One thing that is out of bounds.
 
     Attributes:
-        check: What was looked at: the name of a threshold, `complete` or `converged`.
+        check: What was looked at: the name of a threshold, `complete`, `converged` or `finite`.
         place: Where: a file and what it is of.
         value: What was found; None where it is no number.
         limit: The most that is allowed; None where the check has no number.
@@ -73,6 +73,7 @@ def alarms(today: Run, yesterday: Run | None, limits: Thresholds) -> list[Alarm]
         limits: The bounds.
     """
     found = [*_of_files(today), *_of_fits(today, limits), *_of_trades(today, limits)]
+    found += _of_sensitivities(today)
     if yesterday is not None:
         found += [*_of_values(today, yesterday, limits), *_of_quotes(today, yesterday, limits)]
     return found
@@ -80,11 +81,10 @@ def alarms(today: Run, yesterday: Run | None, limits: Thresholds) -> list[Alarm]
 
 def summary(today: Run, yesterday: Run | None) -> dict[str, Any]:
     """Return the numbers of a run that a dashboard draws."""
-    rows = today.trades.values()
     found: dict[str, Any] = {
         "value": today.value,
         "gross_value": today.gross,
-        "trades": len(rows),
+        "trades": len(today.trades),
         "failed": len(_failed(today)),
         "non_finite": len(_non_finite(today)),
         "fits": {
@@ -97,11 +97,12 @@ def summary(today: Run, yesterday: Run | None) -> dict[str, Any]:
         },
     }
     if yesterday is not None:
+        ids, ids_before = ({row["id"] for row in run.trades} for run in (today, yesterday))
         found |= {
             "value_yesterday": yesterday.value,
             "value_change": today.value - yesterday.value,
-            "trades_new": len(today.trades.keys() - yesterday.trades.keys()),
-            "trades_gone": len(yesterday.trades.keys() - today.trades.keys()),
+            "trades_new": len(ids - ids_before),
+            "trades_gone": len(ids_before - ids),
             "quotes_new": len(today.sensitivities.keys() - yesterday.sensitivities.keys()),
             "quotes_gone": len(yesterday.sensitivities.keys() - today.sensitivities.keys()),
         }
@@ -109,10 +110,10 @@ def summary(today: Run, yesterday: Run | None) -> dict[str, Any]:
 
 
 def _above(check: str, place: str, value: float | None, limit: float, what: str) -> Iterator[Alarm]:
-    """Yield an alarm if a number is above its limit, or is none."""
+    """Yield an alarm if a number is not within its limit, or is none."""
     if value is None or not math.isfinite(value):
         yield Alarm(check, place, None, limit, f"{what} is not a finite number")
-    elif value > limit:
+    elif not value <= limit:  # a limit may be NaN
         yield Alarm(check, place, value, limit, f"{what} is {value:.6g}, above {limit:g}")
 
 
@@ -153,14 +154,23 @@ def _of_trades(run: Run, limits: Thresholds) -> Iterator[Alarm]:
         ("non_finite", non_finite, limits.non_finite),
     ):
         if len(found) > limit:
-            first = f"{found[0]}: {run.trades[found[0]]['status']}"
-            said = f"{len(found):,} trades, above {limit:,}; the first is {first}"
-            yield Alarm(check, f"{file}: {found[0]}", len(found), limit, said)
-    for name, row in run.trades.items():
-        if row["status"] == "ok" and name not in non_finite:
+            name, status = found[0]["id"], found[0]["status"]
+            said = f"{len(found):,} trades, above {limit:,}; the first is {name}: {status}"
+            yield Alarm(check, f"{file}: {name}", len(found), limit, said)
+    for row in run.trades:
+        if row["status"] == "ok" and not _is_non_finite(row):
+            name = row["id"]
             share = _share(row.get("std_error", 0.0), gross)
             what = f"the standard error of {name}, as a share of the gross value,"
             yield from _above("std_error", f"{file}: {name}", share, limits.std_error, what)
+
+
+def _of_sensitivities(run: Run) -> Iterator[Alarm]:
+    for quote, x in run.sensitivities.items():
+        if not math.isfinite(x):
+            place = f"{run.folder / 'sensitivity.csv'}: {quote}"
+            message = f"the sensitivity to {quote} is not a finite number"
+            yield Alarm("finite", place, None, None, message)
 
 
 def _of_values(today: Run, yesterday: Run, limits: Thresholds) -> Iterator[Alarm]:
@@ -168,11 +178,11 @@ def _of_values(today: Run, yesterday: Run, limits: Thresholds) -> Iterator[Alarm
     share = _share(today.value - yesterday.value, gross)
     what = "the change of the book's value, as a share of the gross value,"
     yield from _above("value_drift", str(file), share, limits.value_drift, what)
-    for name, row in today.trades.items():
-        before = yesterday.trades.get(name)
-        if before is None or not row["status"] == before["status"] == "ok":
+    before = yesterday.valued
+    for name, row in today.valued.items():
+        if name not in before:
             continue
-        share = _share(row["value"] - before["value"], gross)
+        share = _share(row["value"] - before[name]["value"], gross)
         what = f"the change of {name}, as a share of the gross value,"
         yield from _above("trade_drift", f"{file}: {name}", share, limits.trade_drift, what)
 
@@ -182,10 +192,10 @@ def _of_quotes(today: Run, yesterday: Run, limits: Thresholds) -> Iterator[Alarm
     for run in (today, yesterday):
         for quote, x in run.sensitivities.items():
             unit = run.units[quote]
-            largest[unit] = max(largest.get(unit, 0.0), abs(x))
+            largest[unit] = max(largest.get(unit, 0.0), abs(x) if math.isfinite(x) else 0.0)
     file = today.folder / "sensitivity.csv"
     for quote, x in today.sensitivities.items():
-        if quote not in yesterday.sensitivities:
+        if quote not in yesterday.sensitivities or not math.isfinite(x):
             continue
         unit = today.units[quote]
         share = _share(x - yesterday.sensitivities[quote], largest[unit])
@@ -195,18 +205,18 @@ def _of_quotes(today: Run, yesterday: Run, limits: Thresholds) -> Iterator[Alarm
         )
 
 
-def _failed(run: Run) -> list[str]:
-    return [name for name, row in run.trades.items() if row["status"] != "ok"]
+def _failed(run: Run) -> list[Mapping[str, Any]]:
+    return [row for row in run.trades if row["status"] != "ok"]
 
 
-def _non_finite(run: Run) -> list[str]:
-    """Return the trades with a figure that is not finite, whether the run has set them aside or not."""
+def _non_finite(run: Run) -> list[Mapping[str, Any]]:
+    return list(filter(_is_non_finite, run.trades))
 
-    def is_bad(row: Mapping[str, Any]) -> bool:
-        numbers = (x for x in row.values() if isinstance(x, float))
-        return _NON_FINITE in row["status"] or not all(map(math.isfinite, numbers))
 
-    return [name for name, row in run.trades.items() if is_bad(row)]
+def _is_non_finite(row: Mapping[str, Any]) -> bool:
+    """Return whether a trade has a figure that is not finite, whether the run has set it aside or not."""
+    numbers = (x for x in row.values() if isinstance(x, float))
+    return _NON_FINITE in row["status"] or not all(map(math.isfinite, numbers))
 
 
 def _share(part: float | None, whole: float | None) -> float | None:

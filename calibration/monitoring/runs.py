@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ class Run:
     Attributes:
         folder: Where it is.
         mismatched: The files that are not those of the run that the folder's `run.json` is of.
-        trades: Id -> the row of `npv.csv`, numbers as numbers.
+        trades: The rows of `npv.csv`, numbers as numbers; an id may stand twice.
         sensitivities: Quote id -> the column `scaled` of `sensitivity.csv`.
         units: Quote id -> the unit of that.
         calibrations: Underlying -> what `calibration.json` has of it.
@@ -60,23 +60,28 @@ class Run:
 
     folder: Path
     mismatched: tuple[str, ...]
-    trades: Mapping[str, Mapping[str, Any]]
+    trades: Sequence[Mapping[str, Any]]
     sensitivities: Mapping[str, float]
     units: Mapping[str, str]
     calibrations: Mapping[str, Fit]
 
     @property
+    def valued(self) -> dict[str, Mapping[str, Any]]:
+        """The rows of the trades that have figures, by id."""
+        return {row["id"]: row for row in self.trades if row["status"] == "ok"}
+
+    @property
     def value(self) -> float:
         """The sum over all trades with a finite value."""
-        return sum(self._values())
+        return sum(self._values(), 0.0)
 
     @property
     def gross(self) -> float:
         """The sum of absolute values of trades."""
-        return sum(map(abs, self._values()))
+        return sum(map(abs, self._values()), 0.0)
 
     def _values(self) -> list[float]:
-        values = (row["value"] for row in self.trades.values() if row["status"] == "ok")
+        values = (row["value"] for row in self.trades if row["status"] == "ok")
         return [x for x in values if math.isfinite(x)]
 
 
@@ -88,7 +93,7 @@ def read_run(folder: Path) -> Run:
     """
     try:
         mismatched = tuple(mismatched_files(folder))
-        trades = {_text(row["id"]): _numbers(row) for row in _rows(folder / "npv.csv")}
+        trades = tuple(map(_numbers, _rows(folder / "npv.csv")))
         quotes = [(_text(row["quote_id"]), row) for row in _rows(folder / "sensitivity.csv")]
         content = (folder / "calibration.json").read_bytes()
         calibrations = RootModel[dict[str, Fit]].model_validate_json(content).root
@@ -98,15 +103,26 @@ def read_run(folder: Path) -> Run:
         reason = error.strerror or str(error)
         message = f"{error.filename or folder}: cannot be read: {reason}"
         raise UnusableRun(f"{message}; give a folder that jaxtape risk --out has written") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, csv.Error) as error:
         message = f"{folder}: is not what jaxtape risk writes ({error!r})"
         raise UnusableRun(f"{message}; run it again (its {MANIFEST} names the command)") from None
     return Run(folder, mismatched, trades, sensitivities, units, calibrations)
 
 
 def _rows(file: Path) -> list[dict[str, str]]:
+    """Return the rows of a file, each with a cell for each column.
+
+    Raises:
+        ValueError: The file has no header, or a row has more cells or fewer, as one that was cut short.
+    """
     with file.open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
+        header, *rows = list(csv.reader(stream)) or [[]]
+    if not header:
+        raise ValueError(f"{file.name} has no header")
+    for number, row in enumerate(rows, 2):
+        if len(row) != len(header):
+            raise ValueError(f"{file.name}: row {number} has {len(row)} cells for {len(header)}")
+    return [dict(zip(header, row, strict=True)) for row in rows]
 
 
 def _text(cell: str) -> str:
@@ -115,8 +131,13 @@ def _text(cell: str) -> str:
 
 
 def _numbers(row: Mapping[str, str]) -> dict[str, Any]:
-    """Return a row whose figures are numbers; an empty cell has none."""
+    """Return a row whose figures are numbers; an empty cell has none.
+
+    Raises:
+        ValueError: A trade that is said to have figures has no value.
+    """
     found: dict[str, Any] = {name: _text(row[name]) for name in _NOT_A_NUMBER}
-    return found | {
-        name: float(cell) for name, cell in row.items() if name not in _NOT_A_NUMBER and cell
-    }
+    found |= {name: float(cell) for name, cell in row.items() if name not in found and cell}
+    if found["status"] == "ok" and "value" not in found:
+        raise ValueError(f"npv.csv: {found['id']} has no value")
+    return found

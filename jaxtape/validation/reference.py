@@ -120,9 +120,13 @@ class Verdict:
         """What is wrong, in words; "" where nothing is."""
         if self.found.error:
             return f"is not found: {self.found.error}"
+        known = self.reference
+        if not (math.isfinite(known.value) and math.isfinite(known.tolerance)):
+            said = f"a value of {known.value} with a tolerance of {known.tolerance}"
+            return f"is known as {said}: give finite numbers"
         if not (math.isfinite(self.found.value) and math.isfinite(self.found.std_error)):
             return f"is {self.found.value}, which is not finite"
-        most = max(_LEAST_PRECISION * abs(self.reference.value), self.reference.tolerance)
+        most = max(_LEAST_PRECISION * abs(known.value), known.tolerance)
         if self.found.std_error > most:
             return f"has a standard error of {self.found.std_error:.0e}, and {most:.0e} is allowed"
         if self.distance > self.allowed:

@@ -74,6 +74,8 @@ def _references(head: Mapping[str, Any], figures: Collection[str]) -> Iterator[R
     table, tolerance = _table(head), head.get("tolerance")
     methods = head.get("methods", [""])
     columns, *rows = (line.split() for line in head["rows"].strip().splitlines())
+    if twice := [column for column in dict.fromkeys(columns) if columns.count(column) > 1]:
+        raise ValueError(f"has the column {twice[0]} twice: keep one of them")
     if not set(columns) & set(figures):
         raise ValueError(f"has no column of figures: name one of {', '.join(sorted(figures))}")
     constants = {name: str(value) for name, value in head.get("constants", {}).items()}

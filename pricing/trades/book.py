@@ -90,7 +90,7 @@ class Book:
         table = read_table(text, file)
         missing = _missing_columns(table, file)
         first_line: dict[str, int] = {}
-        rows = tuple(_row(raw, missing, first_line, file) for raw in table.rows)
+        rows = tuple(_row(raw, missing, first_line) for raw in table.rows)
         of_header = tuple(error for errors in missing.values() for error in errors)
         of_rows = tuple(error for row in rows for error in row.errors if error not in of_header)
         return cls(file, rows, (*of_header, *of_rows))
@@ -127,8 +127,9 @@ class Book:
                 f"{listed(sorted(unknown))}: there is no such id in {self.file}; give ids of its rows"
             )
         rows = tuple(row for row in self.rows if row.id not in ids)
-        lines = {row.line for row in self.rows if row.id in ids}
-        return Book(self.file, rows, tuple(e for e in self.errors if e.line not in lines))
+        gone = {error for row in self.rows if row.id in ids for error in row.errors}
+        gone -= {error for row in rows for error in row.errors}
+        return Book(self.file, rows, tuple(e for e in self.errors if e not in gone))
 
     def checked(self, market: Market) -> "Book":
         """Return this book with the trades set aside that the market cannot serve, and their errors.
@@ -139,7 +140,7 @@ class Book:
         rows, found = [], []
         for row in self.rows:
             problems = _market_problems(row.trade, market) if row.trade else ()
-            errors = tuple(_error(problem, row.raw, self.file) for problem in problems)
+            errors = tuple(_error(problem, row.raw) for problem in problems)
             rows.append(replace(row, trade=None, errors=errors) if errors else row)
             found.extend(errors)
         return Book(self.file, tuple(rows), (*self.errors, *found))
@@ -158,9 +159,11 @@ class Book:
 
 
 def _text(raw: RawRow, name: str) -> str:
-    """Return a value as a text; one that is neither a text nor a number as it stands in its file."""
+    """Return a value as a text: an integer with all of its digits, as a name has them."""
     value = raw.values.get(name, "")
-    return value.strip() if isinstance(value, str) else show(value)
+    if isinstance(value, str):
+        return value.strip()
+    return str(value) if type(value) is int else show(value)
 
 
 def _kind(raw: RawRow) -> str:
@@ -195,7 +198,7 @@ def _required(kind: type[Trade]) -> tuple[str, ...]:
     return tuple(name for name, info in fields if info.is_required() and name != "line")
 
 
-def _row(raw: RawRow, missing: _Missing, first_line: dict[str, int], file: str) -> Row:
+def _row(raw: RawRow, missing: _Missing, first_line: dict[str, int]) -> Row:
     """Return a row with its trade or its errors."""
     name, kind = _text(raw, "id"), _kind(raw)
     trade, problems, absent = None, (), missing.get(kind, ())
@@ -207,7 +210,7 @@ def _row(raw: RawRow, missing: _Missing, first_line: dict[str, int], file: str) 
         message = f"{show(name)} is also the id of line {first_line[name]}"
         remedy = "give every trade an id of its own"
         problems = (*problems, Problem(("id",), show(name), message, remedy))
-    errors = (*absent, *(_error(found, raw, file) for found in problems))
+    errors = (*absent, *(_error(found, raw) for found in problems))
     trade = None if errors else trade
     if name:
         first_line.setdefault(name, raw.line)
@@ -252,11 +255,11 @@ def _says_nothing(name: str, value: object) -> bool:
         return False
 
 
-def _error(problem: Problem, raw: RawRow, file: str) -> InputError:
+def _error(problem: Problem, raw: RawRow) -> InputError:
     """Return a problem of a row, with its place."""
     column = str(problem.path[0]) if problem.path else ""
     line, cell = raw.place(column)
-    return InputError(file, line, cell, column, problem.value, problem.message, problem.remedy)
+    return InputError(raw.file, line, cell, column, problem.value, problem.message, problem.remedy)
 
 
 def _market_problems(trade: Trade, market: Market) -> tuple[Problem, ...]:

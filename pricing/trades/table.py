@@ -20,10 +20,11 @@ _NO_NUL = "save the file as UTF-8 text, without such characters"
 class RawRow:
     """One row as it stands in its file.
 
-    `values`: by column, empty cells left out. `place(column)`: line and column of a value.
+    `file`: its name. `values`: by column, empty cells left out. `place(column)`: line and column of a value.
     `text`: whether numbers are given as text. `problem`: why the row cannot be taken apart.
     """
 
+    file: str
     line: int
     values: dict[str, object]
     place: Callable[[str], Place]
@@ -54,7 +55,7 @@ def _read_csv(text: str, file: str) -> Table:
     if not filled:
         raise unreadable(file, "has no header", f"begin with the line {','.join(COLUMNS)}")
     header = _header(*filled[0], file)
-    rows = tuple(_csv_row(number, line, header) for number, line in filled[1:])
+    rows = tuple(_csv_row(file, number, line, header) for number, line in filled[1:])
     return Table(rows, header, filled[0][0])
 
 
@@ -95,7 +96,7 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in next(csv.reader([line], strict=True, skipinitialspace=True))]
 
 
-def _csv_row(number: int, line: str, header: tuple[str, ...]) -> RawRow:
+def _csv_row(file: str, number: int, line: str, header: tuple[str, ...]) -> RawRow:
     def place(column: str) -> Place:
         return number, header.index(column) + 1 if column in header else None
 
@@ -115,7 +116,7 @@ def _csv_row(number: int, line: str, header: tuple[str, ...]) -> RawRow:
             problem = Problem((), show(line), message, remedy)
     named = zip(header, cells, strict=False)
     values: dict[str, object] = {name: cell for name, cell in named if cell and _is_ours(name)}
-    return RawRow(number, values, place, True, problem)
+    return RawRow(file, number, values, place, True, problem)
 
 
 def _read_json(text: str, file: str) -> Table:
@@ -134,7 +135,7 @@ def _read_json(text: str, file: str) -> Table:
         if not isinstance(element, dict):
             remedy = 'give an object such as {"id": "E1", "type": "european", ...}'
             problem = Problem((), show(element), f"{show(element)} is not an object", remedy)
-            return RawRow(line, {}, place, False, problem)
+            return RawRow(file, line, {}, place, False, problem)
         given, problem = {}, None
         for key, value in element.items():
             name = key.strip().lower()
@@ -144,7 +145,7 @@ def _read_json(text: str, file: str) -> Table:
                 message = f"the key {show(key)} says the same as {show(written[name])}"
                 problem = Problem((name,), show(value), message, "keep one of them")
             given[name], written[name] = value, key
-        return RawRow(line, given, place, False, problem)
+        return RawRow(file, line, given, place, False, problem)
 
     return Table(tuple(row(index, element) for index, element in enumerate(elements)))
 

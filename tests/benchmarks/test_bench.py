@@ -164,6 +164,15 @@ def test_benchmarks_end_with_a_table_and_a_page_that_are_kept(tmp_path, monkeypa
     assert figures.file.name in section(html.read_text(encoding="utf-8"), "edits")
 
 
+def test_a_run_that_fails_has_no_figures_of_another(tmp_path):
+    """Of one that has no figures the file of an earlier run is left as it was."""
+    write(tmp_path, "noise.json", headline="of an earlier run", left_out=["PyTorch: not there"])
+    failed = harness.ended("noise", ["--rows", "0"], tmp_path / "noise.json")
+    assert (failed.status, failed.headline, failed.left_out) == ("failed, exit status 2", "", [])
+    (kept,) = tmp_path.iterdir()
+    assert "of an earlier run" in kept.read_text(encoding="utf-8")
+
+
 def test_rounds_are_given_to_those_that_have_them():
     assert harness.options_of("noise", False, 3) == ["--repeat", "3"]
     assert harness.options_of("deep_bsde", False, 3) == ["--seeds", "3"]

@@ -6,6 +6,7 @@ Every case starts real processes, which share what is compiled.
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -151,6 +152,29 @@ def test_ten_kills_at_random_moments_lose_nothing(folder, undisturbed):
     said, _ = last.communicate(timeout=300)
     assert last.returncode in (0, 1), said
     assert table(folder, "ten") == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("raised", "shown", "hidden"),
+    [
+        ("ZeroDivisionError('of mine')", "ZeroDivisionError: of mine", None),
+        ("typer.Exit(2)", "", "Traceback"),
+    ],
+)
+def test_a_process_that_fails_says_why_before_it_ends(raised, shown, hidden):
+    """A process of one, which is joined to none."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    text = (
+        "import typer\nfrom calibration.commands.processes import joined\n"
+        f"with joined(1, {address!r}, 0, cluster=False):\n    raise {raised}"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", text]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 2 and shown in ended.stderr
+    assert hidden is None or hidden not in ended.stderr
 
 
 def test_what_cannot_be_done_is_said(folder):

@@ -1,11 +1,12 @@
 """The monitor of nightly runs: each alarm has its place, value and limit, and a good run has none."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
-from calibration.monitoring.alarms import Thresholds, alarms
+from calibration.monitoring.alarms import Thresholds, alarms, summary
 from calibration.monitoring.runs import UnusableRun, read_run
 from jaxtape.command_line import app
 from jaxtape.file_set import FileSet
@@ -29,22 +30,31 @@ FIT = {
 }
 
 
-def run(folder, *, values=(400.0, 60.0), errors=(0.0, 0.0), statuses=("ok", "ok"), spot=4.0, **fit):
+def run(
+    folder,
+    *,
+    book=BOOK,
+    values=(400.0, 60.0),
+    errors=(0.0, 0.0),
+    statuses=("ok", "ok"),
+    spot=4.0,
+    **fit,
+):
     """A run of `jaxtape risk` in a folder, as its own writers write one, with these figures of contracts."""
     market = Market.from_text(json.dumps(MARKET))
     trades = tuple(
-        TradeRisk(row.id, row.type, row.trade.quantity, None, "", status)
+        TradeRisk(row.id, row.type, 0.0, None, "", status)
         if status != "ok"
         else TradeRisk(
             *(row.id, row.type, row.trade.quantity),
             Figures(value, {"DAX": 0.5}, {("DAX", "DAX"): 1e-3}, 900.0, -200.0, 300.0),
             *("MonteCarlo", "ok", Figures(error)),
         )
-        for row, value, error, status in zip(BOOK.rows, values, errors, statuses, strict=True)
+        for row, value, error, status in zip(book.rows, values, errors, statuses, strict=True)
     )
     result = RiskResult(trades, 0.0, {SPOT: spot, VOL: 50.0}, {}, ())
     with FileSet(folder, "jaxtape risk").written() as aside:
-        write_positions(aside / "npv.csv", positions_of(result, BOOK, market))
+        write_positions(aside / "npv.csv", positions_of(result, book, market))
         write_quote_risks(aside / "sensitivity.csv", quote_risks(result.sensitivities, market))
         (aside / "calibration.json").write_text(json.dumps({"DAX": {**FIT, **fit}}))
     return folder
@@ -59,7 +69,7 @@ def test_a_good_run_and_the_one_before_have_no_alarms(tmp_path):
     today, yesterday = run(tmp_path / "today"), run(tmp_path / "yesterday", values=(401.0, 60.5))
     assert found(today, yesterday=yesterday) == []
     read = read_run(today)
-    assert list(read.trades) == ["E1", "=E2"]  # without the apostrophe of the spreadsheet
+    assert [row["id"] for row in read.trades] == ["E1", "=E2"]  # without a spreadsheet's apostrophe
     assert (read.value, read.gross) == (10 * 400.0 - 7 * 60.0, 10 * 400.0 + 7 * 60.0)
     assert read.calibrations["DAX"].rms == pytest.approx(2.0**0.5)
 
@@ -99,6 +109,25 @@ def test_a_trade_that_a_run_has_set_aside_as_not_finite_counts_twice(tmp_path):
     assert found(tmp_path, limits=allowed) == []
 
 
+def test_a_limit_that_is_no_number_lets_nothing_through(tmp_path):
+    told = found(run(tmp_path), limits=Thresholds(rms_vol_points=float("nan")))
+    assert [alarm.check for alarm in told] == ["rms_vol_points"]
+
+
+def test_rows_of_one_id_count_each_for_itself(tmp_path):
+    """A duplicate that the book has set aside takes nothing from the trade whose id it bears."""
+    twice = replace(BOOK, rows=(*BOOK.rows, *[replace(BOOK.rows[0], trade=None)] * 2))
+    figures = {"errors": (0.0,) * 4, "statuses": ("ok", "ok", "failed: twice", "failed: twice")}
+    today = run(tmp_path / "today", book=twice, values=(480.0, 60.0, 0.0, 0.0), **figures)
+    yesterday = run(tmp_path / "yesterday", book=twice, values=(400.0, 60.0, 0.0, 0.0), **figures)
+    told = {alarm.check: alarm for alarm in found(today, yesterday=yesterday)}
+    assert set(told) == {"failed", "value_drift", "trade_drift"}
+    assert told["failed"].value == 2 and "E1: failed: twice" in told["failed"].message
+    said = summary(read_run(today), read_run(yesterday))
+    assert (said["trades"], said["failed"], said["trades_new"]) == (4, 2, 0)
+    assert (said["value"], said["value_change"]) == (10 * 480.0 - 7 * 60.0, 800.0)
+
+
 def test_drift_is_told_of_the_book_of_each_trade_and_of_each_quote(tmp_path):
     yesterday = run(tmp_path / "yesterday")
     today = run(tmp_path / "today", values=(480.0, 60.0), spot=12.0)
@@ -113,6 +142,28 @@ def test_drift_is_told_of_the_book_of_each_trade_and_of_each_quote(tmp_path):
     assert found(today, yesterday=yesterday, limits=wide) == []
 
 
+@pytest.mark.parametrize("figure", [float("nan"), float("inf"), float("-inf")])
+def test_a_sensitivity_that_is_not_finite_is_an_alarm_and_hides_no_other(tmp_path, figure):
+    today, yesterday = run(tmp_path / "today", spot=figure), run(tmp_path / "yesterday")
+    (alone,) = found(today)
+    assert (alone.check, alone.value, alone.limit) == ("finite", None, None)
+    assert alone.place.endswith(f"sensitivity.csv: {SPOT}") and "not a finite" in alone.message
+    assert found(today, yesterday=yesterday) == [alone]
+    (back,) = found(yesterday, yesterday=today)
+    assert (back.check, back.value) == ("sensitivity_drift", None)
+
+
+def test_a_sensitivity_that_is_not_finite_is_no_measure_of_others(tmp_path):
+    """Of two quotes in one unit, one is infinite, and the other one has grown."""
+    folders = tmp_path / "today", tmp_path / "yesterday"
+    for folder, lines in zip(folders, ("A,inf,EUR\nB,4,EUR", "A,1,EUR\nB,1,EUR"), strict=True):
+        (run(folder) / "sensitivity.csv").write_text(f"quote_id,scaled,unit\n{lines}\n")
+    told = {alarm.check: alarm for alarm in found(folders[0], yesterday=folders[1])}
+    assert told["finite"].place.endswith(": A")
+    assert told["sensitivity_drift"].place.endswith(": B")
+    assert told["sensitivity_drift"].value == 0.75
+
+
 def test_a_file_that_is_not_of_the_run_is_an_alarm(tmp_path):
     text = run(tmp_path).joinpath("npv.csv").read_text()
     tmp_path.joinpath("npv.csv").write_text(text.replace("MonteCarlo", "ClosedForm"))
@@ -125,6 +176,11 @@ def test_a_file_that_is_not_of_the_run_is_an_alarm(tmp_path):
     [
         ("npv.csv", None, "No such file"),
         ("npv.csv", "a,b\n1,2\n", "KeyError"),
+        ("npv.csv", "id,type,method,status,currency\nE1,european", "row 2 has 2 cells for 5"),
+        ("npv.csv", "id,type,method,status,currency,value\nE1,,,ok,EUR,\n", "E1 has no value"),
+        ("npv.csv", "", "npv.csv has no header"),
+        ("npv.csv", f"id\n{'E' * 200_000}\n", "field larger than field limit"),
+        ("sensitivity.csv", "quote_id,scaled,unit\nA,1", "row 2 has 2 cells for 3"),
         ("sensitivity.csv", "quote_id,scaled,unit\nA,much,EUR\n", "could not convert"),
         ("calibration.json", '{"DAX": {}}', "run it again"),
         ("run.json", "{", "run it again"),
@@ -137,6 +193,19 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path, name, content, said):
         file.write_text(content)
     with pytest.raises(UnusableRun, match=said):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["npv.csv", "sensitivity.csv"])
+def test_a_file_that_was_cut_short_is_refused_or_an_alarm_wherever_it_ends(tmp_path, name):
+    file = run(tmp_path) / name
+    content = file.read_bytes()
+    last_row = content.rindex(b"\n", 0, -1)
+    for end in (0, 1, content.index(b"\n"), *range(last_row, len(content))):
+        file.write_bytes(content[:end])
+        try:
+            assert found(tmp_path)[0].check == "complete"
+        except UnusableRun as error:
+            assert str(tmp_path) in str(error) and "run it again" in str(error)
 
 
 def monitor(*words):
@@ -157,5 +226,10 @@ def test_the_command_prints_json_and_its_status_says_whether_there_is_an_alarm(t
     assert (outcome.exit_code, json.loads(outcome.stdout)["alarms"]) == (0, [])
     outcome = monitor(tmp_path / "none")
     assert outcome.exit_code == 2 and "jaxtape risk --out" in outcome.stderr
+    text = today.joinpath("npv.csv").read_text()
+    today.joinpath("npv.csv").write_text(text[: text.index("ok,") + 2])
+    outcome = monitor(today)
+    assert outcome.exit_code == 2 and outcome.stderr.count("\n") == 1
+    assert "row 2 has" in outcome.stderr and "run it again" in outcome.stderr
     outcome = monitor(today, "--out", tmp_path)
     assert outcome.exit_code == 2 and "it is a folder; give the path of a file" in outcome.stderr

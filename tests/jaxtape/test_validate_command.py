@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from jaxtape.command_line import app
 from jaxtape.validation import Found, Group, Reference, Table, Verdict, read_tables, verdicts_of
+from jaxtape.validation.report import Outcome, as_data
 from tests.helpers import double
 
 pytestmark = double
@@ -190,6 +191,8 @@ def test_what_cannot_be_asked_is_told_with_status_2(mine, tmp_path):
         ("10.45", "ten", "value is 'ten0584': give a number"),
         ("100     5", "5", "put 5.573526 -: has 3 words for 4 columns"),
         ("value     delta", "price     slope", "has no column of figures"),
+        ("value     delta", "value     value", "has the column value twice"),
+        ("option  strike", "strike  strike", "has the column strike twice"),
         ('source = "a test"', "", "has no source"),
         ("rows", "tolerance = 1.0\nrows", "tolerance and because belong together"),
         ("[[table]]", "[[table", "is no TOML"),
@@ -279,6 +282,18 @@ def test_verdicts(found, told):
     verdict = Verdict("g", known, found)
     assert verdict.holds == (not told)
     assert told in verdict.fault
+
+
+@pytest.mark.parametrize(
+    ("value", "tolerance"),
+    [(float("nan"), 0.01), (float("inf"), 0.01), (10.0, float("nan")), (10.0, float("inf"))],
+)
+def test_what_is_known_with_no_finite_number_does_not_hold(value, tolerance):
+    known = Reference(Table("t", "a test"), "a", "value", value, tolerance)
+    (verdict,) = verdicts_of("g", Group("g", lambda: [known], lambda _: [Found(10.0, "m")]))
+    assert not verdict.holds and f"{value} with a tolerance of {tolerance}" in verdict.fault
+    data = json.loads(as_data([Outcome("g", "G", [verdict], 0.0)]), parse_constant=pytest.fail)
+    assert (data["holds"], len(data["values"])) == (False, 1)
 
 
 def test_nothing_found_for_something_known_is_an_error():

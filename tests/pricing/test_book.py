@@ -9,8 +9,9 @@ import pytest
 
 import pricing.samples
 from benchmarks import sample_book
-from pricing import Book
+from pricing import Book, risk
 from pricing.market import Market
+from pricing.models.surface_models import black_scholes
 from pricing.products.barrier import BarrierTrade
 from pricing.products.digital import DigitalTrade
 from pricing.products.european import EuropeanTrade
@@ -116,6 +117,47 @@ def test_json_gives_the_same_trades_as_csv(tmp_path):
     plain = [[trade.model_dump(exclude={"line"}) for trade in b.trades] for b in (by_json, by_csv)]
     assert plain[0] == plain[1]
     assert [trade.line for trade in by_json.trades] == [2, 12]
+
+
+def test_what_is_wrong_with_a_row_goes_with_that_row_alone():
+    """Of two books added, and of a JSON text in one line, rows of other ids stand in the same line."""
+    good, bad = (Book.from_text(f"{HEADER}\n{row}", "a.csv") for row in (GOOD, f"E2{GOOD[2:]},9"))
+    assert bad.errors and (good + bad).without("E1").errors == bad.errors
+    assert (good + bad).without("E2").errors == ()
+    fields = '"type": "european", "underlying": "DAX", "option": "call", "expiry": "2003-03-18"'
+    rows = (f'{{"id": "E{k}", "strike": {strike}, {fields}}}' for k, strike in ((1, 4400), (2, -1)))
+    book = Book.from_text(f"[{', '.join(rows)}]", "trades.json")
+    assert len(book.errors) == 1
+    assert (book.without("E1").errors, book.without("E2").errors) == (book.errors, ())
+
+
+def test_rows_of_two_books_keep_their_files(market):
+    unknown = GOOD.replace("DAX", "DXA")
+    books = (
+        Book.from_text(f"{HEADER}\n{unknown.replace('E1', name)}", f"{name}.csv") for name in "ab"
+    )
+    both = sum(books, Book.from_text(HEADER))
+    assert [error.file for error in both.check(market)[1]] == ["a.csv", "b.csv"]
+
+
+def test_what_a_header_lacks_stands_while_a_row_needs_it():
+    lines = ["id,type,underlying,option,strike,expiry"]
+    lines += [f"B{k},barrier,DAX,call,4400,2003-03-18" for k in (1, 2)]
+    book = Book.from_text("\n".join(lines))
+    assert book.without("B1").errors == book.errors != ()
+    assert book.without("B1", "B2").errors == ()
+
+
+def test_an_id_of_many_digits_is_told_from_its_like(market):
+    ids = [f"{'1' * 399}{digit}" for digit in (2, 3, 3)]
+    cells = '"type": "european", "underlying": "DAX", "option": "call", "strike": 4400'
+    rows = (f'{{"id": {name}, {cells}, "expiry": "2003-03-18"}}' for name in ids)
+    book = Book.from_text(f"[{','.join(rows)}]", "trades.json")
+    assert [row.id for row in book.rows] == ids
+    assert [trade.id for trade in book.trades] == ids[:2]
+    found = risk(book, market, black_scholes, greeks=False)
+    assert [trade.status for trade in found.trades[:2]] == ["ok", "ok"]
+    assert "is also the id of line 1" in found.trades[2].status
 
 
 def test_bad_rows_keep_their_place():
