@@ -54,6 +54,7 @@ class Service:
         limits: The bounds.
         measures: What is told of it.
         warm: The books whose programs are compiled before the service is ready.
+        settings: A digest of all but books and quotes that figures depend on.
     """
 
     def __init__(
@@ -64,8 +65,10 @@ class Service:
         limits: Limits,
         measures: Measures,
         warm: tuple[StoredBook, ...] = (),
+        settings: str = "",
     ):
         self._session, self._valuations, self._warm = session, valuations, warm
+        self._settings = settings
         self._access, self._limits, self._measures = access, limits, measures
         self._writer = ThreadPoolExecutor(1, "writer")
         self._is_ready = False
@@ -234,7 +237,7 @@ class Service:
     async def _figures(self, part: str, name: str, known: str | None) -> Response:
         """Return a document of a book at the market's present version."""
         stored, state = self._session.book(name), self._session.market
-        version = f'"{stored.version}-{state.version}"'
+        version = f'"{stored.version}-{state.version}-{self._settings}"'
         if version in (known or ""):
             return Response(status_code=304, headers={"etag": version})
         valued = await self._valuations.of(stored, state)

@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +47,7 @@ class Session:
                     f"{store.folder}: {len(moves):,} quotes were moved in another market than {self.file}; "
                     "give that file, another --state, or --forget-quotes"
                 )
-            moves, version = {}, version + 1
+            moves, version = {}, max(version + 1, _first_version())
             store.keep_quotes(KeptQuotes(market=digest, version=version))
         found, errors = moved(base, moves)
         if errors:
@@ -141,6 +142,11 @@ class Session:
             self._store.keep_quotes(kept)
             self.market = after
         return after
+
+
+def _first_version() -> int:
+    """Return a number that no state of another folder has: the milliseconds of the clock."""
+    return time.time_ns() // 1_000_000
 
 
 def _values(content: bytes) -> dict[str, object]:
