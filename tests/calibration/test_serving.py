@@ -12,7 +12,10 @@ from fastapi.testclient import TestClient
 from starlette.requests import Request
 from typer.testing import CliRunner
 
+from calibration import Calibration
 from calibration.commands.fitting import Model
+from calibration.results import RESULTS
+from calibration.serving import pricers as pricing_of_books
 from calibration.serving.access import Access, kept_token, token_of
 from calibration.serving.client import (
     Busy,
@@ -35,6 +38,7 @@ from calibration.serving.store import Store, Unusable
 from calibration.serving.valuations import Valuations
 from jaxtape.command_line import app as commands
 from pricing import Book, Market, RiskResult, risk
+from pricing.ingestion.errors import InputError
 from pricing.models.surface_models import black_scholes
 from pricing.reporting import positions_of
 
@@ -567,6 +571,51 @@ def test_quotes_without_models_are_a_conflict(market):
         found.close()
 
     asyncio.run(asked())
+
+
+@pytest.fixture
+def pricers(monkeypatch):
+    """Pricers of a market one of whose vols is 4.5, with a calibration that fails there; and what was tried."""
+    tried = []
+
+    def calibrated(start, quotes):
+        tried.append(float(quotes.vols.max()))
+        is_good = tried[-1] < 1.0
+        result = RESULTS.successful if is_good else RESULTS.max_steps_reached
+        return Calibration(start, quotes.vols, result, {})
+
+    def failure(market, name, found, file):
+        is_good = found.result == RESULTS.successful
+        return (
+            None if is_good else InputError(file, None, None, name, "", "not fitted", "correct it")
+        )
+
+    monkeypatch.setattr(pricing_of_books, "calibrated", calibrated)
+    monkeypatch.setattr(pricing_of_books, "failure", failure)
+    monkeypatch.setattr(pricing_of_books, "fit_of", lambda model, found: black_scholes)
+    dax = MARKET["equities"]["DAX"]
+    vols = dax["implied_vols"] | {
+        "strikes": [4300, 4400, 4500],
+        "vols_by_expiry": [[0.28, 4.5, 0.27], [0.28, 0.27, 0.26]],
+    }
+    equities = {name: dax | {"implied_vols": vols} for name in ("DAX", "SMI")}
+    market = Market.from_text(json.dumps(MARKET | {"equities": equities}))
+    settings = SETTINGS | {"model": Model.heston}
+    return pricing_of_books.Pricers(market, "market.json", **settings), market, tried
+
+
+def test_an_equity_is_calibrated_once_its_quotes_are_corrected(pricers):
+    found, market, tried = pricers
+    stored = StoredBook("desk", "csv", BOOK)
+    for _ in range(2):
+        result = found.risk(stored, market)
+        assert result.value == 0.0 and "not fitted" in str(result.errors)
+    assert tried == [4.5]
+    corrected = market.with_quotes({"EQUITY_OPTION/RATE_LNVOL/DAX/2002-12-17/4400": 0.275})
+    for spot in (4468.17, 4500.0):
+        result = found.risk(stored, corrected.with_quotes({SPOT: spot}))
+        assert result.value != 0.0 and not result.errors
+    assert tried == [4.5, 0.28]
 
 
 # --- what is kept -----------------------------------------------------------------------------------------
