@@ -11,6 +11,7 @@ from pricing.ingestion.errors import InputError, UnreadableFile
 from pricing.ingestion.files import parse_json, read_text, text_of
 from pricing.market import Market
 from pricing.market.moves import moved
+from pricing.trades.table import count_rows
 
 from .limits import Limits
 from .problems import Problem, refused
@@ -103,14 +104,15 @@ class Session:
         if not NAME.fullmatch(name):
             detail = f"{name[:100]!r} is no name of a book"
             raise Problem(400, "bad-request", detail, NAME_REMEDY)
+        file, most = f"{name}.{format}", self._limits.trades
         try:
-            stored = StoredBook(name, format, text_of(content, f"{name}.{format}"))
+            stored = StoredBook(name, format, text_of(content, file))
+            if (count := count_rows(stored.text, file)) > most:
+                detail = f"the book has {count:,} trades, and at most {most:,} are taken"
+                raise Problem(413, "too-large", detail, "split it, or raise --max-trades")
             book = stored.book
         except UnreadableFile as error:
             raise refused("book-refused", [error.error]) from None
-        if (count := len(book.rows)) > self._limits.trades:
-            detail = f"the book has {count:,} trades, and at most {self._limits.trades:,} are taken"
-            raise Problem(413, "too-large", detail, "split it, or raise --max-trades")
         if errors := book.checked(self.market.market).errors:
             raise refused("book-refused", errors)
         return stored

@@ -407,6 +407,22 @@ def test_books_are_bounded_in_bytes_in_trades_and_in_number(market, tmp_path):
     assert found.status_code == 409 and "--max-books" in found.json()["remedy"]
 
 
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("csv", f"{HEAD}\n" + "x\n\r\n ,,\r" * 6),
+        ("csv", f"\n{HEAD}\r" + 'E,"european\r' * 6),
+        ("json", "[1, {}, [], null, 2, 3]"),
+    ],
+)
+def test_trades_are_counted_before_they_are_taken_apart(session, monkeypatch, format, text):
+    assert len(StoredBook("desk", format, text).book.rows) == 6
+    monkeypatch.setattr(Book, "from_text", lambda *_: 1 / 0)
+    with pytest.raises(Problem, match="6 trades, and at most 5") as problem:
+        session.submit("desk", format, text.encode(), Condition())
+    assert problem.value.status == 413
+
+
 def read_body(limits: Limits, *parts: bytes, headers=(), ends: bool = True) -> bytes:
     """What `body_of` makes of a body in parts, after which nothing comes if it does not end."""
     left = list(parts)
