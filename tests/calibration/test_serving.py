@@ -265,6 +265,21 @@ def test_a_name_is_a_name_of_a_file_anywhere(shared, name):
     assert found.status_code == 400 and "lower-case letters" in found.json()["remedy"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "content"),
+    [
+        ("PATCH", "/v1/quotes", r'{"quotes": {"EQUITY/PRICE/DA\ud800": 1}}'),
+        ("PATCH", "/v1/quotes", r'{"quotes": {"EQUITY/PRICE/DAX": "\ud800"}}'),
+        ("PUT", "/v1/books/half", r'[{"id": "E1", "type": "european", "stri\ud800ke": 1}]'),
+        ("PUT", "/v1/books/half", r'[{"id": "\ud800", "type": "\ud800", "underlying": "\ud800"}]'),
+    ],
+)
+def test_half_a_surrogate_pair_is_a_mistake(shared, method, path, content):
+    headers = {"content-type": "application/json", "if-match": "*"} | OWN
+    found = shared.request(method, path, content=content, headers=headers)
+    assert found.status_code == 422 and r"\ud800" in str(found.json()["errors"])
+
+
 # --- quotes -----------------------------------------------------------------------------------------------
 
 
