@@ -29,10 +29,10 @@ class Session:
         store: The folder that books and quotes are kept in.
         market: The market's file.
         limits: The bounds of the service.
-        forget_quotes: Whether quotes that moved in another market are forgotten.
+        forget_quotes: Whether quotes are forgotten that moved in another market, or that this one refuses.
 
     Raises:
-        Unusable: The store holds quotes that moved in another market.
+        Unusable: The store holds such quotes, and they are not to be forgotten.
         UnreadableFile: Nothing of the market can be used.
     """
 
@@ -41,18 +41,16 @@ class Session:
         text = read_text(market)
         base, kept = Market.from_text(text, self.file), store.quotes()
         digest = hashlib.sha256(text.encode()).hexdigest()
+        is_same = kept.market == digest
+        found, errors = moved(base, kept.quotes) if is_same else (base, ())
         moves, version = kept.quotes, kept.version
-        if kept.market != digest:
+        if errors or not is_same:
             if moves and not forget_quotes:
-                raise Unusable(
-                    f"{store.folder}: {len(moves):,} quotes were moved in another market than {self.file}; "
-                    "give that file, another --state, or --forget-quotes"
-                )
+                other = f"{len(moves):,} quotes were moved in another market than {self.file}"
+                why = errors[0] if errors else f"{other}; give that file"
+                raise Unusable(f"{store.folder}: {why}, another --state, or --forget-quotes")
             moves, version = {}, max(version + 1, _first_version())
             store.keep_quotes(KeptQuotes(market=digest, version=version))
-        found, errors = moved(base, moves)
-        if errors:
-            raise Unusable(f"{store.folder}: {errors[0]}; or give --forget-quotes")
         self.market = QuotedMarket(base, digest, version, moves, found)
         self.books: Mapping[str, StoredBook] = store.books()
         for stored in self.books.values():

@@ -383,6 +383,10 @@ def own_logs():
         log.setLevel(level)
 
 
+def full_disk(*_):
+    raise OSError(28, "No space left on device")
+
+
 def ran(*words):
     return CliRunner().invoke(commands, ["serve", *map(str, words)])
 
@@ -400,6 +404,11 @@ def test_a_service_that_cannot_start_says_why(market, tmp_path, monkeypatch, own
     (tmp_path / "file").write_text("")
     found = ran("--market", market, "--state", tmp_path / "file")
     assert found.exit_code == 2 and "give another --state" in found.stderr
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "keep_quotes", full_disk)
+        found = ran("--market", market, "--state", tmp_path / "full")
+    (line,) = found.stderr.splitlines()
+    assert found.exit_code == 2 and "No space left on device; make room there" in line
     for name in [name for name in sys.modules if name.startswith("calibration.serving.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
@@ -666,11 +675,8 @@ def test_a_session_goes_on_where_another_has_ended(session, market, tmp_path):
 
 
 def test_a_change_that_is_not_on_the_disk_is_not_made(session, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(session._store, "keep_book", full)
-    monkeypatch.setattr(session._store, "keep_quotes", full)
+    monkeypatch.setattr(session._store, "keep_book", full_disk)
+    monkeypatch.setattr(session._store, "keep_quotes", full_disk)
     before = session.books, session.market
     with pytest.raises(OSError, match="No space"):
         session.submit("desk", "csv", BOOK.encode(), Condition())
@@ -680,11 +686,8 @@ def test_a_change_that_is_not_on_the_disk_is_not_made(session, monkeypatch):
 
 
 def test_a_full_disk_is_an_answer(market, tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
     http = service(market, tmp_path)
-    monkeypatch.setattr(Store, "keep_book", full)
+    monkeypatch.setattr(Store, "keep_book", full_disk)
     found = http.put("/v1/books/desk", content=BOOK, headers=CSV | OWN)
     assert found.status_code == 507 and "No space left" in found.json()["detail"]
     assert http.get("/v1/books").json() == {"books": []}
@@ -702,6 +705,17 @@ def test_quotes_that_moved_in_another_market_are_not_taken_for_this_one(session,
     assert version > session.market.version
     assert (found.market.moves, set(found.books)) == ({}, {"desk"})
     assert Session(Store(tmp_path), other, Limits()).market.version == version
+
+
+def test_quotes_that_are_refused_by_now_may_be_forgotten(session, market, tmp_path):
+    session.move(b'{"quotes": {"EQUITY/PRICE/DAX": 4500}}', Condition.of("*", None))
+    store, version = Store(tmp_path), session.market.version
+    store.keep_quotes(store.quotes().model_copy(update={"quotes": {SPOT: -1.0}}))
+    with pytest.raises(Unusable, match=r"-1\.0 is not a positive number.*--forget-quotes"):
+        Session(store, market, Limits())
+    found = Session(store, market, Limits(), forget_quotes=True)
+    assert found.market.version > version and found.market.moves == {}
+    assert Session(store, market, Limits()).market.version == found.market.version
 
 
 def test_a_folder_is_for_one_service_and_for_its_files(tmp_path):
