@@ -507,7 +507,10 @@ def test_one_request_too_many_is_told_to_come_again():
     assert statuses == [(503, b"1"), (200, None), (200, None), (200, None)]
 
 
-def test_a_request_that_a_stopping_service_cannot_wait_for_is_told_to_come_again():
+@pytest.mark.parametrize(
+    ("method", "status"), [("GET", 503), ("PUT", 504), ("PATCH", 504), ("DELETE", 504)]
+)
+def test_what_a_stopping_service_cannot_wait_for_is_told_to_come_again(method, status):
     told = []
 
     async def send(message):
@@ -517,14 +520,14 @@ def test_a_request_that_a_stopping_service_cannot_wait_for_is_told_to_come_again
         await asyncio.sleep(60.0)
 
     async def cancelled():
-        scope = {"type": "http", "method": "GET", "path": "/v1/books", "headers": []}
+        scope = {"type": "http", "method": method, "path": "/v1/books/a", "headers": []}
         task = asyncio.create_task(Gate(endless, USUAL, Measures())(scope, None, send))
         await asyncio.sleep(0.0)
         task.cancel()
         await task
 
     asyncio.run(cancelled())
-    assert told[0]["status"] == 503 and dict(told[0]["headers"])[b"retry-after"] == b"1"
+    assert told[0]["status"] == status and dict(told[0]["headers"])[b"retry-after"] == b"1"
 
 
 class Pricer:
