@@ -231,8 +231,13 @@ class Service:
 
     async def delete(self, name: _Name, if_match: _IfMatch = None) -> None:
         """Remove a book."""
-        await self._written(self._session.delete, name, Condition.of(if_match, None))
-        self._valuations.forget(name)
+        loop, condition = asyncio.get_running_loop(), Condition.of(if_match, None)
+
+        def delete() -> None:
+            self._session.delete(name, condition)
+            loop.call_soon_threadsafe(self._valuations.forget, name)
+
+        await self._written(delete)
 
     async def _figures(self, part: str, name: str, known: str | None) -> Response:
         """Return a document of a book at the market's present version."""

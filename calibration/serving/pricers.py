@@ -74,11 +74,18 @@ class Pricers:
         shared = self._engine(names, market)
         engine = last.engine if last and last.shared is shared else shared.for_another_book()
         self._engines[stored.name] = _Own(stored, names, shared, engine)
+        self._drop_unused()
         return engine(stored.book, self._served(names, market))
 
     def forget(self, name: str) -> None:
         """Forget a book."""
         self._engines.pop(name, None)
+        self._drop_unused()
+
+    def _drop_unused(self) -> None:
+        """Forget the models that no book shares any more."""
+        used = {own.names for own in self._engines.values()}
+        self._shared = {names: one for names, one in self._shared.items() if names in used}
 
     def _names(self, book: Book) -> _Names:
         served = book.checked(self._base)

@@ -661,6 +661,33 @@ def test_an_equity_is_calibrated_once_its_quotes_are_corrected(pricers):
     assert tried == [4.5, 0.28]
 
 
+def test_models_that_no_book_shares_are_forgotten(pricers):
+    found, market, _ = pricers
+    for name, underlying in [("a", "DAX"), ("b", "DAX"), ("c", "SMI"), ("c", "DAX")]:
+        found.risk(StoredBook(name, "csv", BOOK.replace("DAX", underlying)), market)
+    assert [names for names, _ in found._shared] == [("DAX",)]
+    for name, left in [("a", 1), ("b", 1), ("c", 0)]:
+        found.forget(name)
+        assert len(found._shared) == left
+
+
+def test_a_book_that_is_removed_late_is_forgotten(market, tmp_path, monkeypatch):
+    let, forgotten, drop = threading.Event(), threading.Event(), Store.drop_book
+
+    def slow(store, name):
+        assert let.wait(10.0)
+        drop(store, name)
+
+    monkeypatch.setattr(Store, "drop_book", slow)
+    monkeypatch.setattr(Valuations, "forget", lambda *_: forgotten.set())
+    with service(market, tmp_path, Limits(request_seconds=1.0)) as http:
+        http.put("/v1/books/desk", content=BOOK, headers=CSV | OWN)
+        found = http.delete("/v1/books/desk", headers=OWN | {"if-match": "*"})
+        assert found.status_code == 504 and not forgotten.is_set()
+        let.set()
+        assert forgotten.wait(10.0)
+
+
 # --- what is kept -----------------------------------------------------------------------------------------
 
 
