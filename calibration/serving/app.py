@@ -240,14 +240,18 @@ class Service:
         await self._written(delete)
 
     async def _figures(self, part: str, name: str, known: str | None) -> Response:
-        """Return a document of a book at the market's present version."""
+        """Return a document of a book at the market's present version, or a newer one."""
         stored, state = self._session.book(name), self._session.market
-        version = f'"{stored.version}-{state.version}-{self._settings}"'
+        version = self._tag(stored.version, state.version)
         if version in (known or ""):
             return Response(status_code=304, headers={"etag": version})
         valued = await self._valuations.of(stored, state)
-        headers = {"etag": version}
+        _, book, quotes = valued.key
+        headers = {"etag": self._tag(book, quotes)}
         return Response(valued.documents[part], headers=headers, media_type="application/json")
+
+    def _tag(self, book: str, quotes: int) -> str:
+        return f'"{book}-{quotes}-{self._settings}"'
 
     async def live(self) -> dict[str, bool]:
         """Return whether the process answers."""

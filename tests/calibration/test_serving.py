@@ -5,6 +5,7 @@ import json
 import logging
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -570,6 +571,47 @@ def test_requests_for_the_same_figures_share_one_computation(market):
 
     asyncio.run(asked())
     assert pricer.count == 2
+
+
+def test_quotes_that_keep_moving_make_no_line(market):
+    pricer, first = Pricer(), quoted(market)
+
+    async def asked():
+        found = Valuations(pricer, str, Limits(queue=3, request_seconds=0.02), Measures())
+        other = asyncio.create_task(found.of(empty("other"), first))
+        await asyncio.sleep(0.0)
+        for version in range(1, 9):  # nobody waits so long
+            with pytest.raises(Problem, match="they are computed"):
+                await found.of(empty("a"), replace(first, version=version))
+        with pytest.raises(Problem, match="they are computed"):
+            await other
+        found._limits = Limits(queue=3)
+        tasks = [
+            asyncio.create_task(found.of(empty("a"), replace(first, version=version)))
+            for version in range(9, 20)
+        ]
+        await asyncio.sleep(0.01)
+        pricer.let.set()
+        got = await asyncio.gather(*tasks)
+        assert {one.key[2] for one in got} == {19} and len(set(map(id, got))) == 1
+        found.close()
+
+    asyncio.run(asked())
+    assert pricer.count == 2
+
+
+def test_figures_are_tagged_with_the_state_that_they_are_of(client, shared, monkeypatch):
+    client.submit("desk", BOOK)
+    of = Valuations.of
+
+    async def newer(valuations, stored, state):
+        return await of(valuations, stored, replace(state, version=state.version + 1))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Valuations, "of", newer)
+        found = shared.get("/v1/books/desk/value")
+    version = client.quotes().version + 1
+    assert found.json()["market_version"] == version and f"-{version}-" in found.headers["etag"]
 
 
 def test_figures_that_are_late_are_there_for_the_next_request(market):
