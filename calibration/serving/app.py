@@ -54,6 +54,7 @@ class Service:
         limits: The bounds.
         measures: What is told of it.
         warm: The books whose programs are compiled before the service is ready.
+        settings: A digest of all but books and quotes that figures depend on.
     """
 
     def __init__(
@@ -64,8 +65,10 @@ class Service:
         limits: Limits,
         measures: Measures,
         warm: tuple[StoredBook, ...] = (),
+        settings: str = "",
     ):
         self._session, self._valuations, self._warm = session, valuations, warm
+        self._settings = settings
         self._access, self._limits, self._measures = access, limits, measures
         self._writer = ThreadPoolExecutor(1, "writer")
         self._is_ready = False
@@ -228,18 +231,27 @@ class Service:
 
     async def delete(self, name: _Name, if_match: _IfMatch = None) -> None:
         """Remove a book."""
-        await self._written(self._session.delete, name, Condition.of(if_match, None))
-        self._valuations.forget(name)
+        loop, condition = asyncio.get_running_loop(), Condition.of(if_match, None)
+
+        def delete() -> None:
+            self._session.delete(name, condition)
+            loop.call_soon_threadsafe(self._valuations.forget, name)
+
+        await self._written(delete)
 
     async def _figures(self, part: str, name: str, known: str | None) -> Response:
-        """Return a document of a book at the market's present version."""
+        """Return a document of a book at the market's present version, or a newer one."""
         stored, state = self._session.book(name), self._session.market
-        version = f'"{stored.version}-{state.version}"'
+        version = self._tag(stored.version, state.version)
         if version in (known or ""):
             return Response(status_code=304, headers={"etag": version})
         valued = await self._valuations.of(stored, state)
-        headers = {"etag": version}
+        _, book, quotes = valued.key
+        headers = {"etag": self._tag(book, quotes)}
         return Response(valued.documents[part], headers=headers, media_type="application/json")
+
+    def _tag(self, book: str, quotes: int) -> str:
+        return f'"{book}-{quotes}-{self._settings}"'
 
     async def live(self) -> dict[str, bool]:
         """Return whether the process answers."""

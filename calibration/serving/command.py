@@ -128,6 +128,9 @@ def serve(
                 server.leave_at_once()
     except (UnreadableFile, Unusable) as error:
         refuse(str(error))
+    except OSError as error:
+        place, reason = error.filename or folder, error.strerror or error
+        refuse(f"{place}: cannot be used: {reason}; make room there, or give another --state")
 
 
 def _state_home() -> Path:

@@ -1,6 +1,6 @@
 """The figures of books in a market whose quotes move: those of `jaxtape risk`, where something has changed."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -28,11 +28,21 @@ from .state import StoredBook
 _Names = tuple[tuple[str, ...], tuple[str, ...]]  # the equities, and what is calibrated
 
 
+class _Own(NamedTuple):
+    """The engine of one book, and the one that it shares models with."""
+
+    stored: StoredBook
+    names: _Names
+    shared: RiskEngine
+    engine: RiskEngine
+
+
 class Pricers:
     """An engine for each book; books on the same underlyings share the models that are fitted.
 
     A fit starts where the calibration to the market's file has ended, so that the same quotes give the same
-    figures, whichever came before. Not for two threads at once.
+    figures, whichever came before. What cannot be calibrated to them is calibrated to the quotes as they move,
+    until that succeeds. Not for two threads at once.
 
     Args:
         base: The market of the file.
@@ -52,57 +62,71 @@ class Pricers:
             "key": jax.random.key(seed),
             "budget": budget,
         }
-        self._calibrations: dict[str, Calibration | InputError] = {}
+        self._calibrations: dict[str, Calibration] = {}
+        self._failed: dict[str, tuple[Market, InputError]] = {}
         self._shared: dict[_Names, RiskEngine] = {}
-        self._engines: dict[str, tuple[StoredBook, _Names, RiskEngine]] = {}
+        self._engines: dict[str, _Own] = {}
 
     def risk(self, stored: StoredBook, market: Market) -> RiskResult:
         """Return the figures of a book in a market."""
         last = self._engines.get(stored.name)
-        if last is None or last[0] is not stored:
-            names = self._names(stored.book)
-            if last is not None and last[1] == names:
-                engine = last[2]
-            else:
-                engine = self._engine(names).for_another_book()
-            last = self._engines[stored.name] = stored, names, engine
-        _, names, engine = last
+        names = last.names if last and last.stored is stored else self._names(stored.book)
+        shared = self._engine(names, market)
+        engine = last.engine if last and last.shared is shared else shared.for_another_book()
+        self._engines[stored.name] = _Own(stored, names, shared, engine)
+        self._drop_unused()
         return engine(stored.book, self._served(names, market))
 
     def forget(self, name: str) -> None:
         """Forget a book."""
         self._engines.pop(name, None)
+        self._drop_unused()
+
+    def _drop_unused(self) -> None:
+        """Forget the models that no book shares any more."""
+        used = {own.names for own in self._engines.values()}
+        self._shared = {names: one for names, one in self._shared.items() if names in used}
 
     def _names(self, book: Book) -> _Names:
         served = book.checked(self._base)
         equities = tuple(sorted(underlyings_of(served, in_rates=False)))
         return equities, calibrated_names(served, self._base, self._model)
 
-    def _engine(self, names: _Names) -> RiskEngine:
+    def _engine(self, names: _Names, market: Market) -> RiskEngine:
         """Return the engine whose models the books on these names share, calibrated if they were not."""
+        _, fitted = names
+        for name in fitted:
+            if name not in self._calibrations and name not in self._failed:
+                self._calibrate(name, self._base)
+            if name in self._failed and self._failed[name][0] is not market:
+                self._calibrate(name, market)
         if names not in self._shared:
-            _, fitted = names
-            for name in fitted:
-                if name not in self._calibrations:
-                    self._calibrations[name] = self._calibrated(name)
-            found = {name: self._calibrations[name] for name in fitted}
-            good = {n: one for n, one in found.items() if isinstance(one, Calibration)}
-            fit = fit_of(self._model, good)
-            self._shared[names] = RiskEngine(fit, **self._settings)
+            good = {n: self._calibrations[n] for n in fitted if n in self._calibrations}
+            self._shared[names] = RiskEngine(fit_of(self._model, good), **self._settings)
         return self._shared[names]
 
-    def _calibrated(self, name: str) -> Calibration | InputError:
-        start, quotes = standard_start(self._base, name)
+    def _calibrate(self, name: str, market: Market) -> None:
+        """Calibrate one underlying to a market, and forget the engines that go on without it."""
+        found = self._calibrated(name, market)
+        if isinstance(found, InputError):
+            self._failed[name] = market, found
+            return
+        self._failed.pop(name, None)
+        self._calibrations[name] = found
+        self._shared = {n: engine for n, engine in self._shared.items() if name not in n[1]}
+
+    def _calibrated(self, name: str, market: Market) -> Calibration | InputError:
+        start, quotes = standard_start(market, name)
         if error := too_few(start, quotes, name, self._file):
             return error
         calibration = calibrated(start, quotes)
-        return failure(self._base, name, calibration, self._file) or calibration
+        return failure(market, name, calibration, self._file) or calibration
 
     def _served(self, names: _Names, market: Market) -> Market:
         """Return what these names need of a market, less what could not be calibrated."""
         equities, fitted = names
         served = only(market, equities)
         for name in fitted:
-            if isinstance(error := self._calibrations[name], InputError):
-                served = without(served, name, error)
+            if name in self._failed:
+                served = without(served, name, self._failed[name][1])
         return served

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from jaxtape.characters import escaped
 from pricing.ingestion.errors import InputError, listed
 
 MEDIA_TYPE = "application/problem+json"
@@ -104,12 +105,19 @@ class Problem(Exception):
             type=f"urn:jaxtape:problem:{self.kind}",
             title=_TITLES[self.kind],
             status=self.status,
-            detail=self.detail,
+            detail=escaped(self.detail),
             instance=instance,
             remedy=self.remedy,
-            errors=[Mistake(**asdict(error)) for error in self.errors],
+            errors=[_mistake(error) for error in self.errors],
             version=self.version,
         )
+
+
+def _mistake(error: InputError) -> Mistake:
+    """Return an error with its texts as they can be encoded."""
+    facts: dict[str, Any] = asdict(error)
+    facts |= {name: escaped(fact) for name, fact in facts.items() if isinstance(fact, str)}
+    return Mistake(**facts)
 
 
 def refused(kind: str, errors: Sequence[InputError]) -> Problem:

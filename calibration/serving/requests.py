@@ -18,6 +18,7 @@ from .problems import MEDIA_TYPE, Problem, busy
 _log = logging.getLogger("jaxtape.serve")
 _CLOSE = {"connection": "close"}
 _METHODS = {"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"}
+_WRITES = {"PUT", "PATCH", "DELETE"}
 _SHOWN = 200  # characters of a path
 
 
@@ -91,7 +92,7 @@ class Gate:
         try:
             await self._admitted(scope, receive, told)
         except (Exception, asyncio.CancelledError) as error:
-            problem = _failure(error, name)
+            problem = _failure(error, name, scope["method"])
             if status:  # half an answer is none: the connection is closed
                 raise
             await answer_of(problem, scope["path"])(scope, receive, told)
@@ -131,10 +132,13 @@ class Gate:
         _log.log(logging.ERROR if status == 500 else level, "request", extra=facts)
 
 
-def _failure(error: BaseException, name: str) -> Problem:
+def _failure(error: BaseException, name: str, method: str) -> Problem:
     """Return what is said of a request that failed: a service that stops cancels what it cannot wait for."""
     if isinstance(error, asyncio.CancelledError):
-        return busy("the service has stopped before the answer was there")
+        said = "the service has stopped before the answer was there"
+        if method in _WRITES:
+            return busy(f"{said}; the change may still be made: read the state first", status=504)
+        return busy(said)
     _log.error("a request failed", exc_info=error, extra={"request": name})
     remedy = f"look for {name} in the log of the service"
     return Problem(500, "internal", "the service has failed at this request", remedy)

@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pricing.ingestion.errors import InputError, UnreadableFile
 from pricing.ingestion.files import parse_json, read_text, text_of
 from pricing.market import Market
 from pricing.market.moves import moved
+from pricing.trades.table import count_rows
 
 from .limits import Limits
 from .problems import Problem, refused
@@ -27,10 +29,10 @@ class Session:
         store: The folder that books and quotes are kept in.
         market: The market's file.
         limits: The bounds of the service.
-        forget_quotes: Whether quotes that moved in another market are forgotten.
+        forget_quotes: Whether quotes are forgotten that moved in another market, or that this one refuses.
 
     Raises:
-        Unusable: The store holds quotes that moved in another market.
+        Unusable: The store holds such quotes, and they are not to be forgotten.
         UnreadableFile: Nothing of the market can be used.
     """
 
@@ -39,18 +41,16 @@ class Session:
         text = read_text(market)
         base, kept = Market.from_text(text, self.file), store.quotes()
         digest = hashlib.sha256(text.encode()).hexdigest()
+        is_same = kept.market == digest
+        found, errors = moved(base, kept.quotes) if is_same else (base, ())
         moves, version = kept.quotes, kept.version
-        if kept.market != digest:
+        if errors or not is_same:
             if moves and not forget_quotes:
-                raise Unusable(
-                    f"{store.folder}: {len(moves):,} quotes were moved in another market than {self.file}; "
-                    "give that file, another --state, or --forget-quotes"
-                )
-            moves, version = {}, version + 1
+                other = f"{len(moves):,} quotes were moved in another market than {self.file}"
+                why = errors[0] if errors else f"{other}; give that file"
+                raise Unusable(f"{store.folder}: {why}, another --state, or --forget-quotes")
+            moves, version = {}, max(version + 1, _first_version())
             store.keep_quotes(KeptQuotes(market=digest, version=version))
-        found, errors = moved(base, moves)
-        if errors:
-            raise Unusable(f"{store.folder}: {errors[0]}; or give --forget-quotes")
         self.market = QuotedMarket(base, digest, version, moves, found)
         self.books: Mapping[str, StoredBook] = store.books()
         for stored in self.books.values():
@@ -102,14 +102,15 @@ class Session:
         if not NAME.fullmatch(name):
             detail = f"{name[:100]!r} is no name of a book"
             raise Problem(400, "bad-request", detail, NAME_REMEDY)
+        file, most = f"{name}.{format}", self._limits.trades
         try:
-            stored = StoredBook(name, format, text_of(content, f"{name}.{format}"))
+            stored = StoredBook(name, format, text_of(content, file))
+            if (count := count_rows(stored.text, file)) > most:
+                detail = f"the book has {count:,} trades, and at most {most:,} are taken"
+                raise Problem(413, "too-large", detail, "split it, or raise --max-trades")
             book = stored.book
         except UnreadableFile as error:
             raise refused("book-refused", [error.error]) from None
-        if (count := len(book.rows)) > self._limits.trades:
-            detail = f"the book has {count:,} trades, and at most {self._limits.trades:,} are taken"
-            raise Problem(413, "too-large", detail, "split it, or raise --max-trades")
         if errors := book.checked(self.market.market).errors:
             raise refused("book-refused", errors)
         return stored
@@ -141,6 +142,11 @@ class Session:
             self._store.keep_quotes(kept)
             self.market = after
         return after
+
+
+def _first_version() -> int:
+    """Return a number that no state of another folder has: the milliseconds of the clock."""
+    return time.time_ns() // 1_000_000
 
 
 def _values(content: bytes) -> dict[str, object]:

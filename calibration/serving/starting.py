@@ -1,10 +1,15 @@
 """A service put together: from a market's file, a folder and bounds to what answers."""
 
+import hashlib
 import logging
 import re
+from collections.abc import Mapping
 from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import jax.numpy as jnp
 
 from pricing.ingestion.files import read_text
 from pricing.market import Market
@@ -52,7 +57,14 @@ def service_of(
         first = [StoredBook(_WARM, _format_of(warm), read_text(warm))]
     else:
         first = list(session.books.values()) or _europeans(session.market.base)
-    return Service(session, valuations, access, limits, measures, tuple(first))
+    digest = settings_digest(session.market.digest, settings)
+    return Service(session, valuations, access, limits, measures, tuple(first), digest)
+
+
+def settings_digest(market: str, settings: Mapping[str, Any]) -> str:
+    """Return what tells the figures of a service from those of another market's file, settings or library."""
+    facts = market, sorted(settings.items()), str(jnp.result_type(float)), version("jaxtape")
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def _format_of(file: Path) -> Format:

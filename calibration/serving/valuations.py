@@ -1,6 +1,7 @@
 """Valuations off the event loop: one at a time, each once, and no more in line than there is room for."""
 
 import asyncio
+import contextlib
 import functools
 import logging
 import threading
@@ -36,11 +37,33 @@ class Valued:
     failed: int
 
 
+class _Place:
+    """A place in the line: until its turn comes, it is for the newest state of its book that was asked for."""
+
+    def __init__(self, stored: StoredBook, state: QuotedMarket):
+        self.name, self.is_gone = stored.name, False
+        self._asked, self._has_begun, self._lock = (stored, state), False, threading.Lock()
+
+    def takes(self, stored: StoredBook, state: QuotedMarket) -> bool:
+        """Return whether the figures will be those of this state."""
+        with self._lock:
+            if not self._has_begun:
+                self._asked = stored, state
+            return _key(*self._asked) == _key(stored, state)
+
+    def begin(self) -> tuple[StoredBook, QuotedMarket]:
+        """Return what is to be valued, from now on no other."""
+        with self._lock:
+            self._has_begun = True
+            return self._asked
+
+
 class Valuations:
     """Values books in a thread of its own.
 
-    Requests for one version of a book at one version of the quotes share one computation; the last figures of
-    each book are kept.
+    Of each book one valuation runs or waits, or one of each. One that waits is of the newest state that was
+    asked for, and whoever waits for it gets these figures, so that quotes that keep moving make no line. The
+    last figures of each book are kept.
 
     Args:
         price: What values a book; it is called by one thread.
@@ -54,9 +77,8 @@ class Valuations:
     ):
         self._price, self._forget, self._limits, self._measures = price, forget, limits, measures
         self._worker = ThreadPoolExecutor(1, "valuations")
-        self._working: dict[_Key, asyncio.Future[Valued]] = {}
+        self._working: dict[_Place, asyncio.Future[Valued]] = {}
         self._found: dict[str, Valued] = {}
-        self._gone: set[_Key] = set()
         self._is_computing = threading.Lock()
 
     @property
@@ -65,24 +87,24 @@ class Valuations:
         return self._is_computing.locked()
 
     async def of(self, stored: StoredBook, state: QuotedMarket) -> Valued:
-        """Return the figures of a book.
+        """Return the figures of a book, in this state or a newer one.
 
         Raises:
             busy: There is no room in the line, or the figures take too long, and are there for a later request;
                 it is a `Problem`, as is what keeps the models from being fitted.
         """
-        key, outcomes = (stored.name, stored.version, state.version), self._measures.valuations
+        key, outcomes = _key(stored, state), self._measures.valuations
         found = self._found.get(stored.name)
         if found is not None and found.key == key:
             outcomes.labels("cached").inc()
             return found
-        if (working := self._working.get(key)) is not None:
+        if (working := self._joined(stored, state)) is not None:
             outcomes.labels("joined").inc()
         elif len(self._working) >= self._limits.queue:
             outcomes.labels("refused").inc()
             raise busy(f"{len(self._working)} valuations are in line, and no more fit")
         else:
-            working = self._begin(key, stored, state)
+            working = self._begin(_Place(stored, state))
         try:
             return await asyncio.wait_for(asyncio.shield(working), self._limits.request_seconds)
         except TimeoutError:
@@ -92,23 +114,29 @@ class Valuations:
                 f"the figures are not there after {seconds:g} s; they are computed"
             ) from None
 
-    def _begin(
-        self, key: _Key, stored: StoredBook, state: QuotedMarket
-    ) -> "asyncio.Future[Valued]":
+    def _joined(self, stored: StoredBook, state: QuotedMarket) -> "asyncio.Future[Valued] | None":
+        """Return the valuation in work whose figures will be those of a state, if there is one."""
+        for place, working in self._working.items():
+            if place.name == stored.name and not place.is_gone and place.takes(stored, state):
+                return working
+        return None
+
+    def _begin(self, place: _Place) -> "asyncio.Future[Valued]":
         loop = asyncio.get_running_loop()
-        working = loop.run_in_executor(self._worker, self._compute, key, stored, state)
-        self._working[key] = working
+        working = loop.run_in_executor(self._worker, self._compute, place)
+        self._working[place] = working
         self._measures.queue.set(len(self._working))
-        working.add_done_callback(functools.partial(self._end, key))
+        working.add_done_callback(functools.partial(self._end, place))
         return working
 
-    def _compute(self, key: _Key, stored: StoredBook, state: QuotedMarket) -> Valued:
+    def _compute(self, place: _Place) -> Valued:
         """Value a book, in the thread.
 
         Raises:
             JaxRuntimeError: The machine failed at it.
             Problem: No models could be fitted, or the budget does not hold a trade.
         """
+        stored, state = place.begin()
         start = time.perf_counter()
         with self._is_computing:
             try:
@@ -124,24 +152,22 @@ class Valuations:
                     409, "no-models", detail, "check the quotes that were moved"
                 ) from error
             risk = book_risk(stored, state, result)
-            found = Valued(key, encoded(risk), risk.failed)
+            found = Valued(_key(stored, state), encoded(risk), risk.failed)
         self._measures.valuation_seconds.observe(time.perf_counter() - start)
         return found
 
-    def _end(self, key: _Key, working: "asyncio.Future[Valued]") -> None:
-        del self._working[key]
+    def _end(self, place: _Place, working: "asyncio.Future[Valued]") -> None:
+        del self._working[place]
         self._measures.queue.set(len(self._working))
         if working.cancelled():
             return
-        is_gone = key in self._gone
-        self._gone.discard(key)
         if (error := working.exception()) is not None:
             self._measures.valuations.labels("failed").inc()
-            _log.warning("a valuation failed", extra={"book": key[0], "error": repr(error)})
+            _log.warning("a valuation failed", extra={"book": place.name, "error": repr(error)})
             return
-        name, found = key[0], working.result()
+        name, found = place.name, working.result()
         self._measures.valuations.labels("computed").inc()
-        if is_gone:
+        if place.is_gone:
             return
         self._measures.failed.labels(name).set(found.failed)
         self._found[name] = found
@@ -149,16 +175,21 @@ class Valuations:
     async def warm(self, stored: StoredBook, state: QuotedMarket) -> None:
         """Compile what a book needs; what it finds is not kept."""
         loop = asyncio.get_running_loop()
-        key = stored.name, stored.version, state.version
-        await loop.run_in_executor(self._worker, self._compute, key, stored, state)
+        await loop.run_in_executor(self._worker, self._compute, _Place(stored, state))
 
     def forget(self, name: str) -> None:
         """Forget the figures of a book, those that are computed too."""
-        self._gone |= {key for key in self._working if key[0] == name}
+        for place in self._working:
+            place.is_gone |= place.name == name
         if self._found.pop(name, None) is not None:
             self._measures.failed.remove(name)
-        self._worker.submit(self._forget, name)
+        with contextlib.suppress(RuntimeError):  # it is closed
+            self._worker.submit(self._forget, name)
 
     def close(self) -> None:
         """Take no more; what runs goes on."""
         self._worker.shutdown(wait=False, cancel_futures=True)
+
+
+def _key(stored: StoredBook, state: QuotedMarket) -> _Key:
+    return stored.name, stored.version, state.version

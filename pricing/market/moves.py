@@ -30,6 +30,8 @@ _KINDS: dict[str, Any] = {
 _VALIDATED = {kind: RootModel[annotation] for kind, annotation in _KINDS.items()}
 """Kind of quote -> the type of its numbers in a market file."""
 
+_HINTED = 20  # errors with a hint at the closest quote, which takes a while to find
+
 
 def moved(
     market: Market, values: Mapping[str, object], file: str = "quotes.json"
@@ -61,7 +63,8 @@ def moved(
 
     for quote, value in values.items():
         if quote not in known:
-            remedy = f"{closest(quote, known)}give the id of a quote of the market"
+            hint = closest(quote, known) if len(errors) < _HINTED else ""
+            remedy = f"{hint}give the id of a quote of the market"
             report(quote, show(value), "is not a quote of this market", remedy)
             continue
         kind = next(kind for kind in _VALIDATED if quote.startswith(f"{kind}/"))

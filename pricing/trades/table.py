@@ -13,6 +13,7 @@ from ..ingestion.locator import Locator, Place
 from ..ingestion.validation import Problem
 from ..products.trade import COLUMNS
 
+_FILLED = re.compile(r'[^\r\n \t,"][^\r\n]*')
 _NO_NUL = "save the file as UTF-8 text, without such characters"
 
 
@@ -47,6 +48,14 @@ def read_table(text: str, file: str) -> Table:
     A text without rows is an `UnreadableFile`.
     """
     return _read_json(text, file) if file.lower().endswith(".json") else _read_csv(text, file)
+
+
+def count_rows(text: str, file: str) -> int:
+    """Return the number of rows that `read_table` would take apart; where it finds none, 0 or less."""
+    if file.lower().endswith(".json"):
+        elements = parse_json(text, file)
+        return len(elements) if isinstance(elements, list) else 0
+    return sum(1 for _ in _FILLED.finditer(text)) - 1
 
 
 def _read_csv(text: str, file: str) -> Table:

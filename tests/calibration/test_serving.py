@@ -5,6 +5,7 @@ import json
 import logging
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from fastapi.testclient import TestClient
 from starlette.requests import Request
 from typer.testing import CliRunner
 
+from calibration import Calibration
 from calibration.commands.fitting import Model
+from calibration.results import RESULTS
+from calibration.serving import pricers as pricing_of_books
 from calibration.serving.access import Access, kept_token, token_of
 from calibration.serving.client import (
     Busy,
@@ -35,6 +39,7 @@ from calibration.serving.store import Store, Unusable
 from calibration.serving.valuations import Valuations
 from jaxtape.command_line import app as commands
 from pricing import Book, Market, RiskResult, risk
+from pricing.ingestion.errors import InputError
 from pricing.models.surface_models import black_scholes
 from pricing.reporting import positions_of
 
@@ -158,6 +163,26 @@ def test_what_is_known_is_not_computed_again(client, shared):
     assert counted()["computed"] == before["computed"] + 1.0
 
 
+def test_what_another_service_has_said_is_not_known(market, tmp_path):
+    def tags(folder, **settings):
+        rule = Access(TOKEN, is_local=True)
+        found = service_of(Store(folder), rule, USUAL, market=market, **(SETTINGS | settings))
+        http = TestClient(found.application(), "http://127.0.0.1")
+        http.put("/v1/books/desk", content=BOOK, headers=CSV | OWN)
+        places = "/v1/quotes", "/v1/books/desk/value"
+        return [http.get(place).headers["etag"] for place in places]
+
+    quotes, value = tags(tmp_path / "first")
+    assert tags(tmp_path / "first") == [quotes, value]
+    same, other = tags(tmp_path / "first", paths=2048)
+    assert same == quotes and other != value
+    assert quotes not in tags(tmp_path / "second")
+    http = service(market, tmp_path / "third")
+    content = '{"quotes": {"EQUITY/PRICE/DAX": 1}}'
+    found = http.patch("/v1/quotes", content=content, headers=OWN | {"if-match": quotes})
+    assert found.status_code == 412
+
+
 def test_a_book_of_another_size_compiles_nothing(client, shared):
     def programs():
         lines = shared.get("/metrics").text.splitlines()
@@ -239,6 +264,21 @@ def test_what_is_no_book_is_refused(shared, content, headers, status, said):
 def test_a_name_is_a_name_of_a_file_anywhere(shared, name):
     found = shared.put(f"/v1/books/{name}", content=BOOK, headers=CSV | OWN)
     assert found.status_code == 400 and "lower-case letters" in found.json()["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content"),
+    [
+        ("PATCH", "/v1/quotes", r'{"quotes": {"EQUITY/PRICE/DA\ud800": 1}}'),
+        ("PATCH", "/v1/quotes", r'{"quotes": {"EQUITY/PRICE/DAX": "\ud800"}}'),
+        ("PUT", "/v1/books/half", r'[{"id": "E1", "type": "european", "stri\ud800ke": 1}]'),
+        ("PUT", "/v1/books/half", r'[{"id": "\ud800", "type": "\ud800", "underlying": "\ud800"}]'),
+    ],
+)
+def test_half_a_surrogate_pair_is_a_mistake(shared, method, path, content):
+    headers = {"content-type": "application/json", "if-match": "*"} | OWN
+    found = shared.request(method, path, content=content, headers=headers)
+    assert found.status_code == 422 and r"\ud800" in str(found.json()["errors"])
 
 
 # --- quotes -----------------------------------------------------------------------------------------------
@@ -344,6 +384,10 @@ def own_logs():
         log.setLevel(level)
 
 
+def full_disk(*_):
+    raise OSError(28, "No space left on device")
+
+
 def ran(*words):
     return CliRunner().invoke(commands, ["serve", *map(str, words)])
 
@@ -361,6 +405,11 @@ def test_a_service_that_cannot_start_says_why(market, tmp_path, monkeypatch, own
     (tmp_path / "file").write_text("")
     found = ran("--market", market, "--state", tmp_path / "file")
     assert found.exit_code == 2 and "give another --state" in found.stderr
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "keep_quotes", full_disk)
+        found = ran("--market", market, "--state", tmp_path / "full")
+    (line,) = found.stderr.splitlines()
+    assert found.exit_code == 2 and "No space left on device; make room there" in line
     for name in [name for name in sys.modules if name.startswith("calibration.serving.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
@@ -381,6 +430,22 @@ def test_books_are_bounded_in_bytes_in_trades_and_in_number(market, tmp_path):
     assert put("desk", BOOK).status_code == 201
     found = put("other", BOOK)
     assert found.status_code == 409 and "--max-books" in found.json()["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("csv", f"{HEAD}\n" + "x\n\r\n ,,\r" * 6),
+        ("csv", f"\n{HEAD}\r" + 'E,"european\r' * 6),
+        ("json", "[1, {}, [], null, 2, 3]"),
+    ],
+)
+def test_trades_are_counted_before_they_are_taken_apart(session, monkeypatch, format, text):
+    assert len(StoredBook("desk", format, text).book.rows) == 6
+    monkeypatch.setattr(Book, "from_text", lambda *_: 1 / 0)
+    with pytest.raises(Problem, match="6 trades, and at most 5") as problem:
+        session.submit("desk", format, text.encode(), Condition())
+    assert problem.value.status == 413
 
 
 def read_body(limits: Limits, *parts: bytes, headers=(), ends: bool = True) -> bytes:
@@ -443,7 +508,10 @@ def test_one_request_too_many_is_told_to_come_again():
     assert statuses == [(503, b"1"), (200, None), (200, None), (200, None)]
 
 
-def test_a_request_that_a_stopping_service_cannot_wait_for_is_told_to_come_again():
+@pytest.mark.parametrize(
+    ("method", "status"), [("GET", 503), ("PUT", 504), ("PATCH", 504), ("DELETE", 504)]
+)
+def test_what_a_stopping_service_cannot_wait_for_is_told_to_come_again(method, status):
     told = []
 
     async def send(message):
@@ -453,14 +521,14 @@ def test_a_request_that_a_stopping_service_cannot_wait_for_is_told_to_come_again
         await asyncio.sleep(60.0)
 
     async def cancelled():
-        scope = {"type": "http", "method": "GET", "path": "/v1/books", "headers": []}
+        scope = {"type": "http", "method": method, "path": "/v1/books/a", "headers": []}
         task = asyncio.create_task(Gate(endless, USUAL, Measures())(scope, None, send))
         await asyncio.sleep(0.0)
         task.cancel()
         await task
 
     asyncio.run(cancelled())
-    assert told[0]["status"] == 503 and dict(told[0]["headers"])[b"retry-after"] == b"1"
+    assert told[0]["status"] == status and dict(told[0]["headers"])[b"retry-after"] == b"1"
 
 
 class Pricer:
@@ -503,6 +571,47 @@ def test_requests_for_the_same_figures_share_one_computation(market):
 
     asyncio.run(asked())
     assert pricer.count == 2
+
+
+def test_quotes_that_keep_moving_make_no_line(market):
+    pricer, first = Pricer(), quoted(market)
+
+    async def asked():
+        found = Valuations(pricer, str, Limits(queue=3, request_seconds=0.02), Measures())
+        other = asyncio.create_task(found.of(empty("other"), first))
+        await asyncio.sleep(0.0)
+        for version in range(1, 9):  # nobody waits so long
+            with pytest.raises(Problem, match="they are computed"):
+                await found.of(empty("a"), replace(first, version=version))
+        with pytest.raises(Problem, match="they are computed"):
+            await other
+        found._limits = Limits(queue=3)
+        tasks = [
+            asyncio.create_task(found.of(empty("a"), replace(first, version=version)))
+            for version in range(9, 20)
+        ]
+        await asyncio.sleep(0.01)
+        pricer.let.set()
+        got = await asyncio.gather(*tasks)
+        assert {one.key[2] for one in got} == {19} and len(set(map(id, got))) == 1
+        found.close()
+
+    asyncio.run(asked())
+    assert pricer.count == 2
+
+
+def test_figures_are_tagged_with_the_state_that_they_are_of(client, shared, monkeypatch):
+    client.submit("desk", BOOK)
+    of = Valuations.of
+
+    async def newer(valuations, stored, state):
+        return await of(valuations, stored, replace(state, version=state.version + 1))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Valuations, "of", newer)
+        found = shared.get("/v1/books/desk/value")
+    version = client.quotes().version + 1
+    assert found.json()["market_version"] == version and f"-{version}-" in found.headers["etag"]
 
 
 def test_figures_that_are_late_are_there_for_the_next_request(market):
@@ -549,6 +658,78 @@ def test_quotes_without_models_are_a_conflict(market):
     asyncio.run(asked())
 
 
+@pytest.fixture
+def pricers(monkeypatch):
+    """Pricers of a market one of whose vols is 4.5, with a calibration that fails there; and what was tried."""
+    tried = []
+
+    def calibrated(start, quotes):
+        tried.append(float(quotes.vols.max()))
+        is_good = tried[-1] < 1.0
+        result = RESULTS.successful if is_good else RESULTS.max_steps_reached
+        return Calibration(start, quotes.vols, result, {})
+
+    def failure(market, name, found, file):
+        is_good = found.result == RESULTS.successful
+        return (
+            None if is_good else InputError(file, None, None, name, "", "not fitted", "correct it")
+        )
+
+    monkeypatch.setattr(pricing_of_books, "calibrated", calibrated)
+    monkeypatch.setattr(pricing_of_books, "failure", failure)
+    monkeypatch.setattr(pricing_of_books, "fit_of", lambda model, found: black_scholes)
+    dax = MARKET["equities"]["DAX"]
+    vols = dax["implied_vols"] | {
+        "strikes": [4300, 4400, 4500],
+        "vols_by_expiry": [[0.28, 4.5, 0.27], [0.28, 0.27, 0.26]],
+    }
+    equities = {name: dax | {"implied_vols": vols} for name in ("DAX", "SMI")}
+    market = Market.from_text(json.dumps(MARKET | {"equities": equities}))
+    settings = SETTINGS | {"model": Model.heston}
+    return pricing_of_books.Pricers(market, "market.json", **settings), market, tried
+
+
+def test_an_equity_is_calibrated_once_its_quotes_are_corrected(pricers):
+    found, market, tried = pricers
+    stored = StoredBook("desk", "csv", BOOK)
+    for _ in range(2):
+        result = found.risk(stored, market)
+        assert result.value == 0.0 and "not fitted" in str(result.errors)
+    assert tried == [4.5]
+    corrected = market.with_quotes({"EQUITY_OPTION/RATE_LNVOL/DAX/2002-12-17/4400": 0.275})
+    for spot in (4468.17, 4500.0):
+        result = found.risk(stored, corrected.with_quotes({SPOT: spot}))
+        assert result.value != 0.0 and not result.errors
+    assert tried == [4.5, 0.28]
+
+
+def test_models_that_no_book_shares_are_forgotten(pricers):
+    found, market, _ = pricers
+    for name, underlying in [("a", "DAX"), ("b", "DAX"), ("c", "SMI"), ("c", "DAX")]:
+        found.risk(StoredBook(name, "csv", BOOK.replace("DAX", underlying)), market)
+    assert [names for names, _ in found._shared] == [("DAX",)]
+    for name, left in [("a", 1), ("b", 1), ("c", 0)]:
+        found.forget(name)
+        assert len(found._shared) == left
+
+
+def test_a_book_that_is_removed_late_is_forgotten(market, tmp_path, monkeypatch):
+    let, forgotten, drop = threading.Event(), threading.Event(), Store.drop_book
+
+    def slow(store, name):
+        assert let.wait(10.0)
+        drop(store, name)
+
+    monkeypatch.setattr(Store, "drop_book", slow)
+    monkeypatch.setattr(Valuations, "forget", lambda *_: forgotten.set())
+    with service(market, tmp_path, Limits(request_seconds=1.0)) as http:
+        http.put("/v1/books/desk", content=BOOK, headers=CSV | OWN)
+        found = http.delete("/v1/books/desk", headers=OWN | {"if-match": "*"})
+        assert found.status_code == 504 and not forgotten.is_set()
+        let.set()
+        assert forgotten.wait(10.0)
+
+
 # --- what is kept -----------------------------------------------------------------------------------------
 
 
@@ -559,17 +740,15 @@ def test_a_session_goes_on_where_another_has_ended(session, market, tmp_path):
     session.move(b'{"quotes": {"EQUITY/PRICE/DAX": 4500.5}}', Condition.of("*", None))
     assert is_new
     after = Session(Store(tmp_path), market, Limits())
-    assert after.books == {"desk": stored} and after.market.version == 2
+    version = session.market.version
+    assert after.books == {"desk": stored} and after.market.version == version
     assert dict(after.market.market.flat_quotes())[SPOT] == 4500.5
     assert float(after.market.base.equities["DAX"].spot) == 4468.17
 
 
 def test_a_change_that_is_not_on_the_disk_is_not_made(session, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(session._store, "keep_book", full)
-    monkeypatch.setattr(session._store, "keep_quotes", full)
+    monkeypatch.setattr(session._store, "keep_book", full_disk)
+    monkeypatch.setattr(session._store, "keep_quotes", full_disk)
     before = session.books, session.market
     with pytest.raises(OSError, match="No space"):
         session.submit("desk", "csv", BOOK.encode(), Condition())
@@ -579,11 +758,8 @@ def test_a_change_that_is_not_on_the_disk_is_not_made(session, monkeypatch):
 
 
 def test_a_full_disk_is_an_answer(market, tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
     http = service(market, tmp_path)
-    monkeypatch.setattr(Store, "keep_book", full)
+    monkeypatch.setattr(Store, "keep_book", full_disk)
     found = http.put("/v1/books/desk", content=BOOK, headers=CSV | OWN)
     assert found.status_code == 507 and "No space left" in found.json()["detail"]
     assert http.get("/v1/books").json() == {"books": []}
@@ -597,8 +773,21 @@ def test_quotes_that_moved_in_another_market_are_not_taken_for_this_one(session,
     with pytest.raises(Unusable, match=r"1 quotes were moved in another market.*--forget-quotes"):
         Session(Store(tmp_path), other, Limits())
     found = Session(Store(tmp_path), other, Limits(), forget_quotes=True)
-    assert (found.market.version, found.market.moves, set(found.books)) == (3, {}, {"desk"})
-    assert Session(Store(tmp_path), other, Limits()).market.version == 3
+    version = found.market.version
+    assert version > session.market.version
+    assert (found.market.moves, set(found.books)) == ({}, {"desk"})
+    assert Session(Store(tmp_path), other, Limits()).market.version == version
+
+
+def test_quotes_that_are_refused_by_now_may_be_forgotten(session, market, tmp_path):
+    session.move(b'{"quotes": {"EQUITY/PRICE/DAX": 4500}}', Condition.of("*", None))
+    store, version = Store(tmp_path), session.market.version
+    store.keep_quotes(store.quotes().model_copy(update={"quotes": {SPOT: -1.0}}))
+    with pytest.raises(Unusable, match=r"-1\.0 is not a positive number.*--forget-quotes"):
+        Session(store, market, Limits())
+    found = Session(store, market, Limits(), forget_quotes=True)
+    assert found.market.version > version and found.market.moves == {}
+    assert Session(store, market, Limits()).market.version == found.market.version
 
 
 def test_a_folder_is_for_one_service_and_for_its_files(tmp_path):

@@ -71,3 +71,9 @@ def test_quotes_of_a_curve_are_repriced_or_refused():
     assert "no zero rate reprices it" in str(errors[0])
     _, errors = moved(market, {future: 201.0})
     assert "larger than 200" in str(errors[0])
+
+
+def test_of_many_unknown_ids_the_first_have_hints():
+    _, errors = moved(SAMPLE, {f"EQUITY/PRICE/DAX{n}": 1.0 for n in range(50)})
+    has_hint = ["did you mean" in error.remedy for error in errors]
+    assert has_hint == [True] * 20 + [False] * 30
