@@ -4,6 +4,7 @@ from pydantic import BaseModel
 
 from pricing.book_risk import RiskResult
 from pricing.reporting import positions_of, quote_risks
+from pricing.reporting.positions import currency_of
 
 from .state import Format, QuotedMarket, StoredBook
 
@@ -112,7 +113,7 @@ class BookValue(BaseModel):
         book_version: The version of its text.
         market_version: The version of the quotes.
         asof: The day of the market.
-        currency: The ISO code of the value's currency.
+        currency: The ISO code of the value's currency; of several, which are not converted, joined by slashes.
         value: The sum over all trades that were valued.
         trades: The number of rows.
         failed: The number of rows without figures.
@@ -171,7 +172,7 @@ def book_risk(stored: StoredBook, state: QuotedMarket, result: RiskResult) -> Bo
         book_version=stored.version,
         market_version=state.version,
         asof=str(market.asof),
-        currency=market.currency,
+        currency=currency_of((p.trade for p in positions if p.figures), market),
         value=result.value,
         trades=len(positions),
         failed=sum(position.status != "ok" for position in positions),

@@ -128,6 +128,15 @@ def test_figures_are_those_of_the_library(client, market):
     assert found.market_version == client.quotes().version
 
 
+def test_a_value_is_in_the_currency_of_its_trades(tmp_path):
+    of_dollars = MARKET["equities"]["DAX"] | {"currency": "USD"}
+    (tmp_path / "dollars.json").write_text(json.dumps(MARKET | {"equities": {"DAX": of_dollars}}))
+    with service(tmp_path / "dollars.json", tmp_path / "state") as http:
+        client = own_client(http)
+        client.submit("desk", BOOK)
+        assert client.value("desk").currency == "USD"
+
+
 def test_a_book_in_json_has_the_same_figures(client):
     client.submit("desk", BOOK)
     rows = [dict(zip(HEAD.split(","), line.split(","), strict=True)) for line in BOOK.split()[1:]]
