@@ -104,7 +104,7 @@ def test_rows_have_one_id_in_a_book():
     with pytest.raises(
         ValueError, match=r"S1, S2.*: in both books; give every trade an id of its own"
     ):
-        book() + book()
+        _ = book() + book()
     with pytest.raises(ValueError, match=r"X9: there is no such id in trades.csv"):
         book().without("X9")
     bad = Book.from_text(f"{HEAD}\n{ROWS}\nX1,european,DAX,call,-1,2003-03-18,,")
