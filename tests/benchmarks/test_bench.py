@@ -62,8 +62,9 @@ def test_the_page_stands_alone(kept_page):
 
 def test_ratios_of_older_files_are_what_their_rows_say():
     """By hand, from the rows of three files of different forms."""
-    results = latest([harness.RESULTS])
-    (kept,) = results["heston_gradient"]
+    older = "2026-11-22-{}-2-cores-cpu.json".format
+    read = lambda name: Kept.read(harness.RESULTS / older(name))  # noqa: E731
+    kept = read("heston-gradient")
     rows = {row["way"]: row for row in kept.figures["rows"]}
     peers = {row.peer: row for row in kept.comparisons}
     assert set(peers) == {name for name in rows if name.startswith("PyTorch")}
@@ -71,10 +72,10 @@ def test_ratios_of_older_files_are_what_their_rows_say():
         assert row.speed.median == pytest.approx(rows[name]["speed_of_ours"])
         assert row.memory == pytest.approx(rows[name]["memory_of_ours"])
         assert row.speed.low is None or row.speed.rounds
-    (kept,) = results["equal_accuracy"]
+    kept = read("equal-accuracy")
     ratios = [row["ratio"] for row in kept.figures["rows"]]
     assert [row.speed.median for row in kept.comparisons] == pytest.approx(ratios)
-    (kept,) = results["early_exercise"]
+    kept = read("early-exercise")
     for found, row in zip(kept.answers[::2], kept.figures["rows"], strict=True):
         assert (found.known, found.found) == (row["answer"], row["lower"])
         assert found.std_error == row["lower_error"]
