@@ -1,7 +1,7 @@
 """The verb: why did the value of a book change from one market to the next?"""
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -101,7 +101,9 @@ def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any
     valued = [
         all(trade.figures for trade in both) for both in zip(then.trades, now.trades, strict=True)
     ]
-    skipped = tuple(place for place, is_valued in enumerate(valued) if not is_valued)
+    skipped = {
+        place: book.rows[place].id for place, is_valued in enumerate(valued) if not is_valued
+    }
     if skipped:
         kept = tuple(itertools.compress(book.rows, valued))
         remaining = Book(book.file, kept, book.errors)
@@ -109,11 +111,10 @@ def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any
     leaves, structure = jax.tree.flatten(before)
     pairs = zip(jax.tree.leaves(after), leaves, strict=True)
     moves = jax.tree.unflatten(structure, [np.asarray(new) - np.asarray(old) for new, old in pairs])
-    found = _explanation(then, now, moves, before, (after.asof - before.asof).days)
-    return replace(found, skipped=tuple(book.rows[i].id for i in skipped), skipped_rows=skipped)
+    return _explanation(then, now, moves, before, (after.asof - before.asof).days, skipped)
 
 
-def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Market, days: int):
+def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Market, days, skipped):
     contributions = jax.tree.map(lambda slope, move: np.asarray(slope) * move, then.gradient, moves)
     total = lambda leaves: float(sum(np.sum(leaf) for leaf in leaves))  # noqa: E731
     equities, curves = contributions.equities.values(), contributions.curves.values()
@@ -135,8 +136,8 @@ def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Marke
         correlation=total(jax.tree.leaves(getattr(contributions, "correlations", None))),
         by_quote={quote: part for quote, part in by_quote.items() if part},
         trades=len(then.trades),
-        skipped=(),
-        skipped_rows=(),
+        skipped=tuple(skipped.values()),
+        skipped_rows=tuple(skipped),
         before=then.value,
         asof=market.asof,
         error_bound=sum(_error(trade) for trade in (*then.trades, *now.trades)),

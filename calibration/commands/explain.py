@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax
 import typer
@@ -14,7 +14,6 @@ from pricing.explain import explain as explain_change
 from pricing.market import Market
 from pricing.reporting.positions import currency_of
 from pricing.sweep.groups import BudgetTooSmall
-from pricing.trades.book import Book
 
 from . import console
 from .fit_report import write_json
@@ -78,6 +77,9 @@ def explain(
         if not row.errors
     ]
     output.print_errors(errors)
+    left_out = set(found.skipped_rows)
+    explained = [row.trade for place, row in enumerate(book.rows) if place not in left_out]
+    currency = currency_of(explained, now)
     with stages.stage("write") as lines, output.written() as folder:
         from pricing.reporting import explanations  # matplotlib: not before it is needed
         from pricing.reporting.page import write_explanation
@@ -86,7 +88,6 @@ def explain(
         dates = {"asof_before": str(then.asof), "asof_after": str(now.asof)}
         write_json(folder / "explain.json", dates | explanations.as_json(found))
         explanations.write_explanation_parts(folder / "explain.csv", found)
-        currency = currency_of(_explained(found, book), now)
         write_explanation(
             *(folder / "report.html", found, now, str(trades), currency, stages.seconds)
         )
@@ -99,11 +100,6 @@ def _served_as(served: Market, now: Market) -> Market:
     """Return the market after, with the equities and the swaption vols that the one before is served with."""
     vols = None if served.swaption_vols is None else now.swaption_vols
     return replace(only(now, tuple(served.equities)), swaption_vols=vols, errors=())
-
-
-def _explained(found: Explanation, book: Book) -> list[Any]:
-    """Return the trades that are in the numbers."""
-    return [row.trade for i, row in enumerate(book.rows) if i not in set(found.skipped_rows)]
 
 
 def _summarize(found: Explanation, currency: str, folder: Path) -> None:
