@@ -14,6 +14,7 @@ from .certificate import Estimate as Estimate
 from .certificate import certify as certify
 from .coupling import coupled as coupled
 from .deep_bsde import DeepBSDE as DeepBSDE
+from .deep_splitting import DeepSplitting as DeepSplitting
 from .early_exercise_bounds import bounds as bounds
 from .errors import Tolerance as Tolerance
 from .from_pricing import from_product as from_product

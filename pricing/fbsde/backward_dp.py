@@ -18,13 +18,13 @@ from .backward import (
     quadratic_features,
     value_at_step_end,
 )
-from .networks import Network
+from .networks import Architecture, Network
 from .problem import Problem, State
 from .simulation import AntitheticSteps, over_steps
 from .solver import beyond_networks
 
 
-class _Parameters(NamedTuple):
+class Parameters(NamedTuple):
     """The parameters of one date.
 
     Y = `y` on (1, x, x^2) + network; Z = `z` on the same, coordinate by coordinate, + network: None where Z is
@@ -48,14 +48,14 @@ class _Parameters(NamedTuple):
         linear = jnp.sum(terms * jnp.stack(_features_by_coordinate(x))[None], axis=1)
         return linear + self.z_network(x).reshape(-1, dim)
 
-    def in_coordinates(self, change: CoordinateChange) -> "_Parameters":
+    def in_coordinates(self, change: CoordinateChange) -> "Parameters":
         """Return the parameters of the same functions of x in the standardized x of another date."""
         y, y_network = change.quadratic(self.y), change.network(self.y_network)
         if self.z is None or self.z_network is None:
-            return _Parameters(y, None, y_network, None)
+            return Parameters(y, None, y_network, None)
         dim = change.scale.shape[0]
         z = jnp.concatenate(change.by_coordinate(self.z[:dim], self.z[dim:]))
-        return _Parameters(y, z, y_network, change.network(self.z_network))
+        return Parameters(y, z, y_network, change.network(self.z_network))
 
 
 def _features_by_coordinate(x: Float[Array, "*batch dim"]) -> tuple[Array, Array, Array]:
@@ -63,7 +63,7 @@ def _features_by_coordinate(x: Float[Array, "*batch dim"]) -> tuple[Array, Array
     return jnp.ones_like(x), x, 0.5 * (x**2 - 1.0)
 
 
-class _Targets(NamedTuple):
+class Targets(NamedTuple):
     """What the networks of a date are fitted to, path by path: Y + f dt / 2 a step later.
 
     even is its mean over the antithetic pairs, odd half its difference over each.
@@ -76,27 +76,27 @@ class _Targets(NamedTuple):
     odd: Float[Array, "paths pairs contracts"]
 
 
-class _DateRegression(AbstractDateRegression):
+class NetworkRegression(AbstractDateRegression):
     """The regression of Y and Z at one date."""
 
     extrapolates_gamma: ClassVar[bool] = True
 
-    def value(self, parameters: _Parameters, x: State) -> Float[Array, " contracts"]:
+    def value(self, parameters: Parameters, x: State) -> Float[Array, " contracts"]:
         return self._y_and_z(parameters, x)[0]
 
-    def gradient(self, parameters: _Parameters, x: State) -> Float[Array, "contracts dim"]:
+    def gradient(self, parameters: Parameters, x: State) -> Float[Array, "contracts dim"]:
         if parameters.z is None:
             slope = jax.jacrev(parameters.value)(self.standardized(x))
             return slope * self.scale[:, None] * self.whitening
         return self.problem.gradient_of(self.time, x, self._y_and_z(parameters, x)[1])
 
-    def hessian(self, parameters: _Parameters, x: State) -> Float[Array, "contracts dim dim"]:
+    def hessian(self, parameters: Parameters, x: State) -> Float[Array, "contracts dim dim"]:
         found = jax.jacfwd(self.gradient, argnums=1)(parameters, x)
         return 0.5 * (found + jnp.swapaxes(found, -1, -2))  # a network for Z has no symmetry
 
     def targets(
-        self, steps: AntitheticSteps, later: "_DateRegression", parameters: _Parameters
-    ) -> _Targets:
+        self, steps: AntitheticSteps, later: "NetworkRegression", parameters: Parameters
+    ) -> Targets:
         problem = self.problem
         after = self.date + 1
         continuation = partial(later._y_and_z, parameters)
@@ -108,17 +108,17 @@ class _DateRegression(AbstractDateRegression):
         values = over_steps(at_end)(steps.ends)
         even = jnp.mean(values, axis=(0, 2)) / self.scale[None]
         odd = 0.5 * (values[0] - values[1]) / self.scale[None, None]
-        return _Targets(steps.starts, steps.weights, steps.increments, even, odd)
+        return Targets(steps.starts, steps.weights, steps.increments, even, odd)
 
-    def loss(self, parameters: _Parameters, batch: _Targets) -> Float[Array, ""]:
-        even, odd = jax.vmap(self._residuals, (None, 0))(parameters, batch)
+    def loss(self, parameters: Parameters, batch: Targets) -> Float[Array, ""]:
+        even, odd = jax.vmap(self.residuals, (None, 0))(parameters, batch)
         weight = batch.weight / jnp.maximum(jnp.sum(batch.weight), 1.0)
         squares = jnp.mean(even**2, axis=1) + jnp.mean(odd**2, axis=(1, 2))
         return jnp.sum(weight * squares)
 
     def linear_solver(
-        self, like: _Parameters, targets: _Targets
-    ) -> Callable[[_Parameters], _Parameters]:
+        self, like: Parameters, targets: Targets
+    ) -> Callable[[Parameters], Parameters]:
         """Return the solver of the linear parts; f_n, which is of them, follows in a few rounds."""
         x = jax.vmap(self.standardized)(targets.x)
         dim, in_y = x.shape[1], quadratic_features(x)
@@ -136,8 +136,8 @@ class _DateRegression(AbstractDateRegression):
             fit = least_squares(in_y, targets.weight, self.active(1 + dim, dim))
             fit_z = least_squares(in_z, weights, self.active(dim, dim, dim))
 
-        def improve(_, parameters: _Parameters):
-            even, odd = jax.vmap(self._residuals, (None, 0))(parameters, targets)
+        def improve(_, parameters: Parameters):
+            even, odd = jax.vmap(self.residuals, (None, 0))(parameters, targets)
             odd = odd.reshape(-1, odd.shape[-1])
             if parameters.z is None:
                 change = fit(jnp.concatenate([even, odd]))
@@ -147,7 +147,7 @@ class _DateRegression(AbstractDateRegression):
 
         return lambda start: jax.lax.fori_loop(0, FIXED_POINT_ITERATIONS, improve, start)
 
-    def _y_and_z(self, parameters: _Parameters, x: State):
+    def _y_and_z(self, parameters: Parameters, x: State):
         """Return Y [contracts] and Z [contracts, dim]."""
         y = parameters.value(self.standardized(x)) * self.scale
         if parameters.z is None:
@@ -155,7 +155,7 @@ class _DateRegression(AbstractDateRegression):
         z_scale = self.scale / jnp.sqrt(self.problem.maturity)
         return y, parameters.slopes(self.standardized(x)) * z_scale[:, None]
 
-    def _residuals(self, parameters: _Parameters, targets: _Targets):
+    def residuals(self, parameters: Parameters, targets: Targets):
         """Return what is left on a path: of Y [contracts], and of Z dW [pairs, contracts] in units of Z."""
         problem, x, dw = self.problem, targets.x, targets.increments
         gain, gain_slope = self._half_driver(jax.lax.stop_gradient(parameters), x, dw)
@@ -166,7 +166,7 @@ class _DateRegression(AbstractDateRegression):
             return even, (odd - dw @ slopes.T) / self._root_step
         return even, (odd - self._along_noise(parameters.value, x, dw)) / self._root_step
 
-    def _half_driver(self, parameters: _Parameters, x: State, dw: Float[Array, "pairs dim"]):
+    def _half_driver(self, parameters: Parameters, x: State, dw: Float[Array, "pairs dim"]):
         """Return f dt / 2 at the step's start [contracts], and its change along s dW [pairs, contracts]."""
 
         def gain(x: State):
@@ -187,6 +187,15 @@ class _DateRegression(AbstractDateRegression):
     def _root_step(self) -> Float[Array, ""]:
         """The unit of what is left of Z dW."""
         return jnp.sqrt(self.problem.dt / self.problem.maturity)
+
+
+def y_alone(
+    architecture: Architecture, problem: Problem, num_contracts: int, *, key: PRNGKeyArray
+) -> Parameters:
+    """Return the parameters before the first stage where Z is the derivative of Y."""
+    dim, dtype = problem.dim, problem.x0.dtype
+    y = jnp.zeros((1 + 2 * dim, num_contracts), dtype)
+    return Parameters(y, None, architecture(dim, num_contracts, dim, dtype, key=key), None)
 
 
 class BackwardDP(AbstractBackwardSolver):
@@ -220,7 +229,7 @@ class BackwardDP(AbstractBackwardSolver):
         2
     """
 
-    date_regression: ClassVar[type[AbstractDateRegression]] = _DateRegression
+    date_regression: ClassVar[type[AbstractDateRegression]] = NetworkRegression
 
     variant: int = eqx.field(static=True, default=1)
 
@@ -235,12 +244,11 @@ class BackwardDP(AbstractBackwardSolver):
 
     def init_parameters(
         self, problem: Problem, num_contracts: int, *, key: PRNGKeyArray
-    ) -> _Parameters:
-        dim, dtype = problem.dim, problem.x0.dtype
+    ) -> Parameters:
         y_key, z_key = jax.random.split(key)
-        y = jnp.zeros((1 + 2 * dim, num_contracts), dtype)
-        y_network = self.architecture(dim, num_contracts, dim, dtype, key=y_key)
+        of_y = y_alone(self.architecture, problem, num_contracts, key=y_key)
         if self.variant == 2:
-            return _Parameters(y, None, y_network, None)
+            return of_y
+        dim, dtype = problem.dim, problem.x0.dtype
         z_network = self.architecture(dim, num_contracts * dim, dim, dtype, key=z_key)
-        return _Parameters(y, jnp.zeros((3 * dim, num_contracts), dtype), y_network, z_network)
+        return of_y._replace(z=jnp.zeros((3 * dim, num_contracts), dtype), z_network=z_network)

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..sampling import normals
 from .defects import ahead
 from .first_step import FirstStep, Parabola
-from .problem import Problem, State
+from .problem import Problem, State, ends_of_step
+from .second_order import Onward
 from .solution import Solution
 
 
@@ -19,16 +20,31 @@ class Form(NamedTuple):
     """How samples are taken.
 
     pairs: of paths, in a block; points: of a fan of steps (`defects`); knows_values: whether the solution has
-    values at later dates; reads_z: whether the driver has a use for z; is_smooth: whether paths are
-    differentiated, too; blur: how near to the value exercise pays where its rule has a part of that, a share.
+    values at later dates; reads_z: whether the driver has a use for z; at_end: whether the driver over the
+    first step is that at its end alone, in the derivatives; is_smooth: whether paths are differentiated, too;
+    blur: how near to the value exercise pays where its rule has a part of that, a share.
     """
 
     pairs: int
     points: int
     knows_values: bool
     reads_z: bool
+    at_end: bool
     is_smooth: bool
     blur: float
+
+
+class Start(NamedTuple):
+    """The step from today.
+
+    problem: whose step it is; form: that of its noise (`first_step.mixing_of`); onward, mixing: where the
+    driver reads Gamma, how errors move, and A today, else None.
+    """
+
+    problem: Problem
+    form: Array | None
+    onward: Onward | None = None
+    mixing: Array | None = None
 
 
 class Derivatives(NamedTuple):
@@ -53,7 +69,7 @@ class _Follow(NamedTuple):
     """What follows a first step, [contracts, paths].
 
     total: worth at its end, with all that is missing later and the driver's share; missing: of it; driver: f at
-    the end, times dt / 2.
+    the end, times dt.
     """
 
     total: Array
@@ -72,7 +88,7 @@ def samples(
     solution: Solution,
     own: Array,
     form: Form,
-    mixing: Array | None,
+    start: Start,
     quantities: Array | None,
     *,
     key: PRNGKeyArray,
@@ -84,18 +100,19 @@ def samples(
     """
     problem, pairs = solution.problem, form.pairs
     t, x0, dt = problem.times[0], problem.x0, problem.dt
+    late, _ = ends_of_step(problem, jnp.asarray(0))
+    at_end = 1.0 if form.at_end else late  # of the driver at the end, in the derivatives
     first, later, at_jumps = jax.random.split(key, 3)
     noise = jnp.sqrt(dt) * normals(first, (pairs, problem.dim), x0.dtype)
     dw = jnp.concatenate([noise, -noise])
-    x = jax.vmap(lambda dw: problem.advance(t, x0, dw))(dw).T
-    middle = problem.advance(t, x0, jnp.zeros_like(x0))
+    x = jax.vmap(lambda dw: start.problem.advance(t, x0, dw))(dw).T
+    middle = start.problem.advance(t, x0, jnp.zeros_like(x0))
     z = problem.z_of(t, x0, solution.approximation.gradient(0, x0)).reshape(-1, problem.dim)
-    tilts = _tilts(problem, own, z) if form.reads_z else None
+    tilts = _tilts(solution, own, z, start) if form.reads_z else None
     blur = form.blur * jnp.abs(own) + jnp.finfo(own.dtype).tiny
     settings = {"key": later, "points": form.points, "blur": blur, "reads_z": form.reads_z}
-    follow = partial(ahead, solution, **settings)
+    follow = partial(ahead, solution, onward=start.onward, **settings)
     jumps = problem.draw_jumps(at_jumps, (pairs,))
-    shares = 2.0 if form.reads_z else 1.0  # of the driver at the end, in the derivatives
 
     def summed(of_each):
         if quantities is None:
@@ -106,8 +123,12 @@ def samples(
         noise = jax.tree.map(lambda a: jnp.concatenate([a] * copies), jumps)
         x = jax.vmap(problem.jumped, (-1, 0), -1)(x, noise)
         here, missing = follow(x, y, copies=copies)
-        driver = 0.5 * dt * (here.driver + here.slope * missing)
-        return summed(_Follow(here.worth + missing + shares * driver, missing, driver))
+        driver = here.driver
+        if start.onward is not None and start.mixing is not None:
+            of_path = jax.vmap(partial(start.onward.taken, problem.times[1]), (-1, 0, None))
+            driver = driver - of_path(x, here.gamma[0][0], start.mixing)[None]
+        driver = dt * (driver + here.slope * missing)
+        return summed(_Follow(here.worth + missing + at_end * driver, missing, driver))
 
     y = still = None
     if not form.knows_values:
@@ -117,14 +138,14 @@ def samples(
         tilts = tilts[:1]
     found, slopes = _with_slopes(after, x) if form.is_smooth else (after(x, y), None)
     tilted = 0.0 if tilts is None else (tilts @ dw.T) * found.missing
-    value = found.total - (shares - 1.0) * found.driver + tilted - summed(own)[:, None]
+    value = found.total - (at_end - late) * found.driver + tilted - summed(own)[:, None]
     # the path between the two has no part in means of weights, which vanish: it takes noise off
     between = after(jnp.broadcast_to(middle[:, None], (problem.dim, pairs)), still, 1).total
     centered = found.total + tilted - jnp.tile(between, 2)
     control = Parabola(middle, *summed(_slopes(solution)))
 
     def of_step(dw, x, total, missing, slopes):
-        step = FirstStep(problem, dw, mixing)
+        step = FirstStep(start.problem, dw, start.form)
         return _derivatives(step, x, control, tilts, total, missing, slopes)
 
     axes = (0, -1, -1, -1, None if slopes is None else -1)
@@ -208,8 +229,12 @@ def _slopes(solution: Solution) -> tuple[Array, Array]:
     return slope, second
 
 
-def _tilts(problem: Problem, y: Array, z: Array) -> Float[Array, "contracts dim"]:
-    """Return f_z of every contract today; contracts do not read one another's."""
+def _tilts(solution: Solution, y: Array, z: Array, start: Start) -> Float[Array, "contracts dim"]:
+    """Return f_z of every contract today, by which dW drifts; contracts do not read one another's."""
+    problem, onward = solution.problem, start.onward
     t, x = problem.times[0], problem.x0
+    if onward is not None and start.mixing is not None:
+        gamma = solution.approximation.hessian(0, x)
+        return onward.drift(t, x, y[0], z[0], gamma, start.mixing)[None]
     _, pull = jax.vjp(lambda z: problem.flat_driver(t, x, y, z), z)
     return pull(jnp.ones_like(y))[0]

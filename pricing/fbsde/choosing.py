@@ -14,7 +14,8 @@ from jaxtyping import PRNGKeyArray
 
 from ..progress import Progress
 from .bases import AbstractBasis, Additive, Hermite, Mean, Payoffs, SmoothMaximum
-from .certificate import Certificate, certify, unsummed
+from .certificate import Certificate, Estimate, certify, unsummed
+from .early_exercise_bounds import bounds, unbounded
 from .errors import Tolerance, errors, without_noise
 from .gradient_regression import GradientRegression
 from .grid_quadrature import GridQuadrature
@@ -26,6 +27,8 @@ from .solver import AbstractSolver
 
 _PILOT_PATHS, _PATHS = 8192, 65536  # of trainings
 _PILOT_CERTIFICATE = 8192
+_PILOT_BOUND, _MOST_OF_BOUND = 1024, 16000  # paths of an upper bound
+_NOISE_OF_BOUND = 0.1  # of what is asked of the value: a standard error of that bound
 _OF_GRID = 2  # dimensions, at most
 _MOST_FUNCTIONS = 500  # of a date: their Gram matrix is inverted at each
 _TO_COME = 4.0  # times of a pilot: it, the training, the certificate and what checks it
@@ -97,21 +100,24 @@ def choose(
     Returns:
         The solution; a RuntimeError if no pilot is finite. In its `stats` are "certificate", "errors" (of
         value, Delta and Gamma, as multiples of their sizes), "solver", and what the pilots found, "tried".
-        Where the driver bends, a step is not exact or no defects are summed, also "checked_by", the figures of
-        another solution, on half of the dates if the contract's are among them; without time or memory for it
-        nothing is known of the errors.
+        Where the driver bends, a step is not exact, no defects are summed, or a right to exercise has no bound,
+        also "checked_by", the figures of another solution, on half of the dates if the contract's are among
+        them; without time or memory for it nothing is known of the errors. Of a right to exercise "upper", an
+        upper bound of the value (`bounds`): what lies between is error, too.
 
     Raises:
         ValueError: The memory is not enough for any solution.
     """
-    has_defects = _has_defects(problem)
+    has_defects, has_bound = _has_defects(problem), unbounded(problem) is None
     keys = iter(jax.random.split(key, 64))
     is_positive = _is_positive(problem, key=next(keys))
     all_ = candidates(problem, is_positive)
     solvers = [one for solver in all_ if (one := limits.smaller(problem, solver)) is not None]
     if not solvers:
         raise ValueError(f"{limits.words}: this is not enough memory for any solution; give more")
+    is_right = problem.exercise_value is not None
     needs_check = not has_defects or problem.step is None or not _is_affine(problem)
+    needs_check = needs_check or (is_right and not has_bound)
     stages = len(solvers) + 2 + needs_check
     say = partial(_say, progress, iter(range(1, stages + 1)), stages)
     tried = _tried(solvers, train, keys, limits, say)
@@ -129,19 +135,21 @@ def choose(
         judge, found = _certified(solution, keys, excess, limits, spared)
     else:
         judge, found = without_noise, without_noise(solution)
+    upper = _upper(solution, found, keys, rtol, limits) if has_bound else None
     say(best)
-    other, known = None, told(found)
+    other, known = None, told(found, None, upper)
     if needs_check:
         check = _another(problem, solvers, tried, limits, share)
         if check is None or limits.seconds_left < reserved:
             known = _NOT_KNOWN
         else:
             other = judge(train(check[0], key=next(keys), problem=check[1]))
-            known = told(found, other)
+            known = told(found, other, upper)
         say(check[0] if check else best)
     more = {
         "certificate": found,
         "checked_by": other,
+        "upper": upper,
         # as arrays: numbers would make another program of everything that takes the solution
         "errors": jax.tree.map(jnp.asarray, known),
         "solver": best,
@@ -208,6 +216,32 @@ def _certified(
     count = limits.certificate_paths(wanted, _PILOT_CERTIFICATE, affordable)
     judge = lambda found: certify(found, key=next(keys), num_paths=count)  # noqa: E731
     return judge, judge(solution) if count > _PILOT_CERTIFICATE else pilot
+
+
+def _upper(
+    solution: Solution,
+    found: Certificate,
+    keys: Iterator[PRNGKeyArray],
+    rtol: Tolerance,
+    limits: Limits,
+) -> Estimate:
+    """Return what no rule of exercise earns more than, on as many paths as it takes; infinite without time."""
+    shape, dtype = found.value.mean.shape, found.value.mean.dtype
+    if limits.seconds_left <= 0.0:
+        return Estimate(jnp.full(shape, math.inf, dtype), jnp.zeros(shape, dtype))
+
+    def on_paths(count: int) -> Estimate:
+        both = bounds(solution, key=next(keys), num_paths=count, throw=False)
+        return Estimate(both.upper, both.std_errors.upper)
+
+    started = time.perf_counter()
+    pilot = on_paths(_PILOT_BOUND)
+    affordable = _PILOT_BOUND * limits.seconds_left / (time.perf_counter() - started)
+    size = float(jnp.max(jnp.abs(found.value.mean)))
+    excess = float(jnp.max(pilot.std_error)) / (_NOISE_OF_BOUND * rtol.value * size)
+    wanted = min(_PILOT_BOUND * excess**2, _MOST_OF_BOUND)
+    count = limits.certificate_paths(wanted, _PILOT_BOUND, affordable)
+    return on_paths(count) if count > _PILOT_BOUND else pilot
 
 
 def _seconds_of_path(solution: Solution, limits: Limits, key: PRNGKeyArray) -> float:
@@ -306,7 +340,9 @@ def _words(solver: AbstractSolver) -> str:
 
 
 def _is_affine(problem: Problem) -> bool:
-    """Return whether f is affine in y and z, by a look at some of them today."""
+    """Return whether f is affine in y and z, by a look at some of them today; not where it reads Gamma."""
+    if problem.reads_gamma:
+        return False
     shape, dim, t, x0 = problem.contracts, problem.dim, problem.times[0], problem.x0
     numbers = jax.random.normal(jax.random.key(0), (_LOOK, math.prod(shape), dim + 1), x0.dtype)
     scale = jnp.max(jnp.abs(problem.terminal(x0))) + 1.0

@@ -9,6 +9,7 @@ shifted by f_z dt (Girsanov). Many contracts share their paths: these are not sh
 weight. Where f is linear in y and z nothing is left out, but for what the steps miss.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +22,8 @@ from ..sampling.threefry import random_bits
 from ..sampling.transforms import inverse_normal
 from .held import Held, Values, flat, held, still_held
 from .ito_taylor import Composition, States, martingale_increments
-from .problem import Problem
+from .problem import Problem, ends_of_step
+from .second_order import Onward
 from .solution import Solution
 
 
@@ -49,6 +51,7 @@ def ahead(
     points: int,
     blur: Float[Array, " contracts"],
     reads_z: bool,
+    onward: Onward | None = None,
     copies: int = 1,
 ) -> Ahead:
     """Follow fresh paths from states at date 1 to the end.
@@ -67,9 +70,12 @@ def ahead(
         blur: How near to its value, for each contract, exercise is to pay for a path's derivative to have the
             part of the rule (`held.still_held`).
         reads_z: Whether the driver has a use for z.
+        onward: How a path goes on where the driver reads Gamma; None: as the problem's.
         copies: How many sets of paths, one beside the other, have the same increments.
     """
-    walk = _Walk(solution, key, points if y is None else 1, copies, y is None, reads_z, blur)
+    walk = _Walk(
+        solution, key, points if y is None else 1, copies, y is None, reads_z, onward, blur
+    )
     problem, date = solution.problem, jnp.asarray(1)
     first = held(problem, solution.approximation, date, x, y)
     kept, zero = first.kept(problem, date, x), jnp.zeros_like(first.worth)
@@ -89,6 +95,7 @@ class _Walk(NamedTuple):
     copies: int
     knows_values: bool
     reads_z: bool
+    onward: Onward | None
     blur: Float[Array, " contracts"]
 
     def step(self, state: tuple[States, Held, _Sum], date: Array):
@@ -96,25 +103,30 @@ class _Walk(NamedTuple):
         x, here, total = state
         problem = self.solution.problem
         t, dt = problem.times[date], problem.dt
+        late, early = (share * dt for share in ends_of_step(problem, date))
         dw, jumps = self._noise(date, x.shape[1] // self.copies)
-        ends, fanned = self._ends(date, x, here, dw, jumps)
-        at_end = here.worth[:, None] - 0.5 * dt * (here.driver[:, None] + fanned.driver)
-        gap = fanned.worth - at_end
+        along = None if self.onward is None else _Along(self.onward, t, x, here)
+        ends, fanned = self._ends(date, x, here, dw, jumps, along)
+        at_start, at_end = here.driver, fanned.driver
+        if along is not None:
+            at_start = at_start - along.taken(t, x[:, None], here.gamma[0])[:, 0]
+            at_end = at_end - along.taken(problem.times[date + 1], ends, fanned.gamma[0][0])
+        gap = fanned.worth - (here.worth - early * at_start)[:, None] + late * at_end
         if not self.knows_values:  # what is missing shows at the end alone
             gap = jnp.where(date + 1 == problem.num_steps, gap - _moved(here, dw), 0.0)
-        scale = total.discount / (1.0 - 0.5 * dt * here.slope)
+        scale = total.discount / (1.0 - early * here.slope)
         missing = total.missing + total.is_held * scale * jnp.mean(gap, axis=1)
 
         dw, jumps = dw[:, :1], jax.tree.map(lambda a: a[:1], jumps)
         ends, later, tilt = ends[:, :1], jax.tree.map(lambda a: a[:, :1], fanned), 0.0
         if self.reads_z and len(here.value) == 1:
-            dw = dw + dt * _driver_slope(problem, t, x, here)[:, None]
-            ends, later = self._ends(date, x, here, dw, jumps)
+            drift = _driver_slope(problem, t, x, here) if along is None else along.drift(x, here)
+            ends, later = self._ends(date, x, here, dw + dt * drift[:, None], jumps, along)
         elif self.reads_z:
             tilt = _driver_along(problem, t, x, here, dw[:, 0])
         x, later = ends[:, 0], jax.tree.map(lambda a: a[:, 0], later)
         later = later.kept(problem, date + 1, x)
-        discount = scale * (1.0 + 0.5 * dt * later.slope + tilt)
+        discount = scale * (1.0 + late * later.slope + tilt)
         is_held = total.is_held * still_held(problem, later, date + 1, x, self.blur)
         return (x, later, _Sum(missing, discount, is_held)), None
 
@@ -123,17 +135,20 @@ class _Walk(NamedTuple):
         problem, copies = self.solution.problem, self.copies
         key, jump_key = jax.random.split(jax.random.fold_in(self.key, date))
         shape, dtype = (problem.dim, paths), problem.x0.dtype
-        fan = jnp.sqrt(problem.dt) * _fan(key, self.points, shape, dtype)
+        dw = jnp.sqrt(problem.dt) * fan(key, self.points, shape, dtype)
         jumps = problem.draw_jumps(jump_key, (self.points, paths))
         jumps = jax.tree.map(lambda a: jnp.tile(a, (1, copies, *(1,) * (a.ndim - 2))), jumps)
-        return jnp.tile(fan, (1, 1, copies)), jumps
+        return jnp.tile(dw, (1, 1, copies)), jumps
 
-    def _ends(self, date: Array, x: States, here: Held, dw: Array, jumps: Any):
+    def _ends(
+        self, date: Array, x: States, here: Held, dw: Array, jumps: Any, along: "_Along | None"
+    ):
         """Return the states after steps, [dim, points, paths], and what is held there."""
         problem, found = self.solution.problem, self.solution.approximation
-        t = problem.times[date]
-        move = lambda x, dw, jumps: problem.jumped(problem.advance(t, x, dw), jumps)  # noqa: E731
-        ends = jax.vmap(jax.vmap(move, (-1, -1, 0), -1), (None, 1, 0), 1)(x, dw, jumps)
+        own = lambda x, dw: problem.advance(problem.times[date], x, dw)  # noqa: E731
+        move = jax.vmap(own, -1, -1) if along is None else along.advance
+        ends = jax.vmap(move, (None, 1), 1)(x, dw)
+        ends = jax.vmap(jax.vmap(problem.jumped, (-1, 0), -1), (1, 0), 1)(ends, jumps)
         carried = None
         if not self.knows_values:
             carried = (here.worth - problem.dt * here.driver)[:, None] + _moved(here, dw)
@@ -143,6 +158,36 @@ class _Walk(NamedTuple):
         return ends, jax.tree.map(lambda a: a.reshape(len(a), *shape, *a.shape[2:]), later)
 
 
+class _Along:
+    """Steps from states along which errors move, of one contract whose driver reads Gamma: see `Onward`."""
+
+    def __init__(self, onward: Onward, t: Array, x: States, here: Held):
+        self.onward, self.t = onward, t
+        self.mixing = jax.vmap(partial(onward.mixing, t), (-1, 0, 0, 0))(x, *_of_one(here))
+
+    def advance(self, x: States, dw: States) -> States:
+        """Return the states after a step."""
+        return jax.vmap(partial(self.onward.advance, self.t), (-1, -1, 0), -1)(x, dw, self.mixing)
+
+    def taken(
+        self, t: Array, x: Float[Array, "dim points paths"], gamma: Array
+    ) -> Float[Array, "contracts points paths"]:
+        """Return the part of the driver that the diffusion of these paths has, at points of each."""
+        of_path = jax.vmap(partial(self.onward.taken, t), (-1, 0, 0))
+        return jax.vmap(of_path, (1, 0, None))(x, gamma, self.mixing)[None]
+
+    def drift(self, x: States, here: Held) -> States:
+        """Return the drift of dW by f_z."""
+        of_path = jax.vmap(partial(self.onward.drift, self.t), (-1, 0, 0, 0, 0), -1)
+        return of_path(x, *_of_one(here), self.mixing)
+
+
+def _of_one(here: Held) -> tuple[Array, Array, Array]:
+    """Return worth, Z and Gamma of the only contract, a row for each path."""
+    (gamma,) = here.gamma
+    return here.worth[0], here.z[0], gamma[0]
+
+
 def _moved(
     here: Held, dw: Float[Array, "dim points paths"]
 ) -> Float[Array, "contracts points paths"]:
@@ -150,15 +195,22 @@ def _moved(
     return jnp.einsum("cpd,dqp->cqp", here.z, dw)
 
 
-def _fan(
+def fan(
     key: PRNGKeyArray, points: int, shape: tuple[int, int], dtype
 ) -> Float[Array, "dim points paths"]:
-    """Return standard normals for each path of [dim, paths]."""
+    """Return standard normals for each path of [dim, paths], opposite pairs.
+
+    They are at Sobol' points, randomly shifted for each path, where the points are a power of two.
+    """
     if points == 1:
         return jnp.moveaxis(normals(key, (1, *shape), dtype), 0, 1)
-    words = sobol_words(None, points // 2, shape[0]).reshape(shape[0], -1)
-    shifted = words[:, :, None] ^ random_bits(key, shape)[:, None]
-    half = inverse_normal(shifted, dtype)
+    dim, paths = shape
+    if points & (points - 1):
+        half = normals(key, (dim, points // 2, paths), dtype)
+    else:
+        words = sobol_words(None, points // 2, dim).reshape(dim, -1)
+        shifted = words[:, :, None] ^ random_bits(key, shape)[:, None]
+        half = inverse_normal(shifted, dtype)
     return jnp.concatenate([half, -half], axis=1)
 
 

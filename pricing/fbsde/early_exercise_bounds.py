@@ -10,8 +10,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from jaxtape import stored_jit
 
 from ..results import Between, Bounds
-from ..sampling import normals
-from .defects import martingale_increment
+from .defects import fan, martingale_increment
 from .problem import Problem
 from .simulation import over_blocks, simulate
 from .solution import Solution
@@ -46,7 +45,8 @@ def bounds(
     solution, less the sum of the martingale increments of u over the steps (Z dW and the term of Gamma), whose
     mean is zero. The upper bound is the mean of max over dates of (discounted payoff - M) (Rogers, 2002; Haugh,
     Kogan, 2004), where M grows from one date of exercise to the next by V - E[V], V the larger of payoff and
-    continuation value, its mean taken over antithetic inner paths (Andersen, Broadie, 2004).
+    continuation value, its mean taken over inner paths (Andersen, Broadie, 2004): opposite pairs, at randomly
+    shifted Sobol' points where they are a power of two.
 
     Args:
         solution: The solution, of a problem whose driver discounts: f = -r(t, x) y.
@@ -72,19 +72,27 @@ def bounds(
         raise ValueError(
             f"num_paths={num_paths}, num_inner_paths={num_inner_paths}: give a multiple of {_BLOCK}, and of 2."
         )
+    if (reason := unbounded(problem)) is not None:
+        raise ValueError(reason)
+    means, errors = _means_and_errors(solution, key, num_paths, num_inner_paths)
+    return Bounds.of(means, errors, stats={"num_paths": num_paths}, throw=throw)
+
+
+def unbounded(problem: Problem) -> str | None:
+    """Return why a value has no bounds, in words; None where it has."""
     if problem.stopping_dates or problem.exercise_value is None:
-        raise ValueError("bounds are of early exercise, on paths that are not stopped.")
+        return "bounds are of early exercise, on paths that are not stopped."
     if problem.jumps is not None or problem.reads_gamma:
-        raise ValueError(
+        return (
             "bounds are of diffusions whose driver discounts: this problem has jumps, or a driver that reads "
             "Gamma; compare GridQuadrature and GradientRegression"
         )
     if not _discounts(problem):
-        raise ValueError(
-            "bounds need a driver that discounts, f = -r(t, x) y: what a rule earns is no bound under another."
+        return (
+            "bounds need a driver that discounts, f = -r(t, x) y: what a rule earns is no bound under "
+            "another."
         )
-    means, errors = _means_and_errors(solution, key, num_paths, num_inner_paths)
-    return Bounds.of(means, errors, stats={"num_paths": num_paths}, throw=throw)
+    return None
 
 
 def _discounts(problem: Problem) -> bool:
@@ -175,8 +183,7 @@ def _mean_ahead(solution: Solution, key, first, last, x, num_inner: int) -> Samp
     dim, paths = x.shape
     longest = int(np.max(np.diff(_period_ends(problem))))
     count = 1 if problem.step is not None else longest
-    noise = normals(key, (count, dim, num_inner // 2, paths), x.dtype)
-    noise = jnp.concatenate([noise, -noise], axis=2).reshape(count, dim, -1)
+    noise = fan(key, num_inner, (count * dim, paths), x.dtype).reshape(count, dim, -1)
     x = jnp.broadcast_to(x[:, None], (dim, num_inner, paths)).reshape(dim, -1)
     span = problem.dt if problem.step is None else (last - first).astype(x.dtype) * problem.dt
 

@@ -39,26 +39,35 @@ ASKED = Tolerance()
 
 
 def errors(
-    found: Certificate, other: Certificate | None = None, *, scale: float = math.inf
+    found: Certificate,
+    other: Certificate | None = None,
+    upper: Estimate | None = None,
+    *,
+    scale: float = math.inf,
 ) -> Tolerance:
     """Return the errors of value, Delta and Gamma, as multiples of the size of each.
 
     An error is three standard errors, of many entries more, so that all of them are within as often. Or it is
     by what another solution's certificate differs, beyond noise: where the driver bends both keep the square of
-    their solution's error, and each has the error of its dates.
+    their solution's error, and each has the error of its dates. Or it is, of the value, what lies between it
+    and an upper bound: a better rule of exercise may earn that.
     """
     sizes = [float(np.max(np.abs(found.value.mean)))]
     for derivative in (found.delta, found.gamma):
         sizes.append(max(float(np.max(np.abs(derivative.mean))), sizes[-1] / scale))
     told = []
     for name, size in zip(Tolerance._fields, sizes, strict=True):
-        one, noise = getattr(found, name), getattr(found, name).std_error
+        one = getattr(found, name)
+        noise = one.std_error
         error = _cover(noise.size) * float(np.max(noise))
         if other is not None:
             both = getattr(other, name)
             noise = np.sqrt(np.asarray(noise) ** 2 + np.asarray(both.std_error) ** 2)
             gap = np.abs(np.asarray(one.mean) - np.asarray(both.mean))
             error = max(error, float(np.max(np.where(gap > _SIGNIFICANT * noise, gap, 0.0))))
+        if upper is not None and name == "value":
+            most = upper.mean + _SIGNIFICANT * upper.std_error
+            error = max(error, float(np.max(np.asarray(most - one.mean))))
         told.append(error / size if size > 0.0 else math.inf)
     return Tolerance(*told)
 

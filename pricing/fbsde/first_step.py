@@ -77,8 +77,8 @@ class FirstStep(eqx.Module):
             slope, second = jax.grad(self.log_density)(x0), jax.hessian(self.log_density)(x0)
             return Weights(slope, second + slope[:, None] * slope[None])
         steepness = lambda x: jnp.log(jnp.abs(self._slopes(x, self.increments(x))))  # noqa: E731
-        g, h = _derivatives(self.increments, x0)
-        of_log, its_second = _derivatives(steepness, x0)
+        g, h = own_derivatives(self.increments, x0)
+        of_log, its_second = own_derivatives(steepness, x0)
         precision = self._precision
         pull = precision @ self._noise
         slope = -g * pull - of_log
@@ -92,7 +92,7 @@ class FirstStep(eqx.Module):
             total = lambda x: direction @ self.increments(x)  # noqa: E731
             return Weights(jax.grad(total)(x0), jax.hessian(total)(x0))
         own = jnp.linalg.solve(self.mixing.T, direction)
-        first, second = _derivatives(self.increments, x0)
+        first, second = own_derivatives(self.increments, x0)
         return Weights(own * first, jnp.diag(own * second))
 
     def carried(self, of: "Parabola") -> tuple[Array, Array, Array]:
@@ -100,7 +100,7 @@ class FirstStep(eqx.Module):
         x0, move = self.problem.x0, lambda x: self._move(x, self._noise)
         value, slope = of(move(x0))
         if self.mixing is not None:
-            j, bend = _derivatives(move, x0)
+            j, bend = own_derivatives(move, x0)
             second = slope[:, None, :] * jnp.diag(bend)[None]
             return value, slope * j[None], j[None, :, None] * of.second * j[None, None] + second
         j = jax.jacfwd(move)(x0)
@@ -155,7 +155,7 @@ def _by_coordinate(function: Callable[[State], State], x: State) -> State:
     return jax.jvp(function, (x,), (jnp.ones_like(x),))[1]
 
 
-def _derivatives(function: Callable[[State], State], x: State) -> tuple[State, State]:
+def own_derivatives(function: Callable[[State], State], x: State) -> tuple[State, State]:
     """Return the first and the second derivative of each output in its own input."""
     first = lambda x: _by_coordinate(function, x)  # noqa: E731
     return first(x), _by_coordinate(first, x)

@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxtape import stored_jit
 
 from ..sampling import normals, uniforms
-from .certificate import Estimate, reads_z
-from .problem import Problem
+from .certificate import Estimate
+from .problem import Problem, reads_z
 
 _EXACT = 1e-3  # of the move of a step, by which one step and two may differ
 

@@ -247,6 +247,18 @@ def ends_of_step(problem: Problem, date: Int[Array, ""]) -> tuple[Real, Real]:
     return late, 1.0 - late
 
 
+def reads_z(problem: Problem) -> bool:
+    """Return whether the driver's program has any use for z."""
+    shape, dim = problem.contracts, problem.dim
+    like = partial(jax.ShapeDtypeStruct, dtype=problem.x0.dtype)
+    gamma = [like((*shape, dim, dim))] * problem.reads_gamma
+    arguments = like(shape), like((*shape, dim)), *gamma
+    program = jax.make_jaxpr(problem.driver)(problem.times[0], problem.x0, *arguments).jaxpr
+    of_z = program.invars[-1 - len(gamma)]
+    read = [v for equation in program.eqns for v in equation.invars] + list(program.outvars)
+    return any(v is of_z for v in read)
+
+
 def _on_grid(name: str, times: Times, maturity: float | Real, num_steps: int) -> tuple[int, ...]:
     """Return the indices of the times on the grid.
 

@@ -1,16 +1,22 @@
-"""A driver that reads Gamma: what it adds to the variance of the state."""
+"""A driver that reads Gamma: what it adds to the variance of the state, and the paths that have it."""
 
+from collections.abc import Callable
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
-from .problem import Problem
+from .first_step import mixing_of, own_derivatives
+from .problem import Problem, Real, State
 
 _MOST_ADDED = (
     2.0  # multiples of the paths' own variance: schemes that take f at known values are stable
 )
 _ROUNDING = 1e-3
+_PROBES = 4  # Hessians at which the form of f_Gamma is looked at
 
 
 def added_variance(problem: Problem, gamma: Array) -> Float[Array, "contracts dim"]:
@@ -25,9 +31,7 @@ def added_variance(problem: Problem, gamma: Array) -> Float[Array, "contracts di
     many = jnp.broadcast_to(gamma, (y.size, dim, dim))
     slopes = jax.jacrev(lambda gamma: problem.flat_driver(t, x0, y, z, gamma))(many)
     own = jnp.moveaxis(jnp.diagonal(slopes, axis1=0, axis2=1), -1, 0)
-    inverse = jax.vmap(lambda row: problem.gradient_of(t, x0, row))  # of s', times a matrix' rows
-    turned = jax.vmap(lambda a: inverse(inverse(0.5 * (a + a.T)).T))(own)
-    return 2.0 * jnp.linalg.eigvalsh(turned)
+    return 2.0 * jnp.linalg.eigvalsh(jax.vmap(lambda a: _turned(problem, t, x0, a))(own))
 
 
 def unstable(problem: Problem) -> str | None:
@@ -49,3 +53,103 @@ def unstable(problem: Problem) -> str | None:
         f"a driver that makes the variance of the state {1.0 + low:.2g} to {1.0 + high:.2g} times that of its "
         "paths, where 0 to 3 are stable: give the problem another diffusion, and its driver the difference"
     )
+
+
+class Onward(eqx.Module):
+    """How paths go on along which an error of a solution moves, where the driver reads Gamma.
+
+    With C the solution's Gamma and a = f_Gamma, f is f(C) + a : (Gamma - C), but for the square of Gamma - C.
+    So errors move as states with the covariance s s' + 2 a do. Over a step that is s A A' s', A of its start:
+    paths have the diffusion s A, and the driver f - (s A A' s' - s s') : Gamma / 2. Under uncertain volatility
+    these are paths of the volatility that the solution chooses.
+
+    is_diagonal: whether each coordinate moves by its own noise and f reads Gamma's diagonal alone; then A has
+    the shape [dim], else [dim, dim].
+    """
+
+    problem: Problem
+    is_diagonal: bool = eqx.field(static=True)
+
+    def mixing(self, t: Real, x: State, y: Real, z: State, gamma: Array) -> Array:
+        """Return A, given what the solution is at x."""
+        slope = jax.grad(lambda gamma: self.problem.driver(t, x, y, z, gamma))(gamma)
+        if self.is_diagonal:
+            own = jnp.diagonal(self.problem.covariance(t, x))
+            return jnp.sqrt(1.0 + 2.0 * jnp.diagonal(slope) / own)
+        turned = _turned(self.problem, t, x, slope)
+        return jnp.linalg.cholesky(jnp.eye(len(x), dtype=x.dtype) + 2.0 * turned)
+
+    def advance(self, t: Real, x: State, dw: State, mixing: Array) -> State:
+        """Return the state after a step of the problem's own, along A dW and what keeps its mean.
+
+        A step that is exact for lognormal states is so still.
+        """
+        dt = self.problem.dt
+        noise = mixing * dw if self.is_diagonal else mixing @ dw
+        move = lambda noise: self.problem.advance(t, x, noise)  # noqa: E731
+        return move(noise - 0.5 * dt * self._bend(move, mixing))
+
+    def taken(self, t: Real, x: State, gamma: Array, mixing: Array) -> Real:
+        """Return the part of the driver that the paths' diffusion has."""
+        if self.is_diagonal:
+            own = jnp.diagonal(self.problem.covariance(t, x)) * jnp.diagonal(gamma)
+            return 0.5 * jnp.sum((mixing**2 - 1.0) * own)
+        along = jax.vmap(lambda row: self.problem.z_of(t, x, row))  # rows of a matrix, times s
+        turned = along(along(gamma).T)
+        return 0.5 * jnp.sum((mixing @ mixing.T) * turned) - 0.5 * jnp.trace(turned)
+
+    def drift(self, t: Real, x: State, y: Real, z: State, gamma: Array, mixing: Array) -> State:
+        """Return A^-1 f_z: the drift of dW where the driver reads z, too."""
+        f_z = jax.grad(lambda z: self.problem.driver(t, x, y, z, gamma))(z)
+        return f_z / mixing if self.is_diagonal else jnp.linalg.solve(mixing, f_z)
+
+    def _bend(self, move: Callable[[State], State], mixing: Array) -> State:
+        """Return by how much more noise moves the mean of a step that bends in it, in noise a year."""
+        still = jnp.zeros_like(self.problem.x0)
+        if self.is_diagonal:
+            slope, bend = own_derivatives(move, still)
+            return (mixing**2 - 1.0) * bend / slope
+        along = lambda v: jax.jvp(lambda n: jax.jvp(move, (n,), (v,))[1], (still,), (v,))[1]  # noqa: E731
+        bends = jax.vmap(along)(mixing.T) - jax.vmap(along)(jnp.eye(len(still), dtype=still.dtype))
+        return jnp.linalg.solve(jax.jacfwd(move)(still), jnp.sum(bends, axis=0))
+
+
+def onward_of(problem: Problem) -> Onward | None:
+    """Return how errors move where the driver reads Gamma; None where it does not."""
+    return Onward(problem, _is_diagonal(problem)) if problem.reads_gamma else None
+
+
+def first_step_onward(onward: Onward, y: Real, z: State, gamma: Array) -> Problem:
+    """Return the problem whose step from today errors take, given what the solution is at x0."""
+    return onward.problem.replace(step=Partial(_step_onward, onward, (y, z, gamma)))
+
+
+def with_gamma_held(onward: Onward, gamma: Array, mixing: Array) -> Problem:
+    """Return the problem with the driver of a step onward from today, Gamma that of the solution there."""
+    problem = onward.problem
+    own = problem.driver
+    driver = lambda t, x, y, z: own(t, x, y, z, gamma) - onward.taken(t, x, gamma, mixing)  # noqa: E731
+    return eqx.tree_at(lambda p: p.driver, problem, driver)
+
+
+def _step_onward(onward: Onward, known: tuple[Array, ...], t: Real, dt: Real, x: State, dw: State):
+    """Return the state after a step of the grid."""
+    return onward.advance(t, x, dw, onward.mixing(t, x, *known))
+
+
+def _turned(problem: Problem, t: Real, x: State, a: Array) -> Float[Array, "dim dim"]:
+    """Return the symmetric part of a in the directions of s: with s in its place, s^-1 a s^-T."""
+    inverse = jax.vmap(lambda row: problem.gradient_of(t, x, row))  # of s', times a matrix' rows
+    return inverse(inverse(0.5 * (a + a.T)).T)
+
+
+def _is_diagonal(problem: Problem) -> bool:
+    """Return whether coordinates move by their own noise, and f reads Gamma's diagonal, by a look at some."""
+    mixing = mixing_of(problem)
+    if mixing is None or np.any(np.asarray(mixing) != np.eye(problem.dim)):
+        return False
+    t, x0, dim = problem.times[0], problem.x0, problem.dim
+    probes = jax.random.normal(jax.random.key(0), (_PROBES, dim, dim), x0.dtype)
+    y, z = problem.terminal(x0), jnp.zeros_like(x0)
+    slopes = jax.vmap(jax.grad(lambda gamma: problem.driver(t, x0, y, z, gamma)))(probes)
+    return not np.any(np.asarray(slopes)[:, ~np.eye(dim, dtype=bool)])
