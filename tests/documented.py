@@ -12,7 +12,7 @@ FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
 PLACEHOLDERS = {"NAME", "…"}  # what makes a command a form, which nobody types as it stands
 
 
-def _text(page: Path) -> str:
+def text_of(page: Path) -> str:
     """The Markdown of a page; of a tutorial, what stands behind the marks of its comments."""
     text = page.read_text(encoding="utf-8")
     return "\n".join(re.findall("^# (.*)$", text, re.M)) if page.suffix == ".py" else text
@@ -20,7 +20,7 @@ def _text(page: Path) -> str:
 
 def blocks(page: Path, kind: str = "") -> list[str]:
     """The fenced blocks of a kind, such as python; of none, those without one."""
-    return [block for name, block in FENCED.findall(_text(page)) if name == kind]
+    return [block for name, block in FENCED.findall(text_of(page)) if name == kind]
 
 
 def typed(page: Path) -> list[str]:
@@ -31,7 +31,7 @@ def typed(page: Path) -> list[str]:
 
 def inline(page: Path, start: str) -> list[str]:
     """The code within lines that starts so, each on one line."""
-    found = re.findall(rf"`({start}[^`]*)`", FENCED.sub("", _text(page)))
+    found = re.findall(rf"`({start}[^`]*)`", FENCED.sub("", text_of(page)))
     return [" ".join(code.split()) for code in found]
 
 

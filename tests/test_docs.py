@@ -87,6 +87,14 @@ def test_what_a_page_names_exists(page):
         assert (ROOT / name).exists(), name
 
 
+def test_no_block_of_a_page_is_lost():
+    """Whatever kinds a page has, each fence opens or closes a block that is found."""
+    for page in NAMING:
+        text = documented.text_of(page)
+        fences = re.findall("^ *```", text, re.M)
+        assert len(fences) == 2 * len(documented.FENCED.findall(text)), page
+
+
 def test_every_extra_that_is_named_exists():
     """On the pages, and by the messages of the packages."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
