@@ -1,12 +1,13 @@
 """The docs: Python of pages prints what they say, tutorials find what they claim, commands and files exist."""
 
+import importlib
 import importlib.util
 import os
 import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
+import tomllib
 from typing import Any
 
 import jupytext
@@ -16,17 +17,22 @@ import yaml
 
 from jaxtape.command_line import Commands
 
+from . import documented
 from .cases import others_later
+from .documented import ROOT
 
-ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = ("getting_started", "how_to_choose", "faq", "derivations", "bermudan")
+NAMING = (*documented.PAGES, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md")
+PACKAGES = ("jaxtape", "pricing", "calibration")
+JAXTAPE = r"\bjaxtape ([a-z]+)\b([^\"#]*)"
+BENCHMARK = r"python -m benchmarks\.(\w+)\b *([^#]*)"
+FILE = r"^(?:pytest )?((?:tests|benchmarks|docs|pricing|calibration|jaxtape)/[\w/.-]+)"
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
 def blocks(page: str, language: str) -> list[str]:
-    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    return re.findall(rf"```{language}\n(.*?)```", text, re.S)
+    return documented.blocks(DOCS / f"{page}.md", language)
 
 
 def run(program: str) -> str:
@@ -55,32 +61,51 @@ def test_the_python_of_a_page_prints_what_the_page_says(page):
 
 def test_the_pages_here_are_all_that_have_output_and_no_other_test():
     """A page with Python that says what it prints is run here or by a test of its own."""
-    elsewhere = {"tape", "memory", "pytorch", "inside-the-tape"}
+    elsewhere = {"tape", "memory", "pytorch", "inside-the-tape", "serving"}
     shown = {page.stem for page in DOCS.glob("*.md") if blocks(page.stem, "text")}
     assert shown <= set(PAGES) | elsewhere | {page for page in shown if not blocks(page, "python")}
 
 
-@pytest.mark.parametrize("page", [*PAGES, "citing", "command_line"])
-def test_commands_of_a_page_exist(page):
-    """A subcommand, its options, a benchmark, a target of make, a file of tests."""
-    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", NAMING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_names_exists(page):
+    """Subcommands, their options, benchmarks that take theirs, targets of make, files."""
     group: Any = Commands()
-    targets = (ROOT / "Makefile").read_text(encoding="utf-8")
-    fenced = "".join(re.findall(r"```(?:bash)?\n(.*?)```", text, re.S))
-    fenced = fenced.replace("\\\n", " ")
-    lines = re.findall(r"^jaxtape .*$", fenced, re.M) + re.findall(r"`(jaxtape [a-z][^`]*)`", text)
-    for line in lines:
-        name, *words = shlex.split(line)[1:]
+    shown = documented.typed(page) + documented.inline(page, "")
+    for name, words in [found for code in shown for found in re.findall(JAXTAPE, code)]:
         command = group.get_command(None, name)
         assert command is not None, name
-        known = {word for option in command.params for word in option.opts}
-        assert {word for word in words if word.startswith("--") and word != "--help"} <= known, line
-    for name in re.findall(r"python -m benchmarks\.(\w+)", text):
-        assert (ROOT / "benchmarks" / f"{name}.py").exists(), name
-    for name in re.findall(r"`make ([\w-]+)`", text):
-        assert f"\n{name}:" in targets, name
-    for name in re.findall(r"`((?:tests|pricing|calibration|jaxtape)/[\w/.]+)`", text):
+        known = {word for param in command.params for word in param.opts + param.secondary_opts}
+        assert set(re.findall(r"--[a-z][a-z-]*", words)) <= known | {"--help"}, (name, words)
+    for name, words in [found for code in shown for found in re.findall(BENCHMARK, code)]:
+        module = importlib.import_module(f"benchmarks.{name}")
+        if hasattr(module, "parser"):  # not where a file is only written or drawn
+            module.parser().parse_args(shlex.split(words))
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    for words in [code.split("#")[0].split() for code in shown if code.startswith("make ")]:
+        assert {word for word in words[1:] if "=" not in word} <= set(targets), words
+    for name in [found for code in shown for found in re.findall(FILE, code)]:
         assert (ROOT / name).exists(), name
+
+
+def test_no_block_of_a_page_is_lost():
+    """Whatever kinds a page has, each fence opens or closes a block that is found."""
+    for page in NAMING:
+        text = documented.text_of(page)
+        fences = re.findall("^ *```", text, re.M)
+        assert len(fences) == 2 * len(documented.FENCED.findall(text)), page
+
+
+def test_every_extra_that_is_named_exists():
+    """On the pages, and by the messages of the packages."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    sources = [file for name in PACKAGES for file in (ROOT / name).rglob("*.py")]
+    text = "".join(file.read_text(encoding="utf-8") for file in (*NAMING, *sources))
+    named = set(re.findall(r"""(?:jaxtape|['"]\.)\[([a-z]+)\]""", text))
+    assert (
+        {"fbsde", "many", "serve", "torch", "cuda", "tpu", "bench"}
+        <= named
+        <= set(project["optional-dependencies"])
+    )
 
 
 def test_every_page_is_in_the_contents():

@@ -1,4 +1,7 @@
-"""The page of a report in a real browser: no overflow, no errors, and tables that are sorted and filtered."""
+"""The page of a report in a real browser, light and dark.
+
+It has no overflow, no errors and no faint text, and its tables are sorted and filtered.
+"""
 
 import html
 import json
@@ -28,8 +31,44 @@ WATCH = """<script>window.said = [];
 addEventListener("error", (event) => said.push(event.message));
 addEventListener("securitypolicyviolation", (event) => said.push(event.violatedDirective));
 </script>"""
+# the contrast of WCAG 2.2 (success criterion 1.4.3) of every text, with its tag, and of every placeholder
+CONTRASTS = r"""<script>
+const channels = (color) => [...color.match(/[\d.]+/g).map(Number), 1].slice(0, 4);
+const over = (above, below) => below.map((c, i) => above[3] * above[i] + (1 - above[3]) * c);
+const behind = (element) => {
+  const own = channels(getComputedStyle(element).backgroundColor);
+  return own[3] === 1 ? own.slice(0, 3) : over(own, behind(element.parentElement));
+};
+const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+const luminance = (rgb) =>
+  [0.2126, 0.7152, 0.0722].reduce((sum, share, i) => sum + share * linear(rgb[i] / 255), 0);
+const contrast = (color, element) => {
+  const back = behind(element);
+  const [one, other] = [luminance(over(channels(color), back)), luminance(back)];
+  return (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+};
+const contrasts = () => {
+  const found = [];
+  for (const details of document.querySelectorAll("details")) details.open = true;
+  const walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const text = walk.currentNode.data.trim(), element = walk.currentNode.parentElement;
+    if (!text || !element.getClientRects().length) continue;
+    const { color, fill } = getComputedStyle(element), drawn = element.closest("svg");
+    const tag = drawn ? "svg" : element.localName;
+    found.push([text, tag, contrast(drawn ? fill : color, element)]);
+  }
+  for (const field of document.querySelectorAll("input")) {
+    const { color } = getComputedStyle(field, "::placeholder");
+    found.push([field.placeholder, "input", contrast(color, field)]);
+  }
+  return found;
+};
+</script>"""
 LOOK = """<script>addEventListener("load", () => {
 const found = { said, wide: document.documentElement.scrollWidth, inner: innerWidth };
+found.dark = matchMedia("(prefers-color-scheme: dark)").matches;
+found.contrasts = contrasts();
 const table = document.querySelector('table[data-name="positions"]');
 const body = table.tBodies[0];
 const column = (index) => [...body.rows].map((row) => row.cells[index].textContent);
@@ -50,7 +89,9 @@ sums.tHead.rows[0].cells[0].querySelector("button").click();
 found.last = sums.tBodies[0].lastElementChild.cells[0].textContent;
 parent.postMessage(JSON.stringify(found), "*");
 });</script>"""
-FRAME = """<!doctype html><iframe style="width: {width}px; height: 900px; border: 0" srcdoc="{page}"></iframe>
+SHOWN = {"h1", "h2", "h3", "a", "p", "td", "th", "dt", "dd", "button", "summary", "input", "svg"}
+FRAME = """<!doctype html><meta name="color-scheme" content="light dark">
+<iframe style="width: {width}px; height: 900px; border: 0" srcdoc="{page}"></iframe>
 <pre id="found"></pre><script>addEventListener("message", (event) => {{
 document.querySelector("iframe").remove();
 document.getElementById("found").textContent = event.data; }});</script>"""
@@ -93,8 +134,11 @@ def page(tmp_path_factory):
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 @pytest.mark.parametrize("width", [420, 1400])
-def test_it_fits_its_window_and_its_tables_are_sorted_and_filtered(tmp_path, page, width):
-    watched = page.replace("<head>", f"<head>{WATCH}").replace("</body>", f"{LOOK}</body>")
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_it_fits_is_legible_and_its_tables_are_sorted_and_filtered(tmp_path, page, width, scheme):
+    watched = page.replace("<head>", f"<head>{WATCH}{CONTRASTS}").replace(
+        "</body>", f"{LOOK}</body>"
+    )
     file = tmp_path / "frame.html"
     file.write_text(FRAME.format(width=width, page=html.escape(watched)), encoding="utf-8")
     command = [
@@ -103,6 +147,7 @@ def test_it_fits_its_window_and_its_tables_are_sorted_and_filtered(tmp_path, pag
         "--no-sandbox",
         "--disable-gpu",
         "--virtual-time-budget=5000",
+        f"--blink-settings=preferredColorScheme={('dark', 'light').index(scheme)}",
     ]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", f"file://{file}"]
     dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
@@ -110,6 +155,9 @@ def test_it_fits_its_window_and_its_tables_are_sorted_and_filtered(tmp_path, pag
     found = json.loads(html.unescape(text))
     assert found["said"] == []
     assert found["inner"] == width and found["wide"] <= width
+    assert found["dark"] == (scheme == "dark")
+    assert {tag for _, tag, _ in found["contrasts"]} >= SHOWN
+    assert [one for one in found["contrasts"] if not one[2] >= 4.5] == []
     values = [
         float(text.replace(",", "").replace("\N{MINUS SIGN}", "-")) for text in found["rising"]
     ]

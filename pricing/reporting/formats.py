@@ -20,6 +20,11 @@ def number(value: float | int, decimals: int = 0) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
+def counted(count: int, noun: str) -> str:
+    """Write how many there are: 1 trade, 2,096 trades."""
+    return f"{number(count)} {noun}{'s' * (count != 1)}"
+
+
 def decimals_for(values: Iterable[float | int]) -> int:
     """Return the decimals that show about four digits of the largest of some numbers."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)

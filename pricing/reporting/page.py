@@ -16,7 +16,7 @@ from ..market import CurveQuotes, Market
 from ..trades.book import Book
 from . import explanations, figures, ladders, tables
 from .fits import ManyFits, SurfaceFit
-from .formats import day, decimals_for, number, plain, significant
+from .formats import counted, day, decimals_for, number, plain, significant
 from .positions import Position, currency_of, positions_of
 from .quotes import QuoteRisk, quote_risks
 from .stress import Stress
@@ -60,7 +60,7 @@ def write_report(
     failed = len(positions) - len(valued)
     value, *greeks = _tiles(positions, currency)
     context = {
-        "heading": f"Risk of {number(len(positions))} trades on {', '.join(names) or 'nothing'}",
+        "heading": f"Risk of {counted(len(positions), 'trade')} on {', '.join(names) or 'nothing'}",
         "sources": (*dict.fromkeys(each.fit.model for each in fits), escaped(Path(book.file).name)),
         "currency": currency,
         "is_mixed": "/" in currency,
@@ -117,7 +117,7 @@ def write_explanation(
     """
     names = ", ".join(after.equities)
     context = {
-        "heading": f"P&L of {number(explanation.trades)} trades on {names or 'curves'}",
+        "heading": f"P&L of {counted(explanation.trades, 'trade')} on {names or 'curves'}",
         "sources": (escaped(Path(file).name),),
         "tiles": explanations.tiles(explanation, currency),
         "explanation": {
@@ -139,7 +139,7 @@ def write_many_fits_report(path: Path, fits: ManyFits, seconds: Mapping[str, flo
     fitted = fits.rms[np.isfinite(fits.rms)]
     median = significant(float(np.median(fitted)), 3) if fitted.size else "\N{EN DASH}"
     context = {
-        "heading": f"{fits.model} on {number(count)} surfaces",
+        "heading": f"{fits.model} on {counted(count, 'surface')}",
         "sources": (escaped(fits.source),),
         "tiles": [
             ("Surfaces", number(count), "read", ""),
@@ -198,7 +198,7 @@ def _stress(stress: Stress, currency: str) -> dict[str, Any]:
         "unvalued": stress.unvalued(),
         "errors": [str(error) for error in stress.scenarios.errors],
         "file": escaped(Path(stress.scenarios.file).name),
-        "worst": stress.ordered[0].name if stress.ordered else "",
+        "worst": stress.title(stress.ordered[0]) if stress.ordered else "",
     }
 
 

@@ -10,13 +10,14 @@ import numpy as np
 
 from ..scenarios import Revaluation, Scenario, ScenarioSet
 from . import figures, tables
-from .formats import decimals_for, number, plain, significant, write_csv
+from .formats import counted, decimals_for, number, plain, significant, write_csv
 from .ladders import Ladder
 from .positions import Position
 from .tables import HeatMap, Number, Table
 from .terms import terms
 
 _MOVERS = 12
+_AT_MOST = "Std.\N{NO-BREAK SPACE}error, at\N{NO-BREAK SPACE}most"
 _COLUMNS = (
     *("scenario", "spots", "vols", "rates", "swaption_vols", "group", "name", "trades"),
     *("pnl", "std_error", "status"),
@@ -86,6 +87,10 @@ class Stress:
         pnl, errors = self.totals["book", "book"]
         return float(pnl[place]), float(errors[place])
 
+    def title(self, scenario: Scenario) -> str:
+        """Return the name that a scenario was given; its moves in words if it is of the grid or of rates."""
+        return scenario.name if scenario in self.scenarios.named else words_of(scenario)
+
     @functools.cached_property
     def ordered(self) -> list[Scenario]:
         """The scenarios that have a P&L, the worst first."""
@@ -101,7 +106,7 @@ class Stress:
         for label, scenario in shown.items():
             pnl, error = self.pnl(scenario)
             text = Number(number(pnl, min(4, decimals_for([pnl]))), pnl)
-            found.append((label, text, f"{currency}: {scenario.name}", tables.margin(error)))
+            found.append((label, text, f"{currency}: {self.title(scenario)}", tables.margin(error)))
         return found
 
     def grids(self) -> list[GridView]:
@@ -116,7 +121,7 @@ class Stress:
                     x[: shape[0] * shape[1]].reshape(shape) for x in self.totals[kind, name]
                 )
                 heat = tables.heat_map(rows, columns, pnl, sums=False, errors=errors)
-                found.append(GridView(name, number(int(own.sum())), heat))
+                found.append(GridView(name, counted(int(own.sum()), "trade"), heat))
         return found[:1] if len(found) == 2 else found
 
     def ladders(self, currency: str) -> str:
@@ -162,9 +167,7 @@ class Stress:
                 heads, errors, zip(*columns, strict=True), strict=True
             )
         ]
-        return Table(
-            ("Scenario", "Moves", "P&L", "Std. error, at most", *names), tuple(rows), words=2
-        )
+        return Table(("Scenario", "Moves", "P&L", _AT_MOST, *names), tuple(rows), words=2)
 
     def movers(self) -> list[tuple[str, str, Table]]:
         """Return the trades that gain or lose most, in the worst scenario and in each named one."""
@@ -172,8 +175,8 @@ class Stress:
         shown = dict.fromkeys((*(each.name for each in self.ordered[:1]), *(s.name for s in known)))
         by_name = {scenario.name: scenario for scenario in self.found.scenarios}
         return [
-            (name, number(self.pnl(by_name[name])[0]), self._movers(self._places[name]))
-            for name in shown
+            (self.title(each), number(self.pnl(each)[0]), self._movers(self._places[each.name]))
+            for each in (by_name[name] for name in shown)
         ]
 
     def _movers(self, place: int) -> Table:
@@ -253,10 +256,10 @@ def write_scenarios(path: Path, stress: Stress) -> None:
                 missing = lost[kind, name].get(scenario.name)
                 in_part = f"in part: {missing}" if missing else "ok"
                 status = f"failed: {reason}" if reason else in_part
-                counted = {"group": kind, "name": name, "trades": int(own.sum()), "status": status}
+                of_group = {"group": kind, "name": name, "trades": int(own.sum()), "status": status}
                 pnl, error = (float(column[place]) for column in stress.totals[kind, name])
                 numbers = {"pnl": pnl, "std_error": error} if np.isfinite(pnl) else {}
-                yield head | counted | numbers
+                yield head | of_group | numbers
 
     write_csv(path, _COLUMNS, rows())
 

@@ -22,7 +22,15 @@ from pricing.reporting import (
     write_positions,
     write_quote_risks,
 )
-from pricing.reporting.formats import by_size, cell, decimals_for, number, plain, significant
+from pricing.reporting.formats import (
+    by_size,
+    cell,
+    counted,
+    decimals_for,
+    number,
+    plain,
+    significant,
+)
 from pricing.reporting.page import fit_section, write_fit_report, write_report
 from pricing.reporting.positions import currency_of
 from pricing.reporting.stress import Stress, write_scenarios
@@ -220,6 +228,23 @@ def test_totals_of_scenarios_say_which_trades_they_leave_out(tmp_path, result, b
     ((_, told, table),) = [found for found in stress.movers() if found[0] == "up"]
     assert told == "3" and {row[0] for row in table.rows} == {"E1", "<b>"}
     assert [row[0] for row in stress.unvalued().rows] == ["up", "down"]
+
+
+def test_a_scenario_is_called_as_it_was_named_and_a_move_of_the_grid_in_words(result, book, market):
+    named = (Scenario("year-end -1", {"all": -0.01}),)
+    moves = ScenarioSet(spots=(-0.2, 0.0), vols=(-0.05, 0.0), rates=(-0.01, 0.0), named=named)
+    ids, pnl = tuple(row.id for row in book.rows), np.arange(28.0).reshape(7, 4)
+    found = Revaluation(moves.scenarios, ids, pnl, 0.0 * pnl)
+    stress = Stress(moves, found, positions_of(result, book, market))
+    assert [stress.title(each) for each in moves.scenarios[::4]] == [
+        "spots \N{MINUS SIGN}20 %, vols \N{MINUS SIGN}5 points",
+        "rates \N{MINUS SIGN}100 bp",
+    ]
+    assert [told for told, *_ in stress.movers()] == [
+        stress.title(stress.ordered[0]),
+        named[0].name,
+    ]
+    assert counted(1, "trade") == "1 trade" and counted(2096, "trade") == "2,096 trades"
 
 
 def test_numbers_are_sorted_by_size_and_what_is_none_comes_last():
