@@ -168,8 +168,7 @@ def _has_defects(problem: Problem) -> bool:
     if reason is not None and problem.dim > _OF_GRID:
         raise TypeError(
             f"{reason}; in more than {_OF_GRID} dimensions nothing would tell how far off a solution is: name "
-            "a solver, and compare solutions by other functions, on other dates and, where f reads Gamma, on "
-            "paths of another diffusion"
+            "a solver, and compare solutions by other functions and on other dates"
         )
     return reason is None
 

@@ -138,9 +138,12 @@ def _step_onward(onward: Onward, known: tuple[Array, ...], t: Real, dt: Real, x:
 
 
 def _turned(problem: Problem, t: Real, x: State, a: Array) -> Float[Array, "dim dim"]:
-    """Return the symmetric part of a in the directions of s: with s in its place, s^-1 a s^-T."""
-    inverse = jax.vmap(lambda row: problem.gradient_of(t, x, row))  # of s', times a matrix' rows
-    return inverse(inverse(0.5 * (a + a.T)).T)
+    """Return the symmetric part of a in units of s: s^-1 a s^-T."""
+    s, a = problem.diffusion(t, x), 0.5 * (a + a.T)
+    if jnp.ndim(s) < 2:
+        s = jnp.broadcast_to(s, x.shape)
+        return a / (s[:, None] * s[None])
+    return jnp.linalg.solve(s, jnp.linalg.solve(s, a).T)
 
 
 def _is_diagonal(problem: Problem) -> bool:

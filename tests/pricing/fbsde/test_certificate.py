@@ -12,12 +12,14 @@ from benchmarks import fbsde_references as known
 from pricing import Barrier, Bermudan, BlackScholes, European
 from pricing.fbsde import (
     DeepBSDE,
+    Estimate,
     GradientRegression,
     GridQuadrature,
     Hermite,
     Payoffs,
     Problem,
     Tolerance,
+    bounds,
     certificate,
     certify,
     from_product,
@@ -26,6 +28,7 @@ from pricing.fbsde import (
     save,
     solve,
 )
+from pricing.fbsde.errors import errors
 from pricing.fbsde.first_step import FirstStep, mixing_of
 
 from ...cases import others_later
@@ -285,6 +288,29 @@ def test_an_error_that_standard_errors_do_not_tell_is_told():
     solution = solve(problem, key=OWN, max_paths=16384, throw=False)
     found, told = solution.stats["certificate"], solution.stats["errors"]
     assert abs(float(found.value.mean) / reference.value - 1.0) < told.value
+
+
+def test_what_a_rule_of_exercise_may_forgo_is_told():
+    """The value is the rule's; between it and an upper bound lies the best rule's, by quadrature."""
+    problem, reference = CASES["Bermudan put"]()
+    stats = solve(problem, key=OWN, max_paths=65536, throw=False).stats
+    value, upper = stats["certificate"].value, stats["upper"]
+    assert abs(float(upper.mean) / reference.value - 1.0) < 1e-3
+    assert upper.mean > reference.value - 4.0 * upper.std_error
+    assert stats["errors"].value >= (upper.mean - value.mean) / value.mean
+
+
+def test_a_rule_that_forgoes_much_is_not_known_well():
+    """To exercise above the value of a put that is not exercised later: too early, and no noise says so."""
+    problem, reference = CASES["Bermudan put"]()
+    held = eqx.tree_at(lambda p: p.exercise_value, problem, lambda t, x: 0.0 * x[0] - 1.0)
+    found = solve(held, GridQuadrature(), key=OWN)
+    hasty = eqx.tree_at(lambda s: s.problem.exercise_value, found, problem.exercise_value)
+    both = bounds(hasty, key=OTHERS, num_paths=1024)
+    found = certify(hasty, key=OTHERS, num_paths=16384)
+    forgone = 1.0 - float(found.value.mean) / reference.value
+    told = errors(found, None, Estimate(both.upper, both.std_errors.upper)).value
+    assert told > forgone > errors(found).value
 
 
 def test_a_chosen_solution_is_saved_without_its_certificate(chosen, tmp_path):
