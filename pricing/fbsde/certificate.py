@@ -117,7 +117,7 @@ def certify(
 
     Raises:
         ValueError: The paths are fewer than four.
-        TypeError: The driver reads the values of other contracts or Gamma, or values are switched.
+        TypeError: The driver reads the values of other contracts, or Gamma of many, or values are switched.
         RuntimeError: A figure is not finite: the noise of the first step does not move every coordinate.
 
     Examples:

@@ -108,16 +108,15 @@ def choose(
     Raises:
         ValueError: The memory is not enough for any solution.
     """
-    has_defects, has_bound = _has_defects(problem), unbounded(problem) is None
+    has_defects = _has_defects(problem)
+    has_bound = unbounded(problem) is None
     keys = iter(jax.random.split(key, 64))
     is_positive = _is_positive(problem, key=next(keys))
     all_ = candidates(problem, is_positive)
     solvers = [one for solver in all_ if (one := limits.smaller(problem, solver)) is not None]
     if not solvers:
         raise ValueError(f"{limits.words}: this is not enough memory for any solution; give more")
-    is_right = problem.exercise_value is not None
-    needs_check = not has_defects or problem.step is None or not _is_affine(problem)
-    needs_check = needs_check or (is_right and not has_bound)
+    needs_check = not has_defects or _has_more_error(problem, has_bound)
     stages = len(solvers) + 2 + needs_check
     say = partial(_say, progress, iter(range(1, stages + 1)), stages)
     tried = _tried(solvers, train, keys, limits, say)
@@ -171,6 +170,12 @@ def _has_defects(problem: Problem) -> bool:
             "a solver, and compare solutions by other functions and on other dates"
         )
     return reason is None
+
+
+def _has_more_error(problem: Problem, has_bound: bool) -> bool:
+    """Return whether figures have an error that neither noise nor an upper bound tells."""
+    is_right = problem.exercise_value is not None
+    return problem.step is None or not _is_affine(problem) or (is_right and not has_bound)
 
 
 def _another(

@@ -153,9 +153,8 @@ def test_a_certificate_is_right_though_the_solution_is_coarse():
     assert abs(float(found.delta.mean[0]) - delta) < 3.0 * float(found.delta.std_error[0])
 
 
-@pytest.mark.parametrize(
-    "dim", [1, pytest.param(3, marks=pytest.mark.repeat), pytest.param(100, marks=pytest.mark.slow)]
-)
+@pytest.mark.repeat
+@pytest.mark.parametrize("dim", [1, 3, pytest.param(100, marks=pytest.mark.slow)])
 def test_barenblatt_is_certified(dim):
     """Gamma of the solution itself is 5 to 15 % off: parabolas of 4,096 paths."""
     problem = problems.barenblatt(dim, num_steps=10)
@@ -167,12 +166,10 @@ def test_barenblatt_is_certified(dim):
     assert abs(np.mean(np.diagonal(found.gamma.mean)) / (2.0 * growth) - 1.0) < 0.01
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("dim", "vol", "solver"),
-    [
-        (1, 0.4, GridQuadrature()),
-        pytest.param(2, 0.69, GradientRegression(16384, (Hermite(6),)), marks=pytest.mark.repeat),
-    ],
+    [(1, 0.4, GridQuadrature()), (2, 0.69, GradientRegression(16384, (Hermite(6),)))],
 )
 def test_a_diffusion_that_reads_y_is_certified(dim, vol, solver):
     """In two dimensions Y moves both coordinates: f_Gamma depends on both."""
