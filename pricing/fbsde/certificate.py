@@ -60,6 +60,8 @@ class Certificate(eqx.Module):
         delta: The gradient, [*contracts, dim].
         gamma: The Hessian, [*contracts, dim, dim].
         missed: By how much the solution's own value is off, [*contracts]: the value less it.
+        left: What the square of an error of Gamma may leave where the driver reads it, as a share of value,
+            Delta and Gamma, [*contracts]; else 0.
 
     Examples:
         >>> from pricing.fbsde import Certificate
@@ -72,6 +74,7 @@ class Certificate(eqx.Module):
     delta: Estimate
     gamma: Estimate
     missed: Float[Array, "*contracts"]
+    left: Float[Array, "*contracts"]
 
 
 def certify(
@@ -90,9 +93,8 @@ def certify(
     from below. The error of the grid of dates is left.
 
     Where the driver reads Gamma (`second_order.Onward`), the square is that of Gamma's error, which may be
-    large: a share m of the value that the solution missed counts as an error of 2 m^2 in all three figures.
-    Of call spreads under uncertain volatility by too few functions, 7 and 9 % were missed, and 0.5 and 1.7 %
-    left.
+    large. Of call spreads under uncertain volatility by too few functions, 7 and 9 % of the value were missed,
+    and 0.5 and 1.7 % left. So `left` is 2 m^2, m the share that was missed, and `solve` adds it to the errors.
 
     Delta and Gamma are derivatives of the first step's density (`first_step`), on pairs of opposite steps:
     neither the solution nor the payoff is differentiated. In three dimensions or more, where no path stops,
@@ -101,7 +103,7 @@ def certify(
     payoff. So they are taken where their noise is less and both agree within five standard errors.
 
     The driver over the first step is the mean of both ends in the value; in Delta and Gamma it is the end alone
-    where it reads z.
+    where it reads z or Gamma.
 
     Args:
         solution: What `solve` found, with u at all dates and states.
@@ -183,9 +185,8 @@ def _certificate(
     variance = lambda x, mean: jnp.maximum(x / count - mean**2, 0.0) / (count - 1)  # noqa: E731
     errors = jax.tree.map(lambda x, mean: jnp.sqrt(variance(x, mean)), second, means)
     estimates = jax.tree.map(Estimate, means, errors)
-    if start.onward is not None and start.mixing is not None:
-        gamma = solution.approximation.hessian(0, problem.x0)
-        problem = with_gamma_held(start.onward, gamma, start.mixing)
+    if start.onward is not None:
+        problem = with_gamma_held(*start.onward)
     if quantities is not None:
         problem, own = _as_one(problem, quantities), jnp.sum(quantities * own)[None]
     return _with_first_step(problem, form, own, estimates)
@@ -199,9 +200,10 @@ def _start(solution: Solution) -> Start:
         return Start(problem, mixing_of(problem))
     t, x0 = problem.times[0], problem.x0
     z = problem.z_of(t, x0, found.gradient(0, x0))
-    known = found.value(0, x0), z, found.hessian(0, x0)
-    first = first_step_onward(onward, *known)
-    return Start(first, mixing_of(first), onward, onward.mixing(t, x0, *known))
+    gamma = found.hessian(0, x0)
+    mixing = onward.mixing(t, x0, found.value(0, x0), z, gamma)
+    first = first_step_onward(onward, mixing)
+    return Start(first, mixing_of(first), (onward, mixing, gamma))
 
 
 def _better(by_weights: Estimate, by_paths: Estimate) -> Estimate:
@@ -245,24 +247,21 @@ def _with_first_step(problem: Problem, form: Form, own: Array, found: Samples) -
         slope, second = jax.jacfwd(near)(x0), jax.jacfwd(jax.jacfwd(near))(x0)
         errors = [jax.vmap(jnp.multiply)(jnp.abs(stretch), x) for x in errors]
     second = 0.5 * (second + jnp.swapaxes(second, 1, 2))
+    left, tiny = jnp.zeros_like(own), jnp.finfo(own.dtype).tiny
     if problem.reads_gamma:
-        share = _OF_SQUARE * ((value - own) / value) ** 2
-        sizes = (
-            jnp.max(jnp.abs(x), axis=tuple(range(1, x.ndim)), keepdims=True)
-            for x in (value, slope, second)
-        )
-        square = (jax.vmap(jnp.multiply)(share, size) for size in sizes)
-        errors = [jnp.hypot(error, more) for error, more in zip(errors, square, strict=True)]
+        left = _OF_SQUARE * ((value - own) / jnp.maximum(jnp.abs(value), tiny)) ** 2
     shaped = lambda x: x.reshape(*shape, *x.shape[1:])  # noqa: E731
     figures = zip((value, slope, second), errors, strict=True)
     estimates = (Estimate(shaped(mean), shaped(error)) for mean, error in figures)
-    return Certificate(*estimates, missed=shaped(value - own))
+    return Certificate(*estimates, missed=shaped(value - own), left=shaped(left))
 
 
 def unsummed(problem: Problem) -> str | None:
     """Return why the defects of an equation are not summed, in words; None where they are."""
     if problem.reads_gamma and problem.contracts:
         return "the driver reads Gamma: errors of many contracts move by as many diffusions, on no common paths"
+    if problem.reads_gamma and bool(problem.has_kink[1]):
+        return "the driver reads Gamma, which has a kink at the first date: there are too few dates"
     if problem.switch is not None or not _is_of_each(problem):
         return (
             "a contract reads the values of others, by its driver or a switch: defects of such a system are "
@@ -279,9 +278,7 @@ def _of_portfolio(solution: Solution, quantities: Number) -> Float[Array, " cont
     """
     problem, flat = solution.problem, solution.portfolio(quantities).quantities.reshape(-1)
     if problem.reads_gamma:
-        raise TypeError(
-            "the driver reads Gamma, and is not linear in it: certify without quantities"
-        )
+        raise TypeError("the driver reads Gamma: certify one contract, without quantities")
     t, x0 = problem.times[0], problem.x0
     numbers = jax.random.normal(jax.random.key(0), (flat.size, problem.dim + 1), x0.dtype)
     driver = problem.flat_driver(t, x0, numbers[:, 0], numbers[:, 1:])

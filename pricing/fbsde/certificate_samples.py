@@ -37,14 +37,13 @@ class Form(NamedTuple):
 class Start(NamedTuple):
     """The step from today.
 
-    problem: whose step it is; form: that of its noise (`first_step.mixing_of`); onward, mixing: where the
-    driver reads Gamma, how errors move, and A today, else None.
+    of: the problem whose step it is; noise: its form (`first_step.mixing_of`); onward: where the driver reads
+    Gamma, how errors move, A today, and the solution's Gamma there, else None.
     """
 
-    problem: Problem
-    form: Array | None
-    onward: Onward | None = None
-    mixing: Array | None = None
+    of: Problem
+    noise: Array | None
+    onward: tuple[Onward, Array, Array] | None = None
 
 
 class Derivatives(NamedTuple):
@@ -105,13 +104,14 @@ def samples(
     first, later, at_jumps = jax.random.split(key, 3)
     noise = jnp.sqrt(dt) * normals(first, (pairs, problem.dim), x0.dtype)
     dw = jnp.concatenate([noise, -noise])
-    x = jax.vmap(lambda dw: start.problem.advance(t, x0, dw))(dw).T
-    middle = start.problem.advance(t, x0, jnp.zeros_like(x0))
+    x = jax.vmap(lambda dw: start.of.advance(t, x0, dw))(dw).T
+    middle = start.of.advance(t, x0, jnp.zeros_like(x0))
     z = problem.z_of(t, x0, solution.approximation.gradient(0, x0)).reshape(-1, problem.dim)
-    tilts = _tilts(solution, own, z, start) if form.reads_z else None
+    tilts = _tilts(problem, own, z, start) if form.reads_z else None
     blur = form.blur * jnp.abs(own) + jnp.finfo(own.dtype).tiny
     settings = {"key": later, "points": form.points, "blur": blur, "reads_z": form.reads_z}
-    follow = partial(ahead, solution, onward=start.onward, **settings)
+    onward = None if start.onward is None else start.onward[0]
+    follow = partial(ahead, solution, onward=onward, **settings)
     jumps = problem.draw_jumps(at_jumps, (pairs,))
 
     def summed(of_each):
@@ -124,9 +124,10 @@ def samples(
         x = jax.vmap(problem.jumped, (-1, 0), -1)(x, noise)
         here, missing = follow(x, y, copies=copies)
         driver = here.driver
-        if start.onward is not None and start.mixing is not None:
-            of_path = jax.vmap(partial(start.onward.taken, problem.times[1]), (-1, 0, None))
-            driver = driver - of_path(x, here.gamma[0][0], start.mixing)[None]
+        if start.onward is not None:
+            onward, mixing, _ = start.onward
+            of_path = jax.vmap(partial(onward.taken, problem.times[1]), (-1, 0, None))
+            driver = driver - of_path(x, here.gamma[0][0], mixing)[None]
         driver = dt * (driver + here.slope * missing)
         return summed(_Follow(here.worth + missing + at_end * driver, missing, driver))
 
@@ -145,7 +146,7 @@ def samples(
     control = Parabola(middle, *summed(_slopes(solution)))
 
     def of_step(dw, x, total, missing, slopes):
-        step = FirstStep(start.problem, dw, start.form)
+        step = FirstStep(start.of, dw, start.noise)
         return _derivatives(step, x, control, tilts, total, missing, slopes)
 
     axes = (0, -1, -1, -1, None if slopes is None else -1)
@@ -229,12 +230,11 @@ def _slopes(solution: Solution) -> tuple[Array, Array]:
     return slope, second
 
 
-def _tilts(solution: Solution, y: Array, z: Array, start: Start) -> Float[Array, "contracts dim"]:
+def _tilts(problem: Problem, y: Array, z: Array, start: Start) -> Float[Array, "contracts dim"]:
     """Return f_z of every contract today, by which dW drifts; contracts do not read one another's."""
-    problem, onward = solution.problem, start.onward
     t, x = problem.times[0], problem.x0
-    if onward is not None and start.mixing is not None:
-        gamma = solution.approximation.hessian(0, x)
-        return onward.drift(t, x, y[0], z[0], gamma, start.mixing)[None]
+    if start.onward is not None:
+        onward, mixing, gamma = start.onward
+        return onward.drift(t, x, y[0], z[0], gamma, mixing)[None]
     _, pull = jax.vjp(lambda z: problem.flat_driver(t, x, y, z), z)
     return pull(jnp.ones_like(y))[0]

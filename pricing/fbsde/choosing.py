@@ -27,7 +27,7 @@ from .solver import AbstractSolver
 
 _PILOT_PATHS, _PATHS = 8192, 65536  # of trainings
 _PILOT_CERTIFICATE = 8192
-_PILOT_BOUND, _MOST_OF_BOUND = 1024, 16000  # paths of an upper bound
+_LEAST_OF_BOUND, _MOST_OF_BOUND = 1024, 16384  # paths of an upper bound
 _NOISE_OF_BOUND = 0.1  # of what is asked of the value: a standard error of that bound
 _OF_GRID = 2  # dimensions, at most
 _MOST_FUNCTIONS = 500  # of a date: their Gram matrix is inverted at each
@@ -109,7 +109,7 @@ def choose(
         ValueError: The memory is not enough for any solution.
     """
     has_defects = _has_defects(problem)
-    has_bound = unbounded(problem) is None
+    has_bound = has_defects and unbounded(problem) is None
     keys = iter(jax.random.split(key, 64))
     is_positive = _is_positive(problem, key=next(keys))
     all_ = candidates(problem, is_positive)
@@ -129,12 +129,13 @@ def choose(
     reserved = time.perf_counter() - started
     say(best)
     if has_defects:
-        spared = (limits.seconds_left - needs_check * reserved) / (1 + needs_check)
+        spared = (limits.seconds_left - needs_check * reserved) / (1 + needs_check + has_bound)
         excess = lambda found: _most(told(found), rtol)  # noqa: E731
         judge, found = _certified(solution, keys, excess, limits, spared)
     else:
         judge, found = without_noise, without_noise(solution)
-    upper = _upper(solution, found, keys, rtol, limits) if has_bound else None
+    spared = limits.seconds_left - needs_check * reserved
+    upper = _upper(solution, found, keys, rtol, spared) if has_bound else None
     say(best)
     other, known = None, told(found, None, upper)
     if needs_check:
@@ -173,7 +174,7 @@ def _has_defects(problem: Problem) -> bool:
 
 
 def _has_more_error(problem: Problem, has_bound: bool) -> bool:
-    """Return whether figures have an error that neither noise nor an upper bound tells."""
+    """Return whether a value has an error that neither noise nor an upper bound tells."""
     is_right = problem.exercise_value is not None
     return problem.step is None or not _is_affine(problem) or (is_right and not has_bound)
 
@@ -215,7 +216,8 @@ def _certified(
     excess: the largest error, as a multiple of what is asked; seconds: for the certificate.
     """
     pilot = certify(solution, key=next(keys), num_paths=_PILOT_CERTIFICATE)
-    wanted = 1.2 * _PILOT_CERTIFICATE * excess(pilot) ** 2
+    noise = eqx.tree_at(lambda c: c.left, pilot, jnp.zeros_like(pilot.left))  # no path lessens that
+    wanted = 1.2 * _PILOT_CERTIFICATE * excess(noise) ** 2
     affordable = seconds / _seconds_of_path(solution, limits, next(keys))
     count = limits.certificate_paths(wanted, _PILOT_CERTIFICATE, affordable)
     judge = lambda found: certify(found, key=next(keys), num_paths=count)  # noqa: E731
@@ -227,25 +229,34 @@ def _upper(
     found: Certificate,
     keys: Iterator[PRNGKeyArray],
     rtol: Tolerance,
-    limits: Limits,
-) -> Estimate:
-    """Return what no rule of exercise earns more than, on as many paths as it takes; infinite without time."""
-    shape, dtype = found.value.mean.shape, found.value.mean.dtype
-    if limits.seconds_left <= 0.0:
-        return Estimate(jnp.full(shape, math.inf, dtype), jnp.zeros(shape, dtype))
+    seconds: float,
+) -> Estimate | None:
+    """Return what no rule of exercise earns more than, on as many paths as it takes and the time is enough for.
+
+    Of the value before a right today, as all figures; None if there is no later right, infinite without time.
+    """
+    problem = solution.problem
+    if not (later := problem.exercise_dates[problem.exercise_dates[0] == 0 :]):
+        return None
+    times = [float(problem.times[date]) for date in later]
+    solution = eqx.tree_at(lambda s: s.problem, solution, problem.replace(exercise_times=times))
+    size, shape = float(jnp.max(jnp.abs(found.value.mean))), found.value.mean.shape
+    if seconds <= 0.0 or size == 0.0:
+        return Estimate(jnp.full(shape, math.inf), jnp.zeros(shape))
 
     def on_paths(count: int) -> Estimate:
         both = bounds(solution, key=next(keys), num_paths=count, throw=False)
         return Estimate(both.upper, both.std_errors.upper)
 
     started = time.perf_counter()
-    pilot = on_paths(_PILOT_BOUND)
-    affordable = _PILOT_BOUND * limits.seconds_left / (time.perf_counter() - started)
-    size = float(jnp.max(jnp.abs(found.value.mean)))
+    pilot = on_paths(_LEAST_OF_BOUND)
+    left = seconds / (time.perf_counter() - started) - 1.0
     excess = float(jnp.max(pilot.std_error)) / (_NOISE_OF_BOUND * rtol.value * size)
-    wanted = min(_PILOT_BOUND * excess**2, _MOST_OF_BOUND)
-    count = limits.certificate_paths(wanted, _PILOT_BOUND, affordable)
-    return on_paths(count) if count > _PILOT_BOUND else pilot
+    most = min(_MOST_OF_BOUND, _LEAST_OF_BOUND * left)
+    if not 1.0 < excess**2 < math.inf or most <= _LEAST_OF_BOUND:
+        return pilot
+    wanted = min(_LEAST_OF_BOUND * excess**2, most)
+    return on_paths(int(wanted) // _LEAST_OF_BOUND * _LEAST_OF_BOUND)
 
 
 def _seconds_of_path(solution: Solution, limits: Limits, key: PRNGKeyArray) -> float:

@@ -64,6 +64,10 @@ class DeepSplitting(AbstractBackwardSolver):
     date_regression: ClassVar[type[AbstractDateRegression]] = _DateRegression
 
     def unsupported(self, problem: Problem) -> str | None:
+        if problem.num_steps == 1:
+            return (
+                "one step alone, today's, where no derivative is fitted: take more, or BackwardDP"
+            )
         return beyond_networks(problem)
 
     def init_parameters(

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..sampling import normals
-from ..sampling.low_discrepancy import sobol_words
+from ..sampling.low_discrepancy import MAX_DIMENSION, sobol_words
 from ..sampling.threefry import random_bits
 from ..sampling.transforms import inverse_normal
 from .held import Held, Values, flat, held, still_held
@@ -200,12 +200,13 @@ def fan(
 ) -> Float[Array, "dim points paths"]:
     """Return standard normals for each path of [dim, paths], opposite pairs.
 
-    They are at Sobol' points, randomly shifted for each path, where the points are a power of two.
+    They are at Sobol' points, randomly shifted for each path, where the points are a power of two and there are
+    Sobol' points of so many dimensions.
     """
     if points == 1:
         return jnp.moveaxis(normals(key, (1, *shape), dtype), 0, 1)
     dim, paths = shape
-    if points & (points - 1):
+    if points & (points - 1) or dim > MAX_DIMENSION:
         half = normals(key, (dim, points // 2, paths), dtype)
     else:
         words = sobol_words(None, points // 2, dim).reshape(dim, -1)

@@ -50,12 +50,13 @@ def errors(
     An error is three standard errors, of many entries more, so that all of them are within as often. Or it is
     by what another solution's certificate differs, beyond noise: where the driver bends both keep the square of
     their solution's error, and each has the error of its dates. Or it is, of the value, what lies between it
-    and an upper bound: a better rule of exercise may earn that.
+    and an upper bound: a better rule of exercise may earn that. What the square of Gamma's error may leave
+    comes on top.
     """
     sizes = [float(np.max(np.abs(found.value.mean)))]
     for derivative in (found.delta, found.gamma):
         sizes.append(max(float(np.max(np.abs(derivative.mean))), sizes[-1] / scale))
-    told = []
+    told, left = [], float(np.max(found.left))
     for name, size in zip(Tolerance._fields, sizes, strict=True):
         one = getattr(found, name)
         noise = one.std_error
@@ -66,9 +67,9 @@ def errors(
             gap = np.abs(np.asarray(one.mean) - np.asarray(both.mean))
             error = max(error, float(np.max(np.where(gap > _SIGNIFICANT * noise, gap, 0.0))))
         if upper is not None and name == "value":
-            most = upper.mean + _SIGNIFICANT * upper.std_error
-            error = max(error, float(np.max(np.asarray(most - one.mean))))
-        told.append(error / size if size > 0.0 else math.inf)
+            most = float(np.max(upper.mean + _SIGNIFICANT * upper.std_error - one.mean))
+            error = max(error, most) if math.isfinite(most) else math.inf
+        told.append(error / size + left if size > 0.0 else math.inf)
     return Tolerance(*told)
 
 
@@ -77,7 +78,7 @@ def without_noise(solution: Solution) -> Certificate:
     t, x0 = solution.problem.times[0], solution.problem.x0
     own = solution.value(t, x0), solution.delta(t, x0), solution.gamma(t, x0)
     figures = [Estimate(figure, jnp.zeros_like(figure)) for figure in own]
-    return Certificate(*figures, missed=jnp.zeros_like(own[0]))
+    return Certificate(*figures, missed=jnp.zeros_like(own[0]), left=jnp.zeros_like(own[0]))
 
 
 def _cover(entries: int) -> float:

@@ -11,12 +11,14 @@ from jaxtyping import Array, Float
 
 from .first_step import mixing_of, own_derivatives
 from .problem import Problem, Real, State
+from .simulation import simulate
 
 _MOST_ADDED = (
     2.0  # multiples of the paths' own variance: schemes that take f at known values are stable
 )
 _ROUNDING = 1e-3
-_PROBES = 4  # Hessians at which the form of f_Gamma is looked at
+_PROBES = 4  # paths, and Hessians, at which the form of f_Gamma is looked at
+_LEAST = 64.0  # multiples of a rounding error
 
 
 def added_variance(problem: Problem, gamma: Array) -> Float[Array, "contracts dim"]:
@@ -73,11 +75,14 @@ class Onward(eqx.Module):
     def mixing(self, t: Real, x: State, y: Real, z: State, gamma: Array) -> Array:
         """Return A, given what the solution is at x."""
         slope = jax.grad(lambda gamma: self.problem.driver(t, x, y, z, gamma))(gamma)
+        least = (
+            _LEAST * jnp.finfo(x.dtype).eps
+        )  # f may leave no variance, and rounding less than none
         if self.is_diagonal:
             own = jnp.diagonal(self.problem.covariance(t, x))
-            return jnp.sqrt(1.0 + 2.0 * jnp.diagonal(slope) / own)
+            return jnp.sqrt(jnp.maximum(1.0 + 2.0 * jnp.diagonal(slope) / own, least))
         turned = _turned(self.problem, t, x, slope)
-        return jnp.linalg.cholesky(jnp.eye(len(x), dtype=x.dtype) + 2.0 * turned)
+        return jnp.linalg.cholesky((1.0 + least) * jnp.eye(len(x), dtype=x.dtype) + 2.0 * turned)
 
     def advance(self, t: Real, x: State, dw: State, mixing: Array) -> State:
         """Return the state after a step of the problem's own, along A dW and what keeps its mean.
@@ -119,12 +124,12 @@ def onward_of(problem: Problem) -> Onward | None:
     return Onward(problem, _is_diagonal(problem)) if problem.reads_gamma else None
 
 
-def first_step_onward(onward: Onward, y: Real, z: State, gamma: Array) -> Problem:
-    """Return the problem whose step from today errors take, given what the solution is at x0."""
-    return onward.problem.replace(step=Partial(_step_onward, onward, (y, z, gamma)))
+def first_step_onward(onward: Onward, mixing: Array) -> Problem:
+    """Return the problem whose step from today errors take: A is that of x0, wherever it starts."""
+    return onward.problem.replace(step=Partial(_step_onward, onward, mixing))
 
 
-def with_gamma_held(onward: Onward, gamma: Array, mixing: Array) -> Problem:
+def with_gamma_held(onward: Onward, mixing: Array, gamma: Array) -> Problem:
     """Return the problem with the driver of a step onward from today, Gamma that of the solution there."""
     problem = onward.problem
     own = problem.driver
@@ -132,9 +137,9 @@ def with_gamma_held(onward: Onward, gamma: Array, mixing: Array) -> Problem:
     return eqx.tree_at(lambda p: p.driver, problem, driver)
 
 
-def _step_onward(onward: Onward, known: tuple[Array, ...], t: Real, dt: Real, x: State, dw: State):
+def _step_onward(onward: Onward, mixing: Array, t: Real, dt: Real, x: State, dw: State) -> State:
     """Return the state after a step of the grid."""
-    return onward.advance(t, x, dw, onward.mixing(t, x, *known))
+    return onward.advance(t, x, dw, mixing)
 
 
 def _turned(problem: Problem, t: Real, x: State, a: Array) -> Float[Array, "dim dim"]:
@@ -151,8 +156,17 @@ def _is_diagonal(problem: Problem) -> bool:
     mixing = mixing_of(problem)
     if mixing is None or np.any(np.asarray(mixing) != np.eye(problem.dim)):
         return False
-    t, x0, dim = problem.times[0], problem.x0, problem.dim
-    probes = jax.random.normal(jax.random.key(0), (_PROBES, dim, dim), x0.dtype)
-    y, z = problem.terminal(x0), jnp.zeros_like(x0)
-    slopes = jax.vmap(jax.grad(lambda gamma: problem.driver(t, x0, y, z, gamma)))(probes)
-    return not np.any(np.asarray(slopes)[:, ~np.eye(dim, dtype=bool)])
+    x0, dim = problem.x0, problem.dim
+    paths, numbers = jax.random.split(jax.random.key(0))
+    states = jnp.swapaxes(simulate(problem, _PROBES, key=paths).states, 0, 1)  # by path
+    size = 1.0 + jnp.max(jnp.abs(problem.terminal(x0)))
+    probes = size * jax.random.normal(numbers, (_PROBES, 1 + dim + dim**2), x0.dtype)
+
+    def slopes(states, probe):
+        y, z, gamma = probe[0], probe[1 : 1 + dim], probe[1 + dim :].reshape(dim, dim)
+        at = lambda t, x: jax.grad(lambda g: problem.driver(t, x, y, z, g))(gamma)  # noqa: E731
+        return jax.vmap(at)(problem.times, states)
+
+    found = np.abs(np.asarray(jax.vmap(slopes)(states, probes)))
+    least = _LEAST * np.finfo(found.dtype).eps * np.max(found)
+    return bool(np.all(found[..., ~np.eye(dim, dtype=bool)] <= least))

@@ -124,7 +124,7 @@ def test_verbs_that_do_not_read_gamma_say_so():
     with pytest.raises(TypeError, match="a driver that reads Gamma: GridQuadrature"):
         solve(problem, DeepBSDE(), key=KEY)
     solution = solve(problem, GridQuadrature(), key=KEY)
-    with pytest.raises(TypeError, match=r"the driver reads Gamma, and is not linear"):
+    with pytest.raises(TypeError, match="certify one contract, without quantities"):
         certify(solution, key=OTHER, quantities=2.0)
     with pytest.raises(ValueError, match="the driver reads Gamma"):
         hedging(solution, key=OTHER)
@@ -149,8 +149,10 @@ def test_a_certificate_is_right_though_the_solution_is_coarse():
     own = float(coarse.value(0.0, problem.x0))
     assert abs(own / value - 1.0) > 0.05
     assert abs(float(found.value.mean) / value - 1.0) < 0.01
-    assert abs(float(found.value.mean) - value) < 3.0 * float(found.value.std_error)
-    assert abs(float(found.delta.mean[0]) - delta) < 3.0 * float(found.delta.std_error[0])
+    share = float(found.left)
+    assert abs(float(found.value.mean) / value - 1.0) < share < 0.02
+    noise = float(found.delta.std_error[0])
+    assert abs(float(found.delta.mean[0]) - delta) < 3.0 * noise + share * delta
 
 
 @pytest.mark.repeat
@@ -181,13 +183,14 @@ def test_a_diffusion_that_reads_y_is_certified(dim, vol, solver):
 
 
 def test_a_full_matrix_is_certified():
-    """Of assets that move by mixed noise, to whose variance f adds."""
+    """Of assets that move by mixed noise, to whose variance f adds, and growth: by planes, without Gamma."""
     root = jnp.array([[1.0, 0.0], [0.6, 0.8]])
-    more = 0.07  # of the variance, as f has it
+    more, rate = 0.07, 0.1  # of the variance and of growth, as f has them
 
     def driver(t, x, y, z, gamma):
         bent = x[:, None] * gamma * x[None]
-        return 0.5 * more * jnp.sum((root @ root.T) * bent)
+        slope = jnp.linalg.solve(0.3 * root.T, z)  # of logarithms
+        return 0.5 * more * jnp.sum((root @ root.T) * bent) + rate * jnp.sum(slope)
 
     problem = Problem(
         2,
@@ -201,12 +204,35 @@ def test_a_full_matrix_is_certified():
         step=lambda t, dt, x, dw: x * jnp.exp(-0.045 * dt + 0.3 * (root @ dw)),
         reads_gamma=True,
     )
-    solution = solve(problem, GradientRegression(4096, (Hermite(3),)), key=KEY)
+    solution = solve(problem, GradientRegression(4096, (Hermite(1),)), key=KEY)
     found = certify(solution, key=OTHER, num_paths=8192)
-    growth = np.exp(0.6 * (0.09 + more))
+    growth = np.exp(0.6 * (0.09 + more) + 2.0 * rate)
     np.testing.assert_array_less(np.abs(off(found, growth, growth, 0.0)), 4.0)
     cross = float(found.gamma.mean[0, 1]) - growth
     assert abs(cross) < 4.0 * float(found.gamma.std_error[0, 1])
+
+
+def test_a_variance_that_depends_on_the_state_otherwise_than_the_paths():
+    """dX = .4 dW, to whose variance f adds what makes it .16 x^2: u = x^2 exp(.16 (1 - t))."""
+    problem = Problem(
+        1,
+        1.0,
+        1.0,
+        drift=lambda t, x: 0.0 * x,
+        diffusion=lambda t, x: 0.4,
+        driver=lambda t, x, y, z, gamma: 0.08 * (x[0] ** 2 - 1.0) * gamma[0, 0],
+        terminal=lambda x: x[0] ** 2,
+        num_steps=20,
+        reads_gamma=True,
+    )
+    solution = solve(problem, GradientRegression(4096, (Hermite(3),)), key=KEY)
+    found = certify(solution, key=OTHER, num_paths=8192)
+    growth = np.exp(0.16)
+    for one, true in zip(
+        (found.value, found.delta, found.gamma), growth * np.array([1.0, 2.0, 2.0]), strict=True
+    ):
+        error = abs(float(np.ravel(one.mean)[0]) - true)
+        assert error < 4.0 * float(np.ravel(one.std_error)[0]) + 1e-3 * true  # of the dates
 
 
 @pytest.mark.slow
