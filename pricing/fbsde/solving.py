@@ -46,7 +46,7 @@ def solve(
         solver: The scheme and its settings. None: GridQuadrature in one or two dimensions; in more, regressions
             on several sets of functions are tried on few paths (`choosing.candidates`), and the one that did
             best is solved on many. Value, Delta and Gamma of today are certified on fresh paths (`certify`), as
-            many as `rtol` takes, and the value of a right to exercise is held against an upper bound (`bounds`).
+            many as `rtol` takes, and the value of a right to exercise is held against an upper bound.
         key: One key, or many of shape [n] (seeds), which are solved side by side; then every array of the
             solution has an axis for them in front.
         rtol: What is asked of value, Delta and Gamma today where no solver is given: three standard errors are

@@ -291,6 +291,7 @@ def test_an_error_that_standard_errors_do_not_tell_is_told():
     assert abs(float(found.value.mean) / reference.value - 1.0) < told.value
 
 
+@pytest.mark.repeat
 def test_what_a_rule_of_exercise_may_forgo_is_told():
     """The value is the rule's; between it and an upper bound lies the best rule's, by quadrature."""
     problem, reference = CASES["Bermudan put"]()

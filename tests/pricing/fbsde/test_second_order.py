@@ -182,6 +182,7 @@ def test_a_diffusion_that_reads_y_is_certified(dim, vol, solver):
     assert found.gamma.relative_error < 5e-3
 
 
+@pytest.mark.repeat
 def test_a_full_matrix_is_certified():
     """Of assets that move by mixed noise, to whose variance f adds, and growth: by planes, without Gamma."""
     root = jnp.array([[1.0, 0.0], [0.6, 0.8]])
