@@ -236,9 +236,9 @@ def _upper(
     Of the value before a right today, as all figures; None if there is no later right, infinite without time.
     """
     problem = solution.problem
-    if not (later := problem.exercise_dates[problem.exercise_dates[0] == 0 :]):
+    times = [float(problem.times[date]) for date in problem.exercise_dates if date > 0]
+    if not times:
         return None
-    times = [float(problem.times[date]) for date in later]
     solution = eqx.tree_at(lambda s: s.problem, solution, problem.replace(exercise_times=times))
     size, shape = float(jnp.max(jnp.abs(found.value.mean))), found.value.mean.shape
     if seconds <= 0.0 or size == 0.0:

@@ -75,9 +75,8 @@ class Onward(eqx.Module):
     def mixing(self, t: Real, x: State, y: Real, z: State, gamma: Array) -> Array:
         """Return A, given what the solution is at x."""
         slope = jax.grad(lambda gamma: self.problem.driver(t, x, y, z, gamma))(gamma)
-        least = (
-            _LEAST * jnp.finfo(x.dtype).eps
-        )  # f may leave no variance, and rounding less than none
+        # f may leave no variance, and rounding less than none
+        least = _LEAST * jnp.finfo(x.dtype).eps
         if self.is_diagonal:
             own = jnp.diagonal(self.problem.covariance(t, x))
             return jnp.sqrt(jnp.maximum(1.0 + 2.0 * jnp.diagonal(slope) / own, least))
