@@ -22,6 +22,7 @@ PEERS = {"torch": "PyTorch", "QuantLib": "QuantLib", "diffrax": "diffrax"}
 EXTRAS = {"torch": "torch", "QuantLib": "bench", "diffrax": "bench"}
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or PyTorch's threads spin when idle
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or a GPU has no room for PyTorch
 
 
 def installed(peer: str) -> bool:
@@ -76,11 +77,11 @@ class Run:
         self.comparisons, self.answers = [], []
         jax.config.update("jax_enable_x64", precision == "float64")
         if hasattr(self.options, "devices"):
-            use_devices(self.options.devices)
+            self.options.devices = use_devices(self.options.devices)
         options = vars(self.options).items()
         given = {key: value for key, value in options if not isinstance(value, Path | None)}
         self.head = environment() | {
-            "backend": f"{jax.default_backend()}, {said or precision}",
+            "backend": f"{backend()}, {said or precision}",
             "command": command_of(f"benchmarks.{name}", argv),
             "options": given,
         }
@@ -98,7 +99,21 @@ class Run:
         if not (found := installed(peer)):
             remedy = f'pip install -e ".[{EXTRAS[peer]}]"'
             self.leave_out(f"{PEERS[peer]}: it is not installed; {remedy} brings it")
+        elif peer == "torch" and jax.default_backend() == "gpu":
+            self._take_the_gpu()
         return found
+
+    def _take_the_gpu(self) -> None:
+        """PyTorch computes where JAX does, and its products of float32 are of TF32, as JAX's are."""
+        import torch
+
+        if torch.cuda.is_available():
+            torch.set_default_device("cuda")
+            torch.set_float32_matmul_precision("high")
+        else:
+            self.leave_out(
+                "PyTorch on the GPU: it is a build for CPUs, and its rows are of the CPU"
+            )
 
     def compiles(self) -> bool:
         """Whether rows of `torch.compile` take part; it is said if they do not."""
@@ -156,13 +171,24 @@ def command_of(module: str, argv: Sequence[str] | None) -> str:
     return shlex.join(["python", "-m", module, *words])
 
 
-def use_devices(count: int) -> None:
-    """Make so many CPU devices; a process that has begun to compute keeps those that it has."""
+def backend() -> str:
+    """JAX's, with the name of an accelerator."""
+    name = jax.default_backend()
+    return name if name == "cpu" else f"{name}, {jax.devices()[0].device_kind}"
+
+
+def use_devices(count: int) -> int:
+    """Make so many CPU devices; a process that has begun to compute keeps those that it has.
+
+    Returns:
+        How many devices there are: of an accelerator, its own.
+    """
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:
-        if len(jax.devices()) != count:
+        if jax.default_backend() == "cpu" and len(jax.devices()) != count:
             raise
+    return len(jax.devices())
 
 
 def write_json(file: Path, figures: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-DIM, STEPS, MATURITY, BATCH, WIDTH = 100, 20, 0.3, 64, 110
+DIM, STEPS, MATURITY, WIDTH = 100, 20, 0.3, 110
 RATE, PILOT = 5e-3, 4096
 DT = MATURITY / STEPS
 DIFFUSION = math.sqrt(2.0)
@@ -60,8 +60,8 @@ def moved(y: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
 
 def plain_loss(net: Net, mean: torch.Tensor, unit: torch.Tensor, dw: torch.Tensor) -> torch.Tensor:
     """The mean of (Y_T - g)^2 on a batch, in units of g's deviation; dw: [steps, batch, dim]."""
-    x = torch.zeros(BATCH, DIM)
-    y = net.today(mean, unit).expand(BATCH)
+    x = torch.zeros_like(dw[0])
+    y = net.today(mean, unit).expand(len(x))
     for n in range(STEPS):
         z = unit / math.sqrt(MATURITY) * net(x, n)
         y = moved(y, (z * dw[n]).sum(-1))
@@ -73,16 +73,16 @@ def batched_loss(
     net: Net, mean: torch.Tensor, unit: torch.Tensor, dw: torch.Tensor
 ) -> torch.Tensor:
     """The same: the network is asked once for all dates."""
-    states = torch.cat([torch.zeros(1, BATCH, DIM), DIFFUSION * dw.cumsum(0)])
+    states = torch.cat([torch.zeros_like(dw[:1]), DIFFUSION * dw.cumsum(0)])
     z = unit / math.sqrt(MATURITY) * net(states[:-1], slice(None))
     gains = (z * dw).sum(-1)
-    y = net.today(mean, unit).expand(BATCH)
+    y = net.today(mean, unit).expand(dw.shape[1])
     for n in range(STEPS):
         y = moved(y, gains[n])
     return (((y - terminal(states[-1])) / unit) ** 2).mean()
 
 
-def trained(seed: int, iterations: int, loss: Callable[..., torch.Tensor]) -> float:
+def trained(seed: int, iterations: int, batch: int, loss: Callable[..., torch.Tensor]) -> float:
     """Today's value after a training."""
     torch.manual_seed(seed)
     paid = terminal(DIFFUSION * math.sqrt(MATURITY) * torch.randn(PILOT, DIM))
@@ -92,7 +92,7 @@ def trained(seed: int, iterations: int, loss: Callable[..., torch.Tensor]) -> fl
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations, 0.01 * RATE)
     for _ in range(iterations):
         optimizer.zero_grad()
-        loss(net, mean, unit, math.sqrt(DT) * torch.randn(STEPS, BATCH, DIM)).backward()
+        loss(net, mean, unit, math.sqrt(DT) * torch.randn(STEPS, batch, DIM)).backward()
         optimizer.step()
         cosine.step()
     return float(net.today(mean, unit).detach())

@@ -25,7 +25,7 @@ PAYOFFS = {"European": call, "Asian": average_call, "barrier": knock_out_call}
 
 def discounted(contract: Contract, noise: torch.Tensor, spot, vol) -> torch.Tensor:
     """Discounted payoffs [paths]; spot and vol: numbers, or one for each path."""
-    dates = torch.from_numpy(contract.dates).float()[:, None]
+    dates = torch.as_tensor(contract.dates).float()[:, None]
     steps = torch.diff(dates, dim=0, prepend=torch.zeros(1, 1))
     moves = (contract.rate - 0.5 * vol**2) * steps + vol * torch.sqrt(steps) * noise
     return np.exp(-contract.rate * contract.dates[-1]) * PAYOFFS[contract.kind](

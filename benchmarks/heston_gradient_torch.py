@@ -51,6 +51,6 @@ def torch_ways(options, compiles: bool) -> dict[str, TorchRun]:
 
 def gradients(noise: np.ndarray, segment: int, compiles: bool) -> list[np.ndarray]:
     """Of the same normals [steps, 2, paths], by every kind of run."""
-    block, paths = torch.from_numpy(noise), noise.shape[2]
+    block, paths = torch.as_tensor(noise), noise.shape[2]
     runs = [torch_steps, compiled_steps] if compiles else [torch_steps]
     return [np.array(torch_gradient(run, segment, lambda: block, paths)) for run in runs]

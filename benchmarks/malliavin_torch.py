@@ -333,11 +333,11 @@ def trained(seed: int, states: np.ndarray, size: Size, ways: Ways) -> tuple[np.n
     with torch.no_grad():
         today = scheme.seen(0, scheme.states[0, :1])
         y, _ = y_and_z(models[0].linear, models[0](today), today)
-        there, model = scheme.seen(TEST_DATE, torch.from_numpy(states)), models[TEST_DATE]
+        there, model = scheme.seen(TEST_DATE, torch.as_tensor(states)), models[TEST_DATE]
         outputs = model(there)
         _, z = y_and_z(model.linear, outputs, there)
         matrix = 0.5 * (model.linear.gamma + model.linear.gamma.T) + torch.diag_embed(outputs[2])
         value = scheme.units.y * y
         deltas = scheme.units.z / DIFFUSION * z
         gammas = scheme.units.gamma / DIFFUSION**2 * matrix
-    return value.numpy(), deltas.numpy(), gammas.numpy()
+    return tuple(found.cpu().numpy() for found in (value, deltas, gammas))

@@ -126,4 +126,4 @@ def gradient_on(pair, arrays, base_vol: float, tree) -> list[np.ndarray]:
     numbers = [torch.as_tensor(np.array(z), dtype=torch.float64) for z in pair]
     weights, options = layers(arrays, torch.float64), tensors(tree, torch.float64)
     found = gradient(steps, weights, base_vol, options, lambda: numbers)
-    return [x.numpy() for x in found]
+    return [x.cpu().numpy() for x in found]

@@ -62,7 +62,8 @@ class Way(Timed):
     @property
     def z_score(self) -> float:
         """How many standard errors the mean of the squares of what was drawn last is from 1."""
-        squares = np.asarray(self.out, np.float64)
+        on_host = self.out.cpu() if hasattr(self.out, "cpu") else self.out
+        squares = np.asarray(on_host, np.float64)
         if self.task == "kept":
             return float((np.mean(squares * squares) - 1.0) * np.sqrt(squares.size / 2.0))
         return float((np.mean(squares) / BLOCK[0] - 1.0) * np.sqrt(squares.size * BLOCK[0] / 2.0))
@@ -84,7 +85,7 @@ def jax_ways(options, task: Callable, dtype) -> list[Way]:
         )
         lowered = jax.jit(spread).lower(keys)
         for suffix, flags in (("", {}), (", 512-bit vectors", WIDE)):
-            if flags and draw is not normals:
+            if flags and (draw is not normals or jax.default_backend() != "cpu"):
                 continue
             program = functools.partial(lowered.compile(compiler_options=flags), keys)
             ways.append(Way(name + suffix, task.__name__, jnp.dtype(dtype).name, program))
@@ -98,11 +99,16 @@ def torch_ways(options, dtype: str) -> list[Way]:
     size = options.rows * options.columns // (BLOCK[0] * BLOCK[1])
 
     def all_kept():
-        return torch.randn(options.rows, options.columns, dtype=getattr(torch, dtype))
+        return ended(torch.randn(options.rows, options.columns, dtype=getattr(torch, dtype)))
 
     def on_the_spot():
         z = torch.empty(BLOCK, dtype=getattr(torch, dtype))
-        return torch.stack([z.normal_().square_().sum(0) for _ in range(size)])
+        return ended(torch.stack([z.normal_().square_().sum(0) for _ in range(size)]))
+
+    def ended(drawn):
+        if drawn.is_cuda:
+            torch.cuda.synchronize()
+        return drawn
 
     return [
         Way("torch.randn", "kept", dtype, all_kept),

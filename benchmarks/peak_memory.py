@@ -1,20 +1,30 @@
 """Memory that a block of a program takes at its peak (Linux)."""
 
 import ctypes
+import sys
 from pathlib import Path
 from typing import Any
+
+import jax
 
 
 class Peak:
     """Bytes that the process grows by, at its peak, while the block runs; None where that is not told.
 
-    What was freed before, and is kept for later by the allocator, is given back first.
+    What was freed before, and is kept for later by the allocator, is given back first. On an accelerator: bytes
+    of its memory. PyTorch's peak is that of the block; JAX's is that of the process so far, which never falls.
     """
 
     bytes: int | None = None
 
     def __enter__(self) -> "Peak":
-        self._before = None
+        self._before, self._in_torch = None, None
+        if jax.default_backend() != "cpu":
+            self._before = _of_device("bytes_in_use")
+            if (torch := sys.modules.get("torch")) and torch.cuda.is_available():
+                torch.cuda.reset_peak_memory_stats()
+                self._in_torch = torch.cuda.memory_allocated()
+            return self
         try:
             ctypes.CDLL("libc.so.6").malloc_trim(0)
             Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here on
@@ -24,8 +34,19 @@ class Peak:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        if self._before is not None:
+        if self._before is None:
+            return
+        if jax.default_backend() == "cpu":
             self.bytes = _status("VmHWM") - self._before
+            return
+        grown = 0
+        if self._in_torch is not None:
+            grown = sys.modules["torch"].cuda.max_memory_allocated() - self._in_torch
+        self.bytes = grown or _of_device("peak_bytes_in_use") - self._before
+
+
+def _of_device(name: str) -> int:
+    return jax.devices()[0].memory_stats()[name]
 
 
 def _status(name: str) -> int:

@@ -183,6 +183,6 @@ def torch_ways(options, parameters, quotes, compiles: bool) -> dict[str, TorchRu
 
 def gradient_on(noise, parameters, quotes) -> np.ndarray:
     """On given noise, in its precision."""
-    tensors = tuple(torch.from_numpy(np.array(x)) for x in noise)
+    tensors = tuple(torch.as_tensor(np.array(x)) for x in noise)
     found = loss_gradient(qe_steps, parameters, quotes, lambda: tensors)
     return np.array([float(x) for x in found])

@@ -59,7 +59,8 @@ class Chain:
     """A problem's chain on tensors: it shares JAX's normals, or draws its own."""
 
     def __init__(self, problem: Problem, source):
-        self.problem, self.generator = problem, torch.Generator()
+        self.problem = problem
+        self.generator = torch.Generator(torch.get_default_device())
         self.given = None if problem.noise == "drawn" else torch.from_dlpack(source)
         self.p = [torch.tensor(a, dtype=torch.float64) for a in problem.model.parameters]
 
@@ -122,11 +123,16 @@ class Chain:
 
 
 def peak_bytes(function: Callable) -> int:
-    """The most bytes that were live at once of those PyTorch's CPU allocator gave out while it ran.
+    """The most bytes that were live at once of those PyTorch's allocator gave out while it ran.
 
-    Every allocation and release, as PyTorch's profiler records them, compiled code's too, added up in
+    On a CPU: every allocation and release, as PyTorch's profiler records them, compiled code's too, added up in
     order. The inputs were there before, and do not count.
     """
+    if torch.get_default_device().type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        function()
+        return torch.cuda.max_memory_allocated() - before
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         function()
     events = profiler.profiler.kineto_results.events()

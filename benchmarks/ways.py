@@ -90,6 +90,8 @@ def tape_ways(n: int) -> list[Way]:
     """`jt.scan` under its schedules. Two slots are left to short chains."""
     schedules = [jt.Periodic(math.isqrt(n)), jt.Recursive(3), jt.StoreAll()]
     slots = [s for s in SLOTS if s < n and (s > 2 or n <= 1000)]
+    if jax.default_backend() != "cpu":  # whose memory is the host's
+        schedules += [jt.MultiStage(4, s) for s in (12, 28, 60) if s + 4 < n]
     make = functools.partial(functools.partial, by_tape)
     return [Way("jaxtape", repr(jt.Revolve(s)), make(jt.Revolve(s)), s) for s in slots] + [
         Way("jaxtape", repr(schedule), make(schedule)) for schedule in schedules

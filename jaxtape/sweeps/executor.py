@@ -44,15 +44,12 @@ class Slots(NamedTuple):
 
     @classmethod
     def empty(cls, executor: AbstractExecutor, leaves: tuple) -> "Slots":
-        """Make as many slots as an executor has, at its precision; each holds a first state's `leaves`."""
+        """Make as many slots as an executor has, at its precision; the first holds a first state's `leaves`."""
         leaves = tuple(stored(leaf, executor.checkpoint_dtype) for leaf in leaves)
         on_host = executor.slots_apart
-
-        def stacked(count: int) -> tuple:
-            return tuple(jnp.broadcast_to(leaf, (count, *leaf.shape)) for leaf in leaves)
-
-        host = host_memory.to_host(stacked(on_host)) if on_host else ()
-        return cls(host, stacked(executor.slots - on_host))
+        host = host_memory.first_of(leaves, on_host) if on_host else ()
+        here = executor.slots - on_host
+        return cls(host, tuple(jnp.broadcast_to(leaf, (here, *leaf.shape)) for leaf in leaves))
 
     def each(self, values: tuple) -> "Slots":
         """Return a value for each stack, from one for each leaf."""

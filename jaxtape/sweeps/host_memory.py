@@ -15,16 +15,24 @@ def host_is_apart() -> bool:
     return jax.default_backend() != "cpu"
 
 
-def to_host(leaves: tuple) -> tuple:
-    """Return the leaves in the host's memory."""
-    return tuple(jax.device_put(leaf, _HOST) for leaf in leaves)
+def first_of(leaves: tuple, count: int) -> tuple:
+    """Return stacks of `count` entries in the host's memory: the leaves, and then what is not told.
+
+    XLA takes the memory of a stack that begins as a broadcast as it is, and fills it only where entries are put
+    into it. So the leaves are put, and not broadcast.
+    """
+    empty = tuple(map(_host_empty(count, 0), leaves))
+    return tuple(
+        _host_put(0)(stack, leaf, jnp.int32(0))
+        for stack, leaf in zip(empty, _to_host(leaves), strict=True)
+    )
 
 
 def put_of_two(host: tuple, device: tuple, leaves: tuple, slot) -> tuple[tuple, tuple]:
     """Return both stacks with other leaves in a slot; the first slots are the host's."""
     on_host, there, here = _split(host, slot)
     moved = lambda host: tuple(  # noqa: E731
-        _host_put(0)(stack, leaf, there) for stack, leaf in zip(host, to_host(leaves), strict=True)
+        _host_put(0)(stack, leaf, there) for stack, leaf in zip(host, _to_host(leaves), strict=True)
     )
     kept = lambda device: tuple(  # noqa: E731
         lax.dynamic_update_index_in_dim(stack, leaf, here, 0)
@@ -44,11 +52,37 @@ def get_of_two(host: tuple, device: tuple, slot) -> tuple:
     return _if(on_host, fetched, of_device)
 
 
+def _to_host(leaves: tuple) -> tuple:
+    return tuple(jax.device_put(leaf, _HOST) for leaf in leaves)
+
+
 def _split(host: tuple, slot):
     """Say whether a slot is the host's (0 or 1), and which entry it is there and here."""
     count = host[0].shape[0]
     on_host = (slot < count).astype(jnp.int32)
     return on_host, jnp.minimum(slot, count - 1), jnp.maximum(slot - count, 0)
+
+
+@functools.cache
+def _host_empty(count: int, axis: int):
+    """`leaf -> stack` of `count` entries along an axis; `vmap` would broadcast one that is there already."""
+
+    @jax.custom_jvp
+    @jax.custom_batching.custom_vmap
+    def stack(leaf):
+        shape = *leaf.shape[:axis], count, *leaf.shape[axis:]
+        return jax.device_put(jnp.zeros(shape, leaf.dtype), _HOST)
+
+    @stack.fun.def_vmap
+    def batched(size, in_batch, leaf):
+        del size, in_batch  # of the leaf, its only argument
+        return _host_empty(count, axis + 1)(leaf), True
+
+    @stack.defjvp
+    def tangent(primals, tangents):
+        return stack(*primals), stack(*tangents)
+
+    return stack
 
 
 @functools.cache
