@@ -112,6 +112,8 @@ def _short(point: Point) -> str:
         return "".join(filter(str.isdigit, label))
     if label in SHORT:
         return SHORT[label]
+    if label.startswith("MultiStage"):  # of the slots, those in the host's memory
+        return f"host {label.rpartition('=')[2].removesuffix(')')}"
     if "levels of scan" in label:
         return label[:1] + (" levels" if "checkpointed" in label else " levels, plain")
     name, _, number = label.partition("(")

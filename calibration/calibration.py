@@ -14,6 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from jaxtape import stored_jit
 from pricing.fields import in_working_precision
 from pricing.models import AbstractModel, AbstractTransform, Quotes
+from pricing.numerics.full_products import with_full_products
 from pricing.progress import Progress
 
 from .objectives import AbstractObjective, PriceQuotes, objective_of
@@ -92,6 +93,7 @@ class Calibration(eqx.Module):
         return _drifted(problem, self.model, self.stats["noise"], variance)
 
 
+@with_full_products
 def calibrate(
     quotes: Quotes | PriceQuotes,
     model: AbstractModel,

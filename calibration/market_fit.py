@@ -13,6 +13,7 @@ from jaxtape import stored_jit
 from pricing.market import Market
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.numerics.elimination import eliminate
+from pricing.numerics.full_products import with_full_products
 from pricing.numerics.safe_math import nan_where
 from pricing.numerics.singular_vectors import singular_vectors
 
@@ -27,6 +28,7 @@ from .results import RESULTS
 Vector = Float[Array, " parameters"]
 
 
+@with_full_products
 def fit(
     *models: AbstractModel,
     optimizer: optax.GradientTransformation | None = None,

@@ -12,6 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from pricing.market import Market
+from pricing.numerics.full_products import with_full_products
 
 from .calibration import Calibration
 from .problem import Problem, pseudo_inverse
@@ -21,6 +22,7 @@ _HESSIANS = "exact", "gauss-newton"
 ValueOf = Callable[[Any], Float[Array, ""]]
 
 
+@with_full_products
 def quote_sensitivities(
     calibration: Calibration,
     value_fn: ValueOf,
@@ -63,6 +65,7 @@ def quote_sensitivities(
     return _adjoint(problem, calibration.model, value_fn, _quoted_alone, hessian).quoted
 
 
+@with_full_products
 def market_sensitivities(
     calibration: Calibration,
     value_fn: ValueOf,

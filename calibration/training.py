@@ -13,6 +13,7 @@ from jaxtape import stored_jit
 from pricing.fbsde.networks import OptimizerState, minimize
 from pricing.market import VolSurface
 from pricing.models import AbstractModel
+from pricing.numerics.full_products import with_full_products
 from pricing.progress import Progress
 
 from .objectives import SimulatedVolError
@@ -42,6 +43,7 @@ class Training(eqx.Module):
     result: RESULTS
 
 
+@with_full_products
 def train(
     quotes: VolSurface,
     model: AbstractModel,

@@ -19,6 +19,7 @@ from .ingestion.errors import InputError
 from .market import Market
 from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
+from .numerics.full_products import with_full_products
 from .progress import Progress
 from .sweep.book_sweep import sweep_book
 from .sweep.fitted_models import Fit, FittedModels, fit_models
@@ -156,6 +157,7 @@ class RiskEngine:
         self._fits, self._tiles = Memory(), Memory()
         self._last: tuple[Book, Any, tuple[Book, list[Batch]]] | None = None
 
+    @with_full_products
     def __call__(
         self, book: Book, market: Market, *, progress: Progress | None = None
     ) -> RiskResult:

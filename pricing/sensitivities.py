@@ -13,6 +13,7 @@ from jaxtape import stored_jit
 from .fields import in_working_precision, rolled
 from .methods import AbstractMethod
 from .models import AbstractModel
+from .numerics.full_products import with_full_products
 from .products import AbstractProduct
 from .results import RESULTS, outcome
 from .valuation import applicable, mean_and_error, over_batch
@@ -67,6 +68,7 @@ class Greeks(Sensitivities):
     stats: dict[str, Any]
 
 
+@with_full_products
 def greeks(
     product: AbstractProduct,
     model: AbstractModel,

@@ -12,6 +12,7 @@ from jaxtape import stored_jit
 
 from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
+from .numerics.full_products import with_full_products
 from .products import AbstractProduct
 from .results import RESULTS, outcome
 
@@ -38,6 +39,7 @@ class Valuation(eqx.Module):
     stats: dict[str, Any]
 
 
+@with_full_products
 def price(
     product: AbstractProduct,
     model: AbstractModel,

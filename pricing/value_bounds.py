@@ -6,11 +6,13 @@ from jaxtape import stored_jit
 
 from .methods import LeastSquares
 from .models import AbstractModel
+from .numerics.full_products import with_full_products
 from .products import AbstractProduct
 from .results import Between, Bounds
 from .valuation import applicable, mean_and_error, over_batch
 
 
+@with_full_products
 def bounds(
     product: AbstractProduct,
     model: AbstractModel,

@@ -19,6 +19,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
+from pricing.numerics.full_products import with_full_products
+
 from .batches import Block, shape_of
 from .searches import End, Settings, searched
 
@@ -119,6 +121,7 @@ def _on(device: Any, tree: PyTree) -> PyTree:
     return tree if device is None else eqx.filter_shard(tree, device)
 
 
+@with_full_products
 def _ends_on(device: Any, block: Block, settings: Settings, num_slots: int) -> End:
     """Return how the jobs of a block ended, fitted on one device."""
     rows = len(jax.tree.leaves(block.inputs)[0])

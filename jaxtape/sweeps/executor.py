@@ -44,10 +44,13 @@ class Slots(NamedTuple):
 
     @classmethod
     def empty(cls, executor: AbstractExecutor, leaves: tuple) -> "Slots":
-        """Make as many slots as an executor has, at its precision; the first holds a first state's `leaves`."""
+        """Make as many slots as an executor has, at its precision, for states like the first one, `leaves`.
+
+        The device's hold that; the host's hold nothing.
+        """
         leaves = tuple(stored(leaf, executor.checkpoint_dtype) for leaf in leaves)
         on_host = executor.slots_apart
-        host = host_memory.first_of(leaves, on_host) if on_host else ()
+        host = host_memory.empty(leaves, on_host) if on_host else ()
         here = executor.slots - on_host
         return cls(host, tuple(jnp.broadcast_to(leaf, (here, *leaf.shape)) for leaf in leaves))
 
@@ -63,11 +66,17 @@ class Slots(NamedTuple):
             return Slots(*host_memory.put_of_two(self.host, self.device, leaves, slot))
         return Slots((), put(self.device, leaves, slot))
 
-    def get(self, slot, like: tuple) -> tuple:
-        """Return the leaves in a slot, at the precision of `like`."""
-        two = self.host, self.device
-        leaves = host_memory.get_of_two(*two, slot) if self.host else get(self.device, slot)
-        return tuple(map(_restored, leaves, like))
+    def get(self, slot, position, first: tuple) -> tuple:
+        """Return the leaves in a slot, which are of the state at a position, at the precision of the first's.
+
+        No slot of the host's holds the first state itself.
+        """
+        if not self.host:
+            return tuple(map(_restored, get(self.device, slot), first))
+        leaves = host_memory.get_of_two(self.host, self.device, slot)
+        began = (stored(leaf, stack.dtype) for leaf, stack in zip(first, self.device, strict=True))
+        leaves = (lax.select(position == 0, *both) for both in zip(began, leaves, strict=True))
+        return tuple(map(_restored, leaves, first))
 
 
 class ForwardState(NamedTuple):
@@ -205,8 +214,9 @@ class AbstractTableExecutor(AbstractExecutor):
 
         def pull_node(k, x, y_bar, pulled: ReverseState) -> tuple[ReverseState, tuple]:
             """Load a state, advance to node k, keep states on the way, pull back."""
-            loaded = pulled.kept.get(rows.load_slot[k], pick(chain.needed, arrays.init))
-            reached = ForwardState(pulled.kept, rows.load_position[k], loaded, ())
+            slot, position = rows.load_slot[k], rows.load_position[k]
+            loaded = pulled.kept.get(slot, position, pick(chain.needed, arrays.init))
+            reached = ForwardState(pulled.kept, position, loaded, ())
             if not self.keeps_all:
                 ends = rows.first_row[k], rows.last_row[k]
                 reached = forward.advance_and_keep(arrays, reached, rows, *ends)

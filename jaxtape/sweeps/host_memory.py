@@ -15,17 +15,13 @@ def host_is_apart() -> bool:
     return jax.default_backend() != "cpu"
 
 
-def first_of(leaves: tuple, count: int) -> tuple:
-    """Return stacks of `count` entries in the host's memory: the leaves, and then what is not told.
+def empty(leaves: tuple, count: int) -> tuple:
+    """Return stacks of `count` entries like the leaves in the host's memory; what they hold is not told.
 
-    XLA takes the memory of a stack that begins as a broadcast as it is, and fills it only where entries are put
-    into it. So the leaves are put, and not broadcast.
+    XLA takes a broadcast there for memory to be written to, and drops what was broadcast. So a stack must hold
+    nothing that is read before it is put, also where `vmap` or a loop broadcasts it.
     """
-    empty = tuple(map(_host_empty(count, 0), leaves))
-    return tuple(
-        _host_put(0)(stack, leaf, jnp.int32(0))
-        for stack, leaf in zip(empty, _to_host(leaves), strict=True)
-    )
+    return tuple(map(_host_empty(count, 0), leaves))
 
 
 def put_of_two(host: tuple, device: tuple, leaves: tuple, slot) -> tuple[tuple, tuple]:
@@ -63,6 +59,11 @@ def _split(host: tuple, slot):
     return on_host, jnp.minimum(slot, count - 1), jnp.maximum(slot - count, 0)
 
 
+def _unread(shape: tuple[int, ...], dtype):
+    """Return an array that XLA makes no memory for on the device."""
+    return jnp.zeros(shape, dtype)
+
+
 @functools.cache
 def _host_empty(count: int, axis: int):
     """`leaf -> stack` of `count` entries along an axis; `vmap` would broadcast one that is there already."""
@@ -71,7 +72,7 @@ def _host_empty(count: int, axis: int):
     @jax.custom_batching.custom_vmap
     def stack(leaf):
         shape = *leaf.shape[:axis], count, *leaf.shape[axis:]
-        return jax.device_put(jnp.zeros(shape, leaf.dtype), _HOST)
+        return jax.device_put(_unread(shape, leaf.dtype), _HOST)
 
     @stack.fun.def_vmap
     def batched(size, in_batch, leaf):

@@ -110,7 +110,8 @@ class Open(AbstractExecutor):
         def node(i, carry):
             stack, state_bar, shared_bar = carry
             k = kept.steps - 1 - i
-            loaded = stack.states.get(_at(stack.slot, stack.top), pick(chain.needed, arrays.init))
+            slot, first = _at(stack.slot, stack.top), pick(chain.needed, arrays.init)
+            loaded = stack.states.get(slot, stack.uppermost, first)
             reached = ForwardState(Slots(), stack.uppermost, loaded, ())
             stack, reached = self._advance_towards(k, forward, arrays, stack, reached)
             state = forward.whole(arrays, forward.advance(arrays, reached, k))

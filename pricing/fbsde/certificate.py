@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxtape import stored_jit
 
 from ..fields import Number
+from ..numerics.full_products import with_full_products
 from .certificate_samples import Derivatives, Form, Samples, Start, samples
 from .first_step import mixing_of
 from .problem import Problem, ends_of_step, reads_z
@@ -77,6 +78,7 @@ class Certificate(eqx.Module):
     left: Float[Array, "*contracts"]
 
 
+@with_full_products
 def certify(
     solution: Solution,
     *,

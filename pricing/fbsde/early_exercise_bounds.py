@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
 
+from ..numerics.full_products import with_full_products
 from ..results import Between, Bounds
 from .defects import fan, martingale_increment
 from .problem import Problem
@@ -33,6 +34,7 @@ class _RuleState(NamedTuple):
     is_held: Bool[Array, "*contracts paths"]
 
 
+@with_full_products
 def bounds(
     solution: Solution,
     *,

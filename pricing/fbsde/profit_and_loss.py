@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
 
+from ..numerics.full_products import with_full_products
 from .problem import Problem, State
 from .simulation import over_blocks, simulate
 from .solution import Solution
@@ -74,6 +75,7 @@ class Hedging(eqx.Module):
     delta_gamma: ProfitAndLoss | None
 
 
+@with_full_products
 def hedging(
     solution: Solution, *, key: PRNGKeyArray, num_paths: int = 4096, gamma: bool = True
 ) -> Hedging:

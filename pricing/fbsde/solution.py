@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from jaxtape import stored_jit
 
 from ..fields import Number, as_real
+from ..numerics.full_products import with_full_products
 from .problem import Problem, State
 from .results import RESULTS
 from .solver import AbstractApproximation, weighted_sum
@@ -52,6 +53,7 @@ class AbstractValueFunction(eqx.Module):
         """Return the Hessian of u in x; arguments and errors are those of `value`."""
         return self._derivative(2, t, x)
 
+    @with_full_products
     def _derivative(self, order: int, t: Number, x: Number) -> Array:
         """Return a derivative of u in x.
 

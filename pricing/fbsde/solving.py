@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 from threadpoolctl import threadpool_limits
 
+from ..numerics.full_products import with_full_products
 from ..progress import Progress
 from .choosing import choose
 from .errors import ASKED, Tolerance, shortcomings
@@ -22,6 +23,7 @@ from .storage import Checkpoints, Keys
 from .training import init, latest_metrics, metrics_file, postprocess, step
 
 
+@with_full_products
 def solve(
     problem: Problem,
     solver: AbstractSolver | None = None,

@@ -223,9 +223,10 @@ def _years_passed(date: dt.date) -> float:
 
 def _months_before(date: dt.date, months: int) -> dt.date:
     """Return the same day some months before, or that month's last."""
-    month = np.datetime64(date, "M") - months
-    last = (month + 1).astype("datetime64[D]") - 1
-    return min(month.astype("datetime64[D]") + (date.day - 1), last).item()
+    month = np.datetime64(date, "M") - np.timedelta64(months, "M")
+    first, next_month = (of.astype("datetime64[D]") for of in (month, month + np.timedelta64(1, "M")))
+    day, one_day = np.timedelta64(date.day - 1, "D"), np.timedelta64(1, "D")
+    return min(first + day, next_month - one_day).item()
 
 
 @functools.cache

@@ -23,16 +23,16 @@ def run_tiles(
     """Return each group with the results of its tiles, in order, however many workers there are.
 
     The first tiles of all groups start first, so that programs compile side by side; of those the largest
-    trades first, whose programs take longest.
+    trades first, whose programs take longest. Products of matrices are as precise as in the caller's thread.
     """
-    gate = MemoryGate(budget)
+    gate, precision = MemoryGate(budget), jax.config.jax_default_matmul_precision
     results: list[list[Future[Result]]] = [[] for _ in groups]
     pairs = sorted(
         zip(groups, results, strict=True), key=lambda pair: -tiling(pair[0].method).trade_bytes
     )
 
     def run(group: Group, tile: Tile) -> Result:
-        with gate.holding(group.tile_bytes):
+        with gate.holding(group.tile_bytes), jax.default_matmul_precision(precision):
             return jax.block_until_ready(function(group, tile))
 
     pool = ThreadPoolExecutor(max_workers=NUM_WORKERS)

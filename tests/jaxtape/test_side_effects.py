@@ -5,6 +5,7 @@ import collections
 import jax
 import jax.numpy as jnp
 import pytest
+from jax._src import compilation_cache
 from jax.experimental import io_callback
 
 import jaxtape as jt
@@ -12,6 +13,12 @@ import jaxtape as jt
 from ..helpers_tape import all_schedules
 
 N = 12
+
+
+@pytest.fixture(autouse=True)
+def _own_programs(monkeypatch):
+    """A program tells those whom it was compiled with: none is taken from another test."""
+    monkeypatch.setattr(compilation_cache, "get_executable_and_time", lambda *_, **__: (None, None))
 
 
 def tell_debug(heard, x):

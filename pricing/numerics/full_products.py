@@ -1,0 +1,28 @@
+"""Products of matrices in single precision: as exact on accelerators as on CPUs."""
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import jax
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+def with_full_products(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function with products of float32 matrices that keep all of their 24 bits.
+
+    By default JAX multiplies them in TF32 on GPUs, which keeps 11 bits, and in bfloat16 on TPUs, which keeps 8.
+    Correlated motions of twelve assets were .3 % off on an H200. Who sets `jax_default_matmul_precision`, or
+    uses `jax.default_matmul_precision`, keeps what was set. Layers of networks keep JAX's default.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        is_chosen = jax.config.jax_default_matmul_precision is not None
+        if is_chosen or jax.default_backend() == "cpu":
+            return function(*args, **kwargs)
+        with jax.default_matmul_precision("highest"):
+            return function(*args, **kwargs)
+
+    return wrapped
