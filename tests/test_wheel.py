@@ -1,7 +1,8 @@
 """The wheel, in an empty environment and another folder: README and docs, their commands, their tutorials.
 
 So package data (samples, templates) and entry points are in it. A command that is heavy is
-given fewer seeds or problems, as `FEWER` says; all else is typed as it is written.
+given fewer seeds or problems, as `FEWER` says; all else is typed as it is written. JAXTAPE_LITERAL=1:
+that one too, which takes most of an hour.
 """
 
 import contextlib
@@ -24,6 +25,7 @@ from .test_command_line_scenarios import moved_market
 from .test_readme import FIRST, check_first, check_second, run
 
 FEWER = {r"--seeds \d+": "--seeds 1", "solve all ": "solve allen-cahn hjb "}  # of 29 problems
+FEWER = {} if os.environ.get("JAXTAPE_LITERAL") == "1" else FEWER
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 VALIDATION, SERVING = (ROOT / "docs" / f"{page}.md" for page in ("validation", "serving"))
 EXTRAS = "fbsde,many,serve,torch" if HAS_TORCH else "fbsde,many,serve"
