@@ -12,6 +12,7 @@ from jaxtape import stored_jit
 from ..fields import Number
 from ..numerics.full_products import with_full_products
 from .certificate_samples import Derivatives, Form, Samples, Start, samples
+from .driver_form import is_of_each
 from .first_step import mixing_of
 from .problem import Problem, ends_of_step, reads_z
 from .results import RESULTS
@@ -264,7 +265,7 @@ def unsummed(problem: Problem) -> str | None:
         return "the driver reads Gamma: errors of many contracts move by as many diffusions, on no common paths"
     if problem.reads_gamma and bool(problem.has_kink[1]):
         return "the driver reads Gamma, which has a kink at the first date: there are too few dates"
-    if problem.switch is not None or not _is_of_each(problem):
+    if problem.switch is not None or not is_of_each(problem):
         return (
             "a contract reads the values of others, by its driver or a switch: defects of such a system are "
             "not summed"
@@ -304,15 +305,3 @@ def _as_one(problem: Problem, quantities: Float[Array, " contracts"]) -> Problem
 
     total = lambda x: jnp.sum(quantities * problem.terminal(x).reshape(-1))  # noqa: E731
     return eqx.tree_at(lambda p: (p.terminal, p.driver), problem, (total, driver))
-
-
-def _is_of_each(problem: Problem) -> bool:
-    """Return whether the driver of a contract reads its own value alone, by a look at one state."""
-    if not problem.contracts:
-        return True
-    of_y, of_z = jax.random.split(jax.random.key(0))
-    y = jax.random.normal(of_y, problem.contracts, problem.x0.dtype).reshape(-1)
-    z = jax.random.normal(of_z, (y.size, problem.dim), problem.x0.dtype)
-    driver = lambda y: problem.flat_driver(problem.times[0], problem.x0, y, z)  # noqa: E731
-    along = lambda v: jax.jvp(driver, (y,), (v,))[1]  # noqa: E731
-    return bool(jnp.allclose(along(y), along(jnp.ones_like(y)) * y, rtol=1e-4, atol=1e-6))

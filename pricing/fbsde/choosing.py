@@ -15,6 +15,7 @@ from jaxtyping import PRNGKeyArray
 from ..progress import Progress
 from .bases import AbstractBasis, Additive, Hermite, Mean, Payoffs, SmoothMaximum
 from .certificate import Certificate, Estimate, certify, unsummed
+from .driver_form import is_affine
 from .early_exercise_bounds import bounds, unbounded
 from .errors import Tolerance, errors, without_noise
 from .gradient_regression import GradientRegression
@@ -34,7 +35,6 @@ _MOST_FUNCTIONS = 500  # of a date: their Gram matrix is inverted at each
 _TO_COME = 4.0  # times of a pilot: it, the training, the certificate and what checks it
 _NOT_KNOWN = Tolerance(math.inf, math.inf, math.inf)
 _INSTANT = 1e-12  # seconds
-_ROUNDING = 1e-4  # of f, in single precision
 _LOOK = 64  # paths on which the states are looked at
 
 
@@ -176,7 +176,7 @@ def _has_defects(problem: Problem) -> bool:
 def _has_more_error(problem: Problem, has_bound: bool) -> bool:
     """Return whether a value has an error that neither noise nor an upper bound tells."""
     is_right = problem.exercise_value is not None
-    return problem.step is None or not _is_affine(problem) or (is_right and not has_bound)
+    return problem.step is None or not is_affine(problem) or (is_right and not has_bound)
 
 
 def _another(
@@ -352,20 +352,3 @@ def _words(solver: AbstractSolver) -> str:
     if not isinstance(solver, GradientRegression):
         return type(solver).__name__
     return ", ".join(type(basis).__name__ for basis in solver.bases)
-
-
-def _is_affine(problem: Problem) -> bool:
-    """Return whether f is affine in y and z, by a look at some of them today; not where it reads Gamma."""
-    if problem.reads_gamma:
-        return False
-    shape, dim, t, x0 = problem.contracts, problem.dim, problem.times[0], problem.x0
-    numbers = jax.random.normal(jax.random.key(0), (_LOOK, math.prod(shape), dim + 1), x0.dtype)
-    scale = jnp.max(jnp.abs(problem.terminal(x0))) + 1.0
-
-    def bend(numbers):
-        y, z = scale * numbers[:, 0], scale * numbers[:, 1:]
-        at = lambda k: problem.flat_driver(t, x0, k * y, k * z)  # noqa: E731
-        return jnp.max(jnp.abs(at(1.0) + at(-1.0) - 2.0 * at(0.0))), jnp.max(jnp.abs(at(1.0)))
-
-    bends, sizes = jax.vmap(bend)(numbers)
-    return bool(jnp.max(bends) <= _ROUNDING * jnp.max(sizes))

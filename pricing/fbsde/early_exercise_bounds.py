@@ -12,12 +12,11 @@ from jaxtape import stored_jit
 from ..numerics.full_products import with_full_products
 from ..results import Between, Bounds
 from .defects import fan, martingale_increment
+from .driver_form import discounts
 from .problem import Problem
 from .simulation import over_blocks, simulate
 from .solution import Solution
 
-_PROBES = 8  # paths, and numbers y and z, at which the driver is looked at
-_ROUNDING = 1e-4  # of f, in single precision
 _BLOCK = 256  # paths at a time; each has its inner paths
 
 Samples = Float[Array, "*contracts paths"]
@@ -91,34 +90,12 @@ def unbounded(problem: Problem) -> str | None:
             "bounds are of diffusions whose driver discounts: this problem has jumps, or a driver that reads "
             "Gamma; compare GridQuadrature and GradientRegression"
         )
-    if not _discounts(problem):
+    if not discounts(problem):
         return (
             "bounds need a driver that discounts, f = -r(t, x) y: what a rule earns is no bound under "
             "another."
         )
     return None
-
-
-def _discounts(problem: Problem) -> bool:
-    """Return whether f is -r(t, x) y with one rate for all contracts, by a look at some paths, y and z."""
-    paths, numbers = jax.random.split(jax.random.key(0))
-    states = jnp.swapaxes(simulate(problem, _PROBES, key=paths).states, 0, 1)  # by path
-    shape, dtype = problem.contracts, problem.x0.dtype
-    size = 1.0 + jnp.max(jnp.abs(problem.terminal(problem.x0)))
-    probes = size * jax.random.normal(numbers, (_PROBES, 2, problem.dim + 1, *shape), dtype)
-
-    def misses(states, probe):
-        y, z = probe[0, 0], jnp.moveaxis(probe[1, 1:], 0, -1)
-
-        def at(t, x):
-            rate = jnp.ravel(problem.driver(t, x, jnp.ones(shape, dtype), 0.0 * z))[0]
-            found = problem.driver(t, x, y, z)
-            return jnp.max(jnp.abs(found - rate * y)), jnp.max(jnp.abs(found))
-
-        return jax.vmap(at)(problem.times, states)
-
-    off, sizes = jax.vmap(misses)(states, probes)
-    return bool(jnp.max(off) <= _ROUNDING * jnp.max(sizes))
 
 
 @stored_jit

@@ -9,15 +9,14 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
+from .driver_form import reads_diagonal
 from .first_step import mixing_of, own_derivatives
 from .problem import Problem, Real, State
-from .simulation import simulate
 
 _MOST_ADDED = (
     2.0  # multiples of the paths' own variance: schemes that take f at known values are stable
 )
 _ROUNDING = 1e-3
-_PROBES = 4  # paths, and Hessians, at which the form of f_Gamma is looked at
 _LEAST = 64.0  # multiples of a rounding error
 
 
@@ -151,21 +150,7 @@ def _turned(problem: Problem, t: Real, x: State, a: Array) -> Float[Array, "dim 
 
 
 def _is_diagonal(problem: Problem) -> bool:
-    """Return whether coordinates move by their own noise, and f reads Gamma's diagonal, by a look at some."""
+    """Return whether coordinates move by their own noise, and f reads Gamma's diagonal alone."""
     mixing = mixing_of(problem)
-    if mixing is None or np.any(np.asarray(mixing) != np.eye(problem.dim)):
-        return False
-    x0, dim = problem.x0, problem.dim
-    paths, numbers = jax.random.split(jax.random.key(0))
-    states = jnp.swapaxes(simulate(problem, _PROBES, key=paths).states, 0, 1)  # by path
-    size = 1.0 + jnp.max(jnp.abs(problem.terminal(x0)))
-    probes = size * jax.random.normal(numbers, (_PROBES, 1 + dim + dim**2), x0.dtype)
-
-    def slopes(states, probe):
-        y, z, gamma = probe[0], probe[1 : 1 + dim], probe[1 + dim :].reshape(dim, dim)
-        at = lambda t, x: jax.grad(lambda g: problem.driver(t, x, y, z, g))(gamma)  # noqa: E731
-        return jax.vmap(at)(problem.times, states)
-
-    found = np.abs(np.asarray(jax.vmap(slopes)(states, probes)))
-    least = _LEAST * np.finfo(found.dtype).eps * np.max(found)
-    return bool(np.all(found[..., ~np.eye(dim, dtype=bool)] <= least))
+    is_own = mixing is not None and not np.any(np.asarray(mixing) != np.eye(problem.dim))
+    return is_own and reads_diagonal(problem)

@@ -224,9 +224,9 @@ def _years_passed(date: dt.date) -> float:
 def _months_before(date: dt.date, months: int) -> dt.date:
     """Return the same day some months before, or that month's last."""
     month = np.datetime64(date, "M") - np.timedelta64(months, "M")
-    first, next_month = (of.astype("datetime64[D]") for of in (month, month + np.timedelta64(1, "M")))
-    day, one_day = np.timedelta64(date.day - 1, "D"), np.timedelta64(1, "D")
-    return min(first + day, next_month - one_day).item()
+    next_month = month + np.timedelta64(1, "M")
+    day = month.astype("datetime64[D]") + np.timedelta64(date.day - 1, "D")
+    return min(day, next_month.astype("datetime64[D]") - np.timedelta64(1, "D")).item()
 
 
 @functools.cache

@@ -6,7 +6,13 @@ from typing import ParamSpec, TypeVar
 
 import jax
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def chosen_precision() -> str | None:
+    """Return the precision of products that was chosen for this thread; None if none was."""
+    return jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def with_full_products(function: Callable[P, R]) -> Callable[P, R]:
@@ -19,8 +25,7 @@ def with_full_products(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        is_chosen = jax.config.jax_default_matmul_precision is not None
-        if is_chosen or jax.default_backend() == "cpu":
+        if chosen_precision() is not None or jax.default_backend() == "cpu":
             return function(*args, **kwargs)
         with jax.default_matmul_precision("highest"):
             return function(*args, **kwargs)

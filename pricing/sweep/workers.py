@@ -9,6 +9,7 @@ from typing import TypeVar
 import jax
 
 from ..methods.method import tiling
+from ..numerics.full_products import chosen_precision
 from .groups import Group, Tile
 from .memory_gate import MemoryGate
 
@@ -25,7 +26,7 @@ def run_tiles(
     The first tiles of all groups start first, so that programs compile side by side; of those the largest
     trades first, whose programs take longest. Products of matrices are as precise as in the caller's thread.
     """
-    gate, precision = MemoryGate(budget), jax.config.jax_default_matmul_precision
+    gate, precision = MemoryGate(budget), chosen_precision()
     results: list[list[Future[Result]]] = [[] for _ in groups]
     pairs = sorted(
         zip(groups, results, strict=True), key=lambda pair: -tiling(pair[0].method).trade_bytes

@@ -1,0 +1,93 @@
+"""What a look at a driver tells of its form, wherever on the paths it has another, and whatever it reads."""
+
+import jax.numpy as jnp
+import pytest
+
+from pricing.fbsde import Problem
+from pricing.fbsde.driver_form import discounts, is_affine, is_of_each, reads_diagonal
+
+from .backward_problems import single
+
+STRIKES, RATES = (jnp.array(row, jnp.float32) for row in ([90.0, 100.0, 110.0], [0.01, 0.02, 0.03]))
+
+
+def posed(driver, terminal, dim=1, **options) -> Problem:
+    """Lognormal assets of which the first is paid by."""
+    x0 = jnp.full(dim, 100.0, jnp.float32)
+    moves = {"drift": lambda t, x: 0.05 * x, "diffusion": lambda t, x: 0.2 * x}
+    problem = Problem(
+        dim, 1.0, x0, driver=driver, terminal=terminal, num_steps=4, **moves, **options
+    )
+    return single(problem)
+
+
+def of_one(driver, **options):
+    return posed(driver, lambda x: jnp.maximum(x[0] - 100.0, 0.0), **options)
+
+
+def of_three(driver):
+    return posed(driver, lambda x: jnp.maximum(x[0] - STRIKES, 0.0))
+
+
+def later(t):
+    return jnp.where(t > 0.3, 1.0, 0.0)
+
+
+AFFINE = {
+    "discounting": (lambda t, x, y, z: -0.05 * y, True),
+    "with a cost of delta": (lambda t, x, y, z: -0.05 * y + 0.1 * jnp.sum(z) + x[0], True),
+    "quadratic later": (lambda t, x, y, z: -0.05 * y - later(t) * 1e-2 * y**2, False),
+    "absolute far up": (
+        lambda t, x, y, z: -0.05 * y - jnp.where(x[0] > 101.0, jnp.abs(y), 0.0),
+        False,
+    ),
+    "of two rates": (lambda t, x, y, z: -0.05 * y + 0.02 * jnp.maximum(jnp.sum(z) - y, 0.0), False),
+}
+
+
+@pytest.mark.parametrize(("driver", "expected"), AFFINE.values(), ids=AFFINE)
+def test_affine(driver, expected):
+    assert is_affine(of_one(driver)) is expected
+
+
+DISCOUNTS = {
+    "one rate": (lambda t, x, y, z: -0.05 * y, True),
+    "a rate of time and state": (lambda t, x, y, z: -(0.05 * t + 1e-4 * x[0]) * y, True),
+    "a rate for each": (lambda t, x, y, z: -RATES * y, False),
+    "z later": (lambda t, x, y, z: -0.05 * y + later(t) * 0.1 * jnp.sum(z, -1), False),
+    "what is paid": (lambda t, x, y, z: -0.05 * y + 1.0, False),
+}
+
+
+@pytest.mark.parametrize(("driver", "expected"), DISCOUNTS.values(), ids=DISCOUNTS)
+def test_discounting(driver, expected):
+    assert discounts(of_three(driver)) is expected
+
+
+OF_EACH = {
+    "a rate for each": (lambda t, x, y, z: -RATES * y, True),
+    "squares": (lambda t, x, y, z: -RATES * y**2 + jnp.sum(z**2, -1), True),
+    "the others' mean": (lambda t, x, y, z: -RATES * jnp.mean(y), False),
+    "the others' z": (lambda t, x, y, z: -RATES * y + 0.1 * jnp.sum(z), False),
+    "the others' value later": (lambda t, x, y, z: -RATES * y - later(t) * 0.1 * y[::-1], False),
+}
+
+
+@pytest.mark.parametrize(("driver", "expected"), OF_EACH.values(), ids=OF_EACH)
+def test_of_each(driver, expected):
+    assert is_of_each(of_three(driver)) is expected
+
+
+GAMMA = {
+    "the diagonal": (lambda t, x, y, z, g: 0.1 * jnp.trace(g), True),
+    "a bend of the diagonal": (lambda t, x, y, z, g: jnp.maximum(g[0, 0], 0.0), True),
+    "across": (lambda t, x, y, z, g: 0.1 * jnp.sum(g), False),
+    "across later": (lambda t, x, y, z, g: jnp.trace(g) + later(t) * 0.1 * g[0, 1], False),
+}
+
+
+@pytest.mark.parametrize(("driver", "expected"), GAMMA.values(), ids=GAMMA)
+def test_gamma(driver, expected):
+    problem = of_one(driver, dim=2, reads_gamma=True)
+    assert reads_diagonal(problem) is expected
+    assert not is_affine(problem) and not discounts(problem)
