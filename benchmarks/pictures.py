@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter
 from pricing.reporting.figures import THEME, drawn
 
 _LINE = 0.165  # inches
-_LONGEST = 88  # characters of a label
+_LONGEST, _HEAD = 88, 34  # characters of a label, and of its head where it is cut
 
 
 @dataclass(frozen=True)
@@ -60,5 +60,6 @@ def _draw(figure: Figure, rows: list[Bar], axis: str) -> None:
 
 
 def _label(bar: Bar) -> str:
+    """What is compared; of a long one the middle is left out, for the peer stands at the end."""
     text = f"{bar.group}: {bar.label}"
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _LONGEST else f"{text[:_HEAD]}…{text[_HEAD + 1 - _LONGEST :]}"
