@@ -16,7 +16,8 @@ from ..schedules.table import Rows, Table, revolve_table, slots_within
 from . import host_memory
 from .chain import AbstractExecutor, Active, Arrays, Chain, Mask, merge, pick, stored
 from .footprint import footprint
-from .pullback import gathered, needed_state, nothing_shared, pull, with_broadcasts, zeros_stack
+from .pullback import gathered, needed_state, nothing_shared, pull, with_broadcasts
+from .stacks import get, put, zeros_stack
 
 
 def prepared(chain: Chain, active: Active, arrays: Arrays) -> Chain:
@@ -301,17 +302,6 @@ class Scheduled(AbstractTableExecutor):
             )
         slots = slots_within(self.budget, self.length, *measure())
         return Scheduled(revolve_table(self.length, slots), self.checkpoint_dtype)
-
-
-def get(stacked: tuple, i) -> tuple:
-    """Return entry i of each stack."""
-    return tuple(lax.dynamic_index_in_dim(a, i, keepdims=False) for a in stacked)
-
-
-def put(stacked: tuple, leaves: tuple, i) -> tuple:
-    """Return each stack with another entry i."""
-    pairs = zip(stacked, leaves, strict=True)
-    return tuple(lax.dynamic_update_index_in_dim(a, leaf, i, 0) for a, leaf in pairs)
 
 
 def _restored(leaf, like):

@@ -7,6 +7,8 @@ import jax.custom_batching
 import jax.numpy as jnp
 from jax import lax
 
+from .stacks import get, put, zeros_stack
+
 _HOST, _DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
 
 
@@ -30,10 +32,7 @@ def put_of_two(host: tuple, device: tuple, leaves: tuple, slot) -> tuple[tuple, 
     moved = lambda host: tuple(  # noqa: E731
         _host_put(0)(stack, leaf, there) for stack, leaf in zip(host, _to_host(leaves), strict=True)
     )
-    kept = lambda device: tuple(  # noqa: E731
-        lax.dynamic_update_index_in_dim(stack, leaf, here, 0)
-        for stack, leaf in zip(device, leaves, strict=True)
-    )
+    kept = lambda device: put(device, leaves, here)  # noqa: E731
     # a loop of one or no turn writes in place, where a branch would copy the stack
     return _if(on_host, moved, host), _if(1 - on_host, kept, device)
 
@@ -44,8 +43,7 @@ def get_of_two(host: tuple, device: tuple, slot) -> tuple:
     fetched = lambda _: tuple(  # noqa: E731
         jax.device_put(_host_get(0)(stack, there), _DEVICE) for stack in host
     )
-    of_device = tuple(lax.dynamic_index_in_dim(stack, here, keepdims=False) for stack in device)
-    return _if(on_host, fetched, of_device)
+    return _if(on_host, fetched, get(device, here))
 
 
 def _to_host(leaves: tuple) -> tuple:
@@ -59,11 +57,6 @@ def _split(host: tuple, slot):
     return on_host, jnp.minimum(slot, count - 1), jnp.maximum(slot - count, 0)
 
 
-def _unread(shape: tuple[int, ...], dtype):
-    """Return an array that XLA makes no memory for on the device."""
-    return jnp.zeros(shape, dtype)
-
-
 @functools.cache
 def _host_empty(count: int, axis: int):
     """`leaf -> stack` of `count` entries along an axis; `vmap` would broadcast one that is there already."""
@@ -71,8 +64,7 @@ def _host_empty(count: int, axis: int):
     @jax.custom_jvp
     @jax.custom_batching.custom_vmap
     def stack(leaf):
-        shape = *leaf.shape[:axis], count, *leaf.shape[axis:]
-        return jax.device_put(_unread(shape, leaf.dtype), _HOST)
+        return jax.device_put(zeros_stack(count, jax.typeof(leaf), axis), _HOST)
 
     @stack.fun.def_vmap
     def batched(size, in_batch, leaf):

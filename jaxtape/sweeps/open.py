@@ -16,8 +16,9 @@ from jax import lax
 
 from ..schedules.online import OnlineTable
 from .chain import AbstractExecutor, Active, Arrays, Chain, Condition, pick
-from .executor import Forward, ForwardState, Slots, get, put
+from .executor import Forward, ForwardState, Slots
 from .pullback import gathered, nothing_shared, pull
+from .stacks import get, put
 
 
 class Snapshots(NamedTuple):

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.core
 import jax.numpy as jnp
-from jax import lax
 from jax.extend.core import Literal
 from jax.extend.core import primitives as p
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from .chain import Active, Arrays, Chain, Mask, first_node, leaf_bytes, merge, pick
+from .stacks import zeros_stack
 
 _ELEMENTWISE = {p.add_p, p.sub_p, p.mul_p, p.div_p, p.max_p, p.min_p, p.pow_p}
 _MOST_BROADCAST = 0.25  # of the bytes of the states kept: what cotangents before their sum may take
@@ -126,14 +126,6 @@ def _read(jaxpr, outputs: list[bool]) -> Mask:
 def zeros_like(leaf):
     """Return zeros that do not read the leaf, varying and sharded over the same mesh axes."""
     return zeros_stack(1, jax.typeof(leaf))[0]
-
-
-def zeros_stack(length: int, aval):
-    """Return a stack for one leaf of every node, varying and sharded over the same mesh axes as the leaf."""
-    sharding = aval.sharding.update(spec=(None, *aval.sharding.spec))
-    stack = jnp.zeros((length, *aval.shape), aval.dtype, out_sharding=sharding)
-    varying = tuple(aval.manual_axis_type.varying)
-    return lax.pcast(stack, varying, to="varying") if varying else stack
 
 
 class _Value(NamedTuple):

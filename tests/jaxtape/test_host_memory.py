@@ -1,13 +1,17 @@
 """Slots in the host's memory: moved there as on an accelerator, and left where they are on a CPU."""
 
+import functools
+
 import jax
 import jax.experimental
 import jax.numpy as jnp
 import pytest
 from jax import lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import jaxtape as jt
 from jaxtape.sweeps import host_memory
+from jaxtape.sweeps.stacks import zeros_stack
 
 from ..cases import others_later
 from ..helpers_tape import assert_close, loss_of, mixed_arguments
@@ -51,14 +55,37 @@ class TestApart:
     def test_nothing_is_read_that_was_not_put(self, name, monkeypatch):
         """XLA for GPUs drops what a slot holds before a state is put into it."""
 
-        def dropped(shape, dtype):
-            real = jnp.issubdtype(dtype, jnp.floating)
-            return jnp.full(shape, jnp.nan if real else jnp.iinfo(dtype).max, dtype)
+        def dropped(length, aval, axis):
+            real = jnp.issubdtype(aval.dtype, jnp.floating)
+            stack = zeros_stack(length, aval, axis)
+            return stack + (jnp.nan if real else jnp.iinfo(aval.dtype).max)
 
-        host_memory._host_empty.cache_clear()
-        monkeypatch.setattr(host_memory, "_unread", dropped)
+        empty = functools.cache(host_memory._host_empty.__wrapped__)
+        monkeypatch.setattr(host_memory, "_host_empty", empty)
+        monkeypatch.setattr(host_memory, "zeros_stack", dropped)
         assert_close(transformed(name, STAGES), transformed_without_schedule(name))
-        host_memory._host_empty.cache_clear()
+
+    @pytest.mark.parametrize("way", ["shard_map", "explicit axes"])
+    def test_on_a_mesh(self, way):
+        """Slots vary and are sharded as the state is."""
+
+        def loss(a, xs, schedule=STAGES):
+            step = lambda c, x: (jnp.sin(c) * x, None)  # noqa: E731
+            return jnp.sum(jt.scan(step, a, xs, schedule=schedule)[0])
+
+        a, xs = jnp.linspace(0.1, 0.9, 4), jnp.ones((9, 4))
+        gradient = jax.grad(loss, (0, 1))
+        expected = jax.grad(functools.partial(loss, schedule=None), (0, 1))(a, xs)
+        each = PartitionSpec("paths"), PartitionSpec(None, "paths")
+        if way == "shard_map":
+            mesh = jax.make_mesh((1,), ("paths",), axis_types=(AxisType.Auto,))
+            found = jax.shard_map(gradient, mesh=mesh, in_specs=each, out_specs=each)(a, xs)
+        else:
+            mesh = jax.make_mesh((1,), ("paths",), axis_types=(AxisType.Explicit,))
+            with jax.set_mesh(mesh):
+                placed = jax.device_put((a, xs), tuple(NamedSharding(mesh, of) for of in each))
+                found = jax.jit(gradient)(*placed)
+        assert_close(jax.device_get(found), expected)
 
     def test_ordered_effects_are_refused(self):
         def step(c, x):
