@@ -104,12 +104,13 @@ class Run:
         return found
 
     def _take_the_gpu(self) -> None:
-        """PyTorch computes where JAX does, and its products of float32 are of TF32, as JAX's are."""
+        """PyTorch computes where JAX does, with products of float32 that keep as many bits."""
         import torch
 
         if torch.cuda.is_available():
             torch.set_default_device("cuda")
-            torch.set_float32_matmul_precision("high")
+            chosen = os.environ.get("JAX_DEFAULT_MATMUL_PRECISION")
+            torch.set_float32_matmul_precision("high" if chosen == "tensorfloat32" else "highest")
         else:
             self.leave_out(
                 "PyTorch on the GPU: it is a build for CPUs, and its rows are of the CPU"

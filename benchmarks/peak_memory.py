@@ -20,8 +20,11 @@ class Peak:
     def __enter__(self) -> "Peak":
         self._before, self._in_torch = None, None
         if jax.default_backend() != "cpu":
+            torch = sys.modules.get("torch")
+            if torch and not torch.cuda.is_available():
+                return self  # whose memory it is, the host's or the device's, is not known
             self._before = _of_device("bytes_in_use")
-            if (torch := sys.modules.get("torch")) and torch.cuda.is_available():
+            if torch:
                 torch.cuda.reset_peak_memory_stats()
                 self._in_torch = torch.cuda.memory_allocated()
             return self

@@ -71,6 +71,7 @@ class Calibration(eqx.Module):
             )
         return self.problem
 
+    @with_full_products
     def prior(self, drift: Mapping[str, ArrayLike] | None = None, days: float = 1.0) -> Prior:
         """Return what this fit says of the parameters some days later, for the next fit.
 

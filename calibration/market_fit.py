@@ -28,7 +28,6 @@ from .results import RESULTS
 Vector = Float[Array, " parameters"]
 
 
-@with_full_products
 def fit(
     *models: AbstractModel,
     optimizer: optax.GradientTransformation | None = None,
@@ -84,6 +83,7 @@ def fit(
     optimizer = optimizer or levenberg_marquardt()
     settings = jnp.asarray(rtol), jnp.asarray(max_steps), room_for(max_steps)
 
+    @with_full_products
     def fitted(market: Market) -> dict[str, AbstractModel]:
         return {
             name: fitted_to(name, quotes, model.on_market(market, name), model, parameters)

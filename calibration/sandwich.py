@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 
 from jaxtape import stored_jit
 from pricing.models import AbstractModel
+from pricing.numerics.full_products import with_full_products
 
 from .calibration import Calibration
 from .problem import Problem
@@ -13,6 +14,7 @@ from .problem import Problem
 Covariance = Float[Array, "parameters parameters"]
 
 
+@with_full_products
 def sandwich_covariance(
     calibration: Calibration, residual_covariance: Float[Array, "residuals residuals"]
 ) -> Covariance:

@@ -11,6 +11,7 @@ import optax
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from jaxtape import stored_jit
+from pricing.numerics.full_products import with_full_products
 from pricing.numerics.singular_vectors import singular_vectors
 
 from .calibration import Calibration
@@ -74,6 +75,7 @@ class Identifiability(NamedTuple):
         return "\n".join(lines) or told
 
 
+@with_full_products
 def identifiability(calibration: Calibration) -> Identifiability:
     """Return which combinations of the parameters the quotes tell, and which they do not.
 
@@ -112,6 +114,7 @@ def _directions(problem: Problem, model, noise: Array) -> tuple[Vector, Matrix, 
     return singular[-1] / singular, in_units, scores / jnp.sum(scores, axis=0, keepdims=True)
 
 
+@with_full_products
 def leverage(calibration: Calibration) -> Quoted:
     """Return how much each quote draws the fit to itself: the fitted vol's derivative to its own quote.
 
@@ -136,6 +139,7 @@ def leverage(calibration: Calibration) -> Quoted:
     return problem.of_quotes(_hat(problem, calibration.model))
 
 
+@with_full_products
 def cooks_distance(calibration: Calibration) -> Quoted:
     """Return how far the parameters would move without a quote: squared standard errors, over their number.
 
@@ -197,6 +201,7 @@ class Profile(NamedTuple):
         return (float(inside.min()), float(inside.max())) if inside.size else (np.nan, np.nan)
 
 
+@with_full_products
 def profile(
     calibration: Calibration,
     name: str,

@@ -194,7 +194,8 @@ class AbstractExecutor(abc.ABC):
         """Pull the cotangents of the last state and of ys back through the chain, the last node first.
 
         Returns the sum over all nodes for `consts`, the first state's for `init`, one a node for `xs`. Of
-        `arrays.init` the leaves that no step changes are read.
+        `arrays.init` the leaves that no step changes are read, and those that are needed where slots lie in the
+        host's memory.
         """
 
     @abc.abstractmethod

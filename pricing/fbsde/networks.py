@@ -10,7 +10,6 @@ import optax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-_QUICK = jax.lax.Precision.DEFAULT  # whose error is far below that of a training
 _EPSILON = 1e-5  # keeps the variance of a layer above zero
 
 
@@ -26,8 +25,7 @@ class Network(eqx.Module):
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if layer > 0:
                 x = self.activation(_layer_norm(x) if self.layer_norm else x)
-            bias = bias.reshape((1,) * (x.ndim - 1) + bias.shape)
-            x = jnp.matmul(x, weight, precision=_QUICK) + bias
+            x = x @ weight + bias.reshape((1,) * (x.ndim - 1) + bias.shape)
         return x
 
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "Network":

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
 
+from ..numerics.full_products import with_full_products
 from ..sampling import normals, uniforms
 from .certificate import Estimate
 from .problem import Problem, reads_z
@@ -17,6 +18,7 @@ _EXACT = 1e-3  # of the move of a step, by which one step and two may differ
 Values = Float[Array, "contracts points"]
 
 
+@with_full_products
 def multilevel_picard(
     problem: Problem, *, key: PRNGKeyArray, levels: int = 4, samples: int = 4, repeats: int = 64
 ) -> Estimate:

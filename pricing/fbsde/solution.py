@@ -94,6 +94,7 @@ class Solution(AbstractValueFunction):
     result: RESULTS
     stats: dict[str, Any]
 
+    @with_full_products
     def portfolio(self, quantities: Number) -> "Portfolio":
         """Return the sum of quantity times contract.
 

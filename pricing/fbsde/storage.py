@@ -11,6 +11,7 @@ from jaxtyping import Array, Key
 
 from jaxtape.file_set import FileSet
 
+from ..numerics.full_products import full_products
 from .problem import Problem
 from .solution import Solution
 from .solver import AbstractSolver
@@ -154,5 +155,6 @@ def export(solution: Solution, figure: str = "value") -> bytes:
     arguments = jax.ShapeDtypeStruct((), x0.dtype), jax.ShapeDtypeStruct(x0.shape, x0.dtype)
     platforms = ("cpu", "cuda", "tpu")
     program = jax.jit(lambda t, x: figures[figure](t, x))
-    exported = jax.export.export(program, platforms=platforms)(*arguments)
+    with full_products():  # of the platforms, whichever this is
+        exported = jax.export.export(program, platforms=platforms)(*arguments)
     return bytes(exported.serialize())

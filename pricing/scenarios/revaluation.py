@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..market import Market
 from ..methods import METHODS, AbstractMethod
 from ..models import AbstractModel
+from ..numerics.full_products import with_full_products
 from ..progress import Progress
 from ..sweep.block_values import MAX_LEVELS, block_values, no_samples
 from ..sweep.fitted_models import Fit, Models
@@ -83,6 +84,7 @@ class Revaluation:
         }
 
 
+@with_full_products
 def revalue(
     book: Book,
     market: Market,

@@ -1,5 +1,7 @@
 """Products in single precision, as on an accelerator: every entry point asks for all bits, if none chose."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -7,15 +9,30 @@ import pytest
 import calibration
 import pricing
 from calibration.many import workers
-from pricing import fbsde
-from pricing.numerics.full_products import with_full_products
+from pricing import HullWhite, fbsde
+from pricing.numerics.full_products import full_products, with_full_products
+from pricing.scenarios import revalue
 
-ENTRIES = [
-    *(pricing.price, pricing.greeks, pricing.bounds, pricing.RiskEngine.__call__),
-    *(fbsde.solve, fbsde.certify, fbsde.bounds, fbsde.hedging, fbsde.Solution._derivative),
-    *(calibration.calibrate, calibration.fit, calibration.train, workers._ends_on),
-    *(calibration.quote_sensitivities, calibration.market_sensitivities),
+PACKAGES = pricing, fbsde, calibration
+WITHIN = {
+    "risk": "by RiskEngine",
+    "calibrate_many": "in each worker",
+    "fit": "what it returns does",
+    "export": "while it traces, for all platforms",
+    **dict.fromkeys(["coupled", "from_product", "parametric", "load", "save"], "no products"),
+    **dict.fromkeys(["join_optimizers", "levenberg_marquardt", "read_jobs"], "no products"),
+}
+METHODS = [
+    *(pricing.RiskEngine.__call__, calibration.Calibration.prior, revalue, workers._ends_on),
+    *(fbsde.Solution._derivative, fbsde.Solution.portfolio),
+    calibration.fit(HullWhite(0.03, 0.05, 0.01)),
 ]
+FUNCTIONS = {
+    f"{package.__name__}.{name}": function
+    for package in PACKAGES
+    for name, function in vars(package).items()
+    if inspect.isfunction(function) and name not in WITHIN
+}
 
 
 @with_full_products
@@ -43,8 +60,18 @@ def test_on_a_cpu_programs_are_as_they_were():
     assert precision_of_a_product() == "None"
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.__qualname__)
+def test_what_is_exported_on_a_cpu_keeps_all_bits_elsewhere():
+    with full_products():
+        assert "HIGHEST" in precision_of_a_product()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [*FUNCTIONS.values(), *METHODS],
+    ids=[*FUNCTIONS, *(method.__qualname__ for method in METHODS)],
+)
 def test_every_entry_point_asks_for_it(entry):
+    """A new function of a package asks for it, or says in `WITHIN` why it need not."""
     codes = {entry.__code__}
     while entry := getattr(entry, "__wrapped__", None):
         codes.add(entry.__code__)

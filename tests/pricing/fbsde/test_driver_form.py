@@ -36,6 +36,7 @@ def later(t):
 AFFINE = {
     "discounting": (lambda t, x, y, z: -0.05 * y, True),
     "with a cost of delta": (lambda t, x, y, z: -0.05 * y + 0.1 * jnp.sum(z) + x[0], True),
+    "cubic": (lambda t, x, y, z: -0.05 * y + y - y**3, False),
     "quadratic later": (lambda t, x, y, z: -0.05 * y - later(t) * 1e-2 * y**2, False),
     "absolute far up": (
         lambda t, x, y, z: -0.05 * y - jnp.where(x[0] > 101.0, jnp.abs(y), 0.0),
@@ -68,6 +69,13 @@ OF_EACH = {
     "a rate for each": (lambda t, x, y, z: -RATES * y, True),
     "squares": (lambda t, x, y, z: -RATES * y**2 + jnp.sum(z**2, -1), True),
     "the others' mean": (lambda t, x, y, z: -RATES * jnp.mean(y), False),
+    "the others' mean beside a square": (lambda t, x, y, z: -0.05 * jnp.mean(y) - y**2, False),
+    "the others' mean beside a square of z": (
+        lambda t, x, y, z: -0.05 * jnp.mean(y) - 0.5 * jnp.sum(z**2, -1),
+        False,
+    ),
+    "beyond floats": (lambda t, x, y, z: -0.05 * y + 0.01 * jnp.exp(-10.0 * y), True),
+    "not a number": (lambda t, x, y, z: -0.05 * y + jnp.sqrt(x[0] - 95.0), True),
     "the others' z": (lambda t, x, y, z: -RATES * y + 0.1 * jnp.sum(z), False),
     "the others' value later": (lambda t, x, y, z: -RATES * y - later(t) * 0.1 * y[::-1], False),
 }
