@@ -69,7 +69,9 @@ def installed(tmp_path_factory) -> Path:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    """That of a user: without the flags by which the tests' own programs compile quickly, and run slowly."""
+    ours = {"PYTHONPATH", "XLA_FLAGS"}
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
     paths = f"{folder / 'env' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     return kept | {"PATH": paths, "JAXTAPE_CACHE": str(folder / "cache")}
 
