@@ -12,9 +12,9 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
+from jaxtape.full_products import with_full_products
 from pricing.fields import in_working_precision
 from pricing.models import AbstractModel, AbstractTransform, Quotes
-from pricing.numerics.full_products import with_full_products
 from pricing.progress import Progress
 
 from .objectives import AbstractObjective, PriceQuotes, objective_of

@@ -10,10 +10,10 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from jaxtape import stored_jit
+from jaxtape.full_products import with_full_products
 from pricing.market import Market
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.numerics.elimination import eliminate
-from pricing.numerics.full_products import with_full_products
 from pricing.numerics.safe_math import nan_where
 from pricing.numerics.singular_vectors import singular_vectors
 

@@ -11,8 +11,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
+from jaxtape.full_products import with_full_products
 from pricing.market import Market
-from pricing.numerics.full_products import with_full_products
 
 from .calibration import Calibration
 from .problem import Problem, pseudo_inverse

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxtape import stored_jit
+from jaxtape.full_products import with_full_products
 from pricing.models import AbstractModel
-from pricing.numerics.full_products import with_full_products
 
 from .calibration import Calibration
 from .problem import Problem

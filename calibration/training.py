@@ -10,10 +10,10 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
+from jaxtape.full_products import with_full_products
 from pricing.fbsde.networks import OptimizerState, minimize
 from pricing.market import VolSurface
 from pricing.models import AbstractModel
-from pricing.numerics.full_products import with_full_products
 from pricing.progress import Progress
 
 from .objectives import SimulatedVolError

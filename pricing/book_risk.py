@@ -15,11 +15,12 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
+from jaxtape.full_products import with_full_products
+
 from .ingestion.errors import InputError
 from .market import Market
 from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
-from .numerics.full_products import with_full_products
 from .progress import Progress
 from .sweep.book_sweep import sweep_book
 from .sweep.fitted_models import Fit, FittedModels, fit_models

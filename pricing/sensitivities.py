@@ -9,11 +9,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
+from jaxtape.full_products import with_full_products
 
 from .fields import in_working_precision, rolled
 from .methods import AbstractMethod
 from .models import AbstractModel
-from .numerics.full_products import with_full_products
 from .products import AbstractProduct
 from .results import RESULTS, outcome
 from .valuation import applicable, mean_and_error, over_batch

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
+from jaxtape.full_products import with_full_products
 
 from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
-from .numerics.full_products import with_full_products
 from .products import AbstractProduct
 from .results import RESULTS, outcome
 

@@ -3,10 +3,10 @@
 from jaxtyping import PRNGKeyArray
 
 from jaxtape import stored_jit
+from jaxtape.full_products import with_full_products
 
 from .methods import LeastSquares
 from .models import AbstractModel
-from .numerics.full_products import with_full_products
 from .products import AbstractProduct
 from .results import Between, Bounds
 from .valuation import applicable, mean_and_error, over_batch

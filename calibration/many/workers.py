@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from pricing.numerics.full_products import with_full_products
+from jaxtape.full_products import with_full_products
 
 from .batches import Block, shape_of
 from .searches import End, Settings, searched

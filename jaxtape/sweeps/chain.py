@@ -13,8 +13,6 @@ from jax import lax
 from jax.interpreters import ad
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from . import host_memory
-
 Mask = tuple[bool, ...]
 
 
@@ -179,7 +177,7 @@ class AbstractExecutor(abc.ABC):
     def slots_apart(self) -> int:
         """How many of the slots lie in the host's memory, if that is another than the device's."""
         on_host = self.table.host_slots
-        return on_host if on_host and host_memory.host_is_apart() else 0
+        return on_host if on_host and host_is_apart() else 0
 
     @abc.abstractmethod
     def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
@@ -329,6 +327,31 @@ def leaf_bytes(leaves: Sequence) -> int:
 def shapes(tree):
     """Return the types of arrays without mesh axes."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
+
+
+def host_is_apart() -> bool:
+    """Say whether the host's memory is another than the device's."""
+    return jax.default_backend() != "cpu"
+
+
+def zeros_stack(length: int, aval, axis: int = 0):
+    """Return a stack of leaves along an axis, varying and sharded over the same mesh axes as a leaf."""
+    spec = (*aval.sharding.spec[:axis], None, *aval.sharding.spec[axis:])
+    shape = (*aval.shape[:axis], length, *aval.shape[axis:])
+    stack = jnp.zeros(shape, aval.dtype, out_sharding=aval.sharding.update(spec=spec))
+    varying = tuple(aval.manual_axis_type.varying)
+    return lax.pcast(stack, varying, to="varying") if varying else stack
+
+
+def get(stacked: tuple, i) -> tuple:
+    """Return entry i of each stack."""
+    return tuple(lax.dynamic_index_in_dim(a, i, keepdims=False) for a in stacked)
+
+
+def put(stacked: tuple, leaves: tuple, i) -> tuple:
+    """Return each stack with another entry i."""
+    pairs = zip(stacked, leaves, strict=True)
+    return tuple(lax.dynamic_update_index_in_dim(a, leaf, i, 0) for a, leaf in pairs)
 
 
 def stored(leaf, dtype):

@@ -8,9 +8,8 @@ from jax import lax
 
 from ..schedules.arena import Arena
 from ..schedules.table import Rows
-from .chain import Arrays, Chain, pick
+from .chain import Arrays, Chain, get, pick, put
 from .executor import AbstractTableExecutor, Forward, ForwardState, Slots
-from .stacks import get, put
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,10 +14,21 @@ from jax import lax
 from ..schedules.schedule import AbstractSchedule
 from ..schedules.table import Rows, Table, revolve_table, slots_within
 from . import host_memory
-from .chain import AbstractExecutor, Active, Arrays, Chain, Mask, merge, pick, stored
+from .chain import (
+    AbstractExecutor,
+    Active,
+    Arrays,
+    Chain,
+    Mask,
+    get,
+    merge,
+    pick,
+    put,
+    stored,
+    zeros_stack,
+)
 from .footprint import footprint
 from .pullback import gathered, needed_state, nothing_shared, pull, with_broadcasts
-from .stacks import get, put, zeros_stack
 
 
 def prepared(chain: Chain, active: Active, arrays: Arrays) -> Chain:

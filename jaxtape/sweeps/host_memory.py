@@ -7,14 +7,9 @@ import jax.custom_batching
 import jax.numpy as jnp
 from jax import lax
 
-from .stacks import get, put, zeros_stack
+from .chain import get, put, zeros_stack
 
 _HOST, _DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
-
-
-def host_is_apart() -> bool:
-    """Say whether the host's memory is another than the device's."""
-    return jax.default_backend() != "cpu"
 
 
 def empty(leaves: tuple, count: int) -> tuple:

@@ -15,10 +15,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..schedules.online import OnlineTable
-from .chain import AbstractExecutor, Active, Arrays, Chain, Condition, pick
+from .chain import AbstractExecutor, Active, Arrays, Chain, Condition, get, pick, put
 from .executor import Forward, ForwardState, Slots
 from .pullback import gathered, nothing_shared, pull
-from .stacks import get, put
 
 
 class Snapshots(NamedTuple):

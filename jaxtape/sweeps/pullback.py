@@ -17,8 +17,7 @@ from jax.extend.core import Literal
 from jax.extend.core import primitives as p
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from .chain import Active, Arrays, Chain, Mask, first_node, leaf_bytes, merge, pick
-from .stacks import zeros_stack
+from .chain import Active, Arrays, Chain, Mask, first_node, leaf_bytes, merge, pick, zeros_stack
 
 _ELEMENTWISE = {p.add_p, p.sub_p, p.mul_p, p.div_p, p.max_p, p.min_p, p.pow_p}
 _MOST_BROADCAST = 0.25  # of the bytes of the states kept: what cotangents before their sum may take

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxtape import stored_jit
+from jaxtape.full_products import with_full_products
 
 from ..fields import Number
-from ..numerics.full_products import with_full_products
 from .certificate_samples import Derivatives, Form, Samples, Start, samples
 from .driver_form import is_of_each
 from .first_step import mixing_of

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
+from jaxtape.full_products import with_full_products
 
-from ..numerics.full_products import with_full_products
 from ..results import Between, Bounds
 from .defects import fan, martingale_increment
 from .driver_form import discounts

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
+from jaxtape.full_products import with_full_products
 
-from ..numerics.full_products import with_full_products
 from ..sampling import normals, uniforms
 from .certificate import Estimate
 from .problem import Problem, reads_z

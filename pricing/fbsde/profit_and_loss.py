@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
+from jaxtape.full_products import with_full_products
 
-from ..numerics.full_products import with_full_products
 from .problem import Problem, State
 from .simulation import over_blocks, simulate
 from .solution import Solution

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxtape import stored_jit
+from jaxtape.full_products import with_full_products
 
 from ..fields import Number, as_real
-from ..numerics.full_products import with_full_products
 from .problem import Problem, State
 from .results import RESULTS
 from .solver import AbstractApproximation, weighted_sum

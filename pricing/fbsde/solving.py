@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 from threadpoolctl import threadpool_limits
 
-from ..numerics.full_products import with_full_products
+from jaxtape.full_products import with_full_products
+
 from ..progress import Progress
 from .choosing import choose
 from .errors import ASKED, Tolerance, shortcomings

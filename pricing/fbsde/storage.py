@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from jaxtape.file_set import FileSet
+from jaxtape.full_products import full_products
 
-from ..numerics.full_products import full_products
 from .problem import Problem
 from .solution import Solution
 from .solver import AbstractSolver

@@ -10,10 +10,11 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxtape.full_products import with_full_products
+
 from ..market import Market
 from ..methods import METHODS, AbstractMethod
 from ..models import AbstractModel
-from ..numerics.full_products import with_full_products
 from ..progress import Progress
 from ..sweep.block_values import MAX_LEVELS, block_values, no_samples
 from ..sweep.fitted_models import Fit, Models

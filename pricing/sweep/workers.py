@@ -8,8 +8,9 @@ from typing import TypeVar
 
 import jax
 
+from jaxtape.full_products import chosen_precision
+
 from ..methods.method import tiling
-from ..numerics.full_products import chosen_precision
 from .groups import Group, Tile
 from .memory_gate import MemoryGate
 

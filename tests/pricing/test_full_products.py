@@ -9,8 +9,8 @@ import pytest
 import calibration
 import pricing
 from calibration.many import workers
+from jaxtape.full_products import full_products, with_full_products
 from pricing import HullWhite, fbsde
-from pricing.numerics.full_products import full_products, with_full_products
 from pricing.scenarios import revalue
 
 PACKAGES = pricing, fbsde, calibration

@@ -14,9 +14,7 @@ def test_a_loop_over_dates_and_one_product_have_the_same_loss():
     net = deep_bsde_torch.Net()
     for parameter in net.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
-    dw = deep_bsde_torch.DT**0.5 * torch.randn(
-        deep_bsde_torch.STEPS, deep_bsde_torch.BATCH, deep_bsde_torch.DIM
-    )
+    dw = deep_bsde_torch.DT**0.5 * torch.randn(deep_bsde_torch.STEPS, 64, deep_bsde_torch.DIM)
     mean, unit = torch.tensor(0.05), torch.tensor(0.01)
     losses, slopes = [], []
     for loss_of in (deep_bsde_torch.plain_loss, deep_bsde_torch.batched_loss):
