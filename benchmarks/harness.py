@@ -17,7 +17,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from .command import table_of, write_json
+from .command import backend, table_of, write_json
 from .timing import environment
 
 QUICK = {
@@ -111,7 +111,7 @@ def run(names: Sequence[str], quick: bool, repeat: int | None, out: Path | None)
     """
     words = ["jaxtape", "bench", *names, *["--quick"] * quick]
     words += [] if repeat is None else ["--repeat", str(repeat)]
-    head = environment() | {"backend": jax.default_backend(), "command": shlex.join(words)}
+    head = environment() | {"backend": backend(), "command": shlex.join(words)}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) if out is None else out.absolute()
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """Products in single precision, as on an accelerator: every entry point asks for all bits, if none chose."""
 
 import inspect
+from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +10,11 @@ import pytest
 import calibration
 import pricing
 from calibration.many import workers
-from jaxtape.full_products import full_products, with_full_products
+from jaxtape.full_products import chosen_precision, full_products, with_full_products
 from pricing import HullWhite, fbsde
 from pricing.scenarios import revalue
+from pricing.sweep import workers as tile_workers
+from pricing.sweep.groups import Group, Tile
 
 PACKAGES = pricing, fbsde, calibration
 WITHIN = {
@@ -60,9 +63,13 @@ def test_on_a_cpu_programs_are_as_they_were():
     assert precision_of_a_product() == "None"
 
 
-def test_what_is_exported_on_a_cpu_keeps_all_bits_elsewhere():
+def test_the_threads_of_a_book_have_the_precision_of_their_caller(monkeypatch):
+    group = Mock(spec=Group, method=None, tile_bytes=0)
+    group.tiles = lambda: iter([Mock(spec=Tile)])
+    monkeypatch.setattr(tile_workers, "tiling", lambda method: Mock(trade_bytes=1))
     with full_products():
-        assert "HIGHEST" in precision_of_a_product()
+        ran = tile_workers.run_tiles([group], lambda group, tile: chosen_precision(), 1)
+    assert [future.result() for _, futures in ran for future in futures] == ["highest"]
 
 
 @pytest.mark.parametrize(

@@ -40,5 +40,9 @@ def test_an_exported_program_needs_nothing_else(solution):
     for figure in ("value", "gamma"):
         program = jax.export.deserialize(bytearray(export(solution, figure)))
         np.testing.assert_allclose(program.call(t, x), getattr(solution, figure)(t, x), rtol=1e-12)
+        products = [
+            line for line in program.mlir_module().splitlines() if "stablehlo.dot_general" in line
+        ]
+        assert products and all("HIGHEST" in line for line in products)  # also on a GPU
     with pytest.raises(ValueError, match="figure='vega'"):
         export(solution, "vega")
