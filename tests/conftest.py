@@ -66,11 +66,14 @@ _programs = {}  # by the keys that JAX gives them in files, the latest last
 _read, _write = _files.get_executable_and_time, _files.put_executable_and_time
 
 
-def _find(key, *where, host_callbacks=()):
-    """Find a program in this process, then in a file: tests make many functions that are the same program."""
+def _find(key, options, backend, devices, host_callbacks=()):
+    """Find a program in this process, then in a file: tests make many functions that are the same program.
+
+    A program that calls the host is compiled for its own callbacks: one found would call another test's.
+    """
     if host_callbacks:
         return None, None
-    found = _programs.pop(key, None) or _read(key, *where)
+    found = _programs.pop(key, None) or _read(key, options, backend, devices)
     if found[0] is not None:
         _programs[key] = found
     return found
