@@ -1,6 +1,7 @@
 """Runs benchmarks, each in a process of its own, and keeps their figures: what `jaxtape bench` does."""
 
 import importlib
+import io
 import json
 import os
 import shlex
@@ -17,7 +18,9 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from .command import backend, table_of, write_json
+from jaxtape.command_line import files_of, write
+
+from .command import backend, table_of
 from .timing import environment
 
 QUICK = {
@@ -91,7 +94,7 @@ def ended(name: str, options: Sequence[str], file: Path) -> Ended:
         seconds = time.perf_counter() - start
         found = json.loads(aside.read_text(encoding="utf-8")) if aside.exists() else {}
         if found:
-            aside.replace(file)
+            write(files_of(file), {file.name: aside.read_text(encoding="utf-8")})
     status = "ok" if code == 0 else f"failed, exit status {code}"
     return Ended(name, status, seconds, found.get("headline", ""), found.get("left_out", []))
 
@@ -115,12 +118,13 @@ def run(names: Sequence[str], quick: bool, repeat: int | None, out: Path | None)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) if out is None else out.absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        rows = [
-            ended(name, options_of(name, quick, repeat), folder / _file_of(name.replace("_", "-")))
-            for name in names
-        ]
+        files = {name: folder / _file_of(name.replace("_", "-")) for name in names}
+        table = folder / _file_of("quick" if quick else "all")
+        for file in (*files.values(), table, table.with_suffix(".txt")):
+            files_of(file)  # refuses at once where a user's file is
+        rows = [ended(name, options_of(name, quick, repeat), files[name]) for name in names]
         if out is not None:
-            _keep_table(folder / _file_of("quick" if quick else "all"), head, rows)
+            _keep_table(table, head, rows)
     Console(width=140, highlight=False, markup=False).print(summary(rows))
     return rows
 
@@ -131,9 +135,12 @@ def _file_of(name: str) -> str:
 
 
 def _keep_table(file: Path, head: dict, rows: Sequence[Ended]) -> None:
-    write_json(file, head | {"rows": [asdict(row) for row in rows]})
-    with file.with_suffix(".txt").open("w", encoding="utf-8") as text:
-        console = Console(width=140, highlight=False, markup=False, file=text)
-        for name, said in head.items():
-            console.print(f"{name}: {said}", soft_wrap=True)
-        console.print(summary(rows))
+    figures = json.dumps(head | {"rows": [asdict(row) for row in rows]}, indent=1)
+    write(files_of(file), {file.name: f"{figures}\n"})
+    text = io.StringIO()
+    console = Console(width=140, highlight=False, markup=False, file=text)
+    for name, said in head.items():
+        console.print(f"{name}: {said}", soft_wrap=True)
+    console.print(summary(rows))
+    words = file.with_suffix(".txt")
+    write(files_of(words), {words.name: text.getvalue()})

@@ -9,8 +9,9 @@ import errno
 import gc
 import io
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
@@ -24,7 +25,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from .characters import escaped
-from .file_set import FileSet
+from .file_set import FileSet, local_path
 from .programs.activity import activity
 from .programs.cache import use_cache
 from .xla_flags import WITHOUT_COSTLY_PASSES, WITHOUT_FUSION_EMITTERS, add_flag
@@ -95,7 +96,7 @@ def path_of(text: str) -> Path:
     """Return the path that an option gives; an empty one would be the current folder.
 
     Raises:
-        BadParameter: If the text is no path, or the system takes none of its length.
+        BadParameter: If the text is no path or a URL, or the system takes none of its length.
     """
     try:
         is_path = bool(text.strip()) and b"\0" not in os.fsencode(text)
@@ -111,7 +112,10 @@ def path_of(text: str) -> Path:
                 f"{text[:40]!r}... is no path: it has {len(text):,} characters; give a shorter one"
             )
             raise typer.BadParameter(said) from error
-    return Path(text)
+    try:
+        return local_path(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def refuse(message: str) -> NoReturn:
@@ -124,14 +128,26 @@ def refuse(message: str) -> NoReturn:
     raise typer.Exit(UNUSABLE)
 
 
-def files_of(out: Path) -> FileSet:
-    """Return where a file will be written, or refuse."""
+def command_as_typed() -> str:
+    """Return the command line of this process, for a manifest."""
+    return shlex.join(["jaxtape", *sys.argv[1:]])
+
+
+def files_of(out: Path, inputs: Iterable[Path | None] = ()) -> FileSet:
+    """Return where a file will be written, or refuse; a hidden manifest beside it names it.
+
+    inputs: files that the command reads, of which none may be `out`.
+    """
     if out.is_dir():
         refuse(f"{out}: cannot be written: it is a folder; give the path of a file")
+    manifest = f".{out.name}.jaxtape"
     try:
-        return FileSet(out.parent)
+        return FileSet(
+            out.parent, command_as_typed(), (out.name,), manifest=manifest, inputs=inputs
+        )
     except OSError as error:
-        refuse(f"{out}: cannot be written: {error.strerror or error}; give another path")
+        place, reason = error.filename or out, error.strerror or error
+        refuse(f"{place}: cannot be written: {reason}; give another path")
 
 
 def write(files: FileSet, texts: Mapping[str, str]) -> None:

@@ -5,9 +5,11 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +21,11 @@ except ImportError:  # Windows
     fcntl = None
 
 MANIFEST = "run.json"
-_STAGING = ".jaxtape-"
+_STAGING = ".jaxtape-staging-"
+_STAGED = re.compile(rf"{re.escape(_STAGING)}[a-z0-9_]{{8}}")  # as `tempfile` names them
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # of a Path too, which has one of both slashes
+_MOST_BYTES = 2**30
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a pipe waits for who writes it
 
 
 class FileSet:
@@ -29,21 +35,38 @@ class FileSet:
     they are written leaves the last run's files as they were. The files of a run that succeeds are renamed
     into place, one after the other.
 
-    A run with a `command` also leaves a manifest, `run.json`, with the size and digest of each file. It states
+    A run with a `command` also leaves a manifest with the size and digest of each file. It states
     `"complete": false` while files are renamed. A run that was killed there is known by it, and so are its
     files: those whose digests agree (`mismatched_files` names the others).
+
+    Such a run replaces and removes only files of earlier runs, which the folder's manifest names. Any other
+    file stays, and so does any input of the run: `FileExistsError` is raised. A run without a command
+    replaces whatever is there; its caller knows the files.
     """
 
-    def __init__(self, folder: Path, command: str = "", optional: Sequence[str] = ()):
-        """Make the folder, and make sure that it can be written; otherwise `OSError` is raised.
+    def __init__(
+        self,
+        folder: Path,
+        command: str = "",
+        names: Sequence[str] = (),
+        *,
+        manifest: str = MANIFEST,
+        inputs: Iterable[Path | None] = (),
+    ):
+        """Make the folder, and make sure that the files can be written to it; otherwise `OSError` is raised.
 
         Args:
             folder: Where the files go.
             command: What made them, for the manifest. Files without a command have no manifest.
-            optional: Names of files that not every run writes; a run that does not removes the last run's.
+            names: The names that are known by now. A file of an earlier run of that name is removed by a run
+                that does not write it.
+            manifest: The name of the manifest.
+            inputs: Files that the run reads; None for those that are not given.
         """
-        self.folder, self._command, self._optional = Path(folder), command, optional
+        self.folder, self._command, self._names = local_path(folder), command, names
+        self._manifest, self._inputs = manifest, [file for file in inputs if file is not None]
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._require_replaceable(names)
         with self._staging():
             pass
 
@@ -65,32 +88,67 @@ class FileSet:
                 raise
 
     def _commit(self, staging: Path) -> None:
-        """Rename the files into place, once all that takes room on the disk is done.
-
-        Raises:
-            IsADirectoryError: A folder stands in the place of a file.
-        """
+        """Rename the files into place, once all that takes room on the disk is done."""
         files = sorted(staging.iterdir())
         for file in files:
             _sync(file)
-            if (self.folder / file.name).is_dir():
-                code = errno.EISDIR
-                raise IsADirectoryError(code, os.strerror(code), str(file))
-        begun, complete = self._manifests(staging, files)
+        new = {file.name for file in files}
+        self._require_replaceable(new)
+        removed = set(self._names) - new
+        earlier = self._known() - new - {self._manifest}
+        begun, complete = self._manifests(staging, files, earlier, earlier - removed)
         for manifest in begun:
-            manifest.replace(self.folder / MANIFEST)
+            manifest.replace(self.folder / self._manifest)
             _sync(self.folder)
-        for name in set(self._optional) - {file.name for file in files}:
+        for name in removed & earlier if self._command else removed:
             (self.folder / name).unlink(missing_ok=True)
         for file in files:
             file.replace(self.folder / file.name)
         _sync(self.folder)
         for manifest in complete:
-            manifest.replace(self.folder / MANIFEST)
+            manifest.replace(self.folder / self._manifest)
             _sync(self.folder)
 
-    def _manifests(self, staging: Path, files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-        """Return the manifest of a run whose files are on their way, and of one whose files are there."""
+    def _require_replaceable(self, names: Iterable[str]) -> None:
+        """Check that no file of these names, nor the manifest, is somebody else's.
+
+        Raises:
+            FileExistsError: It is an input of this run, or none that the folder's manifest names.
+            IsADirectoryError: A folder stands in the place of a file.
+        """
+        places = {name: self.folder / name for name in dict.fromkeys((*names, self._manifest))}
+        there = {name: place for name, place in places.items() if os.path.lexists(place)}
+        for place in there.values():
+            if place.is_dir() and not place.is_symlink():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(place))
+        if not self._command:
+            return
+        for place in there.values():
+            if any(_are_same(place, file) for file in self._inputs):
+                raise FileExistsError(errno.EEXIST, "it is an input of this command", str(place))
+        known = self._known()
+        if foreign := [name for name in there if name not in known]:
+            first, *others = foreign
+            more = f" (nor {', '.join(others)})" if others else ""
+            reason = f"it is there, and no earlier run of jaxtape wrote it{more}"
+            raise FileExistsError(errno.EEXIST, reason, str(places[first]))
+
+    def _known(self) -> set[str]:
+        """Return the names of files there that earlier runs have written, that of their manifest among them."""
+        try:
+            manifest = _read_manifest(self.folder / self._manifest)
+        except (FileNotFoundError, ValueError):
+            return set()
+        names = {*manifest["files"], *manifest.get("earlier", ())}
+        return {name for name in names if os.path.lexists(self.folder / name)} | {self._manifest}
+
+    def _manifests(
+        self, staging: Path, files: Sequence[Path], before: set[str], after: set[str]
+    ) -> tuple[list[Path], list[Path]]:
+        """Return the manifest of a run whose files are on their way, and of one whose files are there.
+
+        before, after: names of files of earlier runs that are there then.
+        """
         if not self._command:
             return [], []
         run = {
@@ -99,9 +157,11 @@ class FileSet:
             "written": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         facts = {file.name: _digest(file) for file in files}
-        manifests = [staging / f"{MANIFEST}.begun", staging / MANIFEST]
+        manifests = [staging / f"{self._manifest}.begun", staging / self._manifest]
         for manifest, complete in zip(manifests, (False, True), strict=True):
-            text = json.dumps({**run, "complete": complete, "files": facts}, indent=1)
+            earlier = sorted(after if complete else before)
+            kept = {"earlier": earlier} if earlier else {}
+            text = json.dumps({**run, "complete": complete, "files": facts, **kept}, indent=1)
             manifest.write_text(f"{text}\n", encoding="utf-8")
             _sync(manifest)
         return manifests[:1], manifests[1:]
@@ -125,29 +185,91 @@ class FileSet:
             with contextlib.suppress(OSError):
                 fcntl.flock(folder, fcntl.LOCK_EX)
                 for left in self.folder.glob(f"{_STAGING}*"):
-                    shutil.rmtree(left, ignore_errors=True)
+                    if _STAGED.fullmatch(left.name) and not left.is_symlink():
+                        shutil.rmtree(left, ignore_errors=True)
             yield
         finally:
             os.close(folder)
+
+
+def local_path(path: str | os.PathLike) -> Path:
+    """Return the path of a file or folder of this machine.
+
+    Raises:
+        ValueError: It is a URL, such as `gs://bucket/out`.
+    """
+    if _URL.match(os.fspath(path)):
+        raise ValueError(f"{os.fspath(path)}: is a URL; give a path of this machine")
+    return Path(path)
+
+
+def read_bytes(file: Path) -> bytes:
+    """Return the content of a file of a run.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file (a pipe may never end), or is too large for one.
+    """
+    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | _AT_ONCE)) as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is a pipe, a socket or a device", str(file))
+        content = stream.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than {_MOST_BYTES:,} bytes", str(file))
+    return content
+
+
+def read_json(file: Path) -> Any:
+    """Return what a JSON file holds; `OSError` is raised where it cannot be read.
+
+    Raises:
+        ValueError: It is no JSON, or is nested too deeply.
+    """
+    try:
+        return json.loads(read_bytes(file).decode("utf-8"))
+    except RecursionError:
+        raise ValueError(f"{file}: is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"{file}: is not JSON: {error}") from None
 
 
 def mismatched_files(folder: Path) -> list[str]:
     """Name the files of a folder's manifest that are not those of the run that the manifest is of.
 
     They are another run's, were changed since, or are gone. There are none where a run ended well. `OSError` is
-    raised if the folder has no manifest.
+    raised if the folder has no manifest, `ValueError` if that is not the JSON that a run writes.
+    """
+    files = _read_manifest(Path(folder) / MANIFEST)["files"]
+    places = {name: Path(folder) / name for name in files}
+    changed = lambda name: not places[name].is_file() or _digest(places[name]) != files[name]  # noqa: E731
+    return [name for name in files if changed(name)]
+
+
+def _read_manifest(label: Path) -> dict[str, Any]:
+    """Return the manifest in a file; whatever it is, it names files of its own folder.
 
     Raises:
-        ValueError: The manifest is not the JSON that a run writes.
+        ValueError: It is no manifest of ours.
     """
-    label = Path(folder) / MANIFEST
-    manifest: Any = json.loads(label.read_text(encoding="utf-8"))
+    manifest = read_json(label)
     files = manifest.get("files") if isinstance(manifest, dict) else None
-    if not isinstance(files, dict):
-        raise ValueError(f"{label} is not the manifest of a run: it names no files")
-    places = {label.with_name(name): facts for name, facts in files.items()}
-    changed = lambda place: not place.is_file() or _digest(place) != places[place]  # noqa: E731
-    return [place.name for place in places if changed(place)]
+    if not isinstance(files, dict) or not isinstance(manifest.get("command"), str):
+        raise ValueError(f"{label} is not the manifest of a run: it names no files and no command")
+    earlier = manifest.get("earlier", [])
+    names = [*files, *earlier] if isinstance(earlier, list) else [""]
+    facts = all(isinstance(fact, dict) and "sha256" in fact for fact in files.values())
+    if not facts or not all(isinstance(name, str) and _is_plain(name) for name in names):
+        raise ValueError(f"{label} is not the manifest of a run: it names what is no file of it")
+    return manifest
+
+
+def _is_plain(name: str) -> bool:
+    return name not in ("", ".", "..") and not set(name) & {"/", os.sep, "\0"}
+
+
+def _are_same(place: Path, other: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return os.path.samefile(place, other)
+    return False
 
 
 def _digest(file: Path) -> dict[str, int | str]:

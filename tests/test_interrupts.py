@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxtape.file_set import mismatched_files
+from jaxtape.file_set import FileSet, mismatched_files
 
 from .cases import others_later
 
@@ -38,8 +38,8 @@ STATUS = {signal.SIGINT: 130, signal.SIGTERM: -signal.SIGTERM}  # which a shell 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_interrupted_command_leaves_what_was_there(command, sent, tmp_path):
     out = tmp_path / "out"
-    out.mkdir()
-    (out / "report.html").write_text(BEFORE)
+    with FileSet(out, "jaxtape risk").written() as folder:
+        (folder / "report.html").write_text(BEFORE)
     words = [*map(str, COMMANDS[command]), "--out", str(out)]
     program = HEED + MAIN.format(module=f"calibration.commands.{command}")
     process = subprocess.Popen(
@@ -65,7 +65,7 @@ def test_an_interrupted_command_leaves_what_was_there(command, sent, tmp_path):
     assert "Traceback" not in said and len(said.splitlines()) < 10, said
     assert not printed
     shown = {path.name for path in out.iterdir() if not path.name.startswith(".")}
-    assert shown == {"report.html"}
+    assert shown == {"report.html", "run.json"} and not mismatched_files(out)
     assert (out / "report.html").read_text() == BEFORE
 
 

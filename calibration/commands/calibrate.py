@@ -18,7 +18,7 @@ from ..calibration import Calibration
 from . import console, fit_report
 from .fitting import calibrated, standard_start, too_few
 from .processes import joined, started
-from .several import calibrate_all, holds_many
+from .several import TABLE, calibrate_all, holds_many
 
 
 class Model(StrEnum):
@@ -110,7 +110,9 @@ def calibrate(
         started(processes)
     with joined(processes, coordinator, process_id, cluster=cluster):
         configure(precision)
-        output, stages = console.Output(out), console.Stages()
+        fits = TABLE if is_many else "calibration.json"
+        output = console.Output(out, (fits, "report.html"), inputs=[market])
+        stages = console.Stages()
         settings = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
         if is_many:
             kind = _KINDS[model or Model.heston]

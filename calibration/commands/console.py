@@ -3,10 +3,9 @@
 import contextlib
 import functools
 import re
-import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,15 @@ import typer
 from rich.console import Console, RenderableType
 
 from jaxtape.characters import escaped
-from jaxtape.command_line import MAX_COUNT, MAX_SEED, SOME_FAILED, path_of, progress_bar, refuse
+from jaxtape.command_line import (
+    MAX_COUNT,
+    MAX_SEED,
+    SOME_FAILED,
+    command_as_typed,
+    path_of,
+    progress_bar,
+    refuse,
+)
 from jaxtape.file_set import FileSet, mismatched_files
 from pricing.progress import Progress
 
@@ -105,12 +112,15 @@ class Stages:
 class Output:
     """The folder that a command writes a set of files to. Exits with status 2 where it cannot be written."""
 
-    def __init__(self, folder: Path, optional: Sequence[str] = ()):
-        """Make the folder; `optional` are names of files that not every run writes."""
+    def __init__(self, folder: Path, names: Sequence[str] = (), inputs: Iterable[Path | None] = ()):
+        """Make the folder, in which the files of these names, and errors.txt, can be written.
+
+        names: all that a run may write; inputs: all that it reads, of which none is overwritten.
+        """
         self.folder = folder
         with self._exits_if_unwritable():
-            command = shlex.join(["jaxtape", *sys.argv[1:]])
-            self._files = FileSet(folder, command, (_ERRORS, *optional))
+            names = (_ERRORS, *names)
+            self._files = FileSet(folder, command_as_typed(), names, inputs=inputs)
 
     @contextlib.contextmanager
     def written(self) -> Iterator[Path]:

@@ -28,6 +28,8 @@ from .valuing import (
     read,
 )
 
+_FILES = "explain.json", "explain.csv", "report.html"
+
 
 def explain(
     trades: Annotated[Path, console.path_option(help="The book: CSV or JSON.")],
@@ -46,7 +48,8 @@ def explain(
     Exit status: 0; 1 if some trade or some input failed (the others are there); 2 if nothing could be done.
     """
     configure(precision)
-    output, stages = console.Output(out), console.Stages()
+    output = console.Output(out, _FILES, inputs=(trades, before, after))
+    stages = console.Stages()
     with stages.stage("read") as lines:
         book, then = read(trades, before)
         book, now = read(trades, after, book)

@@ -38,6 +38,7 @@ from .valuing import (
 
 _TOP = 5  # quotes in the summary
 _OF_SCENARIOS = "scenarios.csv", "scenario_trades.csv"
+_FILES = "npv.csv", "sensitivity.csv", "calibration.json", "report.html", *_OF_SCENARIOS
 
 
 def risk(
@@ -64,7 +65,8 @@ def risk(
     Exit status: 0; 1 if some trade or some input failed (the others are there); 2 if nothing could be done.
     """
     configure(precision)
-    output, stages, mesh = console.Output(out, _OF_SCENARIOS), console.Stages(), mesh_of(devices)
+    output = console.Output(out, _FILES, inputs=(trades, market, scenarios))
+    stages, mesh = console.Stages(), mesh_of(devices)
     with stages.stage("read") as lines:
         book, quotes = read(trades, market)
         moves = _scenarios(scenarios, quotes)

@@ -17,9 +17,10 @@ from pricing.models import Calibratable
 from pricing.progress import Progress
 from pricing.reporting import ManyFits
 
-from ..many import Calibrations, Job, calibrate_many, forget, read_jobs
+from ..many import Calibrations, Job, calibrate_many, finish, forget, read_jobs
 from . import console
 
+TABLE = "calibrations.parquet"
 _TABLES = (".csv", ".parquet")
 
 
@@ -41,9 +42,9 @@ def calibrate_all(
 ) -> list[str]:
     """Fit all surfaces, write what was found, and return what failed; one process of several writes."""
     mesh, is_first = _mesh(devices), jax.process_index() == 0
+    jobs, results = _jobs(source, kind), output.folder / TABLE
     if is_first and not resume:
-        forget(output.folder)
-    jobs = _jobs(source, kind)
+        _start_afresh(output.folder, results)
     with stages.progress("calibrate", f"calibrating {source.name}") as (lines, progress):
         try:
             found = calibrate_many(
@@ -67,11 +68,20 @@ def calibrate_all(
         )
 
         console.write_errors(folder, errors)
-        found.write_parquet(folder / "calibrations.parquet")
+        found.write_parquet(folder / TABLE)
         fits = _fits(found, kind, source, stages.seconds["calibrate"])
         write_many_fits_report(folder / "report.html", fits, stages.seconds)
         lines.append(f"wrote {output.folder}")
+    finish(output.folder, results)
     return errors
+
+
+def _start_afresh(folder: Path, results: Path) -> None:
+    """Remove the rounds of a run that has ended, or refuse."""
+    try:
+        forget(folder, results)
+    except (OSError, ValueError) as error:
+        refuse(str(error))
 
 
 def _jobs(source: Path, kind: type[Calibratable]) -> Iterator[Job]:

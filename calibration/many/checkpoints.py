@@ -6,6 +6,7 @@ stopped is none.
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxtape.file_set import FileSet
+from jaxtape.file_set import FileSet, local_path, read_json
 from jaxtape.programs.description import Description, by_value
 
 from .calibrations import Calibrations
@@ -23,6 +24,10 @@ from .searches import Settings
 from .workers import Workers
 
 _LABEL, _ROUNDS = "calibration-run.json", "rounds"
+_ROUND = re.compile(r"\d+(\.orbax-checkpoint-tmp.*)?")  # as orbax names steps
+_RESULTS = (
+    "results"  # the key of a label for the digest of a file that holds all that its rounds hold
+)
 
 
 class Checkpoints:
@@ -33,7 +38,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, settings: Settings, round_size: int, workers: Workers):
-        self.folder, self._workers = Path(folder).absolute(), workers
+        self.folder, self._workers = local_path(folder).absolute(), workers
         refusal, self._manager, known = "", None, {}
         if workers.is_first:
             self._ocp = _orbax()
@@ -105,12 +110,11 @@ class Checkpoints:
         return {"digest": found.words["digest"], "columns": in_order}
 
     def _require_same_run(self, run: dict[str, Any]) -> None:
-        label = self.folder / _LABEL
-        if not label.exists():
-            with FileSet(self.folder).written() as aside:
-                (aside / _LABEL).write_text(json.dumps(run, indent=1), encoding="utf-8")
+        if not (self.folder / _LABEL).exists():
+            _require_rounds_alone(self.folder, is_new=True)
+            _write_label(self.folder, run)
             return
-        found = json.loads(label.read_text(encoding="utf-8"))
+        found = _label_of(self.folder)
         if wrong := [name for name in run if run[name] != found.get(name)]:
             raise ValueError(
                 f"{self.folder} holds another run (other: {', '.join(wrong)}): give another folder, or what "
@@ -118,10 +122,67 @@ class Checkpoints:
             )
 
 
-def forget(folder: Path) -> None:
-    """Remove what a run has kept in a folder, if there is any."""
-    (folder / _LABEL).unlink(missing_ok=True)
+def finish(folder: Path, results: Path) -> None:
+    """Note that a file holds the results of the run that is kept in a folder: its rounds are needed no more."""
+    _write_label(folder, {**_label_of(folder), _RESULTS: _digest_of_file(results)})
+
+
+def forget(folder: Path, results: Path) -> None:
+    """Remove what a run has kept in a folder, if its results are in a file; with it nothing is lost.
+
+    results: where the last run has written what it found.
+
+    Raises:
+        ValueError: What is kept there is nowhere else, or no run of this library kept it.
+    """
+    label = folder / _LABEL
+    count = _require_rounds_alone(folder, is_new=not label.exists())
+    if not label.exists():
+        return
+    digest = _label_of(folder).get(_RESULTS)
+    if count and (digest is None or not results.is_file() or digest != _digest_of_file(results)):
+        raise ValueError(
+            f"{folder} holds {count} rounds of a run that has not ended: give --resume to complete it, or "
+            "another folder"
+        )
+    label.unlink()
     shutil.rmtree(folder / _ROUNDS, ignore_errors=True)
+
+
+def _require_rounds_alone(folder: Path, *, is_new: bool) -> int:
+    """Return how many rounds are kept in a folder; where the run is new, there may be none.
+
+    Raises:
+        ValueError: A folder of their name is there with something else, or without the label of a run.
+    """
+    rounds = folder / _ROUNDS
+    names = [path.name for path in rounds.iterdir()] if rounds.is_dir() else []
+    is_other = rounds.exists() and (not rounds.is_dir() or rounds.is_symlink())
+    if is_other or (names and is_new) or not all(map(_ROUND.fullmatch, names)):
+        raise ValueError(f"{rounds}: is there, and no run of jaxtape made it; give another folder")
+    return len(names)
+
+
+def _label_of(folder: Path) -> dict[str, Any]:
+    """Return what the label of a run holds.
+
+    Raises:
+        ValueError: It is none.
+    """
+    found = read_json(folder / _LABEL)
+    if not isinstance(found, dict) or not {"settings", "round"} <= found.keys():
+        raise ValueError(f"{folder / _LABEL}: is of no run of jaxtape; give another folder")
+    return found
+
+
+def _write_label(folder: Path, run: dict[str, Any]) -> None:
+    with FileSet(folder).written() as aside:
+        (aside / _LABEL).write_text(json.dumps(run, indent=1), encoding="utf-8")
+
+
+def _digest_of_file(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _orbax() -> Any:

@@ -5,7 +5,6 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -15,6 +14,7 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
+from jaxtape.file_set import local_path
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.progress import Progress
 
@@ -85,7 +85,8 @@ def calibrate_many(
 
     Raises:
         ValueError: Two jobs have one id, there is none, their models are of several types or have arrays as
-            parameters, the mesh has no axis "surfaces", or `resume` holds another run.
+            parameters, the mesh has no axis "surfaces", `resume` is a URL or holds another run, or something
+            else than a run.
 
     Examples:
         >>> from calibration import Job, calibrate_many
@@ -95,6 +96,7 @@ def calibrate_many(
         >>> found.status[0]
         'failed: the vol of expiry 1 at strike 110 is -0.21: give one above 0, or NaN where there is none'
     """
+    folder = None if resume is None else local_path(resume)
     total, jobs = jobs_of(quotes, model)
     first = next(jobs, None)
     if first is None:
@@ -110,7 +112,7 @@ def calibrate_many(
         jnp.asarray(rtol),
         jnp.asarray(max_steps),
     )
-    kept = None if resume is None else Checkpoints(Path(resume), settings, round_size, workers)
+    kept = None if folder is None else Checkpoints(folder, settings, round_size, workers)
     parts, end = [], 0
     for round_of_jobs in _rounds(itertools.chain([first], jobs), round_size):
         begin, end = end, end + len(round_of_jobs)

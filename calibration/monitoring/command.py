@@ -12,7 +12,7 @@ from jaxtape.command_line import files_of, path_of, refuse, write
 from ..commands import console
 from ..commands.fit_report import finite
 from .alarms import Thresholds, alarms, summary
-from .runs import UnusableRun, read_run
+from .runs import FILES, UnusableRun, read_run
 
 _USUAL = Thresholds()
 
@@ -66,7 +66,9 @@ def monitor(
         *(max_rms, max_residual, max_relative_error, max_condition, max_std_error),
         *(max_non_finite, max_failed, max_value_drift, max_trade_drift, max_sensitivity_drift),
     )
-    files = None if out is None else files_of(out)
+    runs = [folder for folder in (run, yesterday) if folder is not None]
+    inputs = [folder / name for folder in runs for name in FILES]
+    files = None if out is None else files_of(out, inputs)
     try:
         today, before = read_run(run), None if yesterday is None else read_run(yesterday)
     except UnusableRun as error:

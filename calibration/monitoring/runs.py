@@ -1,6 +1,7 @@
 """The files of one run of `jaxtape risk`, as numbers again."""
 
 import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel, RootModel
 
-from jaxtape.file_set import MANIFEST, mismatched_files
+from jaxtape.file_set import MANIFEST, mismatched_files, read_bytes
 
+FILES = "npv.csv", "sensitivity.csv", "calibration.json", MANIFEST  # what is read of a run
 _NOT_A_NUMBER = ("id", "type", "method", "status", "currency")
 
 
@@ -95,7 +97,7 @@ def read_run(folder: Path) -> Run:
         mismatched = tuple(mismatched_files(folder))
         trades = tuple(map(_numbers, _rows(folder / "npv.csv")))
         quotes = [(_text(row["quote_id"]), row) for row in _rows(folder / "sensitivity.csv")]
-        content = (folder / "calibration.json").read_bytes()
+        content = read_bytes(folder / "calibration.json")
         calibrations = RootModel[dict[str, Fit]].model_validate_json(content).root
         sensitivities = {quote: float(row["scaled"]) for quote, row in quotes}
         units = {quote: row["unit"] for quote, row in quotes}
@@ -115,8 +117,8 @@ def _rows(file: Path) -> list[dict[str, str]]:
     Raises:
         ValueError: The file has no header, or a row has more cells or fewer, as one that was cut short.
     """
-    with file.open(newline="", encoding="utf-8") as stream:
-        header, *rows = list(csv.reader(stream)) or [[]]
+    stream = io.StringIO(read_bytes(file).decode("utf-8"), newline="")
+    header, *rows = list(csv.reader(stream)) or [[]]
     if not header:
         raise ValueError(f"{file.name} has no header")
     for number, row in enumerate(rows, 2):

@@ -4,7 +4,10 @@ import ipaddress
 import os
 import secrets
 import stat
+import tempfile
 from pathlib import Path
+
+from jaxtape.file_set import read_bytes
 
 from .problems import Problem
 from .store import Unusable
@@ -60,7 +63,7 @@ def token_of(file: Path) -> str:
         Unusable: Others can read it, or it holds no token.
     """
     try:
-        mode, text = file.stat().st_mode, file.read_text(encoding="utf-8")
+        mode, text = file.stat().st_mode, read_bytes(file).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise Unusable(f"{file}: cannot be read: {reason}; give another --token-file") from None
@@ -79,12 +82,11 @@ def kept_token(file: Path) -> str:
     """Return the token in a file; where there is none, a new one is kept there, for the user alone."""
     if file.exists():
         return token_of(file)
-    token, aside = secrets.token_urlsafe(32), file.with_name(f"{file.name}.new")
-    aside.unlink(missing_ok=True)
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    token = secrets.token_urlsafe(32)
+    descriptor, aside = tempfile.mkstemp(prefix=f"{file.name}.", dir=file.parent)  # of mode 600
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(f"{token}\n")
         stream.flush()
         os.fsync(descriptor)
-    aside.replace(file)
+    os.replace(aside, file)
     return token

@@ -1,6 +1,5 @@
 """`jaxtape serve`: the risk function of a session behind HTTP."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +7,7 @@ import typer
 
 from jaxtape.characters import escaped
 from jaxtape.command_line import Precision, configure, refuse
+from jaxtape.programs.cache import home_folder
 from pricing.ingestion.errors import UnreadableFile
 
 from ..commands import console
@@ -109,7 +109,10 @@ def serve(
     )
     settings = {"model": model, "paths": paths, "seed": seed, "budget": budget}
     files = {"market": market, "trades": trades, "warm": warm}
-    folder = state or _state_home() / "jaxtape" / "serve"
+    try:
+        folder = state or home_folder("XDG_STATE_HOME", ".local/state", "--state") / "jaxtape/serve"
+    except ValueError as error:
+        refuse(str(error))
     try:
         store = Store(folder)
         with store.alone():
@@ -131,7 +134,3 @@ def serve(
     except OSError as error:
         place, reason = error.filename or folder, error.strerror or error
         refuse(f"{place}: cannot be used: {reason}; make room there, or give another --state")
-
-
-def _state_home() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")

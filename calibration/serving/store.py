@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from jaxtape.file_set import FileSet
+from jaxtape.file_set import FileSet, read_bytes
 
 from .state import NAME, Format, StoredBook
 
@@ -24,7 +24,7 @@ class Unusable(Exception):
     """A folder that cannot be used; the message says why, and what to do."""
 
 
-class KeptQuotes(BaseModel):
+class KeptQuotes(BaseModel, extra="forbid"):
     """The moved quotes of a market.
 
     Attributes:
@@ -38,7 +38,7 @@ class KeptQuotes(BaseModel):
     quotes: dict[str, float] = {}
 
 
-class _KeptBook(BaseModel):
+class _KeptBook(BaseModel, extra="forbid"):
     name: str
     format: Format
     text: str
@@ -117,7 +117,7 @@ class Store:
 
     def drop_book(self, name: str) -> None:
         """Remove a book."""
-        with FileSet(self.folder / "books", optional=(f"{name}.json",)).written():
+        with FileSet(self.folder / "books", names=(f"{name}.json",)).written():
             pass  # nothing takes its place
 
     def keep_quotes(self, quotes: KeptQuotes) -> None:
@@ -137,7 +137,7 @@ def _read(file: Path, kind: type[Record]) -> Record:
         Unusable: It holds none.
     """
     try:
-        return kind.model_validate_json(file.read_bytes())
+        return kind.model_validate_json(read_bytes(file))
     except (OSError, ValidationError) as error:
         reason = str(error).splitlines()[0]
         raise Unusable(f"{file}: is not what a service writes ({reason}); move it away") from None

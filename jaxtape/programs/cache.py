@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import jax
 import typer
 from jax._src import cache_key  # there is no public way to name what is compiled
 
+from ..file_set import local_path
 from .store import PROGRAMS, files_of, set_program_store, store_in_use, trim
 
 _EXECUTABLES = "*-cache"  # as JAX names them
@@ -18,9 +20,29 @@ _MAX_PROGRAM_BYTES, _MAX_EXECUTABLE_BYTES = 2**29, 2**31
 
 
 def cache_folder() -> Path:
-    """Return `$JAXTAPE_CACHE`, else `$XDG_CACHE_HOME/jaxtape`, else `~/.cache/jaxtape`."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("JAXTAPE_CACHE") or Path(home) / "jaxtape")
+    """Return `$JAXTAPE_CACHE`, else `$XDG_CACHE_HOME/jaxtape`, else `~/.cache/jaxtape`.
+
+    `ValueError` is raised if it is a URL, or the user has no home.
+    """
+    if own := os.environ.get("JAXTAPE_CACHE"):
+        return local_path(own)
+    return home_folder("XDG_CACHE_HOME", ".cache", "JAXTAPE_CACHE") / "jaxtape"
+
+
+def home_folder(variable: str, within_home: str, remedy: str) -> Path:
+    """Return the folder that a variable of the environment names, else the one within the user's home.
+
+    remedy: what to set where there is none.
+
+    Raises:
+        ValueError: The variable holds a URL, or there is no home, as of a user without a passwd entry.
+    """
+    if given := os.environ.get(variable):
+        return local_path(given)
+    try:
+        return Path.home() / within_home
+    except RuntimeError:
+        raise ValueError(f"this user has no home folder; set HOME or {remedy}") from None
 
 
 def use_cache(job: str) -> Callable[[], None]:
@@ -36,11 +58,10 @@ def use_cache(job: str) -> Callable[[], None]:
     """
     if jax.config.values["jax_compilation_cache_dir"] and not os.environ.get("JAXTAPE_CACHE"):
         return lambda: None
-    folder = cache_folder()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        print(f"jaxtape: no compilation cache: {folder}: {error.strerror}", file=sys.stderr)
+        folder = _usable(cache_folder())
+    except ValueError as error:
+        print(f"jaxtape: no compilation cache: {error}", file=sys.stderr)
         return lambda: None
     trim(folder, _MAX_EXECUTABLE_BYTES, _EXECUTABLES)
     jax.config.update("jax_compilation_cache_dir", str(folder))
@@ -51,6 +72,20 @@ def use_cache(job: str) -> Callable[[], None]:
     set_program_store(folder / "programs", max_bytes=_MAX_PROGRAM_BYTES)
     store = store_in_use()
     return (lambda: None) if store is None else store.read_ahead(job)
+
+
+def _usable(folder: Path) -> Path:
+    """Return a folder, which is made if there is none.
+
+    Raises:
+        ValueError: It cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise ValueError(f"{folder}: {error.strerror}") from None
 
 
 def share_among_devices() -> None:
@@ -79,12 +114,20 @@ def cache(
 ) -> None:
     """Show, or clear, what commands keep so that the next one traces and compiles nothing again.
 
-    Exit status: 0; 1 if a file could not be removed.
+    Exit status: 0; 1 if a file could not be removed; 2 if there can be no cache, or it cannot be read.
 
     Raises:
         Exit: Always.
     """
-    folder, failed = cache_folder(), False
+    failed = False
+    try:
+        folder = cache_folder()
+        if folder.exists():
+            os.listdir(folder)
+    except (OSError, ValueError) as error:
+        place = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+        typer.echo(f"jaxtape: {place}; give a folder of yours in JAXTAPE_CACHE", err=True)
+        raise typer.Exit(2) from None
     kinds = {
         "programs": (files_of(folder / "programs", PROGRAMS), _MAX_PROGRAM_BYTES),
         "executables": (files_of(folder, _EXECUTABLES), _MAX_EXECUTABLE_BYTES),

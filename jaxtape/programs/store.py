@@ -26,6 +26,7 @@ import jax
 from jax._src.core import trace_state_clean  # there is no public question
 from jax.core import Tracer
 
+from ..file_set import local_path
 from ..xla_flags import quick_options
 from .activity import doing
 from .description import Description, has_name
@@ -37,6 +38,10 @@ _SUFFIX = ".jaxtape"
 _NOTE = f"{_SUFFIX}-last"  # what a job used
 _MOST_AHEAD, _READERS = 64, 2
 PROGRAMS = f"*{_SUFFIX}*"  # whole, or on their way, or notes of them
+_OURS = re.compile(
+    rf"[0-9a-f]+{re.escape(_SUFFIX)}(\..+)?|.+{re.escape(_NOTE)}(\..+)?|(jit|pmap)_.+-[0-9a-f]+-cache"
+)
+"""Names that programs, notes and JAX's executables get; others are those of a user's files."""
 
 Function = TypeVar("Function", bound=Callable)
 
@@ -131,9 +136,11 @@ def write_whole(path: Path, content: bytes) -> None:
 def files_of(folder: Path, pattern: str) -> list[tuple[Path, os.stat_result]]:
     """Return the files of a store, of which another process may remove some meanwhile; the last used first."""
     found = []
-    for path in folder.glob(pattern):
-        with contextlib.suppress(OSError):
-            found.append((path, path.stat()))
+    with contextlib.suppress(OSError):  # of a folder that cannot be read nothing is known
+        for path in folder.glob(pattern):
+            with contextlib.suppress(OSError):
+                if _OURS.fullmatch(path.name) and path.is_file():
+                    found.append((path, path.stat()))
     return sorted(found, key=lambda pair: -max(pair[1].st_atime, pair[1].st_mtime))
 
 
@@ -170,7 +177,7 @@ def set_program_store(folder: str | os.PathLike | None, *, max_bytes: int = 2**2
     if folder is None:
         _current = None
     elif _current is None or (_current.folder, _current.max_bytes) != (Path(folder), max_bytes):
-        _current = ProgramStore(Path(folder), max_bytes)
+        _current = ProgramStore(local_path(folder), max_bytes)
 
 
 def store_in_use() -> ProgramStore | None:

@@ -53,7 +53,7 @@ def validate(
         typer.Exit: Some value is out of its tolerance.
     """
     console = Console(width=190, markup=False, emoji=False)
-    if html is not None and html == out:
+    if html is not None and out is not None and html.resolve() == out.resolve():
         refuse(f"--html and --out are both {out}: give two files")
     files = {path: files_of(path) for path in (html, out) if path is not None}
     configure(Precision.double)

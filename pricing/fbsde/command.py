@@ -124,9 +124,12 @@ def _rows(
         own: Any = {kind: top and top / name / str(seed) for kind, top in folders.items()}
         key, start = jax.random.key(seed), time.perf_counter()
         with progress_bar(solver, console) if console else contextlib.nullcontext() as progress:
-            solution = solve_problem(
-                problem, entry.solver, key=key, progress=progress, throw=False, **own
-            )
+            try:
+                solution = solve_problem(
+                    problem, entry.solver, key=key, progress=progress, throw=False, **own
+                )
+            except (ValueError, ImportError, OSError) as error:  # of the folders
+                refuse(f"{name}: {error}")
         jax.block_until_ready(solution.stats["losses"])
         seconds.append(time.perf_counter() - start)
         found.append(_figures(solution, entry, known, seed))

@@ -9,7 +9,7 @@ import jax.export
 import numpy as np
 from jaxtyping import Array, Key
 
-from jaxtape.file_set import FileSet
+from jaxtape.file_set import FileSet, local_path, read_json
 from jaxtape.full_products import full_products
 
 from .problem import Problem
@@ -18,6 +18,8 @@ from .solver import AbstractSolver
 from .training import Training, init, postprocess
 
 Keys = Key[Array, "*seeds"]
+_STAGES = "stages"
+_OF_LEAVES = b"\x93NUMPY"
 _KEPT = 2  # checkpoints: should the machine die while the last is written, there is the one before
 
 
@@ -33,11 +35,11 @@ class Checkpoints:
         except ImportError as error:
             raise ImportError("checkpoints need orbax: pip install 'jaxtape[fbsde]'") from error
         self._ocp = ocp
-        self._folder = Path(folder).absolute()
+        self._folder = local_path(folder).absolute()
         self._folder.mkdir(parents=True, exist_ok=True)
         self._require_same_run(_fingerprint(problem, solver, key))
         options = ocp.CheckpointManagerOptions(max_to_keep=_KEPT, enable_async_checkpointing=False)
-        self._manager = ocp.CheckpointManager(self._folder / "stages", options=options)
+        self._manager = ocp.CheckpointManager(self._folder / _STAGES, options=options)
 
     def latest(self, like: Training) -> Training:
         """Return the last training that was saved; `like` if there is none."""
@@ -56,11 +58,14 @@ class Checkpoints:
     def _require_same_run(self, run: dict) -> None:
         label = self._folder / "run.json"
         if not label.exists():
+            if (stages := self._folder / _STAGES).exists():
+                raise ValueError(f"{stages} is of no run of this library: give another folder.")
             with FileSet(self._folder).written() as aside:
                 text = json.dumps(run, indent=1)
                 (aside / label.name).write_text(text, encoding="utf-8")
             return
-        found = json.loads(label.read_text(encoding="utf-8"))
+        found = read_json(label)
+        found = found if isinstance(found, dict) else {}
         wrong = [name for name in run if run[name] != found.get(name)]
         if wrong:
             raise ValueError(
@@ -83,20 +88,37 @@ def _fingerprint(problem: Problem, solver: AbstractSolver, key: Keys) -> dict[st
 def save(solution: Solution, path: Path) -> None:
     """Write every number of a solution; `load` needs the problem and the solver, whose code is not saved.
 
-    Of a solver that `solve` chose, stats["solver"], the certificates are left out.
+    Of a solver that `solve` chose, stats["solver"], the certificates are left out. A file that `save` wrote
+    before is replaced once the new one is whole.
 
     Args:
         solution: The solution to save.
-        path: The file to write.
+        path: The file to write; without a suffix it gets `.eqx`.
+
+    Raises:
+        ValueError: Another file is at that path.
 
     Examples:
         >>> from pricing.fbsde import Solution, save
         >>> def keep(solution: Solution, folder):
         ...     save(solution, folder / "solution.eqx")
     """
+    path = local_path(path)
+    path = path if path.suffix else path.with_suffix(".eqx")
+    if path.exists() and not _holds_leaves(path):
+        raise ValueError(f"{path} holds no solution, and is left as it is: give another path.")
     trained = {"losses": solution.stats["losses"]}
     solution = eqx.tree_at(lambda s: s.stats, solution, trained)
-    eqx.tree_serialise_leaves(Path(path), solution)
+    with FileSet(path.parent).written() as aside:
+        eqx.tree_serialise_leaves(aside / path.name, solution)
+
+
+def _holds_leaves(path: Path) -> bool:
+    """Return whether a file begins as one of `tree_serialise_leaves` does, or is empty."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_OF_LEAVES)) in (b"", _OF_LEAVES)
 
 
 def load(path: Path, problem: Problem, solver: AbstractSolver) -> Solution:

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
+from jaxtape.file_set import local_path
 
 from .problem import Problem
 from .results import RESULTS
@@ -82,6 +83,7 @@ def postprocess(problem: Problem, solver: AbstractSolver, training: Training) ->
 # --- Events --------------------------------------------------------------------------------------------
 
 
+_LONGEST = 2**20  # bytes of a line that are looked at
 Metrics = dict[str, np.ndarray]  # of many keys: of each
 
 
@@ -93,17 +95,23 @@ def latest_metrics(solver: AbstractSolver, training: Training) -> dict[str, Arra
 
 @contextlib.contextmanager
 def metrics_file(path: Path | None) -> Iterator[Callable[[int, Metrics], None] | None]:
-    """Append one JSON object a stage to `path`; in a folder: metrics.jsonl and events for TensorBoard."""
+    """Append one JSON object a stage to `path`; in a folder: metrics.jsonl and events for TensorBoard.
+
+    Raises:
+        ValueError: The file holds something else.
+    """
     if path is None:
         yield None
         return
-    path = Path(path)
+    path = local_path(path)
     with contextlib.ExitStack() as open_files:
         board = None
         if path.suffix != ".jsonl":
             path.mkdir(parents=True, exist_ok=True)
             board = open_files.enter_context(_event_writer(path))
             path = path / "metrics.jsonl"
+        if path.exists() and not _holds_metrics(path):
+            raise ValueError(f"{path} holds no metrics, and is left as it is: give another path.")
         lines = open_files.enter_context(path.open("a", encoding="utf-8"))
 
         def listener(stage: int, metrics: Metrics) -> None:
@@ -115,6 +123,15 @@ def metrics_file(path: Path | None) -> Iterator[Callable[[int, Metrics], None] |
                     board.add_scalar(name, float(np.mean(value)), stage)
 
         yield listener
+
+
+def _holds_metrics(path: Path) -> bool:
+    """Return whether the first line of a file is that of a stage, or the file is empty."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        first = file.readline(_LONGEST)
+    return first.startswith(b'{"stage": ') or not first
 
 
 def _event_writer(folder: Path):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jaxtape import file_set
-from jaxtape.file_set import FileSet, mismatched_files
+from jaxtape.file_set import FileSet, local_path, mismatched_files
 
 NAMES = ("a.csv", "b.json", "c.html")
 OPTIONAL = "errors.txt"
@@ -78,13 +78,95 @@ def test_a_run_replaces_the_files_of_the_last_and_says_what_it_was(old):
     assert mismatched_files(old) == [*NAMES[1:]]
 
 
-@pytest.mark.parametrize("text", ["[]", '{"solver": "DeepBSDE"}', "{"])
+DEEP = "[" * 100_000
+OF_OTHERS = [
+    *("[]", '{"solver": "DeepBSDE"}', "{", DEEP, '{"files": {"a.csv": 3}, "command": "x"}'),
+    *('{"files": {"../a": {"sha256": ""}}, "command": "x"}', '{"files": ["a.csv"]}'),
+]
+
+
+@pytest.mark.parametrize("text", OF_OTHERS, ids=range(len(OF_OTHERS)))
 def test_a_label_of_something_else_is_told(old, text):
     (old / "run.json").write_text(text)
-    with pytest.raises(ValueError, match=r"is not the manifest of a run|property name"):
+    with pytest.raises(ValueError, match=r"is not the manifest of a run|property name|deeply"):
         mismatched_files(old)
-    write(old, "new")
-    assert not mismatched_files(old)
+    with pytest.raises(FileExistsError, match="no earlier run of jaxtape wrote it"):
+        write(old, "new")
+    assert (old / "run.json").read_text() == text and contents(old)[NAMES[0]] == "a.csv of old"
+
+
+@pytest.mark.parametrize("name", [OPTIONAL, NAMES[1]])
+def test_a_file_that_no_run_has_written_stays(tmp_path, name):
+    """At once where its name is known by then, and where it came while the run was at work."""
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(FileExistsError, match="no earlier run of jaxtape wrote it") as raised:
+        write(tmp_path, "new", names=(*NAMES, OPTIONAL))
+    assert raised.value.filename == str(tmp_path / name)
+    assert contents(tmp_path) == {name: "mine"} and not (tmp_path / "run.json").exists()
+    (tmp_path / name).unlink()
+    with pytest.raises(FileExistsError), FileSet(tmp_path, "jaxtape new").written() as staging:
+        (staging / name).write_text("ours")
+        (tmp_path / name).symlink_to("nowhere")
+    assert (tmp_path / name).is_symlink() and not (tmp_path / "run.json").exists()
+
+
+def test_an_optional_file_of_the_user_is_not_removed(old):
+    write(old, "second")
+    (old / OPTIONAL).write_text("mine")
+    with pytest.raises(FileExistsError, match="no earlier run"):
+        write(old, "third")
+    assert contents(old)[OPTIONAL] == "mine" and manifest(old)["command"] == "jaxtape second"
+
+
+def test_runs_of_several_commands_take_turns_in_a_folder(tmp_path):
+    """What one has written stays known as such, and is replaced when its turn comes."""
+    write(tmp_path, "first", names=(*NAMES, OPTIONAL))
+    write(tmp_path, "second", names=["d.csv"])
+    assert manifest(tmp_path)["earlier"] == [*NAMES] and not (tmp_path / OPTIONAL).exists()
+    assert list(manifest(tmp_path)["files"]) == ["d.csv"]
+    (tmp_path / NAMES[0]).unlink()
+    (tmp_path / NAMES[0]).write_text("of the first, and named still")
+    write(tmp_path, "third")
+    assert contents(tmp_path)[NAMES[0]] == "a.csv of third"
+    assert manifest(tmp_path)["earlier"] == ["d.csv"]
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink, lambda file, place: file.rename(place)])
+def test_an_input_stays_even_where_a_run_has_written_it(old, tmp_path, link):
+    file = tmp_path / "input.csv"
+    file.write_text("an input")
+    (old / NAMES[0]).unlink()
+    link(file, old / NAMES[0])
+    given = file if file.exists() else old / NAMES[0]
+    with pytest.raises(FileExistsError, match="it is an input of this command"):
+        FileSet(old, "jaxtape new", NAMES, inputs=[None, given])
+    assert given.read_text() == "an input"
+
+
+def test_a_folder_of_the_user_that_is_hidden_stays(tmp_path):
+    for name in (".jaxtape-settings", ".jaxtape-staging-old", ".jaxtape-staging-x"):
+        (tmp_path / name).mkdir()
+    before = set(tmp_path.iterdir())
+    write(tmp_path, "new")
+    assert before < set(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["gs://bucket/out", "s3://b/o", "file:///tmp/out", "gs:/bucket"])
+def test_a_url_is_no_path(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for given in (text, Path(text)):
+        with pytest.raises(ValueError, match="is a URL; give a path of this machine"):
+            local_path(given)
+    with pytest.raises(ValueError, match="is a URL"):
+        FileSet(Path(text))
+    assert not list(tmp_path.iterdir())
+    assert local_path("C:/out") == Path("C:/out") and local_path("a/b:c/") == Path("a/b:c")
+
+
+def test_a_pipe_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "run.json")
+    with pytest.raises(OSError, match="it is a pipe, a socket or a device"):
+        mismatched_files(tmp_path)
 
 
 def test_files_without_a_command_have_no_label(tmp_path):

@@ -1,5 +1,7 @@
 """Solutions on disk: loaded and exported ones say what the first one said."""
 
+from pathlib import Path
+
 import chex
 import equinox as eqx
 import jax
@@ -27,6 +29,18 @@ def test_what_is_loaded_is_what_was_saved(solution, tmp_path):
         again, first = (getattr(s, figure)(0.25, x) for s in (found, solution))
         np.testing.assert_array_equal(again, first)
     chex.assert_trees_all_equal(*(eqx.filter(one, eqx.is_array) for one in (found, solution)))
+
+
+def test_a_solution_takes_the_place_of_a_solution_alone(solution, tmp_path):
+    save(solution, tmp_path / "first")
+    save(solution, tmp_path / "first.eqx")
+    (tmp_path / "mine.v2").write_text("mine")
+    with pytest.raises(ValueError, match="holds no solution, and is left as it is"):
+        save(solution, tmp_path / "mine.v2")
+    with pytest.raises(ValueError, match="is a URL; give a path of this machine"):
+        save(solution, Path("gs://bucket/first.eqx"))
+    assert (tmp_path / "mine.v2").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first.eqx", "mine.v2"]
 
 
 def test_another_solver_is_told(solution, tmp_path):
