@@ -26,13 +26,15 @@ _PLAIN = type(None), bool, int, str, float, complex  # a class of one's own may 
 
 
 class Description:
-    """The description of a tree, in `words`, and the `packages` whose classes and functions it names.
+    """The description of a tree, in `words`, with the `objects`, classes and functions, that it names.
 
+    packages: The top packages of these objects.
     array: How the arrays of the tree are said; those in static fields and closures are said by value.
     """
 
     def __init__(self, tree: Any, array: Callable[[Any], Any] = lambda _: ["leaf"]):
         self.packages: set[str] = set()
+        self.objects: list[Any] = []
         self._array = array
         self.words = self._of(tree)
 
@@ -74,11 +76,12 @@ class Description:
 
     def _opaque(self, x: Any) -> Any:
         """Return the words for what is known by its name or its parts, and is not built again from them."""
+        x = _without_type_checks(x)
         match x:
             case types.FunctionType() if not has_name(x):
                 held = [cell.cell_contents for cell in x.__closure__ or ()]
                 parts = x.__defaults__, x.__kwdefaults__, held
-                return [self._name(x, "function"), _code(x.__code__), self._by_value(parts)]
+                return [self._name(x, "function"), code_of(x.__code__), self._by_value(parts)]
             case functools.partial():
                 return ["partial", self._by_value([x.func, x.args, x.keywords])]
             case types.MethodType():
@@ -101,6 +104,7 @@ class Description:
     def _by_value(self, x: Any) -> Any:
         inner = Description(x, by_value)
         self.packages |= inner.packages
+        self.objects += inner.objects
         return inner.words
 
     def _name(self, x: Any, what: str = "") -> list[str]:
@@ -114,6 +118,7 @@ class Description:
             kind = f"{type(x).__module__}.{type(x).__qualname__}"
             raise TypeError(f"{x!r} ({kind}) is no class or function that {module} has by a name")
         self.packages.add(module.partition(".")[0])
+        self.objects.append(x)
         return [module, name]
 
 
@@ -171,6 +176,16 @@ def _module(kind: type, values: dict[str, Any]) -> Any:
     return built
 
 
+def _without_type_checks(function: Any) -> Any:
+    """Return a function without the wrappers of type checkers, which compute nothing."""
+    while isinstance(function, types.FunctionType) and hasattr(function, "__wrapped__"):
+        module = str(function.__globals__.get("__name__", ""))
+        if module.partition(".")[0] not in ("jaxtyping", "beartype"):
+            break
+        function = function.__wrapped__
+    return function
+
+
 def by_value(array: Any) -> list:
     """Return the words for an array in a static field or a closure: a number of it makes another program."""
     is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
@@ -179,15 +194,15 @@ def by_value(array: Any) -> list:
     return ["array", str(array.dtype), list(numbers.shape), digest]
 
 
-def _code(code: types.CodeType) -> list:
-    """Return the words for the code of a function, which tell it from others of its module's source."""
-    constants = [
-        _code(x) if isinstance(x, types.CodeType) else repr(x)
-        for x in code.co_consts
-        if not isinstance(x, frozenset)  # whose order is another in every process
-    ]
+def code_of(code: types.CodeType) -> list:
+    """Describe what a function's code computes, wherever it stands in a file."""
+    constants = []
+    for x in code.co_consts:
+        if isinstance(x, frozenset):  # whose order differs between processes
+            x = sorted(map(repr, x))
+        constants.append(code_of(x) if isinstance(x, types.CodeType) else repr(x))
     names = code.co_names, code.co_varnames, code.co_freevars
-    return [code.co_firstlineno, code.co_code.hex(), constants, *map(list, names)]
+    return [code.co_code.hex(), constants, *map(list, names)]
 
 
 def _place(x: Any) -> tuple[str, str]:

@@ -32,6 +32,7 @@ from .activity import doing
 from .description import Description, has_name
 from .fingerprint import fingerprint, settings
 from .program import Program, arrays_of, exported, load, place_of, shape_of
+from .user_code import user_code
 
 _LOGGER = logging.getLogger("jaxtape")
 _SUFFIX = ".jaxtape"
@@ -284,7 +285,8 @@ def _program(
     try:
         described = Description((known_as, args, kwargs), _words_of)
         made_of = fingerprint({*described.packages, __name__.partition(".")[0]})
-        words = json.dumps([described.words, made_of], sort_keys=True)
+        code = user_code([function, *described.objects])
+        words = json.dumps([described.words, code, made_of], sort_keys=True)
         name = hashlib.sha256(words.encode()).hexdigest()
         arrays = arrays_of((args, kwargs))
         with doing(f"reading {function.__name__}"):

@@ -50,11 +50,16 @@ class Holder(eqx.Module):
     scale: Any = eqx.field(static=True, default=1.0)
 
 
-traced: list[str] = []
+def note(name):
+    """Note that a function is traced, in an attribute: a global that changes would make another program."""
+    note.traced.append(name)  # pyright: ignore[reportFunctionMemberAccess]
+
+
+note.traced = traced = []  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def swapped(leg: Leg, *, key):
-    traced.append("swapped")
+    note("swapped")
     noise = jnp.sum(jax.random.key_data(key)).astype(leg.rate.dtype)
     result = Why.where(leg.rate[0] > 0, Why.fine, Why.odd)
     found = {"b": leg.rate + noise, "a": [None, 2.5, (leg.rate[0], b"x")]}
@@ -62,7 +67,7 @@ def swapped(leg: Leg, *, key):
 
 
 def called(holder, x):
-    traced.append("called")
+    note("called")
     return holder.function(x) * holder.scale
 
 
@@ -457,3 +462,53 @@ def test_the_command_says_what_is_kept_and_clears_it(tmp_path, monkeypatch):
     )
     assert CliRunner().invoke(app, ["--clear"]).exit_code == 0
     assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["mine.txt"]
+
+
+# --- Code of users ---------------------------------------------------------------------------------------
+
+
+RATE = 0.02
+
+
+def discounted(x):
+    note("discounted")
+    return x * (1.0 - rate_of(RATE))
+
+
+def rate_of(number):
+    return number
+
+
+class Discounting(eqx.Module):
+    def __call__(self, x):
+        return discounted(x)
+
+
+@pytest.mark.parametrize("function", [discounted, lambda x: discounted(x), Discounting()])
+def test_a_global_that_a_function_reads_is_part_of_its_program(folder, monkeypatch, function):
+    """In a module, a script or a notebook a constant changes while the source stays as it is."""
+    run = lambda: float(in_another_process(folder, called)(Holder(function), jnp.ones(())))  # noqa: E731
+    assert run() == run() == 0.98
+    assert traced.count("discounted") == 1
+    monkeypatch.setitem(globals(), "RATE", 0.1)
+    assert run() == 0.9
+    monkeypatch.setitem(globals(), "rate_of", lambda number: 2.0 * number)
+    assert run() == 0.8
+
+
+def test_a_global_that_cannot_be_described_is_not_kept(folder, monkeypatch):
+    monkeypatch.setitem(globals(), "RATE", type("Quote", (float,), {})(0.02))
+    assert in_another_process(folder, called)(Holder(discounted), jnp.ones(())) == 0.98
+    assert not folder.exists()
+
+
+def discounted_by_an_import(x):
+    from tests.jaxtape.test_program_store import RATE
+
+    return x * (1.0 - RATE)
+
+
+def test_an_import_within_a_function_is_not_kept(folder):
+    run = in_another_process(folder, called)
+    assert run(Holder(discounted_by_an_import), jnp.ones(())) == 0.98
+    assert not folder.exists()
