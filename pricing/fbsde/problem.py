@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..fields import Number, as_real, positive, real_vector
+from .functions import check_functions
 from .jumps import JumpNoise, Jumps
 
 _NEAR = 1e-3  # of a step: dates may be single numbers
@@ -61,7 +62,8 @@ class Problem(eqx.Module):
 
     Raises:
         ValueError: A time is off the grid, or an exercise or a stop is given without its times, or the reverse,
-            or an exercise beside a switch.
+            or an exercise beside a switch, or x0 is of another length than dim.
+        TypeError: A function returns an array of another shape or type than the equation needs.
 
     Examples:
         >>> from pricing.fbsde import Problem
@@ -100,7 +102,10 @@ class Problem(eqx.Module):
             raise ValueError(f"dim={dim}, num_steps={num_steps}: both must be at least 1.")
         if scheme not in ("euler", "milstein"):
             raise ValueError(f"scheme={scheme!r}: give 'euler' or 'milstein', or an exact step.")
-        self.x0 = jnp.broadcast_to(as_real(self.x0), (dim,))
+        x0 = as_real(self.x0)
+        if x0.shape not in ((), (1,), (dim,)):
+            raise ValueError(f"x0 has the shape {x0.shape}: give a number, or dim={dim} numbers.")
+        self.x0 = jnp.broadcast_to(x0, (dim,))
         on_grid = partial(_on_grid, maturity=self.maturity, num_steps=num_steps)
         self.exercise_dates = on_grid("exercise_times", exercise_times)
         self.stopping_dates = on_grid("stopping_times", stopping_times)
@@ -111,6 +116,7 @@ class Problem(eqx.Module):
         _require_both("stopping_times", self.stopping_dates, "is_alive", self.is_alive)
         if self.jumps is not None:
             self.jumps.check(self.maturity / num_steps)
+        check_functions(self)
 
     @property
     def contracts(self) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from pricing import (
     HullWhite,
     Swaption,
 )
-from pricing.fbsde import Problem, from_product, problems
+from pricing.fbsde import Jumps, Problem, from_product, problems
 from pricing.fbsde.ito_taylor import Composition
 from pricing.fbsde.ito_taylor import martingale_increments as eager_increments
 from pricing.fbsde.simulation import simulate as eager_simulate
@@ -74,11 +74,54 @@ def brownian(**options) -> Problem:
         ({"exercise_times": [0.5]}, "exercise_times is given without exercise_value"),
         ({"is_alive": lambda t, x: x[0] > 0.0}, "is_alive is given without stopping_times"),
         ({"maturity": -1.0}, "maturity must be"),
+        ({"x0": [1.0, 2.0, 3.0]}, r"x0 has the shape \(3,\): give a number, or dim=2 numbers"),
     ],
 )
 def test_what_cannot_be_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         brownian(**options)
+
+
+ENDS = {"stopping_times": [1.0]}
+MAY_EXERCISE = {"exercise_times": [0.5]}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"driver": lambda t, x, y, z: 0.0},
+            r"driver\(t, x, y, z\) returns a float: return one array",
+        ),
+        ({"driver": lambda t, x, y, z: z}, r"has the shape \(2,\): return \(\)"),
+        ({"terminal": lambda x: jnp.where(x[0] > 0.0, 1, 0)}, "such as 1.0 for 1"),
+        ({"terminal": lambda x: (x[0], x[1])}, r"terminal\(x\) returns a tuple"),
+        ({"terminal": lambda x: x[:, None]}, r"terminal\(x\) has the shape \(2, 1\)"),
+        ({"drift": lambda t, x: 0.0 * x[0]}, r"drift\(t, x\) has the shape \(\): return \(2,\)"),
+        ({"diffusion": lambda t, x: jnp.ones((2, 3))}, r"return \(\) or \(2,\) or \(2, 2\)"),
+        ({"step": lambda t, dt, x, dw: x[0]}, r"step\(t, dt, x, dw\) has the shape \(\)"),
+        ({"start": lambda u: u[:1]}, r"start\(u\) has the shape \(1,\)"),
+        (ENDS | {"is_alive": lambda t, x: x[0]}, r"is_alive\(t, x\) has the type float64"),
+        (ENDS | {"is_alive": lambda t, x: x > 0.0}, r"is_alive\(t, x\) has the shape \(2,\)"),
+        (
+            MAY_EXERCISE | {"exercise_value": lambda t, x: x},
+            r"exercise_value\(t, x\) has the shape",
+        ),
+        (MAY_EXERCISE | {"switch": lambda t, x, y: 1}, r"switch\(t, x, y\) returns a int"),
+        ({"jumps": Jumps(0.1, lambda x, z: x[0])}, r"jumps.size\(x, z\) has the shape"),
+        ({"reads_gamma": True, "driver": lambda t, x, y, z, gamma: gamma}, "y, z, gamma"),
+    ],
+)
+def test_a_function_with_another_result_is_named(options, message):
+    with pytest.raises(TypeError, match=message):
+        brownian(**options)
+
+
+@pytest.mark.parametrize("name", ["drift", "driver", "terminal"])
+def test_an_error_of_a_function_names_it(name):
+    with pytest.raises(TypeError) as error:
+        brownian(**{name: lambda first, second, third: first})
+    assert f"This is the problem's {name}(" in error.value.__notes__[-1]
 
 
 @eqx.filter_jit

@@ -1,0 +1,137 @@
+"""The functions that a problem is made of: their arguments, their results, and what they compute."""
+
+import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtape.full_products import full_products
+
+if TYPE_CHECKING:
+    from .problem import Problem
+
+_CALLS = {
+    "drift": "t, x",
+    "diffusion": "t, x",
+    "driver": "t, x, y, z",
+    "exercise_value": "t, x",
+    "switch": "t, x, y",
+    "is_alive": "t, x",
+    "stopped_value": "t, x",
+    "step": "t, dt, x, dw",
+    "start": "u",
+}
+
+
+class _Call(NamedTuple):
+    """A function with its arguments, in words and as shapes, and the shapes that it may return."""
+
+    function: Callable
+    takes: str
+    arguments: tuple[jax.ShapeDtypeStruct, ...]
+    returns: tuple[tuple[int, ...], ...]
+
+
+def check_functions(problem: "Problem") -> None:
+    """Trace each function of a problem once, without computing anything.
+
+    Raises:
+        TypeError: A function returns no array, or one of another shape or type than the equation needs.
+    """
+    terminal = _traced("terminal", _terminal_call(problem))
+    if terminal.ndim > 1:
+        raise TypeError(
+            f"terminal(x) has the shape {terminal.shape}: return a number, or a vector with one value for "
+            "each contract"
+        )
+    for name, call in _calls(problem).items():
+        found = _traced(name, call)
+        if found.shape not in call.returns:
+            wanted = " or ".join(map(str, call.returns))
+            raise TypeError(f"{name}({call.takes}) has the shape {found.shape}: return {wanted}")
+
+
+def digests(problem: "Problem") -> dict[str, str]:
+    """A digest of what each function computes, by name: of its lowered program and its constants.
+
+    Two functions with one digest compute the same, whatever they close over or read. Another version of JAX
+    may lower one function to another program.
+    """
+    calls = {"terminal": _terminal_call(problem), **_calls(problem)}
+    found = {}
+    for name, call in calls.items():
+
+        def function(*arguments, call=call):
+            return call.function(*arguments)
+
+        with full_products():
+            program = jax.jit(function).trace(*call.arguments).lower(lowering_platforms=("cpu",))
+        found[name] = hashlib.sha256(program.as_text().encode()).hexdigest()
+    return found
+
+
+def _terminal_call(problem: "Problem") -> _Call:
+    return _Call(problem.terminal, "x", (_shape(problem, problem.dim),), ())
+
+
+def _calls(problem: "Problem") -> dict[str, _Call]:
+    """The functions that the problem has, besides `terminal`, which says how many contracts there are."""
+    dim, contracts = (problem.dim,), problem.contracts
+    real, state = _shape(problem), _shape(problem, *dim)
+    arguments = {"t": real, "dt": real, "x": state, "dw": state, "u": state}
+    arguments |= {"y": _shape(problem, *contracts), "z": _shape(problem, *contracts, *dim)}
+    returns = dict.fromkeys(("drift", "step", "start"), (dim,))
+    returns |= {"diffusion": ((), dim, dim * 2), "is_alive": ((),)}
+    calls = {}
+    for name, takes in _CALLS.items():
+        if (function := getattr(problem, name)) is not None:
+            given = tuple(arguments[argument] for argument in takes.split(", "))
+            calls[name] = _Call(function, takes, given, returns.get(name, (contracts,)))
+    if problem.reads_gamma:
+        driver, gamma = calls["driver"], _shape(problem, *contracts, *dim, *dim)
+        calls["driver"] = driver._replace(
+            takes=f"{driver.takes}, gamma", arguments=(*driver.arguments, gamma)
+        )
+    if problem.jumps is not None:
+        calls["jumps.size"] = _Call(problem.jumps.size, "x, z", (state, state), (dim,))
+    return calls
+
+
+def _traced(name: str, call: _Call) -> jax.ShapeDtypeStruct:
+    """The shape and the type of a result; an exception of the function gets a note that names it.
+
+    Raises:
+        TypeError: The result is no array, or one of another type than the equation needs.
+    """
+    words, results = f"{name}({call.takes})", []
+
+    def function(*arguments):
+        results[:] = [call.function(*arguments)]
+        return results[0]
+
+    try:
+        found = jax.eval_shape(function, *call.arguments)
+    except Exception as error:
+        shapes = ", ".join(str(argument.shape) for argument in call.arguments)
+        error.add_note(f"This is the problem's {words}, called with arrays of shapes {shapes}.")
+        raise
+    result = results.pop()
+    is_number = name == "diffusion" and isinstance(result, (int, float))
+    if not is_number and not isinstance(result, (jax.Array, np.ndarray, np.generic)):
+        remedy = "return one array; a constant is, for example, 0.0 * x[0]"
+        raise TypeError(f"{words} returns a {type(result).__name__}: {remedy}")
+    if name == "is_alive":
+        if found.dtype != jnp.bool_:
+            raise TypeError(f"{words} has the type {found.dtype}: return Booleans")
+    elif not is_number and not jnp.issubdtype(found.dtype, jnp.floating):
+        raise TypeError(
+            f"{words} has the type {found.dtype}: return floating-point numbers, such as 1.0 for 1"
+        )
+    return found
+
+
+def _shape(problem: "Problem", *shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, problem.x0.dtype)
