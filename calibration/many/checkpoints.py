@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from jaxtape.file_set import FileSet, local_path, read_json
 from jaxtape.programs.description import Description, by_value
+from jaxtape.programs.user_code import user_code
 
 from .calibrations import Calibrations
 from .job import Job
@@ -28,6 +30,7 @@ _ROUND = re.compile(r"\d+(\.orbax-checkpoint-tmp.*)?")  # as orbax names steps
 _RESULTS = (
     "results"  # the key of a label for the digest of a file that holds all that its rounds hold
 )
+_SOFTWARE = "jaxtape", "jax", "jaxlib"
 
 
 class Checkpoints:
@@ -43,7 +46,9 @@ class Checkpoints:
         if workers.is_first:
             self._ocp = _orbax()
             try:
-                self._require_same_run({"settings": _digest_of(settings), "round": round_size})
+                software = {name: version(name) for name in _SOFTWARE}
+                run = {"settings": _digest_of(settings), "round": round_size, "software": software}
+                self._require_same_run(run)
                 self._manager = self._opened()
                 known = {str(step): self._read(step) for step in self._manager.all_steps()}
             except (ValueError, OSError) as error:
@@ -199,16 +204,22 @@ def _orbax() -> Any:
 
 
 def _digest_of(settings: Settings) -> str:
-    words = {name: _words_of(part) for name, part in vars(settings).items()}
+    """Return a digest of the settings, and of the code of a user's objective, optimizer or transforms.
+
+    Raises:
+        ValueError: A part of them cannot be described, so that no later run could know it again.
+    """
+    words = {}
+    for name, part in vars(settings).items():
+        try:
+            described = Description(part, by_value)
+            words[name] = [described.words, user_code(described.objects)]
+        except TypeError as error:
+            raise ValueError(
+                f"a run with this {name} cannot be resumed, since a later one could not compare it ({error}): "
+                "define its functions and classes at the top of a module, or leave out resume"
+            ) from error
     return hashlib.sha256(json.dumps(words).encode()).hexdigest()
-
-
-def _words_of(part: Any) -> Any:
-    """Return a part of the settings in words; of one that has none for another process, its type."""
-    try:
-        return Description(part, by_value).words
-    except TypeError:
-        return type(part).__qualname__
 
 
 def _digest_of_jobs(jobs: Sequence[Job]) -> str:

@@ -1,7 +1,11 @@
 """Trainings and solutions on disk: checkpoints, saved solutions, and exported programs."""
 
+import hashlib
 import json
+import warnings
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,7 +15,10 @@ from jaxtyping import Array, Key
 
 from jaxtape.file_set import FileSet, local_path, read_json
 from jaxtape.full_products import full_products
+from jaxtape.programs.description import Description, by_value
+from jaxtape.programs.user_code import user_code
 
+from .functions import digests
 from .problem import Problem
 from .solution import Solution
 from .solver import AbstractSolver
@@ -19,7 +26,10 @@ from .training import Training, init, postprocess
 
 Keys = Key[Array, "*seeds"]
 _STAGES = "stages"
-_OF_LEAVES = b"\x93NUMPY"
+_MARK = b'{"solution of": '
+_SOFTWARE = "jaxtape", "jax", "jaxlib"
+_NUMBERS = "settings", "maturity", "x0"
+_LONGEST_HEADER = 2**26
 _KEPT = 2  # checkpoints: should the machine die while the last is written, there is the one before
 
 
@@ -37,7 +47,7 @@ class Checkpoints:
         self._ocp = ocp
         self._folder = local_path(folder).absolute()
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._require_same_run(_fingerprint(problem, solver, key))
+        self._require_same_run(_run_of(problem, solver, key))
         options = ocp.CheckpointManagerOptions(max_to_keep=_KEPT, enable_async_checkpointing=False)
         self._manager = ocp.CheckpointManager(self._folder / _STAGES, options=options)
 
@@ -55,7 +65,7 @@ class Checkpoints:
         self._manager.save(stage, args=self._ocp.args.StandardSave(training._asdict()))
         self._manager.wait_until_finished()
 
-    def _require_same_run(self, run: dict) -> None:
+    def _require_same_run(self, run: dict[str, Any]) -> None:
         label = self._folder / "run.json"
         if not label.exists():
             if (stages := self._folder / _STAGES).exists():
@@ -64,25 +74,42 @@ class Checkpoints:
                 text = json.dumps(run, indent=1)
                 (aside / label.name).write_text(text, encoding="utf-8")
             return
-        found = read_json(label)
-        found = found if isinstance(found, dict) else {}
-        wrong = [name for name in run if run[name] != found.get(name)]
-        if wrong:
+        if differing := _differing(read_json(label), run):
             raise ValueError(
-                f"{self._folder} holds another run (other: {', '.join(wrong)}): "
+                f"{self._folder} holds another run (different: {', '.join(differing)}): "
                 "give another folder, or what that run was given."
             )
 
 
-def _fingerprint(problem: Problem, solver: AbstractSolver, key: Keys) -> dict[str, str]:
-    """Return what must be the same for a run to go on; of the problem its numbers, functions have no name."""
-    numbers = [np.asarray(x).tolist() for x in jax.tree.leaves(eqx.filter(problem, eqx.is_array))]
-    dates = problem.num_steps, problem.exercise_dates, problem.stopping_dates
+def _identity(problem: Problem) -> dict[str, Any]:
+    """Identify a problem by its numbers, what its functions compute, and the software."""
+    settings = [problem.dim, problem.num_steps, problem.scheme, problem.reads_gamma]
+    settings += [problem.exercise_dates, problem.stopping_dates]
+    rest = [] if problem.jumps is None else [problem.jumps.rate, problem.jumps.most]
     return {
-        "problem": repr((problem.dim, problem.scheme, dates, numbers)),
-        "solver": eqx.tree_pformat(solver, short_arrays=False, width=10**6),
+        "settings": repr([*settings, *map(float, rest)]),
+        "maturity": float(problem.maturity),
+        "x0": [str(problem.x0.dtype), problem.x0.tolist()],
+        "software": {name: version(name) for name in _SOFTWARE},
+        **digests(problem),
+    }
+
+
+def _run_of(problem: Problem, solver: AbstractSolver, key: Keys) -> dict[str, Any]:
+    """Identify a run. A solver with a part that cannot be described is a TypeError."""
+    described = Description(solver, by_value)
+    code = json.dumps([described.words, user_code(described.objects)])
+    return {
+        **_identity(problem),
+        "solver": hashlib.sha256(code.encode()).hexdigest(),
         "key": repr(jax.random.key_data(key).tolist()),
     }
+
+
+def _differing(found: Any, wanted: dict[str, Any]) -> list[str]:
+    """Name the parts of an identity that differ from those of another."""
+    found = found if isinstance(found, dict) else {}
+    return [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
 
 
 def save(solution: Solution, path: Path) -> None:
@@ -105,20 +132,21 @@ def save(solution: Solution, path: Path) -> None:
     """
     path = local_path(path)
     path = path if path.suffix else path.with_suffix(".eqx")
-    if path.exists() and not _holds_leaves(path):
+    if path.exists() and not _holds_solution(path):
         raise ValueError(f"{path} holds no solution, and is left as it is: give another path.")
     trained = {"losses": solution.stats["losses"]}
     solution = eqx.tree_at(lambda s: s.stats, solution, trained)
-    with FileSet(path.parent).written() as aside:
-        eqx.tree_serialise_leaves(aside / path.name, solution)
+    with FileSet(path.parent).written() as aside, (aside / path.name).open("wb") as file:
+        file.write(_MARK + f"{json.dumps(_identity(solution.problem))}}}\n".encode())
+        eqx.tree_serialise_leaves(file, solution)
 
 
-def _holds_leaves(path: Path) -> bool:
-    """Return whether a file begins as one of `tree_serialise_leaves` does, or is empty."""
+def _holds_solution(path: Path) -> bool:
+    """Return whether a file begins as one of `save` does, or is empty."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.read(len(_OF_LEAVES)) in (b"", _OF_LEAVES)
+        return file.read(len(_MARK)) in (b"", _MARK)
 
 
 def load(path: Path, problem: Problem, solver: AbstractSolver) -> Solution:
@@ -126,14 +154,16 @@ def load(path: Path, problem: Problem, solver: AbstractSolver) -> Solution:
 
     Args:
         path: The file to read.
-        problem: The problem that was solved.
+        problem: The problem that was solved. Its functions must compute what they computed when the solution
+            was saved. Where another version of JAX wrote the file and compiles them differently, that cannot
+            be checked, and there is a warning.
         solver: The solver that solved it.
 
     Returns:
         The solution, equal in every number to the one that was saved.
 
     Raises:
-        ValueError: The file's numbers are of other shapes or types than this solver's for this problem.
+        ValueError: The file holds a solution of another problem or solver, or none.
 
     Examples:
         >>> from pricing.fbsde import DeepBSDE, load, problems
@@ -142,12 +172,45 @@ def load(path: Path, problem: Problem, solver: AbstractSolver) -> Solution:
     """
     training = eqx.filter_eval_shape(lambda key: init(problem, solver, key=key), jax.random.key(0))
     like = eqx.filter_eval_shape(postprocess, problem, solver, training)
-    try:
-        return eqx.tree_deserialise_leaves(Path(path), like)
-    except RuntimeError as error:
+    with Path(path).open("rb") as file:
+        try:
+            saved = json.loads(file.readline(_LONGEST_HEADER))["solution of"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} is no solution that this version of save wrote: save it again."
+            ) from error
+        _require_same_problem(path, saved, problem)
+        try:
+            return eqx.tree_deserialise_leaves(file, like)
+        except (RuntimeError, ValueError, EOFError) as error:
+            raise ValueError(
+                f"{path} holds a solution by another solver, or a part of one ({error}): give the solver "
+                "it was saved with."
+            ) from error
+
+
+def _require_same_problem(path: Path, saved: Any, problem: Problem) -> None:
+    """Refuse a file of another problem; warn where that cannot be known.
+
+    Raises:
+        ValueError: The file holds the solution of another problem.
+    """
+    wanted = _identity(problem)
+    differing = _differing(saved, wanted)
+    if "software" in differing and isinstance(saved, dict) and set(saved) == set(wanted):
+        unknown = [name for name in differing if name not in _NUMBERS]
+        differing = [name for name in differing if name in _NUMBERS]
+        if functions := ", ".join(name for name in unknown if name != "software"):
+            warnings.warn(
+                f"{path} was written with {saved['software']}, and this is {wanted['software']}: whether "
+                f"{functions} compute the same as then cannot be checked.",
+                stacklevel=3,
+            )
+    if differing:
         raise ValueError(
-            f"{path} holds another solution ({error}): give the problem and the solver it was saved with."
-        ) from error
+            f"{path} holds the solution of another problem (different: {', '.join(differing)}): "
+            "give the problem it was saved with."
+        )
 
 
 def export(solution: Solution, figure: str = "value") -> bytes:

@@ -11,6 +11,7 @@ import pytest
 from jax.sharding import Mesh
 
 from calibration import (
+    AbstractObjective,
     Calibrations,
     ImpliedVolError,
     Job,
@@ -79,6 +80,35 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
             calibrate_many(jobs()[:4], **{**settings, **changed})
     with pytest.raises(ValueError, match=r"holds another run \(other: round\)"):
         calibrate_many(jobs()[:4], **{**settings, "round_size": 2})
+
+
+class AtTheMoney(AbstractObjective):
+    """An objective of a user's module, which reads a constant there."""
+
+    def residuals(self, model, quotes):
+        return SCALE * (jnp.sqrt(model.initial_variance) - quotes.vols)
+
+
+SCALE = 1.0
+
+
+def test_a_folder_of_another_objective_is_refused(tmp_path, monkeypatch):
+    """The class has the same name and fields, but computes something else."""
+
+    def run():
+        calibrate_many(jobs()[:1], resume=tmp_path, objective=AtTheMoney(), max_steps=1)
+
+    run()
+    run()
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    with pytest.raises(ValueError, match=r"holds another run \(other: settings\)"):
+        run()
+
+
+def test_an_objective_that_cannot_be_compared_is_not_resumed(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "SCALE", type("Scale", (float,), {})(1.0))
+    with pytest.raises(ValueError, match="a run with this objective cannot be resumed"):
+        calibrate_many(jobs()[:1], resume=tmp_path, objective=AtTheMoney(), max_steps=1)
 
 
 def test_a_batch_of_quotes_is_fitted_by_one_model_or_by_one_each():
