@@ -38,6 +38,25 @@ class Tolerance(NamedTuple):
 ASKED = Tolerance()
 
 
+def tolerance_of(rtol: "Tolerance | float") -> Tolerance:
+    """Return the tolerance of each figure; a number is that of all three.
+
+    Raises:
+        TypeError: It is neither a `Tolerance` nor a number.
+        ValueError: A tolerance is not above zero.
+    """
+    if isinstance(rtol, (int, float)):
+        rtol = Tolerance(rtol, rtol, rtol)
+    if not isinstance(rtol, Tolerance):
+        raise TypeError(
+            f"rtol={rtol!r}: give a Tolerance, or one number for value, Delta and Gamma."
+        )
+    for name, asked in zip(Tolerance._fields, rtol, strict=True):
+        if not asked > 0.0:
+            raise ValueError(f"rtol has {name}={asked}: give a number above zero.")
+    return rtol
+
+
 def errors(
     found: Certificate,
     other: Certificate | None = None,

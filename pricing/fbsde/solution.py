@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxtape import stored_jit
 from jaxtape.full_products import with_full_products
 
 from ..fields import Number, as_real
+from ..numerics.safe_math import nan_where
 from .problem import Problem, State
 from .results import RESULTS
 from .solver import AbstractApproximation, weighted_sum
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
 else:
     from equinox import AbstractVar
+
+_ROUNDING = 1e-4  # of a step, within which a time is a date
 
 
 class AbstractValueFunction(eqx.Module):
@@ -36,7 +40,8 @@ class AbstractValueFunction(eqx.Module):
         """Return u(t, x).
 
         Args:
-            t: The time, between 0 and the maturity.
+            t: The time, between 0 and the maturity; ValueError for another, and NaN within `jax.jit` or
+                `jax.vmap`.
             x: The state, of shape [dim]; ValueError for another shape. Where the solver learns no value a
                 RuntimeError says so; within `jax.jit` or `jax.vmap` it is NaN.
 
@@ -58,13 +63,19 @@ class AbstractValueFunction(eqx.Module):
         """Return a derivative of u in x.
 
         Raises:
-            ValueError: x is of another shape than [dim].
+            ValueError: x is of another shape than [dim], or t is not between 0 and the maturity.
             RuntimeError: The solver learns no such derivative there.
         """
         dim, dtype = self.problem.dim, self.problem.x0.dtype
         t, x = as_real(t).astype(dtype), as_real(x).astype(dtype)
         if x.shape != (dim,):
             raise ValueError(f"x of shape {x.shape}: give one state, [{dim}]; jax.vmap takes many.")
+        is_within = _is_within(self.problem, t)
+        if not isinstance(is_within, Tracer) and not bool(is_within):
+            maturity = float(self.problem.maturity)
+            raise ValueError(
+                f"t={float(t):g}: give a time between 0 and the maturity, {maturity:g}."
+            )
         figure, result = _interpolated(self, order, t, x)
         if not result.is_traced() and result != RESULTS.successful:
             raise RuntimeError(RESULTS[result])
@@ -158,7 +169,9 @@ def _interpolated(
     last = problem.num_steps
     steps = t / problem.dt
     nearest = jnp.rint(steps)
-    steps = jnp.where(jnp.abs(steps - nearest) < 1e-4, nearest, steps)  # t is a date, but rounded
+    steps = jnp.where(
+        jnp.abs(steps - nearest) < _ROUNDING, nearest, steps
+    )  # t is a date, but rounded
     before = jnp.clip(jnp.floor(steps), 0, last - 1).astype(jnp.int32)
     share = jnp.clip(steps - before.astype(steps.dtype), 0.0, 1.0)
 
@@ -175,4 +188,11 @@ def _interpolated(
         return RESULTS.where(unread, RESULTS.successful, found.result(order, date, x))  # pyright: ignore[reportArgumentType]
 
     result = jax.tree.map(jnp.max, jax.vmap(result_at)(dates, weights))
-    return weighted_sum(at, dates, weights, jax.eval_shape(at_end, x)), result
+    figure = weighted_sum(at, dates, weights, jax.eval_shape(at_end, x))
+    return nan_where(~_is_within(problem, t), figure), result
+
+
+def _is_within(problem: Problem, t: Array) -> Array:
+    """Return whether a time lies between today and the maturity, up to rounding."""
+    steps = t / problem.dt
+    return (steps > -_ROUNDING) & (steps < problem.num_steps + _ROUNDING)

@@ -14,7 +14,7 @@ from jaxtape.full_products import with_full_products
 
 from ..progress import Progress
 from .choosing import choose
-from .errors import ASKED, Tolerance, shortcomings
+from .errors import ASKED, Tolerance, shortcomings, tolerance_of
 from .limits import Limits
 from .problem import Problem
 from .results import RESULTS
@@ -30,7 +30,7 @@ def solve(
     solver: AbstractSolver | None = None,
     *,
     key: Keys,
-    rtol: Tolerance = ASKED,
+    rtol: Tolerance | float = ASKED,
     max_paths: int = 2**18,
     max_seconds: float | int | None = None,
     max_bytes: float | int | None = None,
@@ -52,8 +52,8 @@ def solve(
             many as `rtol` takes, and the value of a right to exercise is held against an upper bound.
         key: One key, or many of shape [n] (seeds), which are solved side by side; then every array of the
             solution has an axis for them in front.
-        rtol: What is asked of value, Delta and Gamma today where no solver is given: three standard errors are
-            to be within.
+        rtol: The relative tolerance of value, Delta and Gamma today where no solver is given: three standard
+            errors must be within. A number holds for all three.
         max_paths: Of the certificate, at most.
         max_seconds: The time in which a solution without a named solver is to end: there are as many pilots and
             paths as that is enough for, one pilot, 8,192 paths and the compilation of their programs at least,
@@ -84,6 +84,7 @@ def solve(
         ...     print(str(error)[:53])
         DeepBSDE does not solve this problem. It has early ex
     """
+    rtol = tolerance_of(rtol)
     if solver is None:
         if key.ndim or metrics is not None or checkpoint is not None:
             raise ValueError(

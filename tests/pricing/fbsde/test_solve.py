@@ -20,9 +20,11 @@ from pricing.fbsde import (
     Mean,
     Payoffs,
     Problem,
+    Tolerance,
     problems,
     solve,
 )
+from pricing.fbsde.errors import tolerance_of
 from pricing.fbsde.storage import Checkpoints
 
 from .backward_problems import single
@@ -68,7 +70,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(problem, solver, kill_at, tmp_pat
 def test_another_run_does_not_go_on_from_it(tmp_path):
     problem = problems.allen_cahn(3)
     solve(problem, SOLVER, key=jax.random.key(0), checkpoint=tmp_path)
-    with pytest.raises(ValueError, match=r"holds another run \(other: key\)"):
+    with pytest.raises(ValueError, match=r"holds another run \(different: key\)"):
         solve(problem, SOLVER, key=jax.random.key(1), checkpoint=tmp_path)
 
 
@@ -110,6 +112,13 @@ def test_a_solution_is_compiled_once_for_all_dates_and_states():
     assert len(traces) == seen
     with pytest.raises(ValueError, match=r"x of shape \(2,\): give one state, \[1\]"):
         solution.delta(0.0, [1.0, 2.0])
+    for t in (-0.01, 1.01, 2.0, float("nan")):  # 2.0 once had the value of 1.0
+        with pytest.raises(ValueError, match="give a time between 0 and the maturity, 1"):
+            solution.value(t, [0.1])
+    values = jax.vmap(lambda t: solution.value(t, jnp.array([0.1])))(
+        jnp.array([-0.5, 0.0, 1.0, 2.0])
+    )
+    assert np.isnan(values).tolist() == [True, False, False, True]
 
 
 class Growing(AbstractSolver):
@@ -239,3 +248,19 @@ def test_devices_share_the_paths():
 def test_every_must_be_positive(tmp_path):
     with pytest.raises(ValueError, match="every=0"):
         solve(problems.allen_cahn(3), SOLVER, key=jax.random.key(0), checkpoint=tmp_path, every=0)
+
+
+@pytest.mark.parametrize(
+    ("rtol", "message"),
+    [
+        (0.0, "rtol has value=0.0: give a number above zero"),
+        (Tolerance(gamma=float("nan")), "rtol has gamma=nan"),
+    ],
+)
+def test_a_tolerance_that_is_none_is_refused_at_once(rtol, message):
+    with pytest.raises(ValueError, match=message):
+        solve(problems.allen_cahn(3), rtol=rtol, key=jax.random.key(0))
+
+
+def test_one_number_is_the_tolerance_of_all_figures():
+    assert tolerance_of(0.01) == Tolerance(0.01, 0.01, 0.01)
