@@ -123,7 +123,7 @@ def save(solution: Solution, path: Path) -> None:
         path: The file to write; without a suffix it gets `.eqx`.
 
     Raises:
-        ValueError: Another file is at that path.
+        ValueError: Another file is at that path, or the solution is of many keys.
 
     Examples:
         >>> from pricing.fbsde import Solution, save
@@ -135,6 +135,10 @@ def save(solution: Solution, path: Path) -> None:
     if path.exists() and not _holds_solution(path):
         raise ValueError(f"{path} holds no solution, and is left as it is: give another path.")
     trained = {"losses": solution.stats["losses"]}
+    if np.ndim(trained["losses"]) > 2:
+        raise ValueError(
+            "the solution is of many keys: save jax.tree.map(lambda x: x[n], solution)"
+        )
     solution = eqx.tree_at(lambda s: s.stats, solution, trained)
     with FileSet(path.parent).written() as aside, (aside / path.name).open("wb") as file:
         file.write(_MARK + f"{json.dumps(_identity(solution.problem))}}}\n".encode())

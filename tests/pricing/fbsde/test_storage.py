@@ -154,3 +154,12 @@ def test_an_exported_program_needs_nothing_else(solution):
         assert products and all("HIGHEST" in line for line in products)  # also on a GPU
     with pytest.raises(ValueError, match="figure='vega'"):
         export(solution, "vega")
+
+
+def test_a_solution_of_many_keys_is_saved_key_by_key(tmp_path):
+    several = solve(PROBLEM, SOLVER, key=jax.random.split(jax.random.key(0), 2))
+    with pytest.raises(ValueError, match="the solution is of many keys"):
+        save(several, tmp_path / "all.eqx")
+    save(jax.tree.map(lambda x: x[1], several), tmp_path / "second.eqx")
+    second = load(tmp_path / "second.eqx", PROBLEM, SOLVER)
+    np.testing.assert_array_equal(second.stats["losses"], several.stats["losses"][1])
