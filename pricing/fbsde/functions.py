@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,7 @@ import numpy as np
 
 from jaxtape.full_products import full_products
 
-if TYPE_CHECKING:
-    from .problem import Problem
+Problem = Any  # `.problem.Problem`, which imports this module
 
 _CALLS = {
     "drift": "t, x",
@@ -35,7 +34,7 @@ class _Call(NamedTuple):
     returns: tuple[tuple[int, ...], ...]
 
 
-def check_functions(problem: "Problem") -> None:
+def check_functions(problem: Problem) -> None:
     """Trace each function of a problem once, without computing anything.
 
     Raises:
@@ -54,7 +53,7 @@ def check_functions(problem: "Problem") -> None:
             raise TypeError(f"{name}({call.takes}) has the shape {found.shape}: return {wanted}")
 
 
-def digests(problem: "Problem") -> dict[str, str]:
+def digests(problem: Problem) -> dict[str, str]:
     """A digest of what each function computes, by name: of its lowered program and its constants.
 
     Two functions with one digest compute the same, whatever they close over or read. Another version of JAX
@@ -73,11 +72,11 @@ def digests(problem: "Problem") -> dict[str, str]:
     return found
 
 
-def _terminal_call(problem: "Problem") -> _Call:
+def _terminal_call(problem: Problem) -> _Call:
     return _Call(problem.terminal, "x", (_shape(problem, problem.dim),), ())
 
 
-def _calls(problem: "Problem") -> dict[str, _Call]:
+def _calls(problem: Problem) -> dict[str, _Call]:
     """The functions that the problem has, besides `terminal`, which says how many contracts there are."""
     dim, contracts = (problem.dim,), problem.contracts
     real, state = _shape(problem), _shape(problem, *dim)
@@ -133,5 +132,5 @@ def _traced(name: str, call: _Call) -> jax.ShapeDtypeStruct:
     return found
 
 
-def _shape(problem: "Problem", *shape: int) -> Any:
+def _shape(problem: Problem, *shape: int) -> Any:
     return jax.ShapeDtypeStruct(shape, problem.x0.dtype)
