@@ -159,11 +159,16 @@ class AbstractTape(eqx.Module):
         return positions
 
     def __add__(self: TapeT, other: TapeT) -> TapeT:
-        """Return the nodes of both, one after the other, under this tape's schedule; params are shared."""
+        """Return the nodes of both, one after the other; params are shared.
+
+        Each segment keeps its own schedule and marks; of several budgets the smallest holds for the whole. The
+        schedule of segments to come is that of the last tape that has nodes.
+        """
         if not isinstance(other, AbstractTape):
             return NotImplemented
-        both = (*self.segments, *other.with_schedule(self.schedule).segments)
-        return self._of(filter(len, both))
+        last = other if len(other) else self
+        both = tuple(filter(len, (*self.segments, *other.segments)))
+        return dataclasses.replace(self, segments=both, schedule=last.schedule)
 
     def __getitem__(self: TapeT, part: slice) -> TapeT:
         """Return the nodes of a slice of step 1.

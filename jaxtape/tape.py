@@ -1,5 +1,7 @@
 """The tape: a chain of operations as a value."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -114,10 +116,13 @@ def _run_divided(tape: Tape, x):
 
 
 def with_slots(tape: Tape, x) -> Tape:
-    """Return the tape with a number of slots in the place of every budget."""
+    """Return the tape with a number of slots in the place of every budget, that of segments to come too."""
     if all(segment.schedule.budget is None for segment in tape.segments):
         return tape
-    return tape.with_schedule(settled(tape.segments, footprints(tape.segments, x)))
+    schedules = settled(tape.segments, footprints(tape.segments, x))
+    if tape.schedule.budget is not None:
+        tape = dataclasses.replace(tape, schedule=schedules[-1])
+    return tape.with_schedule(schedules)
 
 
 def _divided(tape: Tape, x) -> Tape:

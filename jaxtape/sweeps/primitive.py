@@ -4,15 +4,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.interpreters import ad
 
-try:
-    from jax.experimental.hijax import VJPHiPrimitive as Primitive
-except ImportError:  # its name since JAX 0.11
-    from jax.experimental.hijax import HiPrim as Primitive  # pyright: ignore[reportAttributeAccessIssue]
-
+from .activity import moving_jvp
 from .batching import over_axis
 from .chain import (
     Mask,
+    Static,
     avals,
     inexact,
     instantiated,
@@ -22,9 +20,10 @@ from .chain import (
     pick,
     zero_cotangents,
 )
+from .hijax import Primitive
 
 
-class LoopPrimitive(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
+class LoopPrimitive(Primitive):
     """A primitive whose reverse mode is its `pullback`; all other rules are JAX's own, of `expand`.
 
     A function that JAX cannot reverse, such as a loop whose length is known only when it runs, is reversed by
@@ -36,7 +35,7 @@ class LoopPrimitive(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
         """Which leaves of the arguments have a cotangent."""
         return inexact(self.in_avals_flat)
 
-    def pullback(self, args: tuple, bars) -> tuple:
+    def pullback(self, varied: Mask, args: tuple, bars) -> tuple:
         """Return the cotangents of the varied leaves of `args` from those of the outputs, `Zero` where 0."""
         raise NotImplementedError
 
@@ -44,12 +43,21 @@ class LoopPrimitive(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
         """Return the batch axis of each output, 0 or None, from those of the arguments."""
         raise NotImplementedError
 
-    def vjp_fwd(self, nonzeros, /, *args):
-        del nonzeros
-        return self(*args), args
+    def moving(self, nonzeros: tuple, args: tuple):
+        """Return which outputs have a tangent, from which of the arguments have one."""
+        del args
+        moves = any(jax.tree.leaves(nonzeros))
+        return jax.tree.map(lambda aval: moves and inexact([aval])[0], self.out_aval)
 
-    def vjp_bwd_retval(self, args, bars, /):
-        return merge_leaves(self.varied, self.pullback(args, bars), zero_cotangents(self.in_avals))
+    def vjp_fwd(self, nonzeros, /, *args):
+        pairs = zip(self.varied, jax.tree.leaves(nonzeros), strict=True)
+        varied = tuple(varied and nonzero for varied, nonzero in pairs)
+        return self(*args), (args, Static(varied)), self.moving(nonzeros, args)
+
+    def vjp_bwd_retval(self, saved, bars, /):
+        args, varied = saved
+        bars = self.pullback(varied.value, args, bars)
+        return merge_leaves(varied.value, bars, zero_cotangents(self.in_avals))
 
     def jvp(self, primals, tangents):
         """Return the outputs and their tangents, with respect to the perturbed leaves alone."""
@@ -57,18 +65,16 @@ class LoopPrimitive(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
         moving = tuple(not is_zero(dot) for dot in dots)
         leaves = pick(moving, jax.tree.leaves(primals))
         outputs = lambda *moved: self.expand(*merge_leaves(moving, moved, primals))  # noqa: E731
-        out, out_dots = jax.jvp(outputs, leaves, pick(moving, dots))
-        flat = jax.tree.leaves(out_dots)
-        real = inexact(flat)
-        dots = pick(real, flat)
-        return out, merge_leaves(real, _ForwardOnly(dots)(*dots), out_dots)
+        out, out_dots, moves = moving_jvp(outputs, leaves, pick(moving, dots))
+        dots = pick(moves, jax.tree.leaves(out_dots))
+        zeros = jax.tree.map(lambda aval: ad.Zero(aval.to_tangent_aval()), self.out_aval)
+        return out, merge_leaves(moves, _ForwardOnly(dots)(*dots), zeros)
 
     def lin(self, nonzeros, *args):
-        del nonzeros
-        return self(*args), args
+        return self(*args), args, self.moving(nonzeros, args)
 
     def linearized(self, args, *tangents):
-        return self.jvp(args, tangents)[1]
+        return instantiated(self.jvp(args, tangents)[1])
 
     def batch(self, axis, args, dims):
         out_dims = self.out_dims(axis, dims)
@@ -99,7 +105,17 @@ class _Batch(LoopPrimitive):
     def expand(self, *args):
         return over_axis(self.axis)(self.one.expand, self.dims, self.dims_out)(*args)
 
-    def pullback(self, args, bars):
+    def moving(self, nonzeros, args):
+        found = []
+
+        def one(*args):
+            found.append(self.one.moving(nonzeros, args))
+            return jnp.zeros(())
+
+        jax.eval_shape(over_axis(self.axis)(one, self.dims), *args)
+        return found[-1]
+
+    def pullback(self, varied, args, bars):
         """Pull back each member; the cotangents of what members share are added up.
 
         An output that they share is pulled back by the first of them alone.
@@ -112,10 +128,10 @@ class _Batch(LoopPrimitive):
 
         size = self.axis.size
         bars = jax.tree.map(by_the_first, self.dims_out, instantiated(bars), is_leaf=_is_none)
-        one = lambda args, bars: instantiated(self.one.pullback(args, bars))  # noqa: E731
+        one = lambda args, bars: instantiated(self.one.pullback(varied, args, bars))  # noqa: E731
         own = jax.tree.map(lambda bar: None if bar.dtype == jax.dtypes.float0 else 0, bars)
         found = over_axis(self.axis)(one, (self.dims, own))(args, bars)
-        dims = pick(self.varied, jax.tree.leaves(self.dims, is_leaf=_is_none))
+        dims = pick(varied, jax.tree.leaves(self.dims, is_leaf=_is_none))
         pairs = zip(found, dims, strict=True)
         return tuple(bar.sum(0) if dim is None else jnp.moveaxis(bar, 0, dim) for bar, dim in pairs)
 
@@ -127,7 +143,7 @@ class _Batch(LoopPrimitive):
         )
 
 
-class _ForwardOnly(Primitive):  # pyright: ignore[reportGeneralTypeIssues]
+class _ForwardOnly(Primitive):
     """The identity on tangents of a `LoopPrimitive`, which says by name that they cannot be transposed."""
 
     def __init__(self, dots: tuple):

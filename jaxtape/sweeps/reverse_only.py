@@ -3,11 +3,13 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
-from .chain import Arrays, Chain, Static, merge, pick
+from .activity import active_leaves
+from .chain import Arrays, Chain, Static, inexact, merge, pick
 from .executor import prepared
-from .footprint import everything_active
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -16,19 +18,34 @@ def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
     return chain.run(arrays)
 
 
-def _forward(chain: Chain, arrays: Arrays):
-    to_reverse = prepared(chain, everything_active(chain, arrays), arrays)
-    state, ys, kept = to_reverse.first_sweep(arrays)
-    return (state, ys), (arrays, kept, Static(to_reverse))
+def _forward(chain: Chain, given: Arrays):
+    values = Arrays(*(tuple(leaf.value for leaf in part) for part in given))
+    perturbed = tuple(tuple(leaf.perturbed for leaf in part) for part in given)
+    active = active_leaves(chain, values, perturbed)
+    to_reverse = prepared(chain, active, values)
+    state, ys, kept = to_reverse.first_sweep(values)
+    return (state, ys), (values, kept, Static((to_reverse, active)))
 
 
 def _backward(chain: Chain, saved: tuple, bars: tuple):
-    (arrays, kept, to_reverse), (state_bar, ys_bar) = saved, bars
-    active = everything_active(chain, arrays)
+    del chain
+    arrays, kept, static = saved
+    to_reverse, active = static.value
+    state_bar, ys_bar = (tuple(map(_as_array, part)) for part in bars)
     bars = pick(active.state, state_bar), pick(active.ys, ys_bar)
-    out = to_reverse.value.reverse_sweep(active, arrays, kept, bars)
+    out = to_reverse.reverse_sweep(active, arrays, kept, bars)
     nothing = jax.tree.map(lambda a: np.zeros(a.shape, jax.dtypes.float0), arrays)
-    return (Arrays(*map(merge, active.inputs, out, nothing)),)
+    return (Arrays(*map(merge, active.inputs, out, map(_floating, arrays, nothing))),)
 
 
-run.defvjp(_forward, _backward)
+def _as_array(bar):
+    return jnp.zeros(bar.shape, bar.dtype) if isinstance(bar, SymbolicZero) else bar
+
+
+def _floating(leaves: tuple, nothing: tuple) -> tuple:
+    """Return zeros for leaves that have no cotangent: `nothing` for integers."""
+    pairs = zip(inexact(leaves), leaves, nothing, strict=True)
+    return tuple(jnp.zeros_like(leaf) if real else none for real, leaf, none in pairs)
+
+
+run.defvjp(_forward, _backward, symbolic_zeros=True)

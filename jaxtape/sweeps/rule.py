@@ -13,6 +13,7 @@ tangents forward, and reverse over reverse is reverse over forward, of the dual 
 import jax
 from jax.interpreters import ad
 
+from .activity import active_leaves
 from .batching import batch_chain, batched_outputs, is_batched, with_axes
 from .chain import (
     Active,
@@ -31,7 +32,8 @@ from .chain import (
     zero_cotangents,
 )
 from .executor import prepared
-from .primitive import LoopPrimitive, Primitive, leaves_or_zeros, merge_leaves
+from .hijax import Primitive
+from .primitive import LoopPrimitive, leaves_or_zeros, merge_leaves
 
 
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
@@ -49,10 +51,6 @@ class _OfChain(Primitive):
         self.params, self.effects = params, effects
         super().__init__()
 
-    def lin(self, nonzeros, *args):
-        del nonzeros
-        return self(*args), args
-
 
 class Sweep(_OfChain):
     """`(consts, init, xs) -> (state, ys)` of a chain."""
@@ -66,10 +64,12 @@ class Sweep(_OfChain):
         return self.chain.run(Arrays(*arrays))
 
     def vjp_fwd(self, nonzeros, /, *arrays):
-        arrays, active = _as_arrays(arrays), self._active(nonzeros)
+        arrays = _as_arrays(arrays)
+        active = active_leaves(self.chain, arrays, nonzeros)
         first = FirstSweep(self.chain, active, arrays)
         state, ys, kept = first(arrays)
-        return (state, ys), (arrays, kept, Static((first, active)))
+        saved = arrays, kept, Static((first, active))
+        return (state, ys), saved, (active.state, active.ys)
 
     def vjp_bwd_retval(self, saved, bars, /):
         arrays, kept, static = saved
@@ -84,11 +84,16 @@ class Sweep(_OfChain):
     def jvp(self, arrays, tangents):
         return self(*arrays), self._tangent(arrays, tangents)
 
+    def lin(self, nonzeros, *arrays):
+        active = active_leaves(self.chain, _as_arrays(arrays), nonzeros)
+        return self(*arrays), arrays, (active.state, active.ys)
+
     def linearized(self, arrays, *tangents):
         return instantiated(self._tangent(arrays, tangents))
 
     def _tangent(self, arrays, tangents):
-        active = self._active([[not is_zero(t) for t in part] for part in tangents])
+        nonzeros = tuple(tuple(not is_zero(t) for t in part) for part in tangents)
+        active = active_leaves(self.chain, _as_arrays(arrays), nonzeros)
         dots = instantiated(tuple(map(pick, active.inputs, tangents)))
         out = Tangent(self.chain, active, arrays, dots)(arrays, dots)
         zeros = jax.tree.map(lambda aval: ad.Zero(aval.to_tangent_aval()), self.out_aval)
@@ -99,11 +104,6 @@ class Sweep(_OfChain):
             return self(*arrays), _out_dims(self.out_aval, None, None)
         chain, arrays, batched = batch_chain(self.chain, axis, arrays, dims)
         return Sweep(chain, arrays)(*arrays), _out_dims((batched.state, batched.ys), 0, 1)
-
-    def _active(self, nonzeros) -> Active:
-        """Take every inexact leaf of the state and of ys; of the inputs only those perturbed."""
-        (state, ys), (consts, _, xs) = self.out_aval, nonzeros
-        return Active(tuple(consts), inexact(state), tuple(xs), inexact(ys))
 
 
 class Tangent(_OfChain):
@@ -136,6 +136,9 @@ class Tangent(_OfChain):
         swept, picked = self._moving(moving, primals)
         return jax.jvp(swept, picked, pick(moving, tangents))
 
+    def lin(self, nonzeros, *primals):
+        return self(*primals), primals, any(jax.tree.leaves(nonzeros))
+
     def linearized(self, primals, *tangents):
         return instantiated(self.jvp(primals, tangents)[1])
 
@@ -143,7 +146,7 @@ class Tangent(_OfChain):
         moving = tuple(jax.tree.leaves(nonzeros))
         swept, picked = self._moving(moving, primals)
         out, pullback = jax.vjp(swept, *picked)
-        return out, (pullback, Static(moving))
+        return out, (pullback, Static(moving)), any(moving)
 
     def vjp_bwd_retval(self, saved, bars, /):
         pullback, moving = saved
@@ -209,9 +212,15 @@ class FirstSweep(LoopPrimitive, _OfChain):
     def expand(self, arrays):
         return self.to_reverse.first_sweep(arrays)
 
-    def pullback(self, args, bars):
+    def moving(self, nonzeros, args):
+        (arrays,) = args
+        active = active_leaves(self.chain, _as_arrays(arrays), nonzeros[0])
+        of_leaves = pick(self.to_reverse.needed, active.state)
+        kept = self.chain.executor.kept_dims(self.out_aval[2], of_leaves, False)
+        return active.state, active.ys, kept
+
+    def pullback(self, varied, args, bars):
         (arrays,), (*bars, _) = args, bars
-        varied = self.varied
 
         def outputs(*picked):
             out = run(self.chain, merge_leaves(varied, picked, arrays))
@@ -247,18 +256,19 @@ class ReverseSweep(LoopPrimitive, _OfChain):
     def expand(self, arrays, kept, bars):
         return self.first.to_reverse.reverse_sweep(self.active, arrays, kept, bars)
 
-    def pullback(self, args, bars):
+    def pullback(self, varied, args, bars):
         """`<w, J' v>` is `<v, J w>`: the cotangent of v is J w, and that of the arrays is that of J w."""
         arrays, _, pulled = args
         active, dots = self._tangents(bars)
-        varied = inexact(jax.tree.leaves(arrays))
+        leaves = jax.tree.leaves(arrays)
+        of_arrays, of_pulled = varied[: len(leaves)], varied[-len(jax.tree.leaves(pulled)) :]
 
         def pushed(*picked):
-            moved = merge_leaves(varied, picked, arrays)
+            moved = merge_leaves(of_arrays, picked, arrays)
             return Tangent(self.first.chain, active, moved, dots)(moved, dots)
 
-        pulled_bar, pullback = jax.vjp(pushed, *pick(varied, jax.tree.leaves(arrays)))
-        return *pullback(pulled), *jax.tree.leaves(pulled_bar)
+        pulled_bar, pullback = jax.vjp(pushed, *pick(of_arrays, leaves))
+        return *pullback(pulled), *pick(of_pulled, jax.tree.leaves(pulled_bar))
 
     def _tangents(self, bars) -> tuple[Active, tuple]:
         """Return the cotangents of the outputs as tangents of the arrays, without those that are 0."""

@@ -287,6 +287,31 @@ def test_segments_of_different_steps(schedule):
         assert_close(live, want.params)
 
 
+def test_a_sum_of_tapes_keeps_the_schedules_and_marks_of_both():
+    a = jt.Tape().append(damp, jnp.ones(4)).with_schedule(jt.Revolve(2)).mark(3)
+    b = jt.Tape().append(damp, jnp.ones(6)).with_schedule(jt.Periodic(3)).mark(1)
+    both, nothing = a + b, jt.Tape()
+    assert [segment.schedule for segment in both.segments] == [jt.Revolve(2), jt.Periodic(3)]
+    assert both.marks == (3, 5)
+    assert both.append(turn, {"a": jnp.ones(2), "b": jnp.ones(2)}).segments[-1].schedule == (
+        jt.Periodic(3)
+    )
+    for same in (nothing + b, b + nothing):
+        assert same == b and same.schedule == b.schedule
+    assert (a + b) + a == a + (b + a)
+    plain = jt.Tape().append(damp, jnp.ones(10))
+    assert_close(eqx.filter_grad(loss)((both, X))[1], eqx.filter_grad(loss)((plain, X))[1])
+
+
+def test_of_two_budgets_the_smaller_holds_for_the_sum():
+    x, small = jnp.ones(1000), jt.Budget(60_000)
+    a = jt.Tape().append(turn, {"a": jnp.ones(30), "b": jnp.ones(30)}).with_schedule(small)
+    b = jt.Tape().append(damp, jnp.ones(9)).with_schedule(jt.Budget(10**6))
+    for both in (a + b, b + a):
+        assert {segment.schedule for segment in both.segments} == {small, jt.Budget(10**6)}
+        assert jt.plan(both, x).peak_bytes <= small.bytes
+
+
 def test_both_modes_of_an_edited_tape():
     tape, _ = make(12, jt.Revolve(3))
     tape = tape.erase(2, 5).mark(4)

@@ -264,6 +264,13 @@ def test_emptied_segments_are_gone():
             assert_close(found.params, want.params)
 
 
+def test_what_is_appended_to_a_recording_under_a_budget_keeps_slots_too():
+    tape = jt.Tape().append(damp, jnp.ones(40)).with_schedule(jt.Budget(4000))
+    rec = tape.record(jnp.ones(40)).append(turn, stacked(60, 0))
+    assert [segment.schedule.budget for segment in rec.tape.segments] == [None, None]
+    assert len(rec.kept) < 60
+
+
 def test_python_numbers_are_a_state_and_a_cotangent():
     tape = jt.Tape().append(damp, jnp.arange(3.0))
     bar, _ = tape.record(8.0).pullback(1.0)
