@@ -265,8 +265,8 @@ def test_emptied_segments_are_gone():
 
 
 def test_what_is_appended_to_a_recording_under_a_budget_keeps_slots_too():
-    tape = jt.Tape().append(damp, jnp.ones(40)).with_schedule(jt.Budget(4000))
-    rec = tape.record(jnp.ones(40)).append(turn, stacked(60, 0))
+    tape = jt.Tape().append(turn, stacked(40, 0)).with_schedule(jt.Budget(6000))
+    rec = tape.record(jnp.ones(40)).append(damp, jnp.ones(60))
     assert [segment.schedule.budget for segment in rec.tape.segments] == [None, None]
     assert len(rec.kept) < 60
 
