@@ -6,7 +6,11 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad
 
-from .activity import moving_jvp
+try:
+    from jax.experimental.hijax import VJPHiPrimitive as HiPrimitive
+except ImportError:  # its name since JAX 0.11
+    from jax.experimental.hijax import HiPrim as HiPrimitive  # pyright: ignore[reportAttributeAccessIssue]
+
 from .batching import over_axis
 from .chain import (
     Mask,
@@ -20,7 +24,13 @@ from .chain import (
     pick,
     zero_cotangents,
 )
-from .hijax import Primitive
+from .pullback import moving_jvp
+
+
+class Primitive(HiPrimitive):  # pyright: ignore[reportGeneralTypeIssues]
+    """A primitive whose `vjp_fwd` and `lin` return last which of the outputs have a tangent."""
+
+    skip_linearization_on_zero_tangents = True
 
 
 class LoopPrimitive(Primitive):

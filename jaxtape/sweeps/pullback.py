@@ -1,23 +1,39 @@
-"""One node's pullback: what it reads of the state, and what it adds to the cotangents of shared values.
+"""One node's derivative: what has a tangent, what the pullback reads, what it adds to shared cotangents.
 
 A step that multiplies a state of many paths by a shared scalar has a pullback that sums over the
 paths at every node, and that sum costs more than the rest of it. Sums commute: let the step take the
 scalar as an array of one entry a path, add up the cotangents of that along the chain, and sum over
 the paths once.
+
+A leaf that nothing perturbed reaches has no tangent, as in `lax.scan`. It may pass through what has no
+derivative, such as a `lax.while_loop` or a `pure_callback`, and no state is kept for its own cotangent.
 """
 
 import dataclasses
 from collections.abc import Callable
+from operator import or_
 from typing import Any, NamedTuple
 
 import jax
 import jax.core
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Literal
 from jax.extend.core import primitives as p
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from .chain import Active, Arrays, Chain, Mask, first_node, leaf_bytes, merge, pick, zeros_stack
+from .chain import (
+    Active,
+    Arrays,
+    Chain,
+    Mask,
+    first_node,
+    inexact,
+    leaf_bytes,
+    merge,
+    pick,
+    zeros_stack,
+)
 
 _ELEMENTWISE = {p.add_p, p.sub_p, p.mul_p, p.div_p, p.max_p, p.min_p, p.pow_p}
 _MOST_BROADCAST = 0.25  # of the bytes of the states kept: what cotangents before their sum may take
@@ -221,3 +237,60 @@ def _bound(jaxpr, eqn, inputs: list[_Value]) -> list:
         constvars=list(read), invars=[], outvars=list(eqn.outvars), eqns=[eqn], debug_info=names
     )
     return jax.core.eval_jaxpr(alone, list(read.values()))
+
+
+def moving_jvp(f: Callable, primals: tuple, tangents: tuple):
+    """Return `jax.jvp(f, primals, tangents)`, and which leaves of the output may have a tangent but 0."""
+    found = []
+
+    @jax.custom_jvp
+    def look(*leaves):
+        return leaves
+
+    def rule(leaves, dots):
+        found.extend(not isinstance(dot, SymbolicZero) for dot in dots)
+        return leaves, dots
+
+    look.defjvp(rule, symbolic_zeros=True)
+
+    def seen(*args):
+        out = f(*args)
+        leaves = jax.tree.leaves(out)
+        look(*pick(inexact(leaves), leaves))
+        return out
+
+    out, dots = jax.jvp(seen, primals, tangents)
+    real = inexact(jax.tree.leaves(out))
+    moving = found or [False] * sum(real)  # where nothing moves JAX does not ask the rule
+    return out, dots, merge(real, moving, (False,) * len(real))
+
+
+def active_leaves(chain: Chain, arrays: Arrays, moving: tuple[Mask, Mask, Mask]) -> Active:
+    """Return the leaves that a perturbation of some of the consts, the first state and xs reaches.
+
+    The smallest set that holds those and is closed under a node's step.
+    """
+    consts, state, xs = map(tuple, moving)
+    one_node = _one_node(arrays)
+    reached = Active(consts, state, xs, (False,) * len(chain.y_avals))
+    while any(map(any, reached.inputs)):
+        found = _reached_by(chain, one_node, reached)
+        grown = tuple(map(or_, state, found[: len(state)]))
+        reached = reached._replace(state=grown, ys=found[len(state) :])
+        if grown == state:
+            break
+        state = grown
+    return reached
+
+
+def _reached_by(chain: Chain, one_node: Arrays, active: Active) -> Mask:
+    """Return which leaves of the next state and of y have a tangent if the active inputs of a node have one."""
+    found = []
+
+    def node(*inputs):
+        step = lambda *picked: chain.step(*map(merge, active.inputs, picked, inputs))  # noqa: E731
+        picked = tuple(map(pick, active.inputs, inputs))
+        found.append(moving_jvp(step, picked, picked)[-1])
+
+    jax.make_jaxpr(node)(*one_node)
+    return found[-1]

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from .activity import active_leaves
 from .chain import Arrays, Chain, Static, inexact, merge, pick
 from .executor import prepared
+from .pullback import active_leaves
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

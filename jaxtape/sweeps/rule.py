@@ -11,9 +11,12 @@ tangents forward, and reverse over reverse is reverse over forward, of the dual 
 """
 
 import jax
+from jax._src.hijax import call_hi_primitive_p
+from jax._src.interpreters.ad import (
+    primitive_linearizations,  # there is no public way to add to a rule
+)
 from jax.interpreters import ad
 
-from .activity import active_leaves
 from .batching import batch_chain, batched_outputs, is_batched, with_axes
 from .chain import (
     Active,
@@ -32,8 +35,8 @@ from .chain import (
     zero_cotangents,
 )
 from .executor import prepared
-from .hijax import Primitive
-from .primitive import LoopPrimitive, leaves_or_zeros, merge_leaves
+from .primitive import LoopPrimitive, Primitive, leaves_or_zeros, merge_leaves
+from .pullback import active_leaves
 
 
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
@@ -292,3 +295,23 @@ def _out_dims(parts, state_dim: int | None, ys_dim: int | None) -> tuple:
     """Return the batch axis of the leaves of the state and of ys: None at a leaf that is the flag False."""
     pairs = zip(parts, (state_dim, ys_dim), strict=True)
     return tuple(tuple(None if leaf is False else dim for leaf in part) for part, dim in pairs)
+
+
+_linearize = primitive_linearizations[call_hi_primitive_p]
+
+
+def _linearize_with_zeros(is_vjp, nonzeros, *args, _prim):
+    """Return what JAX's rule does, with a `Zero` for each output without a tangent: JAX 0.10 makes arrays."""
+    out, moving, *residuals, linearized = _linearize(is_vjp, nonzeros, *args, _prim=_prim)
+    if not isinstance(_prim, Primitive):
+        return out, moving, *residuals, linearized
+
+    def dots(*args):
+        zeros = (ad.Zero(aval.to_tangent_aval()) for aval in _prim.out_avals_flat)
+        found = zip(moving, linearized(*args), zeros, strict=True)
+        return [ad.instantiate_zeros(dot) if moves else zero for moves, dot, zero in found]
+
+    return out, moving, *residuals, dots
+
+
+primitive_linearizations[call_hi_primitive_p] = _linearize_with_zeros
