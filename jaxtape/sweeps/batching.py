@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from .chain import Active, Arrays, Chain, Condition, Mask, inputs_of_outputs, merge, pick
+from .pullback import ends_by
 
 
 def batch_chain(
@@ -35,7 +36,7 @@ def batch_chain(
     step = over_batch(chain.step, out_axes=(axes[1], _axes(batched.ys)))
     if chain.condition is None:
         return chain.derive(step, arrays), arrays, batched
-    ends_apart = _ends_apart(chain, batched)
+    ends_apart = ends_by(chain, batched)
     over_batch = functools.partial(over_axis(axis), in_axes=axes[:2])
     goes_on = over_batch(chain.goes_on, out_axes=0 if ends_apart else None)
     step = _guarded(step, goes_on, masks[0]) if ends_apart else step
@@ -69,7 +70,7 @@ def _names(chain: Chain, axis) -> bool:
 def batched_outputs(chain: Chain, axis, dims: tuple) -> tuple[Mask, Mask, bool]:
     """Say which leaves of the state and of y depend on the batch, and whether the number of steps does."""
     batched = _batched_leaves(chain, axis, dims)
-    return batched.state, batched.ys, _ends_apart(chain, batched)
+    return batched.state, batched.ys, ends_by(chain, batched)
 
 
 def _batched_leaves(chain: Chain, axis, dims: tuple, force: Active | None = None) -> Active:
@@ -87,23 +88,13 @@ def _batched_leaves(chain: Chain, axis, dims: tuple, force: Active | None = None
     reads = inputs_of_outputs(chain.jaxpr)
     while True:
         batched = Active(consts, state, xs, ys)
-        together = not _names(chain, axis) and not _ends_apart(chain, batched)
+        together = not _names(chain, axis) and not ends_by(chain, batched)
         inputs = consts + state + xs
         found = [not together or any(pick(mask, inputs)) for mask in reads]
         found = tuple(map(or_, found, state + ys))
         if found == state + ys:
             return batched
         state, ys = found[: len(state)], found[len(state) :]
-
-
-def _ends_apart(chain: Chain, batched: Active) -> bool:
-    """Say whether the members of a batch may take different numbers of steps."""
-    condition = chain.condition
-    if condition is None:
-        return False
-    inputs = batched.consts[: condition.num_consts] + batched.state[: condition.num_state]
-    (reads,) = inputs_of_outputs(condition.jaxpr)
-    return any(pick(reads, inputs))
 
 
 def _guarded(step, goes_on, batched_consts: Mask):

@@ -86,6 +86,21 @@ class LoopPrimitive(Primitive):
     def linearized(self, args, *tangents):
         return instantiated(self.jvp(args, tangents)[1])
 
+    @property
+    def linear(self) -> Mask:
+        """Which leaves of the arguments the outputs are linear in."""
+        return (False,) * len(self.in_avals_flat)
+
+    def transpose(self, bars, *args):
+        unknown, args_or_zeros = unknown_leaves(args)
+        if any(out and not linear for out, linear in zip(unknown, self.linear, strict=True)):
+            raise NotImplementedError(
+                "The gradient of a chain with a schedule is linear in its cotangents alone, and "
+                "jax.linear_transpose is asked for another argument: hold that one fixed, or give the chain "
+                "schedule=StoreAll()."
+            )
+        accumulate(args, self.pullback(unknown, args_or_zeros, bars))
+
     def batch(self, axis, args, dims):
         out_dims = self.out_dims(axis, dims)
         return _Batch(self, axis, args, dims, out_dims)(*args), out_dims
@@ -114,6 +129,10 @@ class _Batch(LoopPrimitive):
 
     def expand(self, *args):
         return over_axis(self.axis)(self.one.expand, self.dims, self.dims_out)(*args)
+
+    @property
+    def linear(self) -> Mask:
+        return self.one.linear
 
     def moving(self, nonzeros, args):
         found = []
@@ -217,3 +236,18 @@ def merge_leaves(mask: Mask, picked, tree):
     """Return a tree with the selected leaves replaced."""
     leaves, structure = jax.tree.flatten(tree, is_leaf=is_zero)
     return jax.tree.unflatten(structure, merge(mask, picked, leaves))
+
+
+def unknown_leaves(args):
+    """Return which leaves a transposition asks for, and the arguments with zeros in the place of those."""
+    leaves, structure = jax.tree.flatten(args)
+    unknown = tuple(hasattr(leaf, "accum") for leaf in leaves)
+    zeros = (ad.zeros_like_aval(leaf.aval) for leaf in pick(unknown, leaves))
+    return unknown, jax.tree.unflatten(structure, merge(unknown, tuple(zeros), leaves))
+
+
+def accumulate(args, bars) -> None:
+    """Add cotangents to the leaves that a transposition asks for, in order."""
+    asked = [leaf for leaf in jax.tree.leaves(args) if hasattr(leaf, "accum")]
+    for accumulator, bar in zip(asked, bars, strict=True):
+        accumulator.accum(bar)

@@ -29,6 +29,7 @@ from .chain import (
     Mask,
     first_node,
     inexact,
+    inputs_of_outputs,
     leaf_bytes,
     merge,
     pick,
@@ -294,3 +295,59 @@ def _reached_by(chain: Chain, one_node: Arrays, active: Active) -> Mask:
 
     jax.make_jaxpr(node)(*one_node)
     return found[-1]
+
+
+def linear_leaves(chain: Chain, arrays: Arrays, linear: tuple[Mask, Mask, Mask]) -> Active:
+    """Return the leaves that depend on some of the consts, the first state and xs; the chain is linear in them.
+
+    Raises:
+        NotImplementedError: If JAX does not transpose the step as a linear function of them, or they say where
+            the chain ends.
+    """
+    consts, state, xs = linear
+    reads = inputs_of_outputs(chain.jaxpr)
+    found: Mask = (False,) * len(reads)
+    while True:
+        inputs = consts + state + xs
+        grown = tuple(map(or_, found, (any(pick(mask, inputs)) for mask in reads)))
+        state = tuple(map(or_, state, grown[: len(state)]))
+        if grown == found:
+            break
+        found = grown
+    active = Active(consts, state, xs, found[len(state) :])
+    reason = None
+    try:
+        _transpose_node(chain, active, arrays)
+    except Exception as error:  # whatever the rule of the first nonlinear operation raises
+        reason = error
+    if reason is not None or ends_by(chain, active):
+        raise NotImplementedError(
+            "jax.linear_transpose is asked for a chain that is not linear in the leaves to be transposed, or "
+            "that holds an operation without a transpose: give a linear step, or linearize the chain first "
+            "(jax.linearize, jax.vjp)."
+        ) from reason
+    return active
+
+
+def _transpose_node(chain: Chain, active: Active, arrays: Arrays) -> None:
+    """Trace the transpose of one node's step."""
+
+    def node(*inputs):
+        def step(*picked):
+            state, y = chain.step(*map(merge, active.inputs, picked, inputs))
+            return pick(active.state, state), pick(active.ys, y)
+
+        picked = tuple(map(pick, active.inputs, inputs))
+        return jax.linear_transpose(step, *picked)(jax.tree.map(zeros_like, step(*picked)))
+
+    jax.make_jaxpr(node)(*_one_node(arrays))
+
+
+def ends_by(chain: Chain, chosen: Active) -> bool:
+    """Say whether the condition of a chain reads some of these leaves."""
+    condition = chain.condition
+    if condition is None:
+        return False
+    inputs = chosen.consts[: condition.num_consts] + chosen.state[: condition.num_state]
+    (reads,) = inputs_of_outputs(condition.jaxpr)
+    return any(pick(reads, inputs))

@@ -35,8 +35,15 @@ from .chain import (
     zero_cotangents,
 )
 from .executor import prepared
-from .primitive import LoopPrimitive, Primitive, leaves_or_zeros, merge_leaves
-from .pullback import active_leaves
+from .primitive import (
+    LoopPrimitive,
+    Primitive,
+    accumulate,
+    leaves_or_zeros,
+    merge_leaves,
+    unknown_leaves,
+)
+from .pullback import active_leaves, linear_leaves
 
 
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
@@ -77,12 +84,18 @@ class Sweep(_OfChain):
     def vjp_bwd_retval(self, saved, bars, /):
         arrays, kept, static = saved
         first, active = static.value
-        state_bar, ys_bar = bars
-        in_use = tuple(not is_zero(bar) for bar in ys_bar)
-        active = active._replace(ys=tuple(a and b for a, b in zip(active.ys, in_use, strict=True)))
-        bars = instantiated((pick(active.state, state_bar), pick(active.ys, ys_bar)))
-        out = ReverseSweep(first, active, arrays, kept, bars)(arrays, kept, bars)
+        active, out = _pulled_back(first, active, arrays, kept, bars)
         return tuple(map(merge, active.inputs, out, zero_cotangents(self.in_avals)))
+
+    def transpose(self, bars, *parts):
+        """Pull the cotangents of a chain that is linear in some leaves back, as a gradient does."""
+        arrays = _as_arrays(unknown_leaves(parts)[1])
+        linear = tuple(unknown_leaves(part)[0] for part in parts)
+        active = linear_leaves(self.chain, arrays, linear)
+        first = FirstSweep(self.chain, active, arrays)
+        active, out = _pulled_back(first, active, arrays, first(arrays)[-1], bars)
+        pairs = zip(linear, map(merge, active.inputs, out, arrays), strict=True)
+        accumulate(parts, [bar for pair in pairs for bar in pick(*pair)])
 
     def jvp(self, arrays, tangents):
         return self(*arrays), self._tangent(arrays, tangents)
@@ -128,10 +141,8 @@ class Tangent(_OfChain):
         *_, kept = first(arrays)
         bars = instantiated(bars)
         out = ReverseSweep(first, self.active, arrays, kept, bars)(arrays, kept, bars)
-        pairs = zip(*map(jax.tree.leaves, (accumulators, tuple(out))), strict=True)
-        for accumulator, bar in pairs:
-            if hasattr(accumulator, "accum"):  # a tangent that is known is an array instead
-                accumulator.accum(bar)
+        asked, _ = unknown_leaves(accumulators)  # a tangent that is known is an array
+        accumulate(accumulators, pick(asked, jax.tree.leaves(tuple(out))))
 
     def jvp(self, primals, tangents):
         tangents = leaves_or_zeros(tangents)
@@ -256,6 +267,11 @@ class ReverseSweep(LoopPrimitive, _OfChain):
         arrays, kept, bars = (jax.tree.leaves(part) for part in self.in_avals)
         return inexact(arrays) + (False,) * len(kept) + (True,) * len(bars)
 
+    @property
+    def linear(self) -> Mask:
+        *others, bars = (len(jax.tree.leaves(part)) for part in self.in_avals)
+        return (False,) * sum(others) + (True,) * bars
+
     def expand(self, arrays, kept, bars):
         return self.first.to_reverse.reverse_sweep(self.active, arrays, kept, bars)
 
@@ -284,6 +300,17 @@ class ReverseSweep(LoopPrimitive, _OfChain):
     def out_dims(self, axis, dims):
         batched = is_batched(self.first.chain, axis, dims)
         return jax.tree.map(lambda _: 0 if batched else None, self.out_aval)
+
+
+def _pulled_back(
+    first: FirstSweep, active: Active, arrays: Arrays, kept, bars
+) -> tuple[Active, Arrays]:
+    """Pull back the cotangents of a chain's outputs, without those of ys that are 0."""
+    state_bar, ys_bar = bars
+    in_use = tuple(not is_zero(bar) for bar in ys_bar)
+    active = active._replace(ys=tuple(a and b for a, b in zip(active.ys, in_use, strict=True)))
+    bars = instantiated((pick(active.state, state_bar), pick(active.ys, ys_bar)))
+    return active, ReverseSweep(first, active, arrays, kept, bars)(arrays, kept, bars)
 
 
 def _as_arrays(parts: tuple) -> Arrays:
