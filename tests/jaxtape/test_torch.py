@@ -173,16 +173,112 @@ def test_saved_tensor_hooks_see_what_is_kept():
     y.backward()
 
 
-@pytest.mark.parametrize("other", [lambda x: x**3, lambda x: 0.0 * x])
-def test_a_second_derivative_raises(other):
-    """Even where the cotangent is constant and another term could hide that this one is missing."""
+def mixed(x, y):
+    return jnp.sin(x) * y**2, jnp.sum(x) * jnp.exp(y)
+
+
+def mixed_in_torch(x, y):
+    return x.sin() * y**2, x.sum() * y.exp()
+
+
+def test_derivatives_of_any_order():
+    f = to_torch(mixed)
+    x, y = leaf(3), leaf(seed=1)
+    assert torch.autograd.gradgradcheck(lambda x, y: f(x, y), (x, y))
+    third = []
+    for function in (f, mixed_in_torch):
+        found = sum(out.sum() for out in function(x, y))
+        for _ in range(3):
+            (found,) = torch.autograd.grad(found, y, create_graph=True)
+        third.append(found.detach())
+    torch.testing.assert_close(*third, rtol=1e-12, atol=0.0)
+
+
+def test_a_second_derivative_through_a_schedule():
+    """Reverse over reverse, by JAX's own rule."""
+
+    def chain(x):
+        step = lambda x, w: (jnp.sin(x) * w, None)  # noqa: E731
+        return jnp.sum(jt.scan(step, x, jnp.linspace(0.5, 1.5, 6), schedule=jt.Revolve(2))[0])
+
+    x = leaf(2)
+    (g,) = torch.autograd.grad(to_torch(chain)(x), x, create_graph=True)
+    (h,) = torch.autograd.grad(g.sum(), x)
+    expected = jnp.sum(jax.hessian(chain)(jnp.asarray(x.detach().numpy())), axis=0)
+    np.testing.assert_allclose(h, expected, rtol=1e-10)
+
+
+def test_non_reentrant_checkpoints():
+    """They compute saved tensors anew at their first read."""
+    x, y = leaf(3), leaf(seed=1)
+    f = to_torch(lambda x, y: jnp.exp(x) * jnp.sin(y))
+    found = torch.utils.checkpoint.checkpoint(f, x, y, use_reentrant=False).sum()
+    found.backward()
+    torch.testing.assert_close(x.grad, (x.exp() * y.sin()).detach(), rtol=1e-12, atol=0.0)
+    torch.testing.assert_close(y.grad, (x.exp() * y.cos()).sum().detach(), rtol=1e-12, atol=0.0)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")  # its own
+def test_a_compiled_program_calls_it_between_two_graphs():
+    f = to_torch(mixed)
+    around = torch.compile(lambda x, y: f(2.0 * x, y)[0].sum() + x.sum(), backend="eager")
+    x, y = leaf(3), leaf(seed=1)
+    around(x, y).backward()
+    torch.testing.assert_close(x.grad, (2.0 * (2.0 * x).cos() * y**2 + 1.0).detach())
+
+
+def test_the_transforms_of_pytorch():
+    f, x, y = to_torch(mixed), leaf(4, 3).detach(), leaf(4, seed=1).detach()
+    transforms = {
+        "grad": lambda f: torch.func.grad(lambda x, y: sum(part.sum() for part in f(x, y)))(
+            x[0], y[0]
+        ),
+        "jacrev": lambda f: torch.func.jacrev(f, argnums=(0, 1))(x[0], y[0]),
+        "vmap": lambda f: torch.vmap(f)(x, y),
+        "vmap of one argument": lambda f: torch.vmap(f, in_dims=(1, None))(x.T, y[0]),
+        "vmap of grad": lambda f: torch.vmap(torch.func.grad(lambda x, y: f(x, y)[1]))(x, y),
+        "vmap of vmap": lambda f: torch.vmap(torch.vmap(f, in_dims=(0, None)))(x[..., None], y),
+        "grad of vmap": lambda f: torch.func.grad(lambda x: torch.vmap(f)(x, y)[0].sum())(x),
+        "hessian": lambda f: torch.func.jacrev(torch.func.grad(lambda x: f(x, y[0])[0].sum()))(
+            x[0]
+        ),
+    }
+    for name, transform in transforms.items():
+        found, expected = transform(f), transform(mixed_in_torch)
+        message = lambda text, name=name: f"{name}: {text}"  # noqa: E731
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14, msg=message)
+    with pytest.raises(RuntimeError, match="has no forward mode in PyTorch: take it in JAX"):
+        torch.func.jvp(f, (x[0], y[0]), (x[0], y[0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_crosses_as_it_is(dtype):
+    x, y = leaf(5, dtype=dtype), leaf(5, dtype=dtype)
+    to_torch(lambda x: x * x + x)(x).sum().backward()
+    (y * y + y).sum().backward()
+    assert x.grad.dtype == dtype
+    torch.testing.assert_close(x.grad, y.grad, rtol=4.0 * torch.finfo(dtype).eps, atol=0.0)
+
+
+def test_arguments_by_name():
+    f = to_torch(lambda x, *, scale: x * scale["by"])
+    x, scale = leaf(3), leaf(seed=1)
+    f(x, scale={"by": scale}).sum().backward()
+    torch.testing.assert_close(scale.grad, x.detach().sum())
+    with pytest.raises(TypeError, match=r"kwargs\['scale'\]\['by'\] is 2.0: give a tensor"):
+        f(x, scale={"by": 2.0})
+
+
+def test_keys_among_what_is_kept():
+    def noisy(x, seed):
+        keys = jax.random.split(jax.random.key(seed), 4)
+        step = lambda x, key: (jnp.sin(x) + jax.random.normal(key, x.shape, x.dtype), None)  # noqa: E731
+        return jnp.sum(jt.scan(step, x, keys, schedule=jt.Revolve(2))[0])
+
     x = leaf(3)
-    (g,) = torch.autograd.grad(to_torch(jnp.sin)(x).sum(), x, create_graph=True)
-    torch.testing.assert_close(g.detach(), x.detach().cos())
-    with pytest.raises(RuntimeError, match=r"differentiated.*to_torch\(jax.grad\(fn\)\)"):
-        torch.autograd.grad((g**2 + other(x)).sum(), x)
-    with pytest.raises(RuntimeError, match="differentiated"):
-        g.sum().backward()
+    to_torch(noisy)(x, torch.tensor(3)).backward()
+    expected = jax.grad(noisy)(jnp.asarray(x.detach().numpy()), 3)
+    np.testing.assert_allclose(x.grad, expected, rtol=1e-12)
 
 
 def test_second_derivatives_are_taken_in_jax():
