@@ -9,7 +9,8 @@ import torch  # pyright: ignore[reportMissingImports]
 import jaxtape as jt
 
 from ..torch.case import Case
-from ..torch.modules import from_state_dict, module_case
+from ..torch.modules import module_case
+from ..torch.weights import from_state_dict
 
 _NODES, _WIDTH, _TIMES, _BATCH = 12, 8, 10, 4
 
@@ -100,4 +101,5 @@ def transformer() -> Case:
     settings = {"dim_feedforward": 2 * _WIDTH, "dropout": 0.0, "batch_first": True}
     theirs = torch.nn.TransformerEncoderLayer(_WIDTH, 2, **settings)
     x = np.random.default_rng(0).normal(size=(_BATCH, _TIMES, _WIDTH)).astype(np.float32)
-    return module_case(_Block(_WIDTH, 2, 2 * _WIDTH), theirs, (x,))
+    ours = from_state_dict(_Block(_WIDTH, 2, 2 * _WIDTH), theirs.state_dict())
+    return module_case(ours, theirs, (x,))

@@ -11,24 +11,15 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from ..callers_code import loaded, refused_if_it_fails
 from ..torch.case import TOLERANCES, Case
-from ..torch.modules import module_case, weight_differences
-
-Weights = dict[str, tuple[float, tuple[int, ...]]]
+from ..torch.modules import module_case
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A case with its name, and how far the weights of two modules are apart.
-
-    Attributes:
-        name: The name.
-        case: The case.
-        weights: By name, the largest difference of two modules' weights and where it is.
-    """
+    """A case with its name."""
 
     name: str
     case: Case
-    weights: Weights
 
 
 @dataclass
@@ -42,7 +33,7 @@ class Verdict:
         tolerance: Of the largest entry of each gradient and node.
         agrees: Whether all are within.
         parts_at: The first node that is not, or None.
-        weights: Weights of two modules that are apart, each in words.
+        weights: Weights of two modules that differ by more than rounding, each in words.
         worst: The gradient that is furthest apart.
         gradients: All of them.
         nodes: All nodes, the last is the value.
@@ -79,12 +70,12 @@ def named_cases(names: list[str], known: Mapping[str, EntryPoint]) -> list[Asked
         if not isinstance(case, Case):
             kind = type(case).__name__
             raise ValueError(f"{name}: is a {kind}; give a jaxtape.torch.Case, or what returns one")
-        found.append(Asked(name, case, {}))
+        found.append(Asked(name, case))
     return found
 
 
 def own_case(ours: str, theirs: str, inputs: str) -> Asked:
-    """Return the case of two functions, or of two modules with how far their weights are apart.
+    """Return the case of two functions or of two modules.
 
     Raises:
         ValueError: One cannot be read, or they do not fit.
@@ -103,14 +94,13 @@ def own_case(ours: str, theirs: str, inputs: str) -> Asked:
     if isinstance(jax_fn, eqx.Module) and isinstance(torch_fn, torch.nn.Module):
         remedy = "give both the same parameters"
         with refused_if_it_fails("the modules cannot be compared", remedy):
-            weights = weight_differences(jax_fn, torch_fn)
-            return Asked(name, module_case(jax_fn, torch_fn, drawn), weights)
+            return Asked(name, module_case(jax_fn, torch_fn, drawn))
     for place, found in ((ours, jax_fn), (theirs, torch_fn)):
         if not callable(found):
             kind = type(found).__name__
             raise ValueError(f"{place}: is a {kind}; give a function or a module")
     case = Case(jax_fn, torch_fn, lambda rng: drawn)  # pyright: ignore[reportArgumentType]
-    return Asked(name, case, {})
+    return Asked(name, case)
 
 
 def verdict_of(
@@ -127,9 +117,9 @@ def verdict_of(
     rows = [asdict(row) | {"relative": row.max_relative_difference} for row in table.rows]
     worst = max(rows, key=lambda row: np.nan_to_num(row["relative"], nan=np.inf))
     apart = [
-        f"{weight} is {by:.3g} apart at {list(at)}"
-        for weight, (by, at) in asked.weights.items()
-        if not by <= most
+        f"{weight} is {found.difference:.3g} apart at {list(found.at)}"
+        for weight, found in table.weights.items()
+        if found.is_apart
     ]
     parts_at = table.parts_at(most)
     agrees = bool(worst["relative"] <= most) and parts_at is None and not apart

@@ -13,6 +13,7 @@ from .compare import GradientTable as GradientTable
 from .compare import OutputRow as OutputRow
 from .compare import compare_gradients as compare_gradients
 from .function import to_torch as to_torch
-from .modules import from_state_dict as from_state_dict
 from .modules import module_case as module_case
-from .modules import weight_differences as weight_differences
+from .weights import WeightDifference as WeightDifference
+from .weights import from_state_dict as from_state_dict
+from .weights import weight_differences as weight_differences

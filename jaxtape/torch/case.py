@@ -1,13 +1,15 @@
 """A comparison by name: a function in JAX, the same in PyTorch, and inputs of both."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
+import ml_dtypes
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
 from .compare import GradientTable, OutputRow, compare_gradients
+from .weights import WeightDifference
 
 TOLERANCES = {"double": 1e-10, "single": 1e-4}  # of the largest entry
 _TYPES = {"double": np.float64, "single": np.float32}
@@ -23,7 +25,8 @@ class Case:
         torch_fn: The same function of pytrees of tensors.
         inputs: Draws a tuple of pytrees of float64 arrays from a NumPy generator.
         names: The names of the nodes and of the value.
-        nodes: Of modules, two functions of the same inputs that return more nodes, by name.
+        nodes: For modules, two functions of the same inputs that return more nodes, by name.
+        weights: For modules, the differences of their weights, by name.
 
     Examples:
         >>> import jax.numpy as jnp, torch
@@ -36,6 +39,7 @@ class Case:
     inputs: Callable[[np.random.Generator], tuple]
     names: tuple[str, ...] = ()
     nodes: tuple[Callable, Callable] | None = None
+    weights: Mapping[str, WeightDifference] = dataclasses.field(default_factory=dict)
 
     def table(self, precision: str, *, way: str = "eager", seed: int = 0) -> GradientTable:
         """Compare values and gradients.
@@ -46,17 +50,22 @@ class Case:
             seed: Of the inputs.
 
         Returns:
-            The table.
+            The table. An input in half precision is a ValueError.
         """
         kind = _TYPES[precision]
 
         def cast(leaf):
             leaf = np.asarray(leaf)
+            if leaf.dtype in (np.float16, ml_dtypes.bfloat16):
+                raise ValueError(
+                    f"an input is {leaf.dtype}, and is not compared in half precision: give float64"
+                )
             return leaf.astype(kind) if np.issubdtype(leaf.dtype, np.floating) else leaf
 
         inputs = jax.tree.map(cast, self.inputs(np.random.default_rng(seed)))
         settings = {"seed": seed, "way": way, "names": self.names}
         table = compare_gradients(self.jax_fn, self.torch_fn, inputs, **settings)
+        table = dataclasses.replace(table, weights=self.weights)
         if self.nodes is None:
             return table
         return dataclasses.replace(table, outputs=(*self._nodes(inputs), *table.outputs))
@@ -65,7 +74,7 @@ class Case:
         """Return the nodes that both have with one shape, in PyTorch's order."""
         assert self.nodes is not None
         ours, theirs = self.nodes
-        tensors = jax.tree.map(torch.as_tensor, inputs)
+        tensors = jax.tree.map(torch.tensor, inputs)  # copies: a module may write to its inputs
         found, others = ours(*inputs), theirs(*tensors)
         rows = []
         for name, b in others.items():

@@ -1,7 +1,8 @@
 """Values and gradients of a JAX function beside those of a PyTorch function."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
 from .function import dtype_name, to_torch
+from .weights import WeightDifference
 
 WAYS = "eager", "func", "compile"
 
@@ -76,6 +78,7 @@ class GradientTable:
         value_difference: How far the values are apart.
         rows: One for each input.
         outputs: One for each output, in their order.
+        weights: The differences of two modules' weights, by name.
 
     Examples:
         >>> from jaxtape.torch import GradientTable, OutputRow
@@ -87,10 +90,20 @@ class GradientTable:
     value_difference: float
     rows: tuple[GradientRow, ...]
     outputs: tuple[OutputRow, ...]
+    weights: Mapping[str, WeightDifference] = dataclasses.field(default_factory=dict)
 
     def parts_at(self, tolerance: float) -> str | None:
-        """Return the first output at which both part by more than that share of its largest entry."""
-        return next((row.name for row in self.outputs if row.is_apart(tolerance)), None)
+        """Return where both part first.
+
+        Args:
+            tolerance: Of outputs, as a fraction of the largest entry. Weights must agree to rounding.
+
+        Returns:
+            A weight of two modules, or an output; None if all agree.
+        """
+        apart = (f"weight {name}" for name, found in self.weights.items() if found.is_apart)
+        outputs = (row.name for row in self.outputs if row.is_apart(tolerance))
+        return next(itertools.chain(apart, outputs), None)
 
     @property
     def max_relative_difference(self) -> float:
@@ -106,7 +119,13 @@ class GradientTable:
             f"{row.max_relative_difference:8.1e}"
             for row in self.rows
         ]
-        return "\n".join([head, *rows, f"values differ by {self.value_difference:.1e}"])
+        lines = [head, *rows, f"values differ by {self.value_difference:.1e}"]
+        lines += [
+            f"weight {name} differs by {found.difference:.3g} at {list(found.at)}"
+            for name, found in self.weights.items()
+            if found.is_apart
+        ]
+        return "\n".join(lines)
 
 
 def compare_gradients(
@@ -194,7 +213,11 @@ def _taken(f: Callable, tree, tensors: list, seed: int, way: str) -> tuple[list,
 
     def of_floats(*values):
         rest = iter(values)
-        leaves = [next(rest) if own else x for x, own in zip(tensors, is_float, strict=True)]
+        # copies: a function may write to its inputs
+        leaves = [
+            next(rest).clone() if own else x.clone()
+            for x, own in zip(tensors, is_float, strict=True)
+        ]
         out = jax.tree.leaves(f(*jax.tree.unflatten(tree, leaves)))
         return tuple(y for y in out if y.is_floating_point())
 

@@ -118,6 +118,30 @@ def test_a_weight_that_is_wrong_is_named(mine):
     status, said = run("--jax", f"{mine}:planted", *own, "--tolerance", "1e-4")
     assert status == 1
     assert "the weight first.weight is 0.001 apart at [2, 1]" in said
+    assert "both part at weight first.weight" in said
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ["w.at[2, 1].add(5e-5)", "w * (1.0 + 5e-7)", "jnp.swapaxes(w.at[:3, :3].get(), 0, 1)"],
+    ids=["a little off", "a few units in the last place", "transposed"],
+)
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_weights_are_compared_as_data_in_every_precision(tmp_path, planted, precision):
+    """As a case of a file, whose functions are both of PyTorch's weights."""
+    (tmp_path / "mine.py").write_text(f"""
+import equinox as eqx, jax, jax.numpy as jnp, numpy as np, torch
+from jaxtape.torch import from_state_dict, module_case
+torch.manual_seed(0)
+theirs = torch.nn.Linear(3, 3)
+ours = from_state_dict(eqx.nn.Linear(3, 3, key=jax.random.key(0)), theirs.state_dict())
+planted = eqx.tree_at(lambda n: n.weight, ours, (lambda w: {planted})(ours.weight))
+x = (np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32),)
+right, wrong = module_case(ours, theirs, x), module_case(planted, theirs, x)
+""")
+    assert run(f"{tmp_path / 'mine.py'}:right", "--precisions", precision)[0] == 0
+    status, said = run(f"{tmp_path / 'mine.py'}:wrong", "--precisions", precision)
+    assert status == 1 and "the weight weight is" in said and "NO" in said
 
 
 def test_an_error_of_a_millionth_in_one_weight_is_found(mine):
@@ -197,3 +221,181 @@ def test_gates_and_names_are_mapped():
     mlp = from_state_dict(mlp, net.state_dict(), {"layers.0": "0", "layers.1": "2"})
     x = np.ones(2, np.float32)
     np.testing.assert_allclose(mlp(x), net(torch.tensor(x)).detach(), rtol=1e-6)
+
+
+def modules_agree(ours, theirs, shape, names=None, tolerance=1e-5, **options):
+    """Load PyTorch's weights, and compare in double precision; return the table."""
+    from jaxtape.torch import from_state_dict, module_case
+
+    torch.manual_seed(0)
+    for weight in theirs.parameters():
+        torch.nn.init.normal_(weight)
+    x = np.random.default_rng(0).normal(size=shape)
+    theirs = theirs.double()
+    ours = from_state_dict(ours, theirs.state_dict(), names)
+    table = module_case(ours, theirs, (x,), names=names, **options).table("double")
+    assert table.parts_at(1e-10) is None, table
+    assert table.max_relative_difference < 1e-10, table
+    return table
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("kernel", [3, 2])
+def test_a_transposed_convolution_has_its_own_layout(groups, kernel):
+    """Also with as many channels in as out, where each layout has the same shape."""
+    import equinox as eqx
+    import jax
+
+    options = {"stride": 2, "padding": 1, "output_padding": 1, "groups": groups}
+    theirs = torch.nn.ConvTranspose2d(4, 4, kernel, **options)
+    ours = eqx.nn.ConvTranspose2d(4, 4, kernel, **options, key=jax.random.key(0))
+    modules_agree(ours, theirs, (2, 4, 5, 5))
+
+
+def test_a_normalized_weight_is_direction_and_length():
+    import equinox as eqx
+    import jax
+
+    theirs = torch.nn.Sequential(
+        torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(3, 3)), torch.nn.Tanh()
+    )
+    layer = eqx.nn.WeightNorm(eqx.nn.Linear(3, 3, key=jax.random.key(0)))
+    modules_agree(eqx.nn.Sequential([layer, eqx.nn.Lambda(jax.numpy.tanh)]), theirs, (4, 3))
+
+
+class TiedTorch(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = (
+            torch.nn.Linear(3, 3, bias=False),
+            torch.nn.Linear(3, 3, bias=False),
+        )
+        self.outer.weight = self.inner.weight
+
+    def forward(self, x):
+        return self.outer(torch.tanh(self.inner(x)))
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_tied_weights_are_one_input(is_shared):
+    """Whether the Equinox module shares them by `eqx.nn.Shared`, or has two that are equal."""
+    import equinox as eqx
+    import jax
+
+    class Pair(eqx.Module):
+        inner: eqx.nn.Linear
+        outer: eqx.nn.Linear
+
+        def __call__(self, x):
+            return self.outer(jax.numpy.tanh(self.inner(x)))
+
+    class Tied(eqx.Module):
+        pair: eqx.nn.Shared
+
+        def __call__(self, x):
+            return self.pair()(x)
+
+    keys = jax.random.split(jax.random.key(0))
+    pair = Pair(*(eqx.nn.Linear(3, 3, use_bias=False, key=key) for key in keys))
+    if not is_shared:
+        table = modules_agree(pair, TiedTorch(), (4, 3))
+    else:
+        shared = eqx.nn.Shared(pair, lambda p: p.outer.weight, lambda p: p.inner.weight)
+        table = modules_agree(Tied(shared), TiedTorch(), (4, 3), {"pair": ""})
+    assert [row.name for row in table.rows] == ["inputs[0]['inner.weight']", "inputs[1]"]
+
+
+@pytest.mark.parametrize(("layer", "cell"), [("GRU", "GRUCell"), ("LSTM", "LSTMCell")])
+def test_a_recurrent_layer_is_a_cell_in_a_loop(layer, cell):
+    """Of two layers, in both directions; its outputs are a tuple."""
+    import equinox as eqx
+    import jax
+    import jax.numpy as jnp
+
+    class Layers(eqx.Module):
+        cells: list
+        back: list
+
+        def __call__(self, xs):
+            ends = []
+            for pair in zip(self.cells, self.back, strict=True):
+                both = []
+                for one, reverse in zip(pair, (False, True), strict=True):
+                    zero = jnp.zeros(4, xs.dtype)
+                    first = zero if cell == "GRUCell" else (zero, zero)
+
+                    def step(state, x, one=one):
+                        state = one(x, state)
+                        return state, state if cell == "GRUCell" else state[0]
+
+                    last, states = jax.lax.scan(step, first, xs, reverse=reverse)
+                    both.append(states)
+                    ends.append(last)
+                xs = jnp.concatenate(both, axis=-1)
+            stacked = jax.tree.map(lambda *x: jnp.stack(x), *ends)
+            return (xs, stacked) if cell == "GRUCell" else (xs, *stacked)
+
+    class Flat(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = getattr(torch.nn, layer)(3, 4, 2, bidirectional=True, batch_first=True)
+
+        def forward(self, x):
+            out, last = self.rnn(x)
+            return out, *(h.swapaxes(0, 1) for h in (last if layer == "LSTM" else (last,)))
+
+    key = jax.random.key(0)
+    cells = [[getattr(eqx.nn, cell)(n, 4, key=key) for n in (3, 8)] for _ in range(2)]
+    names = {"cells.0": "rnn", "cells.1": "rnn.*_l1"}
+    names |= {f"back.{k}": f"rnn.*_l{k}_reverse" for k in range(2)}
+    table = modules_agree(Layers(*cells), Flat(), (2, 5, 3), names)
+    assert [row.name for row in table.outputs[-2:]] != ["output"]
+
+
+def test_a_module_that_writes_over_its_values_agrees():
+    import equinox as eqx
+    import jax
+
+    theirs = torch.nn.Sequential(
+        torch.nn.ReLU(inplace=True), torch.nn.Linear(3, 3), torch.nn.ReLU(inplace=True)
+    )
+    relu = eqx.nn.Lambda(jax.nn.relu)
+    ours = eqx.nn.Sequential([relu, eqx.nn.Linear(3, 3, key=jax.random.key(0)), relu])
+    table = modules_agree(ours, theirs, (4, 3))
+    assert {"0", "1", "2"} <= {row.name for row in table.outputs}
+
+
+def test_statistics_in_a_state_are_refused():
+    import equinox as eqx
+    import jax
+
+    from jaxtape.torch import from_state_dict, module_case
+
+    norm = eqx.nn.Sequential(
+        [eqx.nn.Linear(3, 3, key=jax.random.key(0)), eqx.nn.BatchNorm(3, "batch", mode="batch")]
+    )
+    theirs = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+    for compare in (
+        lambda: from_state_dict(norm, theirs.state_dict()),
+        lambda: module_case(norm, theirs, (np.ones((2, 3)),)),
+    ):
+        with pytest.raises(
+            ValueError, match=r"1 is a BatchNorm, whose statistics are in an eqx\.nn\.State"
+        ):
+            compare()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_refused_where_it_is_not_compared(dtype):
+    import equinox as eqx
+    import jax
+    import jax.numpy as jnp
+
+    from jaxtape.torch import Case, module_case
+
+    theirs, ours = torch.nn.Linear(3, 3), eqx.nn.Linear(3, 3, key=jax.random.key(0))
+    half = jnp.ones((2, 3), dtype)
+    with pytest.raises(ValueError, match=f"a weight or an input is {dtype}"):
+        module_case(ours, theirs.to(getattr(torch, dtype)), (np.ones((2, 3), np.float32),))
+    with pytest.raises(ValueError, match=f"an input is {dtype}"):
+        Case(jnp.sin, torch.sin, lambda rng: (half,)).table("single")

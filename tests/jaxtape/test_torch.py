@@ -24,6 +24,10 @@ torch = pytest.importorskip(
 
 from jaxtape.torch import compare_gradients, to_torch  # noqa: E402
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated"),  # PyTorch's own
+    pytest.mark.filterwarnings("ignore:The .grad attribute"),
+]
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
 
@@ -218,7 +222,6 @@ def test_non_reentrant_checkpoints():
     torch.testing.assert_close(y.grad, (x.exp() * y.cos()).sum().detach(), rtol=1e-12, atol=0.0)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")  # its own
 def test_a_compiled_program_calls_it_between_two_graphs():
     f = to_torch(mixed)
     around = torch.compile(lambda x, y: f(2.0 * x, y)[0].sum() + x.sum(), backend="eager")
