@@ -1,6 +1,8 @@
 # `make run` and `make test` need Python 3.11 and make, nothing else: they do their own set-up in .venv.
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
+# of the newest JAX, which needs Python 3.12 or later: NEWEST=python3.12 for another
+NEWEST ?= python3.13
 BIN := $(VENV)/bin
 WORKERS ?= 2
 # TORCH=,torch also runs the tests beside PyTorch
@@ -10,7 +12,7 @@ SAMPLES := pricing/samples
 # as root: CHROMIUM="chromium --no-sandbox"
 CHROMIUM ?= chromium
 
-.PHONY: run scenarios picture test test-repeats test-all coverage mutants wheel-check lint bench bench-page docs \
+.PHONY: run scenarios picture test test-repeats test-all test-newest test-selection coverage mutants wheel-check lint bench bench-page docs \
 	clean
 
 $(VENV)/.ready-%: pyproject.toml
@@ -41,6 +43,13 @@ test-repeats: $(VENV)/.ready-test$(TORCH)  ## more cases of the same tests
 test-all: $(VENV)/.ready-test$(TORCH)  ## every test, its programs compiled as users have them
 	JAXTAPE_TEST_COMPILER=optimizing $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
+test-newest:  ## a selection of the tests that reaches each module, with the newest JAX, in .venv-newest
+	$(MAKE) VENV=.venv-newest PYTHON=$(NEWEST) test-selection
+
+test-selection: $(VENV)/.ready-test$(TORCH)
+	$(BIN)/python -m pip list | grep -iE "^jax(lib)? "
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat" --selection 3
+
 coverage: $(VENV)/.ready-test$(TORCH)  ## the tests of `make test`, and the lines of the packages that they run; below 90 % fails
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat" --cov --cov-report=term --cov-fail-under=90
 
@@ -66,4 +75,4 @@ docs: $(VENV)/.ready-docs  ## the pages with the API reference; a public name wi
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) out site
+	rm -rf $(VENV) .venv-newest out site

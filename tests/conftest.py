@@ -108,6 +108,31 @@ _mlir.make_ir_context = _context
 gc.set_threshold(100_000, 20, 20)
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--selection",
+        type=int,
+        help="of each file outside tests/jaxtape, run one case of the first so many tests",
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Select what shows that each module works with another version of JAX (`make test-newest`)."""
+    count = config.getoption("--selection")
+    if count is None:
+        return
+    tests: dict[Path, set[str]] = {}
+    selected, others = [], []
+    for item in items:
+        of_file, name = tests.setdefault(item.path, set()), getattr(item, "originalname", item.name)
+        is_new = name not in of_file and len(of_file) < count
+        is_selected = "jaxtape" in item.path.parts[-3:-1] or is_new
+        of_file.update([name] if is_new else [])
+        (selected if is_selected else others).append(item)
+    config.hook.pytest_deselected(items=others)
+    items[:] = selected
+
+
 def pytest_collection_finish():
     """What is imported stays: it is looked through no more."""
     gc.freeze()
