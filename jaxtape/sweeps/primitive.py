@@ -32,6 +32,15 @@ class Primitive(HiPrimitive):  # pyright: ignore[reportGeneralTypeIssues]
 
     skip_linearization_on_zero_tangents = True
 
+    def staging(self, trace, source_info, *args):
+        if jax.config.jax_check_tracer_leaks and HiPrimitive.__name__ == "VJPHiPrimitive":
+            raise NotImplementedError(
+                "JAX 0.10 takes its own tracers for leaked wherever a program holds a primitive such as a "
+                "chain with a schedule: leave out jax.checking_leaks (jax_check_tracer_leaks), give the chain "
+                "schedule=StoreAll() while you look for a leak, or take JAX 0.12."
+            )
+        return super().staging(trace, source_info, *args)
+
 
 class LoopPrimitive(Primitive):
     """A primitive whose reverse mode is its `pullback`; all other rules are JAX's own, of `expand`.

@@ -209,7 +209,7 @@ def _evaluate(jaxpr, args: list[_Value], take: Callable, shared_only: bool) -> l
     for eqn in jaxpr.eqns:
         inputs = [read(v) for v in eqn.invars]
         own = any(value.own for value in inputs) or bool(eqn.effects)
-        if own and eqn.primitive in _ELEMENTWISE:
+        if own and _is_elementwise(eqn):
             inputs = [grown(v, eqn.outvars[0].aval) for v in eqn.invars]
         if eqn.primitive is p.jit_p and own:
             called = eqn.params["jaxpr"]
@@ -224,12 +224,22 @@ def _evaluate(jaxpr, args: list[_Value], take: Callable, shared_only: bool) -> l
     return [read(v) for v in jaxpr.outvars]
 
 
+def _is_elementwise(eqn) -> bool:
+    """Say whether an equation may have larger inputs than it says.
+
+    Not one in another mesh than the caller's, as within `jax.sharding.auto_axes`.
+    """
+    if eqn.primitive not in _ELEMENTWISE:
+        return False
+    return eqn.outvars[0].aval.sharding.mesh == jax.sharding.get_abstract_mesh()
+
+
 def _bound(jaxpr, eqn, inputs: list[_Value]) -> list:
     """Return the outputs of one equation of a jaxpr, as those of a jaxpr of its own.
 
     An elementwise one may have inputs larger than the jaxpr says, and is bound as it is.
     """
-    if eqn.primitive in _ELEMENTWISE:
+    if _is_elementwise(eqn):
         return [eqn.primitive.bind(*(value.value for value in inputs), **eqn.params)]
     pairs = zip(eqn.invars, inputs, strict=True)
     read = {v: value.value for v, value in pairs if not isinstance(v, Literal)}

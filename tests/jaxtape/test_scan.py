@@ -407,6 +407,39 @@ def test_explicit_sharding():
             assert_close(product, jt.hvp(functools.partial(loss, xs=xs, schedule=None), (x,), (x,)))
 
 
+def test_auto_axes_in_a_step_under_an_explicit_mesh():
+    devices, explicit = jax.device_count(), jax.sharding.AxisType.Explicit
+    mesh = jax.make_mesh((devices,), ("paths",), axis_types=(explicit,))
+    spec = jax.sharding.PartitionSpec("paths")
+    turned = jax.sharding.auto_axes(lambda c, a: jnp.sin(c * a), out_sharding=spec)
+
+    def loss(schedule, a, x):
+        return jnp.sum(jt.scan(lambda c, _: (turned(c, a), None), x, None, 5, schedule=schedule)[0])
+
+    with jax.set_mesh(mesh):
+        x = jax.device_put(jnp.linspace(0.1, 1.0, 2 * devices), spec)
+        gradients = [
+            jax.grad(functools.partial(loss, schedule), (0, 1))(jnp.float64(0.7), x)
+            for schedule in (None, jt.Revolve(2))
+        ]
+        assert_close(*gradients)
+
+
+def test_a_program_checked_for_leaks():
+    def gradient(a):
+        step = lambda c, x: (jnp.sin(a * c) + x, None)  # noqa: E731
+        return jt.scan(step, a, jnp.arange(4.0), schedule=jt.Revolve(2))[0]
+
+    desired = jax.jit(jax.grad(gradient))(0.7)
+    with jax.checking_leaks():
+        if jax.__version_info__ < (0, 11):  # its own tracers stay where a program holds a primitive
+            with pytest.raises(NotImplementedError, match=r"leave out jax.checking_leaks"):
+                jax.jit(jax.grad(gradient))(0.7)
+        else:
+            assert_close(jax.jit(jax.grad(gradient))(0.7), desired)
+        assert_close(jax.grad(gradient)(0.7), desired)
+
+
 def test_export_with_a_symbolic_batch():
     def gradient(schedule):
         def loss(x, a):
