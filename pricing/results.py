@@ -28,6 +28,10 @@ class RESULTS(eqx.Enumeration):
         "the standard deviation of the log-spot to the last date is above 2, where this quadrature loses "
         "digits: take another method"
     )
+    falling_variance = (
+        "the surface's total variance vol^2 t falls in time at the contract's strike, so that no Black-Scholes "
+        "path has these vols: correct the quotes, or take a model that is fitted to them, such as Heston"
+    )
     too_few_nodes = (
         "two dates are so close together that num_nodes nodes do not resolve the step between them: give "
         "Quadrature(num_nodes=...) at least 24 sqrt(v / dv), v the state's variance at the later date and dv "

@@ -16,7 +16,7 @@ from .methods import AbstractMethod
 from .models import AbstractModel
 from .products import AbstractProduct
 from .results import RESULTS, outcome
-from .valuation import applicable, mean_and_error, over_batch
+from .valuation import applicable, mean_and_error, over_batch, resolving
 
 Real = Float[Array, "*batch"]
 
@@ -101,6 +101,9 @@ def greeks(
     model = in_working_precision(model)
     method = applicable(product, model, method, key=key)
     (means, errors), refusals = _greeks(product, model, method, key)
+    if (finer := resolving(method, product, model, refusals)) is not method:
+        method = finer
+        (means, errors), refusals = _greeks(product, model, method, key)
     result = outcome(means, refusals, throw=throw)
     return Greeks(**vars(means), std_errors=errors, result=result, stats={"method": method})
 

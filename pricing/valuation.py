@@ -6,12 +6,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
 from jaxtape.full_products import with_full_products
 
 from .methods import METHODS, AbstractMethod
+from .methods.method import prepared
 from .models import AbstractModel
 from .products import AbstractProduct
 from .results import RESULTS, outcome
@@ -70,6 +72,9 @@ def price(
     """
     method = applicable(product, model, method, key=key)
     (value, std_error), refusals = _value(product, model, method, key)
+    if (finer := resolving(method, product, model, refusals)) is not method:
+        method = finer
+        (value, std_error), refusals = _value(product, model, method, key)
     result = outcome((value, std_error), refusals, throw=throw)
     return Valuation(value, std_error, result, {"method": method})
 
@@ -81,6 +86,16 @@ def _value(product, model, method, key) -> tuple[tuple[Array, Array], RESULTS]:
         return mean_and_error(samples, method), method.result(product, model)
 
     return over_batch(of_one, product)
+
+
+def resolving(
+    method: AbstractMethod, product: AbstractProduct, model: AbstractModel, refusals: RESULTS
+) -> AbstractMethod:
+    """Return the method with the nodes that a batch needs, where it is known that they were too few."""
+    if refusals.is_traced():
+        return method
+    found, few = (jax.tree.leaves(code)[0] for code in (refusals, RESULTS.too_few_nodes))
+    return prepared(method, product, model, None) if np.any(found == few) else method
 
 
 def over_batch(function: Callable[[AbstractProduct], PyTree], product: AbstractProduct) -> PyTree:

@@ -21,7 +21,9 @@ from ..parameters import Parameters
 from ..results import RESULTS
 
 _CURVE_POINTS = 61
-_READS = "Nothing to calibrate: Black-Scholes reads the surface at each trade's expiry and strike."
+_READS = (
+    "Nothing to calibrate: Black-Scholes values each trade at the surface's vols of its strike."
+)
 
 
 def label_of(calibration: Calibration) -> str:

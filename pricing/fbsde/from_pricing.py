@@ -58,15 +58,22 @@ def _diffusion(product: AbstractProduct, model: AbstractModel) -> Diffusion:
     """Return the model as the product sees it.
 
     Raises:
-        TypeError: The model does not say how what the product reads moves.
+        TypeError: The model does not say how what the product reads moves, or says it by contract.
     """
     fits = isinstance(product, SwapEntry) == isinstance(model, AbstractRateModel)
     if product.multi_asset and not model.underlying.ndim:
         fits = False
     if fits and isinstance(model, Diffusion):
         first = (0,) * len(product.batch_shape)
-        one = jax.tree.map(lambda leaf: leaf[first], product.broadcast())
-        return model.read_at(one.vol_at)
+        full = product.broadcast()
+        one = jax.tree.map(lambda leaf: leaf[first], full)
+        read = model.read_at(one.vol_at)
+        if read is not model and np.ptp(np.asarray(full.vol_at[1])) > 0.0:  # pyright: ignore[reportOptionalSubscript]
+            raise TypeError(
+                f"under a surface {type(model).__name__} has another law for each strike, and a Problem has "
+                "one: give the contracts of one strike at a time, or a model with one law, such as Heston"
+            )
+        return read
     raise TypeError(
         f"{type(product).__name__} under {type(model).__name__} has no problem yet: give options under a model "
         "of equities with the ability Diffusion (BlackScholes; Heston of one asset), and swaptions under one "

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ..numerics.safe_math import clipped
+
 Nodes = Float[Array, " nodes"]
 Bands = tuple[Nodes, Nodes, Nodes]
 
@@ -54,3 +56,21 @@ def interpolation(
     gaps = nodes[:, None] - nodes[None, :] + jnp.eye(points, dtype=x.dtype)
     others = jnp.where(jnp.eye(points, dtype=bool), 1.0, (at - nodes)[None, :] / gaps)
     return first, jnp.prod(others, axis=1)
+
+
+def averaged_vanilla(
+    y: Nodes,
+    anchor: Float[Array, ""],
+    living: Float[Array, ""],
+    strike: Float[Array, ""],
+    side: Float[Array, ""],
+) -> Nodes:
+    """Return max(side (S - strike), 0) at log(S / anchor) = living y, averaged over each node's cell."""
+    middles = 0.5 * (y[1:] + y[:-1])
+    low, high = jnp.concatenate([y[:1], middles]), jnp.concatenate([middles, y[-1:]])
+    kink = living * jnp.log(strike / anchor)
+    pays_above = side * living > 0.0
+    start = jnp.where(pays_above, clipped(kink, low, high), low)
+    end = jnp.where(pays_above, high, clipped(kink, low, high))
+    spots = anchor * living * (jnp.exp(living * end) - jnp.exp(living * start))
+    return side * (spots - strike * (end - start)) / (high - low)

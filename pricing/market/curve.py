@@ -32,6 +32,11 @@ class ZeroCurve(eqx.Module):
     def __check_init__(self):
         check_shape("a curve", "zero rate", self.zero_rates, times=self.times)
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether the curve has one pillar, and so one zero rate at all times."""
+        return self.times.size == 1
+
     def zero_rate(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
         """Return the zero rate to time `t`, in years, in the shape of `t`."""
         return interpolate(t, self.times, self.zero_rates)

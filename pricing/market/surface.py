@@ -35,6 +35,11 @@ class VolSurface(eqx.Module):
     def __check_init__(self):
         check_shape("a surface", "vol", self.vols, expiries=self.expiries, strikes=self.strikes)
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether the surface has one expiry, and so one vol of each strike at all times."""
+        return self.expiries.size == 1
+
     def vol(self, t: Num[ArrayLike, "..."], strike: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
         """Return the implied vol at time `t`, in years, and `strike`: numbers, or arrays that broadcast."""
         t, strike = jnp.broadcast_arrays(as_floats(t), as_floats(strike))
@@ -136,6 +141,11 @@ class VolCurve(eqx.Module):
                 f"the total variance vol^2 t falls between the times {self.times}, it is {totals}: such "
                 "quotes have an arbitrage; correct the vol that is too low"
             )
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the term structure has one pillar, and so one vol at all times."""
+        return self.times.size == 1
 
     def total_variance(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
         """Return the variance of the log-spot from today to `t`, in years, in the shape of `t`."""

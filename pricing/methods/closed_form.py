@@ -25,9 +25,10 @@ from .method import AbstractMethod, missing
 class ClosedForm(AbstractMethod):
     """Closed forms: Black's for terminal claims and averages, Reiner and Rubinstein's for barriers, swaptions.
 
-    A barrier under a curve, a term structure or a surface takes the flat rate and vol of its expiry (and
-    strike); so does an average under a surface. Swaps are discounted. A European swaption under a Gaussian
-    short rate is Jamshidian's sum of bond options, under G2++ an integral of it over one factor.
+    Terminal claims and averages see the total variance and the discount factor alone, so that curves and term
+    structures are exact; a barrier needs a rate and a vol that are constant (`FiniteDifference` prices the
+    others). Swaps are discounted. A European swaption under a Gaussian short rate is Jamshidian's sum of bond
+    options, under G2++ an integral of it over one factor.
 
     Attributes:
         is_random: False.
@@ -55,9 +56,10 @@ class ClosedForm(AbstractMethod):
             known = isinstance(model, LognormalSpots)
             return None if known else missing("lognormal spots at all times", model)
         continuous = isinstance(product, SingleBarrier) and product.monitoring_dates is None
-        if not (continuous or isinstance(product, TerminalClaim)):
-            return missing("closed form", product)
-        return None
+        if continuous:
+            known = isinstance(model, LognormalSpots) and model.is_constant
+            return None if known else missing("constant rate and volatility", model)
+        return None if isinstance(product, TerminalClaim) else missing("closed form", product)
 
     def samples(
         self, product: AbstractProduct, model: Any, *, key: PRNGKeyArray | None = None

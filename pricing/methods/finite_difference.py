@@ -1,34 +1,53 @@
-"""Finite differences: barriers and early exercise under Heston, terminal claims under local volatility."""
+"""Finite differences: barriers, early exercise under Heston, terminal claims under local volatility."""
 
 import functools
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 import jaxtape
 from jaxtape import AbstractSchedule, Revolve, StoreAll
 
-from ..grids.alternating_directions import Grid, Operator, Stepper, forward_rates, variance_grid
+from ..grids.alternating_directions import (
+    Grid,
+    Operator,
+    Stepper,
+    forward_rates,
+    variance_grid,
+)
 from ..grids.dupire import local_vol_value
 from ..grids.exercise_periods import ExercisePeriods, exercise_periods
-from ..grids.stencil import interpolation, rounded, sinh_grid
-from ..models import AbstractModel, CharacteristicFunction, LocalVolatility, StochasticVariance
+from ..grids.lognormal_barrier import lognormal_barrier_value
+from ..grids.stencil import averaged_vanilla, interpolation, rounded, sinh_grid
+from ..models import (
+    AbstractModel,
+    CharacteristicFunction,
+    LocalVolatility,
+    LognormalSpots,
+    StochasticVariance,
+)
 from ..numerics.safe_math import clipped, larger
 from ..products import AbstractProduct, EarlyExercise, SingleBarrier, SpotOption, TerminalClaim
 from .fourier import Fourier
-from .method import Formed, Tiled, Tiling, at_least, missing
+from .method import Formed, Prepared, Tiled, Tiling, at_least, missing
 
 Scalar = Float[Array, ""]
 
+_FINER = 4  # the nodes and steps of a barrier in one dimension, over those in two
 
-class FiniteDifference(Tiled, Formed):
+
+class FiniteDifference(Tiled, Formed, Prepared):
     """Deterministic values on a grid, Delta and Gamma included.
 
-    Local volatility: terminal claims by `local_vol_value`, on num_distances nodes of the log-spot.
+    Lognormal spots, their rate and vol as functions of time: continuous barriers by `lognormal_barrier_value`,
+    in one dimension, on four times the nodes and steps. Local volatility: terminal claims by `local_vol_value`,
+    on num_distances nodes of the log-spot.
 
     Heston: continuous barriers, American and Bermudan options. Its equation (`alternating_directions`) is
     solved in the log-distance of the spot, from a barrier on its living side or from the strike on both, at
@@ -44,6 +63,7 @@ class FiniteDifference(Tiled, Formed):
         num_variances: The nodes along the variance, at least 4.
         num_steps: The time steps; a barrier's error falls with the square of each of the three.
         schedule: What a reverse sweep keeps of the time loop (`jaxtape.scan`).
+        row: How many trades of a book run side by side (`prepared`): the states of more would leave the cache.
 
     Raises:
         ValueError: If a count is below its least.
@@ -59,6 +79,7 @@ class FiniteDifference(Tiled, Formed):
     num_variances: int = eqx.field(static=True, default=40)
     num_steps: int = eqx.field(static=True, default=40)
     schedule: AbstractSchedule = eqx.field(static=True, default=Revolve(40))
+    row: int = eqx.field(static=True, default=4)
 
     def __check_init__(self):
         at_least(5, self, "num_distances")  # what is read off it is a polynomial of 5 by 4 nodes
@@ -68,16 +89,25 @@ class FiniteDifference(Tiled, Formed):
     @property
     def tiling(self) -> Tiling:
         trade_bytes = 8 * (self.num_steps + 100) * self.num_distances * self.num_variances
-        return Tiling(trade_bytes, 4)  # the states of more would leave the cache
+        return Tiling(trade_bytes, self.row)
+
+    def prepared(
+        self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
+    ) -> Any:
+        """Return the method with longer rows of trades where the grid has one dimension."""
+        del products, mesh
+        return replace(self, row=64) if isinstance(model, LognormalSpots) else self
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(model, LocalVolatility):
             known = isinstance(product, TerminalClaim)
             return None if known else missing("payoff of the spot at expiry alone", product)
-        if not isinstance(model, StochasticVariance):
-            return missing("Heston variance or local volatility", model)
-        early = isinstance(product, EarlyExercise) and isinstance(product, SpotOption)
         continuous = isinstance(product, SingleBarrier) and product.monitoring_dates is None
+        if isinstance(model, LognormalSpots):
+            return None if continuous else missing("continuously monitored barrier", product)
+        if not isinstance(model, StochasticVariance):
+            return missing("lognormal spots, Heston variance or local volatility", model)
+        early = isinstance(product, EarlyExercise) and isinstance(product, SpotOption)
         if product.multi_asset or not (early or continuous):
             return missing("continuously monitored barrier or early exercise of one asset", product)
         if continuous and not isinstance(model, CharacteristicFunction):
@@ -94,6 +124,10 @@ class FiniteDifference(Tiled, Formed):
         if isinstance(model, LocalVolatility):
             sizes = self.num_distances, self.num_steps
             return local_vol_value(product, model, *sizes, self.schedule)
+        if isinstance(model, LognormalSpots):
+            model = model.read_at(product.vol_at)
+            sizes = _FINER * self.num_distances, _FINER * self.num_steps
+            return lognormal_barrier_value(product, model, *sizes, self.schedule)
         if isinstance(product, SingleBarrier):
             return self._barrier(product, model)
         right: Any = self.in_form(product)
@@ -140,7 +174,7 @@ class FiniteDifference(Tiled, Formed):
         v = variance_grid(self.num_variances, model, expiry)
         payoff = larger(side * strike * jnp.expm1(y), 0.0)[:, None]
         above = jnp.ones_like(side)
-        u = _vanilla(y, strike, above, strike, side)[:, None] * jnp.ones_like(v)[None, :]
+        u = averaged_vanilla(y, strike, above, strike, side)[:, None] * jnp.ones_like(v)[None, :]
         operator = Operator.of(model, _mean_rate(model, expiry), above, y, v, False)
 
         count = math.ceil(self.num_steps / ends.size)
@@ -213,18 +247,8 @@ def _both_sides(nodes: int, model: StochasticVariance, expiry: Scalar, distance:
 @jaxtape.outlined
 def _terminal(product: SingleBarrier, y: Array) -> Array:
     """Return the payoff averaged over each node's cell; the rebate or nothing on the barrier."""
-    vanilla = _vanilla(y, product.barrier, product.living_side, product.strike, product.side)
+    vanilla = averaged_vanilla(
+        y, product.barrier, product.living_side, product.strike, product.side
+    )
     payoff = jnp.where(product.knocks_in, product.rebate - vanilla, vanilla)
     return payoff.at[0].set(jnp.where(product.knocks_in, 0.0, product.rebate))
-
-
-def _vanilla(y: Array, anchor: Scalar, living: Scalar, strike: Scalar, side: Scalar) -> Array:
-    """Return max(side (S - strike), 0) at log(S / anchor) = living y, averaged over each node's cell."""
-    middles = 0.5 * (y[1:] + y[:-1])
-    low, high = jnp.concatenate([y[:1], middles]), jnp.concatenate([middles, y[-1:]])
-    kink = living * jnp.log(strike / anchor)
-    pays_above = side * living > 0.0
-    start = jnp.where(pays_above, clipped(kink, low, high), low)
-    end = jnp.where(pays_above, high, clipped(kink, low, high))
-    spots = anchor * living * (jnp.exp(living * end) - jnp.exp(living * start))
-    return side * (spots - strike * (end - start)) / (high - low)

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..formulas.american import american_value
@@ -14,7 +15,7 @@ from .method import Tiled, Tiling, at_least, missing
 class IntegralEquation(Tiled):
     """American options: the exercise boundary from its integral equation, the value from the boundary.
 
-    Rate and vol are constants (else: `Quadrature`); a surface is read at the expiry and the strike. Puts
+    Rate and vol are constants (else: `Quadrature`), or curves and surfaces of one pillar. Puts
     with dividend_yield < rate < 0 and calls with rate < dividend_yield < 0 have two boundaries: their value
     is NaN here (`RESULTS.non_finite`). The formulas stand at `american_value`.
 
@@ -59,9 +60,10 @@ class IntegralEquation(Tiled):
     ) -> Float[Array, ""]:
         del key
         t, strike = product.exercise_times()[-1], product.strike
+        rate = -jnp.log(model.discount(t)) / t  # `is_constant`
         return american_value(
             *(model.spot, strike, t),
-            *(model.rate, model.dividend_yield),
+            *(rate, model.dividend_yield),
             *(model.black_vol(t, strike), product.side),
             num_dates=self.num_dates,
             num_nodes=self.num_nodes,

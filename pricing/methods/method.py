@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 
-from ..models import AbstractModel
-from ..products import AbstractProduct
+from ..models import AbstractModel, LognormalSpots
+from ..products import AbstractProduct, TerminalClaim
 from ..results import RESULTS
 
 SECOND_ORDER = frozenset({"gamma", "vanna", "volga"})
@@ -52,8 +52,7 @@ class AbstractMethod(eqx.Module):
 
     def result(self, product: AbstractProduct, model: AbstractModel) -> RESULTS:
         """Return why the method does not reach one contract, known as it runs; `samples` are then NaN."""
-        del product, model
-        return RESULTS.successful
+        return variance_result(product, model)
 
     def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
         """Return which of gamma, vanna, volga the second derivatives of `samples` give without bias."""
@@ -323,6 +322,18 @@ class _OneBlock(Blocked):
 def blocked(method: AbstractMethod) -> Blocked:
     """Return the random method as one whose samples come in blocks: in a single one if it says nothing."""
     return method if isinstance(method, Blocked) else _OneBlock(method)
+
+
+def variance_result(product: AbstractProduct, model: AbstractModel) -> RESULTS:
+    """Return whether the paths of a contract have a law: under a surface its variance may fall in time."""
+    read = model.read_at(product.vol_at)
+    of_path = product.vol_at is not None and not isinstance(product, TerminalClaim)
+    if read is model or not isinstance(read, LognormalSpots) or not of_path:
+        return RESULTS.successful
+    expiry, strike = product.vol_at
+    quoted = jnp.isfinite(model.black_vol(expiry, strike))  # pyright: ignore[reportAttributeAccessIssue]
+    falls = quoted & jnp.isnan(read.state_variance(expiry))
+    return RESULTS.where(falls, RESULTS.falling_variance, RESULTS.successful)
 
 
 def at_least(least: int, method: AbstractMethod, *counts: str) -> None:

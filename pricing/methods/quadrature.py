@@ -108,11 +108,13 @@ class Quadrature(Tiled, Prepared):
         return nan_where(refused, value)
 
     def result(self, product: Any, model: Any) -> RESULTS:
+        falls = super().result(product, model)
         _, model, dates, num_nodes = self._setting(product, model)
         too_few = _nodes_needed(model, dates) > num_nodes
         near = RESULTS.where(too_few, RESULTS.too_few_nodes, RESULTS.successful)
         far = model.state_variance(dates[-1]) > _MOST_VARIANCE
-        return RESULTS.where(far, RESULTS.too_volatile, near)
+        near = RESULTS.where(far, RESULTS.too_volatile, near)
+        return RESULTS.where(falls == RESULTS.successful, near, falls)
 
     def _setting(self, product: Any, model: Any) -> tuple[Any, Any, Float[Array, " dates"], int]:
         """Return the product, the model as it sees it, its dates and the number of nodes."""

@@ -4,18 +4,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..fields import Converted, Number, correlations, positive, real
+from ..market import VolSurface
 from .lognormal import LognormalSpots
 from .model import (
     AbstractEquityModel,
     BlackVol,
-    Discounts,
     Joinable,
     Scalar,
     flat_or_curve,
+    is_flat,
     stacked,
 )
 from .parameters import Calibratable, ForwardVols, FreeParameter
@@ -41,9 +43,13 @@ class VolTerms(Protocol):
 
 
 class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
-    """Lognormal spots; a surface of volatilities is read at each contract's expiry and strike.
+    """Lognormal spots; a surface of volatilities is read at each contract's strike.
 
-    dS = (r - q) S dt + sigma S dW. Black and Scholes (1973), eq. 13; Merton (1973) for the dividend yield.
+    dS = (r - q) S dt + sigma S dW. Black and Scholes (1973), eq. 13; Merton (1973) for the dividend yield. Rate
+    and vol may depend on time. They cannot depend on the spot, so under a surface each contract has a law of
+    its own: sigma(t)^2 is the derivative in t of vol(t, K)^2 t at the contract's strike K, by which European
+    options of that strike are repriced at every expiry, and the smile at other levels (a barrier, say) has no
+    part. `LocalVol` and `Heston` have one law for all strikes.
 
     A calibration moves the vol, or the vols of a `VolCurve` with a total variance that rises; a surface is read
     and needs none.
@@ -75,7 +81,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
 
     @property
     def is_constant(self) -> bool:
-        return not isinstance(self.rate, Discounts) and not isinstance(self.vol, VolTerms)
+        return is_flat(self.rate) and is_flat(self.vol)
 
     def black_vol(self, t: Scalar, strike: Scalar) -> Scalar:
         if isinstance(self.vol, VolTerms):
@@ -85,7 +91,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
     def read_at(self, place: tuple[Scalar, Scalar] | None) -> Any:
         if place is None or not isinstance(self.vol, ImpliedVols):
             return self
-        return eqx.tree_at(lambda model: model.vol, self, self.vol.vol(*place))
+        return eqx.tree_at(lambda model: model.vol, self, AtStrike(self.vol, place[1]))
 
     def state_variance(self, t: Numbers) -> Numbers:
         """Return the variance of the log-spot at t; for several assets their axis comes last.
@@ -114,6 +120,36 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
         if all(isinstance(model.vol, Array) for model in models):
             return stacked(models, correlation=correlation)
         return stacked(models, correlation=correlation, vol=AtTheMoney(tuple(models)))
+
+
+class AtStrike(eqx.Module):
+    """The term structure of a surface's vols at one strike.
+
+    No path has a variance that falls: from the first expiry on at which a `VolSurface` falls it is NaN.
+    """
+
+    surface: ImpliedVols
+    strike: Scalar
+
+    def total_variance(self, t: Numbers) -> Numbers:
+        """Return the variance of the log-spot from today to `t` (years)."""
+        total = self.surface.vol(t, self.strike) ** 2 * t
+        if not isinstance(self.surface, VolSurface):
+            return total
+        return jnp.where(jnp.vectorize(self._has_fallen)(t, total), jnp.nan, total)
+
+    def _has_fallen(self, t: Scalar, total: Scalar) -> Bool[Array, ""]:
+        """Return whether the variance of an expiry up to `t`, or of t itself, is below an earlier one."""
+        expiries, total = jax.lax.stop_gradient((self.surface.expiries, total))
+        pillars = jax.lax.stop_gradient(self.surface.vol(expiries, self.strike)) ** 2 * expiries
+        passed = jnp.append(jnp.where(expiries <= t, pillars, 0.0), total)
+        highest = jax.lax.cummax(passed)
+        falls = passed < (1.0 - 16.0 * jnp.finfo(total.dtype).eps) * highest
+        return jnp.any(falls & jnp.append(expiries <= t, True))
+
+    def shifted(self, vol: Number) -> "AtStrike":
+        """Return the same with every vol up by `vol`."""
+        return AtStrike(self.surface.shifted(vol), self.strike)
 
 
 class AtTheMoney(eqx.Module):

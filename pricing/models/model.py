@@ -66,6 +66,25 @@ def flat_or_curve(name: str, ability: type | tuple[type, ...] = Discounts) -> An
     return eqx.field(converter=convert, metadata={"core": 0})
 
 
+def is_flat(value: Any) -> bool:
+    """Return whether a number, a curve or a surface is known to be the same at all times, whatever its numbers.
+
+    A curve says so by `is_flat`; one that says nothing is not known to be flat.
+
+    Args:
+        value: The field that `flat_or_curve` converts.
+
+    Returns:
+        True for a number, and for a curve of one pillar.
+
+    Examples:
+        >>> from pricing import ZeroCurve
+        >>> is_flat(ZeroCurve([1.0], [0.03])), is_flat(ZeroCurve([1.0, 2.0], [0.03, 0.03]))
+        (True, False)
+    """
+    return isinstance(value, Array) or getattr(value, "is_flat", False)
+
+
 class AbstractModel(eqx.Module):
     """A law of the market under which it can be discounted, and moved.
 
@@ -106,7 +125,7 @@ class AbstractModel(eqx.Module):
         """Return the volatilities that such a model may be fitted to, by underlying."""
 
     def read_at(self, place: tuple[Scalar, Scalar] | None) -> Any:
-        """Return the model as a contract sees it: a surface of vols is read at this (expiry, strike)."""
+        """Return the model as a contract of this (expiry, strike) sees it: a surface is read at the strike."""
         del place
         return self
 
@@ -206,7 +225,10 @@ class BlackVol(AbstractEquityModel):
     @property
     @abc.abstractmethod
     def is_constant(self) -> bool:
-        """Whether rate and volatility stay the same through the life of a contract."""
+        """Whether rate and volatility are known to stay the same through the life of a contract.
+
+        It decides which methods apply, so it may depend on shapes, not on numbers.
+        """
 
     @abc.abstractmethod
     def black_vol(self, t: Scalar, strike: Scalar) -> Scalar:

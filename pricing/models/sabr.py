@@ -29,8 +29,8 @@ class Sabr(BlackVol, Calibratable):
     forward.
 
     A contract is valued at the flat vol of its expiry and strike, as under a surface of `BlackScholes`: a
-    digital does not see the slope of the smile, nor a barrier the smile at its barrier. Paths and early
-    exercise are not priced. A vol that the expansion does not give (it is not above 0) is NaN.
+    digital does not see the slope of the smile. Barriers, paths and early exercise are not priced. A vol that
+    the expansion does not give (it is not above 0) is NaN.
 
     Attributes:
         spot: The price of the asset, in currency.

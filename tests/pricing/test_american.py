@@ -8,7 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pricing import RESULTS, American, BlackScholes, European, IntegralEquation, greeks, price
+from pricing import (
+    RESULTS,
+    American,
+    BlackScholes,
+    European,
+    IntegralEquation,
+    VolSurface,
+    greeks,
+    price,
+)
 from pricing.formulas import exercise_boundary as boundaries
 from pricing.formulas.american import american_value
 from pricing.formulas.black import black
@@ -384,10 +393,11 @@ def test_a_batch_of_puts_and_calls_is_its_contracts():
             np.testing.assert_allclose(getattr(batch, name)[i], getattr(single, name), rtol=1e-10)
 
 
-def test_surfaces_are_read_at_the_expiry_and_the_strike():
+def test_a_surface_of_one_expiry_is_read_at_the_strike():
     strike, t = 104.0, 0.8
-    vol = float(surface().vol(jnp.asarray(t), jnp.asarray(strike)))
-    found = price(American(strike, t), BlackScholes(STRIKE, 0.03, surface(), 0.02))
+    flat = VolSurface([0.5], surface().strikes, surface().vols[:1])
+    vol = float(flat.vol(jnp.asarray(t), jnp.asarray(strike)))
+    found = price(American(strike, t), BlackScholes(STRIKE, 0.03, flat, 0.02))
     flat = price(American(strike, t), BlackScholes(STRIKE, 0.03, vol, 0.02))
     assert isinstance(found.stats["method"], IntegralEquation)
     np.testing.assert_allclose(found.value, flat.value, rtol=1e-12)

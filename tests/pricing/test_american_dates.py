@@ -102,7 +102,7 @@ def test_twice_the_dates_are_nearer():
     ("rate", "vol", "method"),
     [
         (0.05, 0.2, IntegralEquation),
-        (0.05, surface(), IntegralEquation),
+        (0.05, surface(), Quadrature),
         (curve(), 0.2, Quadrature),
         (0.05, VolCurve([0.5, 2.0], [0.2, 0.25]), Quadrature),
         (curve(), surface(), Quadrature),
