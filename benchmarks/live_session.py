@@ -1,12 +1,12 @@
 """A `RiskEngine` that lives on: what a moved spot, a moved quote, a dropped and a new trade cost.
 
 Run `python -m benchmarks.live_session [--trades 10000] [--repeat 5] [--model black_scholes] [--kinds KIND
-...] [--out FILE]`. Europeans, digitals and barriers on the DAX have closed forms under the Black-Scholes models
-that the market's surface gives. With `--model heston` every move fits the model again, and Europeans and
-digitals are Fourier integrals. Each trade has value, Delta, Gamma, vega, theta and rho, and the book its
-derivative to every quote. The first call traces and compiles; the others say the best of `repeat`. The new
-trade is the one that was dropped, in another place of the book. What comes last is a fresh engine on the last
-book and market, to the bit.
+...] [--out FILE]`. Europeans and digitals on the DAX have closed forms under the Black-Scholes models that the
+market's surface gives; continuous barriers (`--kinds barrier`) are solved on grids. With `--model heston` every
+move fits the model again, and Europeans and digitals are Fourier integrals. Each trade has value, Delta, Gamma,
+vega, theta and rho, and the book its derivative to every quote. The first call traces and compiles; the others
+say the best of `repeat`. The new trade is the one that was dropped, in another place of the book. What comes
+last is a fresh engine on the last book and market, to the bit.
 """
 
 import sys
@@ -23,7 +23,7 @@ from pricing import BlackScholes, Book, Heston, Market, RiskEngine, RiskResult
 from .command import Run, parser_of, table_of
 from .large_book import SAMPLES, SHARES, book
 
-KINDS = {"black_scholes": ["european", "digital", "barrier"], "heston": ["european", "digital"]}
+KINDS = {"black_scholes": ["european", "digital"], "heston": ["european", "digital"]}
 
 
 def black_scholes(market: Market) -> dict[str, BlackScholes]:
