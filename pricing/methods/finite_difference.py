@@ -63,7 +63,7 @@ class FiniteDifference(Tiled, Formed, Prepared):
         num_variances: The nodes along the variance, at least 4.
         num_steps: The time steps; a barrier's error falls with the square of each of the three.
         schedule: What a reverse sweep keeps of the time loop (`jaxtape.scan`).
-        row: How many trades of a book run side by side (`prepared`): the states of more would leave the cache.
+        dimensions: Of the grid that `tiling` is meant for; `prepared` sets it.
 
     Raises:
         ValueError: If a count is below its least.
@@ -79,7 +79,7 @@ class FiniteDifference(Tiled, Formed, Prepared):
     num_variances: int = eqx.field(static=True, default=40)
     num_steps: int = eqx.field(static=True, default=40)
     schedule: AbstractSchedule = eqx.field(static=True, default=Revolve(40))
-    row: int = eqx.field(static=True, default=4)
+    dimensions: int = eqx.field(static=True, default=2)
 
     def __check_init__(self):
         at_least(5, self, "num_distances")  # what is read off it is a polynomial of 5 by 4 nodes
@@ -88,15 +88,17 @@ class FiniteDifference(Tiled, Formed, Prepared):
 
     @property
     def tiling(self) -> Tiling:
+        if self.dimensions == 1:
+            return Tiling(8 * (self.num_steps + 10) * _FINER * self.num_distances, 64)
         trade_bytes = 8 * (self.num_steps + 100) * self.num_distances * self.num_variances
-        return Tiling(trade_bytes, self.row)
+        return Tiling(trade_bytes, 4)  # the states of more would leave the cache
 
     def prepared(
         self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
     ) -> Any:
-        """Return the method with longer rows of trades where the grid has one dimension."""
+        """Return the method with tiles of more trades where the grid has one dimension."""
         del products, mesh
-        return replace(self, row=64) if isinstance(model, LognormalSpots) else self
+        return replace(self, dimensions=1) if isinstance(model, LognormalSpots) else self
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(model, LocalVolatility):
