@@ -1,5 +1,10 @@
 """The tape: differentiate a long chain of operations in bounded memory."""
 
+from . import startup
+
+startup.guard()  # before JAX is imported
+
+# ruff: noqa: E402
 from .checks import check_duality as check_duality
 from .checks import check_gradient as check_gradient
 from .loops import scan as scan

@@ -7,6 +7,7 @@ A distribution adds a subcommand by naming a function with annotated options in 
 import contextlib
 import errno
 import gc
+import importlib.util
 import io
 import os
 import shlex
@@ -28,11 +29,11 @@ from .characters import escaped
 from .file_set import FileSet, local_path
 from .programs.activity import activity
 from .programs.cache import use_cache
+from .startup import INTERRUPTED, UNUSABLE, interrupts_end_it
 from .xla_flags import WITHOUT_COSTLY_PASSES, WITHOUT_FUSION_EMITTERS, add_flag
 
 GROUP = "jaxtape.commands"
-SOME_FAILED, UNUSABLE = 1, 2  # exit statuses
-_INTERRUPTED = 130  # of Ctrl-C
+SOME_FAILED = 1  # an exit status
 MAX_SEED, MAX_COUNT = 2**63 - 1, 2**31 - 1  # what arrays of integers hold
 
 
@@ -55,11 +56,32 @@ class Commands(TyperGroup):
         """Return the subcommand of that name; None if there is none."""
         del ctx
         found = _commands().get(cmd_name)
-        return None if found is None else _command(cmd_name, found.load())
+        if found is None:
+            return None
+        _require_own_packages()
+        return _command(cmd_name, found.load())
 
 
 def _commands() -> dict[str, EntryPoint]:
     return {found.name: found for found in entry_points(group=GROUP)}
+
+
+def _require_own_packages() -> None:
+    """Refuse where a module of the user's hides a package of the commands: it would be run in its place."""
+    folder = Path(__file__).parent.parent
+    own = next((found.dist for found in _commands().values() if found.name == "cache"), None)
+    packages = {
+        found.module.partition(".")[0]
+        for found in _commands().values()
+        if own is not None and found.dist is not None and found.dist.name == own.name
+    }
+    for name in sorted(packages):
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin and Path(spec.origin).parent != folder / name:
+            refuse(
+                f"{spec.origin}: hides the package {name} of jaxtape; rename it, or take its folder out of "
+                "PYTHONPATH"
+            )
 
 
 def _command(name: str, function: Callable[..., None]):
@@ -195,6 +217,7 @@ def configure(precision: Precision) -> None:
 
     What is kept where: `jaxtape.programs.cache`. To be called before the first array is made.
     """
+    os.environ["MPLBACKEND"] = "agg"  # pictures are files
     jax.config.update("jax_enable_x64", precision is Precision.double)
     add_flag(*WITHOUT_FUSION_EMITTERS)
     add_flag(*WITHOUT_COSTLY_PASSES)
@@ -202,14 +225,47 @@ def configure(precision: Precision) -> None:
     gc.set_threshold(100_000, 20, 20)  # programs are traced into many objects, which stay too
     job = Path(sys.argv[1]).name if len(sys.argv) > 1 else "jaxtape"
     _at_end.callback(use_cache(job))
+    try:
+        jax.devices()
+    except RuntimeError as error:
+        platforms = os.environ.get("JAX_PLATFORMS")
+        refuse(f"JAX cannot start: {error} (JAX_PLATFORMS={platforms}); set it to cpu, or unset it")
 
 
 def main() -> None:
     """Run the command. An interrupt ends it at once, with status 130, whatever its threads still compile."""
+    _give_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):  # like stderr: no name stops a command
         sys.stdout.reconfigure(errors="backslashreplace")
-    with _without_waiting_if_interrupted(), _at_end:
+    with interrupts_end_it(), _ends_if_unprintable(), _without_waiting_if_interrupted(), _at_end:
         app(prog_name="jaxtape")
+
+
+def _give_streams() -> None:
+    """Let what is printed go nowhere where the process was started without stdout or stderr."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+
+
+@contextlib.contextmanager
+def _ends_if_unprintable() -> Iterator[None]:
+    """Say in one line that stdout takes nothing more, as on a full disk, and end with status 2.
+
+    A reader that has gone, such as `head`, ends the command quietly with status 1.
+    """
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno != errno.EPIPE:
+            with contextlib.suppress(OSError):
+                place = error.filename or "standard output"
+                print(f"jaxtape: {place}: {reason}", file=sys.stderr, flush=True)
+        os._exit(SOME_FAILED if error.errno == errno.EPIPE else UNUSABLE)
 
 
 @contextlib.contextmanager
@@ -222,9 +278,9 @@ def _without_waiting_if_interrupted() -> Iterator[None]:
     try:
         yield
     except SystemExit as ended:
-        if ended.code != _INTERRUPTED:
+        if ended.code != INTERRUPTED:
             raise
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
-        os._exit(_INTERRUPTED)
+        os._exit(INTERRUPTED)

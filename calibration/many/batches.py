@@ -33,7 +33,7 @@ class Block(NamedTuple):
     """
 
     places: np.ndarray
-    inputs: tuple[Quotes, AbstractModel, Prior | None]
+    inputs: tuple[Quotes, AbstractModel | None, Prior | None]
 
 
 def blocks_of(jobs: Sequence[Job], places: Iterable[int], block_size: int) -> Iterator[Block]:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -106,6 +106,22 @@ class Calibrations:
         tables = [part.columns for part in parts]
         return cls.of_columns(
             {name: np.concatenate([t[name] for t in tables]) for name in tables[0]}
+        )
+
+    def without(self, reasons: Mapping[str, str]) -> "Calibrations":
+        """Return the same with the jobs of these ids failed, for these reasons, where they have not yet."""
+        if not reasons:
+            return self
+        pairs = zip(self.ids, self.status, strict=True)
+        out = np.array([id in reasons and not now.startswith("failed") for id, now in pairs])
+        pairs = zip(self.ids, self.status, out, strict=True)
+        cut = lambda column: np.where(out, np.nan, column)  # noqa: E731
+        return replace(
+            self,
+            parameters={name: cut(column) for name, column in self.parameters.items()},
+            std_errors={name: cut(column) for name, column in self.std_errors.items()},
+            sum_squared_vol_points=cut(self.sum_squared_vol_points),
+            status=tuple(f"failed: {reasons[id]}" if is_out else now for id, now, is_out in pairs),
         )
 
     @property

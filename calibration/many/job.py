@@ -21,9 +21,10 @@ class Job(NamedTuple):
     Attributes:
         id: The name of the job in the results.
         quotes: A surface or smiles of implied vols, or a matrix of swaption vols. A vol that is NaN is missing.
-        model: Its type, its starting parameters, and the market that it stands on.
+        model: Its type, its starting parameters, and the market that it stands on; None of an unreadable job.
         prior: What is believed of its parameters, if anything.
         unreadable: Why there are no quotes, where they could not be read.
+        place: Where it stands, such as "quotes.csv:17"; empty where that is not known.
 
     Examples:
         >>> from calibration import Job
@@ -35,12 +36,13 @@ class Job(NamedTuple):
 
     id: str
     quotes: Quotes
-    model: AbstractModel
+    model: AbstractModel | None
     prior: Prior | None = None
     unreadable: str = ""
+    place: str = ""
 
     @property
-    def inputs(self) -> tuple[Quotes, AbstractModel, Prior | None]:
+    def inputs(self) -> tuple[Quotes, AbstractModel | None, Prior | None]:
         """What a program takes of it."""
         return self.quotes, self.model, self.prior
 
@@ -51,6 +53,11 @@ class Job(NamedTuple):
         if isinstance(self.quotes, SmileQuotes):
             return is_there & (np.asarray(self.quotes.weights) != 0.0)
         return is_there
+
+    def at_its_place(self, why: str) -> str:
+        """Return why the job fails, with its place before it, unless that says where already."""
+        file = self.place.rpartition(":")[0] or self.place
+        return why if not file or file in why else f"{self.place}: {why}"
 
     def refusal(self, fewest: int) -> str | None:
         """Return why it cannot be fitted with so many parameters, if its numbers tell."""

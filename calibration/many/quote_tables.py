@@ -3,7 +3,8 @@
 import datetime as dt
 import importlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ class Surface(NamedTuple):
         vols: NaN where there is none.
         weights: Of the quotes.
         wrong: The line of the first cell that is no number, and what is wrong with it; empty if all are well.
+        line: The line of its first row.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Surface(NamedTuple):
     vols: np.ndarray
     weights: np.ndarray
     wrong: str
+    line: int
 
 
 def surfaces_of(file: Path) -> Iterator[Surface]:
@@ -57,23 +60,40 @@ def _pieces(file: Path) -> Iterator[tuple[Columns, int]]:
     """
     try:
         if file.suffix.lower() == ".csv":
-            options = arrow("pyarrow.csv").ConvertOptions(strings_can_be_null=False)
             names = arrow("pyarrow.csv").open_csv(file).schema.names
-            options.column_types = dict.fromkeys(names, arrow("pyarrow").string())
+            known = _known(names, str(file))
+            options = arrow("pyarrow.csv").ConvertOptions(strings_can_be_null=False)
+            options.column_types = dict.fromkeys(known, arrow("pyarrow").string())
+            options.include_columns = known
             pieces: Any = arrow("pyarrow.csv").open_csv(file, convert_options=options)
         else:
             reader = arrow("pyarrow.parquet").ParquetFile(file)
-            names, pieces = reader.schema_arrow.names, reader.iter_batches()
-        missing = [name for name in (_NAME, _EXPIRY, *_NUMBERS) if name not in names]
-        if missing:
-            message = f"has no column {listed(missing)} among {listed(names)}"
-            raise unreadable(str(file), message, "give each quote a row with these")
+            known = _known(reader.schema_arrow.names, str(file))
+            pieces = reader.iter_batches(columns=known)
         row = 2 if file.suffix.lower() == ".csv" else 1
         for piece in pieces:
-            yield _numbers({name: piece.column(name).to_numpy(False) for name in names}), row
+            if len(piece):
+                yield _numbers({name: piece.column(name).to_numpy(False) for name in known}), row
             row += len(piece)
     except (arrow("pyarrow").ArrowInvalid, OSError) as error:
         raise unreadable(str(file), " ".join(str(error).split()), "correct the file") from None
+
+
+def _known(names: Sequence[str], file: str) -> list[str]:
+    """Return the columns of a table that are read, each of which it has once.
+
+    Raises:
+        unreadable: It lacks one, or has one twice; it is an `UnreadableFile`.
+    """
+    counts = Counter(names)
+    needed = (_NAME, _EXPIRY, *_NUMBERS)
+    if missing := [name for name in needed if not counts[name]]:
+        message = f"has no column {listed(missing)} among {listed(names)}"
+        raise unreadable(file, message, "give each quote a row with these")
+    known = [name for name in (*needed, *_DEFAULTS, _ASOF) if counts[name]]
+    if twice := [name for name in known if counts[name] > 1]:
+        raise unreadable(file, f"has the column {listed(twice)} twice", "keep one of them")
+    return known
 
 
 def _runs(
@@ -183,6 +203,7 @@ def _surface_of(name: str, columns: Columns, line: int) -> Surface:
         wide(columns["vol"], np.nan),
         wide(columns["weight"], 0.0),
         f"{line + wrong[0]}: {wrong[1]}" if wrong else "",
+        line,
     )
 
 

@@ -30,6 +30,7 @@ from .searches import End, Settings
 from .workers import Workers
 
 _IN_MEMORY = 8192  # jobs of a round
+_MOST_WORDS = 400  # bytes of why a job failed
 _SIZES_OF_FEW = 8, 8  # rows of a block and slots, where few jobs are left and some take many steps
 
 
@@ -83,10 +84,10 @@ def calibrate_many(
     Returns:
         The parameters of every job, their standard errors, and how each search ended.
 
-    Raises:
-        ValueError: Two jobs have one id, there is none, their models are of several types or have arrays as
-            parameters, the mesh has no axis "surfaces", `resume` is a URL or holds another run, or something
-            else than a run.
+    `ValueError` is raised if no job can be read, the models have arrays as parameters, the mesh has no axis
+    "surfaces", or `resume` is a URL, or holds another run or something else. It is raised, too, if two jobs
+    of a sequence have one id, or models of several types. Of an iterator, which is read as it is needed, such
+    jobs fail.
 
     Examples:
         >>> from calibration import Job, calibrate_many
@@ -98,23 +99,25 @@ def calibrate_many(
     """
     folder = None if resume is None else local_path(resume)
     total, jobs = jobs_of(quotes, model)
-    first = next(jobs, None)
-    if first is None:
-        raise ValueError("there is no job to calibrate: give at least one")
+    if isinstance(quotes, Sequence):
+        _require_distinct([job for job in quotes if isinstance(job, Job)])
+    before, first = _first_readable(jobs)
+    start = first.model
+    assert start is not None
     workers = Workers(mesh)
-    parameters = _numbers_alone(first.model, transform)
+    parameters = _numbers_alone(start, transform)
     key = jax.random.key(0) if key is None else key
     settings = Settings(
         objective or _usual_objective(first.quotes),
         parameters,
         optimizer or levenberg_marquardt(),
-        random_starts(parameters, first.model, num_starts, key=key)[1:],
+        random_starts(parameters, start, num_starts, key=key)[1:],
         jnp.asarray(rtol),
         jnp.asarray(max_steps),
     )
     kept = None if folder is None else Checkpoints(folder, settings, round_size, workers)
-    parts, end = [], 0
-    for round_of_jobs in _rounds(itertools.chain([first], jobs), round_size):
+    parts, end, again = [], 0, {}
+    for round_of_jobs in _rounds(itertools.chain(before, [first], jobs), round_size, again):
         begin, end = end, end + len(round_of_jobs)
         found = kept and kept.found(end, round_of_jobs)
         if found is None:
@@ -125,7 +128,7 @@ def calibrate_many(
         elif progress is not None:
             progress(end, total or end, "")
         parts.append(found)
-    return Calibrations.joined(parts)
+    return Calibrations.joined(parts).without(again)
 
 
 def _usual_objective(quotes: Quotes) -> AbstractObjective:
@@ -148,7 +151,7 @@ def _fitted(
     """Return what is found of the jobs of a round, by all processes."""
     fewest = len(settings.parameters.names)
     refused = {
-        place: why
+        place: job.at_its_place(why)
         for place, job in enumerate(jobs)
         if (why := job.refusal(fewest) or misfit_of(settings.objective, job.quotes))
     }
@@ -162,7 +165,7 @@ def _fitted(
             progress(done, len(jobs), "")
 
     sizes = block_size, num_slots
-    places, ends = _ends(jobs, sound, settings, workers, sizes, say)
+    places, ends, lost = _ends(jobs, sound, settings, workers, sizes, say)
     while (off := _is_off(ends)).any() and (finer := settings.objective.finer) is not None:
         moved = dict(zip(places[off].tolist(), ends.parameters[off], strict=True))
         again = [
@@ -170,9 +173,11 @@ def _fitted(
             for place, job in enumerate(jobs)
         ]
         settings = dataclasses.replace(settings, objective=finer, starts=settings.starts[:0])
-        later, closer = _ends(again, moved, settings, workers, _SIZES_OF_FEW)
+        later, closer, lost_later = _ends(again, moved, settings, workers, _SIZES_OF_FEW)
+        lost |= lost_later
         ends = jax.tree.map(lambda x, new: np.concatenate([x[~off], new]), ends, closer)
         places = np.concatenate([places[~off], later])
+    refused |= {place: jobs[place].at_its_place(why) for place, why in lost.items()}
     return Calibrations.of(jobs, refused, places, ends, settings.parameters)
 
 
@@ -183,15 +188,28 @@ def _ends(
     workers: Workers,
     sizes: tuple[int, int],
     say: Callable[[int], None] = lambda count: None,
-) -> tuple[np.ndarray, End]:
-    """Return how the jobs at these places end, by all processes, and at which places they are."""
+) -> tuple[np.ndarray, End, dict[int, str]]:
+    """Return how the jobs at these places end, by all processes, and at which places they are.
+
+    The dictionary says of other places why nothing ended there.
+    """
     block_size, num_slots = sizes
     blocks = workers.own(list(blocks_of(jobs, places, block_size)))
     found = [(np.zeros(0, int), End.empty(settings.parameters))]
-    for of_block in workers.ends(blocks, settings, num_slots):
-        found.append(of_block)
-        say(of_block[0].size)
-    return workers.gathered(*jax.tree.map(lambda *parts: np.concatenate(parts), *found))
+    lost = [(np.zeros(0, int), np.zeros((0, _MOST_WORDS), np.uint8))]
+    for where, ends in workers.ends(blocks, settings, num_slots):
+        if isinstance(ends, End):
+            found.append((where, ends))
+        else:
+            words = ends.encode()[:_MOST_WORDS].ljust(_MOST_WORDS)
+            lost.append((where, np.tile(np.frombuffer(words, np.uint8), (where.size, 1))))
+        say(where.size)
+    joined = lambda *parts: np.concatenate(parts)  # noqa: E731
+    failed, said = workers.gathered(*jax.tree.map(joined, *lost))
+    reasons = (row.tobytes().decode(errors="ignore").strip() for row in said)
+    return *workers.gathered(*jax.tree.map(joined, *found)), dict(
+        zip(failed.tolist(), reasons, strict=True)
+    )
 
 
 def _is_off(ends: End) -> np.ndarray:
@@ -200,9 +218,11 @@ def _is_off(ends: End) -> np.ndarray:
     return codes == np.asarray(off)
 
 
-def _moved(model: AbstractModel, parameters: Parameters, to: np.ndarray | None) -> AbstractModel:
+def _moved(
+    model: AbstractModel | None, parameters: Parameters, to: np.ndarray | None
+) -> AbstractModel | None:
     """Return a model at these parameters; as it is where there are none, or one at the end of its range."""
-    if to is None:
+    if to is None or model is None:
         return model
     where = lambda m: [getattr(m, name) for name in parameters.names]  # noqa: E731
     moved = eqx.tree_at(where, model, list(map(jnp.asarray, to)))
@@ -216,24 +236,84 @@ def _from(progress: Progress | None, begin: int, total: int) -> Progress | None:
     return lambda done, _, message: progress(begin + done, total, message)
 
 
-def _rounds(jobs: Iterator[Job], size: int) -> Iterator[tuple[Job, ...]]:
-    """Yield the jobs of each round.
+def _require_distinct(jobs: Sequence[Job]) -> None:
+    """Check what is known of jobs before the first is fitted.
 
     Raises:
         ValueError: Two jobs have one id, or models of several types.
     """
-    names: set[str] = set()
-    kinds: set[str] = set()
+    twice = [name for name, count in Counter(job.id for job in jobs).items() if count > 1]
+    if twice:
+        raise ValueError(f"several jobs have the id {twice[0]!r}: give each one of its own")
+    kinds = {type(job.model).__name__ for job in jobs if job.model is not None}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"the jobs have models of {', '.join(sorted(kinds))}: calibrate one type at a time"
+        )
+
+
+def _first_readable(jobs: Iterator[Job]) -> tuple[list[Job], Job]:
+    """Return the first job that has a model, and those before it.
+
+    Raises:
+        ValueError: There is none.
+    """
+    before: list[Job] = []
+    for job in jobs:
+        if job.model is not None:
+            return before, job
+        before.append(job)
+    if before:
+        raise ValueError(f"no job can be calibrated: {before[0].id}: {before[0].unreadable}")
+    raise ValueError("there is no job to calibrate: give at least one")
+
+
+def _rounds(jobs: Iterator[Job], size: int, again: dict[str, str]) -> Iterator[tuple[Job, ...]]:
+    """Yield the jobs of each round; one that cannot be with the others is unreadable.
+
+    again: gets, for each id that stands twice, why its jobs fail. The second one is named "ID (2)".
+    """
+    known: dict[str, str] = {}
+    times: Counter[str] = Counter()
+    kinds: set[type] = set()
     while several := tuple(itertools.islice(jobs, size)):
-        twice = [name for name, count in Counter(job.id for job in several).items() if count > 1]
-        if twice := twice or [job.id for job in several if job.id in names]:
-            raise ValueError(f"several jobs have the id {twice[0]!r}: give each one of its own")
-        names.update(job.id for job in several)
-        kinds.update(type(job.model).__name__ for job in several)
-        if len(kinds) > 1:
-            listed = ", ".join(sorted(kinds))
-            raise ValueError(f"the jobs have models of {listed}: calibrate one type at a time")
-        yield several
+        yield tuple(_placed(job, known, times, kinds, again) for job in several)
+
+
+def _placed(
+    job: Job,
+    known: dict[str, str],
+    times: Counter[str],
+    kinds: set[type],
+    again: dict[str, str],
+) -> Job:
+    """Return a job as it is, or unreadable if its id is known or its model of another type than the first.
+
+    known: the place of each id so far; times: how often one stood again; kinds: the type of the first model.
+    """
+    if job.id in known:
+        first, second = (f" at {place}" if place else "" for place in (known[job.id], job.place))
+        again[job.id] = (
+            f"{job.id!r} stands{first} and again{second}: keep the rows of a surface together, and give each "
+            "surface a name of its own"
+        )
+        name = job.id
+        while name in known:  # the results have each name once
+            times[job.id] += 1
+            name = f"{job.id} ({times[job.id] + 1})"
+        known[name] = job.place
+        return job._replace(id=name, unreadable=again[job.id])
+    known[job.id] = job.place
+    if job.model is None:
+        return job
+    kinds.update([type(job.model)] * (not kinds))
+    (kind,) = kinds
+    if type(job.model) is kind:
+        return job
+    other = type(job.model).__name__
+    return job._replace(
+        unreadable=f"its model is a {other}, of the first a {kind.__name__}: calibrate one type at a time"
+    )
 
 
 def _numbers_alone(

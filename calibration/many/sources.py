@@ -61,16 +61,27 @@ def read_jobs(path: str | os.PathLike, kind: type[Calibratable]) -> Iterator[Job
 
 
 def _of_file(file: Path, kind: type[Calibratable], is_one_of_many: bool) -> Iterator[Job]:
+    """Yield the jobs of a file; of one that cannot be read to its end, a job that says so.
+
+    Raises:
+        unreadable: Nothing of the file can be used; it is an `UnreadableFile`.
+        UnreadableFile: The same.
+    """
     reader = _READERS.get(file.suffix.lower())
     if reader is None:
         kinds = listed(_READERS)
         raise unreadable(str(file), f"is no file of {kinds}", "rename it to what it is")
+    is_begun = False
     try:
-        yield from reader(file, kind)
+        for job in reader(file, kind):
+            yield job
+            is_begun = True
     except UnreadableFile as error:
-        if not is_one_of_many:
+        if not (is_one_of_many or is_begun):
             raise
-        yield _unreadable_job(file.name, str(error), kind)
+        yield _unreadable_job(
+            file.name, f"{error} (what follows was not read)" if is_begun else str(error)
+        )
 
 
 def _of_market(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
@@ -80,9 +91,13 @@ def _of_market(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
     for error in market.errors:
         errors.setdefault(error.field, []).append(str(error))
     for field, said in errors.items():
-        yield _unreadable_job(f"{file.stem}/{field}", "; ".join(said), kind)
+        yield _unreadable_job(f"{file.stem}/{field}", "; ".join(said))
     for name, quotes in kind.quotes_in(market).items():
-        yield Job(f"{file.stem}/{name}", quotes, kind.starting_on(market, name))
+        id = f"{file.stem}/{name}"
+        try:
+            yield Job(id, quotes, kind.starting_on(market, name), place=str(file))
+        except (ValueError, ArithmeticError) as error:
+            yield _unreadable_job(id, f"{file}: {error}")
 
 
 def _of_table(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
@@ -90,13 +105,14 @@ def _of_table(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
     model_on, smiles = _models_of(kind), jax.tree.structure(_no_quotes())
     for surface in surfaces_of(file):
         if surface.wrong:
-            yield _unreadable_job(surface.name, f"{file}:{surface.wrong}", kind)
+            yield _unreadable_job(surface.name, f"{file}:{surface.wrong}", f"{file}:{surface.line}")
             continue
         spot, rate, dividend_yield = surface.market
         forwards = np.log(spot) + (rate - dividend_yield) * surface.expiries
         k = forwards[:, None] - np.log(surface.strikes)
         numbers = surface.expiries, k, surface.vols, surface.weights
-        yield Job(surface.name, smiles.unflatten(numbers), model_on(*surface.market))
+        place = f"{file}:{surface.line}"
+        yield Job(surface.name, smiles.unflatten(numbers), model_on(*surface.market), place=place)
 
 
 def _models_of(kind: type[Calibratable]) -> Callable[[float, float, float], Calibratable]:
@@ -129,9 +145,9 @@ def _start_of(kind: type[Calibratable]) -> Calibratable:
     return of_equity(spot=1.0, rate=0.0, dividend_yield=0.0, **starts)
 
 
-def _unreadable_job(name: str, why: str, kind: type[Calibratable]) -> Job:
+def _unreadable_job(name: str, why: str, place: str = "") -> Job:
     """Return a job in place of one that could not be read."""
-    return Job(name, _no_quotes(), _start_of(kind), unreadable=why)
+    return Job(name, _no_quotes(), None, unreadable=why, place=place)
 
 
 def _no_quotes() -> SmileQuotes:

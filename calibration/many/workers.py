@@ -19,6 +19,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
+from jaxtape.callers_code import in_words
 from jaxtape.full_products import with_full_products
 
 from .batches import Block, shape_of
@@ -73,16 +74,23 @@ class Workers:
 
     def ends(
         self, blocks: Sequence[Block], settings: Settings, num_slots: int
-    ) -> Iterator[tuple[np.ndarray, End]]:
-        """Yield the places of each block's jobs, and how they ended, in the order of the blocks."""
+    ) -> Iterator[tuple[np.ndarray, End | str]]:
+        """Yield the places of each block's jobs, in the order of the blocks, and how they ended, or why not.
+
+        What a device lacks, such as memory, is not the fault of a job, and is raised.
+        """
         free: queue.SimpleQueue = queue.SimpleQueue()
         for device in self.devices * _IN_WORK:
             free.put((device, _on(device, settings)))
 
-        def run(block: Block) -> tuple[np.ndarray, End]:
+        def run(block: Block) -> tuple[np.ndarray, End | str]:
             device, settings = place = free.get()
             try:
                 return block.places, _ends_on(device, block, settings, num_slots)
+            except (MemoryError, jax.errors.JaxRuntimeError):
+                raise
+            except Exception as error:  # of an objective or a model on these quotes
+                return block.places, in_words(error)
             finally:
                 free.put(place)
 
@@ -94,8 +102,8 @@ class Workers:
                     _COMPILED.add(program)
                 yield from pool.map(run, alike)
 
-    def gathered(self, places: np.ndarray, ends: End) -> tuple[np.ndarray, End]:
-        """Return what all processes have found, at each of them."""
+    def gathered(self, places: np.ndarray, ends: Any) -> tuple[np.ndarray, Any]:
+        """Return what all processes have found at places, a tree of arrays, at each of them."""
         if self.num_processes == 1:
             return places, ends
         with _named_if_lost():

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ..callers_code import loaded
+from ..callers_code import in_words, loaded, refused_if_it_fails
 from ..command_line import (
     Precision,
     configure,
@@ -92,6 +92,8 @@ def _groups(names: Sequence[str]) -> dict[str, Group]:
             group.references()
         except (ValueError, OSError) as error:
             refuse(str(error) if name in str(error) else f"{name}: {error}")
+        except Exception as error:  # of a group of the user's own
+            refuse(f"{name}: its references cannot be read: {in_words(error)}; correct them")
         groups[name] = group
     return groups
 
@@ -101,7 +103,9 @@ def _outcomes(groups: Mapping[str, Group], console: Console) -> list[Outcome]:
 
     def of(name: str) -> Outcome:
         start = time.perf_counter()
-        verdicts = verdicts_of(name, groups[name])
+        with refused_if_it_fails(f"{name}: its figures cannot be used", "return a Found for each"):
+            verdicts = verdicts_of(name, groups[name])
+            all(verdict.holds for verdict in verdicts)
         return Outcome(name, groups[name].title, verdicts, time.perf_counter() - start)
 
     with (
@@ -112,7 +116,10 @@ def _outcomes(groups: Mapping[str, Group], console: Console) -> list[Outcome]:
         for done, ended in enumerate(as_completed(working), 1):
             if progress is not None:
                 progress(done, len(groups), working[ended])
-        return [working_on.result() for working_on in working]
+        try:
+            return [working_on.result() for working_on in working]
+        except ValueError as error:
+            refuse(str(error))
 
 
 def _sentence(verdict: Verdict) -> str:

@@ -18,11 +18,13 @@ of what. A table with `methods` is asked by each of them.
 """
 
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
+from ..file_set import read_bytes
 from .reference import Reference, Table
 
 _OF_A_TABLE = ("name", "source", "kind", "because", "left_out")
@@ -52,17 +54,64 @@ def read_tables(file: Traversable, figures: Collection[str]) -> list[Reference]:
         [('of 1', 0.5, '0.005')]
     """
     try:
-        heads = tomllib.loads(file.read_text(encoding="utf-8")).get("table", [])
+        content = read_bytes(file) if isinstance(file, Path) else file.read_bytes()
+        heads = tomllib.loads(content.decode("utf-8")).get("table", [])
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file.name}: is no TOML: {error}") from error
+    except RecursionError:
+        raise ValueError(
+            f"{file.name}: is no TOML that can be read: it is nested too deeply"
+        ) from None
+    if not (isinstance(heads, list) and heads and all(isinstance(head, dict) for head in heads)):
+        raise ValueError(f"{file.name}: has no tables: begin each with [[table]]")
     found: list[Reference] = []
     for head in heads:
         name = head.get("name", "a table without a name")
         try:
+            _require_kinds(head)
             found += _references(head, figures)
         except ValueError as error:
             raise ValueError(f"{file.name}, {name}: {error}") from error
     return found
+
+
+def _require_kinds(head: Mapping[str, Any]) -> None:
+    """Check that each key of a head holds what it is to hold.
+
+    Raises:
+        ValueError: One does not.
+    """
+    kinds: dict[str, tuple[Callable[[Any], bool], str]] = {
+        **dict.fromkeys((*_OF_A_TABLE, "rows"), (_is_text, "text")),
+        "methods": (_are_texts, "a list of names, one at least"),
+        "constants": (
+            lambda x: _is_map(x, lambda y: isinstance(y, str | int | float)),
+            "a table of numbers and words",
+        ),
+        "tolerance": (
+            lambda x: _is_number(x) or _is_map(x, _is_number),
+            "a number, or a table of them by figure",
+        ),
+    }
+    for key, (holds, kind) in kinds.items():
+        if key in head and not holds(head[key]):
+            raise ValueError(f"{key} is {str(head[key])[:40]!r}: give {kind}")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_text, value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_map(value: Any, holds: Callable[[Any], bool]) -> bool:
+    return isinstance(value, dict) and all(map(holds, value.values()))
 
 
 def _references(head: Mapping[str, Any], figures: Collection[str]) -> Iterator[Reference]:
@@ -122,9 +171,10 @@ def _tolerance(given: Any, figure: str, printed: str) -> float:
     Raises:
         ValueError: The figure is no number.
     """
+    own = given.get(figure) if isinstance(given, Mapping) else given
     try:
         exponent = int(Decimal(printed).as_tuple().exponent)
-    except (InvalidOperation, ValueError) as error:
-        raise ValueError(f"{figure} is {printed!r}: give a number, or - for none") from error
-    own = given.get(figure) if isinstance(given, Mapping) else given
-    return _HALF_A_UNIT * 10.0**exponent if own is None else float(own)
+        usual = _HALF_A_UNIT * 10.0**exponent
+    except (InvalidOperation, ValueError, OverflowError) as error:
+        raise ValueError(f"{figure} is {printed[:40]!r}: give a number, or - for none") from error
+    return usual if own is None else float(own)

@@ -3,6 +3,7 @@
 import csv
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -93,8 +94,8 @@ def _header(number: int, line: str, file: str) -> tuple[str, ...]:
             message = f"the first line, {show(line)}, is no header"
             remedy = f"begin with the line {','.join(COLUMNS)}"
         raise unreadable(file, message, remedy, place=place)
-    for name in names:
-        if name and names.count(name) > 1:
+    for name, count in Counter(names).items():
+        if name and count > 1:
             message = f"the column {name!r} stands twice"
             raise unreadable(file, message, "keep one of them", place=place, field=name)
     return tuple(names)

@@ -17,11 +17,13 @@ from calibration import (
     Job,
     calibrate_many,
     levenberg_marquardt,
+    read_jobs,
 )
+from calibration.many import workers
 from calibration.many.batches import blocks_of
 from calibration.many.searches import Settings, searched
 from calibration.parameters import Parameters
-from pricing import VolSurface
+from pricing import BlackScholes, Heston, VolSurface
 from tests.calibration.test_many import columns, jobs, start, surfaces
 from tests.helpers import double
 
@@ -141,6 +143,76 @@ def test_two_rounds_with_one_id_are_refused():
     twice = [jobs()[0], jobs()[1], jobs()[0]]
     with pytest.raises(ValueError, match="several jobs have the id 'S0'"):
         calibrate_many(twice, round_size=2, max_steps=1)
+
+
+@functools.cache
+def rows_of() -> str:
+    """The 15 rows of a surface of a table, but for its name."""
+    job = jobs()[0]
+    expiries, strikes = np.meshgrid(job.quotes.expiries, job.quotes.strikes, indexing="ij")
+    quotes = zip(*map(np.ravel, (expiries, strikes, job.quotes.vols)), strict=True)
+    return "".join(
+        f"NAME,{job.model.spot},{job.model.rate},{t},{k},{vol}\n" for t, k, vol in quotes
+    )
+
+
+def test_a_name_in_two_runs_of_rows_fails_by_name_with_file_and_line(tmp_path):
+    """The others are fitted, also where the second run comes in another file, or hours later."""
+    head = "surface,spot,rate,expiry,strike,vol\n"
+    names = {"a.csv": "ABA", "b.csv": "CAD"}
+    for file, of_file in names.items():
+        text = "".join(rows_of().replace("NAME", name) for name in of_file)
+        (tmp_path / file).write_text(head + text)
+    found = calibrate_many(read_jobs(tmp_path, Heston), round_size=2, max_steps=30)
+    assert found.ids == ("A", "B", "A (2)", "C", "A (3)", "D")
+    assert found.failed.keys() == {"A", "A (2)", "A (3)"}
+    good = [name for name, status in zip(found.ids, found.status, strict=True) if status == "ok"]
+    assert good == ["B", "C", "D"]
+    said = f"stands at {tmp_path / 'a.csv'}:2 and again at {tmp_path / 'a.csv'}:32: keep the rows"
+    assert said in found.status[2]
+    for place in (0, 2, 4):
+        assert found.status[place].startswith("failed: 'A' stands at ")
+        assert np.isnan(columns(found)[place]).all()
+    assert "b.csv:17" in found.status[4] and "b.csv:17" in found.failed["A"]
+    assert (
+        calibrate_many(read_jobs(tmp_path, Heston), round_size=6, max_steps=30).status
+        == found.status
+    )
+
+
+def test_a_job_of_another_type_or_that_breaks_a_program_fails_alone(monkeypatch):
+    """Of an iterator: what the first tells cannot be known before the last is read."""
+    good = jobs()[:2]
+    other = good[1]._replace(id="other", model=BlackScholes(100.0, 0.02, 0.2))
+    nowhere = Job("nowhere", good[0].quotes, None, unreadable="it is gone", place="x.csv:3")
+    found = calibrate_many(iter([nowhere, good[0], other, good[1]]), max_steps=5)
+    assert [status[:7] for status in found.status][::2] == ["failed:", "failed:"]
+    assert "x.csv:3: it is gone" in found.status[0]
+    assert "its model is a BlackScholes, of the first a Heston" in found.status[2]
+    with pytest.raises(ValueError, match="calibrate one type at a time"):
+        calibrate_many([*good, other])
+    with pytest.raises(ValueError, match="no job can be calibrated: nowhere: it is gone"):
+        calibrate_many([nowhere])
+
+    def broken(device, block, settings, num_slots):
+        raise ZeroDivisionError("of mine")
+
+    monkeypatch.setattr(workers, "_ends_on", broken)
+    lost = calibrate_many(iter(good))
+    assert all(
+        status == "failed: ZeroDivisionError: of mine" for status in map(first_words, lost.status)
+    )
+    monkeypatch.setattr(workers, "_ends_on", out_of_memory)
+    with pytest.raises(MemoryError):
+        calibrate_many(iter(good))
+
+
+def first_words(status: str) -> str:
+    return status.partition(" (")[0]
+
+
+def out_of_memory(*_):
+    raise MemoryError
 
 
 def test_columns_are_the_table_of_all():

@@ -1,6 +1,7 @@
 """Surfaces from tables and folders: read to the last bit, and what cannot be read named with its place."""
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,49 @@ def test_a_table_that_is_none_says_so(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UnreadableFile, match="has no file of"):
         read_jobs(tmp_path / "empty", Heston)
+
+
+def test_a_column_twice_is_told(tmp_path):
+    lines = [",".join((*NAMES, "vol")), "A,100,0.02,0.5,90,0.2,0.3"]
+    (tmp_path / "twice.csv").write_text("\n".join(lines))
+    twice = pa.Table.from_arrays([*table().columns, table().column("vol")], names=[*NAMES, "vol"])
+    write(tmp_path / "twice.parquet", twice)
+    for name in ("twice.csv", "twice.parquet"):
+        with pytest.raises(UnreadableFile, match=r"has the column '?vol'? twice; keep one"):
+            list(read_jobs(tmp_path / name, Heston))
+
+
+@pytest.mark.parametrize("name", ["wide.csv", "wide.parquet"])
+def test_a_table_of_a_hundred_thousand_columns_is_read_in_a_moment(tmp_path, name):
+    extra = [f"x{i}" for i in range(100_000)]
+    if name == "wide.csv":
+        lines = [",".join((*NAMES, *extra)), "A,100,0.02,0.5,90,0.2" + ",1" * len(extra)]
+        (tmp_path / name).write_text("\n".join(lines))
+    else:
+        wide = pa.table({**{name: [1.0] for name in extra[:20_000]}, **table(ROWS[:1]).to_pydict()})
+        write(tmp_path / name, wide)
+    start = time.process_time()
+    (job,) = read_jobs(tmp_path / name, Heston)
+    assert job.id == "A" and time.process_time() - start < 20.0  # it took hours
+
+
+def test_a_table_that_ends_in_ruin_gives_what_was_before(tmp_path):
+    """Rows of a later piece of the file that are no rows: the surfaces before them are fitted all the same."""
+    row = "{name},100,0.02,0.5,{strike},0.2\n"
+    lines = [row.format(name=f"S{i // 2}", strike=90 + i % 2) for i in range(60_000)]
+    text = ",".join(NAMES) + "\n" + "".join(lines) + "S30000,100\n"
+    (tmp_path / "long.csv").write_text(text)
+    *read, last = read_jobs(tmp_path / "long.csv", Heston)
+    assert len(read) > 10_000 and not any(job.unreadable for job in read)
+    assert "long.csv" in last.unreadable and "what follows was not read" in last.unreadable
+
+
+def test_a_bad_market_is_a_job_whatever_the_model(tmp_path):
+    (tmp_path / "2002-07-04.json").write_text("{")
+    sample = Path("pricing/samples/dax_2002-07-05.json").read_text(encoding="utf-8")
+    (tmp_path / "2002-07-05.json").write_text(sample)
+    bad, good = read_jobs(tmp_path, HullWhite)
+    assert bad.model is None and "2002-07-04.json" in bad.refusal(2) and not good.refusal(2)
 
 
 def test_a_folder_is_read_file_by_file(tmp_path):

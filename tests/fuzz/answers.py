@@ -17,15 +17,20 @@ from typer.testing import CliRunner
 
 from calibration import SwapLegs
 from calibration.commands.calibrate import calibrate
+from calibration.commands.explain import explain
 from calibration.commands.fitting import standard_start, too_few
 from calibration.commands.risk import risk
+from calibration.commands.several import calibrate_all
 from calibration.commands.valuing import calibrations_for
 from calibration.objectives import objective_of
 from calibration.parameters import Parameters
 from calibration.problem import Problem
+from calibration.serving import server, starting
+from calibration.serving.command import serve
 from jaxtape.characters import control_character
 from jaxtape.command_line import app
 from jaxtape.comparison.command import compare
+from jaxtape.validation.command import validate
 from pricing import Book
 from pricing.fbsde import command as solve_command
 from pricing.ingestion import UnreadableFile
@@ -35,7 +40,7 @@ from pricing.models.surface_models import black_scholes
 from pricing.sweep.fitted_models import with_baskets
 from pricing.sweep.groups import batches_of, group_trades
 
-from . import comparisons, corpus, mutations
+from . import comparisons, corpus, documents, mutations, surroundings
 
 UNPREPARED = [method for method in METHODS if not isinstance(method, Quadrature)]  # it lays grids
 SECONDS = 60.0  # after which an input hangs
@@ -135,8 +140,11 @@ def check_files(folder, market_content, name, book_content) -> str:
 
 
 def fuzzed_files(folder: Path, seed: int) -> str:
-    """Check a market and a book of a seed."""
+    """Check a market and a book of a seed, or every fourth time another kind of document."""
     chance = random.Random(seed)
+    if seed % 4 == 3:
+        with _named(seed, "a document"), answered_in_time():
+            return documents.fuzzed_document(folder, chance, _invoked)
     files = mutations.market(chance), *mutations.book(chance)
     if chance.random() < 0.5:  # one of the two is as it should be
         files = (mutations.as_json(corpus.MARKET, chance), *files[1:])
@@ -160,15 +168,24 @@ def commands_in(folder: Path) -> Iterator[Callable]:
             (sys.modules[calibrations_for.__module__], "calibrated"),
             (sys.modules[risk.__module__], "value_book"),
             (sys.modules[calibrate.__module__], "calibrated"),
+            (sys.modules[explain.__module__], "explain_change"),
+            (sys.modules[calibrate_all.__module__], "calibrate_many"),
+            (sys.modules[validate.__module__], "_outcomes"),
+            (sys.modules[serve.__module__], "configure"),
+            (starting, "service_of"),
             (solve_command, "_rows"),
         ):
             patch.setattr(module, name, reached)
             patch.setattr(module, "configure", lambda precision: None, raising=False)
+        patch.setattr(server, "log_as_json", lambda: None)
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         patch.setattr(sys.modules[compare.__module__], "configure", lambda precision: None)
         patch.setenv("JAXTAPE_CACHE", str(folder / "cache"))  # `jaxtape cache --clear` empties it
         patch.chdir(folder)
         (folder / "m.json").write_bytes(mutations.as_json(corpus.MARKET, random.Random(0)))
         (folder / "t.csv").write_bytes(corpus.csv_of(corpus.BOOK[:2]))
+        (folder / "q.csv").write_bytes(documents.quote_table(random.Random(0)))
+        (folder / "s.json").write_bytes(mutations.as_json(documents.SCENARIOS, random.Random(0)))
         for pipe in ("pipe", "pipe.py"):
             os.mkfifo(folder / pipe)
         yield _invoked
@@ -190,7 +207,10 @@ def _invoked(words: list[str]):
 
 
 def fuzzed_command_line(run: Callable, seed: int) -> str:
-    """Check a command line of a seed."""
+    """Check a command line of a seed; of a few that of a process in surroundings of its own."""
+    if seed % surroundings.EVERY == surroundings.EVERY - 1:
+        with _named(seed, "surroundings"):
+            return surroundings.fuzzed(Path.cwd(), random.Random(seed))
     words = mutations.command_line(random.Random(seed))
     with _named(seed, words):
         return _status(run(words))

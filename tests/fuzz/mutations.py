@@ -147,6 +147,7 @@ _OPTIONS = {
         "--model": "black-scholes",
         "--paths": "64",
         "--seed": "1",
+        "--scenarios": "s.json",
         "--precision": "single",
         "--devices": "1",
         "--budget": "1GiB",
@@ -171,11 +172,40 @@ _OPTIONS = {
         "--seed": "1",
         "--out": "table.json",
     },
+    "explain": {
+        "--trades": "t.csv",
+        "--before": "m.json",
+        "--after": "m.json",
+        "--out": "out",
+        "--model": "black-scholes",
+        "--paths": "64",
+        "--budget": "1GiB",
+    },
+    "serve": {
+        "--market": "m.json",
+        "--trades": "t.csv",
+        "--state": "kept",
+        "--token-file": "pipe",
+        "--host": "127.0.0.1",
+        "--port": "0",
+        "--max-body": "1KiB",
+        "--body-seconds": "2",
+        "--warm": "t.csv",
+    },
+    "monitor": {
+        "--yesterday": "out",
+        "--out": "alarms.json",
+        "--max-rms": "2",
+        "--max-failed": "0",
+    },
+    "validate": {"--html": "page.html", "--out": "values.json"},
     "solve": {"--seeds": "1", "--out": "table.json", "--checkpoint": "saved", "--metrics": "news"},
 }
 _NEEDED = {
     "risk": ("--trades", "--market", "--out"),
     "calibrate": ("--market", "--underlying", "--out"),
+    "explain": ("--trades", "--before", "--after", "--out"),
+    "serve": ("--market",),
     "solve": (),
 }
 _WORDS = (
@@ -205,7 +235,10 @@ _WORDS = (
 )
 
 
-_COMMANDS = ("risk", "risk", "calibrate", "calibrate", "solve", "compare", "cache")
+_COMMANDS = (
+    *("risk", "risk", "calibrate", "calibrate", "solve", "compare", "cache"),
+    *("explain", "serve", "monitor", "validate"),
+)
 
 
 def command_line(random: random.Random) -> list[str]:
@@ -221,6 +254,14 @@ def command_line(random: random.Random) -> list[str]:
         words.append(random.choice(("allen-cahn", "all", *_WORDS, *TEXTS)))
     if command == "compare" and random.random() < 0.7:
         words.append(random.choice(("--list", "m.json:x", "json:dumps", *_WORDS, *TEXTS)))
+    if command == "monitor":
+        words.insert(0, random.choice(("out", "pipe", "m.json", *_WORDS, *TEXTS)))
+    if command == "validate":
+        words.append(
+            random.choice(("european", "--list", "m.json:x", "json:dumps", *_WORDS, *TEXTS))
+        )
+    if command == "calibrate" and random.random() < 0.3:
+        words = ["--market", random.choice(("q.csv", ".", "pipe")), "--out", "out"]
     if command == "cache":
         words += random.choice(([], ["--clear"], ["--info"], [random.choice((*_WORDS, *TEXTS))]))
     if words and random.random() < 0.1:

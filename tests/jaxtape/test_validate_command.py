@@ -264,6 +264,59 @@ def test_the_tolerance_is_half_a_unit_of_the_last_printed_digit(tmp_path):
     assert [known.method for known in found] == ["", "", "other", "other", "", "other"]
 
 
+_HEAD = "[[table]]\nname='t'\nsource='s'\n"
+_ROWS = "rows='''\nof value\na 1.0\n'''\n"
+WRONG_TOMLS = {
+    "": "has no tables: begin each with",
+    "table = 3": "has no tables",
+    "table = [1, 2]": "has no tables",
+    "[table]\nname='t'": "has no tables",
+    "a = " + "[" * 5000: "nested too deeply|is no TOML",
+    _HEAD: "has no rows: give one",
+    _HEAD + "rows = 3": "rows is '3': give text",
+    _HEAD + "rows = ['of value']": "give text",
+    f"{_HEAD}methods = 'a'\n{_ROWS}": "methods is 'a': give a list of names",
+    f"{_HEAD}methods = []\n{_ROWS}": "give a list of names, one at least",
+    f"{_HEAD}methods = [3]\n{_ROWS}": "give a list of names",
+    f"{_HEAD}constants = 3\n{_ROWS}": "constants is '3': give a table",
+    f"{_HEAD}constants = {{a = [1]}}\n{_ROWS}": "give a table of numbers and words",
+    f"{_HEAD}because='b'\ntolerance = 'x'\n{_ROWS}": "tolerance is 'x': give a number",
+    f"{_HEAD}because='b'\ntolerance = {{value = [1]}}\n{_ROWS}": "give a number",
+    f"{_HEAD}because=3\ntolerance=1\n{_ROWS}": "because is '3': give text",
+    f"{_HEAD}left_out=3\n{_ROWS}": "left_out is '3': give text",
+    f"{_HEAD}kind=3\n{_ROWS}": "kind is '3': give text",
+    _ROWS.join(("[[table]]\nname=3\nsource='s'\n", "")): "name is '3': give text",
+    _HEAD + _ROWS.replace("1.0", "1e400"): "value is '1e400': give a number",
+    _HEAD + _ROWS.replace("1.0", "nan"): "value is 'nan': give a number",
+}
+
+
+@pytest.mark.parametrize("text", WRONG_TOMLS, ids=range(len(WRONG_TOMLS)))
+def test_a_wrong_table_is_told_with_its_file(tmp_path, text):
+    (tmp_path / "wrong.toml").write_text(text)
+    with pytest.raises(ValueError, match=f"wrong.toml.*({WRONG_TOMLS[text]})"):
+        read_tables(tmp_path / "wrong.toml", {"value"})
+
+
+@pytest.mark.parametrize(
+    ("references", "find", "told"),
+    [
+        ("lambda: 1 / 0", "list", "its references cannot be read: ZeroDivisionError"),
+        ("lambda: [][3]", "list", "IndexError"),
+        ("lambda: known", "lambda _: []", "its figures cannot be used: ValueError"),
+        ("lambda: known", "lambda _: [3]", "its figures cannot be used: "),
+    ],
+)
+def test_a_group_of_ones_own_that_breaks_is_told(tmp_path, references, find, told):
+    (tmp_path / "broken.py").write_text(
+        "from jaxtape.validation import Group, Reference, Table\n"
+        "known = [Reference(Table('t', 'a test'), 'a', 'value', 1.0, 0.1)]\n"
+        f"group = Group('Broken', {references}, {find})\n"
+    )
+    done = run(f"{tmp_path / 'broken.py'}:group")
+    assert done.exit_code == 2 and told in done.stderr and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("found", "told"),
     [
