@@ -55,31 +55,27 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str):
         """Return the subcommand of that name; None if there is none."""
         del ctx
-        found = _commands().get(cmd_name)
-        if found is None:
+        commands = _commands()
+        if cmd_name not in commands:
             return None
-        _require_own_packages()
-        return _command(cmd_name, found.load())
+        _require_own_packages(commands)
+        return _command(cmd_name, commands[cmd_name].load())
 
 
 def _commands() -> dict[str, EntryPoint]:
     return {found.name: found for found in entry_points(group=GROUP)}
 
 
-def _require_own_packages() -> None:
-    """Refuse where a module of the user's hides a package of the commands: it would be run in its place."""
+def _require_own_packages(commands: Mapping[str, EntryPoint]) -> None:
+    """Refuse where a module of the user's hides a package beside this one: it would be run in its place."""
     folder = Path(__file__).parent.parent
-    own = next((found.dist for found in _commands().values() if found.name == "cache"), None)
-    packages = {
-        found.module.partition(".")[0]
-        for found in _commands().values()
-        if own is not None and found.dist is not None and found.dist.name == own.name
-    }
-    for name in sorted(packages):
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.origin and Path(spec.origin).parent != folder / name:
+    for name in sorted({found.module.partition(".")[0] for found in commands.values()}):
+        package, spec = folder / name, importlib.util.find_spec(name)
+        origin = spec.origin if spec is not None else None
+        is_other = origin is not None and Path(origin).parent != package
+        if is_other and (package / "__init__.py").is_file():
             refuse(
-                f"{spec.origin}: hides the package {name} of jaxtape; rename it, or take its folder out of "
+                f"{origin}: hides the package {name} of jaxtape; rename it, or take its folder out of "
                 "PYTHONPATH"
             )
 
