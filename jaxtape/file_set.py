@@ -219,7 +219,7 @@ def read_bytes(file: Path) -> bytes:
 
 
 def read_json(file: Path) -> Any:
-    """Return what a JSON file holds; `OSError` is raised where it cannot be read.
+    """Return the content of a JSON file; `OSError` is raised where it cannot be read.
 
     Raises:
         ValueError: It is no JSON, or is nested too deeply.

@@ -64,7 +64,7 @@ def _say(kind: type[BaseException], error: BaseException, trace: TracebackType |
     if status == UNUSABLE:
         given = [f"{name}={x}" for name, x in os.environ.items() if name.startswith(_PREFIXES)]
         remedy = (
-            f"check the environment: {', '.join(sorted(given))}" if given else "install it anew"
+            f"check the environment: {', '.join(sorted(given))}" if given else "install it again"
         )
         said = " ".join(f"jaxtape: cannot start: {kind.__name__}: {error}; {remedy}".split())
         with contextlib.suppress(Exception):

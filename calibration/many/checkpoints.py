@@ -155,7 +155,7 @@ def forget(folder: Path, results: Path) -> None:
 
 
 def _require_rounds_alone(folder: Path, *, is_new: bool) -> int:
-    """Return how many rounds are kept in a folder; where the run is new, there may be none.
+    """Return the number of rounds kept in a folder; where the run is new, there may be none.
 
     Raises:
         ValueError: A folder of their name is there with something else, or without the label of a run.
@@ -169,7 +169,7 @@ def _require_rounds_alone(folder: Path, *, is_new: bool) -> int:
 
 
 def _label_of(folder: Path) -> dict[str, Any]:
-    """Return what the label of a run holds.
+    """Return the content of the label of a run.
 
     Raises:
         ValueError: It is none.

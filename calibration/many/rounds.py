@@ -189,7 +189,7 @@ def _ends(
     sizes: tuple[int, int],
     say: Callable[[int], None] = lambda count: None,
 ) -> tuple[np.ndarray, End, dict[int, str]]:
-    """Return how the jobs at these places end, by all processes, and at which places they are.
+    """Return the places and ends of the jobs at these places, fitted by all processes.
 
     The dictionary says of other places why nothing ended there.
     """

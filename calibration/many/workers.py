@@ -103,7 +103,7 @@ class Workers:
                 yield from pool.map(run, alike)
 
     def gathered(self, places: np.ndarray, ends: Any) -> tuple[np.ndarray, Any]:
-        """Return what all processes have found at places, a tree of arrays, at each of them."""
+        """Gather places, and a tree of arrays for them, of all processes, at each of them."""
         if self.num_processes == 1:
             return places, ends
         with _named_if_lost():

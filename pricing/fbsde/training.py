@@ -126,7 +126,7 @@ def metrics_file(path: Path | None) -> Iterator[Callable[[int, Metrics], None] |
 
 
 def _holds_metrics(path: Path) -> bool:
-    """Return whether the first line of a file is that of a stage, or the file is empty."""
+    """Say whether the first line of a file is that of a stage, or the file is empty."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
