@@ -4,7 +4,8 @@ Every state is kept while a slot is free. From then on a new one takes the slot 
 step need be advanced more than twice, the best of these is known in closed form (Stumm & Walther, *New
 algorithms for optimal online checkpointing*, SIAM J. Sci. Comput. 32(2), 2010, algorithm I). Beyond that,
 the one goes without which the way back from the next position takes fewest steps; and if it takes
-fewer still without the new one, the chain goes on and nothing changes.
+fewer still without the new one, the chain goes on and nothing changes. Beyond a million steps, the last
+state moves along with the chain, and another is given up in longer and longer strides: the table stays short.
 """
 
 import dataclasses
@@ -18,15 +19,21 @@ import numpy as np
 from .table import advances, beta, cached_by_length, check_slots
 
 _GRAIN = 4096  # beyond it, positions are looked at in steps of this part of them
+REFRESH = 256  # beyond position `REFRESHED`, the last state is kept again every so many steps
+REFRESHED = REFRESH * _GRAIN
+MOST_STEPS = 2**31 - 1  # of a loop, which counts them in 32 bits
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OnlineTable:
     """What a chain of at most `length` nodes, which stops when it likes, keeps in its slots.
 
-    The state at `position[i]` is kept in `slot[i]`, over what that slot held. Wherever the chain stops,
-    what is then held, and Revolve with the slots that are free, reach every other state. `betas[s, r]`
-    is `beta(s, r)`, or length + 1 if that is less, for all r that Revolve then meets.
+    The state before each of the first `dense_rows` nodes is kept, in the slot that `dense_slot` says. After
+    those, the state at `position[i]` is kept in `slot[i]`, over what that slot held; beyond `REFRESHED`,
+    that slot takes the state again every `REFRESH` steps until the next row. Wherever the chain stops, what is
+    then held, and Revolve with the slots that are free, reach every other state. `betas[s, r]`
+    is `beta(s, r)`, or length if that is less, for all r that Revolve then meets. Rows grow in number
+    with the logarithm of `length`.
     """
 
     length: int
@@ -40,14 +47,48 @@ class OnlineTable:
         return self.length
 
     @property
+    def dense_rows(self) -> int:
+        """How many states, from the first on, are kept as they are passed."""
+        return min(_most_twice(self.slots), self.length)
+
+    @property
     def dense(self) -> bool:
         """Whether each state is kept as it is passed; then no step is advanced more than twice."""
-        return len(self.position) == self.length
+        return self.dense_rows == self.length
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether there is a row whose state is kept again every `REFRESH` steps."""
+        return bool(np.any(self.position >= REFRESHED))
+
+    def dense_slot(self, turn, part):
+        """Return the slot of the state before node `part` of a turn, arrays of integers.
+
+        Turn j = 0, 1, ... has `slots + 1 - j` nodes, the last one a single node. Turn 0 fills the slots. Each
+        later turn keeps its first state for good, in slot `slots - j`, and each of those after it for a while,
+        in the slots from 1 up to that of the next turn, and there the last again.
+        """
+        flag = lambda holds: holds.astype(part.dtype)  # noqa: E731
+        last = self.slots - 1 - turn
+        among = part - flag(part > last)
+        return flag(part > 0) * among + flag((part == 0) & (turn > 0)) * (last + 1)
 
     def held(self, n: int) -> np.ndarray:
         """Return the positions that are held after n steps."""
-        held, rows = np.full(self.slots, -1), np.searchsorted(self.position, n)
-        np.maximum.at(held, self.slot[:rows], self.position[:rows])
+        held, kept = np.full(self.slots, -1), min(n, self.dense_rows)
+        turns = np.arange(self.slots)
+        first = turns * (self.slots + 1) - turns * (turns - 1) // 2
+        first = first[first < kept]
+        # of the turns before the last two only the first states are still there
+        recent = np.arange(first[-2:].min(initial=kept), kept)
+        turn = np.searchsorted(first, recent, side="right") - 1
+        starts = turns[: len(first)]
+        held[self.dense_slot(starts, 0 * starts)] = first
+        np.maximum.at(held, self.dense_slot(turn, recent - first[turn]), recent)
+        late = self.position[: np.searchsorted(self.position, n)].astype(np.int64)
+        steps = np.append(late[1:], n)[: len(late)] - 1 - late
+        late += np.where(late < REFRESHED, 0, _passed(steps))
+        np.maximum.at(held, self.slot[: len(late)], late)
         return np.sort(held[held >= 0])
 
     def count_advances(self, n: int) -> int:
@@ -59,6 +100,7 @@ class OnlineTable:
 def loop_advances(n: int, slots: int) -> int:
     """Return the forward steps of the gradient of a `while_loop` that takes n steps and has `slots` slots.
 
+    Where no pullback reads a state, they are n, for none is run again.
     Those of the value are counted, the n taped steps are not. No algorithm that knows n beforehand
     needs fewer than `advances(n, slots) + 1`. `max_steps` does not matter.
 
@@ -70,7 +112,7 @@ def loop_advances(n: int, slots: int) -> int:
         The number of steps, exactly.
 
     Raises:
-        ValueError: If n is negative or `slots` below 1.
+        ValueError: If n is negative or above 2^31 - 1, or `slots` below 1.
 
     Examples:
         >>> import jaxtape as jt
@@ -81,7 +123,8 @@ def loop_advances(n: int, slots: int) -> int:
     n = operator.index(n)
     if n < 0:
         raise ValueError(f"A loop does not take {n} steps: give n >= 0.")
-    longest = 1 << n.bit_length()  # one table for many n
+    check_steps("n", n)
+    longest = min(1 << n.bit_length(), MOST_STEPS)  # one table for many n
     return online_table(longest, int(slots)).count_advances(n)
 
 
@@ -97,13 +140,24 @@ def two_sweeps(length: int) -> int:
 def online_table(length: int, slots: int) -> OnlineTable:
     """Return the table of a chain of at most `length` nodes with `slots` slots."""
     slots = min(slots, length)
-    rows, betas = _twice(length, slots), np.ones((slots + 1, 1))
+    rows, betas = np.zeros((2, 0)), np.ones((slots + 1, 1))
     if slots > 1 and _most_twice(slots) < length:
-        late, most = _more_often(length, slots)
-        rows = np.concatenate([rows, late], axis=1)
-        betas = [[min(beta(s, r), length + 1) for r in range(most + 1)] for s in range(slots + 1)]
+        rows, most = _more_often(length, slots)
+        betas = [[min(beta(s, r), length) for r in range(most + 1)] for s in range(slots + 1)]
     position, slot = rows.astype(np.int32)
     return OnlineTable(length, slots, position, slot, np.asarray(betas, np.int32))
+
+
+def check_steps(name: str, steps: int) -> None:
+    """Check that a loop can count its steps.
+
+    Raises:
+        ValueError: If they need more than 32 bits.
+    """
+    if steps > MOST_STEPS:
+        raise ValueError(
+            f"{name} is {steps:,}, and a loop counts its steps in 32 bits: give at most {MOST_STEPS:,}."
+        )
 
 
 def _most_twice(slots: int) -> int:
@@ -111,45 +165,55 @@ def _most_twice(slots: int) -> int:
     return beta(slots, 2) - 2
 
 
-def _twice(length: int, slots: int) -> np.ndarray:
-    """Return the rows (position, slot) as long as no step is advanced more than twice.
-
-    The first turn fills the slots. Turn j = 1, 2, ... keeps one state for good, in slot `slots - j`, and
-    each of those after it for a while, in the slots from 1 up to that of the next turn, and there the
-    last again.
-    """
-    count = np.array([*range(slots + 1, 2, -1), 1])
-    first = np.cumsum(count) - count
-    count, first = count[first < length], first[first < length]
-    turn, node = np.repeat(np.arange(len(count)), count), np.arange(count.sum())
-    part = node - first[turn]
-    for_good = np.where(turn > 0, np.maximum(count - 1, 1)[turn], 0)
-    rows = np.stack([node, np.where(part > 0, np.minimum(part, count[turn] - 2), for_good)])
-    return rows[:, :length]
-
-
 def _more_often(length: int, slots: int) -> tuple[np.ndarray, int]:
     """Return the rows that follow, and how often the busiest step is run again."""
-    sums = BinomialForms(length, slots)
-    twice = sums.advances(np.arange(length + 1), np.array(2)).tolist()
-    position = np.cumsum([0, *range(slots + 1, 2, -1)])
-    slot = np.append(0, np.arange(slots - 1, 0, -1))
-    n, rows = int(position[-1]) + 2, []
-    choice = _Choice.among(position, sums)
-    most = choice.repetition
+    held = _Held.at_first(slots, BinomialForms(length, slots))
+    end = min(length, REFRESHED)
+    n = int(held.position[-1]) + 2
     while True:
-        n, index = choice.next_exchange(n, length, twice)
-        if n >= length:
-            return np.array(rows, int).reshape(-1, 2).T, most
-        rows.append((n, slot[index]))
-        position = np.concatenate([position[:index], position[index + 1 :], [n]])
-        slot = np.concatenate([slot[:index], slot[index + 1 :], slot[index : index + 1]])
-        choice = _Choice.among(position, sums)
-        most, n = max(most, choice.repetition), n + _stride(n)
+        n, index = held.choice.next_exchange(n, end)
+        if n >= end:
+            break
+        held = held.exchanged(index, n)
+        n += _stride(n)
+    if length <= REFRESHED:
+        return np.array(held.rows, int).reshape(-1, 2).T, held.most
+    since = REFRESHED - held.choice.start
+    between = held.choice.steps < held.choice.last_instead(since)
+    held = held.exchanged(held.choice.index if between else held.choice.last, REFRESHED)
+    return _refreshed(held, length)
+
+
+def _refreshed(held: "_Held", length: int) -> tuple[np.ndarray, int]:
+    """Go on from position `REFRESHED`, where the last state is refreshed every `REFRESH` steps.
+
+    So the nodes after it are few, and an exchange need be looked for in long strides only.
+    """
+    n = REFRESHED + _stride(REFRESHED)
+    while n < length:
+        held = held.refreshed(n)
+        choice, reach = held.choice, n + _stride(n) - held.choice.start
+        if choice.steps + _with_two_slots(reach) < choice.last_instead(reach):
+            held = held.exchanged(choice.index, n)
+        n += _stride(n)
+    most = held.refreshed(length).most
+    return np.array(held.rows, int).reshape(-1, 2).T, most
 
 
 def _stride(n: int) -> int:
     return max(1, n // _GRAIN)
+
+
+def _passed(steps):
+    """Return how far the last state has come after so many steps."""
+    return steps - steps % REFRESH
+
+
+def _with_two_slots(n: int) -> int:
+    """Return `advances(n, 2)` of n >= 1 nodes, at once."""
+    r = (math.isqrt(8 * n) - 1) // 2
+    r += (r + 1) * (r + 2) < 2 * n
+    return r * n - r * (r + 1) * (r + 2) // 6
 
 
 class BinomialForms:
@@ -212,18 +276,59 @@ class _Choice(NamedTuple):
         last = len(size), int(position[-1]), int(size[-1]), int(steps[-1])
         return cls(*last, least, index + 1, repetition)
 
-    def next_exchange(self, n: int, length: int, twice: list[int]) -> tuple[int, int]:
-        """Return the next position that is worth it, from n on, and the index of the state that goes.
+    def last_instead(self, since: int) -> int:
+        """Return how many steps more it takes to have the last state `since` nodes later, with two slots."""
+        return _with_two_slots(self.gap + since) - self.gap_steps
 
-        `twice[k]` steps reverse k nodes with two slots, as the nodes since the last state then have.
+    def next_exchange(self, n: int, end: int) -> tuple[int, int]:
+        """Return the next position that is worth it, from n on and before `end`, and the state that goes.
+
+        The nodes since the last state then have two slots.
         """
-        while n < length:
+        while n < end:
             since = n - self.start
-            between = self.steps + twice[since]
-            last = twice[self.gap + since] - self.gap_steps
+            between, last = self.steps + _with_two_slots(since), self.last_instead(since)
             ahead = _stride(n)
             kept_on, anew = ((k * (k - 1)) // 2 for k in (since + ahead, ahead))
             if min(between, last) + anew < kept_on:
                 return n, self.index if between <= last else self.last
             n += ahead
         return n, 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Held:
+    """The states that are held, by position, the rows that led there, and the most repetitions so far."""
+
+    position: np.ndarray
+    slot: np.ndarray
+    rows: list
+    sums: BinomialForms
+    choice: _Choice
+    most: int
+
+    @classmethod
+    def at_first(cls, slots: int, sums: BinomialForms) -> "_Held":
+        """Return what is held when no step need be advanced more than twice for the last time."""
+        position = np.cumsum([0, *range(slots + 1, 2, -1)])
+        slot = np.append(0, np.arange(slots - 1, 0, -1))
+        choice = _Choice.among(position, sums)
+        return cls(position, slot, [], sums, choice, choice.repetition)
+
+    def exchanged(self, index: int, n: int) -> "_Held":
+        """Give up state `index` for the one at position n."""
+        slot = self.slot[index]
+        self.rows.append((n, slot))
+        position = np.concatenate([self.position[:index], self.position[index + 1 :], [n]])
+        return self._with(position, np.append(np.delete(self.slot, index), slot))
+
+    def refreshed(self, n: int) -> "_Held":
+        """Return what is held just before position n."""
+        position = self.position.copy()
+        position[-1] += _passed(n - 1 - position[-1])
+        return self._with(position, self.slot)
+
+    def _with(self, position: np.ndarray, slot: np.ndarray) -> "_Held":
+        choice = _Choice.among(position, self.sums)
+        most = max(self.most, choice.repetition)
+        return dataclasses.replace(self, position=position, slot=slot, choice=choice, most=most)

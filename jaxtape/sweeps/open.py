@@ -14,6 +14,7 @@ import jax.core
 import jax.numpy as jnp
 from jax import lax
 
+from ..schedules import online
 from ..schedules.online import OnlineTable
 from .chain import AbstractExecutor, Active, Arrays, Chain, Condition, get, pick, put
 from .executor import Forward, ForwardState, Slots
@@ -61,6 +62,37 @@ class SnapshotStack(NamedTuple):
         return self._replace(top=self.top - (self.uppermost == k).astype(jnp.int32))
 
 
+class Row(NamedTuple):
+    """A row of an online table: its number, and among the dense ones its turn and its part of that."""
+
+    number: jax.Array
+    turn: jax.Array
+    part: jax.Array
+
+    def slot(self, table: OnlineTable):
+        """Return the slot in which the state is kept."""
+        dense = table.dense_slot(self.turn, self.part)
+        if not table.slot.size:
+            return dense
+        late = _at(jnp.asarray(table.slot), jnp.maximum(self.number - table.dense_rows, 0))
+        return jnp.where(self.number < table.dense_rows, dense, late)
+
+    def ends(self, table: OnlineTable):
+        """Return the position of the next row."""
+        after, ends = self.number + 1, jnp.asarray([*table.position, table.length], jnp.int32)
+        late = _at(ends, jnp.maximum(after - table.dense_rows, 0))
+        return jnp.where(after < table.dense_rows, after, late)
+
+    def next(self, table: OnlineTable, k) -> "Row":
+        """Return the row of position k, which is this one's while its state is kept again and again."""
+        is_last = self.part == table.slots - self.turn
+        turn, part = self.turn + is_last.astype(jnp.int32), jnp.where(is_last, 0, self.part + 1)
+        following = Row(self.number + 1, turn, part)
+        if not table.refreshes:
+            return following
+        return jax.tree.map(lambda *rows: jnp.where(k < self.ends(table), *rows), self, following)
+
+
 @dataclasses.dataclass(frozen=True)
 class Open(AbstractExecutor):
     """The executor of a chain that goes on until its condition fails. Its nodes have neither x nor y."""
@@ -79,9 +111,7 @@ class Open(AbstractExecutor):
         return lax.while_loop(goes_on, node, (jnp.int32(0), arrays.init))[1], ()
 
     def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Snapshots]:
-        consts, needed, dense = arrays.consts, chain.needed, self.table.dense
-        stop = jnp.asarray([*self.table.position[1:], self.length], jnp.int32)
-        slot = jnp.asarray(self.table.slot)
+        consts, needed, table = arrays.consts, chain.needed, self.table
 
         def node(carry):
             k, state, _ = carry
@@ -89,18 +119,23 @@ class Open(AbstractExecutor):
             return k + 1, state, chain.goes_on(consts, state)
 
         def row(carry):
-            i, kept, state, more = carry
-            states = kept.states.put(pick(needed, state), _at(slot, i))
-            (position,) = put((kept.position,), (kept.steps,), _at(slot, i))
-            on = lambda carry: carry[2] & (carry[0] < _at(stop, i))  # noqa: E731
+            at, kept, state, more = carry
+            states = kept.states.put(pick(needed, state), at.slot(table))
+            (position,) = put((kept.position,), (kept.steps,), at.slot(table))
+            stop = at.ends(table)
+            if table.refreshes:
+                near = kept.steps + jnp.minimum(stop - kept.steps, online.REFRESH)
+                stop = jnp.where(kept.steps < online.REFRESHED, stop, near)
+            on = lambda carry: carry[2] & (carry[0] < stop)  # noqa: E731
             reached = kept.steps, state, more
-            k, state, more = node(reached) if dense else lax.while_loop(on, node, reached)
-            return i + 1, Snapshots(states, position, k), state, more
+            k, state, more = node(reached) if table.dense else lax.while_loop(on, node, reached)
+            return at.next(table, k), Snapshots(states, position, k), state, more
 
         on = lambda carry: carry[3] & (carry[1].steps < self.length)  # noqa: E731
         none = jnp.full(self.slots, -1, jnp.int32)
         kept = Snapshots(Slots.empty(self, pick(needed, arrays.init)), none, jnp.int32(0))
-        start = jnp.int32(0), kept, arrays.init, chain.goes_on(consts, arrays.init)
+        zero = jnp.int32(0)
+        start = Row(zero, zero, zero), kept, arrays.init, chain.goes_on(consts, arrays.init)
         _, kept, state, _ = lax.while_loop(on, row, start)
         return state, (), kept
 

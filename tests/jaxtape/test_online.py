@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxtape as jt
+from jaxtape.schedules import online
 from jaxtape.schedules.online import online_table, two_sweeps
 from jaxtape.schedules.table import NestedBlocks, equal_sizes, repetition
 
@@ -18,7 +19,7 @@ def followed(table, n):
         advanced[start:stop] += 1
         return stop
 
-    rows = dict(zip(table.position.tolist(), table.slot.tolist(), strict=True))
+    rows = rows_before(table, n)
     for k in range(n):
         if k in rows:
             slots[rows[k]] = k
@@ -38,6 +39,20 @@ def followed(table, n):
         top -= slots[order[top]] == k
     assert top == -1
     return advanced
+
+
+def rows_before(table, n):
+    """The slot in which each state that is kept before position n is put, by position."""
+    turns = ((turn, table.slots - turn) for turn in range(table.slots - 1))
+    parts = [(turn, part) for turn, last in turns for part in range(last + 1)]
+    parts.append((table.slots - 1, 0))
+    assert len(parts) >= table.dense_rows
+    rows = {k: int(table.dense_slot(*np.array(parts[k]))) for k in range(min(n, table.dense_rows))}
+    late = zip(table.position, table.slot, [*table.position, n][1:], strict=False)
+    for start, slot, end in late:
+        again = online.REFRESH if start >= online.REFRESHED else max(end - start, 1)
+        rows |= dict.fromkeys(range(start, min(end, n), again), slot)
+    return rows
 
 
 def first_part(table, size, top):
@@ -105,7 +120,38 @@ def test_a_million_steps():
         assert table.count_advances(10**6) <= 1.03 * jt.advances(10**6, slots)
 
 
+@pytest.fixture
+def early(monkeypatch):
+    """Tables whose last state moves along from position 256 on, not from a million."""
+    for name, value in {"_GRAIN": 64, "REFRESH": 4, "REFRESHED": 256}.items():
+        monkeypatch.setattr(online, name, value)
+    return online_table.__wrapped__
+
+
+@pytest.mark.parametrize("slots", [2, 3, 6])
+def test_a_last_state_that_moves_along(slots, early):
+    table, found, least = early(2000, slots), [], []
+    assert table.refreshes
+    for n in range(250, 2001, 37):
+        assert followed(table, n).sum() == table.count_advances(n)
+        found.append(table.count_advances(n))
+        least.append(jt.advances(n, slots) + 1)
+    assert sum(found) <= 1.03 * sum(least)
+
+
+@pytest.mark.parametrize("slots", [2, 8, 46])
+def test_as_many_steps_as_a_loop_can_count(slots):
+    """The rows grow with the logarithm, and the steps stay near the fewest."""
+    table = online_table(2**31 - 1, slots)
+    assert len(table.position) < 60_000
+    for n in (10**4, 10**7, 10**9 + 1, 2**31 - 1):
+        assert table.count_advances(n) <= 1.02 * jt.advances(n, slots)
+    assert online_table(2**31 - 1, two_sweeps(2**31 - 1)).position.size == 0
+
+
 def test_misuse():
+    with pytest.raises(ValueError, match=r"n is 2,147,483,648, .* at most 2,147,483,647"):
+        jt.loop_advances(2**31, 3)
     with pytest.raises(ValueError, match="does not take -1 steps: give n >= 0"):
         jt.loop_advances(-1, 3)
     with pytest.raises(ValueError, match=r"slots is 0: .*at least 1"):

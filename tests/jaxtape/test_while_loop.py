@@ -11,6 +11,7 @@ import pytest
 import jaxtape as jt
 import jaxtape.loops
 import jaxtape.sweeps.reverse_only
+from jaxtape.schedules import online
 
 from ..helpers_tape import Counter, assert_close
 
@@ -72,6 +73,32 @@ def test_every_length_with_any_number_of_slots(slots):
     both = (jax.jit(jax.value_and_grad(f, (0, 2))) for f in (sine, plain))
     found, desired = ([f(0.8, n, X) for n in lengths] for f in both)
     assert_close(found, desired)
+
+
+@pytest.mark.parametrize("slots", [8, 1])
+def test_as_many_steps_as_can_be_counted_take_no_memory(slots):
+    """The bound is the greatest int32, and the loop stops after 22 steps."""
+    value = lambda rate: grown(6.0, rate, X, slots, 2**31 - 1)[0]  # noqa: E731
+    found = jax.jit(jax.value_and_grad(value))
+    assert found.lower(RATE).compile().memory_analysis().temp_size_in_bytes < 2**20
+    assert_close(found(RATE), jax.value_and_grad(lambda rate: unrolled(rate, X, 22))(RATE))
+
+
+def test_a_last_state_that_moves_along(monkeypatch):
+    """From position 16 on, every other step, which a loop does beyond a million steps."""
+    for name, value in {"_GRAIN": 8, "REFRESH": 2, "REFRESHED": 16}.items():
+        monkeypatch.setattr(online, name, value)
+    monkeypatch.setattr(jaxtape.loops, "online_table", online.online_table.__wrapped__)
+    assert online.online_table.__wrapped__(MOST, 3).refreshes
+    for level in (6.0, 1e9):
+        value = lambda rate: grown(level, rate, X, 3)[0]  # noqa: B023, E731
+        desired = jax.value_and_grad(lambda rate: unrolled(rate, X, LEVELS[level]))  # noqa: B023
+        assert_close(jax.jit(jax.value_and_grad(value))(RATE), desired(RATE))
+
+
+def test_more_steps_than_can_be_counted():
+    with pytest.raises(ValueError, match=r"max_steps is 2,147,483,648, .* at most 2,147,483,647"):
+        jt.while_loop(lambda x: x < 1.0, lambda x: x, 0.0, 2**31, slots=3)
 
 
 LOSS = lambda rate, slots=None: grown(6.0, rate, X, slots)[0]  # noqa: E731
