@@ -1,6 +1,7 @@
 """The monitor of nightly runs: each alarm has its place, value and limit, and a good run has none."""
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -184,7 +185,10 @@ def test_a_file_that_is_not_of_the_run_is_an_alarm(tmp_path):
         ("sensitivity.csv", "quote_id,scaled,unit\nA,much,EUR\n", "could not convert"),
         ("calibration.json", '{"DAX": {}}', "run it again"),
         ("run.json", "{", "run it again"),
+        ("run.json", "[" * 100_000, "nested too deeply"),
+        ("calibration.json", "[" * 100_000, "run it again"),
     ],
+    ids=range(12),
 )
 def test_a_folder_that_is_no_run_is_refused(tmp_path, name, content, said):
     file = run(tmp_path) / name
@@ -192,6 +196,16 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path, name, content, said):
     if content is not None:
         file.write_text(content)
     with pytest.raises(UnusableRun, match=said):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["npv.csv", "sensitivity.csv", "calibration.json", "run.json"])
+def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path, name):
+    """Reading one would never end."""
+    file = run(tmp_path) / name
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(UnusableRun, match=f"{name}: cannot be read: it is a pipe"):
         read_run(tmp_path)
 
 

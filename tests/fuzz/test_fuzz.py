@@ -4,6 +4,7 @@
 """
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from pricing import Book
 from pricing.market import Market
 from tests.fuzz.__main__ import main
 
-from . import corpus, mutations
+from . import corpus, documents, mutations, surroundings
 from .answers import (
     check_files,
     commands_in,
@@ -32,6 +33,12 @@ def test_a_book_that_once_failed_is_answered(case, tmp_path):
     check_files(tmp_path, market, *corpus.BOOKS[case])
 
 
+def test_a_book_of_a_hundred_thousand_columns_is_answered(tmp_path):
+    market = mutations.as_json(corpus.MARKET, random.Random(0))
+    columns = *corpus.COLUMNS, *(f"x{i}" for i in range(100_000))
+    assert check_files(tmp_path, market, "t.csv", corpus.csv_of(corpus.BOOK[:1], columns)) == "read"
+
+
 def test_the_files_that_the_fuzzer_begins_with_are_good(tmp_path):
     market = Market.from_text(mutations.as_json(corpus.MARKET, random.Random(0)).decode())
     book = Book.from_text(corpus.csv_of(corpus.BOOK).decode()).checked(market)
@@ -49,6 +56,23 @@ def run(tmp_path):
 def test_files_are_answered(tmp_path):
     outcomes = {fuzzed_files(tmp_path, seed) for seed in range(150)}
     assert len(outcomes) == 3  # good ones too
+
+
+def test_other_documents_are_answered(run):
+    outcomes = {
+        documents.fuzzed_document(Path.cwd(), random.Random(seed), run) for seed in range(60)
+    }
+    assert len(outcomes) == 3
+
+
+def test_surroundings_are_answered(run):
+    surroundings.fuzzed(Path.cwd(), random.Random(1))
+
+
+@pytest.mark.slow
+def test_many_surroundings_are_answered(run):
+    for seed in range(1000, 1060):
+        surroundings.fuzzed(Path.cwd(), random.Random(seed))
 
 
 def test_command_lines_are_answered(run):
