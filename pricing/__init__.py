@@ -1,3 +1,4 @@
+from .book_risk import CurrencyRisk as CurrencyRisk
 from .book_risk import RiskEngine as RiskEngine
 from .book_risk import RiskResult as RiskResult
 from .book_risk import risk as risk

@@ -23,16 +23,41 @@ from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
 from .progress import Progress
 from .sweep.book_sweep import sweep_book
-from .sweep.fitted_models import Fit, FittedModels, fit_models
+from .sweep.fitted_models import Fit, FittedModels, Models, fit_models
 from .sweep.groups import Batch, batches_of, group_trades
 from .sweep.memory import Memory, identity
-from .sweep.trade_risk import TradeRisk, TradeRisks
+from .sweep.trade_risk import GroupRisk, TradeRisk, TradeRisks
 from .trades.book import Book
+from .trades.contracts import currency_of
+
+
+@dataclass(frozen=True)
+class CurrencyRisk:
+    """What the trades of one currency are worth, and how that moves with every quote of the market.
+
+    Attributes:
+        value: The sum of quantity times value over the trades that were valued, in the currency.
+        sensitivities: Quote id -> derivative of `value` per 1.00 of the quote.
+        gradient: The derivative of `value` to every number of the market; None where only values were asked
+            for.
+
+    Examples:
+        >>> from pricing import CurrencyRisk
+        >>> CurrencyRisk(12.5, {"EQUITY/PRICE/DAX": 0.5}).value
+        12.5
+    """
+
+    value: float
+    sensitivities: dict[str, float] = field(default_factory=dict)
+    gradient: Market | None = None
 
 
 @dataclass(frozen=True)
 class RiskResult:
     """What a book is worth, and how that moves with every quote of the market.
+
+    Figures in different currencies are never added up. `value`, `sensitivities` and `gradient` are those of a
+    book in one currency. A book in several has them by currency, in `by_currency`.
 
     Delta, Gamma and theta of a trade hold the parameters of its model. Vega and rho are the derivatives where
     all implied vols, or all zero rates, move in parallel, through the fit: over the book they add up to the
@@ -40,13 +65,17 @@ class RiskResult:
 
     Attributes:
         trades: One row for each row of the book, in its order.
-        value: The sum of quantity times value over all trades that were valued, in currency.
-        sensitivities: Quote id -> derivative of `value` per 1.00 of the quote.
+        value: The sum of quantity times value over all trades that were valued, in their currency; NaN where
+            they are in several.
+        sensitivities: Quote id -> derivative of `value` per 1.00 of the quote; empty where trades are in
+            several currencies.
         models: Underlying -> the model that `fit` made of the market.
         errors: What was wrong with the market and the book.
         stats: The seconds that the fit, the sweep over the trades and the pullback to quotes took.
         gradient: The derivative of `value` to every number of the market, the times of its pillars included;
-            None where only values were asked for.
+            None where only values were asked for, or where trades are in several currencies.
+        by_currency: ISO code -> the same of the trades in that currency, in the order of the book. Of a book
+            without a valued trade it has the market's currency alone.
 
     Examples:
         >>> from pricing import RiskResult, TradeRisk
@@ -62,6 +91,7 @@ class RiskResult:
     errors: tuple[InputError, ...]
     stats: dict[str, Any] = field(default_factory=dict)
     gradient: Market | None = None
+    by_currency: dict[str, CurrencyRisk] = field(default_factory=dict)
 
     @property
     def failed(self) -> tuple[TradeRisk, ...]:
@@ -187,19 +217,19 @@ class RiskEngine:
         )
         times.append(time.perf_counter())
 
-        gradient = fitted.pullback(cotangents)[0] if fitted.pullback else None
-        sensitivities = {} if gradient is None else market.by_quote(gradient)
+        by_currency = _by_currency(found, market, fitted, cotangents)
         times.append(time.perf_counter())
 
         seconds = zip(("fit", "sweep", "pullback"), np.diff(times).tolist(), strict=True)
+        several = CurrencyRisk(float("nan"))
+        total = several if len(by_currency) > 1 else next(iter(by_currency.values()))
         return RiskResult(
             trades=TradeRisks(book, found, unpriced),
-            value=sum((group.value for group in found), 0.0),
-            sensitivities=sensitivities,
+            **vars(total),
             models={names[0]: model for names, model in fitted.models.items() if len(names) == 1},
             errors=(*market.errors, *book.errors),
             stats=dict(seconds),
-            gradient=gradient,
+            by_currency=by_currency,
         )
 
     def for_another_book(self) -> "RiskEngine":
@@ -229,3 +259,32 @@ class RiskEngine:
         self._fits.begin()
         compute = functools.partial(fit_models, self._fit, market, baskets, self._greeks)
         return self._fits.recall(compute, (market, baskets))
+
+
+def _by_currency(
+    found: Sequence[GroupRisk], market: Market, fitted: FittedModels, cotangents: Models
+) -> dict[str, CurrencyRisk]:
+    """Return what the trades of each currency are worth, and the derivatives of that.
+
+    cotangents: the derivative of each model's trades to its numbers. A model serves trades of one currency.
+    """
+    groups: dict[str, list[GroupRisk]] = {}
+    for risk in found:
+        if risk.is_finite.any():
+            groups.setdefault(currency_of(risk.group.trades[0], market), []).append(risk)
+    of_models = {risk.group.underlyings: name for name, own in groups.items() for risk in own}
+    by_currency = {}
+    for currency in groups or {market.currency: []}:
+        own = {
+            names: cotangent
+            if len(groups) < 2 or of_models.get(names) == currency
+            else jax.tree.map(np.zeros_like, cotangent)
+            for names, cotangent in cotangents.items()
+        }
+        gradient = fitted.pullback(own)[0] if fitted.pullback else None
+        by_currency[currency] = CurrencyRisk(
+            value=sum((risk.value for risk in groups.get(currency, ())), 0.0),
+            sensitivities={} if gradient is None else market.by_quote(gradient),
+            gradient=gradient,
+        )
+    return by_currency

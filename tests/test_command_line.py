@@ -50,7 +50,7 @@ BAD = "X1,european,DAX,1,call,-1,2003-03-18,,,,,\n"
 NPV = (
     *("id", "type", "value", "std_error", "delta", "gamma", "vega", "theta", "rho", "method"),
     *("status", "delta_1pct", "gamma_1pct", "vega_1volpt", "theta_1day", "rho_1bp"),
-    *("delta_1bp", "gamma_1bp", "currency"),
+    *("delta_1bp", "gamma_1bp", "vega_1bp", "vega_rates_1volpt", "currency"),
 )
 
 

@@ -17,7 +17,6 @@ from pricing.ingestion.errors import UnreadableFile
 from pricing.market import Market
 from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
 from pricing.reporting.formats import by_size
-from pricing.reporting.positions import currency_of
 from pricing.scenarios import Revaluation, ScenarioSet, revalue
 from pricing.sweep.groups import BudgetTooSmall
 from pricing.trades.book import Book
@@ -99,7 +98,7 @@ def risk(
         positions = positions_of(result, book, quotes)
         console.write_errors(folder, errors)
         write_positions(folder / "npv.csv", positions)
-        write_quote_risks(folder / "sensitivity.csv", quote_risks(result.sensitivities, quotes))
+        write_quote_risks(folder / "sensitivity.csv", quote_risks(result, quotes))
         write_json(folder / "calibration.json", numbers)
         view = moves and found and stress.Stress(moves, found, positions)
         if view:
@@ -109,7 +108,7 @@ def risk(
         seconds = {**stages.seconds, **parts}
         write_report(folder / "report.html", result, book, quotes, fits.result(), seconds, view)
         lines.append(f"wrote {out}")
-    _summarize(result, book, quotes, output.folder)
+    _summarize(result, quotes, output.folder)
     console.exit_if(errors)
 
 
@@ -157,19 +156,21 @@ def _errors(
     )
 
 
-def _summarize(result: RiskResult, book: Book, market: Market, folder: Path) -> None:
+def _summarize(result: RiskResult, market: Market, folder: Path) -> None:
     """Print the outcome, in a few lines on stdout."""
     valued = len(result.trades) - len(result.failed)
     table = Table(box=None, show_header=False, pad_edge=False)
     for justify in ("left", "right", "left"):
         table.add_column(justify=justify)
-    trades = [
-        row.trade for row, found in zip(book.rows, result.trades, strict=True) if found.figures
-    ]
-    table.add_row("Value", f"{result.value:,.2f}", currency_of(trades, market))
+    for currency, total in result.by_currency.items():
+        has_value = valued or not result.trades
+        text = f"{total.value:,.2f}" if has_value else "\N{EN DASH}"
+        table.add_row("Value", text, currency or "currency")
     table.add_row("Trades valued", f"{valued:,}", "")
     table.add_row("Trades failed", f"{len(result.failed):,}", "")
-    risks = quote_risks(result.sensitivities, market)
-    for risk in sorted(risks, key=lambda risk: by_size(risk.scaled))[:_TOP]:
-        table.add_row(risk.quote_id, f"{risk.scaled:,.2f}", risk.unit)
+    risks = sorted(quote_risks(result, market), key=lambda risk: by_size(risk.scaled))
+    for currency in result.by_currency if valued else ():
+        own = [risk for risk in risks if risk.currency == currency]
+        for risk in own[:_TOP]:
+            table.add_row(risk.quote_id, f"{risk.scaled:,.2f}", risk.unit)
     console.summarize(table, folder / "report.html")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .runs import Run
+from .runs import Run, only_of
 
 _CONVERGED = "Converged"
 _NON_FINITE = "not finite"
@@ -84,6 +84,8 @@ def summary(today: Run, yesterday: Run | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "value": today.value,
         "gross_value": today.gross,
+        "values": today.values,
+        "gross_values": today.gross_values,
         "trades": len(today.trades),
         "failed": len(_failed(today)),
         "non_finite": len(_non_finite(today)),
@@ -98,15 +100,24 @@ def summary(today: Run, yesterday: Run | None) -> dict[str, Any]:
     }
     if yesterday is not None:
         ids, ids_before = ({row["id"] for row in run.trades} for run in (today, yesterday))
+        changes = _changes(today, yesterday)
         found |= {
             "value_yesterday": yesterday.value,
-            "value_change": today.value - yesterday.value,
+            "value_change": only_of(changes),
+            "values_yesterday": yesterday.values,
+            "value_changes": changes,
             "trades_new": len(ids - ids_before),
             "trades_gone": len(ids_before - ids),
             "quotes_new": len(today.sensitivities.keys() - yesterday.sensitivities.keys()),
             "quotes_gone": len(yesterday.sensitivities.keys() - today.sensitivities.keys()),
         }
     return found
+
+
+def _changes(today: Run, yesterday: Run) -> dict[str, float]:
+    """Return currency -> the change of the value of its trades."""
+    both = yesterday.values | today.values
+    return {name: today.values.get(name, 0.0) - yesterday.values.get(name, 0.0) for name in both}
 
 
 def _above(check: str, place: str, value: float | None, limit: float, what: str) -> Iterator[Alarm]:
@@ -148,7 +159,7 @@ def _of_fits(run: Run, limits: Thresholds) -> Iterator[Alarm]:
 
 def _of_trades(run: Run, limits: Thresholds) -> Iterator[Alarm]:
     file = run.folder / "npv.csv"
-    failed, non_finite, gross = _failed(run), _non_finite(run), run.gross
+    failed, non_finite, gross = _failed(run), _non_finite(run), run.gross_values
     for check, found, limit in (
         ("failed", failed, limits.failed),
         ("non_finite", non_finite, limits.non_finite),
@@ -160,13 +171,13 @@ def _of_trades(run: Run, limits: Thresholds) -> Iterator[Alarm]:
     for row in run.trades:
         if row["status"] == "ok" and not _is_non_finite(row):
             name = row["id"]
-            share = _share(row.get("std_error", 0.0), gross)
+            share = _share(row.get("std_error", 0.0), gross[row["currency"]])
             what = f"the standard error of {name}, as a share of the gross value,"
             yield from _above("std_error", f"{file}: {name}", share, limits.std_error, what)
 
 
 def _of_sensitivities(run: Run) -> Iterator[Alarm]:
-    for quote, x in run.sensitivities.items():
+    for (quote, _), x in run.sensitivities.items():
         if not math.isfinite(x):
             place = f"{run.folder / 'sensitivity.csv'}: {quote}"
             message = f"the sensitivity to {quote} is not a finite number"
@@ -174,15 +185,26 @@ def _of_sensitivities(run: Run) -> Iterator[Alarm]:
 
 
 def _of_values(today: Run, yesterday: Run, limits: Thresholds) -> Iterator[Alarm]:
-    file, gross = today.folder / "npv.csv", max(today.gross, yesterday.gross)
-    share = _share(today.value - yesterday.value, gross)
-    what = "the change of the book's value, as a share of the gross value,"
-    yield from _above("value_drift", str(file), share, limits.value_drift, what)
+    file, changes, gross = today.folder / "npv.csv", _changes(today, yesterday), {}
+    for currency, change in changes.items():
+        both = (run.gross_values.get(currency, 0.0) for run in (today, yesterday))
+        gross[currency] = max(both)
+        of_part = f" in {currency}" if len(changes) > 1 else ""
+        what = f"the change of the book's value{of_part}, as a share of the gross value,"
+        share = _share(change, gross[currency])
+        yield from _above("value_drift", f"{file}{of_part}", share, limits.value_drift, what)
     before = yesterday.valued
     for name, row in today.valued.items():
         if name not in before:
             continue
-        share = _share(row["value"] - before[name]["value"], gross)
+        currency, was = row["currency"], before[name]["currency"]
+        if currency != was:
+            said = (
+                f"the value of {name} is in {currency or 'no currency'}, and was in {was or 'none'}"
+            )
+            yield Alarm("trade_drift", f"{file}: {name}", None, limits.trade_drift, said)
+            continue
+        share = _share(row["value"] - before[name]["value"], gross.get(currency, 0.0))
         what = f"the change of {name}, as a share of the gross value,"
         yield from _above("trade_drift", f"{file}: {name}", share, limits.trade_drift, what)
 
@@ -190,15 +212,13 @@ def _of_values(today: Run, yesterday: Run, limits: Thresholds) -> Iterator[Alarm
 def _of_quotes(today: Run, yesterday: Run, limits: Thresholds) -> Iterator[Alarm]:
     largest: dict[str, float] = {}
     for run in (today, yesterday):
-        for quote, x in run.sensitivities.items():
-            unit = run.units[quote]
+        for (_, unit), x in run.sensitivities.items():
             largest[unit] = max(largest.get(unit, 0.0), abs(x) if math.isfinite(x) else 0.0)
     file = today.folder / "sensitivity.csv"
-    for quote, x in today.sensitivities.items():
-        if quote not in yesterday.sensitivities or not math.isfinite(x):
+    for (quote, unit), x in today.sensitivities.items():
+        if (quote, unit) not in yesterday.sensitivities or not math.isfinite(x):
             continue
-        unit = today.units[quote]
-        share = _share(x - yesterday.sensitivities[quote], largest[unit])
+        share = _share(x - yesterday.sensitivities[quote, unit], largest[unit])
         what = f"the change of {quote}, as a share of the largest sensitivity in {unit},"
         yield from _above(
             "sensitivity_drift", f"{file}: {quote}", share, limits.sensitivity_drift, what

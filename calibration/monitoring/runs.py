@@ -1,9 +1,10 @@
 """The files of one run of `jaxtape risk`, as numbers again."""
 
 import csv
+import functools
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,16 +56,14 @@ class Run:
         folder: Where it is.
         mismatched: The files that are not those of the run that the folder's `run.json` is of.
         trades: The rows of `npv.csv`, numbers as numbers; an id may stand twice.
-        sensitivities: Quote id -> the column `scaled` of `sensitivity.csv`.
-        units: Quote id -> the unit of that.
+        sensitivities: Quote id and unit, which names the currency -> the column `scaled` of `sensitivity.csv`.
         calibrations: Underlying -> what `calibration.json` has of it.
     """
 
     folder: Path
     mismatched: tuple[str, ...]
     trades: Sequence[Mapping[str, Any]]
-    sensitivities: Mapping[str, float]
-    units: Mapping[str, str]
+    sensitivities: Mapping[tuple[str, str], float]
     calibrations: Mapping[str, Fit]
 
     @property
@@ -72,19 +71,37 @@ class Run:
         """The rows of the trades that have figures, by id."""
         return {row["id"]: row for row in self.trades if row["status"] == "ok"}
 
+    @functools.cached_property
+    def values(self) -> dict[str, float]:
+        """Currency -> the sum over its trades with a finite value."""
+        return self._sums(lambda value: value)
+
+    @functools.cached_property
+    def gross_values(self) -> dict[str, float]:
+        """Currency -> the sum of the absolute values of its trades."""
+        return self._sums(abs)
+
     @property
     def value(self) -> float:
-        """The sum over all trades with a finite value."""
-        return sum(self._values(), 0.0)
+        """The sum over all trades with a finite value; NaN where they are in several currencies."""
+        return only_of(self.values)
 
     @property
     def gross(self) -> float:
-        """The sum of absolute values of trades."""
-        return sum(map(abs, self._values()), 0.0)
+        """The sum of absolute values of trades; NaN likewise."""
+        return only_of(self.gross_values)
 
-    def _values(self) -> list[float]:
-        values = (row["value"] for row in self.trades if row["status"] == "ok")
-        return [x for x in values if math.isfinite(x)]
+    def _sums(self, part: Callable[[float], float]) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for row in self.trades:
+            if row["status"] == "ok" and math.isfinite(row["value"]):
+                found[row["currency"]] = found.get(row["currency"], 0.0) + part(row["value"])
+        return found
+
+
+def only_of(sums: Mapping[str, float]) -> float:
+    """Return the sum of the one currency, 0 without any, NaN of several: they are never added up."""
+    return next(iter(sums.values()), 0.0) if len(sums) < 2 else math.nan
 
 
 def read_run(folder: Path) -> Run:
@@ -99,8 +116,7 @@ def read_run(folder: Path) -> Run:
         quotes = [(_text(row["quote_id"]), row) for row in _rows(folder / "sensitivity.csv")]
         content = read_bytes(folder / "calibration.json")
         calibrations = RootModel[dict[str, Fit]].model_validate_json(content).root
-        sensitivities = {quote: float(row["scaled"]) for quote, row in quotes}
-        units = {quote: row["unit"] for quote, row in quotes}
+        sensitivities = {(quote, _text(row["unit"])): float(row["scaled"]) for quote, row in quotes}
     except OSError as error:
         reason = error.strerror or str(error)
         message = f"{error.filename or folder}: cannot be read: {reason}"
@@ -108,7 +124,7 @@ def read_run(folder: Path) -> Run:
     except (ValueError, KeyError, csv.Error) as error:
         message = f"{folder}: is not what jaxtape risk writes ({error!r})"
         raise UnusableRun(f"{message}; run it again (its {MANIFEST} names the command)") from None
-    return Run(folder, mismatched, trades, sensitivities, units, calibrations)
+    return Run(folder, mismatched, trades, sensitivities, calibrations)
 
 
 def _rows(file: Path) -> list[dict[str, str]]:

@@ -4,7 +4,6 @@ from pydantic import BaseModel
 
 from pricing.book_risk import RiskResult
 from pricing.reporting import positions_of, quote_risks
-from pricing.reporting.positions import currency_of
 
 from .state import Format, QuotedMarket, StoredBook
 
@@ -96,6 +95,7 @@ class QuoteSensitivity(BaseModel):
         shift: A usual move of the quote, in its own units.
         scaled: `derivative` times `shift`; None likewise.
         unit: The unit of `scaled`.
+        currency: The ISO code of the values that it moves; a quote has a row for each currency that it moves.
     """
 
     quote_id: str
@@ -103,6 +103,7 @@ class QuoteSensitivity(BaseModel):
     shift: float
     scaled: float | None
     unit: str
+    currency: str
 
 
 class BookValue(BaseModel):
@@ -113,8 +114,10 @@ class BookValue(BaseModel):
         book_version: The version of its text.
         market_version: The version of the quotes.
         asof: The day of the market.
-        currency: The ISO code of the value's currency; of several, which are not converted, joined by slashes.
-        value: The sum over all trades that were valued.
+        currency: The ISO code of the value's currency; None where trades are in several.
+        value: The sum over all trades that were valued; None where they are in several currencies, which
+            are not added up, or where none was.
+        values: The same by currency.
         trades: The number of rows.
         failed: The number of rows without figures.
     """
@@ -123,8 +126,9 @@ class BookValue(BaseModel):
     book_version: str
     market_version: int
     asof: str
-    currency: str
-    value: float
+    currency: str | None
+    value: float | None
+    values: dict[str, float]
     trades: int
     failed: int
 
@@ -166,16 +170,21 @@ def book_risk(stored: StoredBook, state: QuotedMarket, result: RiskResult) -> Bo
     """Return all that was found of a book."""
     market = state.market
     positions = positions_of(result, stored.book, market)
-    found = quote_risks(result.sensitivities, market)
+    found = quote_risks(result, market)
+    failed = sum(position.status != "ok" for position in positions)
+    parts = result.by_currency or {market.currency: result}
+    totals = {name: part.value for name, part in parts.items()}
+    values = totals if failed < len(positions) or not positions else {}
     return BookRisk(
         book=stored.name,
         book_version=stored.version,
         market_version=state.version,
         asof=str(market.asof),
-        currency=currency_of((p.trade for p in positions if p.figures), market),
-        value=result.value,
+        currency=next(iter(totals)) if len(totals) == 1 else None,
+        value=next(iter(values.values())) if len(values) == 1 else None,
+        values=values,
         trades=len(positions),
-        failed=sum(position.status != "ok" for position in positions),
+        failed=failed,
         positions=[
             TradeFigures(**{name: getattr(p, name) for name in TradeFigures.model_fields})
             for p in positions

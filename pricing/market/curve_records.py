@@ -24,7 +24,7 @@ from .conventions import (
 from .curve import ZeroCurve
 from .dates import Leg, advance, leg, year_fraction
 from .instruments import CurveInstruments, Deposits, Futures, ParSwaps
-from .records import Days, IsoDate, Rate, Record, check_same_length, pillar_dates
+from .records import Days, IsoDate, Name, Rate, Record, check_same_length, pillar_dates
 
 Price = Annotated[float, number("price", above=0.0, most=200.0)]
 Convexity = Annotated[float, number("convexity", least=-0.1, most=0.1)]
@@ -154,6 +154,7 @@ class SwapsRecord(QuotesRecord):
 class CurveRecord(Record):
     """Zero rates at pillar dates, or one flat `zero_rate`, or quotes of instruments."""
 
+    currency: Name | None = None
     day_count: Annotated[str, choice("ACT/365")] = "ACT/365"
     compounding: Annotated[str, choice("continuous")] = "continuous"
     interpolation: Annotated[str, choice("linear zero")] = "linear zero"

@@ -38,6 +38,7 @@ class Market(eqx.Module):
         labels: Path of a leaf -> the quote ids of its numbers, in row-major order.
         errors: The parts of the file that were left out, and why.
         correlations: Pair of equities, such as ("DAX", "SX5E"), in either order -> correlation.
+        curve_currencies: Pairs of a curve's name and the ISO code of what is paid on it.
 
     Examples:
         >>> from pricing import Market
@@ -54,6 +55,7 @@ class Market(eqx.Module):
     labels: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True, default=(), repr=False)
     errors: tuple[InputError, ...] = eqx.field(static=True, default=())
     correlations: dict[tuple[str, str], Float[Array, ""]] = eqx.field(default_factory=dict)
+    curve_currencies: tuple[tuple[str, str], ...] = eqx.field(static=True, default=())
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "Market":
@@ -68,8 +70,23 @@ class Market(eqx.Module):
     def from_text(cls, text: str, file: str = "market.json") -> "Market":
         """Return the market in a JSON text; `file` names it in error messages."""
         found = read_contents(text, file)
-        static = {"labels": tuple(found.labels.items()), "errors": tuple(found.errors)}
+        static = {
+            "labels": tuple(found.labels.items()),
+            "errors": tuple(found.errors),
+            "curve_currencies": tuple(found.curve_currencies.items()),
+        }
         return cls(**{field.name: getattr(found, field.name) for field in fields(cls)} | static)
+
+    def currency_of(self, name: str, *, in_rates: bool = False) -> str:
+        """Return the ISO code of what trades on an equity pay; the market's where the equity has none.
+
+        Args:
+            name: The name of the equity, or of a curve.
+            in_rates: Whether it is the name of a curve.
+        """
+        equity = None if in_rates else self.equities.get(name)
+        own = dict(self.curve_currencies).get(name) if in_rates else equity and equity.currency
+        return own or self.currency
 
     def time(self, day: date) -> float:
         """Return the years (ACT/365) from the as-of date to `day`."""

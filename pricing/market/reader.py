@@ -15,6 +15,7 @@ from pricing.ingestion.locator import Locator
 from pricing.ingestion.validation import Problem, validate
 
 from .bootstrap import CurveQuotes
+from .conventions import CURRENCIES
 from .correlations import Pair, least_eigenvalue, missing_pairs, quoted
 from .curve import ZeroCurve
 from .curve_records import CurveRecord
@@ -48,6 +49,7 @@ class Contents:
     asof: date
     currency: str = ""
     curves: dict[str, ZeroCurve | CurveQuotes] = field(default_factory=dict)
+    curve_currencies: dict[str, str] = field(default_factory=dict)
     equities: dict[str, Equity] = field(default_factory=dict)
     swaption_vols: SwaptionVols | None = None
     correlations: dict[Pair, Array] = field(default_factory=dict)
@@ -104,6 +106,8 @@ class Contents:
             self.report((Problem(tuple(path), "", message, remedy),), "curves", name)
             return
         self.curves[name] = curve
+        own = name if name in CURRENCIES else self.currency
+        self.curve_currencies[name] = record.currency or own
         labels = record.labels(name, self.asof)
         self.labels |= {f".curves[{name!r}]{path}": ids for path, ids in labels.items()}
 

@@ -51,5 +51,6 @@ def by_expiry(positions: Iterable[Position], figure: str, pillars: Iterable[date
 
 
 def by_pillar(risks: Mapping[str, QuoteRisk], ids: Any) -> np.ndarray:
-    """Return the scaled sensitivities in the shape of an array of quote ids."""
-    return np.array([risks[quote].scaled for quote in ids.flat]).reshape(ids.shape)
+    """Return the scaled sensitivities in the shape of an array of quote ids, 0 without a row."""
+    scaled = [risks[quote].scaled if quote in risks else 0.0 for quote in ids.flat]
+    return np.array(scaled).reshape(ids.shape)

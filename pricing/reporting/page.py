@@ -17,7 +17,7 @@ from ..trades.book import Book
 from . import explanations, figures, ladders, tables
 from .fits import ManyFits, SurfaceFit
 from .formats import counted, day, decimals_for, number, plain, significant
-from .positions import Position, currency_of, positions_of
+from .positions import Position, by_currency, positions_of
 from .quotes import QuoteRisk, quote_risks
 from .stress import Stress
 
@@ -50,30 +50,57 @@ def write_report(
     `book` and `market` are what `result` was made of; `seconds`: how long each stage took.
     """
     positions = positions_of(result, book, market)
-    risks = quote_risks(result.sensitivities, market)
-    by_quote = {risk.quote_id: risk for risk in risks}
-    valued = [position for position in positions if position.figures]
-    currency = currency_of((p.trade for p in valued), market)
-    names = list(dict.fromkeys(name for p in valued for name in p.trade.underlyings))
-    curves = list(dict.fromkeys(p.trade.underlying for p in valued if p.trade.in_rates))
-    equities = [name for name in names if name not in curves]
-    failed = len(positions) - len(valued)
-    value, *greeks = _tiles(positions, currency)
+    risks = quote_risks(result, market)
+    parts = by_currency(positions, market)
+    named = stress if stress and stress.currencies else None
+    names = dict.fromkeys(name for p in positions if p.figures for name in p.trade.underlyings)
+    failed = sum(not position.figures for position in positions)
     context = {
         "heading": f"Risk of {counted(len(positions), 'trade')} on {', '.join(names) or 'nothing'}",
         "sources": (*dict.fromkeys(each.fit.model for each in fits), escaped(Path(book.file).name)),
-        "currency": currency,
-        "is_mixed": "/" in currency,
-        "tiles": [value, *(stress.tiles(currency) if stress else []), *greeks],
-        "stress": _stress(stress, currency) if stress else None,
+        "parts": [
+            _part(
+                currency,
+                own,
+                [risk for risk in risks if len(parts) == 1 or risk.currency == currency],
+                market,
+                named and named.of(currency),
+            )
+            for currency, own in parts.items()
+        ],
         "failed_count": number(failed),
         "trade_count": number(len(positions)),
-        "spot_risk": [_spot_risk(name, valued, market) for name in equities],
+        "failed": tables.failed(positions, _MAX_FAILED),
+        "market_errors": [str(error) for error in result.errors if error.file != book.file],
+    }
+    _write(path, market, fits, seconds, context)
+
+
+def _part(
+    currency: str,
+    positions: Sequence[Position],
+    risks: Sequence[QuoteRisk],
+    market: Market,
+    stress: Stress | None,
+) -> dict[str, Any]:
+    """Return what the page shows of the positions in one currency."""
+    by_quote = {risk.quote_id: risk for risk in risks}
+    valued = [position for position in positions if position.figures]
+    names = dict.fromkeys(
+        name for p in valued if not p.trade.in_rates for name in p.trade.underlyings
+    )
+    curves = list(dict.fromkeys(p.trade.underlying for p in valued if p.trade.in_rates))
+    value, *greeks = _tiles(positions, currency)
+    return {
+        "currency": currency or "a currency that the market does not name",
+        "tiles": [value, *(stress.tiles(currency) if stress else []), *greeks],
+        "stress": _stress(stress, currency) if stress else None,
+        "spot_risk": [_spot_risk(name, valued, market) for name in names],
         "vol_risk": [
-            *(_vol_risk(name, by_quote, market) for name in equities),
+            *(_vol_risk(name, by_quote, market) for name in names),
             *(_swaption_risk(by_quote, market) for _ in curves[:1] if market.swaption_vols),
         ],
-        "rate_risk": _rate_risk(equities, curves, by_quote, market),
+        "rate_risk": _rate_risk(names, curves, by_quote, market),
         "curve_risk": [_curve_risk(name, valued, market) for name in curves],
         "groups": {
             "underlying": tables.by_underlying(positions),
@@ -83,10 +110,7 @@ def write_report(
         "largest_risks": tables.largest_risks(positions, _LARGEST_RISKS),
         "largest": tables.largest(positions, _LARGEST),
         "top_quotes": tables.top_quotes(risks, _TOP_QUOTES),
-        "failed": tables.failed(positions, _MAX_FAILED),
-        "market_errors": [str(error) for error in result.errors if error.file != book.file],
     }
-    _write(path, market, fits, seconds, context)
 
 
 def write_fit_report(
@@ -166,8 +190,8 @@ def _write(path: Path, market: Market | None, fits, seconds, context: dict[str, 
         asof=f"{market.asof.day} {market.asof:%B %Y}" if market else "",
         fits=fits,
         timings=tables.facts(times, ("Stage", "Time")),
-        has_risk="groups" in context,
-        **{"many": None, "explanation": None, **context},
+        has_risk="parts" in context,
+        **{"many": None, "explanations": None, "parts": (), "tiles": (), **context},
     )
     path.write_text(page, encoding="utf-8")
 
@@ -180,7 +204,7 @@ def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str,
     sums = {figure: tables.total(positions, figure) for figure in tables.figures_of(positions)}
     tiles = []
     for figure, figure_sum in sums.items():
-        shown = tables.heading(figure, positions)
+        shown = tables.FIGURES[figure]
         unit = f"{currency} per {shown.shift}" if shown.shift else currency
         text = number(figure_sum, min(4, decimals_for([figure_sum])))
         error = sum(position.errors.get(figure, 0.0) for position in positions)
@@ -205,10 +229,11 @@ def _stress(stress: Stress, currency: str) -> dict[str, Any]:
 def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[str, Any]:
     """Return Delta and Gamma of one underlying, by strike and by expiry."""
     equity = market.equities[name]
-    own = [position.on(name) for position in valued if name in position.trade.underlyings]
+    on_equities = (position for position in valued if not position.trade.in_rates)
+    own = [position.on(name) for position in on_equities if name in position.trade.underlyings]
     struck = [position for position in own if position.trade.level is not None]
     pillars = market.dates(equity.surface.expiries)
-    unit = f"{own[0].currency} per 1 % of spot"
+    unit = f"{own[0].currency or 'currency'} per 1 % of spot"
     titles = {"delta_1pct": f"Delta, {unit}", "gamma_1pct": f"Gamma, {unit}"}
     by_strike = [
         (f"{titles[f]}, by strike", ladders.by_strike(struck, f)) for f in titles if struck
@@ -224,11 +249,12 @@ def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[st
 
 def _curve_risk(name: str, valued: Iterable[Position], market: Market) -> dict[str, Any]:
     """Return Delta and Gamma of the trades on one curve to the level of its zero rates, by expiry."""
-    own = [position for position in valued if position.trade.underlying == name]
+    in_rates = (position for position in valued if position.trade.in_rates)
+    own = [position for position in in_rates if position.trade.underlying == name]
     last = max(position.trade.expiry for position in own)
     years = range(1, (last - market.asof).days // 365 + 2)
     pillars = [market.asof + timedelta(365 * count) for count in years]
-    unit = f"{own[0].currency} per 1 bp"
+    unit = f"{own[0].currency or 'currency'} per 1 bp"
     titles = {"delta_1bp": f"Delta, {unit}", "gamma_1bp": f"Gamma, {unit}"}
     return {"name": name, "by_expiry": _by_expiry(own, titles, pillars)}
 
@@ -247,7 +273,7 @@ def _vol_risk(name: str, risks: Mapping[str, QuoteRisk], market: Market) -> dict
     strikes = map(plain, np.asarray(surface.strikes))
     return {
         "name": name,
-        "unit": f"{market.equities[name].currency or market.currency} per vol point",
+        "unit": f"{market.currency_of(name) or 'currency'} per vol point",
         "map": tables.heat_map(expiries, strikes, ladders.by_pillar(risks, ids), sums=True),
     }
 
@@ -262,7 +288,7 @@ def _swaption_risk(risks: Mapping[str, QuoteRisk], market: Market) -> dict[str, 
     )
     return {
         "name": "swaptions",
-        "unit": risks[ids.vols.flat[0]].unit,
+        "unit": next((risks[quote].unit for quote in ids.vols.flat if quote in risks), ""),
         "map": tables.heat_map(expiries, tenors, values, sums=True),
     }
 

@@ -1,7 +1,7 @@
 """The book as a table: figures of each position, raw and scaled to the shifts that desks quote."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from ..book_risk import RiskResult
 from ..market import Market
 from ..sweep.trade_risk import Figures, TradeRisk
 from ..trades.book import Book, Row
+from ..trades.contracts import currency_of
 from .formats import write_csv
 
 MEASURES = ("value", "std_error", "delta", "gamma", "vega", "theta", "rho")
@@ -29,10 +30,13 @@ gamma_1pct is the change of the Delta in currency (delta * spot) when the spot m
 SCALED_IN_RATES = {
     "delta_1bp": ("delta", lambda spot: 1e-4),
     "gamma_1bp": ("gamma", lambda spot: 1e-8),
+    "vega_1bp": ("vega", lambda spot: 1e-4),
+    "vega_rates_1volpt": ("vega", lambda spot: 0.01),
 }
 """The same for trades on a curve, whose Delta and Gamma are those of the level of its zero rates.
 
-gamma_1bp is the change of delta_1bp when the rates move by 1 bp.
+gamma_1bp is the change of delta_1bp when the rates move by 1 bp. vega_1bp is of normal swaption vols,
+vega_rates_1volpt of lognormal ones: a trade has the one of its market's vols.
 """
 
 COLUMNS = (*("id", "type", *MEASURES, "method", "status", *SCALED, *SCALED_IN_RATES), "currency")
@@ -55,7 +59,6 @@ class Position:
         status: "ok", or "failed: " and the reason.
         currency: The ISO code of the figures' currency.
         by_asset: For a basket, the columns that the spot of each asset alone gives.
-        vega_shift: The shift that `vega_1volpt` is for, in words: of normal vols a basis point.
         errors: Column -> standard error of the figure, where it is simulated; of a basket's Delta and Gamma the
             sum of those of its assets, which bounds it.
     """
@@ -69,7 +72,6 @@ class Position:
     status: str
     currency: str
     by_asset: dict[str, dict[str, float]] = field(default_factory=dict)
-    vega_shift: str = "1 vol point"
     errors: dict[str, float] = field(default_factory=dict)
 
     def on(self, name: str) -> "Position":
@@ -82,15 +84,15 @@ class Position:
         return self.status.removeprefix("failed: ")
 
 
-def currency_of(trades: Iterable[Any], market: Market) -> str:
-    """Return the currency of some trades' figures: several are joined by slashes, without any the market's."""
-    return "/".join(dict.fromkeys(_currency(trade, market) for trade in trades)) or market.currency
+def by_currency(positions: Sequence[Position], market: Market) -> dict[str, Sequence[Position]]:
+    """Return the positions by the currencies in which some were valued: what may be added up.
 
-
-def _currency(trade: Any, market: Market) -> str:
-    names = trade.underlyings if trade else ()
-    equity = market.equities.get(names[0]) if names else None
-    return (equity.currency if equity else "") or market.currency
+    In one currency they are all of the book, failed ones too. Without a valued position it is the market's.
+    """
+    valued = dict.fromkeys(position.currency for position in positions if position.figures)
+    if len(valued) < 2:
+        return {next(iter(valued), market.currency): positions}
+    return {name: [p for p in positions if p.currency == name] for name in valued}
 
 
 def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Position, ...]:
@@ -101,9 +103,8 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
         errors = _errors(risk, row.trade, market) if risk.figures else {}
         return Position(
             *(row.line, row.id, row.type, row.trade, figures, risk.method, risk.status),
-            currency=_currency(row.trade, market),
+            currency=currency_of(row.trade, market) if row.trade else market.currency,
             by_asset=by_asset,
-            vega_shift="1 bp of vol" if _reads_normal_vols(row.trade, market) else "1 vol point",
             errors=errors,
         )
 
@@ -153,16 +154,10 @@ def _columns(trade: Any, market: Market) -> dict[str, tuple]:
     """Return the scaled columns that a trade has."""
     if not trade.in_rates:
         return SCALED
-    columns = {name: SCALED[name] for name in ("vega_1volpt", "theta_1day", "rho_1bp")}
-    if _reads_normal_vols(trade, market):
-        columns["vega_1volpt"] = ("vega", lambda spot: 1e-4)
-    return {**columns, **SCALED_IN_RATES}
-
-
-def _reads_normal_vols(trade: Any, market: Market) -> bool:
-    """Return whether the vols behind a trade are normal: those of swaptions may be."""
     vols = market.swaption_vols
-    return trade is not None and trade.in_rates and vols is not None and vols.kind == "normal"
+    other_vega = "vega_rates_1volpt" if vols and vols.kind == "normal" else "vega_1bp"
+    columns = {name: SCALED[name] for name in ("theta_1day", "rho_1bp")} | SCALED_IN_RATES
+    return {name: column for name, column in columns.items() if name != other_vega}
 
 
 def _scaled(raw: dict[str, Any], columns: dict[str, tuple], spot: float) -> dict[str, float]:

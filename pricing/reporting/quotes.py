@@ -1,11 +1,12 @@
 """The book's derivative to every quote as a table, scaled to the shift that its kind is quoted in."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
 
+from ..book_risk import RiskResult
 from ..market import Market
 from .formats import write_csv
 
@@ -30,10 +31,11 @@ class QuoteRisk:
 
     Attributes:
         quote_id: The quote's id in the market.
-        derivative: The derivative of the book's value per 1.00 of the quote.
+        derivative: The derivative of the book's value per 1.00 of the quote, in `currency`.
         shift: A usual move of the quote, in its own units.
         scaled: `derivative` times `shift`.
         unit: The unit of `scaled`, with the shift in words.
+        currency: The ISO code of the values that it moves.
     """
 
     quote_id: str
@@ -41,37 +43,45 @@ class QuoteRisk:
     shift: float
     scaled: float
     unit: str
+    currency: str = ""
 
 
-def quote_risks(sensitivities: Mapping[str, float], market: Market) -> tuple[QuoteRisk, ...]:
-    """Return one row for each quote of the market; a quote that no valued trade depends on has 0."""
-    currencies = _currencies(market)
+def quote_risks(result: RiskResult, market: Market) -> tuple[QuoteRisk, ...]:
+    """Return the rows of every quote of the market, one for each currency whose trades it moves.
 
-    def risk_of(quote: str, value: float) -> QuoteRisk:
+    A quote that no valued trade depends on has one row, of 0, in its own currency.
+    """
+    own = _currencies(market)
+    totals = result.by_currency or {None: result}  # one currency, which nobody has named
+
+    def rows_of(quote: str, value: float) -> Iterator[QuoteRisk]:
         kind = next(kind for kind in _SHIFTS if quote.startswith(f"{kind}/"))
         shift, words = _SHIFTS[kind]
         shift *= value if kind == "EQUITY/PRICE" else 1.0
-        derivative = sensitivities.get(quote, 0.0)
-        unit = f"{currencies.get(quote) or market.currency or 'currency'} per {words}"
-        return QuoteRisk(quote, derivative, shift, derivative * shift, unit)
+        found = {name: total.sensitivities.get(quote, 0.0) for name, total in totals.items()}
+        found = {name: x for name, x in found.items() if x != 0.0} or {None: 0.0}
+        for name, derivative in found.items():
+            currency = own[quote] if name is None else name
+            unit = f"{currency or 'currency'} per {words}"
+            yield QuoteRisk(quote, derivative, shift, derivative * shift, unit, currency)
 
-    return tuple(risk_of(quote, value) for quote, value in market.flat_quotes())
+    return tuple(row for quote, value in market.flat_quotes() for row in rows_of(quote, value))
 
 
 def _currencies(market: Market) -> dict[str, str]:
-    """Return quote -> currency of the values that it moves; for a curve, those of the equities on it."""
+    """Return quote -> the currency of the curve or the equity that it is of."""
     ids, found = market.quote_ids(), {}
     for name, curve in ids.curves.items():
-        on_it = (equity.currency for equity in market.equities.values() if equity.curve == name)
-        currency = "/".join(dict.fromkeys(filter(None, on_it)))
+        currency = market.currency_of(name, in_rates=True)
         found |= dict.fromkeys(np.concatenate(curve.quotes), currency)
     for name, equity in ids.equities.items():
         quotes = (equity.spot, equity.dividend_yield, equity.surface.vols)
-        currency = market.equities[name].currency
-        found |= {quote: currency for leaf in quotes for quote in np.ravel(leaf)}
-    for pair, quote in ids.correlations.items():
-        equity = market.equities.get(pair[0])
-        found[quote.item()] = equity.currency if equity else ""
+        found |= {x: market.currency_of(name) for leaf in quotes for x in np.ravel(leaf)}
+    for (name, _), quote in ids.correlations.items():
+        found[quote.item()] = market.currency_of(name)
+    if (vols := market.swaption_vols) is not None:
+        currency = market.currency_of(vols.curve, in_rates=True)
+        found |= dict.fromkeys(np.ravel(ids.swaption_vols.vols), currency)
     return found
 
 

@@ -20,7 +20,7 @@ _MOVERS = 12
 _AT_MOST = "Std.\N{NO-BREAK SPACE}error, at\N{NO-BREAK SPACE}most"
 _COLUMNS = (
     *("scenario", "spots", "vols", "rates", "swaption_vols", "group", "name", "trades"),
-    *("pnl", "std_error", "status"),
+    *("pnl", "std_error", "status", "currency"),
 )
 
 Group = tuple[str, str, np.ndarray]
@@ -37,11 +37,15 @@ class GridView(NamedTuple):
 
 @dataclass(frozen=True)
 class Stress:
-    """A book in the scenarios of a file: positions in the order of the revaluation's trades."""
+    """A book in the scenarios of a file: positions in the order of the revaluation's trades.
+
+    Totals are of trades in one currency: of a book in several take its parts, each by `of`.
+    """
 
     scenarios: ScenarioSet
     found: Revaluation
     positions: Sequence[Position]
+    currency: str | None = None
 
     def __post_init__(self):
         """A trade that has no figures today is in no total, whatever a scenario says of it."""
@@ -53,7 +57,17 @@ class Stress:
 
     @functools.cached_property
     def _valued(self) -> np.ndarray:
-        return np.array([bool(position.figures) for position in self.positions], bool)
+        names = self.currencies if self.currency is None else (self.currency,)
+        return np.array([bool(p.figures) and p.currency in names for p in self.positions], bool)
+
+    @property
+    def currencies(self) -> tuple[str, ...]:
+        """The currencies in which trades were valued."""
+        return tuple(dict.fromkeys(p.currency for p in self.positions if p.figures))
+
+    def of(self, currency: str) -> "Stress":
+        """Return the part of the book in one currency."""
+        return replace(self, currency=currency)
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -61,9 +75,8 @@ class Stress:
         groups = [("book", "book", self._valued)]
         keys = {"underlying": tables.underlying_of, "product": lambda position: position.type}
         for kind, key in keys.items():
-            names = np.array(
-                [key(position) if position.figures else "" for position in self.positions]
-            )
+            pairs = zip(self.positions, self._valued, strict=True)
+            names = np.array([key(position) if is_in else "" for position, is_in in pairs])
             groups += [
                 (kind, name, names == name) for name in dict.fromkeys(names.tolist()) if name
             ]
@@ -241,27 +254,43 @@ def _cells(moves: Mapping[str, float]) -> str:
 def write_scenarios(path: Path, stress: Stress) -> None:
     """Write the P&L of each scenario as CSV: a row for the book, each underlying and each product.
 
+    A book in several currencies has rows for each of them.
+
     Args:
         path: The file.
         stress: What to write.
     """
+    parts = [stress.of(currency) for currency in stress.currencies] or [stress]
+    lost = [
+        {(kind, name): part.found.lost(own) for kind, name, own in part.groups} for part in parts
+    ]
 
     def rows() -> Iterator[dict[str, Any]]:
-        lost = {(kind, name): stress.found.lost(own) for kind, name, own in stress.groups}
         for place, scenario in enumerate(stress.found.scenarios):
-            reason = stress.found.failures.get(scenario.name)
+            reason = stress.found.failures.get(scenario.name) or (
+                None if stress.currencies else "no trade has a value today"
+            )
             head = {"scenario": scenario.name, "swaption_vols": scenario.swaption_vols}
             head |= {kind: _cells(getattr(scenario, kind)) for kind in ("spots", "vols", "rates")}
-            for kind, name, own in stress.groups:
-                missing = lost[kind, name].get(scenario.name)
-                in_part = f"in part: {missing}" if missing else "ok"
-                status = f"failed: {reason}" if reason else in_part
-                of_group = {"group": kind, "name": name, "trades": int(own.sum()), "status": status}
-                pnl, error = (float(column[place]) for column in stress.totals[kind, name])
-                numbers = {"pnl": pnl, "std_error": error} if np.isfinite(pnl) else {}
-                yield head | of_group | numbers
+            for part, missing in zip(parts, lost, strict=True):
+                yield from (head | row for row in _groups(part, place, reason, missing))
 
     write_csv(path, _COLUMNS, rows())
+
+
+def _groups(
+    part: Stress, place: int, reason: str | None, lost: Mapping[Any, Mapping[str, str]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the P&L of each group of trades in one currency in the scenario of a place."""
+    scenario = part.found.scenarios[place]
+    for kind, name, own in part.groups:
+        missing = lost[kind, name].get(scenario.name)
+        in_part = f"in part: {missing}" if missing else "ok"
+        status = f"failed: {reason}" if reason else in_part
+        row = {"group": kind, "name": name, "trades": int(own.sum()), "status": status}
+        pnl, error = (float(column[place]) for column in part.totals[kind, name])
+        numbers = {"pnl": pnl, "std_error": error} if np.isfinite(pnl) and not reason else {}
+        yield row | numbers | {"currency": part.currency or ""}
 
 
 def write_scenario_trades(path: Path, stress: Stress) -> None:
@@ -272,14 +301,16 @@ def write_scenario_trades(path: Path, stress: Stress) -> None:
         stress: What to write.
     """
     names = [scenario.name for scenario in stress.found.scenarios]
-    columns = ["id", "type", *(f"{kind}:{name}" for name in names for kind in ("pnl", "std_error"))]
+    numbers_of = [f"{kind}:{name}" for name in names for kind in ("pnl", "std_error")]
+    columns = ["id", "type", "currency", *numbers_of]
 
     def rows() -> Iterable[dict[str, Any]]:
         numbers = np.stack([stress.found.pnl, stress.found.std_error], axis=1).reshape(
             2 * len(names), -1
         )
         for position, row in zip(stress.positions, numbers.T.tolist(), strict=True):
-            cells = dict(zip(columns[2:], (x if x == x else None for x in row), strict=True))
-            yield {"id": position.id, "type": position.type, **cells}
+            cells = dict(zip(numbers_of, (x if x == x else None for x in row), strict=True))
+            head = {name: getattr(position, name) for name in ("id", "type", "currency")}
+            yield head | cells
 
     write_csv(path, columns, rows())

@@ -1,7 +1,7 @@
 """The report's tables, as text ready for the page."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from math import inf, isnan, nan
 from typing import NamedTuple
@@ -39,11 +39,13 @@ FIGURES = {
     "value": Heading("Value"),
     "delta_1pct": Heading("Delta", "equities", "1 % of spot"),
     "gamma_1pct": Heading("Gamma", "equities", "1 % of spot"),
-    "vega_1volpt": Heading("Vega", shift="1 vol point"),
+    "vega_1volpt": Heading("Vega", "equities", "1 vol point"),
     "theta_1day": Heading("Theta", shift="1 day"),
     "rho_1bp": Heading("Rho", shift="1 bp of rates"),
     "delta_1bp": Heading("Delta", "rates", "1 bp of rates"),
     "gamma_1bp": Heading("Gamma", "rates", "1 bp of rates"),
+    "vega_1bp": Heading("Vega", "rates", "1 bp of vol"),
+    "vega_rates_1volpt": Heading("Vega", "rates", "1 vol point of swaptions"),
 }
 _NO_TRADE = "unknown"
 _BUCKETS = (
@@ -51,7 +53,8 @@ _BUCKETS = (
     *(("to 2 years", 731), ("to 5 years", 1827), ("to 10 years", 3653), ("later", inf)),
 )
 """Times to expiry -> the last day of each."""
-_OF_SPOT = ("delta_1pct", "gamma_1pct")
+_OF_EQUITIES = ("delta_1pct", "gamma_1pct", "vega_1volpt")
+_VEGAS_OF_RATES = ("vega_1bp", "vega_rates_1volpt")
 
 
 class Number(str):
@@ -154,21 +157,17 @@ def margin(error: float) -> str:
 
 def figures_of(positions: Iterable[Position]) -> tuple[str, ...]:
     """Return the figures to show: those of equities, and those of rates, only if a trade on them was valued."""
-    in_rates = {position.trade.in_rates for position in positions if position.figures}
-    figures = SCALED if in_rates != {True} else [name for name in SCALED if name not in _OF_SPOT]
-    return ("value", *figures, *(SCALED_IN_RATES if True in in_rates else ()))
+    valued = [position for position in positions if position.figures]
+    in_rates = [position for position in valued if position.trade.in_rates]
+    has_equities = not valued or len(in_rates) < len(valued)
+    figures = [name for name in SCALED if has_equities or name not in _OF_EQUITIES]
+    read = {name for name in _VEGAS_OF_RATES if any(name in p.figures for p in in_rates)}
+    others = [name for name in SCALED_IN_RATES if name not in _VEGAS_OF_RATES or name in read]
+    return ("value", *figures, *(others if in_rates else ()))
 
 
-def heading(figure: str, positions: Iterable[Position]) -> Heading:
-    """Return how a figure of some positions is called; the shift of Vega is that of the vols that they read."""
-    shifts = dict.fromkeys(position.vega_shift for position in positions if position.figures)
-    if figure == "vega_1volpt" and shifts:
-        return replace(FIGURES[figure], shift=" or ".join(shifts))
-    return FIGURES[figure]
-
-
-def _headers(figures: Iterable[str], positions: Sequence[Position]) -> tuple[str, ...]:
-    return tuple(heading(figure, positions).header for figure in figures)
+def _headers(figures: Iterable[str]) -> tuple[str, ...]:
+    return tuple(FIGURES[figure].header for figure in figures)
 
 
 def by_product(positions: Sequence[Position]) -> Table:
@@ -206,13 +205,13 @@ def _grouped(title: str, positions: Sequence[Position], key: Callable[[Position]
     for position in positions:
         members.setdefault(key(position), []).append(position)
     shown, groups = figures_of(positions), [*members.items(), ("total", list(positions))]
-    sums = [[_total_or_nothing(own, figure) for figure in shown] for _, own in groups]
+    sums = [[total(own, figure) for figure in shown] for _, own in groups]
     columns = [column(figures) for figures in zip(*sums, strict=True)]
     rows = [
         (name, _count(len(own)), _count(sum(not p.figures for p in own)), *figures)
         for (name, own), figures in zip(groups, zip(*columns, strict=True), strict=True)
     ]
-    headers = (title, "Trades", "Failed", *_headers(shown, positions))
+    headers = (title, "Trades", "Failed", *_headers(shown))
     return Table(headers, tuple(rows), has_total=True)
 
 
@@ -225,7 +224,7 @@ def largest(positions: Iterable[Position], count: int) -> Table:
     columns = [column([p.figures.get(figure, nan) for p in shown]) for figure in figures]
     words = [(p.id, p.type, terms(p.trade), _plain(p.trade.quantity)) for p in shown]
     rows = tuple((*head, *row) for head, row in zip(words, zip(*columns, strict=True), strict=True))
-    headers = ("Trade", "Product", "Terms", "Quantity", *_headers(figures, shown))
+    headers = ("Trade", "Product", "Terms", "Quantity", *_headers(figures))
     return Table(headers, rows, words=3, left_out=len(valued) - len(shown))
 
 
@@ -236,7 +235,7 @@ def largest_risks(positions: Iterable[Position], count: int) -> Table:
     for figure in figures_of(valued)[1:]:
         own = [p for p in valued if abs(p.figures.get(figure, 0.0)) > 0.0]
         own.sort(key=lambda position, figure=figure: -abs(position.figures[figure]))
-        name, shown = heading(figure, valued), own[:count]
+        name, shown = FIGURES[figure], own[:count]
         texts = column([p.figures[figure] for p in shown])
         label = f"{name.label}, {name.shift}" if name.shift else name.label
         rows += [
@@ -306,16 +305,10 @@ def facts(pairs: Mapping[str, str], headers: tuple[str, str]) -> Table:
     return Table(headers, tuple(pairs.items()), words=2)
 
 
-def total(positions: Iterable[Position], figure: str) -> float:
-    """Return the sum of a figure over the positions that have it."""
-    return sum((p.figures[figure] for p in positions if figure in p.figures), 0.0)
-
-
-def _total_or_nothing(positions: Sequence[Position], figure: str) -> float:
-    """Return the sum of a figure that trades have, or NaN where none of those that were valued has it."""
-    valued = [position for position in positions if position.figures]
-    has_it = not valued or any(figure in position.figures for position in valued)
-    return total(positions, figure) if has_it else nan
+def total(positions: Sequence[Position], figure: str) -> float:
+    """Return the sum of a figure over the positions that have it; NaN where none of them has."""
+    found = [position.figures[figure] for position in positions if figure in position.figures]
+    return sum(found, 0.0) if found or not positions else nan
 
 
 def column(values: Sequence[float]) -> list[Number]:

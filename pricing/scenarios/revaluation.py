@@ -1,8 +1,9 @@
 """The verb: what does a book gain or lose in scenarios, each trade valued anew in each?"""
 
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ from ..sweep.memory import Memory
 from ..sweep.tile_sweep import tile_values
 from ..sweep.workers import run_tiles
 from ..trades.book import Book
+from ..trades.contracts import currency_of
 from .scenario import Scenario
 from .states import NOW, States
 
@@ -43,6 +45,7 @@ class Revaluation:
             NaN where there is no value.
         std_error: The standard error of `pnl` over the same paths, likewise; 0 for deterministic methods.
         failures: Scenario -> why it has no P&L: a model that could not be fitted to its quotes.
+        currencies: The ISO code of each trade's P&L, of shape (trades,); empty if all are in one.
 
     Examples:
         >>> import numpy as np
@@ -57,6 +60,7 @@ class Revaluation:
     pnl: Table
     std_error: Table
     failures: Mapping[str, str] = field(default_factory=dict)
+    currencies: tuple[str, ...] = ()
 
     def total(self, trades: np.ndarray, *, errors: bool = False) -> Float[np.ndarray, " scenarios"]:
         """Return the P&L of some trades together, NaN of a scenario in which none of them has any.
@@ -65,9 +69,18 @@ class Revaluation:
             trades: Which of them, booleans of shape (trades,).
             errors: Whether to return a bound of its standard error instead, the sum of those of the trades:
                 trades that share paths err together.
+
+        Raises:
+            ValueError: The trades are in several currencies.
         """
+        valued = trades & ~np.all(np.isnan(self.pnl), axis=0)
+        names = dict.fromkeys(itertools.compress(self.currencies, valued))
+        if len(names) > 1:
+            raise ValueError(
+                f"the trades are in {' and '.join(names)}, which are not converted: ask for the total of each"
+            )
         table = (self.std_error if errors else self.pnl)[:, trades]
-        has_none = np.all(np.isnan(table), axis=1) & np.any(trades)
+        has_none = np.all(np.isnan(table), axis=1)
         has_failed = [scenario.name in self.failures for scenario in self.scenarios]
         return np.where(has_failed | has_none, np.nan, np.nansum(table, axis=1))
 
@@ -138,7 +151,10 @@ def revalue(
     simulated = [group for group in groups if group.method.is_random]
     found = _simulated(simulated, states, moved, key, budget, told)
     found |= _valued(grouped, states, moved, key, budget, told)
-    return _revaluation(book, scenarios, moved, found, failures)
+    currencies = tuple(
+        currency_of(row.trade, market) if row.trade else market.currency for row in book.rows
+    )
+    return replace(_revaluation(book, scenarios, moved, found, failures), currencies=currencies)
 
 
 class _Told:

@@ -24,6 +24,11 @@ def shape_key(trade: Trade) -> Hashable:
     return _padded_count(count) if trade.pads_dates else count, trade.shape
 
 
+def currency_of(trade: Trade, market: Market) -> str:
+    """Return the ISO code of the currency that a trade is valued in; "" where the market names none."""
+    return market.currency_of(trade.underlyings[0], in_rates=trade.in_rates)
+
+
 def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
     """Return trades of one kind and one `shape_key` as one batch of products in canonical form.
 

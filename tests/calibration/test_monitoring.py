@@ -56,7 +56,7 @@ def run(
     result = RiskResult(trades, 0.0, {SPOT: spot, VOL: 50.0}, {}, ())
     with FileSet(folder, "jaxtape risk").written() as aside:
         write_positions(aside / "npv.csv", positions_of(result, book, market))
-        write_quote_risks(aside / "sensitivity.csv", quote_risks(result.sensitivities, market))
+        write_quote_risks(aside / "sensitivity.csv", quote_risks(result, market))
         (aside / "calibration.json").write_text(json.dumps({"DAX": {**FIT, **fit}}))
     return folder
 
@@ -247,3 +247,31 @@ def test_the_command_prints_json_and_its_status_says_whether_there_is_an_alarm(t
     assert "row 2 has" in outcome.stderr and "run it again" in outcome.stderr
     outcome = monitor(today, "--out", tmp_path)
     assert outcome.exit_code == 2 and "it is a folder; give the path of a file" in outcome.stderr
+
+
+def test_totals_of_a_run_are_by_currency(tmp_path):
+    """A dollar book whose value doubles is an alarm, however large the one in euros beside it is."""
+    head = "id,type,method,status,currency,value,std_error\n"
+    euros, dollars = "E,european,ClosedForm,ok,EUR,1000000,0\n", "D,european,ClosedForm,ok,USD,"
+    for name, value, error in (("today", 200.0, 0.5), ("yesterday", 100.0, 0.0)):
+        folder = run(tmp_path / name)
+        (folder / "npv.csv").write_text(f"{head}{euros}{dollars}{value},{error}\n")
+    today, yesterday = (read_run(tmp_path / name) for name in ("today", "yesterday"))
+    assert today.values == {"EUR": 1e6, "USD": 200.0} and today.value != today.value
+    told = {alarm.check: alarm for alarm in alarms(today, yesterday, Thresholds())}
+    assert (told["value_drift"].value, told["trade_drift"].value) == (0.5, 0.5)
+    assert "in USD" in told["value_drift"].message and "npv.csv: D" in told["trade_drift"].place
+    assert told["std_error"].value == 0.5 / 200.0
+    said = summary(today, yesterday)
+    assert said["value_changes"] == {"EUR": 0.0, "USD": 100.0}
+    assert said["value_change"] != said["value_change"]  # no sum over currencies
+
+
+def test_a_trade_whose_currency_changed_is_not_compared(tmp_path):
+    for name, currency in (("today", "USD"), ("yesterday", "EUR")):
+        folder = run(tmp_path / name)
+        text = (folder / "npv.csv").read_text()
+        (folder / "npv.csv").write_text(text.replace(",EUR", f",{currency}"))
+    today, yesterday = (read_run(tmp_path / name) for name in ("today", "yesterday"))
+    told = [alarm for alarm in alarms(today, yesterday, Thresholds()) if "drift" in alarm.check]
+    assert "the value of E1 is in USD, and was in EUR" in [alarm.message for alarm in told]

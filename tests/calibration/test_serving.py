@@ -137,6 +137,23 @@ def test_a_value_is_in_the_currency_of_its_trades(tmp_path):
         assert client.value("desk").currency == "USD"
 
 
+def test_a_book_in_two_currencies_has_a_value_for_each(tmp_path):
+    dax = MARKET["equities"]["DAX"]
+    both = {"DAX": dax, "NY": dax | {"currency": "USD"}}
+    (tmp_path / "both.json").write_text(json.dumps(MARKET | {"equities": both}))
+    with service(tmp_path / "both.json", tmp_path / "state") as http:
+        client = own_client(http)
+        client.submit("euros", BOOK)
+        client.submit("both", BOOK + "E3,european,NY,2,call,4500,2003-03-18\n")
+        found, euros = client.risk("both"), client.value("euros")
+        assert (found.currency, found.value) == (None, None)
+        assert (euros.currency, euros.values) == ("EUR", {"EUR": euros.value})
+        dollars = found.positions[2].figures["value"]
+        assert found.values == pytest.approx({"EUR": euros.value, "USD": dollars}, rel=1e-12)
+        rates = [row for row in found.sensitivities if row.quote_id == "ZERO/RATE/EUR/2002-07-18"]
+        assert [row.currency for row in rates] == ["EUR", "USD"]
+
+
 def test_a_book_in_json_has_the_same_figures(client):
     client.submit("desk", BOOK)
     rows = [dict(zip(HEAD.split(","), line.split(","), strict=True)) for line in BOOK.split()[1:]]

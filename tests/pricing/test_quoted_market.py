@@ -119,7 +119,7 @@ def test_a_day_moves_the_ends_of_futures_as_theta():
 
 
 def test_the_report_has_a_row_for_each_quote(found, tmp_path):
-    rows = {row.quote_id: row for row in quote_risks(found.sensitivities, market())}
+    rows = {row.quote_id: row for row in quote_risks(found, market())}
     future = rows["MM_FUTURE/PRICE/EUR/2024-06-19"]
     assert (future.shift, future.unit) == (0.01, "EUR per 0.01 of price")
     assert rows["IR_SWAP/RATE/EUR/30Y"].unit == "EUR per 1 bp"

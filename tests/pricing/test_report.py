@@ -32,9 +32,9 @@ from pricing.reporting.formats import (
     significant,
 )
 from pricing.reporting.page import fit_section, write_fit_report, write_report
-from pricing.reporting.positions import currency_of
 from pricing.reporting.stress import Stress, write_scenarios
 from pricing.scenarios import Revaluation, Scenario, ScenarioSet
+from pricing.trades.contracts import currency_of
 
 MARKET = """{
  "asof": "2002-07-05", "currency": "EUR",
@@ -118,7 +118,7 @@ def test_a_figure_that_is_not_there_is_an_empty_cell(tmp_path, result, book, mar
     head, _, _, barrier, failed = (tmp_path / "npv.csv").read_text().splitlines()
     row = dict(zip(head.split(","), barrier.split(","), strict=True))
     assert row["gamma"] == row["gamma_1pct"] == "" and float(row["delta"]) == 2.0
-    assert failed == "X1,european,,,,,,,,,failed: 'zero' is not a number,,,,,,,,EUR"
+    assert failed == "X1,european,,,,,,,,,failed: 'zero' is not a number,,,,,,,,,,EUR"
 
 
 def test_standard_errors_are_those_of_positions(book, market):
@@ -133,7 +133,7 @@ def test_standard_errors_are_those_of_positions(book, market):
 
 
 def test_every_quote_has_a_shift_and_a_unit(result, market):
-    risks = {risk.quote_id: risk for risk in quote_risks(result.sensitivities, market)}
+    risks = {risk.quote_id: risk for risk in quote_risks(result, market)}
     assert list(risks) == [quote for quote, _ in market.flat_quotes()]
     expected = {
         "ZERO/RATE/EUR/2002-07-05": (1e-4, "EUR per 1 bp"),
@@ -148,7 +148,7 @@ def test_every_quote_has_a_shift_and_a_unit(result, market):
         risk = risks[quote]
         assert risk.shift == pytest.approx(shift) and risk.unit == unit
         assert risk.scaled == pytest.approx(risk.derivative * shift)
-    assert quote_risks({}, market)[0].derivative == 0.0
+    assert quote_risks(RiskResult((), 0.0, {}, {}, ()), market)[0].derivative == 0.0
 
 
 def test_ladders_keep_the_total(result, book, market):
@@ -184,13 +184,20 @@ def test_a_least_strike_below_a_rounded_edge_is_in_the_first_bucket(result, book
     assert ladder.edges[0] <= strikes[0] < ladder.edges[1]
 
 
-def test_figures_together_are_in_the_currencies_of_their_underlyings(market):
+def test_figures_are_in_the_currency_of_their_underlying(market):
     lines = "id,type,underlying,option,strike,expiry", "1,european,NY,call,50,2002-12-17"
-    dollars = [row.trade for row in Book.from_text("\n".join(lines)).rows]
-    euros = [row.trade for row in Book.from_text("\n".join(lines).replace("NY", "A/B")).rows]
-    assert currency_of(dollars, market) == "USD"
-    assert currency_of([*euros, *dollars], market) == "EUR/USD"
-    assert currency_of([], market) == "EUR"
+    (option,) = Book.from_text("\n".join(lines)).trades
+    (swap, _) = Book.from_text("\n".join(SWAPS.splitlines()[:3])).trades
+    in_francs = Market.from_text(
+        MARKET.replace('"EUR": {"zero_rate"', '"EUR": {"currency": "CHF", "zero_rate"')
+    )
+    assert currency_of(option, market) == "USD"
+    assert [currency_of(swap, each) for each in (market, in_francs)] == ["EUR", "CHF"]
+    of_dollars = swap.model_copy(update={"underlying": "USD"})
+    assert currency_of(of_dollars, market) == "USD"  # the curve's name is that of a currency
+    text = MARKET.replace('"USD": {', '"OTHER": {').replace('"curve": "USD"', '"curve": "OTHER"')
+    other = Market.from_text(text)
+    assert currency_of(swap.model_copy(update={"underlying": "OTHER"}), other) == "EUR"
 
 
 def stressed(result, book, market, pnl):
@@ -293,7 +300,7 @@ S2,swap,EUR,payer,0.045,1000,2002-10-05,2005-10-05,,,
 E1,european,A/B,,,,,,call,210,2002-10-18
 X1,european,A/B,,,,,,call,zero,2002-10-18
 """
-VEGA, NORMAL_VEGA = "Vega: EUR per 1 vol point", "Vega: EUR per 1 bp of vol"
+VEGA, NORMAL_VEGA = "Vega, equities: EUR per 1 vol point", "Vega, rates: EUR per 1 bp of vol"
 THETA_AND_RHO = ["Theta: EUR per 1 day", "Rho: EUR per 1 bp of rates"]
 OF_SPOT = [f"{name}, equities: EUR per 1 % of spot" for name in ("Delta", "Gamma")]
 OF_RATES = [f"{name}, rates: EUR per 1 bp of rates" for name in ("Delta", "Gamma")]
@@ -303,10 +310,10 @@ OF_RATES = [f"{name}, rates: EUR per 1 bp of rates" for name in ("Delta", "Gamma
     ("ids", "expected"),
     [
         (["E1"], ["Value: EUR", *OF_SPOT, VEGA, *THETA_AND_RHO]),
-        (["S1", "S2"], ["Value: EUR", NORMAL_VEGA, *THETA_AND_RHO, *OF_RATES]),
+        (["S1", "S2"], ["Value: EUR", *THETA_AND_RHO, *OF_RATES, NORMAL_VEGA]),
         (
             ["E1", "S1"],
-            ["Value: EUR", *OF_SPOT, f"{NORMAL_VEGA} or 1 vol point", *THETA_AND_RHO, *OF_RATES],
+            ["Value: EUR", *OF_SPOT, VEGA, *THETA_AND_RHO, *OF_RATES, NORMAL_VEGA],
         ),
         (["X1"], ["Value: EUR", *OF_SPOT, VEGA, *THETA_AND_RHO]),
     ],
@@ -329,7 +336,8 @@ def test_key_figures_say_of_what_they_are_and_fill_their_grid(tmp_path, market, 
     tiles = re.findall(r"<dt>(.+?)</dt><dd.*?>.+?</dd><dd class=\"unit\">([^<]+)", page)
     assert [": ".join(tile) for tile in tiles] == expected
     (columns,) = map(int, re.findall(r"--columns: (\d+)", page))
-    assert len(tiles) % columns == len(tiles) % 2 == 0 and 3 <= columns <= 4
+    cells = page.count('<div class="tile">')
+    assert cells % columns == cells % 2 == 0 and 3 <= columns <= 5 and cells - len(tiles) < 2
     headers = page.split("<tbody>")[0].replace("\N{NO-BREAK SPACE}", " ")
     assert ("Delta, 1 % of spot</th>" in headers) == (OF_SPOT[0] in expected)
     assert ("Delta, 1 bp of rates</th>" in headers) == (OF_RATES[0] in expected)
@@ -468,9 +476,9 @@ def test_tables_of_csv_hold_names_as_texts(tmp_path, market, result):
     assert lines[1].startswith("'-E1,european,125.0,") and lines[4].startswith("'=X1,european,")
     assert lines[2].startswith("<b>,digital,-25.0,")
     other = Market.from_text(MARKET.replace('"currency": "EUR"', '"currency": "@EUR"'))
-    write_quote_risks(tmp_path / "s.csv", quote_risks({}, other))
+    write_quote_risks(tmp_path / "s.csv", quote_risks(RiskResult((), 0.0, {}, {}, ()), other))
     rows = (tmp_path / "s.csv").read_text().splitlines()
-    assert any(row.endswith(",'@EUR per 1 bp") for row in rows)
+    assert any(row.endswith(",'@EUR per 1 bp,'@EUR") for row in rows)
 
 
 def test_the_page_is_self_contained_and_escapes_what_users_wrote(
