@@ -1,29 +1,69 @@
 """The verb: why did the value of a book change from one market to the next?"""
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from .book_risk import RiskResult, risk
+from .ingestion.errors import InputError
 from .market import Market
+from .market.observed import Observed
 from .sweep.fitted_models import Fit
 from .sweep.trade_risk import TradeRisk
-from .trades.book import Book
+from .trades.book import Book, Row
+from .trades.contracts import currency_of
 
 _DAYS_PER_YEAR = 365.0
 _PARTS = ("theta", "delta", "gamma", "vega", "rho", "dividends", "correlation")
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """The change of a book's value, and what the risk before it says of it, in currency.
+class Payment(NamedTuple):
+    """What a trade has paid between two days.
 
     Attributes:
-        change: The value after less the value before.
+        id: The id of the trade.
+        cash: What the position was paid, in its currency.
+        is_over: Whether nothing of the trade is left.
+        assumed: The fixings that the market after does not have, in words: its own quotes stood in for them.
+    """
+
+    id: str
+    cash: float
+    is_over: bool
+    assumed: tuple[str, ...]
+
+
+class AgedBook(NamedTuple):
+    """A book on two days.
+
+    Attributes:
+        before: The book in the market before.
+        after: What is left of it in the market after: a row whose trade is over has none, and no error.
+        payments: Place of a row -> what its trade has paid in between, of those that ended, paid, or went on
+            because a fixing was assumed.
+    """
+
+    before: Book
+    after: Book
+    payments: dict[int, Payment]
+
+    @property
+    def errors(self) -> tuple[InputError, ...]:
+        """All that is wrong with the book in either market."""
+        return tuple(dict.fromkeys((*self.before.errors, *self.after.errors)))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The change of a book's value, and what the risk before it says of it, in its currency.
+
+    Attributes:
+        change: The value after, with the cash that was paid in between, less the value before.
         theta: The part of time: contracts age, and the pillars of curves and surfaces come nearer. Here is also
             what else of a curve's instruments is no quote: their dates, accruals and convexity adjustments.
         delta: The sensitivities to spots, times their changes.
@@ -33,13 +73,14 @@ class Explanation:
         dividends: The sensitivities to dividend yields, times their changes.
         correlation: The sensitivities to correlations, times their changes.
         by_quote: The contribution of each quote that moved, by its id.
-        trades: How many trades were valued in both markets.
+        trades: How many trades were valued before, and valued or paid after.
         skipped: The ids of the other rows, which no number here holds.
         skipped_rows: Their places among the rows of the book.
         before: The value before.
         asof: The day of the market before.
         error_bound: A bound of the standard error of `change`: the sum of those of the trades' values,
             before and after. Both have the same random numbers, so that the error is usually far below it.
+        payments: What trades have paid in between, of those that ended or paid.
     """
 
     change: float
@@ -57,11 +98,17 @@ class Explanation:
     before: float
     asof: date
     error_bound: float
+    payments: tuple[Payment, ...] = ()
+
+    @property
+    def cash(self) -> float:
+        """What was paid between the two days."""
+        return sum((payment.cash for payment in self.payments), 0.0)
 
     @property
     def after(self) -> float:
-        """The value after."""
-        return self.before + self.change
+        """The value after, of what is left."""
+        return self.before + self.change - self.cash
 
     @property
     def parts(self) -> dict[str, float]:
@@ -83,7 +130,32 @@ def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any
     """Explain a change of value: a full revaluation beside the second-order expansion at the market before.
 
     The two markets name the same curves, equities and pillars (quotes of the same ids); otherwise it raises a
-    ValueError.
+    ValueError. A trade that ends between the two days, or pays, is counted with what it pays (`aged`).
+
+    Args:
+        book: The trades, all in one currency.
+        before: The market that the expansion is taken at.
+        after: The market to explain.
+        fit: The map from a market to models, as in `risk`.
+        **settings: The other arguments of `risk`.
+
+    Returns:
+        The change and its parts.
+
+    Raises:
+        ValueError: The trades are in several currencies: `explain_by_currency` takes them.
+    """
+    found = explain_by_currency(book, before, after, fit, **settings)
+    if len(found) > 1:
+        names = " and ".join(found)
+        raise ValueError(f"the trades are in {names}: explain each currency (explain_by_currency)")
+    return next(iter(found.values()))
+
+
+def explain_by_currency(
+    book: Book, before: Market, after: Market, fit: Fit, **settings: Any
+) -> dict[str, Explanation]:
+    """Explain a change of value as `explain` does, that of the trades in each currency by itself.
 
     Args:
         book: The trades.
@@ -93,29 +165,92 @@ def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any
         **settings: The other arguments of `risk`.
 
     Returns:
-        The change and its parts.
+        ISO code -> the change and its parts.
     """
     _check_same_quotes(before, after)
-    book = book.checked(before).checked(after)
-    then, now = (risk(book, market, fit, **settings) for market in (before, after))
-    valued = [
-        all(trade.figures for trade in both) for both in zip(then.trades, now.trades, strict=True)
-    ]
-    skipped = {
-        place: book.rows[place].id for place, is_valued in enumerate(valued) if not is_valued
-    }
+    two = aged(book, before, after)
+    after = replace(after, fixings=())
+    both = (
+        risk(part, m, fit, **settings) for part, m in ((two.before, before), (two.after, after))
+    )
+    then, now = both
+    kept, skipped = [], {}
+    for place, row in enumerate(two.before.rows):
+        is_over = place in two.payments and two.payments[place].is_over
+        if then.trades[place].figures and (is_over or now.trades[place].figures):
+            kept.append(place)
+        else:
+            skipped[place] = row.id
     if skipped:
-        kept = tuple(itertools.compress(book.rows, valued))
-        remaining = Book(book.file, kept, book.errors)
-        then, now = (risk(remaining, market, fit, **settings) for market in (before, after))
+        two = _of_rows(two, kept)
+        both = ((two.before, before), (two.after, after))
+        then, now = (risk(part, market, fit, **settings) for part, market in both)
     leaves, structure = jax.tree.flatten(before)
     pairs = zip(jax.tree.leaves(after), leaves, strict=True)
     moves = jax.tree.unflatten(structure, [np.asarray(new) - np.asarray(old) for new, old in pairs])
-    return _explanation(then, now, moves, before, (after.asof - before.asof).days, skipped)
+    return {
+        currency: _explanation(currency, two, then, now, moves, before, after, skipped)
+        for currency in then.by_currency
+    }
 
 
-def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Market, days, skipped):
-    contributions = jax.tree.map(lambda slope, move: np.asarray(slope) * move, then.gradient, moves)
+def aged(book: Book, before: Market, after: Market) -> AgedBook:
+    """Return a book on two days, and what its trades have paid in between.
+
+    A trade that ends is paid by the fixings of the market after (`Market.fixings`), or by its quotes where it
+    has none: on its own day they are the fixings. Dates that have passed are taken off a trade that continues.
+
+    Args:
+        book: The trades.
+        before: The market before.
+        after: The market after.
+    """
+    rows, payments, book = [], {}, book.checked(before)
+    for place, row in enumerate(book.rows):
+        trade, observed = row.trade, Observed(before.asof, after)
+        if trade is not None and not _lacks(trade.underlyings, trade.in_rates, after):
+            cash, left = trade.aged(observed)
+            told = tuple(dict.fromkeys(observed.assumed))
+            if cash or left is None or told:
+                payments[place] = Payment(row.id, trade.quantity * cash, left is None, told)
+            row = replace(row, trade=left)
+        rows.append(row)
+    return AgedBook(book, Book(book.file, tuple(rows), book.errors).checked(after), payments)
+
+
+def _lacks(names: Sequence[str], in_rates: bool, market: Market) -> bool:
+    known = market.curves if in_rates else market.equities
+    return any(name not in known for name in names)
+
+
+def _of_rows(two: AgedBook, places: Sequence[int]) -> AgedBook:
+    """Return some rows of a book on two days."""
+
+    def part(book: Book) -> Book:
+        rows: list[Row] = [book.rows[place] for place in places]
+        return Book(book.file, tuple(rows), book.errors)
+
+    kept = {new: two.payments[old] for new, old in enumerate(places) if old in two.payments}
+    return AgedBook(part(two.before), part(two.after), kept)
+
+
+def _explanation(
+    currency: str,
+    two: AgedBook,
+    then: RiskResult,
+    now: RiskResult,
+    moves: Market,
+    market: Market,
+    later: Market,
+    skipped: dict[int, str],
+) -> Explanation:
+    """Return the change of the trades in one currency, all of which have figures."""
+    own = [row.trade and currency_of(row.trade, market) == currency for row in two.before.rows]
+    of_currency = lambda trades: list(itertools.compress(trades, own))  # noqa: E731
+    before, after = then.by_currency[currency], now.by_currency.get(currency)
+    payments = tuple(two.payments[place] for place in sorted(two.payments) if own[place])
+    slopes = before.gradient
+    contributions = jax.tree.map(lambda slope, move: np.asarray(slope) * move, slopes, moves)
     total = lambda leaves: float(sum(np.sum(leaf) for leaf in leaves))  # noqa: E731
     equities, curves = contributions.equities.values(), contributions.curves.values()
     quotes = [leaf for curve in curves for leaf in curve.quotes]
@@ -123,24 +258,27 @@ def _explanation(then: RiskResult, now: RiskResult, moves: Market, market: Marke
     pillars = others + [equity.surface.expiries for equity in equities]
     vols = [equity.surface.vols for equity in equities]
     vols += [] if contributions.swaption_vols is None else [contributions.swaption_vols.vols]
-    ages = sum(trade.position.theta or 0.0 for trade in then.trades if trade.position)
+    trades, days = of_currency(then.trades), (later.asof - market.asof).days
+    ages = sum(trade.position.theta or 0.0 for trade in trades if trade.position)
     by_quote = market.by_quote(contributions)
+    value = after.value if after else 0.0
     return Explanation(
-        change=now.value - then.value,
+        change=value + sum(payment.cash for payment in payments) - before.value,
         theta=ages * days / _DAYS_PER_YEAR + total(pillars),
         delta=total(equity.spot for equity in equities),
-        gamma=sum(_gamma(trade, moves) for trade in then.trades),
+        gamma=sum(_gamma(trade, moves) for trade in trades),
         vega=total(vols),
         rho=total(quotes),
         dividends=total(equity.dividend_yield for equity in equities),
         correlation=total(jax.tree.leaves(getattr(contributions, "correlations", None))),
         by_quote={quote: part for quote, part in by_quote.items() if part},
-        trades=len(then.trades),
+        trades=len(trades),
         skipped=tuple(skipped.values()),
         skipped_rows=tuple(skipped),
-        before=then.value,
+        before=before.value,
         asof=market.asof,
-        error_bound=sum(_error(trade) for trade in (*then.trades, *now.trades)),
+        error_bound=sum(_error(trade) for trade in (*trades, *of_currency(now.trades))),
+        payments=payments,
     )
 
 

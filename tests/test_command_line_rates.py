@@ -43,10 +43,17 @@ def test_trades_on_a_curve_take_hull_white_whatever_the_model_of_equities(on_rat
     for row in rows[1:]:
         assert (row["delta_1pct"], row["currency"]) == ("", "EUR")
         np.testing.assert_allclose(float(row["delta_1bp"]), 1e-4 * float(row["delta"]), rtol=1e-12)
+        vega = float(row["vega_rates_1volpt"])  # the sample's swaption vols are lognormal
+        np.testing.assert_allclose(vega, 0.01 * float(row["vega"]), rtol=1e-12)
+        assert (row["vega_1volpt"], row["vega_1bp"], rows[0]["vega_rates_1volpt"]) == ("", "", "")
     assert abs(float(rows[1]["vega"])) < 1e-9 * abs(float(rows[1]["value"]))
     found = json.loads((out / "calibration.json").read_text())
     assert {name: fit["model"] for name, fit in found.items()} == {"EUR": "hull-white"}
     page = (out / "report.html").read_text()
+    tiles = dict(re.findall(r'<dt>(Vega.+?)</dt><dd data-value="(.+?)"', page))
+    vegas = [float(rows[0]["vega_1volpt"]), sum(float(x["vega_rates_1volpt"]) for x in rows[1:])]
+    found_vegas = [float(tiles[f"Vega, {of}"]) for of in ("equities", "rates")]
+    np.testing.assert_allclose(found_vegas, vegas, rtol=1e-12)
     for heading in ("Model: Black-Scholes on DAX", "Model: Hull-White on EUR", "swaptions: EUR"):
         assert f"{heading}</h2>" in page
 

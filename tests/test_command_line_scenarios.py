@@ -90,7 +90,8 @@ def test_the_page_has_the_numbers_of_the_positions(stressed):
         for text, value in total[3:]:
             assert shown(text) == pytest.approx(value, rel=2e-3, abs=1e-3)
     tiles = dict(re.findall(r'<dt>(.+?)</dt><dd data-value="(.+?)"', page))
-    heads = [float(tiles[name]) for name in ("Value", "Delta, equities", "Gamma, equities", "Vega")]
+    labels = "Value", "Delta, equities", "Gamma, equities", "Vega, equities"
+    heads = [float(tiles[label]) for label in labels]
     np.testing.assert_allclose(heads, sums[:4], rtol=1e-12)
     kinds = {row[0][0]: row[3][1] for row in tables["product"][1:-1]}
     for kind, value in kinds.items():
@@ -190,6 +191,7 @@ def test_a_change_is_explained_as_the_library_does(tmp_path):
     expected = explain(book, Market.read(before), Market.read(after), black_scholes)
     assert told["change"] == pytest.approx(expected.change, rel=1e-9)
     assert told["parts"] == pytest.approx(expected.parts, rel=1e-9, abs=1e-9)
+    assert (told["currency"], told["by_currency"]["EUR"]["change"]) == ("EUR", told["change"])
     assert sum(told["parts"].values()) == pytest.approx(told["after"] - told["before"], rel=1e-9)
     assert all(told["parts"][name] for name in ("theta", "delta", "gamma", "vega", "rho"))
     assert abs(told["parts"]["residual"]) < 0.1 * abs(told["change"])
@@ -197,22 +199,49 @@ def test_a_change_is_explained_as_the_library_does(tmp_path):
     parts = {row["name"]: float(row["pnl"]) for row in rows if row["kind"] == "part"}
     assert parts == told["parts"]
     assert {r["name"]: float(r["pnl"]) for r in rows if r["kind"] == "quote"} == told["by_quote"]
+    assert {row["currency"] for row in rows} == {"EUR"} and told["payments"] == []
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     table = Tables(page).found["parts"]
     assert [row[1][1] for row in table[1:]] == [*parts.values(), told["change"]]
     assert "Not explained" in outcome.stdout and f"{told['change']:,.2f}" in outcome.stdout
 
 
-def test_explaining_leaves_a_trade_that_expires_between(tmp_path):
+def test_a_trade_that_ends_between_two_days_is_explained_with_what_it_pays(tmp_path):
+    """An average of which some dates have passed is not: its fixings are not kept."""
     before = moved_market(tmp_path / "before.json")
     after = moved_market(tmp_path / "after.json", asof="2002-07-08")
-    gone = "G1,european,DAX,1,call,4500,2002-07-06,,,,,\n"
-    outcome = run_explain(tmp_path, (GOOD[0], gone, BAD), before, after)
+    paid = "G1,european,DAX,2,call,4300,2002-07-08,,,,,\n"
+    assumed = "G2,european,DAX,1,call,4300,2002-07-06,,,,,\n"
+    outcome = run_explain(tmp_path, (GOOD[0], paid, assumed), before, after)
+    assert outcome.exit_code == 0, outcome.output
+    told = json.loads((tmp_path / "out" / "explain.json").read_text())
+    spot = dict(Market.read(after).flat_quotes())["EQUITY/PRICE/DAX"]
+    payments = {payment["id"]: payment["cash"] for payment in told["payments"]}
+    assert payments == pytest.approx({"G1": 2.0 * (spot - 4300.0), "G2": spot - 4300.0})
+    assert (told["trades"], told["skipped"], told["cash"]) == (3, [], sum(payments.values()))
+    assert told["change"] == pytest.approx(told["after"] + told["cash"] - told["before"])
+    assert "G2: DAX on 2002-07-06: no such fixing" in outcome.stderr and "G1:" not in outcome.stderr
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    rows = Tables(page).found["payments"][1:]
+    assert {row[0][0]: row[3][1] for row in rows} == payments
+    assert "Paid in between" in page and "no figures" not in page
+
+
+def test_explaining_names_what_is_in_no_number(tmp_path):
+    before = moved_market(tmp_path / "before.json")
+    after = moved_market(tmp_path / "after.json", asof="2002-07-08")
+    other = "G1,european,DAXX,1,call,4500,2003-03-18,,,,,\n"
+    outcome = run_explain(tmp_path, (GOOD[0], other, BAD), before, after)
     assert outcome.exit_code == 1
-    assert "trades.csv:3: column 'expiry': 2002-07-06 is not after" in outcome.stderr
+    assert "trades.csv:3: column 'underlying': 'DAXX' is not an underlying" in outcome.stderr
     assert "trades.csv:4: column 'strike': -1" in outcome.stderr
     told = json.loads((tmp_path / "out" / "explain.json").read_text())
     assert (told["trades"], told["skipped"]) == (1, ["G1", "X1"])
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "2 of 3 trades have no figures" in page and "P&amp;L, EUR</th>" in page
+    assert (
+        "&#39;DAXX&#39; is not an underlying" in page and "P&amp;L of 1 trade on DAX</h1>" in page
+    )
 
 
 def test_what_cannot_be_explained_exits_with_2(tmp_path):

@@ -1,5 +1,6 @@
 """`jaxtape explain`: why did the value of a book change from one market to the next?"""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -9,10 +10,8 @@ import typer
 from rich.table import Table
 
 from jaxtape.command_line import Precision, configure, refuse
-from pricing.explain import Explanation
-from pricing.explain import explain as explain_change
+from pricing.explain import AgedBook, Explanation, aged, explain_by_currency
 from pricing.market import Market
-from pricing.reporting.positions import currency_of
 from pricing.sweep.groups import BudgetTooSmall
 
 from . import console
@@ -26,9 +25,11 @@ from .valuing import (
     SeedOption,
     calibrations_for,
     read,
+    read_market,
 )
 
 _FILES = "explain.json", "explain.csv", "report.html"
+_NO_VALUE = "it has no value in one of the markets"
 
 
 def explain(
@@ -52,7 +53,7 @@ def explain(
     stages = console.Stages()
     with stages.stage("read") as lines:
         book, then = read(trades, before)
-        book, now = read(trades, after, book)
+        now = read_market(after)
         if now.asof < then.asof:
             refuse(f"{after} is of {now.asof}, before {before} of {then.asof}: swap them")
         lines.append(
@@ -61,28 +62,29 @@ def explain(
     served, calibrations = calibrations_for(book, then, model, str(before), stages)
     fit = fit_of(model, calibrations)
     settings = {"key": jax.random.key(seed), "methods": methods_of(paths), "budget": budget}
+    now_served = _served_as(served, now)
     with stages.progress("explain", "valuing") as (lines, progress):
         try:
-            now_served = _served_as(served, now)
-            found = explain_change(book, served, now_served, fit, progress=progress, **settings)
+            found = explain_by_currency(
+                book, served, now_served, fit, progress=progress, **settings
+            )
         except BudgetTooSmall as error:
             refuse(f"--budget: {error}")
         except ValueError as error:
             refuse(f"{before} and {after}: {error}")
         except RuntimeError as error:
             refuse(f"{after}: a model could not be fitted: {error}; check the quotes")
-        lines.append(f"explained the change of {found.trades:,} trades")
-    errors = [str(error) for error in dict.fromkeys((*served.errors, *now.errors, *book.errors))]
-    checked = book.checked(served).checked(now_served)
+        count = sum(explanation.trades for explanation in found.values())
+        lines.append(f"explained the change of {count:,} trades")
+    two = aged(book, served, now_served)
+    reasons = _reasons(two, next(iter(found.values())).skipped_rows)
+    errors = [str(error) for error in dict.fromkeys((*served.errors, *now.errors, *two.errors))]
     errors += [
-        f"{book.file}:{row.line}: trade {row.id!r}: it has no value in one of the markets"
-        for row in map(checked.rows.__getitem__, found.skipped_rows)
+        f"{book.file}:{row.line}: trade {row.id!r}: {_NO_VALUE}"
+        for row in map(two.after.rows.__getitem__, reasons)
         if not row.errors
     ]
     output.print_errors(errors)
-    left_out = set(found.skipped_rows)
-    explained = [row.trade for place, row in enumerate(book.rows) if place not in left_out]
-    currency = currency_of(explained, now)
     with stages.stage("write") as lines, output.written() as folder:
         from pricing.reporting import explanations  # matplotlib: not before it is needed
         from pricing.reporting.page import write_explanation
@@ -91,12 +93,22 @@ def explain(
         dates = {"asof_before": str(then.asof), "asof_after": str(now.asof)}
         write_json(folder / "explain.json", dates | explanations.as_json(found))
         explanations.write_explanation_parts(folder / "explain.csv", found)
-        write_explanation(
-            *(folder / "report.html", found, now, str(trades), currency, stages.seconds)
-        )
+        write_explanation(folder / "report.html", found, now, two.before, reasons, stages.seconds)
+        lines += [
+            f"{payment.id}: {place}: no such fixing in {after}, and its own quote stands in for it"
+            for each in found.values()
+            for payment in each.payments
+            for place in payment.assumed
+        ]
         lines.append(f"wrote {out}")
-    _summarize(found, currency, output.folder)
+    _summarize(found, output.folder)
     console.exit_if(errors)
+
+
+def _reasons(two: AgedBook, skipped: Sequence[int]) -> dict[int, str]:
+    """Return why rows are in no number, by their places."""
+    errors = {place: two.after.rows[place].errors for place in skipped}
+    return {place: "; ".join(map(str, own)) or _NO_VALUE for place, own in errors.items()}
 
 
 def _served_as(served: Market, now: Market) -> Market:
@@ -105,18 +117,29 @@ def _served_as(served: Market, now: Market) -> Market:
     return replace(only(now, tuple(served.equities)), swaption_vols=vols, errors=())
 
 
-def _summarize(found: Explanation, currency: str, folder: Path) -> None:
-    """Print the change and its parts, in a few lines on stdout."""
+def _summarize(found: Mapping[str, Explanation], folder: Path) -> None:
+    """Print the changes and their parts, in a few lines on stdout."""
     from pricing.reporting.explanations import PARTS
 
     table = Table(box=None, show_header=False, pad_edge=False)
     for justify in ("left", "right", "left"):
         table.add_column(justify=justify)
-    table.add_row("Value before", f"{found.before:,.2f}", currency)
-    table.add_row("Value after", f"{found.after:,.2f}", currency)
-    error = f"± {found.error_bound:,.2g} at most" if found.error_bound else ""
-    table.add_row("Change", f"{found.change:,.2f}", f"{currency} {error}".rstrip())
-    for name, value in found.parts.items():
-        table.add_row(f"  {PARTS[name]}", f"{value:,.2f}", "")
-    table.add_row("Trades", f"{found.trades:,}", f"{len(found.skipped):,} in no number")
+
+    def add(label: str, value: float, unit: str) -> None:
+        text = f"{value:,.2f}" if explanation.trades else "\N{EN DASH}"
+        table.add_row(label, text, unit)
+
+    for name, explanation in found.items():
+        currency = name or "currency"
+        add("Value before", explanation.before, currency)
+        add("Value after", explanation.after, currency)
+        if explanation.payments:
+            add("Paid in between", explanation.cash, currency)
+        error = f"± {explanation.error_bound:,.2g} at most" if explanation.error_bound else ""
+        add("Change", explanation.change, f"{currency} {error}".rstrip())
+        for part, value in explanation.parts.items():
+            add(f"  {PARTS[part]}", value, currency)
+    counts = [explanation.trades for explanation in found.values()]
+    skipped = len(next(iter(found.values())).skipped)
+    table.add_row("Trades", f"{sum(counts):,}", f"{skipped:,} in no number")
     console.summarize(table, folder / "report.html")

@@ -52,14 +52,19 @@ def mesh_of(devices: int) -> Mesh | None:
     return Mesh(np.array(found[:devices]), ("trades",)) if devices > 1 else None
 
 
-def read(trades: Path, market: Path, book: Book | None = None) -> tuple[Book, Market]:
-    """Return the book, with what the market cannot serve set aside, and the market.
-
-    book: the book, where it was read before.
-    """
+def read(trades: Path, market: Path) -> tuple[Book, Market]:
+    """Return the book, with what the market cannot serve set aside, and the market."""
+    quotes = read_market(market)
     try:
-        quotes = Market.read(market)
-        return (book or Book.read(trades)).checked(quotes), quotes
+        return Book.read(trades).checked(quotes), quotes
+    except UnreadableFile as error:
+        refuse(str(error))
+
+
+def read_market(file: Path) -> Market:
+    """Return the market in a file."""
+    try:
+        return Market.read(file)
     except UnreadableFile as error:
         refuse(str(error))
 

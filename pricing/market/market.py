@@ -39,6 +39,7 @@ class Market(eqx.Module):
         errors: The parts of the file that were left out, and why.
         correlations: Pair of equities, such as ("DAX", "SX5E"), in either order -> correlation.
         curve_currencies: Pairs of a curve's name and the ISO code of what is paid on it.
+        fixings: Pairs of an equity's name with a day up to `asof`, and the spot that was fixed then.
 
     Examples:
         >>> from pricing import Market
@@ -56,6 +57,9 @@ class Market(eqx.Module):
     errors: tuple[InputError, ...] = eqx.field(static=True, default=())
     correlations: dict[tuple[str, str], Float[Array, ""]] = eqx.field(default_factory=dict)
     curve_currencies: tuple[tuple[str, str], ...] = eqx.field(static=True, default=())
+    fixings: tuple[tuple[tuple[str, date], float], ...] = eqx.field(
+        static=True, default=(), repr=False
+    )
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "Market":
@@ -74,6 +78,7 @@ class Market(eqx.Module):
             "labels": tuple(found.labels.items()),
             "errors": tuple(found.errors),
             "curve_currencies": tuple(found.curve_currencies.items()),
+            "fixings": tuple(found.fixings.items()),
         }
         return cls(**{field.name: getattr(found, field.name) for field in fields(cls)} | static)
 

@@ -21,12 +21,12 @@ from .curve import ZeroCurve
 from .curve_records import CurveRecord
 from .equity import Equity
 from .interpolation import as_leaf
-from .records import Correlation, EquityRecord, IsoDate, Name, SwaptionVolsRecord
+from .records import Correlation, EquityRecord, IsoDate, Name, Spot, SwaptionVolsRecord
 from .surface import SwaptionVols, VolSurface
 
 DAYS_PER_YEAR = 365.0  # ACT/365
 _KNOWN = (
-    *("asof", "currency", "curves", "equities", "correlations", "swaption_vols"),
+    *("asof", "currency", "curves", "equities", "correlations", "swaption_vols", "fixings"),
     *("source", "settle", "swap"),
 )
 _SINGULAR = {"curves": "curve", "equities": "equity"}
@@ -53,6 +53,7 @@ class Contents:
     equities: dict[str, Equity] = field(default_factory=dict)
     swaption_vols: SwaptionVols | None = None
     correlations: dict[Pair, Array] = field(default_factory=dict)
+    fixings: dict[tuple[str, date], float] = field(default_factory=dict)
     labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
     errors: list[InputError] = field(default_factory=list)
 
@@ -138,6 +139,17 @@ class Contents:
                 for strike in vols.strikes
             ),
         }
+
+    def read_fixings(self, name: str, value: object):
+        record, problems = validate(RootModel[dict[IsoDate, Spot]], value)
+        if name not in self.equities:
+            problems = (self._absent("equities", name, self.equities),)
+        elif record is not None and (late := [day for day in record.root if day > self.asof]):
+            message = f"{late[0]} is after the as-of date {self.asof}"
+            problems = (Problem((str(late[0]),), "", message, "give fixings of the past"),)
+        self.report(problems, "fixings", name)
+        if record is not None and not problems:
+            self.fixings |= {(name, day): spot for day, spot in record.root.items()}
 
     def read_correlation(self, name: str, value: object):
         record, problems = validate(RootModel[Correlation], value)
@@ -226,7 +238,8 @@ def read_contents(text: str, file: str) -> Contents:
     contents = Contents(document, file, locator, header.asof)
     contents.read_names()
     sections = {"curves": contents.read_curve, "equities": contents.read_equity}
-    for section, read in (sections | {"correlations": contents.read_correlation}).items():
+    sections |= {"correlations": contents.read_correlation, "fixings": contents.read_fixings}
+    for section, read in sections.items():
         for name, value in contents.section(section):
             read(name, value)
     contents.check_correlations()

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Converted, choice, positive, time
+from ..market.observed import Observed
 from .exercise import EarlyExercise, SpotOption
 from .product import CALL_OR_PUT, CallOrPut
 from .trade import IsoDate, OptionTrade
@@ -43,3 +44,6 @@ class AmericanTrade(OptionTrade):
     product = American
 
     expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
+
+    def payoff(self, observed: Observed) -> float:
+        return self.intrinsic(observed.spot(self.underlying, self.expiry))

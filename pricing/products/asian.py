@@ -1,5 +1,6 @@
 """Options on the average of one asset's spots over dates."""
 
+import statistics
 from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ from pydantic import Field
 
 from ..fields import Converted, choice, dates, positive, word
 from ..ingestion.fields import choice as one_of
+from ..market.observed import Observed
 from .average import Average, AverageClaim
 from .product import CALL_OR_PUT, CallOrPut
 from .trade import IsoDate, IsoDates, OptionTrade, last_of
@@ -73,3 +75,8 @@ class AsianTrade(OptionTrade):
     @property
     def shape(self) -> str:
         return self.average
+
+    def payoff(self, observed: Observed) -> float:
+        spots = [observed.spot(self.underlying, day) for day in self.averaging_dates]
+        mean = statistics.geometric_mean if self.average == "geometric" else statistics.fmean
+        return self.intrinsic(mean(spots))

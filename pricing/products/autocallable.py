@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from ..fields import Converted, dates, non_negative, positive
+from ..market.observed import Observed
 from .monitored import Monitored, Payoff
 from .product import AbstractProduct
 from .trade import Coupons, IsoDate, IsoDates, Level, Notional, Spot, Trade, check_count, last_of
@@ -84,6 +85,7 @@ class AutocallableTrade(Trade):
     renamed: ClassVar[dict[str, str]] = {"dates": "exercise_dates", "call_level": "barrier"}
     pads_dates = True
     dates_name = "exercise_dates"
+    drops_dates = True
     why_not_past = "take the dates out that have passed, with their coupons"
 
     exercise_dates: IsoDates = Field(description="exercise_dates, such as 2003-03-18|2003-06-15")
@@ -100,3 +102,14 @@ class AutocallableTrade(Trade):
 
     def check(self) -> None:
         check_count(self.coupons, self.exercise_dates, "coupons", "exercise_dates")
+
+    def aged(self, observed: Observed) -> tuple[float, Trade | None]:
+        past = [day for day in self.exercise_dates if day <= observed.until]
+        spots = [observed.spot(self.underlying, day) for day in past]
+        for spot, coupon in zip(spots, self.coupons, strict=False):
+            if spot >= self.barrier:
+                return self.notional * (1.0 + coupon), None
+        if self.expiry > observed.until:
+            return 0.0, self._with_dates(observed.until, coupons=self.coupons[len(past) :])
+        is_protected = spots[-1] >= self.protection
+        return self.notional * (1.0 if is_protected else spots[-1] / self.initial_spot), None

@@ -1,5 +1,6 @@
 """Single-barrier options, monitored continuously or on dates."""
 
+from datetime import date
 from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
@@ -10,11 +11,12 @@ from pydantic import Field
 
 from ..fields import Converted, choice, dates, non_negative, positive, time
 from ..ingestion.fields import choice as one_of
+from ..market.observed import Observed
 from .barrier_option import SingleBarrier
-from .european import European
+from .european import European, EuropeanTrade
 from .monitored import Payoff, monitored
 from .product import CALL_OR_PUT, AbstractProduct, CallOrPut
-from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate
+from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate, Trade
 
 BarrierType = Annotated[str, one_of("down-and-out", "down-and-in", "up-and-out", "up-and-in")]
 BARRIER_KINDS = {"down-and-out": 0, "up-and-out": 1, "down-and-in": 2, "up-and-in": 3}
@@ -118,6 +120,7 @@ class BarrierTrade(OptionTrade):
     neutral = ("rebate",)
     pads_dates = True
     dates_name = "monitoring_dates"
+    drops_dates = True
 
     expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
     barrier: Level = Field(description="a barrier > 0")
@@ -126,3 +129,33 @@ class BarrierTrade(OptionTrade):
     )
     rebate: Rebate = 0.0
     monitoring_dates: IsoDates | None = None
+
+    def aged(self, observed: Observed) -> tuple[float, Trade | None]:
+        past = [day for day in self._watched(observed) if day <= observed.until]
+        is_over = self.expiry <= observed.until
+        if not any(self._is_hit(observed.spot(self.underlying, day)) for day in past):
+            if not is_over:
+                return 0.0, self._with_dates(observed.until)
+            return (self.rebate if self._knocks_in else self._at_expiry(observed)), None
+        if not self._knocks_in:
+            return self.rebate, None
+        return (self._at_expiry(observed), None) if is_over else (0.0, self._as(EuropeanTrade))
+
+    @property
+    def _knocks_in(self) -> bool:
+        return self.barrier_type.endswith("in")
+
+    def _watched(self, observed: Observed) -> tuple[date, ...]:
+        """Return the days on which the spot is compared: where all times count, those that are known."""
+        if self.monitoring_dates is not None:
+            return self.monitoring_dates
+        known = observed.days(self.underlying)
+        days = {*known[:-1], self.expiry} if self.expiry <= observed.until else known[:-1]
+        return tuple(day for day in sorted(days) if day <= self.expiry)
+
+    def _is_hit(self, spot: float) -> bool:
+        is_down = self.barrier_type.startswith("down")
+        return spot <= self.barrier if is_down else spot >= self.barrier
+
+    def _at_expiry(self, observed: Observed) -> float:
+        return self.intrinsic(observed.spot(self.underlying, self.expiry))

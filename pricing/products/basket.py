@@ -1,5 +1,6 @@
 """Options on several assets at one date."""
 
+import math
 from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ from pydantic import Field, field_validator
 from ..fields import Converted, choice, non_negative, positive, time, word
 from ..ingestion.fields import choice as one_of
 from ..ingestion.fields import numbers, problem
+from ..market.observed import Observed
 from .average import Average
 from .exercise import SpotOption
 from .product import CALL_OR_PUT, CallOrPut
@@ -109,3 +111,14 @@ class BasketTrade(OptionTrade):
     @property
     def shape(self) -> tuple[int, str]:
         return len(self.underlyings), self.kind
+
+    def payoff(self, observed: Observed) -> float:
+        spots = [observed.spot(name, self.expiry) for name in self.underlyings]
+        weighted = list(zip(self.all_weights, spots, strict=True))
+        level = {
+            "arithmetic": math.fsum(weight * spot for weight, spot in weighted),
+            "geometric": math.prod(spot**weight for weight, spot in weighted),
+            "max": max(spots),
+            "min": min(spots),
+        }
+        return self.intrinsic(level[self.kind])

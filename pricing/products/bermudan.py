@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from ..fields import Converted, dates
+from ..market.observed import Observed
 from .european import European
 from .exercise import EarlyExercise, SpotOption
 from .trade import Column, IsoDate, IsoDates, OptionTrade, last_of
@@ -69,11 +70,15 @@ class BermudanTrade(OptionTrade):
     """A call or put that may be exercised on some dates."""
 
     type = "bermudan"
+    drops_dates = True
     product = Bermudan
     dates_name = "exercise_dates"
 
     exercise_dates: IsoDates = Field(description="exercise_dates, such as 2003-03-18|2003-06-15")
     expiry: IsoDate = last_of("exercise_dates")
+
+    def payoff(self, observed: Observed) -> float:
+        return self.intrinsic(observed.spot(self.underlying, self.expiry))
 
     def products(self, column: Column) -> Bermudan:
         payoff = European(column("strike"), column("expiry"), column("option"))

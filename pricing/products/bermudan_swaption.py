@@ -10,6 +10,7 @@ from ..fields import Converted, choice, dates, real, real_vector
 from ..ingestion.errors import listed
 from ..ingestion.fields import problem
 from ..market.dates import advance
+from ..market.observed import Observed
 from .exercise import EarlyExercise
 from .rate_trade import RateTrade
 from .swap_entry import PAYER_OR_RECEIVER, SwapOption
@@ -60,6 +61,7 @@ class BermudanSwaptionTrade(RateTrade):
     product = BermudanSwaption
     renamed: ClassVar[dict[str, str]] = {"strike": "fixed_rate", "exercise_dates": "exercise_days"}
     dates_name = "exercise_dates"
+    drops_dates = True
 
     exercise_dates: IsoDates = Field(description="exercise_dates, such as 2003-07-07|2004-07-05")
     expiry: IsoDate = last_of("exercise_dates")
@@ -81,3 +83,6 @@ class BermudanSwaptionTrade(RateTrade):
             message = f"no period of the swap to {self.maturity} begins on {odd[0]}"
             remedy = f"give dates among {listed(begins)}, or another frequency"
             raise problem(message, remedy, "exercise_dates")
+
+    def payoff(self, observed: Observed) -> float:
+        return self.entered(self.exercise_days[-1], observed)

@@ -9,6 +9,7 @@ from pydantic import Field
 from ..fields import Converted, choice, positive, real, time
 from ..ingestion.fields import choice as word
 from ..ingestion.fields import number
+from ..market.observed import Observed
 from .product import CALL_OR_PUT, CallOrPut
 from .terminal import TerminalClaim
 from .trade import IsoDate, OptionTrade
@@ -54,3 +55,8 @@ class DigitalTrade(OptionTrade):
     expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
     payout: Annotated[str, word(*CASH_OR_ASSET)] = "cash"
     amount: Annotated[float, number("amount", above=0.0)] = 1.0
+
+    def payoff(self, observed: Observed) -> float:
+        spot = observed.spot(self.underlying, self.expiry)
+        paid = self.amount * (spot if self.payout == "asset" else 1.0)
+        return paid if self.intrinsic(spot) > 0.0 else 0.0

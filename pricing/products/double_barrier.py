@@ -10,11 +10,12 @@ from pydantic import Field
 
 from ..fields import Converted, choice, dates, non_negative, positive
 from ..ingestion.fields import problem
+from ..market.observed import Observed
 from .barrier_option import BarrierOption
 from .european import European
 from .monitored import Monitored, Payoff, monitored
 from .product import CALL_OR_PUT
-from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate, last_of
+from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate, Trade, last_of
 
 
 class DoubleBarrier(BarrierOption):
@@ -93,6 +94,7 @@ class DoubleBarrierTrade(OptionTrade):
     neutral = ("rebate",)
     pads_dates = True
     dates_name = "monitoring_dates"
+    drops_dates = True
 
     lower: Level = Field(description="a lower barrier > 0")
     upper: Level = Field(description="an upper barrier > lower")
@@ -108,3 +110,12 @@ class DoubleBarrierTrade(OptionTrade):
                 f"the upper barrier, {self.upper:g}, is not above the lower one, {self.lower:g}"
             )
             raise problem(message, "give an upper barrier > lower", "upper")
+
+    def aged(self, observed: Observed) -> tuple[float, Trade | None]:
+        past = [day for day in self.monitoring_dates if day <= observed.until]
+        spots = [observed.spot(self.underlying, day) for day in past]
+        if not all(self.lower < spot < self.upper for spot in spots):
+            return self.rebate, None
+        if self.expiry <= observed.until:
+            return self.intrinsic(spots[-1]), None
+        return 0.0, self._with_dates(observed.until)

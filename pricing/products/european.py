@@ -4,6 +4,7 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Converted, choice, positive, time
+from ..market.observed import Observed
 from .exercise import SpotOption
 from .product import CALL_OR_PUT, CallOrPut
 from .terminal import TerminalClaim
@@ -44,3 +45,6 @@ class EuropeanTrade(OptionTrade):
     product = European
 
     expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
+
+    def payoff(self, observed: Observed) -> float:
+        return self.intrinsic(observed.spot(self.underlying, self.expiry))

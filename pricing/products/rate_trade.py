@@ -11,6 +11,7 @@ from pydantic import Field
 from ..ingestion.fields import choice, number, problem
 from ..market.conventions import MONTHS, Calendar, DayCount, Frequency
 from ..market.dates import schedule, year_fraction
+from ..market.observed import Observed
 from .trade import IsoDate, Name, Notional, Trade
 
 FixedRate = Annotated[float, number("fixed_rate", least=-1.0, most=1.0)]
@@ -62,6 +63,22 @@ class RateTrade(Trade, abc.ABC):
         """The year fraction of each coupon."""
         periods = itertools.pairwise(self.swap_dates)
         return tuple(year_fraction(*period, self.day_count) for period in periods)
+
+    def entered(self, day: date, observed: Observed) -> float:
+        """Return what one contract's swap from a day on is worth, on the later day's curve, at least 0.
+
+        Args:
+            day: The day on which it is entered.
+            observed: The later day's curve.
+        """
+        if day < observed.until:
+            observed.assumed.append(f"the curve {self.underlying} on {day}")
+        discount = functools.partial(observed.discount, self.underlying)
+        periods = zip(self.payment_dates, self.accruals, strict=True)
+        fixed = sum(accrual * discount(paid) for paid, accrual in periods if paid > day)
+        floating = discount(day) - discount(self.payment_dates[-1])
+        sign = 1.0 if self.side == "payer" else -1.0
+        return self.notional * max(sign * (floating - self.fixed_rate * fixed), 0.0)
 
     def check(self) -> None:
         if self.maturity <= self.swap_from or len(self.swap_dates) < 2:

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Converted, choice, dates, real, real_vector, time
+from ..market.observed import Observed
 from .rate_trade import RateTrade
 from .swap_entry import PAYER_OR_RECEIVER, SwapOption
 from .trade import IsoDate
@@ -57,3 +58,6 @@ class SwaptionTrade(RateTrade):
     @property
     def swap_from(self) -> date:
         return self.expiry
+
+    def payoff(self, observed: Observed) -> float:
+        return self.entered(self.swap_start, observed)

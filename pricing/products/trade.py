@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ..ingestion.fields import choice, iso_date, iso_dates, name, number, numbers, problem
 from .product import AbstractProduct
 
+if TYPE_CHECKING:
+    from ..market.observed import Observed
+
 TRADE_TYPES: dict[str, type["Trade"]] = {}
 """The kinds of trade a book may hold, by their `type`: every subclass of `Trade` that has one."""
 
@@ -58,6 +61,7 @@ class Trade(BaseModel):
             lengths.
         in_rates: Whether the underlying is a curve of the market, not an equity.
         dates_name: The field that holds a list of dates, if the kind has one.
+        drops_dates: Whether the trade is the same without those of its dates that have passed.
         why_not_past: What to do about a date of the list that is not after the market's as-of date.
         line: The line of the file in which the trade stands.
         id: The id of the trade.
@@ -80,6 +84,7 @@ class Trade(BaseModel):
     pads_dates: ClassVar[bool] = False
     in_rates: ClassVar[bool] = False
     dates_name: ClassVar[str] = ""
+    drops_dates: ClassVar[bool] = False
     why_not_past: ClassVar[str] = "take the dates out that have passed"
 
     if TYPE_CHECKING:
@@ -129,6 +134,39 @@ class Trade(BaseModel):
         """What must come after the market's as-of date, beside `dates`: field -> (date, what to do if not)."""
         remedy = "give an expiry that is still to come, or take the trade out"
         return {"expiry": (self.expiry, remedy)}
+
+    def aged(self, observed: "Observed") -> "tuple[float, Trade | None]":
+        """Return what one contract has paid by a later day, and what is left of it then; None: nothing.
+
+        A right that could have been exercised before its last date was not: the trade is still in the book. A
+        trade whose kind does not say what it pays is returned as it is.
+
+        Args:
+            observed: The levels up to the later day.
+        """
+        if self.expiry > observed.until or (paid := self.payoff(observed)) is None:
+            return 0.0, self._with_dates(observed.until)
+        return paid, None
+
+    def payoff(self, observed: "Observed") -> float | None:
+        """Return what one contract paid at its expiry, in currency; None if its kind does not say.
+
+        Args:
+            observed: The levels up to the expiry.
+        """
+        del observed
+
+    def _with_dates(self, after: date, **others: Any) -> "Trade":
+        """Return the trade with those of its dates that come after a day."""
+        left = tuple(day for day in self.dates or () if day > after)
+        if self.dates is None or not left or left == self.dates or not self.drops_dates:
+            return self
+        return self._as(type(self), **{self.dates_name: left, **others})
+
+    def _as(self, kind: "type[Trade]", **changes: Any) -> "Trade":
+        """Return a trade of a kind with the fields of this one, and some changed."""
+        own = {name: getattr(self, name) for name in kind.model_fields}
+        return kind.model_construct(**(own | changes))
 
     @property
     def dates(self) -> tuple[date, ...] | None:
@@ -182,3 +220,11 @@ class OptionTrade(Trade):
 
     option: Option = Field(description="an option, call or put")
     strike: Strike = Field(description="a strike > 0")
+
+    def intrinsic(self, level: float) -> float:
+        """Return what exercising pays at a level of the underlying, not below 0.
+
+        Args:
+            level: In the units of the strike.
+        """
+        return max(level - self.strike if self.option == "call" else self.strike - level, 0.0)

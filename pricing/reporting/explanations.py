@@ -1,6 +1,7 @@
 """What a page and a table say of a change of value: its parts, and the quotes that moved it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,16 @@ PARTS = {
 
 
 def tiles(explanation: Explanation, currency: str) -> list[tuple[str, Number, str, str]]:
-    """Return the head figures: label, number, unit, standard error."""
+    """Return the head figures: label, number, unit, standard error; dashes where no trade was valued."""
     shown = {
         "Value before": (explanation.before, ""),
         "Value after": (explanation.after, ""),
+        **({"Paid in between": (explanation.cash, "")} if explanation.payments else {}),
         "Change": (explanation.change, tables.margin(explanation.error_bound)),
         "Not explained": (explanation.residual, ""),
     }
+    if not explanation.trades:
+        shown = dict.fromkeys(shown, (nan, ""))
     decimals = min(4, decimals_for(value for value, _ in shown.values()))
     return [
         (label, Number(number(value, decimals), value), currency, error)
@@ -40,7 +44,7 @@ def tiles(explanation: Explanation, currency: str) -> list[tuple[str, Number, st
     ]
 
 
-def parts(explanation: Explanation) -> Table:
+def parts(explanation: Explanation, currency: str) -> Table:
     """Return the parts of a change, and their shares of it."""
     found = {PARTS[name]: value for name, value in explanation.parts.items()}
     texts = tables.column([*found.values(), explanation.change])
@@ -49,7 +53,11 @@ def parts(explanation: Explanation) -> Table:
         (name, text, _share(value, explanation.change))
         for name, text, value in zip([*found, "change"], texts, values, strict=True)
     ]
-    return Table(("Part", "P&L", "Share"), tuple(rows), has_total=True)
+    return Table(("Part", _in(currency), "Share"), tuple(rows), has_total=True)
+
+
+def _in(currency: str) -> str:
+    return f"P&L, {currency}" if currency else "P&L"
 
 
 def _share(value: float, change: float) -> Number:
@@ -61,39 +69,61 @@ def picture(explanation: Explanation, currency: str) -> str:
     """Return the bars of the parts."""
     values = np.array(list(explanation.parts.values()))
     ladder = Ladder(values, labels=tuple(PARTS.values()))
-    return figures.ladders([(f"Parts of the change, {currency}", ladder)])
+    return figures.ladders([(f"Parts of the change{currency and ', '}{currency}", ladder)])
 
 
-def quotes(explanation: Explanation, count: int) -> Table:
+def quotes(explanation: Explanation, currency: str, count: int) -> Table:
     """Return the quotes that moved the value most."""
     ordered = sorted(explanation.by_quote.items(), key=lambda item: by_size(item[1]))
     shown = ordered[:count]
     texts = tables.column([value for _, value in shown])
     rows = tuple((quote, text) for (quote, _), text in zip(shown, texts, strict=True))
-    return Table(("Quote", "P&L"), rows, left_out=len(ordered) - len(shown))
+    return Table(("Quote", _in(currency)), rows, left_out=len(ordered) - len(shown))
 
 
-def as_json(explanation: Explanation) -> dict[str, Any]:
-    """Return a change and its parts in plain values."""
+def payments(explanation: Explanation, currency: str) -> Table:
+    """Return what trades paid in between, and by which levels."""
+    texts = tables.column([payment.cash for payment in explanation.payments])
+    rows = [
+        (
+            payment.id,
+            "nothing" if payment.is_over else "the trade, with the dates to come",
+            ", ".join(payment.assumed) or "\N{EN DASH}",
+            text,
+        )
+        for payment, text in zip(explanation.payments, texts, strict=True)
+    ]
+    headers = ("Trade", "What is left", "Fixings that are not in the market after", _in(currency))
+    return Table(headers, tuple(rows), words=3)
+
+
+def as_json(explanations: Mapping[str, Explanation]) -> dict[str, Any]:
+    """Return changes and their parts in plain values: of one currency at the top, of each in `by_currency`."""
+    by_currency = {name: _as_json(found) for name, found in explanations.items()}
+    (name, first), *others = by_currency.items()
+    top = {"currency": None, **dict.fromkeys(first)} if others else {"currency": name, **first}
+    skipped = next(iter(explanations.values())).skipped
+    return {**top, "skipped": list(skipped), "by_currency": by_currency}
+
+
+def _as_json(explanation: Explanation) -> dict[str, Any]:
+    names = ("before", "after", "cash", "change", "parts", "trades", "by_quote")
     return {
-        "before": explanation.before,
-        "after": explanation.after,
-        "change": explanation.change,
+        **{name: getattr(explanation, name) for name in names},
         "std_error_at_most": explanation.error_bound,
-        "parts": explanation.parts,
-        "trades": explanation.trades,
-        "skipped": list(explanation.skipped),
-        "by_quote": explanation.by_quote,
+        "payments": [payment._asdict() for payment in explanation.payments],
     }
 
 
-def write_explanation_parts(path: Path, explanation: Explanation) -> None:
-    """Write the parts, then the quotes' contributions, as CSV, numbers with every digit."""
+def write_explanation_parts(path: Path, explanations: Mapping[str, Explanation]) -> None:
+    """Write the parts, the quotes' contributions and the payments as CSV, numbers with every digit."""
 
     def rows() -> Iterator[dict[str, Any]]:
-        for name, value in explanation.parts.items():
-            yield {"kind": "part", "name": name, "pnl": value}
-        for quote, value in explanation.by_quote.items():
-            yield {"kind": "quote", "name": quote, "pnl": value}
+        for currency, explanation in explanations.items():
+            paid = {payment.id: payment.cash for payment in explanation.payments}
+            kinds = {"part": explanation.parts, "quote": explanation.by_quote, "payment": paid}
+            for kind, values in kinds.items():
+                for name, value in values.items():
+                    yield {"kind": kind, "name": name, "pnl": value, "currency": currency}
 
-    write_csv(path, ("kind", "name", "pnl"), rows())
+    write_csv(path, ("kind", "name", "pnl", "currency"), rows())

@@ -129,29 +129,47 @@ def write_fit_report(
 
 def write_explanation(
     path: Path,
-    explanation: Explanation,
+    found: Mapping[str, Explanation],
     after: Market,
-    file: str,
-    currency: str,
+    book: Book,
+    reasons: Mapping[int, str],
     seconds: Mapping[str, float],
 ) -> None:
     """Write the page of why a book's value changed.
 
-    `after`: the market that it is explained to; `file`: the name of the book's file; `currency`: of its trades.
+    `found`: by currency; `after`: the market that it is explained to; `reasons`: place of a row that is in no
+    number -> why.
     """
-    names = ", ".join(after.equities)
+    names = dict.fromkeys(
+        name
+        for place, row in enumerate(book.rows)
+        if row.trade and place not in reasons
+        for name in row.trade.underlyings
+    )
+    rows = [(book.rows[place], why) for place, why in reasons.items()]
+    failed = tuple((str(row.line), row.id, row.type, why) for row, why in rows)
+    headers = ("Line", "Trade", "Product", "Reason")
+    left_out = max(0, len(failed) - _MAX_FAILED)
+    count = sum(explanation.trades for explanation in found.values())
     context = {
-        "heading": f"P&L of {counted(explanation.trades, 'trade')} on {names or 'curves'}",
-        "sources": (escaped(Path(file).name),),
-        "tiles": explanations.tiles(explanation, currency),
-        "explanation": {
-            "since": day(explanation.asof),
-            "parts": explanations.parts(explanation),
-            "picture": explanations.picture(explanation, currency),
-            "quotes": explanations.quotes(explanation, _TOP_QUOTES),
-            "skipped": explanation.skipped,
-            "currency": currency,
-        },
+        "heading": f"P&L of {counted(count, 'trade')} on {', '.join(names) or 'nothing'}",
+        "sources": (escaped(Path(book.file).name),),
+        "explanations": [
+            {
+                "since": day(explanation.asof),
+                "tiles": explanations.tiles(explanation, currency),
+                "parts": explanations.parts(explanation, currency),
+                "picture": explanations.picture(explanation, currency),
+                "quotes": explanations.quotes(explanation, currency, _TOP_QUOTES),
+                "payments": explanations.payments(explanation, currency),
+                "currency": currency or "a currency that the market does not name",
+                "has_trades": explanation.trades > 0,
+            }
+            for currency, explanation in found.items()
+        ],
+        "failed_count": number(len(failed)),
+        "trade_count": number(len(book.rows)),
+        "failed": tables.Table(headers, failed[:_MAX_FAILED], words=4, left_out=left_out),
         "market_errors": [str(error) for error in after.errors],
     }
     _write(path, after, (), seconds, context)

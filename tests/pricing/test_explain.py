@@ -1,13 +1,16 @@
 """The change of a book's value from one market to the next, explained."""
 
-from datetime import timedelta
+import json
+from dataclasses import replace
+from datetime import date, timedelta
 
 import jax
 import numpy as np
 import pytest
 
-from pricing import Book, Market
-from pricing.explain import explain
+from pricing import Book, Market, risk
+from pricing.explain import explain, explain_by_currency
+from pricing.market.observed import Observed
 from pricing.models.surface_models import black_scholes
 from tests.helpers import double
 
@@ -21,6 +24,10 @@ MARKET = """{"asof": "2026-01-05", "curves": {"C": {"dates": ["2026-06-01", "202
  "zero_rates": [0.02, 0.03]}}, "equities": {"S": {"curve": "C", "spot": 100.0, "dividend_yield": 0.01,
  "implied_vols": {"expiries": ["2026-06-01", "2028-01-01"], "strikes": [80, 120],
  "vols_by_expiry": [[0.25, 0.2], [0.24, 0.21]]}}}}"""
+
+_LATER = json.loads(MARKET) | {"asof": "2026-01-07"}
+_LATER["equities"]["T"] = _LATER["equities"]["S"] | {"spot": 40.0}
+SEVERAL = json.dumps(_LATER)
 
 
 def _market(days: int = 0, **quotes: float) -> Market:
@@ -88,11 +95,221 @@ def test_all_moves_at_once_leave_little():
 
 @double
 def test_a_trade_that_fails_is_named_and_in_no_number():
-    expired = BOOK + "d,european,S,1,call,100,2026-01-06,\n"
-    found = _explained(_market(2, **{SPOT: 101.0}), expired)
+    unknown = BOOK + "d,european,T,1,call,100,2026-01-06,\n"
+    found = _explained(_market(2, **{SPOT: 101.0}), unknown)
     without = _explained(_market(2, **{SPOT: 101.0}))
     assert found.skipped == ("d",) and found.trades == 3
     assert found.change == pytest.approx(without.change) and found.gamma == without.gamma
+
+
+@double
+@pytest.mark.parametrize(("fixing", "assumed"), [(None, ("S on 2026-01-06",)), (103.5, ())])
+def test_a_trade_that_ended_in_between_is_counted_with_what_it_paid(fixing, assumed):
+    """Long 4 calls at 98 that end a day before the market after: its fixing pays, or else its spot."""
+    after = _market(2, **{SPOT: 101.0})
+    if fixing is not None:
+        after = replace(after, fixings=((("S", date(2026, 1, 6)), fixing),))
+    found = _explained(after, BOOK + "d,european,S,4,call,98,2026-01-06,\n")
+    without = _explained(_market(2, **{SPOT: 101.0}))
+    before = risk(
+        Book.from_text(HEADER + "d,european,S,4,call,98,2026-01-06,\n"), _market(), black_scholes
+    )
+    cash = 4.0 * ((fixing or 101.0) - 98.0)
+    (paid,) = found.payments
+    assert (paid.id, paid.cash, paid.is_over, paid.assumed) == ("d", cash, True, assumed)
+    assert (found.skipped, found.trades, found.cash) == ((), 4, cash)
+    assert found.before == pytest.approx(without.before + before.value, rel=1e-12)
+    assert found.after == pytest.approx(without.after, rel=1e-12)
+    assert found.change == pytest.approx(without.change + cash - before.value, rel=1e-9)
+    assert found.explained + found.residual == found.change
+
+
+COLUMNS = [
+    "id",
+    "type",
+    "underlying",
+    "option",
+    "strike",
+    "expiry",
+    "payout",
+    "amount",
+    "barrier",
+    "barrier_type",
+    "rebate",
+    "monitoring_dates",
+    "lower",
+    "upper",
+    "averaging_dates",
+    "average",
+    "exercise_dates",
+    "coupons",
+    "protection",
+    "initial_spot",
+    "notional",
+    "kind",
+    "weights",
+    "side",
+    "fixed_rate",
+    "maturity",
+]
+WATCHED, DATES = "2026-01-06|2026-01-07", "2026-01-06|2026-06-01"
+ON = {"expiry": "2026-01-07", "strike": 100}
+CALL = {"option": "call", **ON}
+NOTE = {"barrier": 105, "protection": 95, "initial_spot": 110, "notional": 10}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "paid", "left"),
+    [
+        ("european", CALL, 8.0, None),
+        ("european", {"option": "put", **ON}, 0.0, None),
+        ("american", CALL, 8.0, None),
+        ("european", CALL | {"expiry": "2026-01-08"}, 0.0, {"expiry": date(2026, 1, 8)}),
+        ("bermudan", {"option": "call", "strike": 99, "exercise_dates": WATCHED}, 9.0, None),
+        (
+            *("bermudan", {"option": "call", "strike": 99, "exercise_dates": DATES}),
+            *(0.0, {"exercise_dates": (date(2026, 6, 1),)}),
+        ),
+        ("digital", CALL | {"amount": 7}, 7.0, None),
+        ("digital", CALL | {"amount": 2, "payout": "asset"}, 216.0, None),
+        ("digital", CALL | {"strike": 108}, 0.0, None),
+        ("asian", {"option": "call", "strike": 100, "averaging_dates": WATCHED}, 1.0, None),
+        (
+            *("asian", {"option": "put", "strike": 104, "averaging_dates": WATCHED}),
+            *(3.0, None),
+        ),
+        (
+            "asian",
+            {"option": "call", "strike": 100, "averaging_dates": WATCHED, "average": "geometric"},
+            (94.0 * 108.0) ** 0.5 - 100.0,
+            None,
+        ),
+        ("barrier", CALL | {"barrier": 95, "barrier_type": "down-and-out", "rebate": 3}, 3.0, None),
+        ("barrier", CALL | {"barrier": 95, "barrier_type": "down-and-in"}, 8.0, None),
+        ("barrier", CALL | {"barrier": 90, "barrier_type": "down-and-out"}, 8.0, None),
+        ("barrier", CALL | {"barrier": 90, "barrier_type": "down-and-in", "rebate": 2}, 2.0, None),
+        ("barrier", CALL | {"barrier": 108, "barrier_type": "up-and-out"}, 0.0, None),
+        (
+            "barrier",
+            {"option": "call", "strike": 100, "expiry": "2026-06-01", "monitoring_dates": DATES}
+            | {"barrier": 95, "barrier_type": "down-and-in"},
+            0.0,
+            {"type": "european", "strike": 100.0, "expiry": date(2026, 6, 1)},
+        ),
+        (
+            "barrier",
+            {"option": "call", "strike": 100, "expiry": "2026-06-01", "monitoring_dates": DATES}
+            | {"barrier": 90, "barrier_type": "down-and-in"},
+            0.0,
+            {"type": "barrier", "monitoring_dates": (date(2026, 6, 1),)},
+        ),
+        (
+            "double_knock_out",
+            {
+                "option": "call",
+                "strike": 100,
+                "monitoring_dates": WATCHED,
+                "lower": 94,
+                "upper": 120,
+            }
+            | {"rebate": 1.5},
+            *(1.5, None),
+        ),
+        (
+            "double_knock_out",
+            {
+                "option": "call",
+                "strike": 100,
+                "monitoring_dates": WATCHED,
+                "lower": 93,
+                "upper": 120,
+            },
+            *(8.0, None),
+        ),
+        ("autocallable", NOTE | {"exercise_dates": WATCHED, "coupons": "0.1|0.2"}, 12.0, None),
+        (
+            "autocallable",
+            NOTE | {"exercise_dates": WATCHED, "coupons": "0|0", "barrier": 130, "protection": 109},
+            *(10.0 * 108.0 / 110.0, None),
+        ),
+        (
+            *("autocallable", NOTE | {"exercise_dates": DATES, "coupons": "0.1|0.2"}),
+            *(0.0, {"exercise_dates": (date(2026, 6, 1),), "coupons": (0.2,)}),
+        ),
+        ("basket", CALL | {"underlying": "S|T", "strike": 60}, 0.5 * (108.0 + 40.0) - 60.0, None),
+        ("basket", CALL | {"underlying": "S|T", "kind": "min", "option": "put"}, 60.0, None),
+        (
+            "basket",
+            CALL | {"underlying": "S|T", "kind": "geometric", "weights": "0.25|0.75", "strike": 50},
+            *(108.0**0.25 * 40.0**0.75 - 50.0, None),
+        ),
+    ],
+)
+def test_what_each_kind_of_trade_has_paid_by_a_day_and_what_is_left(kind, given, paid, left):
+    """Spots of S: 94 on 6 January, 108 on the 7th, the day of the market after; of T 40."""
+    cells = {"id": "x", "type": kind, "underlying": "S", **given}
+    book = Book.from_text(
+        "\n".join([",".join(COLUMNS), ",".join(str(cells.get(c, "")) for c in COLUMNS)])
+    )
+    (trade,) = book.trades
+    later = replace(
+        Market.from_text(SEVERAL), fixings=((("S", date(2026, 1, 6)), 94.0),)
+    ).with_quotes({SPOT: 108.0})
+    cash, found = trade.aged(Observed(date(2026, 1, 5), later))
+    assert cash == pytest.approx(paid, rel=1e-12)
+    assert (found is None) == (left is None)
+    assert {name: getattr(found, name) for name in left or ()} == (left or {})
+
+
+@pytest.mark.parametrize("kind", ["swaption", "bermudan_swaption"])
+def test_a_swaption_that_ended_paid_what_its_swap_was_worth(kind):
+    """Annual payments in a year and in two, on the flat continuous rate of 3 %, from the day of the market."""
+    dates = {"expiry": "2026-01-07"} if kind == "swaption" else {"exercise_dates": "2026-01-07"}
+    cells = {"id": "x", "type": kind, "underlying": "C", "side": "payer", "fixed_rate": "0.01"}
+    cells |= {"maturity": "2028-01-07", "notional": "1000", **dates}
+    (trade,) = Book.from_text(f"{','.join(cells)}\n{','.join(cells.values())}\n").trades
+    flat = '{"asof": "2026-01-07", "curves": {"C": {"zero_rate": 0.03}}, "equities": {}}'
+    cash, left = trade.aged(Observed(date(2026, 1, 5), Market.from_text(flat)))
+    one, two = (np.exp(-0.03 * days / 365.0) for days in (365, 730))
+    assert left is None
+    assert cash == pytest.approx(1000.0 * (1.0 - two - 0.01 * (one + two)), rel=1e-6)
+    receiver = trade.model_copy(update={"side": "receiver"})
+    assert receiver.aged(Observed(date(2026, 1, 5), Market.from_text(flat))) == (0.0, None)
+
+
+def test_fixings_are_read_and_checked():
+    text = MARKET.replace(
+        '"curves"', '"fixings": {"S": {"2026-01-02": 99.5, "2026-01-05": 100}}, "curves"'
+    )
+    read = Market.from_text(text)
+    assert read.errors == () and dict(read.fixings)["S", date(2026, 1, 2)] == 99.5
+    for given, said in (
+        ('{"S": {"2026-01-06": 99}}', "2026-01-06 is after the as-of date 2026-01-05"),
+        ('{"S": {"2026-01-02": -1}}', "-1 is not a positive number"),
+        ('{"R": {"2026-01-02": 99}}', "there is no equity 'R' in this file"),
+    ):
+        wrong = Market.from_text(MARKET.replace('"curves"', f'"fixings": {given}, "curves"'))
+        (error,) = wrong.errors
+        assert said in str(error) and error.line and not wrong.fixings
+
+
+@double
+def test_each_currency_is_explained_by_itself():
+    document = json.loads(SEVERAL)
+    document["equities"]["T"]["currency"], document["currency"] = "USD", "EUR"
+    before = Market.from_text(json.dumps(document))
+    after = before.with_quotes({SPOT: 101.0, "EQUITY/PRICE/T": 39.0})
+    head, *rows = BOOK.splitlines()
+    other = [row.replace(",S,", ",T,").replace(row[:1], f"{row[:1]}2", 1) for row in rows]
+    both = Book.from_text("\n".join([head, *rows, *other]))
+    found = explain_by_currency(both, before, after, black_scholes)
+    assert list(found) == ["EUR", "USD"]
+    for currency, own in (("EUR", rows), ("USD", other)):
+        alone = explain(Book.from_text("\n".join([head, *own])), before, after, black_scholes)
+        assert found[currency].parts == pytest.approx(alone.parts, rel=1e-9, abs=1e-12)
+        assert found[currency].by_quote == pytest.approx(alone.by_quote, rel=1e-9)
+    with pytest.raises(ValueError, match="in EUR and USD: explain each currency"):
+        explain(both, before, after, black_scholes)
 
 
 @double

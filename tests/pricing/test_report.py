@@ -307,6 +307,27 @@ OF_RATES = [f"{name}, rates: EUR per 1 bp of rates" for name in ("Delta", "Gamma
 
 
 @pytest.mark.parametrize(
+    ("kind", "column", "scale"),
+    [("normal", "vega_1bp", 1e-4), ("lognormal", "vega_rates_1volpt", 0.01)],
+)
+def test_vegas_of_equities_and_of_rates_are_columns_of_their_own(kind, column, scale):
+    market = Market.from_text(MARKET.replace('"normal"', f'"{kind}"'))
+    book = Book.from_text("\n".join(SWAPS.splitlines()[:4]))
+    trades = tuple(
+        TradeRisk(row.id, row.type, 2.0, figures_on(row.trade.underlying), "", "ok", ERRORS)
+        for row in book.rows
+    )
+    found = positions_of(RiskResult(trades, 0.0, {}, {}, ()), book, market)
+    vegas = [{n: x for n, x in p.figures.items() if n.startswith("vega_")} for p in found]
+    in_rates = {column: pytest.approx(60.0 * scale)}
+    assert vegas == [in_rates, in_rates, {"vega_1volpt": pytest.approx(0.6)}]
+    (*_, total) = tables.by_product(found).rows
+    headers = [h.replace("\N{NO-BREAK SPACE}", " ") for h in tables.by_product(found).headers]
+    sums = {head: text.value for head, text in zip(headers, total, strict=True) if "Vega" in head}
+    assert sorted(sums.values()) == pytest.approx(sorted([0.6, 120.0 * scale])) and len(sums) == 2
+
+
+@pytest.mark.parametrize(
     ("ids", "expected"),
     [
         (["E1"], ["Value: EUR", *OF_SPOT, VEGA, *THETA_AND_RHO]),
