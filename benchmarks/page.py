@@ -100,12 +100,12 @@ def _is_summary(kept: Kept) -> bool:
 def _bars(kept: Iterable[Kept], what: str) -> Iterator[Bar]:
     for each in kept:
         for row in each.comparisons:
-            label = f"{row.task}, beside {row.peer}" if row.task else f"beside {row.peer}"
-            speed = row.speed
+            group = f"{each.told}: {row.task}" if row.task else each.told
+            label, speed = f"beside {row.peer}", row.speed
             if what == "speed":
-                yield Bar(each.told, label, speed.median, speed.low, speed.high)
+                yield Bar(group, label, speed.median, speed.low, speed.high)
             elif row.memory is not None:
-                yield Bar(each.told, label, row.memory)
+                yield Bar(group, label, row.memory)
 
 
 # --- a benchmark's part of the page -----------------------------------------------------------------------
@@ -148,7 +148,8 @@ def _result(kept: Kept) -> dict[str, Any]:
 
 
 def _comparisons(rows: Sequence[Comparison]) -> Table:
-    headers = ("Task", "Ours", "Peer", "Speed", "Quartiles", "Rounds", "Memory")
+    speed, memory = "Speed, peer's time / our time", "Memory, our bytes / peer's"
+    headers = ("Task", "Ours", "Peer", speed, "Quartiles", "Rounds", memory)
     cells = (
         (
             row.task,

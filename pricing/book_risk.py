@@ -26,6 +26,7 @@ from .sweep.book_sweep import sweep_book
 from .sweep.fitted_models import Fit, FittedModels, Models, fit_models
 from .sweep.groups import Batch, batches_of, group_trades
 from .sweep.memory import Memory, identity
+from .sweep.memory_gate import MemoryGate
 from .sweep.trade_risk import GroupRisk, TradeRisk, TradeRisks
 from .trades.book import Book
 from .trades.contracts import currency_of
@@ -183,7 +184,7 @@ class RiskEngine:
         greeks: bool = True,
     ):
         self._fit, self._greeks, self._methods = fit, greeks, methods
-        self._mesh, self._budget = mesh, budget
+        self._mesh, self._budget, self._gate = mesh, budget, MemoryGate(budget)
         self._key = jax.random.key(0) if key is None else key
         self._fits, self._tiles = Memory(), Memory()
         self._last: tuple[Book, Any, tuple[Book, list[Batch]]] | None = None
@@ -213,7 +214,7 @@ class RiskEngine:
         )
         self._tiles.begin()
         found, cotangents = sweep_book(
-            groups, fitted, memory=self._tiles, progress=progress, **settings
+            groups, fitted, memory=self._tiles, gate=self._gate, progress=progress, **settings
         )
         times.append(time.perf_counter())
 
@@ -235,10 +236,20 @@ class RiskEngine:
     def for_another_book(self) -> "RiskEngine":
         """Return an engine of the same settings that shares the models that this one has fitted.
 
-        Two such engines are not called at once.
+        Two such engines may be called in two threads at once. They share the budget.
         """
         other = copy.copy(self)
         other._tiles, other._last = Memory(), None
+        return other
+
+    def for_another_fit(self, fit: Fit) -> "RiskEngine":
+        """Return an engine of the same settings with another fit, likewise.
+
+        Args:
+            fit: The map from a market to models.
+        """
+        other = self.for_another_book()
+        other._fit, other._fits = fit, Memory()
         return other
 
     def _served(self, book: Book, market: Market) -> tuple[Book, list[Batch]]:

@@ -145,7 +145,7 @@ def test_scaled_columns_state_their_shift(valued):
 def test_sensitivities_are_those_of_the_library_and_add_up(valued, expected):
     folder, _ = valued
     rows = rows_of(folder / "out" / "sensitivity.csv")
-    assert tuple(rows[0]) == ("quote_id", "derivative", "shift", "scaled", "unit")
+    assert tuple(rows[0]) == ("quote_id", "derivative", "shift", "scaled", "unit", "currency")
     derivatives = {row["quote_id"]: float(row["derivative"]) for row in rows}
     assert derivatives == expected.sensitivities
     positions = rows_of(folder / "out" / "npv.csv")

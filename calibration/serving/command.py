@@ -65,6 +65,17 @@ def serve(
     max_queue: Annotated[
         int, console.count_option(help="Valuations that wait or run.")
     ] = _USUAL.queue,
+    max_workers: Annotated[
+        int, console.count_option(help="Books that are valued at once.")
+    ] = _USUAL.workers,
+    max_move: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            help="Of a quote in one request: as a share of a price or a vol; of 10 points of a rate.",
+            show_default=f"{_USUAL.move:g}",
+        ),
+    ] = _USUAL.move,
     max_connections: Annotated[
         int, console.count_option(help="Open at once.")
     ] = _USUAL.connections,
@@ -103,6 +114,8 @@ def serve(
         books=max_books,
         requests=max_requests,
         queue=max_queue,
+        workers=max_workers,
+        move=max_move,
         request_seconds=request_seconds,
         connections=max_connections,
         stop_seconds=stop_seconds,

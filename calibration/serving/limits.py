@@ -14,9 +14,12 @@ class Limits:
         books: The books that are kept.
         requests: The requests that are in work at once; one more is refused.
         queue: The valuations that wait or run; one more is refused.
+        workers: The books that are valued at once, each in a thread of its own.
         request_seconds: The seconds that a request waits for its valuation, and an answer for its reader.
         connections: The connections that are open at once.
         stop_seconds: The seconds that requests in work have when the service stops.
+        move: The most that one request moves a quote: as a share of a price or a vol, of 10 points (1,000 basis
+            points) of a rate or a future, and of 1 of a correlation.
 
     Examples:
         >>> from calibration.serving.limits import Limits
@@ -33,3 +36,5 @@ class Limits:
     request_seconds: float = 30.0
     connections: int = 512
     stop_seconds: float = 20.0
+    workers: int = 4
+    move: float = 0.5

@@ -1,6 +1,8 @@
 """The figures of books in a market whose quotes move: those of `jaxtape risk`, where something has changed."""
 
-from typing import Any, NamedTuple
+import threading
+from collections import defaultdict
+from typing import NamedTuple
 
 import jax
 
@@ -42,7 +44,7 @@ class Pricers:
 
     A fit starts where the calibration to the market's file has ended, so that the same quotes give the same
     figures, whichever came before. What cannot be calibrated to them is calibrated to the quotes as they move,
-    until that succeeds. Not for two threads at once.
+    until that succeeds. Threads may value different books at once; the budget is that of all together.
 
     Args:
         base: The market of the file.
@@ -57,15 +59,14 @@ class Pricers:
         self, base: Market, file: str, model: Model, *, paths: int, seed: int, budget: int
     ):
         self._base, self._file, self._model = base, file, model
-        self._settings: dict[str, Any] = {
-            "methods": methods_of(paths),
-            "key": jax.random.key(seed),
-            "budget": budget,
-        }
+        settings = {"methods": methods_of(paths), "key": jax.random.key(seed), "budget": budget}
+        self._first = RiskEngine(fit_of(model, {}), **settings)
         self._calibrations: dict[str, Calibration] = {}
         self._failed: dict[str, tuple[Market, InputError]] = {}
         self._shared: dict[_Names, RiskEngine] = {}
         self._engines: dict[str, _Own] = {}
+        self._changing = threading.Lock()
+        self._calibrating: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def risk(self, stored: StoredBook, market: Market) -> RiskResult:
         """Return the figures of a book in a market."""
@@ -73,14 +74,16 @@ class Pricers:
         names = last.names if last and last.stored is stored else self._names(stored.book)
         shared = self._engine(names, market)
         engine = last.engine if last and last.shared is shared else shared.for_another_book()
-        self._engines[stored.name] = _Own(stored, names, shared, engine)
-        self._drop_unused()
+        with self._changing:
+            self._engines[stored.name] = _Own(stored, names, shared, engine)
+            self._drop_unused()
         return engine(stored.book, self._served(names, market))
 
     def forget(self, name: str) -> None:
         """Forget a book."""
-        self._engines.pop(name, None)
-        self._drop_unused()
+        with self._changing:
+            self._engines.pop(name, None)
+            self._drop_unused()
 
     def _drop_unused(self) -> None:
         """Forget the models that no book shares any more."""
@@ -96,24 +99,29 @@ class Pricers:
         """Return the engine whose models the books on these names share, calibrated if they were not."""
         _, fitted = names
         for name in fitted:
-            if name not in self._calibrations and name not in self._failed:
-                self._calibrate(name, self._base)
-            if name in self._failed and self._failed[name][0] is not market:
-                self._calibrate(name, market)
-        if names not in self._shared:
-            good = {n: self._calibrations[n] for n in fitted if n in self._calibrations}
-            self._shared[names] = RiskEngine(fit_of(self._model, good), **self._settings)
-        return self._shared[names]
+            with self._changing:
+                calibrating = self._calibrating[name]
+            with calibrating:
+                if name not in self._calibrations and name not in self._failed:
+                    self._calibrate(name, self._base)
+                if name in self._failed and self._failed[name][0] is not market:
+                    self._calibrate(name, market)
+        with self._changing:
+            if names not in self._shared:
+                good = {n: self._calibrations[n] for n in fitted if n in self._calibrations}
+                self._shared[names] = self._first.for_another_fit(fit_of(self._model, good))
+            return self._shared[names]
 
     def _calibrate(self, name: str, market: Market) -> None:
         """Calibrate one underlying to a market, and forget the engines that go on without it."""
         found = self._calibrated(name, market)
-        if isinstance(found, InputError):
-            self._failed[name] = market, found
-            return
-        self._failed.pop(name, None)
-        self._calibrations[name] = found
-        self._shared = {n: engine for n, engine in self._shared.items() if name not in n[1]}
+        with self._changing:
+            if isinstance(found, InputError):
+                self._failed[name] = market, found
+                return
+            self._failed.pop(name, None)
+            self._calibrations[name] = found
+            self._shared = {n: engine for n, engine in self._shared.items() if name not in n[1]}
 
     def _calibrated(self, name: str, market: Market) -> Calibration | InputError:
         start, quotes = standard_start(market, name)
@@ -127,6 +135,6 @@ class Pricers:
         equities, fitted = names
         served = only(market, equities)
         for name in fitted:
-            if name in self._failed:
-                served = without(served, name, self._failed[name][1])
+            if (failed := self._failed.get(name)) is not None:
+                served = without(served, name, failed[1])
         return served

@@ -132,7 +132,7 @@ class Session:
         with self._changing:
             before = self.market
             condition.check(str(before.version), "the market")
-            market, errors = moved(before.market, values)
+            market, errors = moved(before.market, values, most=self._limits.move)
             if errors:
                 raise refused("move-refused", errors)
             numbers = market.by_quote(market)

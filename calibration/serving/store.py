@@ -1,6 +1,8 @@
 """What survives a crash: each book and the moved quotes in a file of its own, written aside and renamed."""
 
 import contextlib
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -51,7 +53,7 @@ class Store:
         folder: The folder; it is made if there is none.
 
     Raises:
-        Unusable: The folder cannot be written.
+        Unusable: The folder cannot be written, or others may write it.
 
     Examples:
         >>> import tempfile
@@ -67,6 +69,7 @@ class Store:
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _check_private(folder)
             self._books, self._own = FileSet(folder / "books"), FileSet(folder)
         except OSError as error:
             place, reason = error.filename or folder, error.strerror or str(error)
@@ -123,6 +126,25 @@ class Store:
     def keep_quotes(self, quotes: KeptQuotes) -> None:
         """Write the moved quotes, in the place of the last ones."""
         _write(self._own, _QUOTES, quotes)
+
+
+def _check_private(folder: Path) -> None:
+    """Check that nobody else may change what the folder of a service holds: it is taken for what was accepted.
+
+    Raises:
+        Unusable: Others may write the folder, or a file in it.
+    """
+    if os.name == "nt":
+        return
+    for place in (folder, *sorted(folder.glob("*")), *sorted(folder.glob("books/*"))):
+        found = place.stat()
+        if found.st_uid not in (os.geteuid(), 0):
+            why, remedy = "belongs to another user", "run chown on it"
+        elif stat.S_IMODE(found.st_mode) & 0o022:
+            why, remedy = "others may write it", "run chmod go-w on it"
+        else:
+            continue
+        raise Unusable(f"{place}: {why}; {remedy}, or give another --state")
 
 
 def _write(files: FileSet, name: str, record: BaseModel) -> None:

@@ -1,7 +1,6 @@
-"""Valuations off the event loop: one at a time, each once, and no more in line than there is room for."""
+"""Valuations off the event loop: each book one at a time, each once, and no more in line than there is room."""
 
 import asyncio
-import contextlib
 import functools
 import logging
 import threading
@@ -9,6 +8,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import jax
 
@@ -24,6 +25,7 @@ from .state import QuotedMarket, StoredBook
 
 _log = logging.getLogger("jaxtape.serve")
 
+Result = TypeVar("Result")
 Price = Callable[[StoredBook, Market], RiskResult]
 _Key = tuple[str, str, int]  # a book, its version, that of the quotes
 
@@ -59,15 +61,15 @@ class _Place:
 
 
 class Valuations:
-    """Values books in a thread of its own.
+    """Values books in threads, each book in one at a time: a slow one does not stop the others.
 
     Of each book one valuation runs or waits, or one of each. One that waits is of the newest state that was
     asked for, and whoever waits for it gets these figures, so that quotes that keep moving make no line. The
     last figures of each book are kept.
 
     Args:
-        price: What values a book; it is called by one thread.
-        forget: What is called with the name of a book that is gone, by the same thread.
+        price: What values a book; threads call it, of one book one at a time.
+        forget: What is called with the name of a book that is gone, likewise.
         limits: The bounds of the service.
         measures: What is told of it.
     """
@@ -76,15 +78,17 @@ class Valuations:
         self, price: Price, forget: Callable[[str], None], limits: Limits, measures: Measures
     ):
         self._price, self._forget, self._limits, self._measures = price, forget, limits, measures
-        self._worker = ThreadPoolExecutor(1, "valuations")
+        self._workers = ThreadPoolExecutor(limits.workers, "valuations")
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._forgetting: set[asyncio.Task[None]] = set()
         self._working: dict[_Place, asyncio.Future[Valued]] = {}
         self._found: dict[str, Valued] = {}
-        self._is_computing = threading.Lock()
+        self._computing: set[_Place] = set()
 
     @property
     def is_computing(self) -> bool:
         """Whether a valuation runs."""
-        return self._is_computing.locked()
+        return bool(self._computing)
 
     async def of(self, stored: StoredBook, state: QuotedMarket) -> Valued:
         """Return the figures of a book, in this state or a newer one.
@@ -121,38 +125,48 @@ class Valuations:
                 return working
         return None
 
+    async def _in_turn(self, name: str, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Do work for a book in a thread, once all that was begun for the book before has ended."""
+        turn = self._turns.setdefault(name, asyncio.Lock())
+        async with turn:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._workers, work, *arguments)
+
     def _begin(self, place: _Place) -> "asyncio.Future[Valued]":
-        loop = asyncio.get_running_loop()
-        working = loop.run_in_executor(self._worker, self._compute, place)
+        working = asyncio.ensure_future(self._in_turn(place.name, self._compute, place))
         self._working[place] = working
         self._measures.queue.set(len(self._working))
         working.add_done_callback(functools.partial(self._end, place))
         return working
 
     def _compute(self, place: _Place) -> Valued:
-        """Value a book, in the thread.
+        """Value a book, in a thread."""
+        self._computing.add(place)
+        try:
+            return self._computed(*place.begin())
+        finally:
+            self._computing.discard(place)
+
+    def _computed(self, stored: StoredBook, state: QuotedMarket) -> Valued:
+        """Return the figures of a book in a state.
 
         Raises:
             JaxRuntimeError: The machine failed at it.
             Problem: No models could be fitted, or the budget does not hold a trade.
         """
-        stored, state = place.begin()
         start = time.perf_counter()
-        with self._is_computing:
-            try:
-                result = self._price(stored, state.market)
-            except jax.errors.JaxRuntimeError:
-                raise  # of the machine, not of the quotes
-            except BudgetTooSmall as error:
-                remedy = "start the service with a larger --budget"
-                raise Problem(500, "internal", str(error), remedy) from error
-            except RuntimeError as error:
-                detail = f"the quotes of version {state.version} have no models: {error}"
-                raise Problem(
-                    409, "no-models", detail, "check the quotes that were moved"
-                ) from error
-            risk = book_risk(stored, state, result)
-            found = Valued(_key(stored, state), encoded(risk), risk.failed)
+        try:
+            result = self._price(stored, state.market)
+        except jax.errors.JaxRuntimeError:
+            raise  # of the machine, not of the quotes
+        except BudgetTooSmall as error:
+            remedy = "start the service with a larger --budget"
+            raise Problem(500, "internal", str(error), remedy) from error
+        except RuntimeError as error:
+            detail = f"the quotes of version {state.version} have no models: {error}"
+            raise Problem(409, "no-models", detail, "check the quotes that were moved") from error
+        risk = book_risk(stored, state, result)
+        found = Valued(_key(stored, state), encoded(risk), risk.failed)
         self._measures.valuation_seconds.observe(time.perf_counter() - start)
         return found
 
@@ -174,8 +188,7 @@ class Valuations:
 
     async def warm(self, stored: StoredBook, state: QuotedMarket) -> None:
         """Compile what a book needs; what it finds is not kept."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._worker, self._compute, _Place(stored, state))
+        await self._in_turn(stored.name, self._compute, _Place(stored, state))
 
     def forget(self, name: str) -> None:
         """Forget the figures of a book, those that are computed too."""
@@ -183,12 +196,16 @@ class Valuations:
             place.is_gone |= place.name == name
         if self._found.pop(name, None) is not None:
             self._measures.failed.remove(name)
-        with contextlib.suppress(RuntimeError):  # it is closed
-            self._worker.submit(self._forget, name)
+        forgetting = asyncio.ensure_future(self._in_turn(name, self._forget, name))
+        self._forgetting.add(forgetting)
+        forgetting.add_done_callback(self._forgetting.discard)
 
     def close(self) -> None:
-        """Take no more; what runs goes on."""
-        self._worker.shutdown(wait=False, cancel_futures=True)
+        """Take no more; what runs is finished."""
+        waiting = (task for place, task in self._working.items() if place not in self._computing)
+        for task in (*waiting, *self._forgetting):
+            task.cancel()
+        self._workers.shutdown(wait=False, cancel_futures=True)
 
 
 def _key(stored: StoredBook, state: QuotedMarket) -> _Key:

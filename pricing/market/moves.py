@@ -27,6 +27,16 @@ _KINDS: dict[str, Any] = {
     "EQUITY/PRICE": Spot,
     "CORRELATION": Correlation,
 }
+_SCALES = {
+    **dict.fromkeys(
+        ("ZERO/RATE", "MM/RATE", "IR_SWAP/RATE", "EQUITY_DIVIDEND/RATE"),
+        (0.1, (1e4, "basis points")),
+    ),
+    "MM_FUTURE/PRICE": (10.0, (1.0, "points")),
+    "CORRELATION": (1.0, (1.0, "of correlation")),
+}
+"""Kinds of quotes whose moves are no shares of them -> what such a share is of, and the unit in words."""
+
 _VALIDATED = {kind: RootModel[annotation] for kind, annotation in _KINDS.items()}
 """Kind of quote -> the type of its numbers in a market file."""
 
@@ -34,7 +44,10 @@ _HINTED = 20  # errors with a hint at the closest quote, which takes a while to 
 
 
 def moved(
-    market: Market, values: Mapping[str, object], file: str = "quotes.json"
+    market: Market,
+    values: Mapping[str, object],
+    file: str = "quotes.json",
+    most: float | None = None,
 ) -> tuple[Market, tuple[InputError, ...]]:
     """Return the market with some quotes moved, or as it was and every error of the move.
 
@@ -45,6 +58,9 @@ def moved(
         market: The market.
         values: Quote id -> its new number.
         file: What error messages call the values.
+        most: The most that a quote moves: as a share of a price or a vol (0.5: to half as much again, or back
+            from there), as a share of 0.1 (1,000 basis points) of a rate, of 10 points of a future's price, and of
+            1 of a correlation. None: any move within the bounds.
 
     Returns:
         The market, and the errors; one of them leaves every quote as it was.
@@ -73,12 +89,29 @@ def moved(
             report(quote, problem.value, problem.message, problem.remedy)
         if record is not None:
             numbers[quote] = record.root
+            if most is not None and (far := _too_far(kind, known[quote], record.root, most)):
+                remedy = "correct it, or move there in smaller steps (jaxtape serve: --max-move)"
+                report(quote, show(value), far, remedy)
     if errors or not numbers:
         return market, tuple(errors)
     after = market.with_quotes(numbers)
     for quote, message, remedy in _contradictions(after, numbers):
         report(quote, "", message, remedy)
     return (market, tuple(errors)) if errors else (after, ())
+
+
+def _too_far(kind: str, before: float, after: float, most: float) -> str:
+    """Return that a quote moves further than it may, if it does."""
+    if kind in _SCALES:
+        scale, unit = _SCALES[kind]
+        move, bound = abs(after - before), most * scale
+        said, allowed = (f"{x * unit[0]:.6g} {unit[1]}" for x in (move, bound))
+    else:
+        move, bound = max(after, before) / min(after, before) - 1.0, most
+        said, allowed = (f"{100.0 * x:.6g} %" for x in (move, bound))
+    if move <= bound * (1.0 + 1e-9):
+        return ""
+    return f"{after:.10g} is {said} from {before:.10g}, and at most {allowed} are taken at once"
 
 
 def _contradictions(market: Market, moved_ids: Iterable[str]) -> list[tuple[str, str, str]]:

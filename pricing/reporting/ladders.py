@@ -28,7 +28,10 @@ def by_strike(positions: Iterable[Position], figure: str) -> Ladder:
     """Return the sums by strike (of a note: the level of its call), in buckets of a round width."""
     pairs = [(p.trade.level, p.figures.get(figure, 0.0)) for p in positions]
     strikes, figures = np.array(pairs).T
-    edges = MaxNLocator(_BUCKETS).tick_values(strikes.min(), strikes.max())
+    low, high = strikes.min(), strikes.max()
+    if high - low < 1e-6 * high:  # one strike: a bucket of a round width about it
+        low, high = 0.9 * low, 1.1 * high
+    edges = MaxNLocator(_BUCKETS).tick_values(low, high)
     edges = np.append(edges, edges[-1] + edges[1] - edges[0])
     edges[0] = min(edges[0], strikes.min())  # which a rounded edge may lie above
     index = np.searchsorted(edges, strikes, side="right") - 1  # [edge, next edge)

@@ -252,7 +252,7 @@ def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[st
     struck = [position for position in own if position.trade.level is not None]
     pillars = market.dates(equity.surface.expiries)
     unit = f"{own[0].currency or 'currency'} per 1 % of spot"
-    titles = {"delta_1pct": f"Delta, {unit}", "gamma_1pct": f"Gamma, {unit}"}
+    titles = _titles(own, {"delta_1pct": f"Delta, {unit}", "gamma_1pct": f"Gamma, {unit}"})
     by_strike = [
         (f"{titles[f]}, by strike", ladders.by_strike(struck, f)) for f in titles if struck
     ]
@@ -273,14 +273,20 @@ def _curve_risk(name: str, valued: Iterable[Position], market: Market) -> dict[s
     years = range(1, (last - market.asof).days // 365 + 2)
     pillars = [market.asof + timedelta(365 * count) for count in years]
     unit = f"{own[0].currency or 'currency'} per 1 bp"
-    titles = {"delta_1bp": f"Delta, {unit}", "gamma_1bp": f"Gamma, {unit}"}
+    titles = _titles(own, {"delta_1bp": f"Delta, {unit}", "gamma_1bp": f"Gamma, {unit}"})
     return {"name": name, "by_expiry": _by_expiry(own, titles, pillars)}
+
+
+def _titles(own: Sequence[Position], titles: Mapping[str, str]) -> dict[str, str]:
+    """Return the titles of the figures that some positions have."""
+    return {f: title for f, title in titles.items() if any(f in p.figures for p in own)}
 
 
 def _by_expiry(own: Iterable[Position], titles: Mapping[str, str], pillars: Iterable[date]) -> str:
     """Return the ladders of some figures, by expiry."""
     found = {title: ladders.by_expiry(own, figure, pillars) for figure, title in titles.items()}
-    return figures.ladders([(f"{title}, by expiry", ladder) for title, ladder in found.items()])
+    titled = [(f"{title}, by expiry", ladder) for title, ladder in found.items()]
+    return figures.ladders(titled) if titled else ""
 
 
 def _vol_risk(name: str, risks: Mapping[str, QuoteRisk], market: Market) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from ..progress import Progress
 from .fitted_models import FittedModels, Models
 from .groups import Group, Tile
 from .memory import Memory
+from .memory_gate import MemoryGate
 from .trade_risk import GroupRisk
 from .workers import run_tiles
 
@@ -22,6 +23,7 @@ def sweep_book(
     *,
     key: PRNGKeyArray,
     budget: int,
+    gate: MemoryGate,
     memory: Memory,
     progress: Progress | None,
 ) -> tuple[list[GroupRisk], Models]:
@@ -37,7 +39,7 @@ def sweep_book(
         computed = functools.partial(fitted.sweep, group, tile, key=key)
         return memory.recall(computed, (tile, group.method, *seen, key))
 
-    for group, results in run_tiles(groups, sweep, budget):
+    for group, results in run_tiles(groups, sweep, budget, gate):
         names, tiles = group.underlyings, []
         for result in results:
             *of_trades, of_tile = result.result()

@@ -1,7 +1,9 @@
 """What a sweep remembers of the one before: results, by what they were computed from."""
 
 import hashlib
+import threading
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import jax
@@ -13,22 +15,36 @@ Result = TypeVar("Result")
 
 
 class Memory:
-    """Results of this sweep and of the last one; what neither asked for is forgotten."""
+    """Results of this sweep and of the last one; what neither asked for is forgotten.
+
+    Threads may share one: what one of them computes the others wait for.
+    """
 
     def __init__(self):
-        self._last: dict[Hashable, Any] = {}
-        self._now: dict[Hashable, Any] = {}
+        self._last: dict[Hashable, Future[Any]] = {}
+        self._now: dict[Hashable, Future[Any]] = {}
+        self._lock = threading.Lock()
 
     def begin(self) -> None:
         """Begin a sweep."""
-        self._last, self._now = self._now, {}
+        with self._lock:
+            self._last, self._now = self._now, {}
 
     def recall(self, compute: Callable[[], Result], arguments: PyTree) -> Result:
         """Return what was computed of arguments of these bits, or compute it."""
         name = identity(arguments)
-        if name not in self._now:
-            self._now[name] = self._last[name] if name in self._last else compute()
-        return self._now[name]
+        with self._lock:
+            known = self._now.get(name) or self._last.get(name)
+            found = self._now[name] = known or Future()
+        if known is None:
+            try:
+                found.set_result(compute())
+            except BaseException as error:
+                with self._lock:
+                    self._last.pop(name, None)
+                    self._now.pop(name, None)
+                found.set_exception(error)
+        return found.result()
 
 
 def identity(tree: PyTree) -> Hashable:

@@ -20,14 +20,18 @@ Result = TypeVar("Result")
 
 
 def run_tiles(
-    groups: Sequence[Group], function: Callable[[Group, Tile], Result], budget: int
+    groups: Sequence[Group],
+    function: Callable[[Group, Tile], Result],
+    budget: int,
+    gate: MemoryGate | None = None,
 ) -> Iterator[tuple[Group, list[Future[Result]]]]:
     """Return each group with the results of its tiles, in order, however many workers there are.
 
     The first tiles of all groups start first, so that programs compile side by side; of those the largest
     trades first, whose programs take longest. Products of matrices are as precise as in the caller's thread.
+    `gate`: what callers in several threads share, so that the budget holds for all of them together.
     """
-    gate, precision = MemoryGate(budget), chosen_precision()
+    gate, precision = gate or MemoryGate(budget), chosen_precision()
     results: list[list[Future[Result]]] = [[] for _ in groups]
     pairs = sorted(
         zip(groups, results, strict=True), key=lambda pair: -tiling(pair[0].method).trade_bytes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import beside, harness
+from benchmarks import beside, harness, pictures
 from benchmarks.page import Kept, latest, page
 from benchmarks.timing import Timed, Timing, take_turns
 from jaxtape.command_line import app
@@ -82,6 +82,16 @@ def test_ratios_of_older_files_are_what_their_rows_say():
         assert found.error == pytest.approx(row["lower"] / row["answer"] - 1.0)
 
 
+def test_labels_of_the_pictures_are_whole_and_axes_have_numbers(tmp_path):
+    """A long task stands over its peers, and an axis of less than a decade is still labelled."""
+    task, peer = "a task of very many words " * 6, "a peer of many words " * 4
+    rows = [{"task": task.strip(), "ours": "jaxtape", "peer": peer.strip(), "speed": 3.0}]
+    bars_of = [pictures.Bar(f"noise: {row['task']}", row["peer"], 3.0, 2.5, 3.4) for row in rows]
+    texts = re.findall("<text[^>]*>([^<]*)</text>", pictures.bars(bars_of, "title", "axis"))
+    assert f"noise: {task.strip()}" in texts and peer.strip() in texts
+    assert {"1", "2", "axis"} <= set(texts)
+
+
 def test_results_of_a_gpu_stand_beside_those_of_a_cpu(tmp_path):
     rows = [{"way": "jaxtape", "seconds": 1.0}, {"way": "PyTorch", "seconds": 3.0}]
     for backend in ("cpu", "gpu"):
@@ -89,7 +99,9 @@ def test_results_of_a_gpu_stand_beside_those_of_a_cpu(tmp_path):
         write(tmp_path, name, command="python -m benchmarks.noise", backend=backend, rows=rows)
     write(tmp_path, "2026-11-21-noise-2-cores-cpu.json", backend="cpu", rows=rows[:1])
     text = page(["noise"], [tmp_path])
-    assert "noise (gpu): beside PyTorch" in text
+    (picture,) = re.findall("<svg.*?</svg>", text, re.S)
+    texts = re.findall("<text[^>]*>([^<]*)</text>", picture)
+    assert texts.count("noise (gpu)") == texts.count("beside PyTorch") == 1
     days = {kept.platform: kept.day for kept in latest([tmp_path])["noise"]}
     assert days == {"cpu": "2026-11-21", "gpu": "2026-11-20"}
 

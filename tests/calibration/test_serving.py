@@ -5,6 +5,7 @@ import json
 import logging
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -603,7 +604,8 @@ def test_quotes_that_keep_moving_make_no_line(market):
     pricer, first = Pricer(), quoted(market)
 
     async def asked():
-        found = Valuations(pricer, str, Limits(queue=3, request_seconds=0.02), Measures())
+        limits = Limits(queue=3, request_seconds=0.02, workers=1)
+        found = Valuations(pricer, str, limits, Measures())
         other = asyncio.create_task(found.of(empty("other"), first))
         await asyncio.sleep(0.0)
         for version in range(1, 9):  # nobody waits so long
@@ -624,6 +626,92 @@ def test_quotes_that_keep_moving_make_no_line(market):
 
     asyncio.run(asked())
     assert pricer.count == 2
+
+
+def test_a_slow_book_does_not_stop_the_others(market):
+    """Its own newer state waits for it, and takes no thread from the others meanwhile."""
+    state, is_slow, let, seen = quoted(market), threading.Event(), threading.Event(), []
+
+    def price(stored, market):
+        seen.append(stored.name)
+        if stored.name == "slow":
+            is_slow.set()
+            assert let.wait(10.0)
+        return RiskResult((), 0.0, {}, {}, ())
+
+    async def asked():
+        found = Valuations(price, str, Limits(workers=2), Measures())
+        slow = [asyncio.create_task(found.of(empty("slow"), state))]
+        await asyncio.to_thread(is_slow.wait, 10.0)
+        newer = replace(state, version=2)
+        slow.append(asyncio.create_task(found.of(empty("slow"), newer)))
+        await asyncio.sleep(0.0)
+        for name in ("a", "b", "a"):
+            assert (await found.of(empty(name), state)).key[0] == name
+        assert seen == ["slow", "a", "b"] and found.is_computing
+        let.set()
+        assert [one.key[2] for one in await asyncio.gather(*slow)] == [1, 2]
+        found.close()
+
+    asyncio.run(asked())
+    assert seen == ["slow", "a", "b", "slow"]
+
+
+def test_books_that_are_valued_at_once_have_the_figures_of_one_after_the_other(market):
+    """Threads share the models that are fitted, and the budget, at quotes that move."""
+    texts = [BOOK.replace("4500", str(4400 + 20 * n)) for n in range(4)]
+    stored = [StoredBook(f"book-{n}", "csv", text) for n, text in enumerate(texts)]
+    base = Market.read(market)
+    moved = [base.with_quotes({SPOT: 4400.0 + 10.0 * n}) for n in range(3)]
+    together = pricing_of_books.Pricers(base, "market.json", **SETTINGS)
+
+    def values(book: StoredBook) -> list[float]:
+        return [together.risk(book, state).value for state in moved]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(values, stored))
+    alone = [[risk(b.book, state, black_scholes).value for state in moved] for b in stored]
+    assert found == alone
+
+
+def test_a_quote_moves_as_far_as_it_may(market, tmp_path):
+    rate = "ZERO/RATE/EUR/2002-07-18"
+    vol = "EQUITY_OPTION/RATE_LNVOL/DAX/2002-12-17/4400"
+    with service(market, tmp_path, Limits(move=0.1)) as http:
+        client = own_client(http)
+        for quote, value, said in (
+            (SPOT, 44681.7, "44681.7 is 900 % from 4468.17"),
+            (SPOT, 4468.17 / 1.11, "is 11 % from 4468.17, and at most 10 % are taken at once"),
+            (vol, 0.2781 * 1.11, "is 11 % from 0.2781"),
+            (rate, 0.0457 + 1e-6, "basis points from 0.0357, and at most 100 basis points"),
+        ):
+            with pytest.raises(Refused) as refused:
+                client.move({SPOT: 4470.0, quote: value}, version="*")
+            (mistake,) = refused.value.mistakes
+            assert said in str(mistake) and "--max-move" in mistake.remedy
+        assert client.quotes().quotes[SPOT] == 4468.17
+        client.move({SPOT: 4468.17 * 1.1, vol: 0.2781 / 1.1, rate: 0.0457}, version="*")
+        client.move({SPOT: 4468.17 * 1.2}, version="*")  # from where it stands by now
+
+
+def test_a_folder_that_others_may_write_holds_no_state(market, tmp_path):
+    """What stands there is taken for what the service has accepted: the folder, and every file in it."""
+    folder = tmp_path / "state"
+    Store(folder).keep_book(StoredBook("desk", "csv", BOOK))
+    kept_token(folder / "token")
+    assert set(Store(folder).books()) == {"desk"}
+    for place in (folder, folder / "books", folder / "books" / "desk.json", folder / "token"):
+        for more in (0o020, 0o002):
+            before = place.stat().st_mode
+            place.chmod(before | more)
+            with pytest.raises(Unusable, match=rf"{place}: others may write it; run chmod go-w"):
+                Store(folder)
+            place.chmod(before)
+    folder.chmod(0o777)
+    found = ran("--market", market, "--state", folder)
+    assert found.exit_code == 2 and "others may write it" in found.stderr
+    folder.chmod(0o700)
+    assert set(Store(folder).books()) == {"desk"}
 
 
 def test_figures_are_tagged_with_the_state_that_they_are_of(client, shared, monkeypatch):
@@ -664,6 +752,7 @@ def test_figures_that_are_late_are_there_for_the_next_request(market):
         found.forget("gone")
         pricer.let.set()
         await at_last(found, "b")
+        await asyncio.gather(*found._forgetting)
         assert set(found._found) == {"a", "b"} and forgotten == ["gone"]
         found.close()
 

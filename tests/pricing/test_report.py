@@ -173,6 +173,40 @@ def test_a_strike_on_an_edge_goes_up(result, book, market):
     assert ladder.edges[0] <= 200.0 < ladder.edges[1]
 
 
+def test_one_strike_has_a_bar_that_is_seen(result, book, market):
+    """Its bucket is about a hundredth of the strike, so that the bar is seen with the spot beside it."""
+    one = next(p for p in positions_of(result, book, market) if p.id == "E1")
+    ladder = ladders.by_strike([one, one], "value")
+    assert ladder.totals.tolist() == [250.0]
+    width = ladder.edges[1] - ladder.edges[0]
+    assert ladder.edges[0] <= 210.0 < ladder.edges[1] and 1.0 <= width <= 5.0
+    picture = figures.ladders([("Value", ladder)], 200.0)
+    (bar,) = re.findall(r'<g id="hint-0">(.*?)</g>', picture, re.S)
+    across = [float(x) for x in re.findall(r"[ML] ([\d.]+) ", bar)]
+    assert max(across) - min(across) > 10.0  # points
+
+
+def test_a_figure_that_no_trade_has_is_no_picture_of_zeros(tmp_path, market):
+    book = Book.from_text("\n".join(BOOK.splitlines()[::3][:2]))
+    trades = (TradeRisk("B1", "barrier", 4.0, UNBIASED, "MonteCarlo", "ok", ERRORS),)
+    write_report(tmp_path / "page.html", RiskResult(trades, 50.0, {}, {}, ()), book, market, [], {})
+    page = (tmp_path / "page.html").read_text()
+    assert "Delta, EUR per 1 % of spot, by strike" in page
+    assert "Gamma, EUR per 1 % of spot" not in page
+    found = dict(re.findall(r"<dt>(.+?)</dt><dd.*?>(.+?)</dd>", page))
+    assert found["Gamma, equities"] == "\N{EN DASH}"
+
+
+@pytest.mark.parametrize("count", [8, 200, 5000])
+def test_every_surface_is_in_the_histogram(count):
+    """What lies far out is in the outermost bin, whose edge is where half a per cent begins."""
+    values = np.append(np.linspace(0.0, 1.0, count - 1), 1e3)
+    counts, edges = figures.binned(np.append(values, np.nan))
+    assert counts.sum() == count
+    assert edges[-1] == (1e3 if count <= 200 else pytest.approx(0.995, abs=1e-3))
+    assert figures.binned(np.full(3, np.nan))[0].sum() == 0
+
+
 @pytest.mark.parametrize("strikes", [(3.0, 7.2), (58.0, 62.25), (10.0, 11.1), (1.15, 1.35)])
 def test_a_least_strike_below_a_rounded_edge_is_in_the_first_bucket(result, book, market, strikes):
     one = next(p for p in positions_of(result, book, market) if p.id == "E1")
