@@ -79,8 +79,8 @@ def _currencies(market: Market) -> dict[str, str]:
         found |= {x: market.currency_of(name) for leaf in quotes for x in np.ravel(leaf)}
     for (name, _), quote in ids.correlations.items():
         found[quote.item()] = market.currency_of(name)
-    if (vols := market.swaption_vols) is not None:
-        currency = market.currency_of(vols.curve, in_rates=True)
+    if market.swaption_vols is not None and ids.swaption_vols is not None:
+        currency = market.currency_of(market.swaption_vols.curve, in_rates=True)
         found |= dict.fromkeys(np.ravel(ids.swaption_vols.vols), currency)
     return found
 

@@ -38,6 +38,33 @@ def test_named_quotes_move_and_the_others_stay():
 
 
 @pytest.mark.parametrize(
+    ("market", "quote", "share", "said"),
+    [
+        (SAMPLE, "EQUITY/PRICE/DAX", 0.1, "%"),
+        (SAMPLE, VOL, 0.1, "%"),
+        (SAMPLE, SWAPTION, 0.1, "%"),
+        (SAMPLE, "ZERO/RATE/EUR/2003-03-18", 0.01, "100 basis points"),
+        (SAMPLE, "EQUITY_DIVIDEND/RATE/DAX", 0.01, "100 basis points"),
+        (SAMPLE, "CORRELATION/DAX/SX5E", -0.1, "0.1 of correlation"),
+        (Market.from_text(json.dumps(QUOTED)), "MM_FUTURE/PRICE/EUR/2024-06-19", 1.0, "1 points"),
+        (Market.from_text(json.dumps(QUOTED)), "IR_SWAP/RATE/EUR/5Y", 0.01, "100 basis points"),
+    ],
+)
+def test_a_bounded_move_is_a_share_of_prices_and_vols_and_points_of_rates(
+    market, quote, share, said
+):
+    """A bound of 0.1: a tenth of a price or a vol, 100 basis points of a rate, a point of a future's price."""
+    before = dict(market.flat_quotes())[quote]
+    is_share = said == "%"
+    within, beyond = (before * (1.0 + x) if is_share else before + x for x in (share, 1.01 * share))
+    after, errors = moved(market, {quote: within}, most=0.1)
+    assert errors == () and dict(after.flat_quotes())[quote] == pytest.approx(within, rel=1e-6)
+    after, (error,) = moved(market, {quote: beyond}, most=0.1)
+    assert after is market and said in str(error) and "are taken at once" in str(error)
+    assert moved(market, {quote: beyond})[1] == ()
+
+
+@pytest.mark.parametrize(
     ("quote", "value", "said"),
     [
         ("EQUITY/PRICE/DAX", 0.0, "0.0 is not a positive number; give a spot > 0"),
