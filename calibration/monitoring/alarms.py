@@ -9,6 +9,7 @@ from .runs import Run, only_of
 
 _CONVERGED = "Converged"
 _NON_FINITE = "not finite"
+_VOL_POINTS = "vol_points", 100.0, "vol points"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Thresholds:
         value_drift: The change of the book's value since yesterday, as a share of the gross value.
         trade_drift: The change of a trade's value likewise.
         sensitivity_drift: The change of a sensitivity, as a share of the largest of its unit.
+        rms_bp: Of the residuals of a fit to normal vols: their root mean square, in basis points.
+        residual_bp: The largest residual of such a fit.
 
     Examples:
         >>> from calibration.monitoring.alarms import Thresholds
@@ -43,6 +46,8 @@ class Thresholds:
     value_drift: float = 0.1
     trade_drift: float = 0.05
     sensitivity_drift: float = 0.5
+    rms_bp: float = 10.0
+    residual_bp: float = 50.0
 
 
 @dataclass(frozen=True)
@@ -139,13 +144,15 @@ def _of_fits(run: Run, limits: Thresholds) -> Iterator[Alarm]:
         place = f"{run.folder / 'calibration.json'}: {name}"
         if not fit.result.startswith(_CONVERGED):
             yield Alarm("converged", place, None, None, f"the fit: {fit.result}")
-        what = "the root mean square residual"
-        yield from _above("rms_vol_points", place, fit.rms, limits.rms_vol_points, what)
+        unit, scale, words = ("bp", 1e4, "bp") if fit.is_normal else _VOL_POINTS
+        rms = None if fit.rms is None else 0.01 * scale * fit.rms
+        what, limit = f"the root mean square residual in {words}", getattr(limits, f"rms_{unit}")
+        yield from _above(f"rms_{unit}", place, rms, limit, what)
         for quote, residual in fit.residuals.items():
-            size = None if residual is None else 100.0 * abs(residual)
-            what = f"the residual of {quote} in vol points"
-            at = f"{place}: {quote}"
-            yield from _above("residual_vol_points", at, size, limits.residual_vol_points, what)
+            size = None if residual is None else scale * abs(residual)
+            what = f"the residual of {quote} in {words}"
+            at, limit = f"{place}: {quote}", getattr(limits, f"residual_{unit}")
+            yield from _above(f"residual_{unit}", at, size, limit, what)
         number, what = fit.condition_number, "the condition number"
         yield from _above("condition_number", place, number, limits.condition_number, what)
         for parameter, error in fit.standard_errors.items():

@@ -57,6 +57,12 @@ def monitor(
     max_sensitivity_drift: Annotated[
         float, _limit(_USUAL.sensitivity_drift, "Of the largest sensitivity in its unit.")
     ] = _USUAL.sensitivity_drift,
+    max_rms_bp: Annotated[
+        float, _limit(_USUAL.rms_bp, "Root mean square residual of a fit to normal vols, in bp.")
+    ] = _USUAL.rms_bp,
+    max_residual_bp: Annotated[
+        float, _limit(_USUAL.residual_bp, "Residual of a normal vol, in bp.")
+    ] = _USUAL.residual_bp,
 ) -> None:
     """Set a run of jaxtape risk against its bounds and against the run before, as JSON.
 
@@ -65,6 +71,7 @@ def monitor(
     limits = Thresholds(
         *(max_rms, max_residual, max_relative_error, max_condition, max_std_error),
         *(max_non_finite, max_failed, max_value_drift, max_trade_drift, max_sensitivity_drift),
+        *(max_rms_bp, max_residual_bp),
     )
     runs = [folder for folder in (run, yesterday) if folder is not None]
     inputs = [folder / name for folder in runs for name in FILES]

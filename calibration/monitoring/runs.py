@@ -41,6 +41,11 @@ class Fit(BaseModel):
     residuals: dict[str, float | None]
 
     @property
+    def is_normal(self) -> bool:
+        """Whether the vols are normal ones, whose unit is a basis point."""
+        return any(quote.startswith("SWAPTION/RATE_NVOL/") for quote in self.residuals)
+
+    @property
     def rms(self) -> float | None:
         """The root mean square of the residuals, in vol points."""
         if self.sum_squared_vol_points is None or not self.residuals:

@@ -224,10 +224,19 @@ def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str,
     for figure, figure_sum in sums.items():
         shown = tables.FIGURES[figure]
         unit = f"{currency} per {shown.shift}" if shown.shift else currency
+        unit += _without(figure, positions)
         text = number(figure_sum, min(4, decimals_for([figure_sum])))
         error = sum(position.errors.get(figure, 0.0) for position in positions)
         tiles.append((shown.label, tables.Number(text, figure_sum), unit, tables.margin(error)))
     return tiles
+
+
+def _without(figure: str, positions: Iterable[Position]) -> str:
+    """Return over how many trades a total is, if some of those that it is of have no such figure."""
+    whom = {"equities": (False,), "rates": (True,)}.get(tables.FIGURES[figure].of, (False, True))
+    of = [p for p in positions if p.figures and p.trade.in_rates in whom]
+    have = sum(figure in position.figures for position in of)
+    return f", {number(have)} of {counted(len(of), 'trade')}" if 0 < have < len(of) else ""
 
 
 def _stress(stress: Stress, currency: str) -> dict[str, Any]:

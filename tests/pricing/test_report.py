@@ -405,6 +405,9 @@ def test_a_key_figure_has_the_decimals_that_it_needs(tmp_path, result, book, mar
     page = (tmp_path / "page.html").read_text()
     found = dict(re.findall(r"<dt>(.+?)</dt><dd.*?>(.+?)</dd>", page))
     assert (found["Value"], found["Delta, equities"]) == ("150.0", "12.00")
+    units = dict(re.findall(r"<dt>(.+?)</dt><dd.*?>.+?</dd><dd class=\"unit\">([^<]+)", page))
+    assert units["Gamma, equities"] == "EUR per 1 % of spot, 2 of 3 trades"  # B1 has none
+    assert units["Delta, equities"] == "EUR per 1 % of spot"
 
 
 HEADER = (
