@@ -79,11 +79,8 @@ def explain(
     two = aged(book, served, now_served)
     reasons = _reasons(two, next(iter(found.values())).skipped_rows)
     errors = [str(error) for error in dict.fromkeys((*served.errors, *now.errors, *two.errors))]
-    errors += [
-        f"{book.file}:{row.line}: trade {row.id!r}: {_NO_VALUE}"
-        for row in map(two.after.rows.__getitem__, reasons)
-        if not row.errors
-    ]
+    unnamed = (row for row in map(two.after.rows.__getitem__, reasons) if not row.errors)
+    errors += [f"{book.file}:{row.line}: trade {row.id!r}: {_NO_VALUE}" for row in unnamed]
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
         from pricing.reporting import explanations  # matplotlib: not before it is needed
@@ -94,15 +91,19 @@ def explain(
         write_json(folder / "explain.json", dates | explanations.as_json(found))
         explanations.write_explanation_parts(folder / "explain.csv", found)
         write_explanation(folder / "report.html", found, now, two.before, reasons, stages.seconds)
-        lines += [
-            f"{payment.id}: {place}: no such fixing in {after}, and its own quote stands in for it"
-            for each in found.values()
-            for payment in each.payments
-            for place in payment.assumed
-        ]
-        lines.append(f"wrote {out}")
+        lines += [*_assumed(found, after), f"wrote {out}"]
     _summarize(found, output.folder)
     console.exit_if(errors)
+
+
+def _assumed(found: Mapping[str, Explanation], after: Path) -> list[str]:
+    """Return the fixings that quotes stood in for, a line each."""
+    return [
+        f"{payment.id}: {place}: no such fixing in {after}, and its own quote stands in for it"
+        for explanation in found.values()
+        for payment in explanation.payments
+        for place in payment.assumed
+    ]
 
 
 def _reasons(two: AgedBook, skipped: Sequence[int]) -> dict[int, str]:

@@ -4,6 +4,8 @@
 2. A payoff of the spot at expiry alone is a `TerminalClaim`: it says how many units of asset and cash it pays.
 3. The row is a pydantic class with a `type`. Its fields are columns of a trades file; its descriptions are
    what an error says is needed.
+4. `payoff` is what a contract paid at its expiry, by which `explain` counts a trade that ended. Without it
+   such a trade is named, and in no number.
 """
 
 from typing import Annotated
@@ -13,6 +15,7 @@ from pydantic import Field
 
 from pricing.fields import Converted, choice, positive, time
 from pricing.ingestion.fields import number
+from pricing.market.observed import Observed
 from pricing.products import CALL_OR_PUT, IsoDate, OptionTrade, TerminalClaim, side_of
 
 Real = Float[Array, "..."]
@@ -48,3 +51,8 @@ class GapTrade(OptionTrade):
     payment_strike: Annotated[float, number("payment_strike", above=0.0)] = Field(
         description="a payment_strike > 0, what is paid for the asset"
     )
+
+    def payoff(self, observed: Observed) -> float:
+        spot = observed.spot(self.underlying, self.expiry)
+        paid = spot - self.payment_strike if self.option == "call" else self.payment_strike - spot
+        return paid if self.intrinsic(spot) > 0.0 else 0.0

@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -32,6 +33,7 @@ from pricing import (
     risk,
 )
 from pricing.fbsde import GradientRegression, Problem, from_product, solve
+from pricing.market.observed import Observed
 from pricing.products.trade import COLUMNS, NEUTRAL, TRADE_TYPES
 from tests.helpers import dax, dax_black_scholes, double
 
@@ -143,6 +145,16 @@ def test_a_row_is_read_checked_and_valued(gap):
     contract = gap.Gap(4500.0, dax().time(trade.expiry), 4400.0)
     alone = price(contract, dax_black_scholes()).value
     np.testing.assert_allclose(result.value, -3.0 * alone, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("spot", "paid"), [(4600.0, 200.0), (4500.0, 0.0), (4450.0, 0.0)])
+def test_a_row_that_ended_has_paid(gap, spot, paid):
+    row = "G1,gap,DAX,-3,call,4500,2003-03-18,4400"
+    header = "id,type,underlying,quantity,option,strike,expiry,payment_strike"
+    (trade,) = Book.from_text(f"{header}\n{row}\n").trades
+    assert isinstance(trade, gap.GapTrade)
+    after = replace(dax().with_quotes({"EQUITY/PRICE/DAX": spot}), asof=trade.expiry)
+    assert trade.aged(Observed(dax().asof, after)) == (paid, None)
 
 
 @pytest.mark.parametrize("side", ["call", "put"])
