@@ -34,7 +34,7 @@ from .trades.contracts import currency_of
 
 @dataclass(frozen=True)
 class CurrencyRisk:
-    """What the trades of one currency are worth, and how that moves with every quote of the market.
+    """The value of the trades in one currency, and its derivatives to the quotes of the market.
 
     Attributes:
         value: The sum of quantity times value over the trades that were valued, in the currency.
@@ -275,7 +275,7 @@ class RiskEngine:
 def _by_currency(
     found: Sequence[GroupRisk], market: Market, fitted: FittedModels, cotangents: Models
 ) -> dict[str, CurrencyRisk]:
-    """Return what the trades of each currency are worth, and the derivatives of that.
+    """Return the value of the trades in each currency, and its derivatives.
 
     cotangents: the derivative of each model's trades to its numbers. A model serves trades of one currency.
     """

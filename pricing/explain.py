@@ -23,11 +23,11 @@ _PARTS = ("theta", "delta", "gamma", "vega", "rho", "dividends", "correlation")
 
 
 class Payment(NamedTuple):
-    """What a trade has paid between two days.
+    """A payment of a trade between two days.
 
     Attributes:
         id: The id of the trade.
-        cash: What the position was paid, in its currency.
+        cash: The payment to the position, in its currency.
         is_over: Whether nothing of the trade is left.
         assumed: The fixings that the market after does not have, in words: its own quotes stood in for them.
     """
@@ -195,7 +195,7 @@ def explain_by_currency(
 
 
 def aged(book: Book, before: Market, after: Market) -> AgedBook:
-    """Return a book on two days, and what its trades have paid in between.
+    """Return a book on two days, and the payments of its trades in between.
 
     A trade that ends is paid by the fixings of the market after (`Market.fixings`), or by its quotes where it
     has none: on its own day they are the fixings. Dates that have passed are taken off a trade that continues.

@@ -107,7 +107,7 @@ def _assumed(found: Mapping[str, Explanation], after: Path) -> list[str]:
 
 
 def _reasons(two: AgedBook, skipped: Sequence[int]) -> dict[int, str]:
-    """Return why rows are in no number, by their places."""
+    """Return the reasons of rows that are in no number, by their places."""
     errors = {place: two.after.rows[place].errors for place in skipped}
     return {place: "; ".join(map(str, own)) or _NO_VALUE for place, own in errors.items()}
 

@@ -129,7 +129,7 @@ class Store:
 
 
 def _check_private(folder: Path) -> None:
-    """Check that nobody else may change what the folder of a service holds: it is taken for what was accepted.
+    """Check that nobody else may write the folder of a service or the files in it.
 
     Raises:
         Unusable: Others may write the folder, or a file in it.

@@ -101,7 +101,7 @@ def moved(
 
 
 def _too_far(kind: str, before: float, after: float, most: float) -> str:
-    """Return that a quote moves further than it may, if it does."""
+    """Return the reason why a move is beyond the bound, or an empty text."""
     if kind in _SCALES:
         scale, unit = _SCALES[kind]
         move, bound = abs(after - before), most * scale

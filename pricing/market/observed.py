@@ -1,4 +1,4 @@
-"""What was fixed between the days of two markets: the fixings that the later one has, or its own quotes."""
+"""Levels between the days of two markets: the fixings of the later one, or its own quotes."""
 
 from datetime import date
 

@@ -65,7 +65,7 @@ class RateTrade(Trade, abc.ABC):
         return tuple(year_fraction(*period, self.day_count) for period in periods)
 
     def entered(self, day: date, observed: Observed) -> float:
-        """Return what one contract's swap from a day on is worth, on the later day's curve, at least 0.
+        """Return the value of one contract's swap entered on a day, on the later day's curve, at least 0.
 
         Args:
             day: The day on which it is entered.

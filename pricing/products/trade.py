@@ -136,10 +136,10 @@ class Trade(BaseModel):
         return {"expiry": (self.expiry, remedy)}
 
     def aged(self, observed: "Observed") -> "tuple[float, Trade | None]":
-        """Return what one contract has paid by a later day, and what is left of it then; None: nothing.
+        """Return the cash that one contract has paid by a later day, and the trade that is left, or None.
 
-        A right that could have been exercised before its last date was not: the trade is still in the book. A
-        trade whose kind does not say what it pays is returned as it is.
+        A right to exercise before the last date was not used: the trade is still in the book. A trade whose kind
+        has no `payoff` is returned unchanged.
 
         Args:
             observed: The levels up to the later day.
@@ -149,7 +149,7 @@ class Trade(BaseModel):
         return paid, None
 
     def payoff(self, observed: "Observed") -> float | None:
-        """Return what one contract paid at its expiry, in currency; None if its kind does not say.
+        """Return the payment of one contract at its expiry, in currency; None where the kind has none.
 
         Args:
             observed: The levels up to the expiry.
@@ -222,7 +222,7 @@ class OptionTrade(Trade):
     strike: Strike = Field(description="a strike > 0")
 
     def intrinsic(self, level: float) -> float:
-        """Return what exercising pays at a level of the underlying, not below 0.
+        """Return the payment of exercising at a level of the underlying, at least 0.
 
         Args:
             level: In the units of the strike.

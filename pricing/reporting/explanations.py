@@ -82,7 +82,7 @@ def quotes(explanation: Explanation, currency: str, count: int) -> Table:
 
 
 def payments(explanation: Explanation, currency: str) -> Table:
-    """Return what trades paid in between, and by which levels."""
+    """Return the payments of trades between the two days."""
     texts = tables.column([payment.cash for payment in explanation.payments])
     rows = [
         (

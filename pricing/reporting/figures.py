@@ -128,7 +128,7 @@ def histograms(fits: ManyFits) -> str:
 
 
 def binned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many of the finite values are in each of 32 bins, and the bins' edges.
+    """Return the counts of the finite values in 32 bins, and the bins' edges.
 
     A few far out would hide the others: what is beyond half a per cent on either side is in the outermost bins.
     """

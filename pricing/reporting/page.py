@@ -83,7 +83,7 @@ def _part(
     market: Market,
     stress: Stress | None,
 ) -> dict[str, Any]:
-    """Return what the page shows of the positions in one currency."""
+    """Return the page's part on the positions in one currency."""
     by_quote = {risk.quote_id: risk for risk in risks}
     valued = [position for position in positions if position.figures]
     names = dict.fromkeys(
@@ -232,7 +232,7 @@ def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str,
 
 
 def _without(figure: str, positions: Iterable[Position]) -> str:
-    """Return over how many trades a total is, if some of those that it is of have no such figure."""
+    """Return the number of trades in a total, in words, where others lack the figure."""
     whom = {"equities": (False,), "rates": (True,)}.get(tables.FIGURES[figure].of, (False, True))
     of = [p for p in positions if p.figures and p.trade.in_rates in whom]
     have = sum(figure in position.figures for position in of)
