@@ -138,8 +138,8 @@ class Trade(BaseModel):
     def aged(self, observed: "Observed") -> "tuple[float, Trade | None]":
         """Return the cash that one contract has paid by a later day, and the trade that is left, or None.
 
-        A right to exercise before the last date was not used: the trade is still in the book. A trade whose kind
-        has no `payoff` is returned unchanged.
+        A right to exercise before the last date was not used: the trade is still in the book. A trade whose
+        kind has no `payoff` is returned unchanged.
 
         Args:
             observed: The levels up to the later day.
