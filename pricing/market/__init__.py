@@ -13,6 +13,7 @@ from .instruments import Deposits as Deposits
 from .instruments import Futures as Futures
 from .instruments import ParSwaps as ParSwaps
 from .market import Market as Market
+from .observed import Observed as Observed
 from .state import MarketState as MarketState
 from .surface import SmileQuotes as SmileQuotes
 from .surface import SwaptionVols as SwaptionVols

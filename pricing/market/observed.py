@@ -2,6 +2,7 @@
 
 from datetime import date
 
+from .curve import ZeroCurve
 from .market import Market
 
 
@@ -20,7 +21,7 @@ class Observed:
 
     Examples:
         >>> from datetime import date
-        >>> from pricing.market.observed import Observed
+        >>> from pricing.market import Market, Observed
         >>> curve = '{"asof": "2002-07-05", "curves": {"EUR": {"zero_rate": 0.03}}, "equities": {}}'
         >>> observed = Observed(date(2002, 7, 1), Market.from_text(curve))
         >>> observed.discount("EUR", date(2002, 7, 3)), f"{observed.discount('EUR', date(2003, 7, 5)):.4f}"
@@ -28,9 +29,10 @@ class Observed:
     """
 
     def __init__(self, since: date, market: Market):
-        self.until, self.assumed = market.asof, []
+        self.until: date = market.asof
+        self.assumed: list[str] = []
         self._since, self._market, self._fixings = since, market, dict(market.fixings)
-        self._curves = {}
+        self._curves: dict[str, ZeroCurve] = {}
 
     def spot(self, name: str, day: date) -> float:
         """Return the spot of an equity on a day.

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from pricing.fields import Converted, choice, positive, time
 from pricing.ingestion.fields import number
-from pricing.market.observed import Observed
+from pricing.market import Observed
 from pricing.products import CALL_OR_PUT, IsoDate, OptionTrade, TerminalClaim, side_of
 
 Real = Float[Array, "..."]

@@ -33,7 +33,7 @@ from pricing import (
     risk,
 )
 from pricing.fbsde import GradientRegression, Problem, from_product, solve
-from pricing.market.observed import Observed
+from pricing.market import Observed
 from pricing.products.trade import COLUMNS, NEUTRAL, TRADE_TYPES
 from tests.helpers import dax, dax_black_scholes, double
 

@@ -10,7 +10,7 @@ import pytest
 
 from pricing import Book, Market, risk
 from pricing.explain import explain, explain_by_currency
-from pricing.market.observed import Observed
+from pricing.market import Observed
 from pricing.models.surface_models import black_scholes
 from tests.helpers import double
 
