@@ -344,7 +344,9 @@ class Hidden(AbstractBasis):
 
 
 class Payoffs(AbstractBasis):
-    """What exercise pays, if that is positive, and what is paid at the end: in scales of its deviation.
+    """What exercise pays, and what is paid at the end, in scales of its deviation.
+
+    Of exercise what is above 0, or above the least terminal value on the paths where that is below 0.
 
     Examples:
         >>> from pricing.fbsde import Payoffs
@@ -354,17 +356,16 @@ class Payoffs(AbstractBasis):
 
     def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         paid = jax.vmap(problem.terminal, -1, -1)(states[-1])
-        scale = deviation(paid)
-        return jnp.broadcast_to(scale, (len(states), *scale.shape))
+        both = deviation(paid), jnp.minimum(jnp.min(paid, axis=-1), 0.0)
+        return jax.tree.map(lambda row: jnp.broadcast_to(row, (len(states), *row.shape)), both)
 
     def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
+        scale, least = (row[..., None] for row in parameters)
         values = [jax.vmap(problem.terminal, -1, -1)(x)]
         if problem.exercise_value is not None:
             paid = jax.vmap(problem.exercise_value, (None, -1), -1)(t, x)
-            values.append(jnp.where(paid > 0.0, paid, 0.0))
-        return jnp.concatenate(
-            [(f / parameters[..., None]).reshape(-1, x.shape[-1]) for f in values]
-        )
+            values.append(jnp.where(paid > least, paid, least))
+        return jnp.concatenate([(f / scale).reshape(-1, x.shape[-1]) for f in values])
 
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
         del parameters

@@ -13,6 +13,7 @@ from jaxtape.full_products import with_full_products
 from ..fields import Number
 from .certificate_samples import Derivatives, Form, Samples, Start, samples
 from .driver_form import is_of_each
+from .exercise_floor import exercise_floor
 from .first_step import mixing_of
 from .problem import Problem, ends_of_step, reads_z
 from .results import RESULTS
@@ -171,10 +172,11 @@ def _certificate(
 ) -> Certificate:
     problem = solution.problem
     own = solution.approximation.value(0, problem.x0).reshape(-1)
+    floor = exercise_floor(problem)
 
     def of_block(index):
         key_of = jax.random.fold_in(key, index)
-        found = samples(solution, own, form, start, quantities, key=key_of)
+        found = samples(solution, own, form, start, quantities, floor, key=key_of)
         sums = lambda power: jax.tree.map(lambda x: jnp.sum(x**power, axis=1), found)  # noqa: E731
         return sums(1), sums(2)
 

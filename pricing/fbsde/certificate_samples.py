@@ -89,13 +89,15 @@ def samples(
     form: Form,
     start: Start,
     quantities: Array | None,
+    floor: Array,
     *,
     key: PRNGKeyArray,
 ) -> Samples:
     """Return a block of samples.
 
     own: the solution's value today, [contracts]; quantities: [contracts] of a portfolio, whose samples are then
-    sums over contracts, which all have one linear driver; None: those of each contract.
+    sums over contracts, which all have one linear driver; None: those of each contract. floor: what waiting is
+    worth at least (`exercise_floor`).
     """
     problem, pairs = solution.problem, form.pairs
     t, x0, dt = problem.times[0], problem.x0, problem.dt
@@ -111,7 +113,7 @@ def samples(
     blur = form.blur * jnp.abs(own) + jnp.finfo(own.dtype).tiny
     settings = {"key": later, "points": form.points, "blur": blur, "reads_z": form.reads_z}
     onward = None if start.onward is None else start.onward[0]
-    follow = partial(ahead, solution, onward=onward, **settings)
+    follow = partial(ahead, solution, onward=onward, floor=floor, **settings)
     jumps = problem.draw_jumps(at_jumps, (pairs,))
 
     def summed(of_each):

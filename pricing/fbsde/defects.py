@@ -51,6 +51,7 @@ def ahead(
     points: int,
     blur: Float[Array, " contracts"],
     reads_z: bool,
+    floor: Float[Array, " contracts"],
     onward: Onward | None = None,
     copies: int = 1,
 ) -> Ahead:
@@ -70,16 +71,17 @@ def ahead(
         blur: How near to its value, for each contract, exercise is to pay for a path's derivative to have the
             part of the rule (`held.still_held`).
         reads_z: Whether the driver has a use for z.
+        floor: What waiting is worth at least, of each contract (`exercise_floor`).
         onward: How a path goes on where the driver reads Gamma; None: as the problem's.
         copies: How many sets of paths, one beside the other, have the same increments.
     """
     walk = _Walk(
-        solution, key, points if y is None else 1, copies, y is None, reads_z, onward, blur
+        solution, key, points if y is None else 1, copies, y is None, reads_z, onward, blur, floor
     )
     problem, date = solution.problem, jnp.asarray(1)
-    first = held(problem, solution.approximation, date, x, y)
+    first = held(problem, solution.approximation, date, x, y, floor=floor)
     kept, zero = first.kept(problem, date, x), jnp.zeros_like(first.worth)
-    start = x, kept, _Sum(zero, zero + 1.0, still_held(problem, kept, date, x, blur))
+    start = x, kept, _Sum(zero, zero + 1.0, still_held(problem, kept, date, x, blur, floor))
     dates = jnp.arange(1, problem.num_steps)
     step = jax.checkpoint(walk.step, prevent_cse=False)
     (_, _, total), _ = jax.lax.scan(step, start, dates)
@@ -97,6 +99,7 @@ class _Walk(NamedTuple):
     reads_z: bool
     onward: Onward | None
     blur: Float[Array, " contracts"]
+    floor: Float[Array, " contracts"]
 
     def step(self, state: tuple[States, Held, _Sum], date: Array):
         """Return the states at the next date, what is held there, and the sums with what the step misses."""
@@ -127,7 +130,7 @@ class _Walk(NamedTuple):
         x, later = ends[:, 0], jax.tree.map(lambda a: a[:, 0], later)
         later = later.kept(problem, date + 1, x)
         discount = scale * (1.0 + late * later.slope + tilt)
-        is_held = total.is_held * still_held(problem, later, date + 1, x, self.blur)
+        is_held = total.is_held * still_held(problem, later, date + 1, x, self.blur, self.floor)
         return (x, later, _Sum(missing, discount, is_held)), None
 
     def _noise(self, date: Array, paths: int) -> tuple[Float[Array, "dim points paths"], Any]:
@@ -153,7 +156,8 @@ class _Walk(NamedTuple):
         if not self.knows_values:
             carried = (here.worth - problem.dt * here.driver)[:, None] + _moved(here, dw)
             carried = carried.reshape(len(carried), -1)
-        later = held(problem, found, date + 1, ends.reshape(problem.dim, -1), carried)
+        flat_ends = ends.reshape(problem.dim, -1)
+        later = held(problem, found, date + 1, flat_ends, carried, floor=self.floor)
         shape = dw.shape[1:]
         return ends, jax.tree.map(lambda a: a.reshape(len(a), *shape, *a.shape[2:]), later)
 

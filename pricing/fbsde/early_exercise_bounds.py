@@ -13,6 +13,7 @@ from jaxtape.full_products import with_full_products
 from ..results import Between, Bounds
 from .defects import fan, martingale_increment
 from .driver_form import discounts
+from .exercise_floor import exercise_floor
 from .problem import Problem
 from .simulation import over_blocks, simulate
 from .solution import Solution
@@ -103,14 +104,17 @@ def _means_and_errors(
     solution: Solution, key: PRNGKeyArray, num_paths: int, num_inner: int
 ) -> tuple[Between, Between]:
     """Return the means of both bounds and of their gap over all paths, and the standard errors."""
-    of_block = lambda key: _samples(solution, key, num_inner)  # noqa: E731
+    floor = exercise_floor(solution.problem)
+    of_block = lambda key: _samples(solution, floor, key, num_inner)  # noqa: E731
     lower, upper = over_blocks(of_block, num_paths // _BLOCK, key)
     samples = jnp.stack([lower, upper, upper - lower])
     errors = jnp.std(samples, axis=-1) / num_paths**0.5
     return Between(*jnp.mean(samples, axis=-1)), Between(*errors)
 
 
-def _samples(solution: Solution, key: PRNGKeyArray, num_inner: int) -> tuple[Samples, Samples]:
+def _samples(
+    solution: Solution, floor: Array, key: PRNGKeyArray, num_inner: int
+) -> tuple[Samples, Samples]:
     """Return samples of both bounds from one block of paths."""
     problem = solution.problem
     outer, inner = jax.random.split(key)
@@ -119,19 +123,22 @@ def _samples(solution: Solution, key: PRNGKeyArray, num_inner: int) -> tuple[Sam
     growth = 0.5 * problem.dt * (rates[1:] + rates[:-1])
     discounts = jnp.exp(-jnp.cumsum(jnp.concatenate([jnp.zeros_like(growth[:1]), growth]), axis=0))
     paid = _discounted(discounts[-1], jax.vmap(problem.terminal, -1, -1)(states[-1]))
-    lower = _lower_samples(solution, states, increments, discounts, paid)
+    lower = _lower_samples(solution, floor, states, increments, discounts, paid)
     return lower, _upper_samples(solution, inner, states, discounts, paid, num_inner)
 
 
-def _lower_samples(solution: Solution, states, increments, discounts, paid: Samples) -> Samples:
+def _lower_samples(
+    solution: Solution, floor: Array, states, increments, discounts, paid: Samples
+) -> Samples:
     """Return what the rule earns on every path, less the martingale of u."""
     problem = solution.problem
     zero = jnp.zeros_like(paid)
+    floor = floor.reshape(*paid.shape[:-1], 1)
 
     def advance(rule: _RuleState, of_step):
         date, is_open, x, dw, discount = of_step
         exercise, continuation = _exercise_and_continuation(solution, date, x)
-        exercised = is_open & rule.is_held & (exercise > continuation) & (exercise > 0.0)
+        exercised = is_open & rule.is_held & (exercise > jnp.maximum(continuation, floor))
         paid = _discounted(discount, exercise) - rule.martingale
         earned = jnp.where(exercised, paid, rule.earned)
         increment = martingale_increment(solution, date, x, dw).reshape(zero.shape)

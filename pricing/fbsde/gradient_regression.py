@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from .bases import AbstractBasis, BasisTargets, Hermite, Mean, Payoffs, compositions
+from .exercise_floor import exercise_floor
 from .ito_taylor import Functions, Moves, States, martingale_increments
 from .problem import Problem, State, ends_of_step
 from .second_order import unstable
@@ -28,7 +29,8 @@ class _State(NamedTuple):
     """What is known on the paths at the date that was done last, and what all dates share.
 
     cash_flow is what is earned from here on along a path, less the noise of its martingale; value is what the
-    regression says of it, after an exercise or a stop; driver is f there.
+    regression says of it, after an exercise or a stop; driver is f there; floor is what waiting is worth at
+    least (`exercise_floor`).
     """
 
     cash_flow: Values
@@ -38,6 +40,7 @@ class _State(NamedTuple):
     increments: Float[Array, "steps dim paths"]
     alive: Float[Array, "dates paths"]
     basis_parameters: PyTree[Array]
+    floor: Float[Array, " contracts"]
 
 
 class GradientRegression(AbstractSolver):
@@ -120,7 +123,8 @@ class GradientRegression(AbstractSolver):
         ):  # it may not be finite at the end: f is taken at the start of a step
             z = jax.vmap(lambda x: problem.z_of(t, x, problem.terminal_gradient(x)), -1, -1)(x)
             driver = _driver(problem, t, x, paid, z)
-        return _State(paid, paid, driver, states, increments, alive, parameters)
+        floor = exercise_floor(problem)
+        return _State(paid, paid, driver, states, increments, alive, parameters, floor)
 
     def stage(self, problem: Problem, state: _State, index: Array, *, key: PRNGKeyArray):
         date = problem.num_steps - 1 - index
@@ -143,7 +147,7 @@ class GradientRegression(AbstractSolver):
         loss = fit.loss(target, cash_flow - value)
         switched = jax.vmap(partial(problem.after_switch, date), -1, -1)(x, value)
         cash_flow = jnp.where(switched > value, switched, cash_flow)
-        exercised, paid = self._exercise(problem, date, x, switched)
+        exercised, paid = self._exercise(problem, date, x, switched, state.floor)
         held = jnp.where(exercised, paid, cash_flow), jnp.where(exercised, paid, switched)
         cash_flow, value = (self._after_stop(problem, date, x, state.alive[date], v) for v in held)
         driver = self._driver_at(problem, parameters, t, x, coefficients, value)
@@ -225,14 +229,14 @@ class GradientRegression(AbstractSolver):
         at_once = max(1, _HESSIANS // (len(coefficients) * problem.dim**2))
         return jax.lax.map(at, (x.T, value.T), batch_size=at_once).T
 
-    def _exercise(self, problem: Problem, date, x: States, continuation: Values):
+    def _exercise(self, problem: Problem, date, x: States, continuation: Values, floor: Array):
         """Return where the holder exercises, and what that pays."""
         if problem.exercise_value is None:
             return jnp.zeros(continuation.shape, bool), continuation
         t = problem.times[date]
         paid = _flat(jax.vmap(problem.exercise_value, (None, -1), -1)(t, x))
         is_open = jnp.asarray(problem.is_exercise_date)[date]
-        return is_open & (paid > continuation) & (paid > 0.0), paid
+        return is_open & (paid > jnp.maximum(continuation, floor[:, None])), paid
 
     def _after_stop(self, problem: Problem, date, x: States, alive, value: Values) -> Values:
         """Return `value` on living paths, and what a stop pays on the others."""

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..numerics.tridiagonal import Tridiagonal
+from .exercise_floor import exercise_floor
 from .held import Held, flat, held
 from .ito_taylor import States
 from .problem import Problem, State, ends_of_step
@@ -79,7 +80,7 @@ def _scaled(x: Float[Array, "... dim"], is_log: Bool[Array, " dim"]) -> Float[Ar
 
 
 class _State(NamedTuple):
-    """The grid, the coefficients of u at the dates that are done, and, if f reads Gamma, those of f.
+    """The grid, the coefficients of u at the dates that are done, if f reads Gamma those of f, and the floor.
 
     On a spline f is smooth, and so are means of it: Gamma of a spline is not, and its errors would feed it.
     """
@@ -87,6 +88,7 @@ class _State(NamedTuple):
     axes: Axes
     coefficients: Float[Array, "steps contracts *nodes"]
     driver: Float[Array, "steps contracts *nodes"] | None
+    floor: Float[Array, " contracts"]
 
 
 class GridQuadrature(AbstractSolver):
@@ -154,7 +156,7 @@ class GridQuadrature(AbstractSolver):
         axes = Axes.around(simulate(problem, _PATHS, key=key).states, count, spacing)
         shape = problem.num_steps, len(_one_axis(problem)), *(count,) * dim
         empty = jnp.zeros(shape, problem.x0.dtype)
-        return _State(axes, empty, empty if problem.reads_gamma else None)
+        return _State(axes, empty, empty if problem.reads_gamma else None, exercise_floor(problem))
 
     def stage(self, problem: Problem, state: _State, index: Array, *, key: PRNGKeyArray):
         del key
@@ -179,7 +181,8 @@ class GridQuadrature(AbstractSolver):
         if known is not None:
             known = with_values(before, known).coefficients
         loss = jnp.mean((mean - other) ** 2)
-        return _State(axes, with_values(values).coefficients, known), (), loss[None]
+        coefficients = with_values(values).coefficients
+        return state._replace(coefficients=coefficients, driver=known), (), loss[None]
 
     def _means(
         self, problem: Problem, state: _State, date: Array, nodes: Float[Array, "nodes dim"]
@@ -271,7 +274,7 @@ def _held_after(
     driver = None
     if known:
         driver = lambda x: flat(jax.vmap(partial(known[0].value, date), -1, -1)(x))  # noqa: E731
-    later = held(problem, found, date, x, driver=driver)
+    later = held(problem, found, date, x, driver=driver, floor=state.floor)
     return later, ends_of_step(problem, date - 1)[0] * problem.dt * later.driver
 
 

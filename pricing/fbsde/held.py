@@ -47,11 +47,13 @@ def held(
     x: States,
     carried: Values | None = None,
     driver: Callable[[States], Values] | None = None,
+    *,
+    floor: Float[Array, " contracts"],
 ) -> Held:
     """Return what is held at a date.
 
     carried: the values there, of an approximation that knows Z alone; driver: f there, where it is known as a
-    function of the state.
+    function of the state. floor: what waiting is worth at least, of each contract (`exercise_floor`).
     """
     t = problem.times[date]
     y, z, *gamma = _known(problem, found, date, x, problem.reads_gamma and driver is None)
@@ -61,7 +63,7 @@ def held(
     ends = jnp.zeros(y.shape, bool)
     if problem.exercise_value is not None:
         paid = flat(jax.vmap(problem.exercise_value, (None, -1), -1)(t, x))
-        ends = jnp.asarray(problem.is_exercise_date)[date] & (paid > y) & (paid > 0.0)
+        ends = jnp.asarray(problem.is_exercise_date)[date] & (paid > jnp.maximum(y, floor[:, None]))
         worth = jnp.where(ends, paid, worth)
     if problem.is_alive is not None:
         is_dead = ~jax.vmap(problem.is_alive, (None, -1))(t, x)
@@ -74,7 +76,7 @@ def held(
 
 
 def still_held(
-    problem: Problem, here: Held, date: Int[Array, ""], x: States, blur: Array
+    problem: Problem, here: Held, date: Int[Array, ""], x: States, blur: Array, floor: Array
 ) -> Values:
     """Return 1 where the contract is held on, else 0; with a slope where exercise is nearly worth the value.
 
@@ -85,7 +87,7 @@ def still_held(
     if problem.exercise_value is None:
         return is_held
     paid = flat(jax.vmap(problem.exercise_value, (None, -1), -1)(problem.times[date], x))
-    is_open = jnp.asarray(problem.is_exercise_date)[date] & (paid > 0.0)
+    is_open = jnp.asarray(problem.is_exercise_date)[date] & (paid > floor[:, None])
     chance = jnp.clip(0.5 + 0.5 * (here.value - paid) / blur[:, None], 0.0, 1.0)
     return is_held + jnp.where(is_open, chance - jax.lax.stop_gradient(chance), 0.0)
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from jaxtape import stored_jit
 from jaxtape.full_products import with_full_products
 
+from .exercise_floor import exercise_floor
 from .problem import Problem, State
 from .simulation import over_blocks, simulate
 from .solution import Solution
@@ -127,8 +128,10 @@ def _samples(
 ) -> Float[Array, "hedges *contracts paths"]:
     """Return the profit and loss of every hedge; every block of paths has its own key."""
 
+    floor = exercise_floor(solution.problem).reshape(solution.problem.contracts)
+
     def of_block(key: PRNGKeyArray):
-        on_path = lambda x, dw: _on_path(solution, x, dw, gamma)  # noqa: E731
+        on_path = lambda x, dw: _on_path(solution, floor, x, dw, gamma)  # noqa: E731
         return jax.vmap(on_path, (1, 1), -1)(*simulate(solution.problem, _BLOCK, key=key))
 
     return over_blocks(of_block, blocks, key)
@@ -151,6 +154,7 @@ class _Account(NamedTuple):
 
 def _on_path(
     solution: Solution,
+    floor: Value,
     states: Float[Array, "dates dim"],
     increments: Float[Array, "steps dim"],
     gamma: bool,
@@ -162,7 +166,7 @@ def _on_path(
 
     def advance(account: _Account, of_step):
         date, x, after, dw = of_step
-        account = account.settled(*_settlement(solution, date, x))
+        account = account.settled(*_settlement(solution, floor, date, x))
         p = found.gradient(date, x)
         gains, deltas = [zero, zero], [jnp.zeros_like(p), p]
         if gamma:
@@ -207,15 +211,15 @@ def _gamma_gain(problem: Problem, date: Array, x: State, dw: State, hessian: Gam
     return 0.5 * (c @ dw @ dw - problem.dt * jnp.trace(c, axis1=-2, axis2=-1))
 
 
-def _settlement(solution: Solution, date: Array, x: State):
+def _settlement(solution: Solution, floor: Value, date: Array, x: State):
     """Return which contracts end at a date before the last, and what is paid then."""
     problem, found = solution.problem, solution.approximation
     none = jnp.zeros(problem.contracts, x.dtype)
-    ends, paid = none > 0.0, none
+    ends, paid = jnp.zeros(none.shape, bool), none
     if problem.exercise_value is not None:
         paid = problem.exercise_value(problem.times[date], x)
         is_open = jnp.asarray(problem.is_exercise_date)[date]
-        ends = is_open & (paid > found.value(date, x)) & (paid > 0.0)
+        ends = is_open & (paid > jnp.maximum(found.value(date, x), floor))
     return _stopped(problem, date, x, ends, paid)
 
 
