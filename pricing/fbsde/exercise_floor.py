@@ -22,8 +22,8 @@ def exercise_floor(problem: Problem) -> Float[Array, " contracts"]:
     below zero far out of the money exercises nothing there. Minus infinity where no such number is known:
     a contract that may cost its holder is given up for what exercise pays, below zero, too.
 
-    c is looked for on paths with up to three times the noise: the least terminal value, if several paths have it,
-    and 0.
+    c is looked for on paths with up to three times the noise: 0, and the least terminal value if several paths
+    have it.
     """
     count = problem.terminal(problem.x0).size
     none = jnp.full(count, -jnp.inf, problem.x0.dtype)

@@ -127,7 +127,6 @@ def _samples(
     solution: Solution, key: PRNGKeyArray, blocks: int, gamma: bool
 ) -> Float[Array, "hedges *contracts paths"]:
     """Return the profit and loss of every hedge; every block of paths has its own key."""
-
     floor = exercise_floor(solution.problem).reshape(solution.problem.contracts)
 
     def of_block(key: PRNGKeyArray):
