@@ -1,6 +1,7 @@
 """The verb: how far off are value, Delta and Gamma of today? Figures from fresh paths, with standard errors."""
 
 import math
+from statistics import NormalDist
 
 import equinox as eqx
 import jax
@@ -12,19 +13,25 @@ from jaxtape.full_products import with_full_products
 
 from ..fields import Number
 from .certificate_samples import Derivatives, Form, Samples, Start, samples
+from .continuity import Jumping, jumping
+from .defects import LastStep
 from .driver_form import is_of_each
 from .exercise_floor import exercise_floor
-from .first_step import mixing_of
+from .first_step import noise_form
 from .problem import Problem, ends_of_step, reads_z
 from .results import RESULTS
 from .second_order import first_step_onward, onward_of, with_gamma_held
+from .simulation import simulate
 from .solution import Solution
 
 _FIXED_POINT = 8  # iterations, each of which gains a factor of dt f_y / 2
 _NUMBERS = 2**21  # of samples of Gamma in memory at once
 _MOST_PAIRS = 1024  # of a block
-_AGREE = 5.0  # standard errors between two estimates of the same
+_OUTSIDE = 0.00135  # chance of a figure above its error, and below: three standard errors
 _POINTS = {2: 32, 10: 8}  # of the fan of steps from a state, up to so many dimensions; two in more
+_POINTS_AT_END = 64  # of a fan of the last step where what is paid may jump
+_LOOK = 4  # paths on which the form of that step's noise is looked at
+_FEW = 10  # dimensions in which a system is solved for each of these points
 _WEIGHTS_ALONE = 2  # dimensions up to which derivatives by paths would take off no noise
 _OF_SQUARE = 2.0  # what a share missed of the value leaves where f reads Gamma, over its square
 _BLUR = (
@@ -103,8 +110,10 @@ def certify(
     Delta and Gamma are derivatives of the first step's density (`first_step`), on pairs of opposite steps:
     neither the solution nor the payoff is differentiated. In three dimensions or more, where no path stops,
     they are estimated once more on the same paths: Delta by the derivative of a path, Gamma by the density's
-    derivative of that. In many dimensions the noise of these is far less, but they miss jumps of the
-    payoff. So they are taken where their noise is less and both agree within five standard errors.
+    derivative of that. In many dimensions the noise of these is far less, but they miss jumps. So where what is
+    paid at the end may jump (`continuity`), the last step's mean is differentiated by its density; where
+    anything jumps before the end (the driver, a step, what exercise pays), weights stand alone. Those by paths
+    are taken where their noise is less, and both agree as often as all entries of two right estimates do.
 
     The driver over the first step is the mean of both ends in the value; in Delta and Gamma it is the end alone
     where it reads z or Gamma.
@@ -147,10 +156,19 @@ def certify(
     knows_values = bool(known == RESULTS.successful)
     points = next((number for most, number in _POINTS.items() if dim <= most), 2)
     is_smooth = knows_values and problem.is_alive is None and dim > _WEIGHTS_ALONE
+    jumps = jumping(problem) if is_smooth else Jumping(False, False)
+    has_last = (
+        problem.num_steps > 1 and not problem.reads_gamma
+    )  # a step with a density, after the first
+    is_smooth = is_smooth and not jumps.before and (has_last or not jumps.at_end)
     of_z = reads_z(problem)
     at_end = of_z or problem.reads_gamma
     form = Form(pairs, points, knows_values, of_z, at_end, is_smooth, _BLUR)
     start = _start(solution)
+    if is_smooth and jumps.at_end:
+        start = start._replace(last=_last_step(problem, points))
+        pairs = max(2, min(pairs, _NUMBERS // (count * dim * start.last.points)))
+        form, blocks = form._replace(pairs=pairs), -(-num_paths // (2 * pairs))
     found = _certificate(solution, form, start, jnp.asarray(blocks), quantities, key=key)
     if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(found)):
         raise RuntimeError(
@@ -194,7 +212,7 @@ def _certificate(
         problem = with_gamma_held(*start.onward)
     if quantities is not None:
         problem, own = _as_one(problem, quantities), jnp.sum(quantities * own)[None]
-    return _with_first_step(problem, form, own, estimates)
+    return _with_first_step(problem, form, start.noise.scale, own, estimates)
 
 
 def _start(solution: Solution) -> Start:
@@ -202,33 +220,52 @@ def _start(solution: Solution) -> Start:
     problem, found = solution.problem, solution.approximation
     onward = onward_of(problem)
     if onward is None:
-        return Start(problem, mixing_of(problem))
+        return Start(problem, noise_form(problem))
     t, x0 = problem.times[0], problem.x0
     z = problem.z_of(t, x0, found.gradient(0, x0))
     gamma = found.hessian(0, x0)
     mixing = onward.mixing(t, x0, found.value(0, x0), z, gamma)
     first = first_step_onward(onward, mixing)
-    return Start(first, mixing_of(first), (onward, mixing, gamma))
+    return Start(first, noise_form(first), (onward, mixing, gamma))
 
 
-def _better(by_weights: Estimate, by_paths: Estimate) -> Estimate:
-    """Return the estimate of less noise of each contract; that by weights where they do not agree."""
+def _last_step(problem: Problem, points: int) -> LastStep:
+    """Return how the mean of the last step is differentiated; some paths show the form of its noise."""
+    states = simulate(problem, _LOOK, key=jax.random.key(0)).states[-2]
+    noise = noise_form(problem, problem.times[-2], states)
+    if noise.mixing is None and problem.dim > _FEW:
+        return LastStep(noise, points)
+    return LastStep(noise, max(points, _POINTS_AT_END))
+
+
+def _better(by_weights: Estimate, by_paths: Estimate, unit: Array) -> Estimate:
+    """Return the estimate of less noise of each contract; that by weights where they do not agree.
+
+    unit: of the entries, which are compared as multiples of it.
+    """
     largest = lambda x: jnp.max(x, axis=tuple(range(1, x.ndim)), keepdims=True)  # noqa: E731
     noise = jnp.hypot(by_weights.std_error, by_paths.std_error)
-    agree = largest(jnp.abs(by_weights.mean - by_paths.mean) - _AGREE * noise) <= 0.0
-    is_less = largest(by_paths.std_error) < largest(by_weights.std_error)
+    most = cover(noise[0].size)
+    agree = largest(jnp.abs(by_weights.mean - by_paths.mean) - most * noise) <= 0.0
+    is_less = largest(by_paths.std_error / unit) < largest(by_weights.std_error / unit)
     pick = lambda path, weight: jnp.where(agree & is_less, path, weight)  # noqa: E731
     return jax.tree.map(pick, by_paths, by_weights)
 
 
-def _with_first_step(problem: Problem, form: Form, own: Array, found: Samples) -> Certificate:
-    """Return the figures, with the driver at the start of the first step."""
+def _with_first_step(
+    problem: Problem, form: Form, scale: Array, own: Array, found: Samples
+) -> Certificate:
+    """Return the figures, with the driver at the start of the first step.
+
+    scale: by how much a unit of noise moves each coordinate.
+    """
     shape, dim, t, x0 = problem.contracts, problem.dim, problem.times[0], problem.x0
     derivatives: Derivatives = found.by_weights
+    unit = 1.0 / scale
     if found.by_paths is not None:
         derivatives = Derivatives(
-            _better(derivatives.delta, found.by_paths.delta),
-            _better(derivatives.gamma, found.by_paths.gamma),
+            _better(derivatives.delta, found.by_paths.delta, unit),
+            _better(derivatives.gamma, found.by_paths.gamma, unit[:, None] * unit),
         )
     rest, slope, second = (jnp.asarray(x.mean) for x in (found.value, *derivatives))
     errors = [x.std_error for x in (found.value, *derivatives)]
@@ -259,6 +296,11 @@ def _with_first_step(problem: Problem, form: Form, own: Array, found: Samples) -
     figures = zip((value, slope, second), errors, strict=True)
     estimates = (Estimate(shaped(mean), shaped(error)) for mean, error in figures)
     return Certificate(*estimates, missed=shaped(value - own), left=shaped(left))
+
+
+def cover(entries: int) -> float:
+    """Return the standard errors within which all entries are in 997 of 1,000 cases, by Bonferroni's rule."""
+    return NormalDist().inv_cdf(1.0 - _OUTSIDE / entries)
 
 
 def unsummed(problem: Problem) -> str | None:

@@ -9,11 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..sampling import normals
-from .defects import ahead
-from .first_step import FirstStep, Parabola
+from .defects import LastStep, ahead
+from .first_step import NoiseForm, Parabola, StepDensity
 from .problem import Problem, State, ends_of_step
 from .second_order import Onward
 from .solution import Solution
+
+_LEAST_SIZE = 0.1  # of a value, in its deviations
 
 
 class Form(NamedTuple):
@@ -37,13 +39,15 @@ class Form(NamedTuple):
 class Start(NamedTuple):
     """The step from today.
 
-    of: the problem whose step it is; noise: its form (`first_step.mixing_of`); onward: where the driver reads
-    Gamma, how errors move, A today, and the solution's Gamma there, else None.
+    of: the problem whose step it is; noise: its form (`first_step.noise_form`); onward: where the driver reads
+    Gamma, how errors move, A today, and the solution's Gamma there, else None; last: how the mean of the last
+    step is differentiated where what is paid may jump.
     """
 
     of: Problem
-    noise: Array | None
+    noise: NoiseForm
     onward: tuple[Onward, Array, Array] | None = None
+    last: LastStep | None = None
 
 
 class Derivatives(NamedTuple):
@@ -110,9 +114,14 @@ def samples(
     middle = start.of.advance(t, x0, jnp.zeros_like(x0))
     z = problem.z_of(t, x0, solution.approximation.gradient(0, x0)).reshape(-1, problem.dim)
     tilts = _tilts(problem, own, z, start) if form.reads_z else None
-    blur = form.blur * jnp.abs(own) + jnp.finfo(own.dtype).tiny
+    moves = jnp.sqrt(
+        problem.maturity * jnp.sum(z**2, axis=1)
+    )  # a deviation of the value over its life
+    size = jnp.maximum(jnp.abs(own), _LEAST_SIZE * moves)
+    blur = form.blur * size + jnp.finfo(own.dtype).tiny
     settings = {"key": later, "points": form.points, "blur": blur, "reads_z": form.reads_z}
     onward = None if start.onward is None else start.onward[0]
+    settings["last"] = start.last
     follow = partial(ahead, solution, onward=onward, floor=floor, **settings)
     jumps = problem.draw_jumps(at_jumps, (pairs,))
 
@@ -148,7 +157,7 @@ def samples(
     control = Parabola(middle, *summed(_slopes(solution)))
 
     def of_step(dw, x, total, missing, slopes):
-        step = FirstStep(start.of, dw, start.noise)
+        step = StepDensity(start.of, t, x0, dw, start.noise)
         return _derivatives(step, x, control, tilts, total, missing, slopes)
 
     axes = (0, -1, -1, -1, None if slopes is None else -1)
@@ -184,7 +193,7 @@ def _with_slopes(after: Callable, x: Float[Array, "dim paths"]) -> tuple[_Follow
 
 
 def _derivatives(
-    step: FirstStep,
+    step: StepDensity,
     x: State,
     control: Parabola,
     tilts: Float[Array, "contracts dim"] | None,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ..progress import Progress
@@ -17,7 +18,7 @@ from .bases import AbstractBasis, Additive, Hermite, Mean, Payoffs, SmoothMaximu
 from .certificate import Certificate, Estimate, certify, unsummed
 from .driver_form import is_affine
 from .early_exercise_bounds import bounds, unbounded
-from .errors import Tolerance, errors, without_noise
+from .errors import EntryErrors, Tolerance, errors, without_noise
 from .gradient_regression import GradientRegression
 from .grid_quadrature import GridQuadrature
 from .limits import Limits
@@ -33,7 +34,6 @@ _NOISE_OF_BOUND = 0.1  # of what is asked of the value: a standard error of that
 _OF_GRID = 2  # dimensions, at most
 _MOST_FUNCTIONS = 500  # of a date: their Gram matrix is inverted at each
 _TO_COME = 4.0  # times of a pilot: it, the training, the certificate and what checks it
-_NOT_KNOWN = Tolerance(math.inf, math.inf, math.inf)
 _INSTANT = 1e-12  # seconds
 _LOOK = 64  # paths on which the states are looked at
 
@@ -99,7 +99,8 @@ def choose(
 
     Returns:
         The solution; a RuntimeError if no pilot is finite. In its `stats` are "certificate", "errors" (of
-        value, Delta and Gamma, as multiples of their sizes), "solver", and what the pilots found, "tried".
+        value, Delta and Gamma, as multiples of their sizes), "entry_errors" (of every entry of every contract),
+        "solver", and what the pilots found, "tried".
         Where the driver bends, a step is not exact, no defects are summed, or a right to exercise has no bound,
         also "checked_by", the figures of another solution, on half of the dates if the contract's are among
         them; without time or memory for it nothing is known of the errors. Of a right to exercise "upper", an
@@ -111,8 +112,8 @@ def choose(
     has_defects = _has_defects(problem)
     has_bound = has_defects and unbounded(problem) is None
     keys = iter(jax.random.split(key, 64))
-    is_positive = _is_positive(problem, key=next(keys))
-    all_ = candidates(problem, is_positive)
+    scale, is_positive = _scale(problem, key=next(keys))
+    all_ = candidates(problem, bool(np.all(is_positive)))
     solvers = [one for solver in all_ if (one := limits.smaller(problem, solver)) is not None]
     if not solvers:
         raise ValueError(f"{limits.words}: this is not enough memory for any solution; give more")
@@ -122,7 +123,7 @@ def choose(
     tried = _tried(solvers, train, keys, limits, say)
     share = 0.5 / (1 + needs_check)
     best = _in_full(problem, tried[0], limits, share)
-    told = partial(errors, scale=_scale(problem) if is_positive else math.inf)
+    told = partial(errors, scale=scale)
 
     started = time.perf_counter()
     solution = train(best, key=next(keys))
@@ -130,7 +131,7 @@ def choose(
     say(best)
     if has_defects:
         spared = (limits.seconds_left - needs_check * reserved) / (1 + needs_check + has_bound)
-        excess = lambda found: _most(told(found), rtol)  # noqa: E731
+        excess = lambda found: _most(told(found).worst(), rtol)  # noqa: E731
         judge, found = _certified(solution, keys, excess, limits, spared)
     else:
         judge, found = without_noise, without_noise(solution)
@@ -141,7 +142,7 @@ def choose(
     if needs_check:
         check = _another(problem, solvers, tried, limits, share)
         if check is None or limits.seconds_left < reserved:
-            known = _NOT_KNOWN
+            known = EntryErrors(*(np.full_like(error, math.inf) for error in known))
         else:
             other = judge(train(check[0], key=next(keys), problem=check[1]))
             known = told(found, other, upper)
@@ -151,7 +152,8 @@ def choose(
         "checked_by": other,
         "upper": upper,
         # as arrays: numbers would make another program of everything that takes the solution
-        "errors": jax.tree.map(jnp.asarray, known),
+        "errors": jax.tree.map(jnp.asarray, known.worst()),
+        "entry_errors": jax.tree.map(jnp.asarray, known),
         "solver": best,
         "tried": tried,
     }
@@ -335,17 +337,14 @@ def _on_fewer_dates(problem: Problem) -> Problem:
         return problem
 
 
-def _scale(problem: Problem) -> float:
-    """Return the sum of the coordinates of x0, which are prices.
+def _scale(problem: Problem, *, key: PRNGKeyArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scale of each coordinate, and whether it stays above 0, as prices do, by a look at some paths.
 
-    A Delta of every coordinate that makes up the value, linear in the state, is the value over this.
+    That of prices is x0, that of the others their deviation at the end.
     """
-    return float(jnp.sum(problem.x0))
-
-
-def _is_positive(problem: Problem, *, key: PRNGKeyArray) -> bool:
-    """Return whether all states are above 0, as prices are, by a look at some paths."""
-    return bool(jnp.all(simulate(problem, _LOOK, key=key).states > 0.0))
+    states = np.asarray(simulate(problem, _LOOK, key=key).states)
+    is_positive = np.all(states > 0.0, axis=(0, 1))
+    return np.where(is_positive, states[0, 0], np.std(states[-1], axis=0)), is_positive
 
 
 def _words(solver: AbstractSolver) -> str:

@@ -20,9 +20,10 @@ from ..sampling import normals
 from ..sampling.low_discrepancy import MAX_DIMENSION, sobol_words
 from ..sampling.threefry import random_bits
 from ..sampling.transforms import inverse_normal
+from .first_step import NoiseForm, StepDensity
 from .held import Held, Values, flat, held, still_held
 from .ito_taylor import Composition, States, martingale_increments
-from .problem import Problem, ends_of_step
+from .problem import Problem, State, ends_of_step
 from .second_order import Onward
 from .solution import Solution
 
@@ -32,6 +33,16 @@ class Ahead(NamedTuple):
 
     first: Held
     missing: Values
+
+
+class LastStep(NamedTuple):
+    """How the last step's mean is differentiated where what is paid may jump: by its density.
+
+    noise: its form; points: of the fan, which costs no more than what is paid.
+    """
+
+    noise: NoiseForm
+    points: int
 
 
 class _Sum(NamedTuple):
@@ -53,6 +64,7 @@ def ahead(
     reads_z: bool,
     floor: Float[Array, " contracts"],
     onward: Onward | None = None,
+    last: LastStep | None = None,
     copies: int = 1,
 ) -> Ahead:
     """Follow fresh paths from states at date 1 to the end.
@@ -73,6 +85,7 @@ def ahead(
         reads_z: Whether the driver has a use for z.
         floor: What waiting is worth at least, of each contract (`exercise_floor`).
         onward: How a path goes on where the driver reads Gamma; None: as the problem's.
+        last: How the last step's mean is differentiated, by its density; None: along its paths.
         copies: How many sets of paths, one beside the other, have the same increments.
     """
     walk = _Walk(
@@ -82,10 +95,11 @@ def ahead(
     first = held(problem, solution.approximation, date, x, y, floor=floor)
     kept, zero = first.kept(problem, date, x), jnp.zeros_like(first.worth)
     start = x, kept, _Sum(zero, zero + 1.0, still_held(problem, kept, date, x, blur, floor))
-    dates = jnp.arange(1, problem.num_steps)
+    dates = jnp.arange(1, problem.num_steps - (last is not None))
     step = jax.checkpoint(walk.step, prevent_cse=False)
-    (_, _, total), _ = jax.lax.scan(step, start, dates)
-    return Ahead(first, total.missing)
+    (x, here, total), _ = jax.lax.scan(step, start, dates)
+    missing = total.missing if last is None else walk.last_step(last, x, here, total)
+    return Ahead(first, missing)
 
 
 class _Walk(NamedTuple):
@@ -133,13 +147,45 @@ class _Walk(NamedTuple):
         is_held = total.is_held * still_held(problem, later, date + 1, x, self.blur, self.floor)
         return (x, later, _Sum(missing, discount, is_held)), None
 
-    def _noise(self, date: Array, paths: int) -> tuple[Float[Array, "dim points paths"], Any]:
+    def last_step(self, last: LastStep, x: States, here: Held, total: _Sum) -> Values:
+        """Return what is missing with that of the last step, whose mean moves with x by its density.
+
+        d/dx E[V(X')] = E[(V(X') - V(m)) d/dx log p(X' | x)] for any m, here X' without noise: V may jump.
+        """
+        problem = self.solution.problem
+        date = jnp.asarray(problem.num_steps - 1)
+        late, early = (share * problem.dt for share in ends_of_step(problem, date))
+        dw, jumps = self._noise(date, x.shape[1] // self.copies, last.points)
+        fixed = jax.lax.stop_gradient(x)
+        rest = jnp.zeros_like(dw[:, :1]), jax.tree.map(lambda a: a[:1], jumps)
+        worth, middle = (
+            (lambda fanned: fanned.worth + late * fanned.driver)(
+                self._ends(date, fixed, here, *noise, None)[1]
+            )
+            for noise in ((dw, jumps), rest)
+        )
+
+        def score(x: State, dw: State) -> State:
+            step = StepDensity(problem, problem.times[date], x, dw, last.noise)
+            return step.weights().slope
+
+        slopes = jax.vmap(jax.vmap(score, (None, 1), 1), (1, 2), 2)(fixed, dw)
+        moved = jnp.einsum("dqp,dp->qp", slopes, x - fixed)  # zero, but for its derivative
+        worth, middle = jax.lax.stop_gradient((worth, middle))
+        mean = jnp.mean(worth + (worth - middle) * moved[None], axis=1)
+        gap = mean - (here.worth - early * here.driver)
+        return total.missing + total.is_held * total.discount / (1.0 - early * here.slope) * gap
+
+    def _noise(
+        self, date: Array, paths: int, points: int | None = None
+    ) -> tuple[Float[Array, "dim points paths"], Any]:
         """Return the increments and jumps of a fan from each path, those of copies the same."""
         problem, copies = self.solution.problem, self.copies
+        points = self.points if points is None else points
         key, jump_key = jax.random.split(jax.random.fold_in(self.key, date))
         shape, dtype = (problem.dim, paths), problem.x0.dtype
-        dw = jnp.sqrt(problem.dt) * fan(key, self.points, shape, dtype)
-        jumps = problem.draw_jumps(jump_key, (self.points, paths))
+        dw = jnp.sqrt(problem.dt) * fan(key, points, shape, dtype)
+        jumps = problem.draw_jumps(jump_key, (points, paths))
         jumps = jax.tree.map(lambda a: jnp.tile(a, (1, copies, *(1,) * (a.ndim - 2))), jumps)
         return jnp.tile(dw, (1, 1, copies)), jumps
 

@@ -1,28 +1,31 @@
 """How far off are value, Delta and Gamma of today, as shares of their sizes, and is that what was asked?"""
 
 import math
-from statistics import NormalDist
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
-from .certificate import Certificate, Estimate
+from .certificate import Certificate, Estimate, cover
 from .solution import Solution
 
 _SIGNIFICANT = 3.0  # standard errors by which two numbers differ
-_OUTSIDE = 0.00135  # chance of a figure above its error, and below: three standard errors
 
 
 class Tolerance(NamedTuple):
-    """What is asked of value, Delta and Gamma of today, relative to the size of each.
+    """What is asked of value, Delta and Gamma of today, relative to the size of each, for every contract.
 
-    A Delta that is small beside value over state is measured by that, a Gamma by Delta over state.
+    Entries are compared in money, whatever the units of the states: x_i Delta_i and x_i x_j Gamma_ij, where x_i
+    is the state today if it is above zero on all paths, and else its standard deviation at the end. A Delta
+    whose entries are small beside the value over the dimension is measured by that, a Gamma by Delta's size
+    over the dimension.
 
     Attributes:
-        value: Of the largest value.
-        delta: Of the largest entry of Delta.
-        gamma: Of the largest entry of Gamma.
+        value: Of the value.
+        delta: Of the largest x_i Delta_i.
+        gamma: Of the largest x_i x_j Gamma_ij.
 
     Examples:
         >>> from pricing.fbsde import Tolerance
@@ -57,39 +60,68 @@ def tolerance_of(rtol: "Tolerance | float") -> Tolerance:
     return rtol
 
 
+class EntryErrors(NamedTuple):
+    """The error of each entry, as a multiple of the size of its figure in its contract.
+
+    value: [*contracts]; delta: [*contracts, dim]; gamma: [*contracts, dim, dim].
+    """
+
+    value: np.ndarray
+    delta: np.ndarray
+    gamma: np.ndarray
+
+    def worst(self) -> Tolerance:
+        """Return the largest error of each figure, over entries and contracts."""
+        return Tolerance(*(float(np.max(error)) for error in self))
+
+
 def errors(
     found: Certificate,
     other: Certificate | None = None,
     upper: Estimate | None = None,
     *,
-    scale: float = math.inf,
-) -> Tolerance:
-    """Return the errors of value, Delta and Gamma, as multiples of the size of each.
+    scale: np.ndarray | None = None,
+) -> EntryErrors:
+    """Return the errors of value, Delta and Gamma, by entry and by contract, as multiples of the sizes.
 
     An error is three standard errors, of many entries more, so that all of them are within as often. Or it is
     by what another solution's certificate differs, beyond noise: where the driver bends both keep the square of
     their solution's error, and each has the error of its dates. Or it is, of the value, what lies between it
     and an upper bound: a better rule of exercise may earn that. What the square of Gamma's error may leave
     comes on top.
+
+    scale: x_i of `Tolerance`, [dim]; None: states are in one unit, and the value says nothing of Delta's size.
     """
-    sizes = [float(np.max(np.abs(found.value.mean)))]
-    for derivative in (found.delta, found.gamma):
-        sizes.append(max(float(np.max(np.abs(derivative.mean))), sizes[-1] / scale))
-    told, left = [], float(np.max(found.left))
-    for name, size in zip(Tolerance._fields, sizes, strict=True):
+    value = np.asarray(found.value.mean)
+    dim = np.asarray(found.delta.mean).shape[-1]
+    x = np.ones(dim) if scale is None else np.asarray(scale, float)
+    in_money = 1.0, x, x[:, None] * x
+    share = 0.0 if scale is None else 1.0 / dim
+    size, told = np.zeros_like(value), []
+    for name, unit in zip(Tolerance._fields, in_money, strict=True):
         one = getattr(found, name)
-        noise = one.std_error
-        error = _cover(noise.size) * float(np.max(noise))
+        noise = unit * np.asarray(one.std_error)
+        error = cover(noise.size) * noise
         if other is not None:
             both = getattr(other, name)
-            noise = np.sqrt(np.asarray(noise) ** 2 + np.asarray(both.std_error) ** 2)
-            gap = np.abs(np.asarray(one.mean) - np.asarray(both.mean))
-            error = max(error, float(np.max(np.where(gap > _SIGNIFICANT * noise, gap, 0.0))))
+            noise = np.hypot(noise, unit * np.asarray(both.std_error))
+            gap = unit * np.abs(np.asarray(one.mean) - np.asarray(both.mean))
+            error = np.maximum(error, np.where(gap > _SIGNIFICANT * noise, gap, 0.0))
         if upper is not None and name == "value":
-            most = float(np.max(upper.mean + _SIGNIFICANT * upper.std_error - one.mean))
-            error = max(error, most) if math.isfinite(most) else math.inf
-        told.append(error / size + left if size > 0.0 else math.inf)
-    return Tolerance(*told)
+            most = np.asarray(upper.mean + _SIGNIFICANT * upper.std_error - one.mean)
+            error = np.where(np.isfinite(most), np.maximum(error, most), math.inf)
+        axes = tuple(range(value.ndim, error.ndim))
+        entries = np.max(np.abs(unit * np.asarray(one.mean)), axis=axes, initial=0.0)
+        size = np.maximum(entries, share * size)
+        told.append(_relative(error, size, found.left, len(axes)))
+    return EntryErrors(*told)
+
+
+def _relative(error: ArrayLike, size: ArrayLike, left: ArrayLike, axes: int) -> np.ndarray:
+    """Return errors over the size of their contract, infinite where that is zero, and what is left on top."""
+    size, left = (np.reshape(a, (*np.shape(a), *(1,) * axes)) for a in (size, left))
+    safe = np.where(size > 0.0, size, 1.0)
+    return np.asarray(np.where(size > 0.0, np.asarray(error) / safe + left, math.inf))
 
 
 def without_noise(solution: Solution) -> Certificate:
@@ -100,22 +132,24 @@ def without_noise(solution: Solution) -> Certificate:
     return Certificate(*figures, missed=jnp.zeros_like(own[0]), left=jnp.zeros_like(own[0]))
 
 
-def _cover(entries: int) -> float:
-    """Return the standard errors within which all entries are in 997 of 1,000 cases, by Bonferroni's rule."""
-    return NormalDist().inv_cdf(1.0 - _OUTSIDE / entries)
-
-
 def shortcomings(solution: Solution, rtol: Tolerance) -> str:
     """Return which figures are not known to what is asked, in words; empty if all are."""
-    trios = zip(Tolerance._fields, solution.stats["errors"], rtol, strict=True)
+    trios = zip(Tolerance._fields, solution.stats["entry_errors"], rtol, strict=True)
     return ", ".join(
-        f"{name} is {_known_to(float(error))} ({100 * asked:g} % is asked)"
+        f"{name} is {_known_to(np.asarray(error), solution.problem.contracts)} ({100 * asked:g} % is asked)"
         for name, error, asked in trios
-        if not error <= asked
+        if not np.max(error) <= asked
     )
 
 
-def _known_to(error: float) -> str:
-    if not math.isfinite(error):
+def _known_to(error: np.ndarray, contracts: Sequence[int]) -> str:
+    """Return how well a figure is known, in words, and which of several entries is known the least."""
+    if not np.all(np.isfinite(error)):
         return "not known"
-    return f"known to {100 * error:.2g} % of its size"
+    entry = [int(i) for i in np.unravel_index(np.argmax(error), error.shape)]
+    own, contract = entry[len(contracts) :], entry[: len(contracts)]
+    places = [f"entry {own}"] * (error.size > 1 and bool(own)) + [f"contract {contract}"] * bool(
+        contract
+    )
+    where = f", least in {' of '.join(places)}" if places else ""
+    return f"known to {100 * np.max(error):.2g} % of its size{where}"

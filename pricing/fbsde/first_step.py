@@ -1,4 +1,4 @@
-"""How the density of the first step moves with the state today: weights for Delta and Gamma of any mean.
+"""How the density of a step moves with the state before it: weights for Delta and Gamma of any mean.
 
 d/dx E[V(X_1)] = E[V(X_1) d/dx log p(X_1 | x)], whatever V is: no slope of V is asked for, nor a smooth one.
 """
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .problem import Problem, State
+from .problem import Problem, Real, State
 
 _PROBES = 4  # steps on which the form of the noise is looked at
 _ROUNDING = 64.0  # multiples of a rounding error within which a direction is the same
@@ -42,16 +42,27 @@ class Parabola(NamedTuple):
         return (self.first + 0.5 * bent) @ h, self.first + bent
 
 
-class FirstStep(eqx.Module):
-    """One step from today, X_1 = advance(x0, dw), as seen from other states x that could have led there.
+class NoiseForm(NamedTuple):
+    """How the noise of a step enters.
 
-    mixing: L where coordinate i moves by its own state and (L dW)_i alone, as correlated assets do: then no
-    system is solved for a path, and the noise of all that follows is L dW. None where there is no such matrix.
+    scale: by how much a unit of noise moves each coordinate; derivatives are taken along steps of that length,
+    so that coordinates in unlike units are rounded alike. mixing: L where coordinate i moves by its own state
+    and (L dW)_i alone, as correlated assets do: then no system is solved for a path, and the noise of all that
+    follows is L dW. None where there is no such matrix.
     """
 
-    problem: Problem
-    dw: State
+    scale: State
     mixing: Float[Array, "dim dim"] | None
+
+
+class StepDensity(eqx.Module):
+    """One step from x0 at t, X_1 = advance(t, x0, dw), as seen from other states x that could lead there."""
+
+    problem: Problem
+    t: Real
+    x0: State
+    dw: State
+    form: NoiseForm
 
     def increments(self, x: State) -> State:
         """Return the noise that leads from x to X_1, exact to the third order in x - x0.
@@ -59,7 +70,7 @@ class FirstStep(eqx.Module):
         By Newton's method from that of x0: each of the two steps doubles the order.
         """
         noise = self._noise
-        end = self._move(self.problem.x0, noise)
+        end = self._move(self.x0, noise)
         for _ in range(2):
             noise = noise - self._solve(x, noise, self._move(x, noise) - end)
         return noise
@@ -67,18 +78,18 @@ class FirstStep(eqx.Module):
     def log_density(self, x: State) -> Float[Array, ""]:
         """Return log p(X_1 | x), but for what does not depend on x."""
         noise = self.increments(x)
-        slopes = jax.jacfwd(self._move, 1)(x, noise)
+        slopes = jax.jacfwd(self._move, 1)(x, noise) / self.form.scale[:, None]
         return -0.5 * noise @ self._precision @ noise - jnp.linalg.slogdet(slopes)[1]
 
     def weights(self) -> Weights:
         """Return the weights for the derivatives of a mean of what follows on X_1."""
-        x0 = self.problem.x0
-        if self.mixing is None:
+        x0 = self.x0
+        if self.form.mixing is None:
             slope, second = jax.grad(self.log_density)(x0), jax.hessian(self.log_density)(x0)
             return Weights(slope, second + slope[:, None] * slope[None])
         steepness = lambda x: jnp.log(jnp.abs(self._slopes(x, self.increments(x))))  # noqa: E731
-        g, h = own_derivatives(self.increments, x0)
-        of_log, its_second = own_derivatives(steepness, x0)
+        g, h = own_derivatives(self.increments, x0, self.form.scale)
+        of_log, its_second = own_derivatives(steepness, x0, self.form.scale)
         precision = self._precision
         pull = precision @ self._noise
         slope = -g * pull - of_log
@@ -87,20 +98,20 @@ class FirstStep(eqx.Module):
 
     def along(self, direction: State) -> Weights:
         """Return how direction . dW moves with x where X_1 stays: its gradient and its Hessian."""
-        x0 = self.problem.x0
-        if self.mixing is None:
+        x0 = self.x0
+        if self.form.mixing is None:
             total = lambda x: direction @ self.increments(x)  # noqa: E731
             return Weights(jax.grad(total)(x0), jax.hessian(total)(x0))
-        own = jnp.linalg.solve(self.mixing.T, direction)
-        first, second = own_derivatives(self.increments, x0)
+        own = jnp.linalg.solve(self.form.mixing.T, direction)
+        first, second = own_derivatives(self.increments, x0, self.form.scale)
         return Weights(own * first, jnp.diag(own * second))
 
     def carried(self, of: "Parabola") -> tuple[Array, Array, Array]:
         """Return a parabola of X_1, and its gradient and Hessian in x where dW stays: along the path."""
-        x0, move = self.problem.x0, lambda x: self._move(x, self._noise)
+        x0, move = self.x0, lambda x: self._move(x, self._noise)
         value, slope = of(move(x0))
-        if self.mixing is not None:
-            j, bend = own_derivatives(move, x0)
+        if self.form.mixing is not None:
+            j, bend = own_derivatives(move, x0, self.form.scale)
             second = slope[:, None, :] * jnp.diag(bend)[None]
             return value, slope * j[None], j[None, :, None] * of.second * j[None, None] + second
         j = jax.jacfwd(move)(x0)
@@ -112,10 +123,11 @@ class FirstStep(eqx.Module):
 
         And how that moves with x where X_1 and the slope stay: [contracts, dim, dim].
         """
-        x0 = self.problem.x0
-        if self.mixing is not None:
-            steep = lambda x: _by_coordinate(lambda s: self._move(s, self.increments(x)), x)  # noqa: E731
-            first, second = steep(x0), _by_coordinate(steep, x0)
+        x0 = self.x0
+        if self.form.mixing is not None:
+            scale = self.form.scale
+            steep = lambda x: _by_coordinate(lambda s: self._move(s, self.increments(x)), x, scale)  # noqa: E731
+            first, second = steep(x0), _by_coordinate(steep, x0, scale)
             return slope * first[None], slope[:, :, None] * jnp.diag(second)[None]
 
         def moved(x):
@@ -126,65 +138,82 @@ class FirstStep(eqx.Module):
     @property
     def _noise(self) -> State:
         """The noise of X_1 today: L dW."""
-        return self.dw if self.mixing is None else self.mixing @ self.dw
+        return self.dw if self.form.mixing is None else self.form.mixing @ self.dw
 
     @property
     def _precision(self) -> Float[Array, "dim dim"]:
         """The inverse of the covariance of the noise."""
         own = jnp.eye(self.problem.dim, dtype=self.dw.dtype) / self.problem.dt
-        if self.mixing is None:
+        if self.form.mixing is None:
             return own
-        return jnp.linalg.inv(self.mixing @ self.mixing.T) @ own
+        return jnp.linalg.inv(self.form.mixing @ self.form.mixing.T) @ own
 
     def _move(self, x: State, noise: State) -> State:
-        dw = noise if self.mixing is None else jnp.linalg.solve(self.mixing, noise)
-        return self.problem.advance(self.problem.times[0], x, dw)
+        dw = noise if self.form.mixing is None else jnp.linalg.solve(self.form.mixing, noise)
+        return self.problem.advance(self.t, x, dw)
 
     def _slopes(self, x: State, noise: State) -> State:
         """Return by how much each coordinate moves with its own noise."""
-        return _by_coordinate(lambda noise: self._move(x, noise), noise)
+        return _by_coordinate(lambda noise: self._move(x, noise), noise, jnp.ones_like(noise))
 
     def _solve(self, x: State, noise: State, rest: State) -> State:
-        if self.mixing is not None:
+        if self.form.mixing is not None:
             return rest / self._slopes(x, noise)
-        return jnp.linalg.solve(jax.jacfwd(self._move, 1)(x, noise), rest)
+        slopes = jax.jacfwd(self._move, 1)(x, noise) / self.form.scale[:, None]
+        return jnp.linalg.solve(slopes, rest / self.form.scale)
 
 
-def _by_coordinate(function: Callable[[State], State], x: State) -> State:
-    """Return the slope of each output in its own input, of a function with no others."""
-    return jax.jvp(function, (x,), (jnp.ones_like(x),))[1]
+def _by_coordinate(function: Callable[[State], State], x: State, scale: State) -> State:
+    """Return the slope of each output in its own input, of a function with no others.
 
-
-def own_derivatives(function: Callable[[State], State], x: State) -> tuple[State, State]:
-    """Return the first and the second derivative of each output in its own input."""
-    first = lambda x: _by_coordinate(function, x)  # noqa: E731
-    return first(x), _by_coordinate(first, x)
-
-
-def mixing_of(problem: Problem) -> Float[Array, "dim dim"] | None:
-    """Return the matrix L with which coordinate i moves by its own state and (L dW)_i alone, if there is one.
-
-    Its rows are the directions of the noise at x0, a look at some steps says whether they are those of all.
+    scale: the length along each coordinate; one derivative is along all, and rounds each by the longest.
     """
+    return jax.jvp(function, (x,), (scale,))[1] / scale
+
+
+def own_derivatives(
+    function: Callable[[State], State], x: State, scale: State
+) -> tuple[State, State]:
+    """Return the first and the second derivative of each output in its own input."""
+    first = lambda x: _by_coordinate(function, x, scale)  # noqa: E731
+    return first(x), _by_coordinate(first, x, scale)
+
+
+def noise_form(problem: Problem, t: Real | None = None, starts: Array | None = None) -> NoiseForm:
+    """Return how the noise of a step enters.
+
+    The rows of L are the directions of the noise at the first state; some steps show whether they are those of
+    all.
+
+    t: when it begins, today by default; starts: states from which, [states, dim], x0 by default.
+    """
+    t = problem.times[0] if t is None else t
+    starts = problem.x0[None] if starts is None else starts
     probes = jax.random.normal(jax.random.key(0), (_PROBES, problem.dim), problem.x0.dtype)
     at_rest = jnp.zeros_like(probes[:1])
-    of_states, of_noise = map(
-        np.asarray, _jacobians(problem, jnp.sqrt(problem.dt) * jnp.concatenate([at_rest, probes]))
-    )
-    lengths = np.linalg.norm(of_noise[0], axis=1)
+    noise = jnp.sqrt(problem.dt) * jnp.concatenate([at_rest, probes])
+    both = (np.asarray(a) for a in _jacobians(problem, t, starts, noise))
+    of_states, of_noise = (a.reshape(-1, problem.dim, problem.dim) for a in both)
+    all_lengths = np.linalg.norm(of_noise, axis=2)
+    lengths = all_lengths[0]
+    scale = jnp.asarray(np.where(lengths > 0.0, lengths, 1.0))
+    none = NoiseForm(scale, None)
     if not np.all(lengths > 0.0):
-        return None
+        return none
     mixing = of_noise[0] / lengths[:, None]
     if not np.linalg.cond(mixing) < _MOST_CONDITION:
-        return None
+        return none
     apart = of_noise[1:] - np.sum(of_noise[1:] * mixing, axis=2, keepdims=True) * mixing
     off_diagonal = ~np.eye(problem.dim, dtype=bool)
     smallest = _ROUNDING * np.finfo(mixing.dtype).eps
-    is_own = np.all(np.abs(apart) <= smallest * lengths[:, None])
-    return jnp.asarray(mixing) if is_own and not np.any(of_states[:, off_diagonal]) else None
+    is_own = np.all(np.abs(apart) <= smallest * all_lengths[1:, :, None])
+    if not is_own or np.any(of_states[:, off_diagonal]):
+        return none
+    return NoiseForm(scale, jnp.asarray(mixing))
 
 
 @eqx.filter_jit
-def _jacobians(problem: Problem, increments: Array) -> tuple[Array, Array]:
-    move = lambda x, dw: problem.advance(problem.times[0], x, dw)  # noqa: E731
-    return jax.vmap(jax.jacfwd(move, (0, 1)), (None, 0))(problem.x0, increments)
+def _jacobians(problem: Problem, t: Real, starts: Array, increments: Array) -> tuple[Array, Array]:
+    move = lambda x, dw: problem.advance(t, x, dw)  # noqa: E731
+    both = jax.jacfwd(move, (0, 1))
+    return jax.vmap(jax.vmap(both, (None, 0)), (0, None))(starts, increments)

@@ -10,7 +10,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from .driver_form import reads_diagonal
-from .first_step import mixing_of, own_derivatives
+from .first_step import noise_form, own_derivatives
 from .problem import Problem, Real, State
 
 _MOST_ADDED = (
@@ -110,7 +110,7 @@ class Onward(eqx.Module):
         """Return by how much more noise moves the mean of a step that bends in it, in noise a year."""
         still = jnp.zeros_like(self.problem.x0)
         if self.is_diagonal:
-            slope, bend = own_derivatives(move, still)
+            slope, bend = own_derivatives(move, still, jnp.ones_like(still))
             return (mixing**2 - 1.0) * bend / slope
         along = lambda v: jax.jvp(lambda n: jax.jvp(move, (n,), (v,))[1], (still,), (v,))[1]  # noqa: E731
         bends = jax.vmap(along)(mixing.T) - jax.vmap(along)(jnp.eye(len(still), dtype=still.dtype))
@@ -151,6 +151,6 @@ def _turned(problem: Problem, t: Real, x: State, a: Array) -> Float[Array, "dim 
 
 def _is_diagonal(problem: Problem) -> bool:
     """Return whether coordinates move by their own noise, and f reads Gamma's diagonal alone."""
-    mixing = mixing_of(problem)
+    mixing = noise_form(problem).mixing
     is_own = mixing is not None and not np.any(np.asarray(mixing) != np.eye(problem.dim))
     return is_own and reads_diagonal(problem)

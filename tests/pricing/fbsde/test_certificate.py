@@ -30,7 +30,7 @@ from pricing.fbsde import (
 )
 from pricing.fbsde.early_exercise_bounds import unbounded
 from pricing.fbsde.errors import errors, without_noise
-from pricing.fbsde.first_step import FirstStep, mixing_of
+from pricing.fbsde.first_step import NoiseForm, StepDensity, noise_form
 
 from ...cases import others_later
 from .backward_problems import asset
@@ -131,7 +131,7 @@ def log_density(problem: Problem, x, end):
 @pytest.mark.parametrize("correlated", [False, True])
 def test_weights_are_derivatives_of_the_density(correlated):
     problem = two_assets(correlated)
-    mixing = mixing_of(problem)
+    scale, mixing = noise_form(problem)
     root = problem.diffusion(0.0, jnp.ones(2)) / jnp.array([[0.2], [0.4]])
     np.testing.assert_allclose(mixing, root, rtol=1e-6)
     dw = jnp.array([0.3, -0.7])
@@ -140,7 +140,9 @@ def test_weights_are_derivatives_of_the_density(correlated):
     known_slope = jax.grad(density)(problem.x0) / density(problem.x0)
     known_curvature = jax.hessian(density)(problem.x0) / density(problem.x0)
     for mixing in (root, None):
-        weights = FirstStep(problem, dw, mixing).weights()
+        weights = StepDensity(
+            problem, problem.times[0], problem.x0, dw, NoiseForm(scale, mixing)
+        ).weights()
         np.testing.assert_allclose(weights.slope, known_slope, rtol=1e-9)
         np.testing.assert_allclose(weights.curvature, known_curvature, rtol=1e-9, atol=1e-15)
 
@@ -151,7 +153,11 @@ def test_paths_from_other_states_are_differentiated(correlated):
     problem, dw = two_assets(correlated), jnp.array([0.3, -0.7])
     root = problem.diffusion(0.0, jnp.ones(2)) / jnp.array([[0.2], [0.4]])
     direction, of_rest = jnp.array([0.4, -1.0]), jnp.array([[2.0, 3.0]])
-    steps = [FirstStep(problem, dw, mixing) for mixing in (root, None)]
+    scale = noise_form(problem).scale
+    steps = [
+        StepDensity(problem, problem.times[0], problem.x0, dw, NoiseForm(scale, mixing))
+        for mixing in (root, None)
+    ]
     for ours, other in zip(*(jax.tree.leaves(s.along(direction)) for s in steps), strict=True):
         np.testing.assert_allclose(ours, other, rtol=1e-9, atol=1e-15)
     found = [step.along_path(of_rest) for step in steps]
@@ -164,7 +170,7 @@ def test_paths_from_other_states_are_differentiated(correlated):
 def test_a_state_that_moves_with_the_others_has_no_mixing():
     problem = two_assets(False)
     step = lambda t, dt, x, dw: x + x[::-1] * dw  # noqa: E731
-    assert mixing_of(eqx.tree_at(lambda p: p.step, problem, step)) is None
+    assert noise_form(eqx.tree_at(lambda p: p.step, problem, step)).mixing is None
 
 
 # --- derivatives of paths -----------------------------------------------------------------------------

@@ -1,0 +1,271 @@
+"""May a function jump? Its program says where it cannot: a jump needs a decision that depends on the state.
+
+A comparison of states decides nothing by itself. It does where it selects, branches, ends a loop or becomes a
+number; a maximum that is written as a selection (`where(a > b, a, b)`) is none. Rounding, signs and indices
+decide. What a program leaves open, points show: an interval in which a function moves is halved until a jump is
+all that is left.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
+from jaxtyping import Array, Bool, Float
+
+from jaxtape import stored_jit
+
+from .problem import Problem
+from .simulation import simulate
+
+_STEPS = {"sign", "floor", "ceil", "round", "rem", "argmax", "argmin", "top_k", "nextafter"}
+_UNSEEN = {"pure_callback", "io_callback", "ffi_call", "custom_call"}
+_ORDER = {"lt", "le", "gt", "ge"}
+_INTERVALS = 32  # of a segment between two points
+_HALVINGS = {"float32": 14, "float64": 36}
+_LEFT = 16.0  # of what halving leaves of a slope, a jump is more
+_SEGMENTS = 128
+
+
+class _Term(NamedTuple):
+    """What a variable is: the operation that made it, and whether it moves with the state.
+
+    number: the same for equal operations on equal terms; of: the numbers of these, and what else the operation
+    is.
+    """
+
+    number: int
+    made_by: str
+    of: tuple[Any, ...]
+    moves: bool
+
+
+class _Terms:
+    """All terms of a program, by number."""
+
+    def __init__(self):
+        self.numbers: dict[tuple, int] = {}
+        self.all: list[_Term] = []
+
+    def __call__(self, made_by: str, of: tuple[Any, ...], moves: bool) -> _Term:
+        """Return the term of an operation."""
+        key = made_by, of, moves
+        number = self.numbers.setdefault(key, len(self.all))
+        if number == len(self.all):
+            self.all.append(_Term(number, *key))
+        return self.all[number]
+
+
+def may_jump(function: Callable, *args: Any, of: Sequence[int]) -> bool:
+    """Return whether the program of a function decides by the arguments with the positions `of`.
+
+    If not it is continuous in them, but for its poles. args: of its call, or their shapes.
+    """
+    closed, terms, given = jax.make_jaxpr(function)(*args), _Terms(), []
+    for place, arg in enumerate(args):
+        given += [terms("input", (place, k), place in of) for k in range(len(jax.tree.leaves(arg)))]
+    return _through(terms, closed.jaxpr, given)[1]
+
+
+def _through(terms: _Terms, jaxpr: Jaxpr, given: Sequence[_Term]) -> tuple[list[_Term], bool]:
+    """Return what the outputs of a program are, given its inputs, and whether any may jump."""
+    own = dict(zip(jaxpr.invars, given, strict=True))
+    own |= {v: terms("constant", (id(v),), False) for v in jaxpr.constvars}
+    jumps = False
+
+    def term(v: Any) -> _Term:
+        return terms("number", (str(v.val),), False) if isinstance(v, Literal) else own[v]
+
+    for equation in jaxpr.eqns:
+        outs, here = _of_equation(terms, equation, [term(v) for v in equation.invars])
+        jumps = jumps or here
+        own.update(zip(equation.outvars, outs, strict=True))
+    return [term(v) for v in jaxpr.outvars], jumps
+
+
+def _of_equation(terms: _Terms, equation: JaxprEqn, ins: list[_Term]) -> tuple[list[_Term], bool]:
+    """Return the outputs of one operation, and whether they may jump."""
+    name, params = equation.primitive.name, equation.params
+    moves = any(term.moves for term in ins)
+    programs = [p for v in params.values() for p in _programs(v)]
+    kind = str(params) if not programs else str(id(equation))
+    of = tuple(term.number for term in ins)
+    outs = [terms(name, (of, k, kind), moves) for k in range(len(equation.outvars))]
+    if name in _ORDER or name in {"or", "ne"}:
+        return [terms(name, of, moves)], False
+    if name in {"convert_element_type", "broadcast_in_dim", "reshape", "squeeze"}:
+        before, after = equation.invars[0].aval, equation.outvars[0].aval
+        is_same = before.dtype == after.dtype and before.ndim in (0, after.ndim)
+        if is_same and (name == "convert_element_type" or before.size == 1):
+            return ins[:1], False  # the same number, or as many
+    if not moves:
+        return outs, False
+    if name in _STEPS or name in _UNSEEN:
+        return outs, True
+    if name == "sort":
+        return outs, len(ins) > 1
+    if name == "select_n":
+        which, *cases = ins
+        return outs, which.moves and not _is_extreme(terms, which, [one.number for one in cases])
+    if name == "convert_element_type":
+        return outs, not (_is_inexact(equation.invars[0]) and _is_inexact(equation.outvars[0]))
+    if name == "while":
+        return _loop(terms, params, ins)
+    if name == "scan":
+        body = params["jaxpr"].jaxpr  # all that it reads may come to move
+        ins = [terms("row", (id(body), k), _is_inexact(v)) for k, v in enumerate(body.invars)]
+        return outs, _through(terms, body, ins)[1]
+    if name == "cond":
+        found = [_through(terms, branch.jaxpr, ins[1:]) for branch in params["branches"]]
+        return outs, ins[0].moves or any(jumps for _, jumps in found)
+    inner = [p for p in programs if len(p.invars) == len(ins)]
+    if inner:  # a call: of a function with a derivative of its own the function comes first
+        return _through(terms, inner[0], ins)
+    return outs, bool(programs)  # a program of another form is not looked into
+
+
+def _loop(terms: _Terms, params: dict, ins: list[_Term]) -> tuple[list[_Term], bool]:
+    heads, consts = params["cond_nconsts"], params["body_nconsts"]
+    of_cond, of_body, carry = ins[:heads], ins[heads : heads + consts], ins[heads + consts :]
+    carry, jumps = _fixpoint(terms, params["body_jaxpr"].jaxpr, of_body, carry)
+    (decided,), _ = _through(terms, params["cond_jaxpr"].jaxpr, [*of_cond, *carry])
+    return carry, jumps or decided.moves
+
+
+def _fixpoint(terms: _Terms, body: Jaxpr, first, carry) -> tuple[list[_Term], bool]:
+    """Return the carry of a loop, each part of which moves if it does after any number of turns."""
+    moves = [term.moves for term in carry]
+    while True:
+        carry = [terms("carry", (id(body), k), own) for k, own in enumerate(moves)]
+        outs, jumps = _through(terms, body, [*first, *carry])
+        grown = [own or new.moves for own, new in zip(moves, outs, strict=True)]
+        if grown == moves:
+            return carry, jumps
+        moves = grown
+
+
+def _is_inexact(variable: Any) -> bool:
+    return jnp.issubdtype(variable.aval.dtype, jnp.inexact)
+
+
+def _programs(value: Any) -> list[Jaxpr]:
+    if isinstance(value, (tuple, list)):
+        return [program for one in value for program in _programs(one)]
+    if isinstance(value, ClosedJaxpr):
+        return [value.jaxpr]
+    return [value] if isinstance(value, Jaxpr) else []
+
+
+def _is_extreme(terms: _Terms, which: _Term, cases: list[int]) -> bool:
+    """Return whether a decision is which of two cases is the larger, or that one is not a number."""
+    if which.made_by == "or":
+        parts = [terms.all[number] for number in which.of]
+        is_order = [_is_extreme(terms, part, cases) for part in parts]
+        is_nan = [
+            part.of == ("False",) or (part.made_by == "ne" and part.of[0] == part.of[1])
+            for part in parts
+        ]
+        return any(is_order) and all(a or b for a, b in zip(is_order, is_nan, strict=True))
+    return which.made_by in _ORDER and len(cases) == 2 and set(which.of) == set(cases)
+
+
+# --- the functions of a problem ------------------------------------------------------------------------
+
+
+class Jumping(NamedTuple):
+    """Where the functions of a problem may jump: in what is paid at the end, and elsewhere."""
+
+    at_end: bool
+    before: bool
+
+
+def jumping(problem: Problem) -> Jumping:
+    """Return where a problem's functions may jump, so that a path's derivative would miss a part.
+
+    At the end the program decides. Before, in the driver, a step, jumps, what exercise pays, and where there is
+    such a right in what is paid at the end, points decide where the program leaves it open.
+    """
+    t, x, shape = problem.times[0], problem.x0, problem.contracts
+    y, z = jnp.zeros(shape, x.dtype), jnp.zeros((*shape, problem.dim), x.dtype)
+    gamma = [jnp.zeros((*z.shape, problem.dim), x.dtype)] * problem.reads_gamma
+    at_end = may_jump(problem.terminal, x, of=[0])
+    parts = {
+        "driver": may_jump(problem.driver, t, x, y, z, *gamma, of=range(1, 5)),
+        "step": may_jump(lambda x, dw: problem.advance(t, x, dw), x, x, of=[0, 1]),
+    }
+    if problem.jumps is not None:
+        parts["size"] = may_jump(problem.jumps.size, x, x, of=[0])
+    if problem.exercise_value is not None:
+        parts["exercise"] = may_jump(problem.exercise_value, t, x, of=[1])
+        parts["terminal"] = at_end
+    open_ = [part for part, is_open in parts.items() if is_open]
+    return Jumping(at_end, any(bool(_finds_jump(problem, part)) for part in open_))
+
+
+@stored_jit
+def _finds_jump(problem: Problem, part: str) -> Bool[Array, ""]:
+    """Return whether a part of a problem jumps on segments between states of paths, and values there."""
+    dim, dtype, key = problem.dim, problem.x0.dtype, jax.random.key(0)
+    states = jnp.swapaxes(simulate(problem, 2 * _SEGMENTS, key=key).states, 0, 1)
+    dates = jnp.arange(_SEGMENTS) % problem.num_steps + 1
+    x = states.reshape(2, _SEGMENTS, -1, dim)[:, jnp.arange(_SEGMENTS), dates]
+    paid = jax.vmap(lambda x: problem.terminal(x).reshape(-1))(states[:, -1])
+    count = paid.shape[1]
+    width = count * dim * (1 + dim * problem.reads_gamma)
+    more = jax.random.normal(jax.random.fold_in(key, 1), (2, _SEGMENTS, width + dim), dtype)
+    noise, slopes = jnp.sqrt(problem.dt) * more[..., :dim], jnp.std(paid) * more[..., dim:]
+    values = paid.reshape(2, _SEGMENTS, count)
+
+    def driver(t, v):
+        x, y, z, gamma = jnp.split(v, (dim, dim + count, dim + count * (1 + dim)))
+        more = (gamma.reshape(count, dim, dim),) * problem.reads_gamma
+        return problem.flat_driver(t, x, y, z.reshape(count, dim), *more)
+
+    function, parts = {
+        "driver": (driver, (x, values, slopes)),
+        "step": (lambda t, v: problem.advance(t, v[:dim], v[dim:]), (x, noise)),
+        "size": (
+            lambda t, v: problem.jumps.size(v[:dim], v[dim:]),
+            (x, noise / jnp.sqrt(problem.dt)),
+        ),
+        "exercise": (lambda t, x: problem.exercise_value(t, x).reshape(-1), (x,)),
+        "terminal": (lambda t, x: problem.terminal(x).reshape(-1), (x,)),
+    }[part]
+    ends = jnp.concatenate(parts, axis=-1)
+    left, spread = jax.lax.map(
+        lambda of: _halved(function, *of), (problem.times[dates], ends[0], ends[1])
+    )
+    size = _LEFT * 0.5 ** _HALVINGS[dtype.name] * jnp.max(spread, axis=0)
+    return jnp.any(left > size)
+
+
+def _halved(
+    function: Callable, t: Array, start: Array, end: Array
+) -> tuple[Float[Array, " outputs"], Float[Array, " outputs"]]:
+    """Return by how much outputs move on the smallest intervals, halved to where most is, and on a segment."""
+    at = jax.vmap(lambda share: function(t, start + share * (end - start)))
+    low = jnp.arange(_INTERVALS, dtype=start.dtype) / _INTERVALS
+    high = low + 1.0 / _INTERVALS
+    first, last = at(low), at(high)
+    spread = jnp.maximum(jnp.max(first, axis=0), last[-1]) - jnp.minimum(
+        jnp.min(first, axis=0), last[-1]
+    )
+    unit = jnp.where(spread > 0.0, spread, 1.0)
+
+    def halve(_, cells):
+        low, high, first, last = cells
+        middle = 0.5 * (low + high)
+        between = at(middle)
+        moved = lambda a, b: jnp.sum(jnp.abs(b - a) / unit, axis=1)  # noqa: E731
+        is_left = moved(first, between) > moved(between, last)
+        pick = lambda a, b: jnp.where(is_left.reshape(-1, *(1,) * (a.ndim - 1)), a, b)  # noqa: E731
+        return (
+            pick(low, middle),
+            pick(middle, high),
+            pick(first, between),
+            pick(between, last),
+        )
+
+    cells = jax.lax.fori_loop(0, _HALVINGS[start.dtype.name], halve, (low, high, first, last))
+    return jnp.max(jnp.abs(cells[3] - cells[2]), axis=0), spread
