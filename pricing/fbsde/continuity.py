@@ -219,7 +219,7 @@ def _finds_jump(problem: Problem, part: str) -> Bool[Array, ""]:
 
     def driver(t, v):
         x, y, z, gamma = jnp.split(v, (dim, dim + count, dim + count * (1 + dim)))
-        more = (gamma.reshape(count, dim, dim),) * problem.reads_gamma
+        more = [gamma.reshape(count, dim, dim)] if problem.reads_gamma else []
         return problem.flat_driver(t, x, y, z.reshape(count, dim), *more)
 
     function, parts = {

@@ -150,29 +150,33 @@ class _Walk(NamedTuple):
     def last_step(self, last: LastStep, x: States, here: Held, total: _Sum) -> Values:
         """Return what is missing with that of the last step, whose mean moves with x by its density.
 
-        d/dx E[V(X')] = E[(V(X') - V(m)) d/dx log p(X' | x)] for any m, here X' without noise: V may jump.
+        d/dx E[V(X')] = E[(V(X') - c) d/dx log p(X' | x)] + d/dx E[c], with c = V(m) + p . (X' - m) of the
+        solution's slope p and X' without noise, m: c moves along the path, and V may jump.
         """
-        problem = self.solution.problem
+        problem, found = self.solution.problem, self.solution.approximation
         date = jnp.asarray(problem.num_steps - 1)
         late, early = (share * problem.dt for share in ends_of_step(problem, date))
         dw, jumps = self._noise(date, x.shape[1] // self.copies, last.points)
+        still = jnp.zeros_like(dw[:, :1]), jax.tree.map(lambda a: a[:1], jumps)
         fixed = jax.lax.stop_gradient(x)
-        rest = jnp.zeros_like(dw[:, :1]), jax.tree.map(lambda a: a[:1], jumps)
-        worth, middle = (
-            (lambda fanned: fanned.worth + late * fanned.driver)(
-                self._ends(date, fixed, here, *noise, None)[1]
-            )
-            for noise in ((dw, jumps), rest)
-        )
+
+        def follow(x: States, noise: tuple[Array, Any]) -> tuple[Array, Array]:
+            ends, fanned = self._ends(date, x, here, *noise, None)
+            return ends, jax.lax.stop_gradient(fanned.worth + late * fanned.driver)
 
         def score(x: State, dw: State) -> State:
             step = StepDensity(problem, problem.times[date], x, dw, last.noise)
             return step.weights().slope
 
-        slopes = jax.vmap(jax.vmap(score, (None, 1), 1), (1, 2), 2)(fixed, dw)
-        moved = jnp.einsum("dqp,dp->qp", slopes, x - fixed)  # zero, but for its derivative
-        worth, middle = jax.lax.stop_gradient((worth, middle))
-        mean = jnp.mean(worth + (worth - middle) * moved[None], axis=1)
+        middle, at_middle = follow(fixed, still)
+        ends, worth = follow(x, (dw, jumps))
+        slope = jax.vmap(lambda x: found.gradient(date, x), -1, -1)(fixed)
+        slope = slope.reshape(len(worth), *x.shape)
+        along = jnp.einsum("cdp,dqp->cqp", slope, ends - middle)
+        rest = worth - at_middle - jax.lax.stop_gradient(along)
+        scores = jax.vmap(jax.vmap(score, (None, 1), 1), (1, 2), 2)(fixed, dw)
+        moved = jnp.einsum("dqp,dp->qp", scores, x - fixed)  # 0, but not its derivative
+        mean = jnp.mean(worth + rest * moved[None] + along - jax.lax.stop_gradient(along), axis=1)
         gap = mean - (here.worth - early * here.driver)
         return total.missing + total.is_held * total.discount / (1.0 - early * here.slope) * gap
 

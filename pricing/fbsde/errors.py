@@ -119,9 +119,10 @@ def errors(
 
 def _relative(error: ArrayLike, size: ArrayLike, left: ArrayLike, axes: int) -> np.ndarray:
     """Return errors over the size of their contract, infinite where that is zero, and what is left on top."""
-    size, left = (np.reshape(a, (*np.shape(a), *(1,) * axes)) for a in (size, left))
+    numbers = (np.asarray(a, float) for a in (size, left))
+    size, left = (a.reshape((*a.shape, *(1,) * axes)) for a in numbers)
     safe = np.where(size > 0.0, size, 1.0)
-    return np.asarray(np.where(size > 0.0, np.asarray(error) / safe + left, math.inf))
+    return np.where(size > 0.0, np.asarray(error) / safe + left, math.inf)
 
 
 def without_noise(solution: Solution) -> Certificate:
@@ -136,13 +137,13 @@ def shortcomings(solution: Solution, rtol: Tolerance) -> str:
     """Return which figures are not known to what is asked, in words; empty if all are."""
     trios = zip(Tolerance._fields, solution.stats["entry_errors"], rtol, strict=True)
     return ", ".join(
-        f"{name} is {_known_to(np.asarray(error), solution.problem.contracts)} ({100 * asked:g} % is asked)"
+        f"{name} is {known_to(np.asarray(error), solution.problem.contracts)} ({100 * asked:g} % is asked)"
         for name, error, asked in trios
         if not np.max(error) <= asked
     )
 
 
-def _known_to(error: np.ndarray, contracts: Sequence[int]) -> str:
+def known_to(error: np.ndarray, contracts: Sequence[int]) -> str:
     """Return how well a figure is known, in words, and which of several entries is known the least."""
     if not np.all(np.isfinite(error)):
         return "not known"

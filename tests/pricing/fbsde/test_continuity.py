@@ -43,15 +43,17 @@ CONTINUOUS = {
 }
 JUMPS = {
     "a digital": lambda x: jnp.where(x[0] > 1.0, 1.0, 0.0),
-    "a number of truths": lambda x: 1.0 * jnp.sum(x > 1.0),
+    "a number of truths": lambda x: jnp.sum(x > 1.0).astype(x.dtype),
     "a step": lambda x: jnp.heaviside(x[0] - 1.0, 1.0),
     "a sign": lambda x: jnp.sign(x[0]),
-    "rounding": lambda x: jnp.floor(x[0]) + x[0].astype(int),
+    "rounding": lambda x: jnp.floor(x[0]) + x[0].astype(int).astype(x.dtype),
     "the value of the best": lambda x: x[::-1][jnp.argmax(x)],
     "a branch": lambda x: jax.lax.cond(x[0] > 0.0, lambda: 1.0, lambda: 0.0),
     "in a call": lambda x: jax.jit(jax.vmap(lambda y: jnp.where(y > 0.0, 1.0, 0.0)))(x)[0],
     "in a loop": lambda x: jax.lax.fori_loop(0, 3, lambda i, c: jnp.where(c > 1.0, 2.0, c), x[1]),
-    "in a scan": lambda x: jax.lax.scan(lambda c, y: (c * (y > 1.0), None), x[1], x)[0],
+    "in a scan": lambda x: jax.lax.scan(lambda c, y: (jnp.where(y > 1.0, c, 0.0), None), x[1], x)[
+        0
+    ],
     "how often": lambda x: jax.lax.while_loop(lambda c: c < 3.0, lambda c: c + 1.0, x[0]),
     "another order": lambda x: jnp.where(x[0] > x[1], x[1], x[2]),
     "Python": lambda x: jax.pure_callback(lambda y: y, jax.ShapeDtypeStruct((), x.dtype), x[0]),
@@ -67,25 +69,57 @@ def test_a_program_says_where_a_function_is_continuous():
     assert not may_jump(of_time, X[0], X, of=[1]) and may_jump(of_time, X[0], X, of=[0])
 
 
-def test_points_show_what_a_program_leaves_open():
+def call_on_three(**changes) -> Problem:
+    return three_assets(lambda x: jnp.maximum(x[0] - 100.0, 0.0)).replace(**changes)
+
+
+def right(pays) -> dict:
+    return {"exercise_times": [0.5], "exercise_value": pays}
+
+
+def digital(t, x):
+    return jnp.where(x[0] > 100.0, 1.0, 0.0)
+
+
+PROBLEMS = {
+    "an intensity by pieces": (lambda: problems.default_risk(3), Jumping(False, False)),
+    "a geometric mean": (lambda: problems.geometric_call(3), Jumping(False, False)),
+    "two rates": (
+        lambda: call_on_three(driver=lambda t, x, y, z: -jnp.where(x[0] > 100.0, 0.05, 0.02) * y),
+        Jumping(False, True),
+    ),
+    "a call by a selection": (
+        lambda: call_on_three(**right(lambda t, x: jnp.where(x[0] > 100.0, x[0] - 100.0, 0.0))),
+        Jumping(False, False),
+    ),
+    "a right to a digital": (lambda: call_on_three(**right(digital)), Jumping(False, True)),
+    "a digital": (
+        lambda: call_on_three(terminal=lambda x: digital(1.0, x)),
+        Jumping(True, False),
+    ),
+    "a digital with a right": (
+        lambda: call_on_three(
+            terminal=lambda x: digital(1.0, x), **right(lambda t, x: 0.5 + 0.0 * x[0])
+        ),
+        Jumping(True, True),
+    ),
+    "jumps above a level": (
+        lambda: call_on_three(jumps=Jumps(0.1, lambda x, z: jnp.where(x > 100.0, 0.9 * x, x))),
+        Jumping(False, True),
+    ),
+    "a step of another vol": (
+        lambda: call_on_three(step=lambda t, dt, x, dw: x + jnp.where(x > 100.0, 2.0, 1.0) * dw),
+        Jumping(False, True),
+    ),
+}
+FAST = ["an intensity by pieces", "a geometric mean", "a digital", "two rates"]
+
+
+@pytest.mark.parametrize("name", others_later(PROBLEMS, FAST))
+def test_points_show_what_a_program_leaves_open(name):
     """Drivers and rights that select without a jump, and with one."""
-    assert jumping(problems.default_risk(3)) == Jumping(False, False)
-    assert jumping(problems.geometric_call(3)) == Jumping(False, False)
-    call = three_assets(lambda x: jnp.maximum(x[0] - 100.0, 0.0))
-    flat = lambda t, x, y, z: jnp.where(x[0] > 100.0, -0.05 * y, -0.02 * y)  # noqa: E731
-    assert jumping(call.replace(driver=flat)) == Jumping(False, True)
-    pays = lambda t, x: jnp.where(x[0] > 100.0, x[0] - 100.0, 0.0)  # noqa: E731
-    rights = {"exercise_times": [0.5], "exercise_value": pays}
-    assert jumping(call.replace(**rights)) == Jumping(False, False)
-    digital = lambda t, x: jnp.where(x[0] > 100.0, 1.0, 0.0)  # noqa: E731
-    assert jumping(call.replace(**rights | {"exercise_value": digital})) == Jumping(False, True)
-    at_end = call.replace(terminal=lambda x: digital(1.0, x))
-    assert jumping(at_end) == Jumping(True, False)
-    assert jumping(at_end.replace(**rights)) == Jumping(True, True)
-    kicked = Jumps(0.1, lambda x, z: jnp.where(x > 100.0, 0.9 * x, x), most=8)
-    assert jumping(call.replace(jumps=kicked)) == Jumping(False, True)
-    step = lambda t, dt, x, dw: x + jnp.where(x > 100.0, 2.0, 1.0) * dw  # noqa: E731
-    assert jumping(call.replace(step=step)) == Jumping(False, True)
+    make, expected = PROBLEMS[name]
+    assert jumping(make()) == expected
 
 
 # --- figures where something jumps ----------------------------------------------------------------------

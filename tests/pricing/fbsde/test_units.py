@@ -1,8 +1,6 @@
 """Errors are told in money, entry by entry and contract by contract: units of the states change nothing."""
 
 import functools
-from types import SimpleNamespace
-from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +12,10 @@ from pricing.fbsde import (
     Estimate,
     GridQuadrature,
     Problem,
-    Solution,
-    Tolerance,
     certify,
     solve,
 )
-from pricing.fbsde.errors import EntryErrors, errors, shortcomings
+from pricing.fbsde.errors import errors, known_to
 from pricing.fbsde.first_step import StepDensity, noise_form
 
 from .backward_problems import single
@@ -117,13 +113,12 @@ def test_errors_are_of_money_by_entry_and_by_contract():
 def test_the_worst_entry_is_named():
     gamma = np.full((2, 2, 2), 0.01)
     gamma[1, 0, 1] = 0.26
-    known = EntryErrors(np.full(2, 1e-3), np.full((2, 2), 1e-3), gamma)
-    problem = SimpleNamespace(contracts=(2,))
-    solution = cast(Solution, SimpleNamespace(problem=problem, stats={"entry_errors": known}))
-    words = (
-        "gamma is known to 26 % of its size, least in entry [0, 1] of contract [1] (5 % is asked)"
+    assert (
+        known_to(gamma, (2,)) == "known to 26 % of its size, least in entry [0, 1] of contract [1]"
     )
-    assert shortcomings(solution, Tolerance()) == words
+    assert known_to(gamma[1], ()) == "known to 26 % of its size, least in entry [0, 1]"
+    assert known_to(np.array(0.26), ()) == "known to 26 % of its size"
+    assert known_to(np.array([0.26, np.inf]), (2,)) == "not known"
 
 
 def test_no_delta_is_known_exactly():
