@@ -112,7 +112,7 @@ PROBLEMS = {
         Jumping(False, True),
     ),
 }
-FAST = ["an intensity by pieces", "a geometric mean", "a digital", "two rates"]
+FAST = ["a geometric mean", "a digital", "two rates"]
 
 
 @pytest.mark.parametrize("name", others_later(PROBLEMS, FAST))
@@ -161,11 +161,12 @@ def solved():
     )
 
 
-@pytest.mark.parametrize("seed", others_later(range(1, 9), [1]))
+@pytest.mark.repeat
+@pytest.mark.parametrize("seed", range(1, 9))
 def test_digitals_on_many_assets(seed):
     """By paths alone Delta was 10 % off with a standard error of .14 %."""
     solution, reference = solved()
     found = certify(solution, key=jax.random.key(seed), num_paths=16384)
     assert np.max(np.abs(scores(found, reference))) < 4.0
-    assert found.delta.relative_error < 0.01  # weights alone leave 6 %
-    assert found.gamma.relative_error < 0.1
+    assert found.delta.relative_error < 0.004
+    assert found.gamma.relative_error < 0.05
