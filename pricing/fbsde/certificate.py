@@ -264,8 +264,10 @@ def _with_first_step(
     unit = 1.0 / scale
     if found.by_paths is not None:
         derivatives = Derivatives(
-            _better(derivatives.delta, found.by_paths.delta, unit),
-            _better(derivatives.gamma, found.by_paths.gamma, unit[:, None] * unit),
+            _better(derivatives.delta, found.by_paths.delta, unit[None]),
+            _better(
+                derivatives.gamma, found.by_paths.gamma, unit[None, :, None] * unit[None, None]
+            ),
         )
     rest, slope, second = (jnp.asarray(x.mean) for x in (found.value, *derivatives))
     errors = [x.std_error for x in (found.value, *derivatives)]

@@ -237,7 +237,7 @@ def _finds_jump(problem: Problem, part: str) -> Bool[Array, ""]:
         lambda of: _halved(function, *of), (problem.times[dates], ends[0], ends[1])
     )
     size = _LEFT * 0.5 ** _HALVINGS[dtype.name] * jnp.max(spread, axis=0)
-    return jnp.any(left > size)
+    return jnp.any(left > size[None])
 
 
 def _halved(
@@ -257,7 +257,7 @@ def _halved(
         low, high, first, last = cells
         middle = 0.5 * (low + high)
         between = at(middle)
-        moved = lambda a, b: jnp.sum(jnp.abs(b - a) / unit, axis=1)  # noqa: E731
+        moved = lambda a, b: jnp.sum(jnp.abs(b - a) / unit[None], axis=1)  # noqa: E731
         is_left = moved(first, between) > moved(between, last)
         pick = lambda a, b: jnp.where(is_left.reshape(-1, *(1,) * (a.ndim - 1)), a, b)  # noqa: E731
         return (
