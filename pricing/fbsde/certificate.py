@@ -166,8 +166,9 @@ def certify(
     form = Form(pairs, points, knows_values, of_z, at_end, is_smooth, _BLUR)
     start = _start(solution)
     if is_smooth and jumps.at_end:
-        start = start._replace(last=_last_step(problem, points))
-        pairs = max(2, min(pairs, _NUMBERS // (count * dim * start.last.points)))
+        last = _last_step(problem, points)
+        start = start._replace(last=last)
+        pairs = max(2, min(pairs, _NUMBERS // (count * dim * last.points)))
         form, blocks = form._replace(pairs=pairs), -(-num_paths // (2 * pairs))
     found = _certificate(solution, form, start, jnp.asarray(blocks), quantities, key=key)
     if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(found)):

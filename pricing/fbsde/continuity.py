@@ -95,7 +95,7 @@ def _of_equation(terms: _Terms, equation: JaxprEqn, ins: list[_Term]) -> tuple[l
     if name in _ORDER or name in {"or", "ne"}:
         return [terms(name, of, moves)], False
     if name in {"convert_element_type", "broadcast_in_dim", "reshape", "squeeze"}:
-        before, after = equation.invars[0].aval, equation.outvars[0].aval
+        before, after = (_shaped(v) for v in (equation.invars[0], equation.outvars[0]))
         is_same = before.dtype == after.dtype and before.ndim in (0, after.ndim)
         if is_same and (name == "convert_element_type" or before.size == 1):
             return ins[:1], False  # the same number, or as many
@@ -146,7 +146,12 @@ def _fixpoint(terms: _Terms, body: Jaxpr, first, carry) -> tuple[list[_Term], bo
 
 
 def _is_inexact(variable: Any) -> bool:
-    return jnp.issubdtype(variable.aval.dtype, jnp.inexact)
+    return jnp.issubdtype(_shaped(variable).dtype, jnp.inexact)
+
+
+def _shaped(variable: Any) -> Any:
+    """Return what an operand's shape and type are."""
+    return variable.aval
 
 
 def _programs(value: Any) -> list[Jaxpr]:
@@ -226,10 +231,10 @@ def _finds_jump(problem: Problem, part: str) -> Bool[Array, ""]:
         "driver": (driver, (x, values, slopes)),
         "step": (lambda t, v: problem.advance(t, v[:dim], v[dim:]), (x, noise)),
         "size": (
-            lambda t, v: problem.jumps.size(v[:dim], v[dim:]),
+            lambda t, v: _of(problem.jumps).size(v[:dim], v[dim:]),
             (x, noise / jnp.sqrt(problem.dt)),
         ),
-        "exercise": (lambda t, x: problem.exercise_value(t, x).reshape(-1), (x,)),
+        "exercise": (lambda t, x: _of(problem.exercise_value)(t, x).reshape(-1), (x,)),
         "terminal": (lambda t, x: problem.terminal(x).reshape(-1), (x,)),
     }[part]
     ends = jnp.concatenate(parts, axis=-1)
@@ -238,6 +243,12 @@ def _finds_jump(problem: Problem, part: str) -> Bool[Array, ""]:
     )
     size = _LEFT * 0.5 ** _HALVINGS[dtype.name] * jnp.max(spread, axis=0)
     return jnp.any(left > size[None])
+
+
+def _of(part: Any) -> Any:
+    """Return a part that the problem has, since its program left it open."""
+    assert part is not None
+    return part
 
 
 def _halved(

@@ -188,11 +188,11 @@ def noise_form(problem: Problem, t: Real | None = None, starts: Array | None = N
     t: when it begins, today by default; starts: states from which, [states, dim], x0 by default.
     """
     t = problem.times[0] if t is None else t
-    starts = problem.x0[None] if starts is None else starts
+    states: Array = problem.x0[None] if starts is None else starts
     probes = jax.random.normal(jax.random.key(0), (_PROBES, problem.dim), problem.x0.dtype)
     at_rest = jnp.zeros_like(probes[:1])
     noise = jnp.sqrt(problem.dt) * jnp.concatenate([at_rest, probes])
-    both = (np.asarray(a) for a in _jacobians(problem, t, starts, noise))
+    both = (np.asarray(a) for a in _jacobians(problem, t, states, noise))
     of_states, of_noise = (a.reshape(-1, problem.dim, problem.dim) for a in both)
     all_lengths = np.linalg.norm(of_noise, axis=2)
     lengths = all_lengths[0]
