@@ -23,8 +23,10 @@ from .parameters import Parameters, random_starts
 from .prior import Prior
 from .problem import Problem, Search, identification, is_small
 from .results import RESULTS
+from .weak_prior import WeakPrior
 
 _STEPS_A_REPORT = 5
+HELD = 2  # times the steps, where a weak prior holds parameters: the valley of the loss is long
 _LEAST_ROOM = 256  # for the trials of a history: that of every fit by default
 
 
@@ -40,7 +42,8 @@ class Calibration(eqx.Module):
         stats: `steps`; `sum_squared_vol_points`, the sum over quotes of (100 residual)^2; `num_quotes`, how
             many are not missing; `reason`, by which sign the search ended (`REASONS`); `history`, its trials
             (`calibration.History`); `starts_at_optimum`, how many starts ended where the best did;
-            `covariance`, `noise` and `condition_number` as in `calibration.problem.identification`.
+            `covariance`, `noise`, `condition_number` and `not_identified` as in
+            `calibration.problem.identification`.
         problem: What was solved, which `quote_sensitivities` differentiates; None where it is not known.
 
     Examples:
@@ -125,7 +128,7 @@ def calibrate(
         prior: What is believed of the parameters; its residuals are minimized with those of the quotes.
         num_starts: Starting points. The first is the model itself, the others are random; the best end wins.
         key: Of the random starts; the default is seed 0.
-        max_steps: Steps of each start at most.
+        max_steps: Steps of each start at most; twice as many where a weak prior holds parameters.
         rtol: A search stops once a step would lower the loss by less than this fraction of it.
         progress: Called with the steps done, `max_steps` and a message, every few steps.
         throw: Whether a search that did not converge raises.
@@ -153,19 +156,21 @@ def calibrate(
             "progress=None and throw=False, and look at the result"
         )
     parameters = Parameters.of(model, transform)
-    problem = Problem(quotes, model, objective or objective_of(quotes), parameters, prior)
+    weak_prior = WeakPrior.about(parameters, model)
+    objective = objective or objective_of(quotes)
+    problem = Problem(quotes, model, objective, parameters, prior, weak_prior=weak_prior)
     optimizer = optimizer or levenberg_marquardt()
     key = jax.random.key(0) if key is None else key
     points = random_starts(parameters, model, num_starts, key=key)
 
     settings = optimizer, jnp.asarray(rtol), max_steps
     with jax.debug_nans(False):  # NaN says what is missing, and `result` what failed
-        calibration = _found(problem, points, *settings, progress)
+        problem, calibration = identified(problem, points, *settings, progress)
         while not is_traced and calibration.result == RESULTS.inaccurate_integral:
             assert problem.finer is not None  # beside which this one was found to be coarse
             problem, ended_at = problem.finer, parameters.free(calibration.model)
             points = jnp.where(jnp.isfinite(ended_at), ended_at, points[0])[None]
-            calibration = _found(problem, points, *settings, progress)
+            problem, calibration = identified(problem, points, *settings, progress)
         history = calibration.stats["history"].first(max_steps + 1)
         calibration = eqx.tree_at(lambda c: c.stats["history"], calibration, history)
     if throw and calibration.result != RESULTS.converged:
@@ -173,12 +178,60 @@ def calibrate(
     return dataclasses.replace(calibration, problem=problem)
 
 
+def identified(
+    problem: Problem,
+    points: Array,
+    optimizer,
+    rtol,
+    max_steps: int,
+    progress: Progress | None = None,
+) -> tuple[Problem, Calibration]:
+    """Return the best of the fits from each of the points, and the problem that it solves.
+
+    Where the quotes do not identify the parameters, the fits are made again with the weak prior switched on.
+    Under a trace it is not known whether: a second search ends at once where the first one was good.
+    """
+    settings = optimizer, rtol, max_steps, progress
+    found = _found(problem, points, *settings)
+    if found.result.is_traced():
+        return _identified_in_trace(problem, points, found, settings)
+    if found.result == RESULTS.not_identified and not problem.is_held:
+        problem, is_open = problem.held(found.stats["noise"]), found.stats["not_identified"]
+        found = _found(problem, points, *settings, more=HELD)
+        found.stats["not_identified"] |= is_open
+    return problem, found
+
+
+def _identified_in_trace(
+    problem: Problem, points: Array, first: Calibration, settings: tuple
+) -> tuple[Problem, Calibration]:
+    assert problem.weak_prior is not None
+    is_open = (first.result == RESULTS.not_identified) & ~problem.is_held
+    held = problem.held(first.stats["noise"])
+    noise = lambda p: p.weak_prior.noise  # noqa: E731
+    problem = eqx.tree_at(noise, problem, jnp.where(is_open, noise(held), noise(problem)))
+    points = jnp.where(is_open, points, problem.parameters.free(first.model)[None])
+    second = _found(problem, points, *settings, more=HELD)
+    chosen = lambda new, old: jnp.where(is_open, new, old)  # noqa: E731
+    second.stats["not_identified"] |= first.stats["not_identified"]
+    return problem, jax.tree.map(chosen, second, first)
+
+
 def _found(
-    problem: Problem, points: Array, optimizer, rtol, max_steps: int, progress: Progress | None
+    problem: Problem,
+    points: Array,
+    optimizer,
+    rtol,
+    max_steps: int,
+    progress: Progress | None,
+    more: int = 1,
 ) -> Calibration:
-    """Return the best of the fits from each of the points, with progress if it is wanted."""
+    """Return the best of the fits from each of the points, with progress if it is wanted.
+
+    more: what `max_steps` is multiplied by; a history keeps no more trials for it.
+    """
     room = room_for(max_steps)
-    settings = problem, optimizer, points, rtol, jnp.asarray(max_steps)
+    settings = problem, optimizer, points, rtol, jnp.asarray(more * max_steps)
     if progress is None:
         return solved(*settings, room)
     return _watched(*settings, room, progress)
@@ -261,9 +314,10 @@ def ended(problem: Problem, search: Search, deviation: Array) -> Calibration:
     deviation: of the residuals from those of a finer integral.
     """
     residuals, known = problem.of_quotes(search.residual), identification(problem, search)
-    is_untold = (search.result == RESULTS.converged) & (known.pop("rank") < search.free.size)
-    found = RESULTS.where(is_untold, RESULTS.not_identified, search.result)
-    is_off = search.finite & ~is_small(deviation)
+    is_open = jnp.isfinite(search.loss) & jnp.any(known["not_identified"]) & ~problem.is_held
+    is_held = problem.is_held & search.finite & (search.converged | search.is_close)
+    found = RESULTS.where(is_open | is_held, RESULTS.not_identified, search.result)
+    is_off = search.finite & ~is_small(deviation) & ~is_open
     found = RESULTS.where(is_off, RESULTS.inaccurate_integral, found)
     is_sound = problem.refusal == RESULTS.successful
     result = RESULTS.where(is_sound, found, problem.refusal)
@@ -282,6 +336,6 @@ def ended(problem: Problem, search: Search, deviation: Array) -> Calibration:
 @stored_jit
 def _drifted(problem: Problem, model: AbstractModel, noise: Array, variance: Array) -> Prior:
     parameters, free = problem.parameters, problem.parameters.free(model)
-    _, jacobian = problem.linearized(free)
+    jacobian = problem.linearized(free)[1][: problem.num_told]  # a weak prior is no news
     per_parameter = jnp.linalg.inv(jax.jacfwd(parameters.values)(free))
     return Prior.drifted(parameters.values(free), jacobian @ per_parameter, noise, variance)

@@ -1,7 +1,9 @@
 """A calibration as a differentiable function of the market, by the implicit function theorem."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,13 +19,14 @@ from pricing.numerics.elimination import eliminate
 from pricing.numerics.safe_math import nan_where
 from pricing.numerics.singular_vectors import singular_vectors
 
-from .calibration import room_for, solved
+from .calibration import Calibration, identified
 from .objectives import AbstractObjective, objective_of
 from .optimizers import levenberg_marquardt
 from .parameters import Parameters
 from .prior import Prior
 from .problem import Problem, least_gain
 from .results import RESULTS
+from .weak_prior import WeakPrior
 
 Vector = Float[Array, " parameters"]
 
@@ -47,7 +50,8 @@ def fit(
     The optimizer goes as far as comparing losses can see; two Newton steps on the gradient end it, at the
     gradient's rounding, so that a market bumped by little moves the fit by what it should. The derivative is
     that of the optimum, not of the steps: at a minimum of L(x, m) = |r(x, m)|^2 / 2,
-    dx/dm = -(d2L/dx2)^{-1} d2L/dx dm, residuals' curvature included.
+    dx/dm = -(d2L/dx2)^{-1} d2L/dx dm, residuals' curvature included. Parameters that the quotes do not identify
+    are held by a weak prior about the start, as in `calibrate`; L has its residuals then.
 
     Args:
         *models: The types and the starting parameters.
@@ -80,8 +84,7 @@ def fit(
             f"one objective or transform for {kinds}: give each model a fit of its own"
         )
     free = [Parameters.of(model, transform) for model in models]
-    optimizer = optimizer or levenberg_marquardt()
-    settings = jnp.asarray(rtol), jnp.asarray(max_steps), room_for(max_steps)
+    settings = optimizer or levenberg_marquardt(), jnp.asarray(rtol), max_steps
 
     @with_full_products
     def fitted(market: Market) -> dict[str, AbstractModel]:
@@ -94,18 +97,53 @@ def fit(
     def fitted_to(
         name: str, quotes: Quotes, template, start, parameters: Parameters
     ) -> AbstractModel:
+        of = objective or objective_of(quotes)
+        weak_prior = jax.lax.stop_gradient(_weak_prior(parameters, start))
         believed = (prior or {}).get(name)
-        problem = Problem(quotes, template, objective or objective_of(quotes), parameters, believed)
-        guess = jax.lax.stop_gradient(_free(parameters, start))
-        free, result = _optimum(problem, optimizer, guess, *settings)
-        while (finer := _finer(problem, result)) is not None:
-            problem = finer
-            free, result = _optimum(problem, optimizer, jax.lax.stop_gradient(free), *settings)
-        if throw and not result.is_traced() and result != RESULTS.converged:
-            raise RuntimeError(RESULTS[result])
-        return _model(problem, free, result)
+        problem = Problem(quotes, template, of, parameters, believed, weak_prior=weak_prior)
+        return _fitted(problem, weak_prior.start, settings, throw=throw)
 
     return fitted
+
+
+def fit_again(
+    calibration: Calibration, *, max_steps: int = 200, rtol: float = 1e-10
+) -> Callable[[Market, str], AbstractModel]:
+    """Return (market, underlying) -> the model fitted again, from where a calibration has ended.
+
+    It is the same problem on another market, its priors included: what the quotes do not identify stays where
+    the calibration holds it. Differentiable as `fit` is; parameters of a fit that ends elsewhere than at a
+    minimum are NaN.
+    """
+    solved_problem, model = calibration.solved_problem, calibration.model
+    guess = _weak_prior(solved_problem.parameters, model).start
+    settings = levenberg_marquardt(), jnp.asarray(rtol), max_steps
+
+    def fitted(market: Market, name: str) -> AbstractModel:
+        template, quotes = model.on_market(market, name), model.quotes_in(market)[name]
+        problem = dataclasses.replace(solved_problem, template=template, quotes=quotes)
+        return _fitted(problem, guess, settings, throw=False)
+
+    return with_full_products(fitted)
+
+
+def _fitted(problem: Problem, guess: Vector, settings: tuple, *, throw: bool) -> AbstractModel:
+    """Return the model at the minimum that a search from the guess finds.
+
+    Raises:
+        RuntimeError: The search is known to end elsewhere, and `throw`.
+    """
+    free, result = _optimum(problem, jax.lax.stop_gradient(guess), *settings)
+    while (finer := _finer(problem, result)) is not None:
+        problem = finer
+        free, result = _optimum(problem, jax.lax.stop_gradient(free), *settings)
+    if throw and not result.is_traced() and not _is_minimum(result):
+        raise RuntimeError(RESULTS[result])
+    return _model(problem, free, result)
+
+
+def _is_minimum(result: RESULTS) -> Any:
+    return (result == RESULTS.converged) | (result == RESULTS.not_identified)
 
 
 def _finer(problem: Problem, result: RESULTS) -> Problem | None:
@@ -115,14 +153,14 @@ def _finer(problem: Problem, result: RESULTS) -> Problem | None:
 
 
 @stored_jit
-def _free(parameters: Parameters, model: AbstractModel) -> Vector:
-    return parameters.free(model)
+def _weak_prior(parameters: Parameters, model: AbstractModel) -> WeakPrior:
+    return WeakPrior.about(parameters, model)
 
 
 @stored_jit
 def _model(problem: Problem, free: Vector, result: RESULTS) -> AbstractModel:
     """Return the model at the end of a search, of NaN if it has failed."""
-    return problem.model(nan_where(result != RESULTS.converged, free))
+    return problem.model(nan_where(~_is_minimum(result), free))
 
 
 @eqx.filter_custom_jvp
@@ -139,13 +177,14 @@ def _optimum_jvp(primals, tangents):
 
 
 def _found(
-    problem: Problem, optimizer, guess: Vector, rtol, max_steps, num_trials: int
+    problem: Problem, guess: Vector, optimizer, rtol, max_steps: int
 ) -> tuple[Vector, RESULTS, Problem]:
-    calibration = solved(problem, optimizer, guess[None], rtol, max_steps, num_trials)
+    problem, calibration = identified(problem, guess[None], optimizer, rtol, max_steps)
     return _polished(problem, calibration.model, calibration.result)
 
 
 _NEWTON_STEPS = 2  # from 1e-6 of the optimum, where losses no longer tell, to 1e-12 and to rounding
+_MOST_NEWTON_STEPS = 8  # from the end of a search that a weak prior holds
 
 
 class _Expansion(eqx.Module):
@@ -165,17 +204,21 @@ def _polished(
 ) -> tuple[Vector, RESULTS, Problem]:
     """Return the minimum near a search's end, what became of the search, and dx/dm."""
 
-    def step(at, _):
-        free, newton = at
-        expansion = _expanded(problem, free - newton)
-        return (free - newton, expansion.newton), expansion
+    def step(at):
+        count, free, expansion = at
+        free = free - expansion.newton
+        return count + 1, free, _expanded(problem, free)
+
+    def goes_on(at):
+        count, _, expansion = at
+        return (count <= _NEWTON_STEPS) | (~expansion.is_at_minimum & (count < _MOST_NEWTON_STEPS))
 
     start = problem.parameters.free(model)
-    at = start, jnp.zeros_like(start)
-    (free, _), expansions = jax.lax.scan(step, at, length=_NEWTON_STEPS + 1)
-    expansion = jax.tree.map(lambda x: x[-1], expansions)
+    shapes = eqx.filter_eval_shape(_expanded, problem, start)
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    _, free, expansion = jax.lax.while_loop(goes_on, step, (0, start, nothing))
     at_minimum = RESULTS.where(expansion.is_at_minimum, result, RESULTS.not_a_minimum)
-    result = RESULTS.where(result == RESULTS.converged, at_minimum, result)
+    result = RESULTS.where(_is_minimum(result), at_minimum, result)
     return free, result, expansion.sensitivity
 
 

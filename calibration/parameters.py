@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
 from pricing.market import VolCurve, VolSurface
-from pricing.models import AbstractModel, AbstractTransform, Calibratable
+from pricing.models import AbstractModel, AbstractTransform, Calibratable, ForwardVols
 
 Real = Float[Array, "..."]
 Vector = Float[Array, " parameters"]
@@ -80,6 +80,34 @@ class Parameters(eqx.Module):
             for name, shape in zip(self.names, self.shapes, strict=True)
             for place in np.ndindex(shape)
         )
+
+    def ranges(self, model: AbstractModel) -> tuple[Vector, Vector]:
+        """Return the ends of the range of each parameter on the real line: those of random starts.
+
+        A parameter without a range in the model is taken to be within 2 of its start, or twice its size.
+        Forward vols have none: where quotes have an arbitrage in time, 0 is their answer.
+        """
+        known = model.free_parameters if isinstance(model, Calibratable) else {}
+
+        def ends(end: str, side: float) -> Vector:
+            found = []
+            for name, shape, transform in zip(
+                self.names, self.shapes, self.transforms, strict=True
+            ):
+                own = transform.to_free(_numbers(model, name))
+                size = jnp.where(jnp.isfinite(own), jnp.maximum(jnp.abs(own), 1.0), 1.0)
+                free = known.get(name)
+                at = (
+                    own + side * size
+                    if free is None
+                    else transform.to_free(jnp.asarray(getattr(free, end), size.dtype))
+                )
+                if isinstance(transform, ForwardVols):
+                    at = jnp.sign(side) * jnp.full_like(own, jnp.inf)
+                found.append(jnp.broadcast_to(at, shape))
+            return _raveled(found)
+
+        return ends("low", -2.0), ends("high", 2.0)
 
     def spread(self, numbers: Mapping[str, ArrayLike], missing: float) -> Vector:
         """Return a number for each parameter, one for all of a field, or one for each of them."""

@@ -21,6 +21,7 @@ from .objectives import AbstractObjective
 from .parameters import Parameters
 from .prior import Prior
 from .results import REASONS, RESULTS
+from .weak_prior import WeakPrior
 
 Vector = Float[Array, " parameters"]
 Optimizer = optax.GradientTransformationExtraArgs
@@ -29,7 +30,8 @@ Optimizer = optax.GradientTransformationExtraArgs
 class Problem(eqx.Module):
     """Quotes, a model to fit to them, its free parameters, and the residuals to make small.
 
-    A prior's residuals follow those of the quotes. defect: what is added to all of them, from a finer integral.
+    A prior's residuals follow those of the quotes, and those of the weak prior come last. defect: what is added
+    to all of them, from a finer integral.
     """
 
     quotes: Any
@@ -38,6 +40,7 @@ class Problem(eqx.Module):
     parameters: Parameters
     prior: Prior | None = None
     defect: Float[Array, " residuals"] | None = None
+    weak_prior: WeakPrior | None = None
 
     def __check_init__(self):
         _check_single(self.quotes, self.quoted, self.template, self.parameters)
@@ -70,6 +73,8 @@ class Problem(eqx.Module):
         if self.prior is not None:
             of_prior = self.prior.residual(self.parameters.values(free))
             errors = jnp.concatenate([errors, of_prior])
+        if self.weak_prior is not None:
+            errors = jnp.concatenate([errors, self.weak_prior.residual(free)])
         return errors if self.defect is None else errors + self.defect
 
     def of_quotes(self, residual: Float[Array, " residuals"]) -> Float[Array, "..."]:
@@ -78,8 +83,23 @@ class Problem(eqx.Module):
 
     @property
     def num_residuals(self) -> int:
+        """How many residuals there are, those of missing quotes and of priors included."""
+        return self.num_told + (0 if self.weak_prior is None else self.weak_prior.start.size)
+
+    @property
+    def num_told(self) -> int:
         """One for each quote, missing ones included, and one for each parameter of a prior."""
         return self.quoted.size + (0 if self.prior is None else self.prior.mean.size)
+
+    @property
+    def is_held(self) -> Bool[Array, ""]:
+        """Whether the weak prior is switched on."""
+        return jnp.asarray(False) if self.weak_prior is None else self.weak_prior.noise > 0.0
+
+    def held(self, noise: Float[Array, ""]) -> "Problem":
+        """Return the problem with its weak prior switched on, for quotes of this standard error."""
+        assert self.weak_prior is not None
+        return dataclasses.replace(self, weak_prior=self.weak_prior.switched_on(noise))
 
     @property
     def num_quotes(self) -> Int[Array, ""]:
@@ -167,6 +187,8 @@ def _check_single(quotes: Any, quoted: Array, model: AbstractModel, parameters: 
             raise ValueError(f"{error}. {_ONE}") from None
 
 
+_HELD_RTOL = 1e-6  # what a weak prior holds is known no better, and its valley may be long
+_CLOSE = 0.1  # of the loss
 _ROUNDING = 64.0  # units in the last place within which two losses are the same
 
 
@@ -209,6 +231,13 @@ class Search(eqx.Module):
         return 0.5 * jnp.sum(self.residual**2)
 
     @property
+    def is_close(self) -> Bool[Array, ""]:
+        """Whether a step from the best point would gain less than the quotes' noise lets one see."""
+        gradient = self.residual @ self.jacobian
+        gain = 0.5 * gradient @ _gauss_newton(self.jacobian, gradient)
+        return gain <= _CLOSE * self.loss
+
+    @property
     def result(self) -> RESULTS:
         """Why the search has ended, or would if it were not to go on."""
         unfinished = RESULTS.where(
@@ -232,7 +261,7 @@ class Search(eqx.Module):
         found = REASONS.where(is_stuck, REASONS.parameter_at_bound, REASONS.promote(result))
         return REASONS.where(result == RESULTS.converged, sign, found)
 
-    def is_running(self, max_steps: Int[Array, ""] | int) -> Bool[Array, "*starts"]:
+    def is_running(self, max_steps: Int[Array, "..."] | int) -> Bool[Array, "*starts"]:
         """Return whether there is anything left to do in `max_steps`, in one search or in each of a batch."""
         return ~self.converged & self.finite & (self.num_steps < max_steps)
 
@@ -250,7 +279,8 @@ class Search(eqx.Module):
         proposal = optax.apply_updates(free, updates)
         assert isinstance(proposal, Array)  # as `free` is; optax knows only that both are trees
         gain = 0.5 * gradient @ _gauss_newton(jacobian, gradient)
-        converged = gain <= least_gain(loss, residual.size, rtol)
+        least = jnp.maximum(rtol, jnp.where(problem.is_held, _HELD_RTOL, 0.0))
+        converged = gain <= least_gain(loss, residual.size, least)
         history = self.history
         if history is not None:
             length, trial = jnp.linalg.norm(free - self.free), self.num_steps + 1
@@ -298,19 +328,24 @@ def identification(problem: Problem, search: Search) -> dict[str, Array]:
     covariance: s^2 (J'J)^{-1} in the parameters themselves, s^2 the variance of the residuals that some
     parameter moves (a quote of weight 0 is none of them; a prior's are among them); noise: s;
     condition_number: of J'J with its columns scaled to unit length (1: independent; above 1e6: hardly
-    identified); rank: of J, below the number of parameters where some combination of them moves nothing.
+    identified); not_identified: which parameters the quotes and the prior leave open (`WeakPrior`).
     """
     residual, jacobian = search.residual, search.jacobian
     to_parameters = jax.jacfwd(problem.parameters.values)(search.free)
     observations = jnp.sum(jnp.any(jacobian != 0.0, axis=1))
     freedom = jnp.maximum(observations - search.free.size, 1).astype(residual.dtype)
     variance = jnp.sum(residual**2) / freedom
-    inverse, singular, is_told = _scaled_inverse(jacobian)
+    inverse, singular = _scaled_inverse(jacobian)
+    noise, weak = (
+        jnp.sqrt(variance),
+        problem.weak_prior or WeakPrior.about(problem.parameters, problem.template),
+    )
+    told = jacobian[: problem.num_told]
     return {
         "covariance": variance * to_parameters @ inverse @ to_parameters.T,
-        "noise": jnp.sqrt(variance),
+        "noise": noise,
         "condition_number": (singular[0] / singular[-1]) ** 2,
-        "rank": jnp.sum(is_told),
+        "not_identified": weak.not_identified(search.free, told, noise),
     }
 
 
@@ -319,16 +354,14 @@ def pseudo_inverse(jacobian: Float[Array, "residuals parameters"]) -> Array:
     return _scaled_inverse(jacobian)[0]
 
 
-def _scaled_inverse(
-    jacobian: Float[Array, "residuals parameters"],
-) -> tuple[Array, Vector, Bool[Array, " parameters"]]:
-    """Return (J'J)^+, J's singular values with columns of unit length, and which of them are not rounding."""
+def _scaled_inverse(jacobian: Float[Array, "residuals parameters"]) -> tuple[Array, Vector]:
+    """Return (J'J)^+, and J's singular values with columns of unit length."""
     norms = column_norms(jacobian)
     singular, vectors = singular_vectors(jacobian / norms[None, :])
     is_told = singular > singular[0] * max(jacobian.shape) * jnp.finfo(jacobian.dtype).eps
     rows = vectors * jnp.where(is_told, 1.0 / jnp.where(is_told, singular, 1.0), 0.0)[None, :]
     rows = rows / norms[:, None]
-    return rows @ rows.T, singular, is_told
+    return rows @ rows.T, singular
 
 
 def _gauss_newton(jacobian: Float[Array, "residuals parameters"], gradient: Vector) -> Vector:

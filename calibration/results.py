@@ -26,7 +26,8 @@ class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "vanish. Start from other parameters, or fit fewer of them."
     )
     not_identified = (
-        "Converged, but some combination of the parameters moves no residual: the quotes do not tell it. "
+        "Not identified: some combination of the parameters moves no residual by more than noise: "
+        "the quotes do not tell it. A weak prior holds it near its start. "
         "Give more quotes or a prior, or fit fewer parameters."
     )
     inaccurate_integral = (

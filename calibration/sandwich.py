@@ -54,4 +54,7 @@ def _sandwich(problem: Problem, model: AbstractModel, residual_covariance: Array
     free = problem.parameters.free(model)
     _, jacobian = problem.linearized(free)
     to_parameters = jax.jacfwd(problem.parameters.values)(free) @ jnp.linalg.pinv(jacobian)
+    to_parameters = to_parameters[
+        :, : residual_covariance.shape[0]
+    ]  # a prior's rows have no errors
     return to_parameters @ residual_covariance @ to_parameters.T

@@ -55,13 +55,8 @@ def calibrate(
     model: Annotated[
         Model | None, typer.Option(help="The model.", show_default="heston; of a curve, hull-white")
     ] = None,
-    starts: Annotated[
-        int,
-        console.count_option(
-            max=10_000, help="Starting points: the standard one, then random ones."
-        ),
-    ] = 1,
-    max_steps: Annotated[int, console.count_option(help="Steps of a start at most.")] = 100,
+    starts: console.StartsOption = 1,
+    max_steps: console.MaxStepsOption = 100,
     seed: Annotated[int, console.seed_option(help="Seed of the random starts.")] = 0,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
     resume: Annotated[
@@ -99,7 +94,8 @@ def calibrate(
     """Fit a model to implied vols, of options or of swaptions, and say how well its parameters are known.
 
     Writes calibration.json (calibrations.parquet for many), report.html, run.json and, if anything was wrong,
-    errors.txt. Exit status: 0; 1 if a fit did not converge or some input was bad; 2 if nothing could be done.
+    errors.txt. Exit status: 0; 1 if a fit did not converge, if quotes do not identify it, or if some input was
+    bad; 2 if nothing could be done.
     """
     is_many = holds_many(market)
     if is_many == (underlying is not None):
@@ -141,7 +137,7 @@ def _calibrate_one(
         calibration = calibrated(*start, **settings)
         lines.append(fit_report.summary_of(calibration, underlying))
     errors = [str(error) for error in quotes.errors]
-    if fit_report.has_failed(calibration):
+    if fit_report.has_failed(calibration) or fit_report.is_held(calibration):
         errors.append(f"{market}: {underlying!r}: {fit_report.message_of(calibration)}")
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:

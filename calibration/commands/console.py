@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
@@ -33,6 +33,12 @@ _UNITS |= {p + "ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
 path_option = functools.partial(typer.Option, parser=path_of, metavar="PATH")
 count_option = functools.partial(typer.Option, min=1, max=MAX_COUNT)
 seed_option = functools.partial(typer.Option, min=0, max=MAX_SEED)
+
+StartsOption = Annotated[
+    int,
+    count_option(max=10_000, help="Starting points of a fit: at the money, then random ones."),
+]
+MaxStepsOption = Annotated[int, count_option(help="Steps of a start of a fit at most.")]
 
 
 def plain_console(*, stderr: bool = False) -> Console:

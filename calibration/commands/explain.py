@@ -40,6 +40,8 @@ def explain(
     model: ModelOption = Model.heston,
     paths: PathsOption = PATHS,
     seed: SeedOption = 0,
+    starts: console.StartsOption = 1,
+    max_steps: console.MaxStepsOption = 100,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
     budget: BudgetOption = BUDGET,
 ) -> None:
@@ -59,7 +61,8 @@ def explain(
         lines.append(
             f"read {len(book.rows):,} trades and two markets of {len(then.flat_quotes()):,} quotes"
         )
-    served, calibrations = calibrations_for(book, then, model, str(before), stages)
+    fitting = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
+    served, calibrations = calibrations_for(book, then, model, str(before), stages, **fitting)
     fit = fit_of(model, calibrations)
     settings = {"key": jax.random.key(seed), "methods": methods_of(paths), "budget": budget}
     now_served = _served_as(served, now)

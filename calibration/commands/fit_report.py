@@ -18,7 +18,7 @@ from pricing.reporting.tables import FitSection
 from ..calibration import Calibration
 from ..objectives import model_vols
 from ..parameters import Parameters
-from ..results import RESULTS
+from ..results import REASONS, RESULTS
 
 _CURVE_POINTS = 61
 _READS = (
@@ -33,13 +33,31 @@ def label_of(calibration: Calibration) -> str:
 
 
 def has_failed(calibration: Calibration) -> bool:
-    """Return whether the parameters are not those of an optimum."""
-    return bool(calibration.result != RESULTS.converged)
+    """Return whether the parameters are not those of an optimum; one that a weak prior holds is one."""
+    return bool(calibration.result != RESULTS.converged) and not is_held(calibration)
+
+
+def is_held(calibration: Calibration) -> bool:
+    """Return whether a weak prior holds parameters that the quotes do not identify."""
+    return bool(calibration.result == RESULTS.not_identified)
 
 
 def message_of(calibration: Calibration) -> str:
-    """Return why the calibration ended."""
-    return RESULTS[calibration.result]
+    """Return why the calibration ended: which parameters are held, or by which sign the search failed."""
+    if is_held(calibration):
+        names = ", ".join(not_identified_of(calibration)) or "all parameters together"
+        return f"{RESULTS[calibration.result]} Held: {names}."
+    reason = calibration.stats.get("reason")
+    if reason is None or not has_failed(calibration):
+        return RESULTS[calibration.result]
+    return REASONS[reason]
+
+
+def not_identified_of(calibration: Calibration) -> list[str]:
+    """Return the parameters that the quotes do not identify."""
+    labels = Parameters.of(calibration.model).labels
+    is_open = np.asarray(calibration.stats["not_identified"]).tolist()
+    return [label for label, open_ in zip(labels, is_open, strict=True) if open_]
 
 
 def summary_of(calibration: Calibration, name: str) -> str:
@@ -47,7 +65,8 @@ def summary_of(calibration: Calibration, name: str) -> str:
     end = message_of(calibration)
     if not has_failed(calibration):
         steps, squares = (calibration.stats[key] for key in ("steps", "sum_squared_vol_points"))
-        end = f"{int(steps)} steps, {float(squares):,.2f} vol points²"
+        held = f". {end}" if is_held(calibration) else ""
+        end = f"{int(steps)} steps, {float(squares):,.2f} vol points²{held}"
     return f"calibrated {label_of(calibration)} to {name}: {end}"
 
 
@@ -148,7 +167,9 @@ def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, An
         "standard_errors": {parameter: error for parameter, (_, error) in table.items()},
         "condition_number": float(stats["condition_number"]),
         "sum_squared_vol_points": float(stats["sum_squared_vol_points"]),
-        "result": message_of(calibration),
+        "result": RESULTS[calibration.result],
+        "reason": REASONS[stats["reason"]],
+        "not_identified": not_identified_of(calibration),
         "steps": int(stats["steps"]),
         "starts_at_optimum": int(stats["starts_at_optimum"]),
         "residuals": dict(zip(np.ravel(ids), residuals, strict=True)),

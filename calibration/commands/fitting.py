@@ -17,7 +17,7 @@ from pricing.sweep.fitted_models import Fit
 from pricing.trades.book import Book
 
 from ..calibration import Calibration, calibrate
-from ..market_fit import fit
+from ..market_fit import fit_again
 from ..parameters import Parameters
 from ..results import RESULTS
 from .fit_report import has_failed, label_of, message_of
@@ -90,12 +90,12 @@ def too_few(start: Calibratable, quotes: Quotes, name: str, file: str) -> InputE
 def failure(market: Market, name: str, calibration: Calibration, file: str) -> InputError | None:
     """Return why a calibration cannot be what a book is valued under, if it cannot.
 
-    Parameters that the quotes do not tell apart have no derivative; a search may end there all the same.
+    One of parameters that a weak prior holds can: it has a minimum, and derivatives there.
     """
     if has_failed(calibration):
         why = message_of(calibration)
     else:
-        fitted = fit(calibration.model, throw=False)(only(market, (name,)))[name]
+        fitted = fit_again(calibration)(market, name)
         names = Parameters.of(fitted).names
         if all(jnp.isfinite(getattr(fitted, parameter)) for parameter in names):
             return None
@@ -125,12 +125,8 @@ def without(market: Market, name: str, error: InputError) -> Market:
 
 def fit_each(calibrations: Mapping[str, Calibration]):
     """Return the fit market -> {underlying: model}, each fitted from where its calibration ended."""
-
-    def fitted(market: Market) -> dict[str, AbstractModel]:
-        one = lambda name, found: fit(found.model)(only(market, (name,)))[name]  # noqa: E731
-        return {name: one(name, found) for name, found in calibrations.items()}
-
-    return fitted
+    fits = {name: fit_again(found) for name, found in calibrations.items()}
+    return lambda market: {name: again(market, name) for name, again in fits.items()}
 
 
 def both(first: Fit, second: Fit) -> Fit:

@@ -53,6 +53,8 @@ def risk(
     model: ModelOption = Model.heston,
     paths: PathsOption = PATHS,
     seed: SeedOption = 0,
+    starts: console.StartsOption = 1,
+    max_steps: console.MaxStepsOption = 100,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
     devices: Annotated[int, typer.Option(min=1, help="Devices that share the trades.")] = 1,
     budget: BudgetOption = BUDGET,
@@ -70,7 +72,8 @@ def risk(
         book, quotes = read(trades, market)
         moves = _scenarios(scenarios, quotes)
         lines.append(f"read {len(book.rows):,} trades and {len(quotes.flat_quotes()):,} quotes")
-    served, calibrations = calibrations_for(book, quotes, model, str(market), stages)
+    fitting = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
+    served, calibrations = calibrations_for(book, quotes, model, str(market), stages, **fitting)
     fit = fit_of(model, calibrations)
     equities = {} if model is Model.heston else dict.fromkeys(served.equities)
     random = {"key": jax.random.key(seed), "methods": methods_of(paths)}

@@ -60,7 +60,8 @@ def calibrate_all(
         lines += [_summary(found, kind)] * is_first
     if not is_first:
         return []
-    errors = [f"{source}: {name}: {why}" for name, why in found.failed.items()]
+    unsure = {**found.failed, **found.not_identified}
+    errors = [f"{source}: {name}: {why}" for name, why in unsure.items()]
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
         from pricing.reporting.page import (
@@ -124,8 +125,9 @@ def _with_rate(progress: Progress) -> Progress:
 
 
 def _summary(found: Calibrations, kind: type[Calibratable]) -> str:
-    failed = len(found.failed)
-    return f"calibrated {kind.label} to {len(found.ids) - failed:,} surfaces, {failed:,} failed"
+    failed, held = len(found.failed), len(found.not_identified)
+    said = f"calibrated {kind.label} to {len(found.ids) - failed:,} surfaces, {failed:,} failed"
+    return f"{said}, {held:,} not identified" if held else said
 
 
 def _fits(found: Calibrations, kind: type[Calibratable], source: Path, seconds: float) -> ManyFits:

@@ -1,7 +1,7 @@
 """What the commands that value a book share: options, the book, its market and its calibrations."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -34,7 +34,9 @@ ModelOption = Annotated[
     ),
 ]
 PathsOption = Annotated[int, console.count_option(help="Paths of Monte Carlo methods.")]
-SeedOption = Annotated[int, console.seed_option(help="Seed of Monte Carlo methods.")]
+SeedOption = Annotated[
+    int, console.seed_option(help="Seed of Monte Carlo methods and of random starts.")
+]
 BudgetOption = Annotated[
     int,
     console.size_option(
@@ -69,15 +71,25 @@ def read_market(file: Path) -> Market:
         refuse(str(error))
 
 
-def calibrations_for(book: Book, market: Market, model: Model, file: str, stages: console.Stages):
-    """Return the market that the book needs, less what did not fit; and the calibrations, by underlying."""
+def calibrations_for(
+    book: Book,
+    market: Market,
+    model: Model,
+    file: str,
+    stages: console.Stages,
+    **settings: Any,
+):
+    """Return the market that the book needs, less what did not fit; and the calibrations, by underlying.
+
+    settings: as `calibrate` takes them.
+    """
     served, calibrations = only(market, underlyings_of(book, in_rates=False)), {}
     starts = {name: standard_start(market, name) for name in calibrated_names(book, market, model)}
     for name, (start, quotes) in starts.items():
         if not (error := too_few(start, quotes, name, file)):
             stage = stages.progress(f"calibrate {name}", f"calibrating {name}")
             with stage as (lines, _):
-                calibration = calibrated(start, quotes)
+                calibration = calibrated(start, quotes, **settings)
                 lines.append(summary_of(calibration, name))
                 error = failure(market, name, calibration, file)
                 calibrations[name] = calibration

@@ -15,6 +15,7 @@ from .quote_tables import arrow
 from .searches import End
 
 _ERROR = "std_error_"
+_OPEN = "not identified: "
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,13 @@ class Calibrations:
 
     Attributes:
         ids: The names of the jobs.
-        parameters: Field -> the fitted parameters; NaN where the job failed.
+        parameters: Field -> the fitted parameters; NaN where the job failed. Where the quotes do not identify
+            them, a weak prior holds them.
         std_errors: Field -> the standard errors of the parameters, as the residuals and their slopes tell them.
         sum_squared_vol_points: The sum over the quotes of (100 residual)^2; NaN where the job failed.
         num_quotes: How many quotes counted.
         steps: The steps of each search; NaN where there was none.
-        status: "ok", or "failed: " and the reason.
+        status: "ok"; "not identified: " or "failed: ", and the reason.
 
     Examples:
         >>> import numpy as np
@@ -59,9 +61,12 @@ class Calibrations:
         (codes,) = jax.tree.leaves(ends.result)
         item = lambda code: jax.tree.map(lambda _: np.asarray(code), RESULTS.converged)  # noqa: E731
         words = {code: RESULTS[item(code)] for code in np.unique(codes)}
-        good = codes == jax.tree.leaves(RESULTS.converged)[0]
+        is_code = lambda result: codes == jax.tree.leaves(result)[0]  # noqa: E731
+        is_open = is_code(RESULTS.not_identified)
+        good = is_code(RESULTS.converged) | is_open
         status = np.full(len(jobs), "ok", object)
         status[places[~good]] = [f"failed: {words[code]}" for code in codes[~good]]
+        status[places[is_open]] = [words[code].replace("N", "n", 1) for code in codes[is_open]]
         for place, why in refused.items():
             status[place] = f"failed: {why}"
 
@@ -145,4 +150,10 @@ class Calibrations:
     def failed(self) -> dict[str, str]:
         """Id -> why a job has no parameters."""
         pairs = zip(self.ids, self.status, strict=True)
-        return {name: status for name, status in pairs if status != "ok"}
+        return {name: status for name, status in pairs if status.startswith("failed")}
+
+    @property
+    def not_identified(self) -> dict[str, str]:
+        """Id -> why a job has parameters that a weak prior holds."""
+        pairs = zip(self.ids, self.status, strict=True)
+        return {name: status for name, status in pairs if status.startswith(_OPEN)}

@@ -2,7 +2,8 @@
 
 There are so many slots; each steps one search, hands in its end and takes the next job. A fit whose integral
 turns out a little coarse is mended where it is (a deferred correction, which needs no other program): the
-deviation of its residuals from those of a finer integral is added to them, and the search goes on.
+deviation of its residuals from those of a finer integral is added to them, and the search goes on. One whose
+quotes do not identify the parameters is made again with a weak prior.
 """
 
 import dataclasses
@@ -21,15 +22,16 @@ from jaxtape import stored_jit
 from pricing.market import SmileQuotes, VolSurface
 from pricing.models import AbstractModel, CharacteristicFunction
 
-from ..calibration import ended
+from ..calibration import HELD, ended
 from ..objectives import AbstractObjective
 from ..parameters import Parameters
 from ..problem import Problem, Search, is_small
 from ..results import RESULTS
+from ..weak_prior import WeakPrior
 from .batches import padded_objective
 
 _MENDED = 100.0  # times a deviation that does not matter: an integral finer by a third is off by a hundredth
-_MOST_TIMES = 3  # that a job is searched
+_MOST_MENDED = 2  # times that a job's integral is mended
 
 
 class End(NamedTuple):
@@ -69,32 +71,40 @@ def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_sl
     """Return how each job ended, [jobs]: of a batch of jobs the first `count`, the others as they come."""
     jobs = _Batch.of(batch, settings)
     numbers = jnp.arange(jobs.size)
+    starts = jax.vmap(jobs.points)(numbers).reshape(jobs.size * jobs.num_starts, -1)
     # all of one size: a smaller rest would have other last bits
     at_once = num_slots if jobs.size % num_slots == 0 else jobs.size
 
     def once(state):
-        num_times, is_left, points, defects, found = state
-        ends = _ends(jobs, is_left, points, defects, num_slots)
-        points = ends.free
+        is_left, points, noises, mended, defects, found = state
+        ends = _ends(jobs, is_left, points, noises, defects, num_slots)
         of_job = lambda x: x.reshape(jobs.size, jobs.num_starts, *x.shape[1:])  # noqa: E731
-        of_all = numbers, defects, jax.tree.map(of_job, ends)
-        new, deviations = jax.lax.map(lambda of_one: jobs.best(*of_one), of_all, batch_size=at_once)
+        of_all = numbers, noises, defects, jax.tree.map(of_job, ends)
+        best = lambda of_one: jobs.best(*of_one)  # noqa: E731
+        new, noise, deviations = jax.lax.map(best, of_all, batch_size=at_once)
         found = _where(is_left, new._replace(steps=found.steps + new.steps), found)
+        is_open = is_left & (new.result == RESULTS.not_identified) & (noises == 0.0)
         is_off = is_left & (new.result == RESULTS.inaccurate_integral)
         is_little = jax.vmap(partial(is_small, times=_MENDED))(deviations)
-        is_left = is_off & is_little & (num_times < _MOST_TIMES)
-        defects = _where(is_left, defects + deviations, defects)
-        return num_times + 1, is_left, points, defects, found
+        is_off = is_off & is_little & (mended < _MOST_MENDED)
+        # as of `calibrate`, steps are those of the search that ends
+        found = found._replace(steps=jnp.where(is_open, 0, found.steps))
+        points = _where(jnp.repeat(is_open, jobs.num_starts), starts, ends.free)
+        noises = jnp.where(is_open, noise, noises)
+        defects = _where(is_off, defects + deviations, defects)
+        return is_off | is_open, points, noises, mended + is_off.astype(int), defects, found
 
-    points = jax.vmap(jobs.points)(numbers).reshape(jobs.size * jobs.num_starts, -1)
-    defects = jnp.zeros((jobs.size, jobs.problem(0).num_residuals), points.dtype)
-    begun = jnp.ones((), int), numbers < count, points, defects
-    nothing = jax.tree.map(jnp.asarray, End.empty(settings.parameters, jobs.size, points.dtype))
-    *_, found = jax.lax.while_loop(lambda state: jnp.any(state[1]), once, (*begun, nothing))
+    noises = jnp.zeros(jobs.size, starts.dtype)
+    defects = jnp.zeros((jobs.size, jobs.problem(0).num_residuals), starts.dtype)
+    begun = numbers < count, starts, noises, jnp.zeros(jobs.size, int), defects
+    nothing = jax.tree.map(jnp.asarray, End.empty(settings.parameters, jobs.size, starts.dtype))
+    *_, found = jax.lax.while_loop(lambda state: jnp.any(state[0]), once, (*begun, nothing))
     return found
 
 
-def _ends(jobs: "_Batch", is_left: Array, points: Array, defects: Array, num_slots: int) -> Search:
+def _ends(
+    jobs: "_Batch", is_left: Array, points: Array, noises: Array, defects: Array, num_slots: int
+) -> Search:
     """Return how the searches of the jobs that are left end, [jobs * starts], each from its point."""
     settings, size = jobs.settings, len(points)
     optimizer = optax.with_extra_args_support(settings.optimizer)
@@ -108,12 +118,14 @@ def _ends(jobs: "_Batch", is_left: Array, points: Array, defects: Array, num_slo
 
     def stepped(turn, search):
         job = place_of(turn) // jobs.num_starts
-        return search.step(jobs.problem(job, defects[job]), optimizer, settings.rtol)
+        return search.step(jobs.problem(job, noises[job], defects[job]), optimizer, settings.rtol)
 
     def step(state):
         turns, searches, following, ends = state
         searches = jax.vmap(stepped)(turns, searches)
-        has_ended = ~searches.is_running(settings.max_steps) & (turns < count)
+        is_held = noises[place_of(turns) // jobs.num_starts] > 0.0
+        most = settings.max_steps * jnp.where(is_held, HELD, 1)
+        has_ended = ~searches.is_running(most) & (turns < count)
         handed_in = jnp.where(has_ended, place_of(turns), size)
         ends = jax.tree.map(lambda x, new: x.at[handed_in].set(new, mode="drop"), ends, searches)
         turns = jnp.where(has_ended, following + jnp.cumsum(has_ended) - 1, turns)
@@ -148,27 +160,43 @@ class _Batch(eqx.Module):
     def num_starts(self) -> int:
         return 1 + len(self.settings.starts)
 
-    def problem(self, job: Int[Array, ""] | int, defect: Array | None = None) -> Problem:
+    def problem(
+        self,
+        job: Int[Array, ""] | int,
+        noise: Array | float = 0.0,
+        defect: Array | None = None,
+    ) -> Problem:
+        """Return the problem of a job; noise: of its weak prior."""
         quotes, model, prior = jax.tree.map(lambda x: x[job], self.inputs)
         objective, parameters = self.settings.objective, self.settings.parameters
-        return Problem(quotes, model, objective, parameters, prior, defect)
+        weak_prior = dataclasses.replace(
+            WeakPrior.about(parameters, model), noise=jnp.asarray(noise)
+        )
+        return Problem(quotes, model, objective, parameters, prior, defect, weak_prior)
 
     def points(self, job: Int[Array, ""]) -> Float[Array, "starts parameters"]:
         """Return where the searches of a job begin: its own model first."""
         own = self.settings.parameters.free(self.problem(job).template)
         return jnp.concatenate([own[None], self.settings.starts])
 
-    def best(self, job: Int[Array, ""], defect: Array, searches: Search) -> tuple[End, Array]:
-        """Return the best end of a job's searches, and how far its residuals are from a finer integral's."""
+    def best(
+        self, job: Int[Array, ""], noise: Array, defect: Array, searches: Search
+    ) -> tuple[End, Array, Array]:
+        """Return the best end of a job's searches.
+
+        Beside it: the noise of a weak prior there, and how far the end is from a finer integral's.
+        """
         losses = jnp.where(searches.finite, jax.vmap(lambda s: s.loss)(searches), jnp.inf)
         search = jax.tree.map(lambda x: x[jnp.argmin(losses)], searches)
-        problem = self.problem(job, defect)
+        problem = self.problem(job, noise, defect)
         deviation = problem.deviation(search.free, search.residual)
         found = ended(problem, search, deviation)
         errors = jnp.sqrt(jnp.diagonal(found.stats["covariance"]))
         total, steps = (found.stats[name] for name in ("sum_squared_vol_points", "steps"))
         end = End(self.settings.parameters.values(search.free), errors, total, steps, found.result)
-        return end, deviation
+        weak_prior = problem.weak_prior
+        assert weak_prior is not None
+        return end, weak_prior.switched_on(found.stats["noise"]).noise, deviation
 
 
 def _where(chosen: Array, new: PyTree, old: PyTree) -> PyTree:

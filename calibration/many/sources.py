@@ -111,8 +111,9 @@ def _of_table(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
         forwards = np.log(spot) + (rate - dividend_yield) * surface.expiries
         k = forwards[:, None] - np.log(surface.strikes)
         numbers = surface.expiries, k, surface.vols, surface.weights
-        place = f"{file}:{surface.line}"
-        yield Job(surface.name, smiles.unflatten(numbers), model_on(*surface.market), place=place)
+        place, quotes = f"{file}:{surface.line}", smiles.unflatten(numbers)
+        start = model_on(*surface.market).starting_for(quotes)
+        yield Job(surface.name, quotes, start, place=place)
 
 
 def _models_of(kind: type[Calibratable]) -> Callable[[float, float, float], Calibratable]:

@@ -11,8 +11,9 @@ import jaxtape
 
 from ..fields import Converted, Number, between, non_negative, positive, real
 from ..numerics.complex_functions import exp
-from .heston import Heston
-from .model import AbstractEquityModel, CharacteristicFunction, Scalar, flat_or_curve
+from .at_the_money import with_parameters
+from .heston import Heston, starts_at_the_money
+from .model import AbstractEquityModel, CharacteristicFunction, Quotes, Scalar, flat_or_curve
 from .parameters import Calibratable, Exp, FreeParameter, Identity
 from .shapes import Frequencies
 
@@ -92,6 +93,17 @@ class Bates(CharacteristicFunction, Calibratable):
             tuple((jnp.sqrt(level) + vol) ** 2 for level in levels),
         )
 
+    def starting_for(self, quotes: Quotes) -> "Bates":
+        """Return the model with variances at the money, of which jumps to the scale of the vol take a part."""
+        starts = starts_at_the_money(self, quotes)
+        if not starts:
+            return self
+        jump = _JUMP * starts["initial_variance"] ** 0.5
+        of_jumps = float(self.jump_intensity) * 2.0 * jump**2
+        for name in ("initial_variance", "long_run_variance"):
+            starts[name] = max(starts[name] - of_jumps, 0.5 * starts[name])
+        return with_parameters(self, **starts, jump_mean=-jump, jump_vol=jump)
+
     @property
     def diffusion_part(self) -> Heston:
         """The same market without jumps."""
@@ -104,6 +116,9 @@ class Bates(CharacteristicFunction, Calibratable):
     def _mean_relative_jump(self) -> Scalar:
         """m: by how much a jump moves the spot in the mean, as a fraction of it."""
         return jnp.expm1(self.jump_mean + 0.5 * self.jump_vol**2)
+
+
+_JUMP = 0.5  # of the vol of a year: the mean of a jump, downwards, and its deviation
 
 
 @jaxtape.outlined

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import Converted, Number, between, non_negative, positive, real
-from .model import flat_or_curve
+from ..market import SwaptionVols
+from .at_the_money import normal_vol, with_parameters
+from .model import Quotes, flat_or_curve
 from .parameters import Calibratable, Exp, FreeParameter, Identity, Tanh
 from .rates import GaussianFactors, mean_exponential
 
@@ -67,6 +69,11 @@ class G2(GaussianFactors, Calibratable):
         rho = jnp.stack([jnp.stack([one, self.correlation]), jnp.stack([self.correlation, one])])
         time = t * mean_exponential(-(a[:, None] + a[None, :]) * t)
         return rho * vols[:, None] * vols[None, :] * time
+
+    def starting_for(self, quotes: Quotes) -> "G2":
+        """Return the model with the vol of the quotes, as one of the rate, for either factor."""
+        vol = normal_vol(quotes, self) if isinstance(quotes, SwaptionVols) else None
+        return self if vol is None else with_parameters(self, vol=vol, second_vol=vol)
 
     def with_vol_shift(self, vol: Number) -> "G2":
         moved = self.vol + vol, self.second_vol * (1.0 + vol / self.vol)

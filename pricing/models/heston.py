@@ -13,11 +13,14 @@ from jaxtyping import Array, Float, PyTree
 import jaxtape
 
 from ..fields import Converted, Number, between, correlations, non_negative, positive, real
+from ..market import SwaptionVols
 from ..numerics.complex_functions import exp, log1p_over, reciprocal, sqrt
+from .at_the_money import AtTheMoney, with_parameters
 from .model import (
     AbstractEquityModel,
     CharacteristicFunction,
     Joinable,
+    Quotes,
     Scalar,
     flat_or_curve,
     stacked,
@@ -145,9 +148,32 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
             tuple((jnp.sqrt(level) + vol) ** 2 for level in levels),
         )
 
+    def starting_for(self, quotes: Quotes) -> "Heston":
+        """Return the model with the variances at the money of first and last expiry, vol of vol to scale."""
+        return with_parameters(self, **starts_at_the_money(self, quotes))
+
     @classmethod
     def joined(cls, models: Sequence["Heston"], correlation: Correlation) -> "Heston":
         return stacked(models, asset_correlation=correlation)
+
+
+def starts_at_the_money(model: AbstractEquityModel, quotes: Quotes) -> dict[str, float]:
+    """Return field -> start of a stochastic variance, from vols at the money; empty where there are none.
+
+    The vol of vol is in proportion to the vol: of the vol's own logarithm it is the same for all levels.
+    """
+    found = AtTheMoney.of(quotes, model) if not isinstance(quotes, SwaptionVols) else None
+    if found is None:
+        return {}
+    first, last = found.vols[[0, -1]].tolist()
+    return {
+        "initial_variance": first**2,
+        "long_run_variance": last**2,
+        "vol_of_vol": _VOL_OF_LOG_VARIANCE * first,
+    }
+
+
+_VOL_OF_LOG_VARIANCE = 1.6  # of variance over vol: .5 at a vol of 31 %
 
 
 class _Exponents(NamedTuple):

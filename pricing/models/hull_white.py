@@ -9,9 +9,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import Converted, Number, non_negative, positive, real
+from ..market import SwaptionVols
 from ..market.state import MarketState
+from .at_the_money import normal_vol, with_parameters
 from .diffusion import Diffusion, State
-from .model import Scalar, flat_or_curve
+from .model import Quotes, Scalar, flat_or_curve
 from .parameters import Calibratable, Exp, FreeParameter, Identity
 from .rates import BondState, GaussianFactors, mean_exponential
 from .shapes import Numbers
@@ -112,6 +114,11 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
     def _rate_variance(self, t: Numbers) -> Numbers:
         """Return the variance of the short rate at t."""
         return self.vol**2 * t * mean_exponential(-2.0 * self.mean_reversion * t)
+
+    def starting_for(self, quotes: Quotes) -> "HullWhite":
+        """Return the model with the vol of the quotes, as one of the rate."""
+        vol = normal_vol(quotes, self) if isinstance(quotes, SwaptionVols) else None
+        return self if vol is None else with_parameters(self, vol=vol)
 
     def with_vol_shift(self, vol: Number) -> "HullWhite":
         return eqx.tree_at(lambda model: model.vol, self, self.vol + vol)

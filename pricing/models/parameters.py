@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..market import Market, VolCurve
-from .model import AbstractModel
+from .model import AbstractModel, Quotes
 
 Real = Float[Array, "..."]
 
@@ -167,6 +167,12 @@ class Calibratable(AbstractModel):
 
     @classmethod
     def starting_on(cls, market: Market, name: str) -> Any:
-        """Return the model of one underlying of a market with every free parameter at its usual start."""
+        """Return the model of one underlying of a market, where a search for its quotes starts."""
         starts = {field: parameter.start for field, parameter in cls.free_parameters.items()}
-        return cls.from_market(market, name, **starts)
+        model, quotes = cls.from_market(market, name, **starts), cls.quotes_in(market)
+        return model.starting_for(quotes[name]) if name in quotes else model
+
+    def starting_for(self, quotes: Quotes) -> Any:
+        """Return the model where a search for its own quotes starts: as it is, unless they say of what size."""
+        del quotes
+        return self

@@ -6,13 +6,15 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..fields import Converted, Number, between, dates, inside, non_negative, positive, real
-from ..market import Market
+from ..market import Market, SwaptionVols
 from ..market.interpolation import check_shape
 from ..market.surface import vol_between
-from .model import AbstractEquityModel, BlackVol, Scalar, flat_or_curve
+from .at_the_money import AtTheMoney, with_parameters
+from .model import AbstractEquityModel, BlackVol, Quotes, Scalar, flat_or_curve
 from .parameters import Calibratable, Exp, FreeParameter, Tanh
 from .sabr_formula import sabr_vol
 
@@ -92,13 +94,23 @@ class Sabr(BlackVol, Calibratable):
 
     @classmethod
     def starting_on(cls, market: Market, name: str) -> "Sabr":
-        """Return the lognormal model (beta = 1) on the expiries that are quoted, each at the usual start."""
+        """Return the lognormal model (beta = 1) on the expiries that are quoted, where a search starts."""
         expiries = market.equities[name].surface.expiries
         starts = {
             field: jnp.full_like(expiries, parameter.start)
             for field, parameter in cls.free_parameters.items()
         }
-        return cls.from_market(market, name, expiries=expiries, **starts)
+        model = cls.from_market(market, name, expiries=expiries, **starts)
+        return model.starting_for(market.equities[name].surface)
+
+    def starting_for(self, quotes: Quotes) -> "Sabr":
+        """Return the model with alpha F^(beta - 1) at the vol at the money of each expiry."""
+        found = AtTheMoney.of(quotes, self) if not isinstance(quotes, SwaptionVols) else None
+        if found is None:
+            return self
+        vols = np.interp(np.asarray(self.expiries), found.expiries, found.vols)
+        per_vol = np.asarray(self._forwards) ** (1.0 - float(self.beta))
+        return with_parameters(self, alpha=vols * per_vol)
 
     @property
     def _forwards(self) -> Expiries:

@@ -128,7 +128,7 @@ def test_a_models_own_vols_give_it_back(published):
 def test_the_sample_matrix_asks_for_more_than_two_factors_give():
     """Of 15 February 2002: 31.96 squared points by one factor, 18.41 by two that are held at rho = -.7.
 
-    With rho free the search runs to rho = 1, and says so.
+    With rho free the loss falls until rho = 1, to 15.5: a weak prior holds it, and the result says so.
     """
     vols = sample_market().swaption_vols
     quotes = SwaptionVols(np.arange(1.0, 6.0), np.arange(1.0, 6.0), vols.vols)
@@ -140,10 +140,10 @@ def test_the_sample_matrix_asks_for_more_than_two_factors_give():
     assert abs(one.stats["sum_squared_vol_points"] - 31.9567) < 1e-3
     assert abs(held.stats["sum_squared_vol_points"] - 18.4057) < 1e-3
     free = calibrate(quotes, two, throw=False)
-    assert free.result in (RESULTS.max_steps_reached, RESULTS.not_identified)
-    assert free.stats["reason"] == REASONS.parameter_at_bound
+    assert free.result == RESULTS.not_identified
+    assert bool(free.stats["not_identified"][-1])
     assert free.stats["sum_squared_vol_points"] < held.stats["sum_squared_vol_points"]
-    assert free.model.correlation > 1.0 - 1e-6
+    assert abs(free.model.correlation) < 0.95
 
 
 def test_with_one_factor_that_moves_it_is_hull_white():

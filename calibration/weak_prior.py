@@ -1,0 +1,74 @@
+"""What holds parameters where the quotes do not identify them: a weak prior about the start of the search."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from pricing.models import AbstractModel
+from pricing.numerics.elimination import eliminate
+
+from .parameters import Parameters
+
+Vector = Float[Array, " parameters"]
+
+_MOST_STD = 4.0  # usual ranges: a parameter of a larger standard error is not identified
+_MOST_STD_OF_FAR = 0.5  # usual ranges: of one that is more than a range from the start
+_WIDEST_STD = 10.0  # of a usual range, where the quotes say nothing at all
+_LEAST_NOISE = 1e-4  # with less, the valley of the loss is too narrow to be followed
+_FARTHEST = 2.0  # usual ranges from the start: a parameter beyond has run away
+
+
+class WeakPrior(eqx.Module):
+    """Independent normal laws on the real line: about the start, one usual range wide.
+
+    As residuals it is noise (x - start) / width, a ridge (Hoerl and Kennard 1970) in units of the quotes' own
+    noise. A noise of 0 switches it off.
+
+    Attributes:
+        start: Where the search starts, on the real line, of shape (parameters,).
+        widths: The usual ranges of the parameters there (`Parameters.ranges`), of shape (parameters,); infinite
+            where there is none, and nothing is held.
+        noise: The standard error of a quote, as a residual; 0: the prior says nothing.
+    """
+
+    start: Vector
+    widths: Vector
+    noise: Float[Array, ""]
+
+    @classmethod
+    def about(cls, parameters: Parameters, model: AbstractModel) -> "WeakPrior":
+        """Return the prior about the parameters of a model, switched off."""
+        start, (low, high) = parameters.free(model), parameters.ranges(model)
+        start = jnp.where(jnp.isfinite(start), start, 0.5 * (low + high))
+        return cls(start, high - low, jnp.zeros((), start.dtype))
+
+    def switched_on(self, noise: Float[Array, ""]) -> "WeakPrior":
+        """Return the prior for quotes of this standard error, or of 1e-4 (.01 vol points) at least."""
+        return WeakPrior(self.start, self.widths, jnp.maximum(least_noise(noise), _LEAST_NOISE))
+
+    def residual(self, free: Vector) -> Vector:
+        """Return the residuals at a point of the real line."""
+        return self.noise * (free - self.start) / self.widths
+
+    def not_identified(
+        self, free: Vector, jacobian: Float[Array, "residuals parameters"], noise: Float[Array, ""]
+    ) -> Bool[Array, " parameters"]:
+        """Return which parameters the residuals leave open, or have run away.
+
+        Those whose standard error is above four usual ranges, or above half a range where they are more than a
+        range from the start, and those more than two ranges from it. The variances are the diagonal of
+        (W J'J W / s^2 + 1 / 100)^{-1}, J the Jacobian without this prior's rows, s the noise, W the widths.
+        """
+        noise, has_range = least_noise(noise), jnp.isfinite(self.widths)
+        widths = jnp.where(has_range, self.widths, 1.0)
+        scaled = jacobian * (widths / noise)[None, :]
+        unit = jnp.eye(free.size, dtype=free.dtype)
+        variances = jnp.diagonal(eliminate(scaled.T @ scaled + unit / _WIDEST_STD**2, unit))
+        ranges = jnp.abs(free - self.start) / widths
+        most = jnp.where(ranges > 1.0, _MOST_STD_OF_FAR, _MOST_STD)
+        return has_range & ~((variances <= most**2) & (ranges <= _FARTHEST))
+
+
+def least_noise(noise: Float[Array, ""]) -> Float[Array, ""]:
+    """Return the noise, or the least that a search resolves: 6e-6 of a vol in double precision."""
+    return jnp.maximum(noise, jnp.finfo(noise.dtype).eps ** (1 / 3))
