@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pricing.ingestion.errors import listed
+from pricing.ingestion.fields import closest, wrong_number
 from pricing.ingestion.files import unreadable
+from pricing.market.quote_bounds import BOUNDS, days_slip, far_from, outside, slip_of
 
 Columns = dict[str, np.ndarray]
 
@@ -19,7 +21,12 @@ _NAME, _EXPIRY, _ASOF = "surface", "expiry", "asof"
 _NUMBERS = ("spot", "rate", "strike", "vol")
 _DEFAULTS = {"dividend_yield": 0.0, "weight": 1.0}
 _MARKET = ("spot", "rate", "dividend_yield")
+_MOST_SLIPS = 1000  # columns that are compared with known ones
 _DAYS_A_YEAR = 365.0
+_AMBIGUOUS = r"^\s*[+-]?[1-9][0-9]{0,2}\.[0-9]{3}\s*$"
+_WITH_POINT = r"\."
+_PRICES = ("spot", "strike")
+_DATED = "expiry is a date"
 
 
 class Surface(NamedTuple):
@@ -73,7 +80,7 @@ def _pieces(file: Path) -> Iterator[tuple[Columns, int]]:
         row = 2 if file.suffix.lower() == ".csv" else 1
         for piece in pieces:
             if len(piece):
-                yield _numbers({name: piece.column(name).to_numpy(False) for name in known}), row
+                yield _numbers({name: piece.column(name) for name in known}), row
             row += len(piece)
     except (arrow("pyarrow").ArrowInvalid, OSError) as error:
         raise unreadable(str(file), " ".join(str(error).split()), "correct the file") from None
@@ -83,16 +90,23 @@ def _known(names: Sequence[str], file: str) -> list[str]:
     """Return the columns of a table that are read, each of which it has once.
 
     Raises:
-        unreadable: It lacks one, or has one twice; it is an `UnreadableFile`.
+        unreadable: It lacks one, has one twice, or one that is a slip of the pen; it is an `UnreadableFile`.
     """
     counts = Counter(names)
-    needed = (_NAME, _EXPIRY, *_NUMBERS)
+    needed, optional = (_NAME, _EXPIRY, *_NUMBERS), (*_DEFAULTS, _ASOF)
+    others = [name for name in counts if name not in (*needed, *optional)]
     if missing := [name for name in needed if not counts[name]]:
         message = f"has no column {listed(missing)} among {listed(names)}"
-        raise unreadable(file, message, "give each quote a row with these")
-    known = [name for name in (*needed, *_DEFAULTS, _ASOF) if counts[name]]
+        remedy = f"{closest(missing[0], others)}give each quote a row with these"
+        raise unreadable(file, message, remedy)
+    known = [name for name in (*needed, *optional) if counts[name]]
     if twice := [name for name in known if counts[name] > 1]:
         raise unreadable(file, f"has the column {listed(twice)} twice", "keep one of them")
+    absent = [name for name in optional if not counts[name]]
+    for name in others[:_MOST_SLIPS]:
+        if hint := closest(name.strip(), absent, 0.75):
+            message = f"has a column {name!r}, which is not known"
+            raise unreadable(file, message, f"{hint}rename it, or take it out")
     return known
 
 
@@ -122,12 +136,28 @@ def _joined(parts: list[Columns]) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _numbers(cells: Columns) -> Columns:
-    """Return the columns as numbers; NaN for an empty cell, and infinity for one that is no number."""
+def _numbers(arrays: Mapping[str, Any]) -> Columns:
+    """Return Arrow's columns as numbers; NaN for an empty cell, and infinity for one that is no number."""
+    cells = {name: array.to_numpy(False) for name, array in arrays.items()}
+    names = np.where(arrays[_NAME].is_null().to_numpy(False), "", cells[_NAME]).astype(str)
     known = [name for name in (*_NUMBERS, *_DEFAULTS) if name in cells]
     filled = {name: np.full(len(cells[_NAME]), value) for name, value in _DEFAULTS.items()}
     numbers = {name: _floats(cells[name]) for name in known}
-    return {_NAME: cells[_NAME].astype(str), **filled, **numbers, _EXPIRY: _years(cells)}
+    readings = {f"{name} as text": _readings(arrays[name]) for name in _PRICES}
+    readings[_DATED] = np.full(len(names), _ASOF in cells)
+    return {_NAME: names, **filled, **numbers, _EXPIRY: _years(cells), **readings}
+
+
+def _readings(array: Any) -> np.ndarray:
+    """Return 1 for a text such as 4.500, which may be 4,500, and -1 for one whose point must be a decimal's."""
+    if not arrow("pyarrow").types.is_string(array.type):
+        return np.zeros(len(array))
+    matches = arrow("pyarrow.compute").match_substring_regex
+    ambiguous, with_point = (
+        matches(array, pattern).fill_null(False).to_numpy(False).astype(bool)
+        for pattern in (_AMBIGUOUS, _WITH_POINT)
+    )
+    return np.where(ambiguous, 1.0, np.where(with_point, -1.0, 0.0))
 
 
 def _floats(column: np.ndarray) -> np.ndarray:
@@ -169,6 +199,75 @@ def _date(column: np.ndarray) -> np.ndarray:
 
 
 def _wrong(columns: Columns) -> tuple[int, str] | None:
+    """Return the row of the first mistake of a surface, and what is wrong; None if all is well."""
+    if not columns[_NAME][0].strip():
+        return 0, f"column {_NAME!r} is empty; give each surface a name"
+    checks = (_no_number, _ambiguous, _out_of_bounds, _doubled, _slip)
+    return next((found for check in checks if (found := check(columns))), None)
+
+
+def _said(name: str, message: str, remedy: str) -> str:
+    return f"column {name!r}: {message}; {remedy}"
+
+
+def _out_of_bounds(columns: Columns) -> tuple[int, str] | None:
+    """Return the first row with a number that its kind cannot have, or with a strike far from the spot."""
+    spot, found = float(columns["spot"][0]), []
+    for name in BOUNDS:
+        values = columns[name] if name not in _MARKET else columns[name][:1]
+        if np.any(rows := outside(name, values)):
+            row = int(np.argmax(rows))
+            what = "number of years" if name == _EXPIRY else name.replace("_", " ")
+            value = float(values[row])
+            shown = int(value) if value.is_integer() else value
+            wrong = wrong_number(what, shown, **BOUNDS[name])
+            assert wrong is not None
+            found.append((row, _said(name, *wrong)))
+    for row, strike in enumerate(columns["strike"].tolist()):
+        if far_from(spot, strike):
+            message = f"{strike:g} is far from the spot {spot:g}"
+            remedy = "give strikes as prices in the currency of the spot"
+            found.append((row, _said("strike", message, remedy)))
+            break
+    return min(found, default=None)
+
+
+def _ambiguous(columns: Columns) -> tuple[int, str] | None:
+    """Return the first row whose strike or spot has a point that may stand between thousands.
+
+    A price with another number of decimals says what a point is. Where all have three, no unit matters.
+    """
+    readings = np.stack([columns[f"{name} as text"] for name in _PRICES])
+    if np.any(readings < 0.0) or np.all(readings > 0.0) or not np.any(readings > 0.0):
+        return None
+    row = int(np.argmax(np.any(readings > 0.0, axis=0)))
+    name = _PRICES[int(np.argmax(readings[:, row]))]
+    value = float(columns[name][row])
+    message = f"{value:.3f} may be {value:g} or {1000.0 * value:,.0f}"
+    return row, _said(name, message, f"write {value:.4f}, or {1000.0 * value:.0f}")
+
+
+def _doubled(columns: Columns) -> tuple[int, str] | None:
+    """Return the first row that has the expiry and the strike of one before it."""
+    pairs = np.stack([columns[_EXPIRY], columns["strike"]], axis=1)
+    _, first, which = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    rows = np.flatnonzero(first[which.ravel()] != np.arange(len(pairs)))
+    if not rows.size:
+        return None
+    row = int(rows[0])
+    expiry, strike = pairs[row]
+    message = f"the quote of expiry {expiry:g} at strike {strike:g} stands twice"
+    return row, f"{message}; keep one of them"
+
+
+def _slip(columns: Columns) -> tuple[int, str] | None:
+    """Return what the quotes of a surface say together that no surface can, at its first row."""
+    slip = None if np.any(columns[_DATED]) else days_slip(columns[_EXPIRY])
+    slip = slip or slip_of(float(columns["spot"][0]), columns["strike"], columns["vol"])
+    return slip and (0, _said(slip.field, slip.message, slip.remedy))
+
+
+def _no_number(columns: Columns) -> tuple[int, str] | None:
     """Return the first row with a cell that is no number, and what is wrong with it; None if all are well."""
     bad = {name: ~np.isfinite(columns[name]) for name in (_EXPIRY, "strike", "weight")}
     bad["vol"] = np.isinf(columns["vol"])
@@ -196,7 +295,7 @@ def _surface_of(name: str, columns: Columns, line: int) -> Surface:
     wrong = _wrong(columns)
     spot, rate, dividend_yield = (float(columns[key][0]) for key in _MARKET)
     return Surface(
-        name,
+        name if name.strip() else f"{_NAME} of line {line}",
         (spot, rate, dividend_yield),
         expiries,
         wide(columns["strike"], spot),

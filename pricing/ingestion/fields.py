@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable
 from datetime import date
+from types import SimpleNamespace
 from typing import Any
 
 from pydantic import BeforeValidator
@@ -21,6 +22,7 @@ from jaxtape.characters import control_character
 from .errors import show
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_AMBIGUOUS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
 LARGEST, LEAST_POSITIVE = 1e15, 1e-15
 """Between these, squares, quotients and products with a quantity neither overflow nor vanish."""
 FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2199, 12, 31)
@@ -47,9 +49,18 @@ def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def number(
-    what: str, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf
+    what: str,
+    *,
+    above: float = -math.inf,
+    least: float = -math.inf,
+    most: float = math.inf,
+    likely: float = math.inf,
 ) -> BeforeValidator:
-    """Validate a finite number, up to `LARGEST` in size; remedies call it `what` ("give a strike > 0")."""
+    """Validate a finite number, up to `LARGEST` in size; remedies call it `what` ("give a strike > 0").
+
+    One above `likely` is taken for a percentage. In a text `4.500` may be 4,500 in half of Europe: it is
+    refused where both readings are within the bounds.
+    """
     limits = {">": above, ">=": least, "<=": most}
     bounds = [f"{sign} {limit:g}" for sign, limit in limits.items() if math.isfinite(limit)]
     article = "an" if what[0] in "aeiou" else "a"
@@ -57,7 +68,8 @@ def number(
     wanted = {"> 0": "a positive number"}
 
     def validate(value: object, info) -> float:
-        shown, value = _parse(value, bool(info.context and info.context.get("text")), remedy)
+        is_text = bool(info.context and info.context.get("text"))
+        shown, value = _parse(value, is_text, remedy)
         if not math.isfinite(value):
             raise problem(f"{shown} is not a finite number", remedy)
         if value <= above or value < least:
@@ -67,6 +79,12 @@ def number(
         if value > most:
             hint = ", as a decimal: 1 % is 0.01" if most <= _MAX_DECIMAL else ""
             raise problem(f"{shown} is larger than {most:g}", f"{remedy}{hint}")
+        if value > likely:
+            hint = f"give a decimal: {shown} % is {value / 100:g}"
+            raise problem(f"{shown} is {value:.0%}, too large for a {what}", hint)
+        if is_text and _AMBIGUOUS.fullmatch(shown) and 1000.0 * value <= most:
+            hint = f"write {shown}0, or {1000.0 * value:.0f}"
+            raise problem(f"{shown} may be {value:g} or {1000.0 * value:,.0f}", hint)
         if abs(value) > LARGEST:
             raise problem(f"{shown} is beyond {LARGEST:g} in size", f"{remedy}, in larger units")
         if above == 0.0 and value < LEAST_POSITIVE:
@@ -74,6 +92,16 @@ def number(
         return value
 
     return BeforeValidator(validate)
+
+
+def wrong_number(what: str, value: float | int, **bounds: float) -> tuple[str, str] | None:
+    """Return what is wrong with a number, and the remedy, as `number` says them; None if nothing is."""
+    try:
+        number(what, **bounds).func(value, SimpleNamespace(context=None))  # pyright: ignore
+    except PydanticCustomError as error:
+        said = error.context or {}
+        return said["message"], said["remedy"]
+    return None
 
 
 def _parse(value: object, text: bool, remedy: str) -> tuple[str, float]:

@@ -13,12 +13,12 @@ from .bootstrap import CurveQuotes
 from .correlations import least_eigenvalue, missing_pairs
 from .curve_records import Price
 from .market import Market
-from .records import Correlation, Rate, Spot, Vol
+from .records import Correlation, NormalVol, Rate, Spot, Vol
 
 _KINDS: dict[str, Any] = {
     "EQUITY_OPTION/RATE_LNVOL": Vol,
     "SWAPTION/RATE_LNVOL": Vol,
-    "SWAPTION/RATE_NVOL": Vol,
+    "SWAPTION/RATE_NVOL": NormalVol,
     "ZERO/RATE": Rate,
     "MM/RATE": Rate,
     "MM_FUTURE/PRICE": Price,

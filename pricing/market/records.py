@@ -6,13 +6,26 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from pricing.ingestion.fields import check_increasing, choice, days, iso_date, name, number, problem
+from pricing.ingestion.fields import (
+    check_increasing,
+    choice,
+    days,
+    iso_date,
+    name,
+    number,
+    problem,
+    wrong_number,
+)
 
-Spot = Annotated[float, number("spot", above=0.0)]
-Rate = Annotated[float, number("rate", least=-1.0, most=1.0)]
-Strike = Annotated[float, number("strike", above=0.0)]
+from .quote_bounds import BOUNDS, MOST_NORMAL_VOL, Slip, slip_of
+
+Spot = Annotated[float, number("spot", **BOUNDS["spot"])]
+Rate = Annotated[float, number("rate", **BOUNDS["rate"])]
+Strike = Annotated[float, number("strike", **BOUNDS["strike"])]
 Correlation = Annotated[float, number("correlation", least=-1.0, most=1.0)]
-Vol = Annotated[float, number("vol", above=0.0, most=10.0)]
+Vol = Annotated[float, number("vol", **BOUNDS["vol"])]
+Positive = Annotated[float, number("vol", above=0.0)]
+NormalVol = Annotated[float, number("normal vol", above=0.0, most=MOST_NORMAL_VOL)]
 Years = Annotated[float, number("number of years", above=0.0, most=100.0)]
 Tenor = Annotated[float, number("number of years", above=0.0, most=60.0)]
 """Of swaps: what a calibration has room for, at a payment a year."""
@@ -58,6 +71,15 @@ class EquityRecord(Record):
         description="implied_vols, an object with expiries, strikes and vols_by_expiry"
     )
 
+    @model_validator(mode="after")
+    def _check(self):
+        quotes = self.implied_vols
+        vols = [vol for row in quotes.vols_by_expiry for vol in row]
+        slip = slip_of(self.spot, quotes.strikes, vols)
+        field = "strikes" if slip and slip.field == "strike" else "vols_by_expiry"
+        check_slip(slip, "implied_vols", field)
+        return self
+
 
 class SwaptionVolsRecord(Record):
     """A matrix of at-the-money swaption vols, one row an expiry, one column a tenor."""
@@ -66,14 +88,45 @@ class SwaptionVolsRecord(Record):
     curve: Name | None = None
     expiries_years: list[Years] = Field(description="expiries_years, a list of years to exercise")
     tenors_years: list[Tenor] = Field(description="tenors_years, a list of years of the swap")
-    vols_by_expiry: list[list[Vol]] = Field(description="vols_by_expiry, one list for each expiry")
+    vols_by_expiry: list[list[Positive]] = Field(
+        description="vols_by_expiry, one list for each expiry"
+    )
 
     @model_validator(mode="after")
     def _check(self):
+        self._check_unit()
         increasing(self.expiries_years, "expiries_years")
         increasing(self.tenors_years, "tenors_years")
         check_matrix(self.vols_by_expiry, self.expiries_years, self.tenors_years, "tenor")
         return self
+
+    def _check_unit(self) -> None:
+        """Check that normal vols are decimals, and that lognormal ones are no percentages.
+
+        Raises:
+            problem: They are not.
+        """
+        numbers = [vol for row in self.vols_by_expiry for vol in row]
+        if self.type == "lognormal":
+            for index, row in enumerate(self.vols_by_expiry):
+                for place, vol in enumerate(row):
+                    if wrong := wrong_number("vol", vol, **BOUNDS["vol"]):
+                        raise problem(*wrong, "vols_by_expiry", index, place)
+            check_slip(slip_of(1.0, [], numbers), "vols_by_expiry")
+        elif (most := max(numbers, default=0.0)) > MOST_NORMAL_VOL:
+            message = f"{most:g} is a normal vol of {1e4 * most:,.0f} bp"
+            remedy = "give normal vols as decimals: 85 bp are 0.0085"
+            raise problem(message, remedy, "vols_by_expiry")
+
+
+def check_slip(slip: Slip | None, *path: str) -> None:
+    """Raise a slip of unit as the problem of a record.
+
+    Raises:
+        problem: There is one.
+    """
+    if slip is not None:
+        raise problem(slip.message, slip.remedy, *path)
 
 
 def pillar_dates(

@@ -11,6 +11,7 @@ from pricing.ingestion.files import read_text
 from pricing.ingestion.validation import Problem, validate
 from pricing.market import Market
 from pricing.market.correlations import least_eigenvalue, missing_pairs, shown
+from pricing.market.quote_bounds import far_from
 from pricing.products.trade import COLUMNS, NEUTRAL, TRADE_TYPES, Trade
 
 from .table import RawRow, Table, read_table
@@ -262,6 +263,19 @@ def _error(problem: Problem, raw: RawRow) -> InputError:
     return InputError(raw.file, line, cell, column, problem.value, problem.message, problem.remedy)
 
 
+def _far_levels(trade: Trade, market: Market) -> list[Problem]:
+    """Return the problems of a strike or a lower barrier that is of another unit than the spot."""
+    spot, found = float(market.equities[trade.underlying].spot), []
+    for name in ("strike", "barrier", "lower"):
+        level = getattr(trade, name, None)
+        if level is None or not far_from(spot, level) or (name != "strike" and level > spot):
+            continue
+        message = f"{level:g} is far from the spot {spot:g} of {trade.underlying}"
+        remedy = f"give a {name} as a price in the currency of the spot, or correct the spot"
+        found.append(Problem((name,), show(level), message, remedy))
+    return found
+
+
 def _market_problems(trade: Trade, market: Market) -> tuple[Problem, ...]:
     """Return what keeps the market from serving a trade."""
     section = "curves" if trade.in_rates else "equities"
@@ -269,6 +283,8 @@ def _market_problems(trade: Trade, market: Market) -> tuple[Problem, ...]:
     problems = [problem for name in names for problem in _unknown(name, section, market)]
     if not problems and len(trade.underlyings) > 1:
         problems += _no_basket(trade, market)
+    if not problems and not trade.in_rates and len(names) == 1:
+        problems += _far_levels(trade, market)
     past = [day for day in trade.dates or () if day <= market.asof]
     if past and past[-1] != trade.expiry:
         message = f"{past[0]} is not after the market's as-of date {market.asof}"

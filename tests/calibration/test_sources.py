@@ -1,6 +1,7 @@
 """Surfaces from tables and folders: read to the last bit, and what cannot be read named with its place."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -167,3 +168,110 @@ def test_a_folder_is_read_file_by_file(tmp_path):
     (rates,) = read_jobs(tmp_path / "2002-07-05.json", HullWhite)
     assert rates.id == "2002-07-05/EUR" and isinstance(rates.model, HullWhite)
     assert isinstance(Market.from_text(sample), Market)
+
+
+# --- numbers of another unit ----------------------------------------------------------------------------------
+
+HEADER = (*NAMES, "weight")
+PLAIN = [
+    ("A", "4468.17", "0.03", expiry, strike, vol, "1")
+    for expiry in ("0.25", "0.5")
+    for strike, vol in (("4000", "0.25"), ("4400", "0.22"), ("5000", "0.19"))
+]
+
+
+def refusal(tmp_path, header=HEADER, rows=PLAIN, **columns) -> str | None:
+    """Why the one surface of a table is refused, with these columns (a function of each cell, or by row)."""
+    changed = []
+    for place, row in enumerate(rows):
+        cells = dict(zip(HEADER, row, strict=True))
+        for name, change in columns.items():
+            cells[name] = (
+                change.get(place, cells[name]) if isinstance(change, dict) else change(cells[name])
+            )
+        changed.append(",".join(cells.values()))
+    file = tmp_path / "q.csv"
+    file.write_text("\n".join([",".join(header), *changed]))
+    (job,) = read_jobs(file, Heston)
+    return job.refusal(5)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({}, None),
+        ({"vol": lambda v: f"{100 * float(v):g}"}, ":2: column 'vol': 25 is larger than 10"),
+        ({"vol": lambda v: f"{30 * float(v):g}"}, ":2: column 'vol': 7.5 is 750%, too large for a vol; give a"),
+        ({"vol": lambda v: f"{8 * float(v):g}"}, ":2: column 'vol': every vol is 1.52 or more"),
+        ({"vol": {3: "9.31"}}, ":5: column 'vol': 9.31 is 931%, too large for a vol; give a decimal: 9.31 %"),
+        ({"vol": {1: "-0.2"}}, ":3: column 'vol': -0.2 is not a positive number"),
+        ({"rate": lambda _: "3.5"}, ":2: column 'rate': 3.5 is larger than 1"),
+        ({"expiry": lambda t: "90" if t == "0.25" else "180"}, ":2: column 'expiry': 90 is larger than 30"),
+        ({"expiry": lambda t: "7" if t == "0.25" else "14"}, ":2: column 'expiry': expiries of 7 to 14 look"),
+        ({"expiry": lambda t: "1" if t == "0.25" else "2"}, None),
+        ({"strike": {1: "4000"}}, ":3: the quote of expiry 0.25 at strike 4000 stands twice; keep one"),
+        ({"strike": lambda k: f"{float(k) / 4468.17:.4f}"}, ":2: column 'strike': 0.8952 is far from the spot"),
+        ({"strike": {2: "4.500"}}, ":4: column 'strike': 4.5 is far from the spot 4468.17"),
+        ({"strike": {2: "4.500"}, "spot": lambda _: "4468"}, ":4: column 'strike': 4.500 may be 4.5 or 4,500"),
+        ({"strike": lambda k: f"{k[0]}.{k[1:]}", "spot": lambda _: "4.468"}, None),
+        ({"weight": {4: "-1"}}, ":6: column 'weight': -1 is not a number >= 0"),
+        ({"spot": lambda _: "-1"}, ":2: column 'spot': -1 is not a positive number"),
+    ],
+)  # fmt: skip
+def test_a_number_of_another_unit_is_refused_with_its_place(tmp_path, columns, said):
+    found = refusal(tmp_path, **columns)
+    assert found is None if said is None else said in found, found
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ((*NAMES, "wieght"), "has a column 'wieght', which is not known; did you mean 'weight'?"),
+        ((*NAMES, "Weight"), "did you mean 'weight'?"),
+        ((*NAMES, "vol"), "has the column vol twice; keep one of them"),
+        ((*NAMES[:-1], "vols", "weight"), "has no column vol among"),
+    ],
+)
+def test_a_slip_in_the_header_is_refused(tmp_path, header, said):
+    rows = [row[: len(header)] for row in PLAIN]
+    file = tmp_path / "q.csv"
+    file.write_text("\n".join([",".join(header), *(",".join(row) for row in rows)]))
+    with pytest.raises(UnreadableFile, match=re.escape(said)):
+        list(read_jobs(file, Heston))
+
+
+@pytest.mark.parametrize("name", ["quotes.csv", "quotes.parquet"])
+def test_a_surface_without_a_name_is_refused(tmp_path, name):
+    rows = [(None if row[0] == "A" else row[0], *row[1:]) for row in ROWS]
+    first, second = read_jobs(write(tmp_path / name, table(rows)), Heston)
+    assert "column 'surface' is empty; give each surface a name" in first.refusal(1)
+    assert second.id == "B" and not second.refusal(1)
+
+
+def test_a_market_has_the_same_bounds():
+    sample = json.loads(Path("pricing/samples/dax_2002-07-05.json").read_text(encoding="utf-8"))
+
+    def said(change) -> str:
+        document = json.loads(json.dumps(sample))
+        change(document["equities"]["DAX"], document["swaption_vols"])
+        return " ".join(map(str, Market.from_text(json.dumps(document)).errors))
+
+    def quotes(equity) -> dict:
+        return equity["implied_vols"]
+
+    def scaled(factor):
+        return lambda equity, _: quotes(equity).update(
+            vols_by_expiry=[[factor * v for v in row] for row in quotes(equity)["vols_by_expiry"]]
+        )
+
+    assert not said(lambda *_: None)
+    assert "is 530%, too large for a vol; give a decimal: 5.3 % is 0.053" in said(scaled(8.0))
+    assert "strikes are from 3.4 to 5.6 and the spot is 4468.17" in said(
+        lambda equity, _: quotes(equity).update(
+            strikes=[k / 1e3 for k in quotes(equity)["strikes"]]
+        )
+    )
+    for vol, wanted in ((0.85, "0.85 is a normal vol of 8,500 bp"), (85.0, "850,000 bp")):
+        assert wanted in said(
+            lambda _, vols, v=vol: vols.update(type="normal", vols_by_expiry=[[v] * 5] * 5)
+        )

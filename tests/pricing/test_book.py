@@ -222,6 +222,38 @@ def test_what_the_market_cannot_serve_is_set_aside(market):
     assert [row.errors for row in checked.rows] == [(), errors[:1], errors[1:]]
 
 
+@pytest.mark.parametrize(
+    ("strike", "said"),
+    [
+        ("4.500", "4.500 may be 4.5 or 4,500; write 4.5000, or 4500"),
+        ("4.5", "4.5 is far from the spot 4468.17 of DAX; give a strike as a price"),
+        ("0.95", "0.95 is far from the spot 4468.17 of DAX"),
+        ("4500000", "4.5e+06 is far from the spot"),
+        ("4500.125", None),
+        ("0.500", "0.5 is far from the spot"),
+        ("0.0001", None),  # a call that is a forward
+    ],
+)
+def test_a_strike_that_may_be_another_number_is_refused(market, strike, said):
+    book = Book.from_text(f"{HEADER}\nE1,european,DAX,2,call,{strike},2003-03-18,,,,,")
+    errors = book.checked(market).errors
+    if said is None:
+        assert not errors
+    else:
+        (error,) = errors
+        assert said in str(error) and str(error).startswith("trades.csv:2: column 'strike'")
+
+
+def test_a_barrier_in_moneyness_is_refused_and_one_far_above_is_not(market):
+    """One far above is a barrier that is never reached."""
+    rows = ["0.8,down-and-out,,,", "1000000,up-and-out,,,"]
+    lines = [f"E{n},barrier,DAX,1,call,4400,2003-03-18,{row}" for n, row in enumerate(rows)]
+    book = Book.from_text("\n".join([HEADER, *lines])).checked(market)
+    (error,) = book.errors
+    assert "column 'barrier': 0.8 is far from the spot 4468.17" in str(error)
+    assert len(book.trades) == 1
+
+
 def test_a_trade_on_a_bad_equity_says_what_is_bad():
     text = (SAMPLES / "dax_2002-07-05.json").read_text(encoding="utf-8")
     market = Market.from_text(text.replace("4468.17", "-1"))

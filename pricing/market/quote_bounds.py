@@ -1,0 +1,106 @@
+"""The bounds of quotes in files of every kind, and slips of unit that no single number shows."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from pricing.ingestion.fields import LARGEST, LEAST_POSITIVE
+
+Numbers = Float[np.ndarray, "..."]
+
+BOUNDS: dict[str, dict[str, float]] = {
+    "spot": {"above": 0.0},
+    "rate": {"least": -1.0, "most": 1.0},
+    "dividend_yield": {"least": -1.0, "most": 1.0},
+    "strike": {"above": 0.0},
+    "vol": {"above": 0.0, "most": 10.0, "likely": 5.0},
+    "weight": {"least": 0.0},
+    "expiry": {"above": 0.0, "most": 30.0},
+}
+"""Name of a column or a field -> the bounds of its numbers, as `pricing.ingestion.fields.number` takes them."""
+
+MOST_NORMAL_VOL = 0.1
+"""Of a rate, per square root of a year: 1,000 bp."""
+
+_LEAST_OF_ALL = 1.5  # no surface has all of its vols above; 1.5 % is a low vol of a currency pair
+_FACTOR = 10.0  # within which of the spot a surface has a strike
+_YEARS = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    12,
+    15,
+)  # whole numbers of years that options are quoted for
+_FEWEST_DAYS = 7
+
+
+class Slip(NamedTuple):
+    """A mistake in what several quotes say together.
+
+    Attributes:
+        field: The kind of number that is wrong.
+        message: What is wrong.
+        remedy: What to do about it.
+    """
+
+    field: str
+    message: str
+    remedy: str
+
+
+def outside(name: str, values: Numbers) -> np.ndarray:
+    """Return which numbers are outside the bounds of their kind; one that is NaN is not."""
+    bounds = BOUNDS[name]
+    above, least = bounds.get("above", -np.inf), bounds.get("least", -np.inf)
+    most = min(bounds.get("likely", np.inf), bounds.get("most", np.inf), LARGEST)
+    wrong = (values <= above) | (values < least) | (values > most) | (values < -LARGEST)
+    return wrong | (values < LEAST_POSITIVE) if above == 0.0 else wrong
+
+
+def slip_of(spot: float, strikes: Any, vols: Any) -> Slip | None:
+    """Return why the vols of a surface cannot be decimals, or its strikes prices, if so.
+
+    Args:
+        spot: The spot.
+        strikes: All strikes.
+        vols: All vols; NaN where there is none.
+    """
+    strikes, vols = np.ravel(strikes), np.ravel(vols)
+    vols = vols[~np.isnan(vols)]
+    if vols.size and (least := float(np.min(vols))) >= _LEAST_OF_ALL:
+        message = f"every vol is {least:g} or more, which is {least:.0%}"
+        return Slip("vol", message, f"give vols as decimals: {least:g} % is {least / 100:g}")
+    if not strikes.size:
+        return None
+    low, high = float(np.min(strikes)), float(np.max(strikes))
+    if high * _FACTOR < spot or low > spot * _FACTOR:
+        message = f"the strikes are from {low:g} to {high:g} and the spot is {spot:g}"
+        return Slip("strike", message, "give strikes as prices in the currency of the spot")
+    return None
+
+
+def days_slip(expiries: Any) -> Slip | None:
+    """Return why the expiries of a surface are days rather than years, if so: whole numbers, too large."""
+    found = np.unique(expiries)
+    if not found.size or np.any(found != np.round(found)):
+        return None
+    if found[0] < _FEWEST_DAYS and np.all(np.isin(found, _YEARS)):
+        return None
+    message = f"expiries of {found[0]:g} to {found[-1]:g} look like days"
+    return Slip("expiry", message, "give years (30 days are 0.0822), or dates beside one in asof")
+
+
+def far_from(spot: float, level: float) -> bool:
+    """Return whether a price is so far from the spot that it must be of another unit.
+
+    One below a millionth of the spot stands for 0, as in a call that is a forward.
+    """
+    return 1e-6 * spot < level < 1e-2 * spot or level > 1e2 * spot
