@@ -27,6 +27,7 @@ from .schedules.schedule import Periodic as Periodic
 from .schedules.schedule import Recursive as Recursive
 from .schedules.schedule import Revolve as Revolve
 from .schedules.schedule import StoreAll as StoreAll
+from .schedules.schedule import Weighted as Weighted
 from .schedules.table import advances as advances
 from .schedules.table import beta as beta
 from .second_order import hvp as hvp

@@ -23,12 +23,11 @@ from jaxtape.command_line import (
     refuse,
 )
 from jaxtape.file_set import FileSet, mismatched_files
+from jaxtape.schedules import sizes
 from pricing.progress import Progress
 
 _ERRORS = "errors.txt"
 _MAX_SHOWN = 50
-_UNITS = {"": 1, "b": 1, **{p + "b": 1000 ** (i + 1) for i, p in enumerate("kmgt")}}
-_UNITS |= {p + "ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
 
 path_option = functools.partial(typer.Option, parser=path_of, metavar="PATH")
 count_option = functools.partial(typer.Option, min=1, max=MAX_COUNT)
@@ -69,14 +68,10 @@ def bytes_of(text: str | int) -> int:
     Raises:
         BadParameter: The text is no size.
     """
-    match = re.fullmatch(r"([\d.]+(?:e\d+)?)\s*([kmgt]?i?b?)", str(text).strip().lower())
     try:
-        size = int(float(match[1]) * _UNITS[match[2]]) if match else 0
-    except (KeyError, ValueError, OverflowError):
-        size = 0
-    if size < 1:
-        raise typer.BadParameter(f"{text!r} is not a size: give one such as 512MiB or 1GiB")
-    return size
+        return sizes.bytes_of(str(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def too_many_devices(wanted: int, found: Sequence[Any]) -> str:

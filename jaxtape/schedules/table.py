@@ -4,6 +4,7 @@ import bisect
 import dataclasses
 import functools
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,6 +83,11 @@ class Table:
     def count_advances(self) -> int:
         """Count the forward steps of the first sweep (the last node apart) and of every recomputation."""
         return len(self) - 1 + int((np.arange(len(self)) - self.load_position).sum())
+
+    def count_work(self, costs: Sequence[float]) -> float:
+        """Return the cost of what `count_advances` counts, where node k costs `costs[k]`."""
+        before = np.append(0.0, np.cumsum(costs))[: len(self)]
+        return float(before[-1] + (before - before[self.load_position]).sum())
 
     def count_repetition(self) -> int:
         """Return how often the busiest step is advanced."""
@@ -196,6 +202,11 @@ def revolve_table(length: int, slots: int) -> Table:
     left part, with all of them. So every cut is a store row of the segment's last node, and every
     left part reloads its start. A segment with a slot for every node but one is laid out at once.
     """
+    return table_of_cuts(length, slots, lambda start, size, free: first_part(size, free))
+
+
+def table_of_cuts(length: int, slots: int, cut: Callable) -> Table:
+    """Return the table in which `cut(start, size, free)` says how far segments are advanced, as above."""
     load = np.zeros((2, length), np.int32)  # position, slot
     rows = []  # (node, position, slot) of the store rows, a generation at a time
     start, size, free = (np.array([i]) for i in (0, length, slots))
@@ -203,7 +214,7 @@ def revolve_table(length: int, slots: int) -> Table:
         flat = (free == 1) | (size <= free + 1)
         rows.append(_lay_flat(load, start[flat], size[flat], free[flat], slots))
         start, size, free = start[~flat], size[~flat], free[~flat]
-        m = first_part(size, free)
+        m = cut(start, size, free)
         rows.append(np.stack([start + size - 1, start + m, slots - free + 1]))
         load[:, start + m - 1] = start, slots - free
         start = np.concatenate([start + m, start])
@@ -258,27 +269,41 @@ def _laid_out(load: np.ndarray, rows: np.ndarray, length: int, slots: int) -> Ta
     return Table(slots + spare, load[0], load[1], first, last, position, slot, sweep)
 
 
-def slots_within(budget: int, length: int, work: int, state: int) -> int:
+def slots_within(
+    budget: int,
+    length: int,
+    work: Callable[[int], int],
+    state: int,
+    more_from: int | float = math.inf,
+) -> int:
     """Return how many states of a chain fit in a budget, one for the last node left apart.
 
     Args:
         budget: The bytes that there are.
         length: The number of nodes.
-        work: The bytes of the work of one node.
+        work: The bytes of the work of one node beside a number of states: from `more_from` states on, more.
         state: The bytes of one state.
+        more_from: Where the work changes.
 
     Raises:
         ValueError: If not one state fits.
     """
-    fit = (budget - work) // state if state else length + 1
-    if fit > length or (fit == length == 1):
-        return length
-    if fit < 2:
-        raise ValueError(
-            f"A budget of {budget:,} bytes does not hold a gradient through these nodes: the work of one node "
-            f"takes {work:,} bytes and every state kept {state:,}, so give at least {work + 2 * state:,}."
-        )
-    return fit - 1
+    least, least_bytes = min(2, length), math.inf
+    ranges = [(max(more_from, least), length), (least, min(more_from - 1, length))]
+    ranges = [(int(first), int(last)) for first, last in ranges if first <= last]
+    for first, last in ranges:
+        if first > least and first * state > budget:
+            continue  # nor need the work be known
+        needed = work(first)
+        fit = (budget - needed) // state if state else length + 1
+        if fit >= first:
+            is_whole = last == length and (fit > length or length == 1)
+            return length if is_whole else min(fit, last) - 1
+        least_bytes = min(least_bytes, needed + first * state)
+    raise ValueError(
+        f"A budget of {budget:,} bytes does not hold a gradient through these nodes: every state kept takes "
+        f"{state:,} bytes, beside the work of one node, so give at least {least_bytes:,}."
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -111,13 +111,73 @@ def test_slots_of_an_arena_are_no_more_than_are_used():
     assert jt.Marked().most_slots(10, 9) == 10 and jt.Revolve(4).most_slots(0, 0) == 1
 
 
+def least_work(costs, slots):
+    """The least work forward that reverses nodes of these costs, by the recursion on intervals."""
+
+    @functools.cache
+    def of(i, j, s):
+        if j - i == 1:
+            return 0.0
+        if s == 1:
+            return sum(sum(costs[i:k]) for k in range(i + 1, j))
+        return min(sum(costs[i:m]) + of(m, j, s - 1) + of(i, m, s) for m in range(i + 1, j))
+
+    return of(0, len(costs), slots)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 5, 11, 12, 20])
+def test_nodes_of_unequal_cost_take_the_least_work(slots):
+    costs = np.random.default_rng(slots).lognormal(0.0, 1.5, 12).round(3).tolist()
+    table = jt.Weighted(slots, costs).table(12)
+    assert table.count_work(costs) == pytest.approx(least_work(costs, slots), rel=1e-12)
+    assert table.slots <= jt.Revolve(slots).table(12).slots
+
+
+def test_nodes_of_equal_cost_take_the_steps_of_revolve():
+    for n, slots in ((1, 1), (2, 1), (40, 3), (190, 8), (500, 4)):
+        table = jt.Weighted(slots, [2.0] * n).table(n)
+        most = 1.02 if n > 192 else 1.0  # there are fewer places for cuts
+        assert jt.advances(n, slots) <= table.count_advances() <= most * jt.advances(n, slots)
+
+
+def test_slots_within_a_segment_go_where_they_save_most_work():
+    """Forty light nodes and forty of 200 times their cost, in one segment."""
+    costs = [1.0] * 40 + [200.0] * 40
+    work = jt.Weighted(10, costs).table(80).count_work(costs)
+    assert work < 0.8 * jt.Revolve(10).table(80).count_work(costs)
+
+
+def test_the_gradient_under_costs_is_that_of_lax_scan():
+    params, x = jnp.linspace(0.5, 1.2, 23), jnp.array([0.3, -0.8])
+    tape = jt.Tape().append(lambda p, s: jnp.sin(s) * p, params)
+    gradient = jax.grad(lambda tape: jnp.sum(tape(x)))
+    weighted = gradient(tape.with_schedule(jt.Weighted(4, range(1, 24))))
+    desired = gradient(tape).segments[0].params
+    np.testing.assert_allclose(weighted.segments[0].params, desired, rtol=1e-13)
+
+
+def test_costs_that_are_none():
+    with pytest.raises(ValueError, match=r"costs has -1\.0: give a finite cost of 0 or more"):
+        jt.Weighted(3, [1.0, -1.0])
+    with pytest.raises(ValueError, match=r"costs has 2 entries, .* 3 nodes: give one entry a node"):
+        jt.Weighted(3, [1.0, 2.0]).table(3)
+
+
 def test_slots_within_a_budget():
     """Of nodes whose work takes 10 bytes and whose states take 30; one state is left apart."""
-    fit = functools.partial(slots_within, work=10, state=30)
+    fit = functools.partial(slots_within, work=lambda kept: 10, state=30)
     assert [fit(budget, 3) for budget in (70, 99, 100, 129, 130, 999)] == [1, 1, 2, 2, 3, 3]
-    assert fit(40, 1) == 1 and fit(70, 2) == 1 and slots_within(10, 5, 10, 0) == 5
+    assert fit(40, 1) == 1 and fit(70, 2) == 1 and slots_within(10, 5, lambda kept: 10, 0) == 5
     with pytest.raises(ValueError, match="so give at least 70"):
         fit(69, 2)
+
+
+def test_slots_within_a_budget_where_more_of_them_take_more_work():
+    """The work of a node takes 10 bytes, and 50 beside 4 states of 30 bytes or more."""
+    fit = lambda budget: slots_within(budget, 9, lambda kept: 50 if kept >= 4 else 10, 30, 4)  # noqa: E731
+    assert [fit(budget) for budget in (70, 100, 169, 170, 200, 319, 350)] == [1, 2, 2, 3, 4, 7, 9]
+    with pytest.raises(ValueError, match="so give at least 70"):
+        fit(69)
 
 
 def test_advances_is_the_optimum_of_the_recursion():

@@ -1,0 +1,53 @@
+"""The table of a chain whose nodes cost unequally: the cuts that dynamic programming finds."""
+
+import numpy as np
+
+from .table import Table, advances, cached_by_length, first_part, table_of_cuts
+
+_MOST_BLOCKS = 192  # among whose borders cuts are looked for
+
+
+@cached_by_length
+def weighted_table(length: int, slots: int, costs: tuple[float, ...]) -> Table:
+    """Return the table that takes least work forward, where node k costs `costs[k]`.
+
+    A segment [i, j) with s slots, one of which holds its start, takes
+
+        t(i, j, s) = min over m of  cost of [i, m) + t(m, j, s - 1) + t(i, m, s),
+
+    as for equal costs. Beyond 192 nodes, m is looked for among as many borders, and blocks between two of them
+    are cut as if their nodes cost alike.
+    """
+    block = -(-length // _MOST_BLOCKS)
+    cuts = _best_cuts(np.asarray(costs), block, min(slots, length))
+
+    def cut(start: np.ndarray, size: np.ndarray, free: np.ndarray) -> np.ndarray:
+        m, long = first_part(size, free), size > block
+        count = -(-size[long] // block)
+        m[long] = cuts[free[long], count, start[long] // block] * block
+        return m
+
+    return table_of_cuts(length, slots, cut)
+
+
+def _best_cuts(costs: np.ndarray, block: int, slots: int) -> np.ndarray:
+    """Return how many blocks to advance first, by slots, the number of blocks, and the first of them."""
+    border = np.append(np.arange(0, len(costs), block), len(costs))
+    n, before = len(border) - 1, np.append(0.0, np.cumsum(costs))
+    sums = np.append(0.0, np.cumsum(before))
+    work, cuts = np.full((slots + 1, n + 1, n + 1), np.inf), np.ones((slots + 1, n + 1, n + 1), int)
+    for count in range(1, n + 1):  # with one slot, every node is reached from the first
+        start, stop = border[: n + 1 - count], border[count:]
+        again = sums[stop] - sums[start + 1] - (stop - 1 - start) * before[start]
+        work[1, count, : n + 1 - count] = again
+    for s in range(2, slots + 1):
+        size = np.diff(border)
+        alike = np.array([advances(int(k), s) for k in size]) / size
+        work[s, 1, :n] = alike * np.diff(before[border])
+        for count in range(2, n + 1):
+            m, i = np.arange(1, count)[:, None], np.arange(n + 1 - count)[None]
+            forward = before[border[i + m]] - before[border[i]]
+            found = forward + work[s - 1, count - m, i + m] + work[s, m, i]
+            cuts[s, count, i[0]] = found.argmin(0) + 1
+            work[s, count, i[0]] = found.min(0)
+    return cuts
