@@ -2,18 +2,20 @@
 
 import dataclasses
 import io
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table as TextTable
 
 from . import picture
 from .schedules.schedule import AbstractSchedule, Budget, Revolve
-from .schedules.table import Table, check_count
+from .schedules.table import Table, check_count, revolve_table
 from .segment import Segment, operation_name
-from .sharing import footprints, shared_slots
+from .sharing import Size, footprints, measured, settled, shared_slots
 from .sweeps.footprint import Footprint, peak_bytes
-from .tape import Tape, with_slots
+from .tape import Tape
 
 _MOST_DRAWN = 100_000  # evaluations that a picture shows
 
@@ -56,8 +58,9 @@ class Part:
 class Plan:
     """What one value and pullback of a tape take: `jax.vjp(lambda tape, x: tape(x), tape, x)`.
 
-    `tape.with_schedule(plan.schedule)` is the tape that was planned. Evaluations are exact. Bytes are
-    temporaries: what is kept and worked with between the arguments and the results.
+    `tape.with_schedule(plan.schedule)` is the tape that was planned. Evaluations are exact: where no pullback
+    reads a state, no step is run again. Bytes are temporaries: what is kept and worked with between the
+    arguments and the results.
 
     Attributes:
         parts: What each segment takes.
@@ -135,7 +138,8 @@ class Plan:
             text.add_column(title, justify="right")
         for part in self.parts:
             numbers = part.nodes, part.advanced, part.taped, part.repetition, part.slots
-            figures = (f"{number:,}" for number in (*numbers, *reversed(part.footprint)))
+            numbers = *numbers, part.footprint.state, part.footprint.work
+            figures = (f"{number:,}" for number in numbers)
             text.add_row(part.operation, repr(part.schedule), *figures)
         written = io.StringIO()
         Console(file=written, width=120).print(text)
@@ -147,16 +151,18 @@ class Plan:
         )
 
 
-def plan(tape: Tape, x: Any, *, bytes: int | None = None, slots: int | None = None) -> Plan:
+def plan(
+    tape: Tape | Callable, x: Any, *, bytes: int | str | None = None, slots: int | None = None
+) -> Plan:
     """Find the cheapest schedule for a tape within a budget, and what it costs.
 
-    A budget is divided among the segments so that the steps recomputed are fewest: more goes where one more
-    slot saves most steps a byte. Without a budget, the plan is that of the tape's own schedules.
+    A budget is divided among the segments so that the work of the steps recomputed is least: more goes where
+    one more slot saves most operations a byte. Without a budget, the plan is that of the tape's own schedules.
 
     Args:
         tape: The tape; nothing of it is run.
         x: The first state, or its types (`jax.ShapeDtypeStruct`).
-        bytes: The bytes of the gradient's temporaries on the device.
+        bytes: The bytes of the gradient's temporaries on the device, an int or a size such as "8MiB".
         slots: The states kept at a time, counted over all segments; each needs one. The state before a
             segment's last node, which the value passes in any case, has a slot of its own beside them.
 
@@ -164,24 +170,44 @@ def plan(tape: Tape, x: Any, *, bytes: int | None = None, slots: int | None = No
         The schedules and their costs.
 
     Raises:
-        TypeError: If both `bytes` and `slots` are given, or one is no int. It is a `ValueError` if they hold
-            less than the first state of every segment.
+        TypeError: If `tape` is no tape, both `bytes` and `slots` are given, or one is no number. It is a
+            `ValueError` if they hold less than the first state of every segment.
 
     Examples:
         >>> import jaxtape as jt
         >>> print(jt.plan(jt.Tape(), 1.0).peak_bytes)
         0
     """
+    if not isinstance(tape, Tape):
+        raise TypeError(
+            f"tape is {operation_name(tape)}, and a plan is of a jt.Tape: give jt.Tape().append(step, params). "
+            "Of a function with a jt.scan(f, init, xs) in it, that is jt.Tape().append(lambda x, carry: "
+            "f(carry, x)[0], xs), and its first state is init."
+        )
     if bytes is not None and slots is not None:
         raise TypeError(f"bytes is {bytes} and slots is {slots}: give one of them.")
     if bytes is not None:
         tape = tape.with_schedule(Budget(bytes))
     if slots is not None:
         check_count("slots", slots, "the first state needs one")
-        sizes = [(len(segment), 1) for segment in tape.segments]
+        tape = tape.with_schedule(Revolve(int(slots)))
+    measures = measured(tape.segments, x)
+    if slots is not None:
+        pairs = zip(tape.segments, measures, strict=True)
+        sizes = [Size(len(segment), 1, measure.cost) for segment, measure in pairs]
         tape = tape.with_schedule([Revolve(s) for s in shared_slots(sizes, int(slots))])
-    tape = with_slots(tape, x)
-    return Plan(tuple(map(_part, tape.segments, footprints(tape.segments, x))))
+    if any(segment.schedule.budget is not None for segment in tape.segments):
+        tape = tape.with_schedule(settled(tape.segments, measures))
+    schedules = [segment.schedule for segment in tape.segments]
+    found = footprints(tape.segments, schedules, measures)
+    return Plan(tuple(map(_part, tape.segments, found)))
+
+
+def _once(n: int) -> Table:
+    """Return the table of n nodes none of which is run again, for no state is kept."""
+    table, none = revolve_table(n, n), np.zeros(0, np.int32)
+    rows = {"first_row": table.first_row * 0, "last_row": table.last_row * 0, "sweep_rows": (0, 0)}
+    return dataclasses.replace(table, slots=0, store_position=none, store_slot=none, **rows)
 
 
 def _part(segment: Segment, footprint: Footprint) -> Part:
@@ -189,6 +215,8 @@ def _part(segment: Segment, footprint: Footprint) -> Part:
     table = segment.table if n else None
     if table is None or segment.keeps_residuals:
         return Part(name, n, segment.schedule, 0, n, 0, segment.slots, 0, footprint, table)
+    if not footprint.repeats:
+        return Part(name, n, segment.schedule, n, n, 1, 0, 0, footprint, _once(n))
     advanced, repetition = table.count_advances() + 1, table.count_repetition()
     counts = advanced, n, repetition, segment.slots, segment.executor.slots_apart
     return Part(name, n, segment.schedule, *counts, footprint, table)

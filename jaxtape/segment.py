@@ -13,7 +13,7 @@ from jax import lax
 from . import sweeps
 from .edits import Edits
 from .schedules.arena import marked_table
-from .schedules.schedule import AbstractSchedule
+from .schedules.schedule import AbstractSchedule, StoreAll
 from .schedules.table import Table
 from .sweeps.chain import check_state, same_state, trace
 from .sweeps.edited import Edited, with_rows
@@ -84,8 +84,10 @@ class Segment(eqx.Module):
         A single node may change the structure of the state; nothing is recomputed for it but itself.
         """
         if self.is_bridge(state):
-            step = self.step if self.schedule.keeps_residuals else jax.checkpoint(self.step)
-            return step(self.node(0), state)
+            if self.schedule.keeps_residuals:
+                return self.step(self.node(0), state)
+            chain, arrays, tree = self.bridge(state)
+            return jax.tree.unflatten(tree, [y[0] for y in sweeps.run(chain, arrays)[1]])
         if self.keeps_residuals or not self.capacity:
             return lax.scan(self.scanned, state, self.params)[0]
         chain, arrays, tree, _ = trace(self.scanned, state, self.params, self.executor)
@@ -112,6 +114,15 @@ class Segment(eqx.Module):
         params = jax.tree.map(lambda leaf: leaf[0], self.params)
         before, after = jax.eval_shape(lambda *pair: (pair[1], self.step(*pair)), params, state)
         return not same_state(before, after)
+
+    def bridge(self, state):
+        """Return the node that changes the state as a chain that passes its state on and has the new one as y.
+
+        Returns the chain, its arrays, and the tree structure of y.
+        """
+        node = lambda state, params: (state, self.step(params, state))  # noqa: E731
+        chain, arrays, _, tree = trace(node, state, self.params, Scheduled.of(StoreAll(), 1))
+        return chain, arrays, tree
 
     @property
     def table(self) -> Table:

@@ -1,17 +1,25 @@
 """How a budget is divided among the segments of a tape."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 
 from .schedules.schedule import AbstractSchedule, Budget, Revolve, StoreAll
-from .schedules.table import advances, slots_within
+from .schedules.table import advances
 from .segment import Segment
-from .sweeps.chain import trace
-from .sweeps.executor import Scheduled
-from .sweeps.footprint import Footprint, footprint_of, peak_bytes, step_footprint, stored_footprint
+from .sweeps.chain import leaf_bytes, trace
+from .sweeps.edited import with_rows
+from .sweeps.footprint import (
+    FixedMeasure,
+    Footprint,
+    Measure,
+    peak_bytes,
+    stored_footprint,
+)
 
 Segments = Sequence[Segment]
+Measures = Sequence[Measure | FixedMeasure]
 
 
 def divided(segments: Segments, x) -> list[AbstractSchedule]:
@@ -28,8 +36,9 @@ def divided(segments: Segments, x) -> list[AbstractSchedule]:
             f"{budget} of a tape that was edited cannot be taken up where its nodes are traced: outside of "
             "jax.jit, tape.with_schedule(jt.plan(tape, x).schedule) makes it a number of slots."
         )
-    found = footprints(segments, x)
-    schedules = settled(segments, found)
+    measures = measured(segments, x)
+    schedules = settled(segments, measures)
+    found = footprints(segments, schedules, measures)
     kept = _kept_bytes(segments, schedules, found)
     left = max(_budget(segments) - sum(kept) - max(f.work for f in found), 0)
     sizes = [len(s) * f.state for s, f in zip(segments, found, strict=True)]
@@ -41,18 +50,45 @@ def divided(segments: Segments, x) -> list[AbstractSchedule]:
     return schedules
 
 
-def settled(segments: Segments, found: list[Footprint]) -> list[AbstractSchedule]:
-    """Return the schedules, with slots in the place of every budget, from the footprints of the segments."""
-    budget, reserved, sizes = _budget(segments), max(footprint.work for footprint in found), []
-    for segment, (_, state) in zip(segments, found, strict=True):
+def settled(segments: Segments, measures: Measures) -> list[AbstractSchedule]:
+    """Return the schedules, with slots in the place of every budget.
+
+    `ValueError` is raised if the budget does not hold the first state of every segment and the work of a node.
+    """
+    budget = _budget(segments)
+    if len(segments) == 1:
+        ((segment,), (measure,)) = segments, measures
+        if isinstance(measure, FixedMeasure):
+            return _filled(segments, [len(segment)])
+        slots = measure.slots_within(budget, len(segment), len(segment.marks))
+        return _filled(segments, [slots])
+    rich = [m.footprint(budget // max(m.state, 1)) for m in measures]
+    costs = [measure.cost for measure in measures]
+    try:
+        given = _shared(segments, rich, costs, budget)
+    except ValueError:  # it may hold fewer states, beside which less is worked with
+        given = _shared(segments, [m.footprint(1) for m in measures], costs, budget)
+    excess = _peak(segments, given, measures) - budget
+    least = budget
+    while excess > 0:
+        least -= excess
+        given = _shared(segments, footprints(segments, given, measures), costs, least)
+        excess = _peak(segments, given, measures) - budget
+    return given
+
+
+def _shared(
+    segments: Segments, found: list[Footprint], costs: list[int], budget: int
+) -> list[AbstractSchedule]:
+    """Return the schedules, with slots in the place of every budget, from what the segments take."""
+    reserved, sizes = max(footprint.work for footprint in found), []
+    for segment, footprint, cost in zip(segments, found, costs, strict=True):
         if segment.schedule.budget is not None:
-            sizes.append((len(segment), state))
-            reserved += len(segment.marks) * state
+            sizes.append(Size(len(segment), footprint.state, cost))
+            reserved += len(segment.marks) * footprint.state
         else:
-            reserved += segment.slots * state
-    if len(sizes) == 1:
-        return _filled(segments, [slots_within(budget, sizes[0][0], reserved, sizes[0][1])])
-    last = sum(state for _, state in sizes)  # a segment's last state has a slot of its own
+            reserved += segment.slots * footprint.state
+    last = sum(size.price for size in sizes)  # a segment's last state has a slot of its own
     left = budget - reserved - last
     given = _filled(segments, shared_slots(sizes, left))
     # the work of all segments is not there at the peak
@@ -62,6 +98,12 @@ def settled(segments: Segments, found: list[Footprint]) -> list[AbstractSchedule
         if peak_bytes(_kept_bytes(segments, fuller, found), found) <= budget:
             return fuller
     return given
+
+
+def _peak(segments: Segments, schedules: list[AbstractSchedule], measures: Measures) -> int:
+    """Return the peak bytes under schedules without a budget."""
+    found = footprints(segments, schedules, measures)
+    return peak_bytes(_kept_bytes(segments, schedules, found), found)
 
 
 def _filled(segments: Segments, slots: list[int]) -> list[AbstractSchedule]:
@@ -88,53 +130,65 @@ def _budget(segments: Segments) -> int:
     return min(budget for budget in budgets if budget is not None)
 
 
-def shared_slots(sizes: list[tuple[int, int]], budget: int) -> list[int]:
-    """Return slots for segments of `(nodes, price of a slot)` that take the fewest steps within a budget.
+class Size(NamedTuple):
+    """What a segment asks of a budget: its nodes, the price of a slot, and the cost of a step run again."""
+
+    nodes: int
+    price: int
+    cost: int | float = 1
+
+    def work(self, slots: int) -> int | float:
+        """Return the work of the steps forward with these slots."""
+        return self.cost * advances(self.nodes, slots)
+
+
+def shared_slots(sizes: Sequence[Size], budget: int) -> list[int]:
+    """Return slots for segments that take the least work forward within a budget.
 
     Raises:
         ValueError: If the budget does not hold one slot each.
     """
-    least = sum(price for _, price in sizes)
+    least = sum(size.price for size in sizes)
     if budget < least:
         raise ValueError(
             f"What is left of the budget is {budget:,}, and one state for each of {len(sizes)} segments takes "
             f"{least:,}: give at least {least - budget:,} more."
         )
 
-    if sum(max(n, 1) * price for n, price in sizes) <= budget:
-        return [max(n, 1) for n, _ in sizes]
+    if sum(max(size.nodes, 1) * size.price for size in sizes) <= budget:
+        return [max(size.nodes, 1) for size in sizes]
 
     def worth(saving: float) -> list[int]:
-        """Return the slots of each segment that save at least so many steps for their price."""
-        return [_slots_worth(max(n, 1), price * saving) for n, price in sizes]
+        """Return the slots of each segment that save at least so much work for their price."""
+        return [_slots_worth(size, saving) for size in sizes]
 
     def left(slots: list[int]) -> int:
-        return budget - sum(count * price for count, (_, price) in zip(slots, sizes, strict=True))
+        return budget - sum(count * size.price for count, size in zip(slots, sizes, strict=True))
 
-    low, high = 0.0, 1.0 + max(n * n for n, _ in sizes)
+    low, high = 0.0, 1.0 + max(size.nodes**2 * max(size.cost, 1.0) for size in sizes)
     for _ in range(64):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if left(worth(middle)) < 0 else (low, middle)
     return _exchanged(sizes, worth(high), left)
 
 
-def _exchanged(sizes: list[tuple[int, int]], slots: list[int], left: Callable) -> list[int]:
-    """Take up what is left of a budget, and move slots between segments as long as that saves steps.
+def _exchanged(sizes: Sequence[Size], slots: list[int], left: Callable) -> list[int]:
+    """Take up what is left of a budget, and move slots between segments as long as that saves work.
 
     The savings of a segment fall with every slot but for small dents, which this evens out.
     """
 
-    def saved(i: int, to: int) -> int:
-        return advances(sizes[i][0], slots[i]) - advances(sizes[i][0], to)
+    def saved(i: int, to: int) -> int | float:
+        return sizes[i].work(slots[i]) - sizes[i].work(to)
 
     while True:
         moves = []
-        for i, (n, price) in enumerate(sizes):
-            more = min(slots[i] + left(slots) // max(price, 1), n)
+        for i, size in enumerate(sizes):
+            more = min(slots[i] + left(slots) // max(size.price, 1), size.nodes)
             moves.append((saved(i, more), {i: more}))
-            for j, (_, other) in enumerate(sizes):
-                enough = -(-max(price - left(slots), 0) // max(other, 1))
-                if i != j and slots[i] < n and slots[j] > enough:
+            for j, other in enumerate(sizes):
+                enough = -(-max(size.price - left(slots), 0) // max(other.price, 1))
+                if i != j and slots[i] < size.nodes and slots[j] > enough:
                     gain = saved(i, slots[i] + 1) + saved(j, slots[j] - enough)
                     moves.append((gain, {i: slots[i] + 1, j: slots[j] - enough}))
         gain, move = max(moves, key=lambda move: move[0])
@@ -143,37 +197,47 @@ def _exchanged(sizes: list[tuple[int, int]], slots: list[int], left: Callable) -
         slots = [move.get(i, count) for i, count in enumerate(slots)]
 
 
-def _slots_worth(n: int, saving: float) -> int:
-    """Return the most slots the last of which saves at least so many steps; the savings fall, so halve."""
-    low, high = 1, n
+def _slots_worth(size: Size, saving: float) -> int:
+    """Return the most slots the last of which is worth its price; the savings fall, so halve."""
+    low, high = 1, max(size.nodes, 1)
     while low < high:
         middle = (low + high + 1) // 2
-        saves_enough = advances(n, middle - 1) - advances(n, middle) >= saving
+        saves_enough = size.work(middle - 1) - size.work(middle) >= size.price * saving
         low, high = (middle, high) if saves_enough else (low, middle - 1)
     return low
 
 
-def footprints(segments: Segments, x) -> list[Footprint]:
-    """Measure each segment, from state `x` or from one of its types."""
+def measured(segments: Segments, x) -> Measures:
+    """Return a measure of each segment, from state `x` or from one of its types."""
     found = []
 
     def run(x):
         for segment in segments:
-            found.append(_footprint(segment, x))
+            found.append(_measured(segment, x))
             x = segment.scheduled(StoreAll())(x)
 
     jax.eval_shape(run, x)
     return found
 
 
-def _footprint(segment: Segment, state) -> Footprint:
+def footprints(
+    segments: Segments, schedules: Sequence[AbstractSchedule], measures: Measures
+) -> list[Footprint]:
+    """Return what the gradients of segments take under schedules without a budget."""
+    triples = zip(segments, schedules, measures, strict=True)
+    return [m.footprint(segment.scheduled(schedule).slots) for segment, schedule, m in triples]
+
+
+def _measured(segment: Segment, state) -> Measure | FixedMeasure:
     if not segment.capacity:
-        return Footprint(0, 0)
+        return FixedMeasure(Footprint(0, 0))
     if segment.is_bridge(state):
-        return step_footprint(segment.step, segment.node(0), state)
-    executor = segment.executor
-    if segment.schedule.budget is not None:  # though the segment is edited
-        executor = Scheduled.of(segment.schedule, segment.capacity)
-    chain, arrays, *_ = trace(segment.scanned, state, segment.params, executor)
-    measured = stored_footprint if segment.keeps_residuals else footprint_of
-    return measured(chain, arrays)
+        chain, arrays, _ = segment.bridge(state)
+        work = Measure.of_everything(chain, arrays).footprint(1).work
+        return FixedMeasure(Footprint(work, leaf_bytes(jax.tree.leaves(state))))
+    chain, arrays, *_ = trace(segment.scanned, state, segment.params, segment.executor)
+    if segment.edits is not None:
+        chain, arrays = with_rows(chain, arrays, segment.edits.rows)
+    if segment.keeps_residuals:
+        return FixedMeasure(stored_footprint(chain, arrays))
+    return Measure.of_everything(chain, arrays)

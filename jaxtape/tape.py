@@ -10,7 +10,7 @@ from .node_list import AbstractTape
 from .recording import Recording
 from .schedules.schedule import AbstractSchedule
 from .segment import operation_name
-from .sharing import divided, footprints, settled
+from .sharing import divided, measured, settled
 from .span import Span
 
 _ENDS = 10  # lines that a table shows at either end of a long tape
@@ -119,7 +119,7 @@ def with_slots(tape: Tape, x) -> Tape:
     """Return the tape with a number of slots in the place of every budget, that of segments to come too."""
     if all(segment.schedule.budget is None for segment in tape.segments):
         return tape
-    schedules = settled(tape.segments, footprints(tape.segments, x))
+    schedules = settled(tape.segments, measured(tape.segments, x))
     if tape.schedule.budget is not None:
         tape = dataclasses.replace(tape, schedule=schedules[-1])
     return tape.with_schedule(schedules)

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence

@@ -142,7 +142,7 @@ class Weighted(AbstractSlots):
 
     It is for a segment of one step whose nodes take more or less time: a solver that iterates, a date with more
     trades. Between segments with steps of their own, `jt.plan` and `Budget` share slots by what the steps cost.
-    Dynamic programming finds the cuts, beyond 192 nodes among as many places.
+    Dynamic programming finds the cuts, beyond 512 nodes among as many places.
 
     Source: Beaumont, Eyraud-Dubois, Herrmann, Joly & Shilova, *Optimal checkpointing for heterogeneous chains*,
     INRIA RR-9302, 2019, without what keeps a node's own intermediate values.

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from .table import Table, advances, cached_by_length, first_part, table_of_cuts
+from .table import Table, advances, cached_by_length, first_part, revolve_table, table_of_cuts
 
-_MOST_BLOCKS = 192  # among whose borders cuts are looked for
+_MOST_BLOCKS = 512  # among whose borders cuts are looked for
+_BESIDE = 4  # of where the best cut is expected, cuts are looked at, too
 
 
 @cached_by_length
@@ -15,8 +16,8 @@ def weighted_table(length: int, slots: int, costs: tuple[float, ...]) -> Table:
 
         t(i, j, s) = min over m of  cost of [i, m) + t(m, j, s - 1) + t(i, m, s),
 
-    as for equal costs. Beyond 192 nodes, m is looked for among as many borders, and blocks between two of them
-    are cut as if their nodes cost alike.
+    as for equal costs. Beyond 512 nodes, m is looked for among as many borders, and blocks between two of them
+    are cut as if their nodes cost alike; then `revolve_table` is taken where it takes less work.
     """
     block = -(-length // _MOST_BLOCKS)
     cuts = _best_cuts(np.asarray(costs), block, min(slots, length))
@@ -27,7 +28,8 @@ def weighted_table(length: int, slots: int, costs: tuple[float, ...]) -> Table:
         m[long] = cuts[free[long], count, start[long] // block] * block
         return m
 
-    return table_of_cuts(length, slots, cut)
+    found, alike = table_of_cuts(length, slots, cut), revolve_table(length, slots)
+    return min(found, alike, key=lambda table: table.count_work(costs))
 
 
 def _best_cuts(costs: np.ndarray, block: int, slots: int) -> np.ndarray:
@@ -45,9 +47,13 @@ def _best_cuts(costs: np.ndarray, block: int, slots: int) -> np.ndarray:
         alike = np.array([advances(int(k), s) for k in size]) / size
         work[s, 1, :n] = alike * np.diff(before[border])
         for count in range(2, n + 1):
-            m, i = np.arange(1, count)[:, None], np.arange(n + 1 - count)[None]
+            i = np.arange(n + 1 - count)
+            # the best cut lies between those of the segments without the last block and without the first
+            low = np.maximum(cuts[s, count - 1, i] - _BESIDE, 1)
+            high = np.minimum(cuts[s, count - 1, i + 1] + 1 + _BESIDE, count - 1)
+            m = np.minimum(low + np.arange(max(np.max(high - low), 0) + 1)[:, None], count - 1)
             forward = before[border[i + m]] - before[border[i]]
             found = forward + work[s - 1, count - m, i + m] + work[s, m, i]
-            cuts[s, count, i[0]] = found.argmin(0) + 1
-            work[s, count, i[0]] = found.min(0)
+            best = found.argmin(0)
+            cuts[s, count, i], work[s, count, i] = m[best, i], found[best, i]
     return cuts

@@ -205,18 +205,14 @@ class AbstractExecutor(abc.ABC):
         del consts
         return self.length - 1 - k if chain.reverse else k
 
-    def kept_bytes(self, state: int) -> int:
-        """Return the bytes of all that is kept, from those of one state."""
-        return self.slots * state
-
     def short(self, nodes: int, slots: int) -> "AbstractExecutor":
         """Return an executor for fewer nodes and slots whose programs need the memory that this one's do."""
         raise NotImplementedError
 
-    def settled(self, measure: Callable[[], tuple[int, int]] | None) -> "AbstractExecutor":
+    def settled(self, measure: Callable[[], Any] | None) -> "AbstractExecutor":
         """Return the executor that reverses the chain, now that its states are known.
 
-        `measure()` returns the bytes of the work and of a state. It is None where a size is symbolic.
+        `measure()` is a `Measure` of `footprint.py`. It is None where a size is symbolic.
         """
         del measure
         return self

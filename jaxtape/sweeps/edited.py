@@ -48,6 +48,10 @@ class Edited(AbstractTableExecutor):
         xs_bar = tuple(map(jnp.zeros_like, pick(active.xs, arrays.xs)))
         return lax.fori_loop(0, length, node, (start, xs_bar))
 
+    def short(self, nodes: int, slots: int) -> "Edited":
+        on_host = min(self.table.host_slots, 1)
+        return Edited(Arena(nodes, slots + 1, 0, on_host), self.checkpoint_dtype)
+
 
 def with_rows(chain: Chain, arrays: Arrays, rows: Rows) -> tuple[Chain, Arrays]:
     """Return the chain that finds its table and the order of its nodes in its first consts."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..schedules.schedule import AbstractSchedule
-from ..schedules.table import Rows, Table, revolve_table, slots_within
+from ..schedules.table import Rows, Table, revolve_table
 from . import host_memory
 from .chain import (
     AbstractExecutor,
@@ -27,8 +27,8 @@ from .chain import (
     stored,
     zeros_stack,
 )
-from .footprint import footprint
-from .pullback import gathered, needed_state, nothing_shared, pull, with_broadcasts
+from .footprint import Measure
+from .pullback import fewest_to_broadcast, gathered, needed_state, nothing_shared, pull, tied
 
 
 def prepared(chain: Chain, active: Active, arrays: Arrays) -> Chain:
@@ -38,12 +38,12 @@ def prepared(chain: Chain, active: Active, arrays: Arrays) -> Chain:
     or if states lie in the host's memory and the step has ordered side effects.
     """
     chain = dataclasses.replace(chain, needed=needed_state(chain, active, arrays))
-    measure = None
-    if not _is_symbolic(arrays):  # or bytes could not be compared
-        kept = chain.executor.kept_bytes(chain.slot_bytes(arrays))
-        chain = with_broadcasts(chain, active, arrays, kept)
-        measure = functools.partial(footprint, chain, active, arrays)
-    chain = dataclasses.replace(chain, executor=chain.executor.settled(measure))
+    if _is_symbolic(arrays):  # so bytes cannot be compared
+        chain = dataclasses.replace(chain, executor=chain.executor.settled(None))
+    else:
+        executor = chain.executor.settled(functools.partial(Measure, chain, active, arrays))
+        broadcasts = executor.slots >= fewest_to_broadcast(chain, active, arrays)
+        chain = dataclasses.replace(chain, executor=executor, broadcasts=broadcasts)
     _check_effects(chain)
     return chain
 
@@ -188,6 +188,11 @@ class AbstractTableExecutor(AbstractExecutor):
         """Whether it is known beforehand that every state has a slot, so that no step is taken again."""
         return False
 
+    @property
+    def is_unrolled(self) -> bool:
+        """Whether it is known beforehand that there is one node, so that XLA sees no loop."""
+        return False
+
     @abc.abstractmethod
     def rows(self, consts: tuple) -> Rows:
         """Return the table as arrays."""
@@ -239,6 +244,9 @@ class AbstractTableExecutor(AbstractExecutor):
             return ReverseState(reached.kept, state_bar, shared_bar), x_bar
 
         state_bar, ys_bar = bars
+        if self.is_unrolled:  # or the node would be run again before the cotangent is there
+            kept = kept._replace(device=tied(kept.device, bars))
+            arrays = arrays._replace(init=tied(arrays.init, bars))
         start = ReverseState(kept, state_bar, nothing_shared(chain, active, arrays))
         pulled, xs_bar = self.over_nodes(chain, active, arrays, pull_node, start, ys_bar)
         consts_bar = gathered(chain, active, arrays, pulled.shared_bar)
@@ -272,6 +280,10 @@ class Scheduled(AbstractTableExecutor):
     def keeps_all(self) -> bool:
         return self.table.count_advances() == len(self.table) - 1
 
+    @property
+    def is_unrolled(self) -> bool:
+        return len(self.table) == 1
+
     @classmethod
     def of(cls, schedule: AbstractSchedule, length: int) -> "Scheduled":
         """Return the executor of `length` >= 1 nodes under a schedule."""
@@ -299,10 +311,7 @@ class Scheduled(AbstractTableExecutor):
         (_, pulled), xs_bar = lax.scan(node, last, nodes, self.length, reverse=not chain.reverse)
         return pulled, xs_bar
 
-    def kept_bytes(self, state: int) -> int:
-        return self.slots * state if self.budget is None else self.budget
-
-    def settled(self, measure: Callable[[], tuple[int, int]] | None) -> "Scheduled":
+    def settled(self, measure: Callable[[], Measure] | None) -> "Scheduled":
         if self.budget is None:
             return self
         if measure is None:
@@ -311,7 +320,7 @@ class Scheduled(AbstractTableExecutor):
                 "is symbolic: give a number of slots, such as Revolve(slots=12), or export a program "
                 "for each size."
             )
-        slots = slots_within(self.budget, self.length, *measure())
+        slots = measure().slots_within(self.budget, self.length)
         return Scheduled(revolve_table(self.length, slots), self.checkpoint_dtype)
 
 

@@ -5,21 +5,30 @@ import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 from jax.extend.core import Var, jaxprs_in_params
+from jax.interpreters.partial_eval import dce_jaxpr
 
-from .chain import Active, Arrays, Chain, inexact, leaf_bytes, merge, pick, shapes
-from .pullback import needed_state, pullback_of_node, with_broadcasts
+from ..schedules.table import slots_within
+from .chain import Active, Arrays, Chain, first_node, inexact, leaf_bytes, merge, pick, shapes
+from .cost import flops
+from .pullback import fewest_to_broadcast, needed_state, pullback_of_node
 
 _NODES, _SLOTS = 9, 3  # of a short chain that the compiler treats like a long one
 
 
 class Footprint(NamedTuple):
-    """Bytes of a gradient's temporaries: `work` whatever is kept, and `state` for each state kept."""
+    """What a gradient takes.
+
+    Attributes:
+        work: The bytes of its temporaries beside what is kept.
+        state: The bytes of each state kept.
+        repeats: Whether steps are run again from the states kept. They are not if no pullback reads a state.
+    """
 
     work: int
     state: int
+    repeats: bool = True
 
 
 def peak_bytes(kept: list[int], footprints: list[Footprint]) -> int:
@@ -34,12 +43,69 @@ def everything_active(chain: Chain, arrays: Arrays) -> Active:
     return Active(consts, state, xs, inexact(chain.y_avals))
 
 
-def footprint_of(chain: Chain, arrays: Arrays) -> Footprint:
-    """Measure the gradient with respect to everything."""
-    active = everything_active(chain, arrays)
-    chain = dataclasses.replace(chain, needed=needed_state(chain, active, arrays))
-    kept = chain.executor.kept_bytes(chain.slot_bytes(arrays))
-    return footprint(with_broadcasts(chain, active, arrays, kept), active, arrays)
+class Measure:
+    """The gradient of a chain whose needed leaves are known, measured when asked.
+
+    Its pullback broadcasts shared values where they are little beside what is kept, which takes memory of its
+    own (`jaxtape/sweeps/pullback.py`). So the work depends on the number of states kept.
+    """
+
+    def __init__(self, chain: Chain, active: Active, arrays: Arrays):
+        self._chain, self._active, self._arrays = chain, active, arrays
+        self.state = chain.slot_bytes(arrays)
+        self._fewest_to_broadcast = fewest_to_broadcast(chain, active, arrays)
+        self._found = {}
+
+    @property
+    def cost(self) -> int:
+        """The operations of a step that is run again: those of the leaves that are needed."""
+        chain, node = self._chain, self._arrays._replace(xs=first_node(self._arrays.xs))
+        outputs = [*chain.needed, *[False] * len(chain.y_avals)]
+        return flops(dce_jaxpr(jax.make_jaxpr(chain.step)(*node).jaxpr, outputs)[0])
+
+    @classmethod
+    def of_everything(cls, chain: Chain, arrays: Arrays) -> "Measure":
+        """Return the measure of the gradient with respect to everything."""
+        active = everything_active(chain, arrays)
+        needed = needed_state(chain, active, arrays)
+        return cls(dataclasses.replace(chain, needed=needed), active, arrays)
+
+    def broadcasts(self, kept: int) -> bool:
+        """Say whether shared values are broadcast beside this number of states."""
+        return kept >= self._fewest_to_broadcast
+
+    def footprint(self, kept: int) -> Footprint:
+        """Return the footprint beside this number of states."""
+        broadcasts = self.broadcasts(kept)
+        if broadcasts not in self._found:
+            chain = dataclasses.replace(self._chain, broadcasts=broadcasts)
+            self._found[broadcasts] = footprint(chain, self._active, self._arrays)
+        return self._found[broadcasts]
+
+    def slots_within(self, budget: int, length: int, marks: int = 0) -> int:
+        """Return the most slots of `length` nodes within a budget, the state before the last node apart.
+
+        The states of `marks` are kept beside them. `ValueError` is raised if not one state fits.
+        """
+        work = lambda kept: self.footprint(kept).work + marks * self.state  # noqa: E731
+        return slots_within(budget, length, work, self.state, self._fewest_to_broadcast)
+
+
+class FixedMeasure(NamedTuple):
+    """The gradient of nodes that take the same whatever is kept."""
+
+    found: Footprint
+    cost: int = 0
+
+    def footprint(self, kept: int) -> Footprint:
+        """Return the footprint."""
+        del kept
+        return self.found
+
+    @property
+    def state(self) -> int:
+        """The bytes of each state kept."""
+        return self.found.state
 
 
 def footprint(chain: Chain, active: Active, arrays: Arrays) -> Footprint:
@@ -51,7 +117,8 @@ def footprint(chain: Chain, active: Active, arrays: Arrays) -> Footprint:
     """
     state = chain.slot_bytes(arrays)
     if _is_manual(chain, arrays):
-        return Footprint(_live_bytes(pullback_of_node(chain, active, arrays)) + state, state)
+        work = _live_bytes(pullback_of_node(chain, active, arrays)) + state
+        return Footprint(work, state, any(chain.needed))
     executor = chain.executor.short(min(chain.length, _NODES), min(chain.length, _SLOTS))
     few = dataclasses.replace(chain, executor=executor)
 
@@ -61,7 +128,8 @@ def footprint(chain: Chain, active: Active, arrays: Arrays) -> Footprint:
         return out, ys, few.reverse_sweep(active, arrays, kept, bars)
 
     on_device = executor.slots - executor.slots_apart
-    return Footprint(_temporaries(sweeps, few, arrays) - on_device * state, state)
+    work = _temporaries(sweeps, few, arrays) - on_device * state
+    return Footprint(work, state, any(chain.needed))
 
 
 def stored_footprint(chain: Chain, arrays: Arrays) -> Footprint:
@@ -83,24 +151,7 @@ def stored_footprint(chain: Chain, arrays: Arrays) -> Footprint:
 
     few, many = measured(_NODES), measured(2 * _NODES)
     state = (many - few) // _NODES
-    return Footprint(few - _NODES * state, state)
-
-
-def step_footprint(step: Callable, params, state) -> Footprint:
-    """Measure a node that changes the structure of the state: its first state is kept, and run again."""
-
-    def gradient(params, state):
-        varied, held = eqx.partition((params, state), eqx.is_inexact_array)
-
-        def run(varied):
-            out = jax.checkpoint(step)(*eqx.combine(varied, held))
-            return eqx.filter(out, eqx.is_inexact_array)
-
-        out, pullback = jax.vjp(run, varied)
-        return out, pullback(out)
-
-    size = leaf_bytes(jax.tree.leaves(state))
-    return Footprint(_temp_bytes(gradient, *map(shapes, (params, state))), size)
+    return Footprint(few - _NODES * state, state, False)
 
 
 def _temporaries(sweeps: Callable, chain: Chain, arrays: Arrays) -> int:

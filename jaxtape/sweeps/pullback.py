@@ -9,7 +9,7 @@ A leaf that nothing perturbed reaches has no tangent, as in `lax.scan`. It may p
 derivative, such as a `lax.while_loop` or a `pure_callback`, and no state is kept for its own cotangent.
 """
 
-import dataclasses
+import math
 from collections.abc import Callable
 from operator import or_
 from typing import Any, NamedTuple
@@ -61,6 +61,34 @@ def pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple[tupl
     return (*consts_bar, *values_bar), state_bar, x_bar
 
 
+def tied(leaves: tuple, bars: tuple) -> tuple:
+    """Return leaves that are not there before a cotangent is, for the compiler: what is run from them waits.
+
+    It knows two equal computations for one and would keep what the first has made. On CPUs it sees through
+    `lax.optimization_barrier`. A number of which it does not know that it is 0 holds it up.
+    """
+    sums = [jnp.sum(bar) for bar in jax.tree.leaves(bars) if bar.size]
+    if not sums:
+        return leaves
+    total = sum((jnp.real(one).astype(jnp.float32) for one in sums), jnp.float32(0.0))
+    bits = jax.lax.bitcast_convert_type(total, jnp.int32)
+    is_there = (bits * (bits + 1)) % 2 == 0  # always
+    axes = _varying(is_there)  # a leaf that is the same on all devices stays so
+    return tuple(_where(is_there, leaf) if axes <= _varying(leaf) else leaf for leaf in leaves)
+
+
+def _varying(leaf) -> frozenset:
+    return frozenset(jax.typeof(leaf).manual_axis_type.varying)
+
+
+def _where(flag, leaf):
+    """Return a leaf if the flag is set, or else zeros."""
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        words = _where(flag, jax.random.key_data(leaf))
+        return jax.random.wrap_key_data(words, impl=jax.random.key_impl(leaf))
+    return jnp.where(flag, leaf, jnp.zeros_like(leaf))
+
+
 def nothing_shared(chain: Chain, active: Active, arrays: Arrays) -> tuple:
     """Return the cotangents of what is shared before the first node is pulled back."""
     consts = pick(active.consts, arrays.consts)
@@ -81,11 +109,12 @@ def gathered(chain: Chain, active: Active, arrays: Arrays, shared_bar: tuple) ->
     return tuple(map(jnp.add, consts_bar, pullback(values_bar)))
 
 
-def with_broadcasts(chain: Chain, active: Active, arrays: Arrays, kept_bytes: int) -> Chain:
-    """Let the chain broadcast shared values in its pullback, if they are little beside what is kept."""
+def fewest_to_broadcast(chain: Chain, active: Active, arrays: Arrays) -> int | float:
+    """Return how many states must be kept for shared values to be broadcast: they are little beside those."""
     values = lambda consts: broadcast_values(chain, active.consts, consts)  # noqa: E731
     size = leaf_bytes(jax.eval_shape(values, arrays.consts))
-    return dataclasses.replace(chain, broadcasts=0 < size <= _MOST_BROADCAST * kept_bytes)
+    of_a_state = _MOST_BROADCAST * chain.slot_bytes(arrays)
+    return math.ceil(size / of_a_state) if size and of_a_state else math.inf
 
 
 def _values(chain: Chain, active: Active, consts: tuple) -> tuple:

@@ -1,5 +1,6 @@
 """What a plan says against what happens: evaluations counted as they run, bytes as the compiler plans them."""
 
+import collections
 import functools
 import itertools
 import random
@@ -13,7 +14,8 @@ import pytest
 
 import jaxtape as jt
 from jaxtape.picture import timeline
-from jaxtape.sharing import shared_slots
+from jaxtape.sharing import Size, shared_slots
+from jaxtape.sweeps.cost import flops
 
 from ..helpers_tape import Counter, all_schedules, assert_close
 
@@ -182,6 +184,34 @@ def test_bytes_are_those_of_the_compiler(shape, schedule):
     assert jt.plan(tape, x).peak_bytes == pytest.approx(temp_bytes(tape, x), rel=0.10)
 
 
+def different_steps(bridges):
+    """Eight segments of one node each, whose pullbacks read a matrix of 100 by 100 that they make."""
+
+    def step_of(i):
+        def step(params, state):
+            matrix = jnp.sin(jnp.outer(params, state) * (1.0 + 0.1 * i))
+            new = jnp.tanh(matrix @ state) + jnp.cos(matrix).mean(1) * params
+            return new if not bridges else new[:-1] if i % 2 else jnp.append(new, state[0])
+
+        return step
+
+    tape = jt.Tape()
+    for i in range(8):
+        tape = tape.append(step_of(i), jnp.full((1, 100 + (bridges and i % 2)), 0.1 * (i + 1)))
+    return tape
+
+
+@pytest.mark.parametrize("bridges", [False, True])
+def test_a_tape_of_many_different_steps(bridges):
+    """The compiler sees all nodes at once, and must not keep what each has made for its pullback."""
+    tape, x = different_steps(bridges), jnp.linspace(0.0, 1.0, 100)
+    scheduled = tape.with_schedule(jt.Revolve(1))
+    plan = jt.plan(scheduled, x)
+    assert temp_bytes(scheduled, x) <= 1.10 * plan.peak_bytes < 6 * 80_000
+    found, desired = (eqx.filter_jit(value_and_bars)(t, x) for t in (scheduled, tape))
+    assert_close(jax.tree.leaves(found), jax.tree.leaves(desired))
+
+
 def test_types_are_enough():
     tape = heston_tape(40, 64)
     types = jax.tree.map(
@@ -274,7 +304,7 @@ def test_slots_shared_over_segments_are_nearly_the_best():
     for _ in range(60):
         lengths = [draw.randint(1, 200) for _ in range(draw.randint(2, 5))]
         budget = draw.randint(len(lengths), 60)
-        given = shared_slots([(n, 1) for n in lengths], budget)
+        given = shared_slots([Size(n, 1) for n in lengths], budget)
         assert sum(given) <= budget and min(given) >= 1
         steps = sum(map(jt.advances, lengths, given))
         best = fewest_steps(lengths, budget)
@@ -291,11 +321,110 @@ def fewest_steps(lengths, budget):
     return best[budget]
 
 
+def heavy(params, state):
+    return jax.lax.scan(lambda s, _: (jnp.sin(s) * params, None), state, length=200)[0]
+
+
+@pytest.mark.parametrize("budget", [{"slots": 10}, {"bytes": 332_700}])
+def test_slots_go_where_they_save_most_work(budget):
+    """Forty light nodes and forty that take 200 times the work: 2 and 8 slots, not 5 and 5."""
+    tape = jt.Tape().append(turn, jnp.ones(40)).append(heavy, jnp.ones(40))
+    light_slots, heavy_slots = (s.slots for s in jt.plan(tape, jnp.ones(100), **budget).schedules)
+    assert (
+        (light_slots, heavy_slots) == (2, 8) if "slots" in budget else heavy_slots > 3 * light_slots
+    )
+    if "slots" in budget:
+        work = jt.advances(40, 2) + 200 * jt.advances(40, 8)
+        assert work < 0.77 * 201 * jt.advances(40, 5)
+
+
+@pytest.mark.parametrize(
+    ("f", "desired"),
+    [
+        (lambda x: x @ x, 2 * 8**3),
+        (lambda x: jax.lax.scan(lambda c, _: (c + x, None), x, length=5)[0], 5 * 64),
+        (lambda x: jax.lax.cond(x[0, 0] > 0.0, lambda x: x + x, lambda x: x @ x, x), 2 * 8**3),
+        (lambda x: jax.jit(jnp.exp)(x).reshape(64), 10 * 64),
+        (lambda x: jnp.einsum("ij,kj->ik", x, x[:2]), 2 * 8 * 8 * 2),
+    ],
+)
+def test_operations_of_a_step(f, desired):
+    assert flops(jax.make_jaxpr(f)(jnp.ones((8, 8))).jaxpr) == pytest.approx(desired, abs=64)
+
+
 def test_slots_of_different_price():
     """The same nodes at a hundredth of the price get more of the budget."""
-    dear, cheap = shared_slots([(200, 100), (200, 1)], 1000)
+    dear, cheap = shared_slots([Size(200, 100), Size(200, 1)], 1000)
     assert cheap > 5 * dear and 100 * dear + cheap <= 1000
-    assert shared_slots([(5, 7), (9, 0)], 10**6) == [5, 9]
+    assert shared_slots([Size(5, 7), Size(9, 0)], 10**6) == [5, 9]
+
+
+class Scaled(eqx.Module):
+    """A step whose pullback broadcasts shared numbers where memory is left."""
+
+    scale: jax.Array
+
+    def __call__(self, params, state):
+        x, v = state
+        root = jnp.sqrt(jnp.maximum(v, 0.0) + 1e-12)
+        x = x - 0.5 * self.scale * v + self.scale * root * params[1]
+        return x, v + self.scale * (0.04 - v) + self.scale * root * params[0]
+
+
+NAMED = {
+    "shared numbers": lambda: jt.Tape().append(Scaled(jnp.array(0.01)), (jnp.ones((40, 64)),) * 2),
+    "edited": lambda: heston_tape(40, 64).drop(3),
+    "edited and marked": lambda: heston_tape(40, 64).drop(3).mark(7),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_bytes_that_a_small_budget_names_are_enough(name):
+    tape, x = NAMED[name](), heston_state(64)
+    with pytest.raises(ValueError, match="so give at least") as refusal:
+        jt.plan(tape, x, bytes=100)
+    least = int(str(refusal.value).split("at least ")[1].rstrip(".").replace(",", ""))
+    plan = jt.plan(tape, x, bytes=least)
+    assert temp_bytes(tape.with_schedule(plan.schedule), x) <= plan.peak_bytes <= least
+    with pytest.raises(ValueError, match=f"so give at least {least:,}"):
+        jt.plan(tape, x, bytes=least - 1)
+    if not tape.segments[0].edits:
+        assert temp_bytes(tape.with_schedule(jt.Budget(least)), x) <= least
+
+
+def test_a_budget_may_be_text():
+    assert jt.Budget("8MiB") == jt.Budget(2**23) and jt.Budget("8MiB").budget == 2**23
+    tape, x = heston_tape(40, 64), heston_state(64)
+    assert jt.plan(tape, x, bytes="16 KiB") == jt.plan(tape, x, bytes=2**14)
+    with pytest.raises(ValueError, match="'8 apples' is not a size: give one such as 512MiB"):
+        jt.Budget("8 apples")
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_no_step_is_run_again_where_nothing_is_kept(edited):
+    """The pullback of an addition reads no state. Each node says its number, not its state."""
+    heard = collections.Counter()
+
+    def add(params, state):
+        jax.debug.callback(lambda k: heard.update([int(k)]), params)
+        return state + params
+
+    tape = jt.Tape().append(add, jnp.arange(12.0)).with_schedule(jt.Revolve(4))
+    tape = tape.drop(1) if edited else tape
+    n = len(tape)
+    jax.block_until_ready(eqx.filter_jit(value_and_bars)(tape, X))
+    jax.effects_barrier()
+    plan = jt.plan(tape, X)
+    assert set(heard.values()) == {2} and heard.total() == plan.evaluations == 2 * n
+    assert (plan.advanced, plan.taped, plan.repetition) == (n, n, 1)
+    assert plan.parts[0].slots == 0
+    path = timeline([plan.parts[0].table]).path
+    assert path[-1, 0] == plan.evaluations
+
+
+def test_a_plan_of_a_function_says_what_to_pass():
+    with pytest.raises(TypeError, match=r"tape is .*<lambda>, .* give jt.Tape\(\).append"):
+        jt.plan(lambda x: jt.scan(lambda c, y: (c * y, c), x, jnp.ones(3)), X, slots=3)
 
 
 # Two stages

@@ -134,17 +134,16 @@ def test_nodes_of_unequal_cost_take_the_least_work(slots):
 
 
 def test_nodes_of_equal_cost_take_the_steps_of_revolve():
-    for n, slots in ((1, 1), (2, 1), (40, 3), (190, 8), (500, 4)):
+    for n, slots in ((1, 1), (2, 1), (40, 3), (190, 8), (700, 4)):
         table = jt.Weighted(slots, [2.0] * n).table(n)
-        most = 1.02 if n > 192 else 1.0  # there are fewer places for cuts
-        assert jt.advances(n, slots) <= table.count_advances() <= most * jt.advances(n, slots)
+        assert table.count_advances() == jt.advances(n, slots)
 
 
 def test_slots_within_a_segment_go_where_they_save_most_work():
-    """Forty light nodes and forty of 200 times their cost, in one segment."""
-    costs = [1.0] * 40 + [200.0] * 40
+    """Twenty heavy nodes among eighty, of 200 times the cost of the others."""
+    costs = ([1.0] * 6 + [200.0] * 2) * 10
     work = jt.Weighted(10, costs).table(80).count_work(costs)
-    assert work < 0.8 * jt.Revolve(10).table(80).count_work(costs)
+    assert work < 0.75 * jt.Revolve(10).table(80).count_work(costs)
 
 
 def test_the_gradient_under_costs_is_that_of_lax_scan():

@@ -13,8 +13,8 @@ from jax import lax
 import jaxtape as jt
 from jaxtape.sweeps.chain import trace
 from jaxtape.sweeps.executor import Scheduled
-from jaxtape.sweeps.footprint import everything_active
-from jaxtape.sweeps.pullback import broadcast_values, with_broadcasts
+from jaxtape.sweeps.footprint import Measure, everything_active
+from jaxtape.sweeps.pullback import broadcast_values
 
 from ..helpers_tape import assert_close, heston, heston_call, heston_noise
 
@@ -143,7 +143,7 @@ def broadcasts_of(step):
         chain, arrays = chain_of(step, varied)
         active = everything_active(chain, arrays)
         values = broadcast_values(chain, active.consts, arrays.consts)
-        assert with_broadcasts(chain, active, arrays, 10**9).broadcasts == bool(values)
+        assert Measure.of_everything(chain, arrays).broadcasts(10**9) == bool(values)
         return values
 
     return [value.shape for value in jax.eval_shape(shapes, VARIED)]
@@ -165,8 +165,8 @@ def test_values_are_broadcast_if_they_are_little_beside_what_is_kept():
             return state + sum(jnp.sin(shared[i] * state) for i in range(20)) * x, None
 
         chain, arrays, *_ = trace(step, jnp.ones(8), XS, Scheduled.of(jt.Revolve(3), 10))
-        active, kept = everything_active(chain, arrays), (0, 4 * 20 * 64 - 1, 4 * 20 * 64)
-        flags.extend(with_broadcasts(chain, active, arrays, k).broadcasts for k in kept)
+        measure = Measure.of_everything(chain, arrays)
+        flags.extend(map(measure.broadcasts, (0, 4 * 20 - 1, 4 * 20)))
         return 0.0
 
     flags = []
