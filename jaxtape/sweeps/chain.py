@@ -68,6 +68,7 @@ class Chain:
         needed: Which leaves of the state are kept and recomputed, of a chain that is prepared to be reversed.
         broadcasts: Whether the pullback adds up the cotangents of shared values before it sums them, as
             `jaxtape/sweeps/pullback.py` says.
+        in_bits: Whether stacks of floats of less than 32 bits are held as integers, which have no tangent.
     """
 
     jaxpr: Any
@@ -78,6 +79,7 @@ class Chain:
     captured: Captured = Captured(())
     needed: Mask = ()
     broadcasts: bool = False
+    in_bits: bool = True
 
     @property
     def length(self) -> int:
@@ -106,12 +108,24 @@ class Chain:
     @functools.partial(jax.jit, static_argnums=0)
     def first_sweep(self, arrays: Arrays) -> tuple[tuple, tuple, Any]:
         """Run the prepared chain once while states are kept: the last state, ys, and what is kept."""
-        return self.executor.first_sweep(self, arrays)
+        state, ys, kept = self.executor.first_sweep(self, arrays)
+        dtypes = tuple(stored_dtype(x, self.executor) for x in pick(self.needed, arrays.init))
+        kept = jax.tree.map(of_bits, kept, self.executor.kept_dims(kept, dtypes, jnp.int32))
+        return (
+            state,
+            tuple(of_bits(y, aval.dtype) for y, aval in zip(ys, self.y_avals, strict=True)),
+            kept,
+        )
 
     @functools.partial(jax.jit, static_argnums=(0, 1))
     def reverse_sweep(self, active: Active, arrays: Arrays, kept, bars: tuple) -> Arrays:
         """Pull cotangents back through the prepared chain, from what its first sweep has kept."""
-        return self.executor.reverse_sweep(self, active, arrays, kept, bars)
+        return self.executor.reverse_sweep(self, active, arrays, self.packed(kept), bars)
+
+    def packed(self, stacks):
+        """Return stacks as a sweep holds them."""
+        apart = self.executor.slots_apart
+        return jax.tree.map(as_bits, stacks) if self.in_bits and not apart else stacks
 
     def slot_bytes(self, arrays: Arrays) -> int:
         """Return the bytes of the needed leaves of one state in a slot."""
@@ -197,8 +211,8 @@ class AbstractExecutor(abc.ABC):
         """
 
     @abc.abstractmethod
-    def kept_dims(self, kept, of_leaves: tuple, dim: int | None):
-        """Return the batch axes of what is kept: those of the needed leaves, and `dim` of the steps taken."""
+    def kept_dims(self, kept, of_leaves: tuple, dim: Any):
+        """Return a value for each array that is kept, such as its batch axis: `dim` for the steps taken."""
 
     def index(self, chain: Chain, k, consts: tuple):
         """Return where node k reads `xs` and writes `ys`."""
@@ -347,7 +361,37 @@ def get(stacked: tuple, i) -> tuple:
 def put(stacked: tuple, leaves: tuple, i) -> tuple:
     """Return each stack with another entry i."""
     pairs = zip(stacked, leaves, strict=True)
-    return tuple(lax.dynamic_update_index_in_dim(a, leaf, i, 0) for a, leaf in pairs)
+    return tuple(
+        lax.dynamic_update_index_in_dim(a, of_bits(leaf, a.dtype), i, 0) for a, leaf in pairs
+    )
+
+
+@jax.custom_jvp
+def as_bits(stack):
+    """Return a stack of floats of less than 32 bits as integers: on CPUs XLA widens a whole stack of floats."""
+    narrow = jnp.issubdtype(stack.dtype, jnp.floating) and stack.dtype.itemsize < 4
+    return lax.bitcast_convert_type(stack, f"uint{8 * stack.dtype.itemsize}") if narrow else stack
+
+
+@as_bits.defjvp
+def _(primals, tangents):
+    (stack,), (dot,) = primals, tangents
+    bits = as_bits(stack)
+    if bits.dtype != stack.dtype:
+        raise NotImplementedError(
+            "Bits have no tangent: push forward through a chain with in_bits=False."
+        )
+    return bits, dot
+
+
+def of_bits(leaf, dtype):
+    """Return a leaf as its dtype, or the same bits as another."""
+    return leaf if leaf.dtype == dtype else lax.bitcast_convert_type(leaf, dtype)
+
+
+def stored_dtype(leaf, executor: AbstractExecutor):
+    """Return the dtype of a leaf in an executor's slots."""
+    return jax.eval_shape(lambda leaf: stored(leaf, executor.checkpoint_dtype), leaf).dtype
 
 
 def stored(leaf, dtype):

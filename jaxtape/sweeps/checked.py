@@ -12,7 +12,7 @@ from jax._src import checkify  # there is no public way to add a rule
 from jax._src.hijax import call_hi_primitive_p
 
 from .chain import Arrays, Chain, first_node
-from .primitive import Primitive
+from .primitive import LoopPrimitive, Primitive
 from .rule import Sweep
 
 _check = checkify.error_checks[call_hi_primitive_p]
@@ -30,7 +30,8 @@ def _checked(*args, _prim):
     if isinstance(_prim, Sweep):
         error, out = check.chain(error, _prim.chain, Arrays(*given))
     else:
-        error, out = check.function(error, _prim.expand, *given)
+        run = _prim.smooth if isinstance(_prim, LoopPrimitive) else _prim.expand
+        error, out = check.function(error, run, *given)
     return error, jax.tree.leaves(out)
 
 

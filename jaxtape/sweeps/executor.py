@@ -22,9 +22,11 @@ from .chain import (
     Mask,
     get,
     merge,
+    of_bits,
     pick,
     put,
     stored,
+    stored_dtype,
     zeros_stack,
 )
 from .footprint import Measure
@@ -70,23 +72,24 @@ class Slots(NamedTuple):
         """Return a value for each stack, from one for each leaf."""
         return Slots(values if self.host else (), values)
 
-    def put(self, leaves: tuple, slot) -> "Slots":
+    def put(self, executor: AbstractExecutor, leaves: tuple, slot) -> "Slots":
         """Return the slots with other leaves in one of them."""
-        pairs = zip(leaves, self.device, strict=True)
-        leaves = tuple(stored(leaf, stack.dtype) for leaf, stack in pairs)
+        leaves = tuple(stored(leaf, executor.checkpoint_dtype) for leaf in leaves)
         if self.host:
             return Slots(*host_memory.put_of_two(self.host, self.device, leaves, slot))
         return Slots((), put(self.device, leaves, slot))
 
-    def get(self, slot, position, first: tuple) -> tuple:
+    def get(self, executor: AbstractExecutor, slot, position, first: tuple) -> tuple:
         """Return the leaves in a slot, which are of the state at a position, at the precision of the first's.
 
         No slot of the host's holds the first state itself.
         """
         if not self.host:
-            return tuple(map(_restored, get(self.device, slot), first))
+            pairs = zip(get(self.device, slot), first, strict=True)
+            leaves = (of_bits(leaf, stored_dtype(like, executor)) for leaf, like in pairs)
+            return tuple(map(_restored, leaves, first))
         leaves = host_memory.get_of_two(self.host, self.device, slot)
-        began = (stored(leaf, stack.dtype) for leaf, stack in zip(first, self.device, strict=True))
+        began = (stored(leaf, executor.checkpoint_dtype) for leaf in first)
         leaves = (lax.select(position == 0, *both) for both in zip(began, leaves, strict=True))
         return tuple(map(_restored, leaves, first))
 
@@ -148,7 +151,7 @@ class Forward:
 
     def keep(self, reached: ForwardState, slot) -> ForwardState:
         """Put the state in a slot."""
-        kept = reached.kept.put(pick(self.kept, reached.state), slot)
+        kept = reached.kept.put(self.chain.executor, pick(self.kept, reached.state), slot)
         return reached._replace(kept=kept)
 
     def advance(self, arrays: Arrays, reached: ForwardState, stop) -> ForwardState:
@@ -213,8 +216,8 @@ class AbstractTableExecutor(AbstractExecutor):
         rows = self.rows(arrays.consts)
         last = jnp.maximum(rows.length - 1, 0)
         forward = Forward.of_all(chain, chain.needed)
-        kept = Slots.empty(self, pick(chain.needed, arrays.init))
-        ys = tuple(zeros_stack(chain.length, aval) for aval in chain.y_avals)
+        kept = chain.packed(Slots.empty(self, pick(chain.needed, arrays.init)))
+        ys = chain.packed(tuple(zeros_stack(chain.length, aval) for aval in chain.y_avals))
         start = ForwardState(kept, jnp.int32(0), arrays.init, ys)
         if self.keeps_all:
             reached = forward.keep_each(arrays, start, rows.load_slot)
@@ -232,7 +235,7 @@ class AbstractTableExecutor(AbstractExecutor):
         def pull_node(k, x, y_bar, pulled: ReverseState) -> tuple[ReverseState, tuple]:
             """Load a state, advance to node k, keep states on the way, pull back."""
             slot, position = rows.load_slot[k], rows.load_position[k]
-            loaded = pulled.kept.get(slot, position, pick(chain.needed, arrays.init))
+            loaded = pulled.kept.get(self, slot, position, pick(chain.needed, arrays.init))
             reached = ForwardState(pulled.kept, position, loaded, ())
             if not self.keeps_all:
                 ends = rows.first_row[k], rows.last_row[k]
@@ -252,7 +255,7 @@ class AbstractTableExecutor(AbstractExecutor):
         consts_bar = gathered(chain, active, arrays, pulled.shared_bar)
         return Arrays(consts_bar, pulled.state_bar, xs_bar)
 
-    def kept_dims(self, kept: Slots, of_leaves: tuple, dim: int | None) -> Slots:
+    def kept_dims(self, kept: Slots, of_leaves: tuple, dim: Any) -> Slots:
         del dim
         return kept.each(of_leaves)
 

@@ -7,7 +7,7 @@ the stack when its node is done.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.core
@@ -120,7 +120,7 @@ class Open(AbstractExecutor):
 
         def row(carry):
             at, kept, state, more = carry
-            states = kept.states.put(pick(needed, state), at.slot(table))
+            states = kept.states.put(self, pick(needed, state), at.slot(table))
             (position,) = put((kept.position,), (kept.steps,), at.slot(table))
             stop = at.ends(table)
             if table.refreshes:
@@ -133,7 +133,8 @@ class Open(AbstractExecutor):
 
         on = lambda carry: carry[3] & (carry[1].steps < self.length)  # noqa: E731
         none = jnp.full(self.slots, -1, jnp.int32)
-        kept = Snapshots(Slots.empty(self, pick(needed, arrays.init)), none, jnp.int32(0))
+        slots = chain.packed(Slots.empty(self, pick(needed, arrays.init)))
+        kept = Snapshots(slots, none, jnp.int32(0))
         zero = jnp.int32(0)
         start = Row(zero, zero, zero), kept, arrays.init, chain.goes_on(consts, arrays.init)
         _, kept, state, _ = lax.while_loop(on, row, start)
@@ -146,7 +147,7 @@ class Open(AbstractExecutor):
             stack, state_bar, shared_bar = carry
             k = kept.steps - 1 - i
             slot, first = _at(stack.slot, stack.top), pick(chain.needed, arrays.init)
-            loaded = stack.states.get(slot, stack.uppermost, first)
+            loaded = stack.states.get(self, slot, stack.uppermost, first)
             reached = ForwardState(Slots(), stack.uppermost, loaded, ())
             stack, reached = self._advance_towards(k, forward, arrays, stack, reached)
             state = forward.whole(arrays, forward.advance(arrays, reached, k))
@@ -195,7 +196,7 @@ class Open(AbstractExecutor):
         last = jnp.minimum(k - 1, reached.position + free(stack) - 1)
         return lax.fori_loop(reached.position, last, next_one, carry)
 
-    def kept_dims(self, kept: Snapshots, of_leaves: tuple, dim: int | None) -> Snapshots:
+    def kept_dims(self, kept: Snapshots, of_leaves: tuple, dim: Any) -> Snapshots:
         return kept._replace(states=kept.states.each(of_leaves), position=dim, steps=dim)
 
 

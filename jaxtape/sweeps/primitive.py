@@ -32,15 +32,6 @@ class Primitive(HiPrimitive):  # pyright: ignore[reportGeneralTypeIssues]
 
     skip_linearization_on_zero_tangents = True
 
-    def staging(self, trace, source_info, *args):
-        if jax.config.jax_check_tracer_leaks and HiPrimitive.__name__ == "VJPHiPrimitive":
-            raise NotImplementedError(
-                "JAX 0.10 takes its own tracers for leaked wherever a program holds a primitive such as a "
-                "chain with a schedule: leave out jax.checking_leaks (jax_check_tracer_leaks), give the chain "
-                "schedule=StoreAll() while you look for a leak, or take JAX 0.12."
-            )
-        return super().staging(trace, source_info, *args)
-
 
 class LoopPrimitive(Primitive):
     """A primitive whose reverse mode is its `pullback`; all other rules are JAX's own, of `expand`.
@@ -53,6 +44,10 @@ class LoopPrimitive(Primitive):
     def varied(self) -> Mask:
         """Which leaves of the arguments have a cotangent."""
         return inexact(self.in_avals_flat)
+
+    def smooth(self, *args):
+        """Return what `expand` does, by operations with tangents alone."""
+        return self.expand(*args)
 
     def pullback(self, varied: Mask, args: tuple, bars) -> tuple:
         """Return the cotangents of the varied leaves of `args` from those of the outputs, `Zero` where 0."""
@@ -83,7 +78,7 @@ class LoopPrimitive(Primitive):
         dots = leaves_or_zeros(tangents)
         moving = tuple(not is_zero(dot) for dot in dots)
         leaves = pick(moving, jax.tree.leaves(primals))
-        outputs = lambda *moved: self.expand(*merge_leaves(moving, moved, primals))  # noqa: E731
+        outputs = lambda *moved: self.smooth(*merge_leaves(moving, moved, primals))  # noqa: E731
         out, out_dots, moves = moving_jvp(outputs, leaves, pick(moving, dots))
         dots = pick(moves, jax.tree.leaves(out_dots))
         zeros = jax.tree.map(lambda aval: ad.Zero(aval.to_tangent_aval()), self.out_aval)
@@ -138,6 +133,9 @@ class _Batch(LoopPrimitive):
 
     def expand(self, *args):
         return over_axis(self.axis)(self.one.expand, self.dims, self.dims_out)(*args)
+
+    def smooth(self, *args):
+        return over_axis(self.axis)(self.one.smooth, self.dims, self.dims_out)(*args)
 
     @property
     def linear(self) -> Mask:

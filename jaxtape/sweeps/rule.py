@@ -10,6 +10,8 @@ taken once more: a reverse sweep is linear in the cotangents that it pulls back,
 tangents forward, and reverse over reverse is reverse over forward, of the dual chain under the same schedule.
 """
 
+import dataclasses
+
 import jax
 from jax._src.hijax import call_hi_primitive_p
 from jax._src.interpreters.ad import (
@@ -60,6 +62,15 @@ class _OfChain(Primitive):
         self.out_aval = out_avals(self.expand, *args)
         self.params, self.effects = params, effects
         super().__init__()
+
+    def staging(self, trace, source_info, *args):
+        if jax.config.jax_check_tracer_leaks and jax.__version_info__ < (0, 11):
+            raise NotImplementedError(
+                "JAX 0.10 takes its own tracers for leaked wherever a program holds a primitive such as a "
+                "chain with a schedule: leave out jax.checking_leaks (jax_check_tracer_leaks), give the chain "
+                "schedule=StoreAll() while you look for a leak, or take JAX 0.12."
+            )
+        return super().staging(trace, source_info, *args)
 
 
 class Sweep(_OfChain):
@@ -226,6 +237,9 @@ class FirstSweep(LoopPrimitive, _OfChain):
     def expand(self, arrays):
         return self.to_reverse.first_sweep(arrays)
 
+    def smooth(self, arrays):
+        return dataclasses.replace(self.to_reverse, in_bits=False).first_sweep(arrays)
+
     def moving(self, nonzeros, args):
         (arrays,) = args
         active = active_leaves(self.chain, _as_arrays(arrays), nonzeros[0])
@@ -274,6 +288,10 @@ class ReverseSweep(LoopPrimitive, _OfChain):
 
     def expand(self, arrays, kept, bars):
         return self.first.to_reverse.reverse_sweep(self.active, arrays, kept, bars)
+
+    def smooth(self, arrays, kept, bars):
+        chain = dataclasses.replace(self.first.to_reverse, in_bits=False)
+        return chain.reverse_sweep(self.active, arrays, kept, bars)
 
     def pullback(self, varied, args, bars):
         """`<w, J' v>` is `<v, J w>`: the cotangent of v is J w, and that of the arrays is that of J w."""

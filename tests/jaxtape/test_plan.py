@@ -212,6 +212,22 @@ def test_a_tape_of_many_different_steps(bridges):
     assert_close(jax.tree.leaves(found), jax.tree.leaves(desired))
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("slots", [4, 12])
+def test_bytes_of_states_in_half_precision(dtype, slots):
+    """XLA would widen a stack of such floats on CPUs: slots hold their bits."""
+    state = jnp.ones(2**14, jnp.float32)
+    single = jt.Tape().append(turn, jnp.ones(30, jnp.float32))
+    half = jt.Tape().append(turn, jnp.ones(30, dtype))
+    single = single.with_schedule(jt.Revolve(slots, checkpoint_dtype=dtype))
+    half = half.with_schedule(jt.Revolve(slots))
+    for tape, x in ((single, state), (half, state.astype(dtype))):
+        used = temp_bytes(tape, x)
+        assert jt.plan(tape, x).peak_bytes == pytest.approx(used, rel=0.02)
+        budget = tape.with_schedule(jt.Budget(used, checkpoint_dtype=dtype))
+        assert temp_bytes(budget, x) <= used
+
+
 def test_types_are_enough():
     tape = heston_tape(40, 64)
     types = jax.tree.map(

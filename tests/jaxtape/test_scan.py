@@ -323,6 +323,32 @@ def test_slots_of_lower_precision_hold_half_and_round_gradients_only():
     assert spent - saved > 0.9 * 40 * 2048 * 4
 
 
+def test_second_derivatives_and_batches_through_slots_of_half_precision():
+    """Slots hold bits, which have no tangent: forward mode pushes through floats instead."""
+
+    def loss(schedule, a, x):
+        step = lambda c, z: (jnp.sin(a * c) + z, c)  # noqa: E731
+        c, ys = jt.scan(step, x, jnp.linspace(0.0, 1.0, 7), schedule=schedule)
+        return jnp.sum(c**2) + jnp.sum(ys)
+
+    def derivatives(schedule):
+        f, a, x = functools.partial(loss, schedule), jnp.float64(0.7), jnp.linspace(0.1, 1.0, 3)
+        gradient = jax.grad(f, (0, 1))
+        two = jax.vmap(gradient, (0, None))(jnp.array([0.7, 0.8]), x)
+        return [
+            gradient(a, x),
+            two,
+            jax.jvp(gradient, (a, x), (a, x))[1],
+            jax.linearize(gradient, a, x)[1](a, x),
+            jax.grad(lambda a: jnp.sum(jax.grad(f, 1)(a, x)))(a),
+            jax.jvp(jax.vmap(jax.grad(f), (0, None)), (a[None], x), (a[None], x))[1],
+        ]
+
+    desired = derivatives(None)
+    for dtype in (jnp.bfloat16, jnp.float16):
+        assert_close(derivatives(jt.Revolve(2, checkpoint_dtype=dtype)), desired, rtol=0.03)
+
+
 def test_slots_are_floating_point():
     with pytest.raises(TypeError, match=r"checkpoint_dtype is .*int32.*floating-point"):
         jt.Revolve(3, checkpoint_dtype=jnp.int32)
