@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -101,6 +102,7 @@ class Chain:
         assert self.condition is not None
         return self.condition.holds(consts, state)
 
+    @functools.partial(jax.jit, static_argnums=0, inline=True)
     def run(self, arrays: Arrays) -> tuple[tuple, tuple]:
         """Run the chain: the last state and ys."""
         return self.executor.run(self, arrays)
@@ -255,11 +257,22 @@ def trace(f: Callable, init, xs, executor: AbstractExecutor, reverse: bool = Fal
     if any(a is not b for a, b in zip(*map(jax.tree.leaves, (init, strong)), strict=True)):
         return trace(f, strong, xs, executor, reverse)
     arrays = Arrays(tuple(closed.consts), *(tuple(jax.tree.leaves(tree)) for tree in (init, xs)))
-    inputs = [*closed.jaxpr.constvars, *closed.jaxpr.invars]
-    names = closed.jaxpr.debug_info.with_unknown_names()
-    jaxpr = closed.jaxpr.replace(constvars=[], invars=inputs, debug_info=names)
-    chain = Chain(jaxpr, len(arrays.init), executor, reverse)
+    chain = Chain(_with_consts_as_inputs(closed.jaxpr), len(arrays.init), executor, reverse)
     return chain, arrays, jax.tree.structure(carry), jax.tree.structure(y)
+
+
+def _with_consts_as_inputs(jaxpr):
+    """Return a jaxpr that takes its constants first; the same one again for the same jaxpr.
+
+    JAX traces a function once for arguments of the same types, so an eager call compiles its chain once.
+    """
+    if jaxpr not in _open_jaxprs:
+        inputs, names = [*jaxpr.constvars, *jaxpr.invars], jaxpr.debug_info.with_unknown_names()
+        _open_jaxprs[jaxpr] = jaxpr.replace(constvars=[], invars=inputs, debug_info=names)
+    return _open_jaxprs[jaxpr]
+
+
+_open_jaxprs = weakref.WeakKeyDictionary()
 
 
 def as_array(leaf):

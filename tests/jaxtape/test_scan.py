@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax._src import monitoring
 
 import jaxtape as jt
 import jaxtape.loops
@@ -237,6 +238,30 @@ def test_compiles_once_without_jit():
 
     first = jax.grad(run)(jnp.float64(1.0))
     assert jax.grad(run)(jnp.float64(2.0)) == first
+
+
+@pytest.mark.parametrize("schedule", [jt.Revolve(3), jt.Periodic(3)], ids=str)
+def test_a_second_eager_call_compiles_nothing(schedule):
+    compiled = []
+
+    def listen(name, seconds, **_):
+        compiled.extend([seconds] * ("backend_compile" in name))
+
+    def f(c, x):
+        return jnp.sin(c) + x, c
+
+    def run(init):
+        return jt.scan(f, init, jnp.arange(9.0), schedule=schedule)[0]
+
+    first, slope = run(0.5), jax.grad(run)(0.5)
+    other = run(0.25), jax.grad(run)(0.25)
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        assert (run(0.5), jax.grad(run)(0.5)) == (first, slope)
+        assert (run(0.25), jax.grad(run)(0.25)) == other != (first, slope)
+        assert not compiled
+    finally:
+        monitoring.unregister_event_duration_listener(listen)
 
 
 @pytest.mark.parametrize("slots", [5, 4])
