@@ -305,7 +305,7 @@ def moving_jvp(f: Callable, primals: tuple, tangents: tuple):
     return out, dots, merge(real, moving, (False,) * len(real))
 
 
-def active_leaves(chain: Chain, arrays: Arrays, moving: tuple[Mask, Mask, Mask]) -> Active:
+def active_leaves(chain: Chain, arrays: Arrays, moving: tuple[Mask, ...]) -> Active:
     """Return the leaves that a perturbation of some of the consts, the first state and xs reaches.
 
     The smallest set that holds those and is closed under a node's step.
@@ -336,7 +336,7 @@ def _reached_by(chain: Chain, one_node: Arrays, active: Active) -> Mask:
     return found[-1]
 
 
-def linear_leaves(chain: Chain, arrays: Arrays, linear: tuple[Mask, Mask, Mask]) -> Active:
+def linear_leaves(chain: Chain, arrays: Arrays, linear: tuple[Mask, ...]) -> Active:
     """Return the leaves that depend on some of the consts, the first state and xs; the chain is linear in them.
 
     Raises:

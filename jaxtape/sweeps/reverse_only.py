@@ -39,7 +39,7 @@ def _backward(chain: Chain, saved: tuple, bars: tuple):
 
 
 def _as_array(bar):
-    return jnp.zeros(bar.shape, bar.dtype) if isinstance(bar, SymbolicZero) else bar
+    return jnp.zeros(bar.aval.shape, bar.aval.dtype) if isinstance(bar, SymbolicZero) else bar
 
 
 def _floating(leaves: tuple, nothing: tuple) -> tuple:

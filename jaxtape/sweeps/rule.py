@@ -64,7 +64,8 @@ class _OfChain(Primitive):
         super().__init__()
 
     def staging(self, trace, source_info, *args):
-        if jax.config.jax_check_tracer_leaks and jax.__version_info__ < (0, 11):
+        checks = jax.config.jax_check_tracer_leaks  # pyright: ignore[reportAttributeAccessIssue]
+        if checks and jax.__version_info__ < (0, 11):
             raise NotImplementedError(
                 "JAX 0.10 takes its own tracers for leaked wherever a program holds a primitive such as a "
                 "chain with a schedule: leave out jax.checking_leaks (jax_check_tracer_leaks), give the chain "
