@@ -72,22 +72,44 @@ def in_working_precision(tree: PyTree) -> PyTree:
     return jax.tree.map(widened, tree)
 
 
+def is_traced(value: PyTree) -> bool:
+    """Return whether a number within `value` is known at run time only, so that it cannot be checked."""
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value))
+
+
 def _numbers(name: str, value: Any, wanted: str) -> np.ndarray:
+    """Return the numbers of a field.
+
+    Raises:
+        TypeError: They are none.
+        ValueError: There are none.
+    """
     try:
-        return np.asarray(value, dtype=float)
+        numbers = np.asarray(value, dtype=float)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be {wanted}, got {value!r}") from error
+    if numbers.size == 0:
+        raise ValueError(f"{name} must be {wanted}, got none: give at least one")
+    return numbers
 
 
-def _bounded(name: str, lower: float, upper: float, remedy: str, strict: bool, optional=False):
+def _bounded(
+    name: str,
+    lower: float,
+    upper: float,
+    remedy: str,
+    strict: bool,
+    optional: bool = False,
+    missing: bool = False,
+):
     def convert(value: Number):
         if value is None and optional:
             return None
-        if isinstance(value, Tracer):  # known at run time only
+        if is_traced(value):
             return as_real(value)
         real = _numbers(name, value, remedy)
         above = real > lower if strict else real >= lower
-        if not np.all(above & (real <= upper)):
+        if not np.all((above & (real <= upper)) | (missing & np.isnan(real))):
             raise ValueError(f"{name} must be {remedy}, got {value}")
         return as_real(value)
 
@@ -106,9 +128,10 @@ def real(name: str, **kwargs: Any) -> Any:
     return _field(_bounded(name, -_MOST, _MOST, "a finite number", False), **kwargs)
 
 
-def positive(name: str, **kwargs: Any) -> Any:
-    """Return a field holding a finite real above zero."""
-    return _field(_bounded(name, 0.0, _MOST, "a finite number above 0", True), **kwargs)
+def positive(name: str, *, missing: bool = False, **kwargs: Any) -> Any:
+    """Return a field holding a finite real above zero, or NaN where it may be `missing`."""
+    convert = _bounded(name, 0.0, _MOST, "a finite number above 0", True, missing=missing)
+    return _field(convert, **kwargs)
 
 
 def above_zero(name: str, **kwargs: Any) -> Any:
@@ -120,6 +143,11 @@ def non_negative(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
     """Return a field holding a finite real that is not below zero, or None if that is `optional`."""
     convert = _bounded(name, 0.0, _MOST, "a finite number, not below 0", False, optional)
     return _field(convert, **kwargs)
+
+
+def not_below_zero(name: str, value: Number) -> Array:
+    """Return a number after a look at its sign, as a field of `non_negative` has it."""
+    return _bounded(name, 0.0, _MOST, "a finite number, not below 0", False)(value)
 
 
 def between(name: str, lower: float, upper: float, **kwargs: Any) -> Any:
@@ -154,29 +182,64 @@ def dates(
     """
     grow = "times that do not decrease" if repeated else "increasing times"
     wanted = f"{grow} {'from 0 on' if today else 'above 0'}, in years"
+    ordered = _increasing(name, wanted, from_zero=today, repeated=repeated)
+    convert = lambda value: None if value is None and optional else ordered(value)  # noqa: E731
+    return _field(convert, core=1, time=True, **kwargs)
 
+
+def pillars(name: str, unit: str, *, from_zero: bool = False) -> Any:
+    """Return a field holding increasing numbers above zero, the pillars of a curve or surface of the market.
+
+    unit: such as "in years"; from_zero: the first may be zero.
+    """
+    wanted = f"increasing numbers {'from 0 on' if from_zero else 'above 0'}, {unit}, each once"
+    return _field(_increasing(name, wanted, from_zero=from_zero), core=1)
+
+
+def _increasing(name: str, wanted: str, *, from_zero: bool = False, repeated: bool = False):
     def convert(value: Any):
-        if isinstance(value, Tracer) or (value is None and optional):
-            return value
-        times = _numbers(name, value, wanted)
-        known = bool(times.ndim and times.size and np.all(np.isfinite(times)))
-        first, steps = (times[..., 0], np.diff(times, axis=-1)) if known else (0.0, 0.0)
-        starts = first >= 0.0 if today else first > 0.0
+        if is_traced(value):
+            return as_real(value)
+        numbers = _numbers(name, value, wanted)
+        known = bool(numbers.ndim and np.all(np.isfinite(numbers)))
+        first, steps = (numbers[..., 0], np.diff(numbers, axis=-1)) if known else (0.0, 0.0)
+        starts = first >= 0.0 if from_zero else first > 0.0
         grows = steps >= 0.0 if repeated else steps > 0.0
         if not known or not np.all(starts) or not np.all(grows):
-            raise ValueError(f"{name} must be {wanted}, got {value}")
+            remedy = "sort them, with what belongs to each"
+            raise ValueError(f"{name} must be {wanted}, got {value}: {remedy}")
         return as_real(value)
 
-    return _field(convert, core=1, time=True, **kwargs)
+    return convert
+
+
+def checked_finite(name: str, value: PyTree) -> PyTree:
+    """Return an object of the market, such as a curve, after a look at its numbers.
+
+    Raises:
+        ValueError: One of them is not finite. What JAX traces is not looked at.
+    """
+    for path, leaf in jax.tree.leaves_with_path(value):
+        if isinstance(leaf, (jax.Array, np.ndarray)) and not isinstance(leaf, Tracer):
+            numbers = np.asarray(leaf)
+            if not np.all(np.isfinite(numbers)):
+                place = jax.tree_util.keystr(path)
+                raise ValueError(
+                    f"{name} must have finite numbers, got {numbers} in {name}{place}: leave out what is "
+                    "missing"
+                )
+    return value
 
 
 def correlations(name: str, **kwargs: Any) -> Any:
     """Return a field holding None or a correlation matrix: symmetric, of ones on its diagonal, positive."""
 
     def convert(value: Any):
-        if value is None or isinstance(value, Tracer):
-            return value
-        matrix = np.asarray(value, dtype=float)
+        if value is None:
+            return None
+        if is_traced(value):
+            return as_real(value)
+        matrix = _numbers(name, value, "a correlation matrix")
         square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
         if not square or not np.allclose(matrix, matrix.T) or not np.allclose(np.diag(matrix), 1.0):
             wanted = "a symmetric matrix with ones on its diagonal"

@@ -100,7 +100,7 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
         residuals = jnp.zeros_like(surface.vols)
         said: dict[str, Any] = {"model": "Black-Scholes", "result": _READS}
     else:
-        no_vols = jnp.zeros((surface.expiries.size, strikes.size))
+        no_vols = jnp.full((surface.expiries.size, strikes.size), jnp.nan)
         grid = VolSurface(surface.expiries, strikes, no_vols)
         curve = _curve(calibration.model, grid)
         residuals, said = calibration.residuals, _said(calibration)

@@ -152,8 +152,8 @@ def _unreadable_job(name: str, why: str, place: str = "") -> Job:
 
 
 def _no_quotes() -> SmileQuotes:
-    none = np.full((1, 1), np.nan)
-    return SmileQuotes([1.0], none, none, none)
+    nothing = np.zeros((1, 1))
+    return SmileQuotes([1.0], nothing, np.full((1, 1), np.nan), nothing)
 
 
 _READERS = {".csv": _of_table, ".parquet": _of_table, ".json": _of_market}

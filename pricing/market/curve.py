@@ -6,18 +6,21 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
 
-from ..fields import Converted
-from .interpolation import as_floats, as_leaf, check_shape, interpolate
+from ..fields import Converted, pillars, real_vector
+from .interpolation import as_floats, check_shape, interpolate
 
 
 class ZeroCurve(eqx.Module):
     """Zero rates at pillar times; linear in the zero rate between the pillars, flat outside.
 
-    With the zero rate z(t) the discount factor is exp(-z(t) t). A shape that does not fit raises ValueError.
+    With the zero rate z(t) the discount factor is exp(-z(t) t).
 
     Attributes:
-        times: Years from the as-of date (ACT/365), strictly increasing, of shape (pillars,).
-        zero_rates: Continuously compounded, as decimals (0.035 is 3.5 %), of shape (pillars,).
+        times: Years from the as-of date (ACT/365), from 0 on, strictly increasing, of shape (pillars,).
+        zero_rates: Continuously compounded, as decimals (0.035 is 3.5 %), finite, of shape (pillars,).
+
+    Raises:
+        ValueError: The shapes do not fit, the times do not increase, or a number is not finite.
 
     Examples:
         >>> from pricing import ZeroCurve
@@ -26,8 +29,8 @@ class ZeroCurve(eqx.Module):
         '0.030 0.9418'
     """
 
-    times: Converted[Float[Array, " pillars"]] = eqx.field(converter=as_leaf)
-    zero_rates: Converted[Float[Array, " pillars"]] = eqx.field(converter=as_leaf)
+    times: Converted[Float[Array, " pillars"]] = pillars("times", "in years", from_zero=True)
+    zero_rates: Converted[Float[Array, " pillars"]] = real_vector("zero_rates")
 
     def __check_init__(self):
         check_shape("a curve", "zero rate", self.zero_rates, times=self.times)

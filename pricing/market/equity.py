@@ -3,8 +3,7 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..fields import Converted
-from .interpolation import as_leaf
+from ..fields import Converted, positive, real
 from .surface import VolSurface
 
 
@@ -12,7 +11,7 @@ class Equity(eqx.Module):
     """What the market says of one share or index.
 
     Attributes:
-        spot: The price of one share, or the level of the index, in `currency`.
+        spot: The price of one share, or the level of the index, above 0, in `currency`.
         dividend_yield: Continuously compounded, as a decimal per year.
         surface: The implied vols of its options.
         curve: The name of its discount curve in the market.
@@ -25,8 +24,8 @@ class Equity(eqx.Module):
         'EUR'
     """
 
-    spot: Converted[Float[Array, ""]] = eqx.field(converter=as_leaf)
-    dividend_yield: Converted[Float[Array, ""]] = eqx.field(converter=as_leaf)
+    spot: Converted[Float[Array, ""]] = positive("spot")
+    dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield")
     surface: VolSurface
     curve: str = eqx.field(static=True)
     currency: str = eqx.field(static=True, default="")

@@ -10,10 +10,9 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ..fields import Converted
+from ..fields import Converted, real
 from .curve import ZeroCurve
 from .dates import Leg
-from .interpolation import as_leaf
 
 if TYPE_CHECKING:
     from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
@@ -74,10 +73,10 @@ class Deposits(CurveInstruments):
         '0.980392'
     """
 
-    start: Converted[Vector] = eqx.field(converter=as_leaf)
-    end: Converted[Vector] = eqx.field(converter=as_leaf)
-    accruals: Converted[Vector] = eqx.field(converter=as_leaf)
-    rates: Converted[Vector] = eqx.field(converter=as_leaf)
+    start: Converted[Vector] = real("start")
+    end: Converted[Vector] = real("end")
+    accruals: Converted[Vector] = real("accruals")
+    rates: Converted[Vector] = real("rates")
 
     def __check_init__(self):
         _check_periods(self.start, self.end, self.accruals, self.rates)
@@ -116,11 +115,11 @@ class Futures(CurveInstruments):
         ['0.0399']
     """
 
-    start: Converted[Vector] = eqx.field(converter=as_leaf)
-    end: Converted[Vector] = eqx.field(converter=as_leaf)
-    accruals: Converted[Vector] = eqx.field(converter=as_leaf)
-    prices: Converted[Vector] = eqx.field(converter=as_leaf)
-    convexity: Converted[Float[Array, "*instruments"]] = eqx.field(converter=as_leaf, default=0.0)
+    start: Converted[Vector] = real("start")
+    end: Converted[Vector] = real("end")
+    accruals: Converted[Vector] = real("accruals")
+    prices: Converted[Vector] = real("prices")
+    convexity: Converted[Float[Array, "*instruments"]] = real("convexity", default=0.0)
 
     def __check_init__(self):
         _check_periods(self.start, self.end, self.accruals, self.prices)
@@ -168,10 +167,10 @@ class ParSwaps(CurveInstruments):
         [1.0, 2.0]
     """
 
-    start: Converted[Vector] = eqx.field(converter=as_leaf)
-    payment_dates: Converted[Float[Array, "instruments payments"]] = eqx.field(converter=as_leaf)
-    accruals: Converted[Float[Array, "instruments payments"]] = eqx.field(converter=as_leaf)
-    rates: Converted[Vector] = eqx.field(converter=as_leaf)
+    start: Converted[Vector] = real("start")
+    payment_dates: Converted[Float[Array, "instruments payments"]] = real("payment_dates")
+    accruals: Converted[Float[Array, "instruments payments"]] = real("accruals")
+    rates: Converted[Vector] = real("rates")
 
     @classmethod
     def of_legs(cls, legs: Sequence[Leg], rates: Any) -> "ParSwaps":

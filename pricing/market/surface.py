@@ -3,23 +3,26 @@
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Num
 
-from ..fields import Converted
-from .interpolation import as_floats, as_leaf, check_shape, interpolate, pillar_weights
+from ..fields import Converted, is_traced, non_negative, pillars, positive, real, word
+from .interpolation import as_floats, check_shape, interpolate, pillar_weights
 
 
 class VolSurface(eqx.Module):
     """Black–Scholes implied vols at pillar expiries and strikes.
 
     The vol is linear in strike on each expiry. Between expiries the total variance vol^2 t is linear in time
-    at the strike. The vol is flat outside the pillars. Shapes that do not fit raise ValueError.
+    at the strike. The vol is flat outside the pillars.
 
     Attributes:
         expiries: Years (ACT/365), above 0, strictly increasing, of shape (expiries,).
-        strikes: In the currency of the spot, strictly increasing, of shape (strikes,).
-        vols: Decimals per square root of a year (0.2 is 20 %), of shape (expiries, strikes).
+        strikes: In the currency of the spot, above 0, strictly increasing, of shape (strikes,).
+        vols: Decimals per square root of a year (0.2 is 20 %), above 0, of shape (expiries, strikes). NaN is a
+            missing quote: a calibration leaves it out, a model that reads the surface refuses it.
+
+    Raises:
+        ValueError: The shapes do not fit, expiries or strikes do not increase, or a vol is not above 0.
 
     Examples:
         >>> from pricing import VolSurface
@@ -28,9 +31,9 @@ class VolSurface(eqx.Module):
         '0.22 0.2334'
     """
 
-    expiries: Converted[Float[Array, " expiries"]] = eqx.field(converter=as_leaf)
-    strikes: Converted[Float[Array, " strikes"]] = eqx.field(converter=as_leaf)
-    vols: Converted[Float[Array, "expiries strikes"]] = eqx.field(converter=as_leaf)
+    expiries: Converted[Float[Array, " expiries"]] = pillars("expiries", "in years")
+    strikes: Converted[Float[Array, " strikes"]] = pillars("strikes", "in units of the spot")
+    vols: Converted[Float[Array, "expiries strikes"]] = positive("vols", missing=True)
 
     def __check_init__(self):
         check_shape("a surface", "vol", self.vols, expiries=self.expiries, strikes=self.strikes)
@@ -54,14 +57,17 @@ class VolSurface(eqx.Module):
 class SmileQuotes(eqx.Module):
     """Implied vols of options whose strikes differ by expiry, some of which may be missing.
 
-    Shapes that do not fit raise ValueError.
-
     Attributes:
-        expiries: Years (ACT/365), above 0, of shape (expiries,).
+        expiries: Years (ACT/365), above 0, strictly increasing, of shape (expiries,).
         log_moneyness: k = log(F / K) with the forward F of the expiry and the strike K, of shape (expiries,
             strikes).
-        vols: Decimals per square root of a year, of shape (expiries, strikes).
+        vols: Decimals per square root of a year, above 0, NaN where a quote is missing, of shape (expiries,
+            strikes).
         weights: What a quote's error is multiplied by in a fit, 0 where it is missing, of the same shape.
+
+    Raises:
+        ValueError: The shapes do not fit, the expiries do not increase, a vol is not above 0, a weight is
+            negative, or another number is not finite.
 
     Examples:
         >>> from pricing.market import SmileQuotes
@@ -69,10 +75,10 @@ class SmileQuotes(eqx.Module):
         (1, 2)
     """
 
-    expiries: Converted[Float[Array, " expiries"]] = eqx.field(converter=as_leaf)
-    log_moneyness: Converted[Float[Array, "expiries strikes"]] = eqx.field(converter=as_leaf)
-    vols: Converted[Float[Array, "expiries strikes"]] = eqx.field(converter=as_leaf)
-    weights: Converted[Float[Array, "expiries strikes"]] = eqx.field(converter=as_leaf)
+    expiries: Converted[Float[Array, " expiries"]] = pillars("expiries", "in years")
+    log_moneyness: Converted[Float[Array, "expiries strikes"]] = real("log_moneyness")
+    vols: Converted[Float[Array, "expiries strikes"]] = positive("vols", missing=True)
+    weights: Converted[Float[Array, "expiries strikes"]] = non_negative("weights")
 
     def __check_init__(self):
         shapes = self.log_moneyness.shape, self.vols.shape, self.weights.shape
@@ -86,14 +92,16 @@ class SmileQuotes(eqx.Module):
 class SwaptionVols(eqx.Module):
     """Quoted vols of at-the-money European swaptions.
 
-    Shapes that do not fit raise ValueError.
-
     Attributes:
-        expiries: Years to exercise, of shape (expiries,).
-        tenors: Years of the swap, of shape (tenors,).
-        vols: Decimals per square root of a year, of shape (expiries, tenors).
+        expiries: Years to exercise, above 0, strictly increasing, of shape (expiries,).
+        tenors: Years of the swap, above 0, strictly increasing, of shape (tenors,).
+        vols: Decimals per square root of a year, above 0, NaN where a quote is missing, of shape (expiries,
+            tenors).
         kind: "lognormal" (Black) or "normal" (Bachelier).
         curve: The name of the curve that the swaps are on.
+
+    Raises:
+        ValueError: The shapes do not fit, expiries or tenors do not increase, or a vol is not above 0.
 
     Examples:
         >>> from pricing.market import SwaptionVols
@@ -101,10 +109,10 @@ class SwaptionVols(eqx.Module):
         (2, 1)
     """
 
-    expiries: Converted[Float[Array, " expiries"]] = eqx.field(converter=as_leaf)
-    tenors: Converted[Float[Array, " tenors"]] = eqx.field(converter=as_leaf)
-    vols: Converted[Float[Array, "expiries tenors"]] = eqx.field(converter=as_leaf)
-    kind: str = eqx.field(static=True, default="lognormal")
+    expiries: Converted[Float[Array, " expiries"]] = pillars("expiries", "in years")
+    tenors: Converted[Float[Array, " tenors"]] = pillars("tenors", "in years")
+    vols: Converted[Float[Array, "expiries tenors"]] = positive("vols", missing=True)
+    kind: str = word("kind", ("lognormal", "normal"), default="lognormal")
     curve: str = eqx.field(static=True, default="")
 
     def __check_init__(self):
@@ -115,12 +123,15 @@ class VolCurve(eqx.Module):
     """Implied vols at pillar times, the same for every strike.
 
     The total variance vol^2 t is linear in time between the pillars and from zero today; beyond the last
-    pillar the vol is flat. Shapes that do not fit raise ValueError, and so does a total variance that falls:
-    no volatility between two dates has a negative square.
+    pillar the vol is flat.
 
     Attributes:
         times: Years (ACT/365), above 0, strictly increasing, of shape (pillars,).
-        vols: Decimals per square root of a year, of shape (pillars,).
+        vols: Decimals per square root of a year, above 0, of shape (pillars,).
+
+    Raises:
+        ValueError: The shapes do not fit, the times do not increase, a vol is not above 0, or the total
+            variance falls: no volatility between two dates has a negative square.
 
     Examples:
         >>> from pricing import VolCurve
@@ -129,12 +140,12 @@ class VolCurve(eqx.Module):
         '0.0825'
     """
 
-    times: Converted[Float[Array, " pillars"]] = eqx.field(converter=as_leaf)
-    vols: Converted[Float[Array, " pillars"]] = eqx.field(converter=as_leaf)
+    times: Converted[Float[Array, " pillars"]] = pillars("times", "in years")
+    vols: Converted[Float[Array, " pillars"]] = positive("vols", core=1)
 
     def __check_init__(self):
         check_shape("a term structure", "vol", self.vols, times=self.times)
-        known = not isinstance(self.vols, Tracer) and not isinstance(self.times, Tracer)
+        known = not is_traced((self.times, self.vols))
         totals = np.asarray(self.vols) ** 2 * np.asarray(self.times) if known else np.zeros(1)
         if np.any(np.diff(totals, prepend=0.0) < 0.0):
             raise ValueError(

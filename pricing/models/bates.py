@@ -1,15 +1,15 @@
 """Bates: Heston with lognormal jumps of the spot at random times."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 import jaxtape
 
-from ..fields import Converted, Number, between, non_negative, positive, real
+from ..fields import Converted, Number, between, non_negative, not_below_zero, positive, real
 from ..numerics.complex_functions import exp
 from .at_the_money import with_parameters
 from .heston import Heston, starts_at_the_money
@@ -86,12 +86,9 @@ class Bates(CharacteristicFunction, Calibratable):
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
         """Return the model with sqrt(v0) and sqrt(theta) up by `vol`; the jumps stay."""
-        levels = (self.initial_variance, self.long_run_variance)
-        return eqx.tree_at(
-            lambda model: (model.initial_variance, model.long_run_variance),
-            self,
-            tuple((jnp.sqrt(level) + vol) ** 2 for level in levels),
-        )
+        levels = self.initial_variance, self.long_run_variance
+        start, long_run = (not_below_zero("vol", jnp.sqrt(level) + vol) ** 2 for level in levels)
+        return replace(self, initial_variance=start, long_run_variance=long_run)
 
     def starting_for(self, quotes: Quotes) -> "Bates":
         """Return the model with variances at the money, of which jumps to the scale of the vol take a part."""

@@ -1,6 +1,7 @@
 """Black and Scholes: dS = (r - q) S dt + sigma S dW, one asset or several."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -8,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..fields import Converted, Number, correlations, positive, real
+from ..fields import Converted, Number, correlations, non_negative, positive, real
 from ..market import VolSurface
 from .lognormal import LognormalSpots
 from .model import (
@@ -57,8 +58,8 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
     Attributes:
         spot: The price of the asset, or the prices of several, of shape (assets,), in currency.
         rate: r per year, continuous, a number or a curve.
-        vol: sigma per square root of a year: a number (or one for each asset), a term structure (`VolCurve`) or
-            a surface.
+        vol: sigma per square root of a year, not below 0: a number (or one for each asset), a term structure
+            (`VolCurve`) or a surface.
         dividend_yield: q per year, continuous, of each asset.
         correlation: Of several assets, of shape (assets, assets); None where they are independent.
 
@@ -70,7 +71,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
 
     spot: Converted[Float[Array, "*assets"]] = positive("spot")
     rate: Any = flat_or_curve("rate")
-    vol: Any = flat_or_curve("vol", (ImpliedVols, VolTerms))
+    vol: Any = flat_or_curve("vol", (ImpliedVols, VolTerms), non_negative)
     dividend_yield: Converted[Float[Array, "*assets"]] = real("dividend_yield", default=0.0)
     correlation: Converted[Correlation | None] = correlations("correlation", default=None)
 
@@ -112,7 +113,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
         moved = self.vol + vol if isinstance(self.vol, Array) else self.vol.shifted(vol)
-        return eqx.tree_at(lambda model: model.vol, self, moved)
+        return replace(self, vol=moved)
 
     @classmethod
     def joined(cls, models: Sequence["BlackScholes"], correlation: Correlation) -> "BlackScholes":

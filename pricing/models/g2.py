@@ -1,9 +1,9 @@
 """G2++: the short rate as the sum of two correlated Gaussian factors, fitted to today's curve."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -76,5 +76,5 @@ class G2(GaussianFactors, Calibratable):
         return self if vol is None else with_parameters(self, vol=vol, second_vol=vol)
 
     def with_vol_shift(self, vol: Number) -> "G2":
-        moved = self.vol + vol, self.second_vol * (1.0 + vol / self.vol)
-        return eqx.tree_at(lambda model: (model.vol, model.second_vol), self, moved)
+        second = self.second_vol * (1.0 + vol / self.vol)
+        return replace(self, vol=self.vol + vol, second_vol=second)

@@ -2,9 +2,9 @@
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
@@ -12,7 +12,16 @@ from jaxtyping import Array, Float, PyTree
 
 import jaxtape
 
-from ..fields import Converted, Number, between, correlations, non_negative, positive, real
+from ..fields import (
+    Converted,
+    Number,
+    between,
+    correlations,
+    non_negative,
+    not_below_zero,
+    positive,
+    real,
+)
 from ..market import SwaptionVols
 from ..numerics.complex_functions import exp, log1p_over, reciprocal, sqrt
 from .at_the_money import AtTheMoney, with_parameters
@@ -141,12 +150,9 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
         """Return the model with sqrt(v0) and sqrt(theta) up by `vol`: a parallel shift of the level."""
-        levels = (self.initial_variance, self.long_run_variance)
-        return eqx.tree_at(
-            lambda model: (model.initial_variance, model.long_run_variance),
-            self,
-            tuple((jnp.sqrt(level) + vol) ** 2 for level in levels),
-        )
+        levels = self.initial_variance, self.long_run_variance
+        start, long_run = (not_below_zero("vol", jnp.sqrt(level) + vol) ** 2 for level in levels)
+        return replace(self, initial_variance=start, long_run_variance=long_run)
 
     def starting_for(self, quotes: Quotes) -> "Heston":
         """Return the model with the variances at the money of first and last expiry, vol of vol to scale."""

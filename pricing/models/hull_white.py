@@ -1,6 +1,7 @@
 """Hull and White: dr = (theta(t) - a r) dt + sigma dW, fitted to today's curve."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -121,4 +122,4 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
         return self if vol is None else with_parameters(self, vol=vol)
 
     def with_vol_shift(self, vol: Number) -> "HullWhite":
-        return eqx.tree_at(lambda model: model.vol, self, self.vol + vol)
+        return replace(self, vol=self.vol + vol)

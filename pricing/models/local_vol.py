@@ -1,6 +1,7 @@
 """Local volatility: dS = (r - q) S dt + sigma(t, S) S dW, with the sigma that a surface of vols implies."""
 
 import abc
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -12,7 +13,7 @@ from jaxtyping import Array, Float
 import jaxtape
 from jaxtape import AbstractSchedule
 
-from ..fields import Converted, Number, positive, real
+from ..fields import Converted, Number, checked_finite, positive, real
 from ..market import VolSurface
 from ..numerics.differentiable_once import differentiable_once
 from ..numerics.safe_math import safe_sqrt
@@ -132,7 +133,7 @@ class LocalVol(LocalVolatility):
         dividend_yield: The dividend yield per year, continuous.
 
     Raises:
-        ValueError: The surface has one strike.
+        ValueError: The surface has one strike, or a vol that is missing.
 
     Examples:
         >>> from pricing import LocalVol, VolSurface
@@ -147,6 +148,7 @@ class LocalVol(LocalVolatility):
     dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield", default=0.0)
 
     def __check_init__(self):
+        checked_finite("surface", self.surface)
         if self.surface.strikes.size < 2:
             raise ValueError(
                 "a surface of one strike has no slope: give LocalVol two strikes at least"
@@ -177,7 +179,7 @@ class LocalVol(LocalVolatility):
         ]
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
-        return eqx.tree_at(lambda model: model.surface, self, self.surface.shifted(vol))
+        return replace(self, surface=self.surface.shifted(vol))
 
 
 def _arbitrage_numbers(model: LocalVol) -> tuple[np.ndarray, ...]:

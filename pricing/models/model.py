@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import chex
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 import jaxtape
 from jaxtape import AbstractSchedule
 
-from ..fields import Number, real
+from ..fields import Number, checked_finite, real
 from ..market import Market, SmileQuotes, SwaptionVols, VolSurface
 from ..market.state import MarketState
 from .shapes import Correlation, Frequencies, Numbers, Steps, Times
@@ -39,12 +39,18 @@ class Discounts(Protocol):
     def shifted(self, rate: Scalar) -> "Discounts": ...
 
 
-def flat_or_curve(name: str, ability: type | tuple[type, ...] = Discounts) -> Any:
+def flat_or_curve(
+    name: str,
+    ability: type | tuple[type, ...] = Discounts,
+    constant: Callable[[str], Any] = real,
+) -> Any:
     """Return a field holding a constant or an object with one of the given abilities (a curve, a surface).
 
     Args:
         name: The field, as errors name it.
-        ability: The class or protocol, or several, of what may stand in the place of a number.
+        ability: The class or protocol, or several, of what may stand in the place of a number. All of its
+            numbers must be finite.
+        constant: The field that a number would have, such as `non_negative`.
 
     Returns:
         The field of an `eqx.Module`.
@@ -58,10 +64,10 @@ def flat_or_curve(name: str, ability: type | tuple[type, ...] = Discounts) -> An
         ...
         TypeError: rate must be a finite number, got '3%'
     """
-    constant = real(name).metadata["converter"]
+    of_number = constant(name).metadata["converter"]
 
     def convert(value: Number):
-        return value if isinstance(value, ability) else constant(value)
+        return checked_finite(name, value) if isinstance(value, ability) else of_number(value)
 
     return eqx.field(converter=convert, metadata={"core": 0})
 
@@ -167,9 +173,7 @@ class AbstractEquityModel(AbstractModel):
         self, *, underlying: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
     ) -> "AbstractEquityModel":
         moved = self.rate.shifted(rate) if isinstance(self.rate, Discounts) else self.rate + rate
-        there = eqx.tree_at(
-            lambda model: (model.spot, model.rate), self, (self.spot + underlying, moved)
-        )
+        there = dataclasses.replace(self, spot=self.spot + underlying, rate=moved)
         return there.with_vol_shift(vol)
 
     @abc.abstractmethod

@@ -1,6 +1,7 @@
 """Neural local volatility: dS = (r - q) S dt + sigma(t, log(S / F(t))) S dW, with a network for sigma."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..fields import Converted, Number, positive, real
+from ..fields import Converted, Number, inside, positive, real
 from ..numerics.safe_math import clipped
 from .local_vol import LocalVolatility
 from .model import AbstractEquityModel, Scalar, flat_or_curve
@@ -54,7 +55,7 @@ class NeuralLocalVol(LocalVolatility):
         rate: The interest rate per year, continuous, a number or a curve.
         network: From features, of shape (3,), to one number: any `eqx.Module`, of smooth activations.
         dividend_yield: The dividend yield per year, continuous.
-        base_vol: The vol where the network is 0, per 1.00.
+        base_vol: The vol where the network is 0, per 1.00, between 0 and 3.
 
     Examples:
         >>> import jax
@@ -68,7 +69,7 @@ class NeuralLocalVol(LocalVolatility):
     rate: Any = flat_or_curve("rate")
     network: Network = eqx.field(converter=Network.of)  # pyright: ignore[reportGeneralTypeIssues]
     dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield", default=0.0)
-    base_vol: Converted[Float[Array, ""]] = positive("base_vol", default=0.2)
+    base_vol: Converted[Float[Array, ""]] = inside("base_vol", 0.0, _MOST, default=0.2)
 
     moves_with_spot: ClassVar[bool] = False
 
@@ -110,7 +111,7 @@ class NeuralLocalVol(LocalVolatility):
         return NeuralVariance(self.network, self.base_vol)
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
-        return eqx.tree_at(lambda model: model.base_vol, self, self.base_vol + vol)
+        return replace(self, base_vol=self.base_vol + vol)
 
 
 class NeuralVariance(eqx.Module):

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -52,8 +53,7 @@ class AbstractRateModel(AbstractModel):
     ) -> "AbstractRateModel":
         by = underlying + rate
         curve = self.curve.shifted(by) if isinstance(self.curve, Discounts) else self.curve + by
-        there = eqx.tree_at(lambda model: model.curve, self, curve)
-        return there.with_vol_shift(vol)
+        return replace(self, curve=curve).with_vol_shift(vol)
 
     @classmethod
     def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:

@@ -1,9 +1,9 @@
 """SABR for each expiry: dF = a F^beta dW, da = nu a dB, d<W, B> = rho dt, of the forward F to that expiry."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,7 +90,7 @@ class Sabr(BlackVol, Calibratable):
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
         """Return the model with alpha F^(beta - 1), the leading vol at the money, up by `vol` everywhere."""
         per_vol = self._forwards ** (1.0 - self.beta)
-        return eqx.tree_at(lambda model: model.alpha, self, self.alpha + vol * per_vol)
+        return replace(self, alpha=self.alpha + vol * per_vol)
 
     @classmethod
     def starting_on(cls, market: Market, name: str) -> "Sabr":

@@ -3,6 +3,7 @@
 import functools
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -173,7 +174,8 @@ def bad(name: str) -> tuple:
         strikes[0] = -5.0
     if name == "arbitrage":
         vols = np.where(np.indices(vols.shape).sum(0) % 2, 3.0, 0.01)
-    return VolSurface(expiries, strikes, vols), model
+    unchecked = jax.tree.structure(surface)  # the constructor refuses most of these
+    return unchecked.unflatten(map(jnp.asarray, (expiries, strikes, vols))), model
 
 
 REASONS = {
