@@ -25,7 +25,9 @@ def bounds(
 
     The lower bound is what a rule of exercise earns that regression found; the upper bound is what no rule
     can exceed, given a martingale (Rogers 2002). Their gap is what the regression leaves open, in the rule
-    and in the martingale.
+    and in the martingale; of an American option also what its dates leave open. The lower bound exercises on
+    `num_steps` dates, the upper one at any time: between two dates exercise is worth at the second no more than
+    the payoff there with the interest of the step, so that the gap falls as 1 / num_steps.
 
     Args:
         product: A contract that can be exercised early, or a batch of them.

@@ -1,4 +1,4 @@
-"""Closed forms: terminal claims, continuous barriers and geometric averages of lognormal spots; swaptions."""
+"""Closed forms: claims on one spot at one time, continuous barriers and geometric averages; swaptions."""
 
 from typing import Any, ClassVar
 
@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..formulas.barrier import barrier_value
-from ..formulas.black import exercise_probabilities
 from ..formulas.geometric_average import geometric_average_value
 from ..formulas.swap import swap_value, swaption_value
+from ..formulas.terminal import reads_spot_once, terminal_value
 from ..models import AbstractModel, AbstractRateModel, BlackVol, GaussianFactors, LognormalSpots
 from ..products import (
     AbstractProduct,
@@ -17,7 +17,6 @@ from ..products import (
     SingleBarrier,
     SwapEntry,
     SwapOption,
-    TerminalClaim,
 )
 from .method import AbstractMethod, missing
 
@@ -25,8 +24,10 @@ from .method import AbstractMethod, missing
 class ClosedForm(AbstractMethod):
     """Closed forms: Black's for terminal claims and averages, Reiner and Rubinstein's for barriers, swaptions.
 
-    Terminal claims and averages see the total variance and the discount factor alone, so that curves and term
-    structures are exact; a barrier needs a rate and a vol that are constant (`FiniteDifference` prices the
+    What reads one spot at one time alone (terminal claims; barriers, averages and notes of one date) is valued
+    under the law that the smile implies, with its slope where the payoff jumps (`pricing.formulas.terminal`).
+    That and averages see the total variance and the discount factor alone, so that curves and term structures
+    are exact; a barrier needs a rate and a vol that are constant (`FiniteDifference` prices the
     others). Swaps are discounted. A European swaption under a Gaussian short rate is Jamshidian's sum of bond
     options, under G2++ an integral of it over one factor.
 
@@ -52,6 +53,8 @@ class ClosedForm(AbstractMethod):
             return None if known else missing("curve of bonds", model)
         if not isinstance(model, BlackVol):
             return missing("Black volatility (lognormal terminal spots)", model)
+        if reads_spot_once(product.form, model):
+            return None
         if isinstance(product, Average) and product.average == "geometric":
             known = isinstance(model, LognormalSpots)
             return None if known else missing("lognormal spots at all times", model)
@@ -59,7 +62,7 @@ class ClosedForm(AbstractMethod):
         if continuous:
             known = isinstance(model, LognormalSpots) and model.is_constant
             return None if known else missing("constant rate and volatility", model)
-        return None if isinstance(product, TerminalClaim) else missing("closed form", product)
+        return missing("closed form", product)
 
     def samples(
         self, product: AbstractProduct, model: Any, *, key: PRNGKeyArray | None = None
@@ -69,22 +72,13 @@ class ClosedForm(AbstractMethod):
             return swaption_value(product, model)
         if isinstance(product, SwapEntry):
             return swap_value(product, model)
+        if reads_spot_once(product.canonical, model):
+            return terminal_value(product, model)
         if isinstance(product, Average):
             return geometric_average_value(product, model.read_at(product.vol_at))
-        if isinstance(product, TerminalClaim):
-            return _terminal_value(product, model)
         if isinstance(product, SingleBarrier):
             return _barrier_value(product, model)
         raise TypeError(missing("closed form", product))
-
-
-def _terminal_value(product: TerminalClaim, model: BlackVol) -> Float[Array, ""]:
-    """Return discount * (asset_units F N(side d1) + cash_units N(side d2))."""
-    t, strike = product.expiry, product.strike
-    forward, std = model.forward(t), model.black_vol(t, strike) * jnp.sqrt(t)
-    share, cash = exercise_probabilities(forward, strike, std, product.side)
-    asset_units, cash_units = product.units
-    return model.discount(t) * (asset_units * forward * share + cash_units * cash)
 
 
 def _barrier_value(product: SingleBarrier, model: BlackVol) -> Float[Array, ""]:

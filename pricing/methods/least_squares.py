@@ -39,7 +39,8 @@ class LeastSquares(Tiled, Fitted, Blocked):
     """Longstaff and Schwartz (2001): when to exercise is regressed backward, then tried on fresh paths.
 
     Bermudan and American options under Black-Scholes (one asset or several) and Heston, Bermudan swaptions
-    under Hull-White and G2++. An American option is taken as one with `num_steps` equal dates, and today.
+    under Hull-White and G2++. An American option is taken as one with `num_steps` equal dates, and today; its
+    upper bound holds for exercise at any time.
 
     The rule and a martingale M come from `num_fit_paths` paths of their own (`pricing/regression`). On
     `num_paths` others a sample is the rule's payoff less M, both over the numeraire (bound "lower"): its

@@ -16,7 +16,14 @@ from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 from jaxtape import AbstractSchedule, StoreAll
 
 from ..estimators import ESTIMATORS, AbstractEstimator, Draw
-from ..models import AbstractModel, ConditionallyGaussian, LocalVolatility, LognormalSpots, Walk
+from ..formulas.terminal import smile_correction
+from ..models import (
+    AbstractModel,
+    ConditionallyGaussian,
+    LocalVolatility,
+    LognormalSpots,
+    Walk,
+)
 from ..products import AbstractProduct
 from ..sampling import AbstractSampler, Noise, PseudoRandom
 from ..sampling.time_grid import between, grid_through, refined
@@ -182,7 +189,7 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " samples"]:
         del key
-        product = product.canonical
+        product, market = product.canonical, model
         model = model.read_at(product.vol_at)
         on_grid, noise = paths
         dates = prologue.dates(product, self.num_steps)
@@ -192,6 +199,7 @@ class MonteCarlo(Tiled, Prepared, Blocked):
             walk = jax.tree.map(functools.partial(between, self.grid, dates), on_grid)
         values = prologue.values(product, model, Draw(walk, noise.normals[1], noise.uniforms))
         chex.assert_shape(values, noise.normals[0].shape[-1:])
+        values = values + smile_correction(product, market, model)
         return self.sampler.reduce(values)
 
     def over_blocks(self, function: Callable[[Array], PyTree]) -> PyTree:

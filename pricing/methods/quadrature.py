@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape import AbstractSchedule, StoreAll, stored_jit
 
+from ..formulas.terminal import smile_correction
 from ..induction.american_dates import COARSEST, CROWDING, american_by_dates, american_dates
 from ..induction.exercise import cash_flows, induction, nothing_later
 from ..induction.knock_out import knock_out_induction, paid_always
@@ -95,10 +96,12 @@ class Quadrature(Tiled, Prepared):
     ) -> Float[Array, ""]:
         del key
         refused = self.result(product, model) != RESULTS.successful
+        market = model
         product, model, dates, num_nodes = self._setting(product, model)
         if isinstance(product, Monitored):
             tape, state = knock_out_induction(product, model, num_nodes, self.schedule)
             value = tape(state).value_today() + paid_always(product, model)
+            value = value + smile_correction(product, market, model)
         elif product.any_time:
             value = american_by_dates(product, model, dates, num_nodes, self.schedule)
         else:

@@ -50,7 +50,8 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
     and vol may depend on time. They cannot depend on the spot, so under a surface each contract has a law of
     its own: sigma(t)^2 is the derivative in t of vol(t, K)^2 t at the contract's strike K, by which European
     options of that strike are repriced at every expiry, and the smile at other levels (a barrier, say) has no
-    part. `LocalVol` and `Heston` have one law for all strikes.
+    part. `LocalVol` and `Heston` have one law for all strikes. A payoff of the spot at one time alone, a digital
+    option say, is valued under the law of that spot which the vols of all strikes imply.
 
     A calibration moves the vol, or the vols of a `VolCurve` with a total variance that rises; a surface is read
     and needs none.
@@ -111,13 +112,29 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
             return variance_rate * t
         return jnp.tensordot(t, variance_rate, axes=0)
 
+    @property
+    def alone(self) -> "BlackScholes":
+        """The model of the one asset of an array of assets, or the model itself."""
+        if self.spot.ndim == 0:
+            return self
+        first = lambda x: jnp.ravel(x)[0]  # noqa: E731
+        return replace(
+            self,
+            spot=first(self.spot),
+            vol=first(self.vol) if isinstance(self.vol, Array) else self.vol,
+            dividend_yield=first(self.dividend_yield),
+            correlation=None,
+        )
+
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
         moved = self.vol + vol if isinstance(self.vol, Array) else self.vol.shifted(vol)
         return replace(self, vol=moved)
 
     @classmethod
     def joined(cls, models: Sequence["BlackScholes"], correlation: Correlation) -> "BlackScholes":
-        """Return one model; a surface among them is read at the forward of each time (`AtTheMoney`)."""
+        """Return one model; a surface among several is read at the forward of each time (`AtTheMoney`)."""
+        if len(models) == 1 and isinstance(models[0].vol, ImpliedVols):
+            return stacked(models, correlation=correlation, vol=models[0].vol)
         if all(isinstance(model.vol, Array) for model in models):
             return stacked(models, correlation=correlation)
         return stacked(models, correlation=correlation, vol=AtTheMoney(tuple(models)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_ch
 
 import chex
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -237,6 +238,13 @@ class BlackVol(AbstractEquityModel):
     @abc.abstractmethod
     def black_vol(self, t: Scalar, strike: Scalar) -> Scalar:
         """Return the implied volatility, annualised, for expiry t (years) and strike."""
+
+    def smile(self, t: Scalar, strike: Scalar) -> tuple[Scalar, Scalar]:
+        """Return the implied volatility and its slope in strike, at a kink the mean of both sides."""
+        slope = lambda strike: jax.jvp(lambda k: self.black_vol(t, k), (strike,), (one,))[1]  # noqa: E731
+        one, step = jnp.ones_like(strike), 4.0 * jnp.finfo(strike.dtype).eps
+        sides = jnp.stack([strike * (1.0 - step), strike * (1.0 + step)])
+        return self.black_vol(t, strike), jnp.mean(jax.vmap(slope)(sides))
 
 
 class GaussianState(AbstractModel):

@@ -30,9 +30,9 @@ class Sabr(BlackVol, Calibratable):
     last the vol is flat in time there. Delta and Gamma hold alpha, beta, rho and nu: the smile moves with the
     forward.
 
-    A contract is valued at the flat vol of its expiry and strike, as under a surface of `BlackScholes`: a
-    digital does not see the slope of the smile. Barriers, paths and early exercise are not priced. A vol that
-    the expansion does not give (it is not above 0) is NaN.
+    What reads the spot at one time alone is valued under the law of that spot, a digital with the slope of the
+    smile at its strike. Continuous barriers, paths and early exercise are not priced. A vol that the expansion
+    does not give (it is not above 0) is NaN.
 
     Attributes:
         spot: The price of the asset, in currency.

@@ -1,5 +1,9 @@
 """From a product and a model to the chain that says when to exercise."""
 
+from dataclasses import replace
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -46,12 +50,44 @@ def chain_of(product: EarlyExercise, model: AbstractModel, num_steps: int) -> Ch
         return swaption_chain(product, times, model)
     assert isinstance(product, SpotOption)  # `lacking` has asked
     if isinstance(model, LognormalSpots):
-        return lognormal_chain(product, times, model)
+        return _at_any_time(lognormal_chain(product, times, model), product, times, model)
     assert isinstance(model, StochasticVariance)
     substeps = -(-num_steps // dates.size)
     is_open = jnp.arange(dates.size * substeps + 1) % substeps == 0
     is_open = is_open.at[0].set(product.any_time).at[-1].set(False)
-    return variance_chain(product, _refined(times, substeps), is_open, model)
+    chain = variance_chain(product, _refined(times, substeps), is_open, model)
+    return _at_any_time(chain, product, times, model)
+
+
+_LOOKS = 5  # at discount factors within a step
+
+
+def _at_any_time(
+    chain: Chain, product: SpotOption, times: Float[Array, " dates"], model: Any
+) -> Chain:
+    """Return the chain with what a right to exercise at any time is worth at the next date, at most.
+
+    Cash paid at u is worth P(u) / P(t) of it at the next date t, and by Jensen's inequality a right to the
+    asset no more than Y(u) / Y(t) of it at t, Y(t) = P(t) forward(t) / spot. So exercise at u is worth no
+    more than the sum in which each part takes the largest of its factors over u, or the least where it is
+    negative. There is no right at any time but on such sums (arithmetic averages).
+    """
+    if not product.any_time or product.average != "arithmetic":
+        return chain
+    starts = jnp.concatenate([times[:1], times[:-1]])
+    looks = jnp.linspace(starts, times, _LOOKS)
+
+    def worth(t: Float[Array, ""]) -> Float[Array, " terms"]:
+        cash = model.discount(t)
+        asset = jnp.atleast_1d(cash * model.forward(t) / model.spot)
+        return jnp.append(asset, cash)
+
+    factors = jax.vmap(jax.vmap(worth))(looks)
+    factors = factors / factors[-1:]
+    exercise = chain.steps.exercise
+    most, least = (jnp.expand_dims(f(factors, axis=0), 1) for f in (jnp.max, jnp.min))
+    amounts = exercise.amounts * jnp.where(exercise.amounts > 0.0, most, least)
+    return replace(chain, between=replace(exercise, amounts=amounts))
 
 
 def usual_inner_paths(rule: Rule) -> int:

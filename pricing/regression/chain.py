@@ -145,11 +145,16 @@ class GaussianStep(AbstractStep):
 
 
 class Chain(eqx.Module):
-    """start: today's state; initial_dispersion: a factor of the covariance of a fit's starting states."""
+    """start: today's state; initial_dispersion: a factor of the covariance of a fit's starting states.
+
+    between: what exercise at any time since the date before is worth at a date at most; None where rights are
+    on the dates alone.
+    """
 
     start: Float[Array, " dim"]
     initial_dispersion: Float[Array, "dim dim"]
     steps: AbstractStep
+    between: Exercise | None = None
 
     @property
     def num_steps(self) -> int:

@@ -15,6 +15,7 @@ from ..sampling.threefry import random_bits
 from ..sampling.transforms import inverse_normal
 from .backward import Rule
 from .chain import AbstractStep, At, Chain, State, at_date
+from .claims import Exercise
 
 Paths = Float[Array, " paths"]
 
@@ -65,7 +66,8 @@ def follow(
 
     The first has the mean of the payoff alone, by optional stopping, for any rule: a lower bound. The second,
     max_t (payoff_t - M_t), has a mean that no rule exceeds (Rogers 2002; Haugh and Kogan 2004). Were M that of
-    the Doob decomposition, both would be the value on every path.
+    the Doob decomposition, both would be the value on every path. `Chain.between` stands for the payoffs since
+    the date before, so that the second is a bound of rights to exercise at any time, too.
 
     The rule's decision is a chance, continuous in the state, and a sample its mean over the decisions: what
     the paths earn has no jump, so derivatives of samples are those of what the rule earns.
@@ -76,10 +78,11 @@ def follow(
     none = jnp.zeros_like(start[0])
     today = chain.today()
     first = _Walk(At(start, today.claim_values(start)), none, none + 1.0, none, none - jnp.inf)
-    first = _decide(today, at_date(rule, 0), first)
+    first = _decide(today, today.exercise, at_date(rule, 0), first)
+    most = chain.steps.exercise if chain.between is None else chain.between
 
     def step(walk: _Walk, of_date):
-        step, rule, pays, noise, shift = of_date
+        step, most, rule, pays, noise, shift = of_date
         state = step.advance(walk.at.state, noise)
         after = At(state, step.claim_values(state))
         if nested is None:
@@ -87,30 +90,38 @@ def follow(
         else:
             moved = _nested_increment(step, rule, pays, walk.at, after, nested.points, shift)
         moved = walk._replace(at=after, martingale=walk.martingale + moved)
-        return _decide(step, rule, moved), None
+        return _decide(step, most, rule, moved), None
 
     shifts = None if nested is None else nested.shifts
     pays = chain.later().is_open.at[-1].set(True)
-    later = chain.later(), at_date(rule, slice(1, None)), pays, noise, shifts
+    after_today = (at_date(tree, slice(1, None)) for tree in (most, rule))
+    later = chain.later(), *after_today, pays, noise, shifts
     walk, _ = jaxtape.scan(step, first, later, schedule=schedule)
-    last = at_date(chain.steps, -1).exercise
-    left = larger(last.of(last.branches(walk.at.state)), 0.0) - walk.martingale
-    return Samples(walk.lower + walk.alive * left, larger(walk.upper, left))
+    earned, at_most = (
+        larger(_paid(at_date(exercise, -1), walk.at.state), 0.0) - walk.martingale
+        for exercise in (chain.steps.exercise, most)
+    )
+    return Samples(walk.lower + walk.alive * earned, larger(walk.upper, at_most))
 
 
-def _decide(step, rule: Rule, walk: _Walk) -> _Walk:
-    """Return the decision at a date."""
-    paid = step.exercise.of(step.exercise.branches(walk.at.state))
+def _paid(exercise: Exercise, state: State) -> Paths:
+    return exercise.of(exercise.branches(state))
+
+
+def _decide(step, most: Exercise, rule: Rule, walk: _Walk) -> _Walk:
+    """Return the decision at a date; most: what foresight gets there."""
+    paid = _paid(step.exercise, walk.at.state)
     features = step.features(rule.basis, *walk.at)
     continuation = rule.basis.unit * (rule.continuation @ features)
     width = rule.basis.unit * rule.width
     chance = _ramp(0.5 * width + paid - continuation, width) * _ramp(paid, width)
     chance = jnp.where(step.is_open, chance, 0.0)
     gained = paid - walk.martingale
+    foreseen = _paid(most, walk.at.state) - walk.martingale
     return walk._replace(
         alive=walk.alive * (1.0 - chance),
         lower=walk.lower + walk.alive * chance * gained,
-        upper=jnp.where(step.is_open, larger(walk.upper, gained), walk.upper),
+        upper=jnp.where(step.is_open, larger(walk.upper, foreseen), walk.upper),
     )
 
 

@@ -38,7 +38,8 @@ class GaussLegendre(AbstractMethod):
     def samples(self, product, model, *, key=None):
         del key
         t, side = product.expiry, product.side
-        std = model.black_vol(t, product.strike) * jnp.sqrt(t)
+        vol, slope = model.smile(t, product.strike)
+        std = vol * jnp.sqrt(t)
         edge = (
             jnp.log(product.strike / model.forward(t)) / std + 0.5 * std
         )  # of the normal variable
@@ -47,4 +48,6 @@ class GaussLegendre(AbstractMethod):
         spot = model.forward(t) * jnp.exp(std * x - 0.5 * std**2)
         asset, cash = product.units
         density = norm.pdf(x) * jnp.asarray(0.5 * self.width * weights, x.dtype)
-        return model.discount(t) * jnp.sum((asset * spot + cash) * density)
+        jump = asset * product.strike + cash  # of the payoff, which sees the slope of the smile
+        skew = side * jump * slope * product.strike * norm.pdf(edge) * jnp.sqrt(t)
+        return model.discount(t) * (jnp.sum((asset * spot + cash) * density) - skew)

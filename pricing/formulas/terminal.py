@@ -1,0 +1,128 @@
+"""Contracts that read the spot at one time alone, under the law of it that a smile of vols implies.
+
+Where C(K) = Black(K, sigma(K)) is the undiscounted call of every strike, P(S_T > K) = -dC/dK and
+E[S_T; S_T > K] = C + K P(S_T > K) (Breeden and Litzenberger 1978, eq. 1), so that
+
+    P(S_T > K) = N(d2) - vega sigma'(K),    E[S_T; S_T > K] = F N(d1) - K vega sigma'(K).
+
+A payoff that does not jump at its strike has the value at the vol of that strike. Where the smile has a kink,
+as at a strike of a `VolSurface`, its slope is the mean of both sides: the limit of symmetric call spreads.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..models import AbstractModel, BlackScholes, BlackVol
+from ..numerics.normal_law import density
+from ..numerics.safe_math import larger, smaller
+from ..products import (
+    AbstractProduct,
+    Average,
+    AverageClaim,
+    Claim,
+    Monitored,
+    Payoff,
+    TerminalClaim,
+)
+from .black import exercise_probabilities, log_moneyness
+
+Scalar = Float[Array, ""]
+
+
+def reads_spot_once(product: AbstractProduct, model: AbstractModel) -> bool:
+    """Return whether a product, in its canonical form, pays a sum of claims on one spot at one time."""
+    if isinstance(product, Average) and product.average == "geometric":
+        return False  # a power of the spot, where its weight is not 1
+    if isinstance(product, Average) and product.multi_asset:
+        return model.underlying.size == 1
+    if isinstance(product, AverageClaim | Monitored):
+        return product.dates.shape[-1] == 1
+    return isinstance(product, TerminalClaim)
+
+
+def terminal_value(product: Any, model: BlackVol) -> Scalar:
+    """Return the value, in currency, of a product of which `reads_spot_once` is true."""
+    product = product.canonical
+    if isinstance(model, BlackScholes):
+        model = model.alone
+    if isinstance(product, Monitored):
+        return _corridor_value(product, model)
+    return _claim_value(product if isinstance(product, TerminalClaim) else _call(product), model)
+
+
+def smile_correction(product: Any, model: Any, flat: Any) -> Scalar | float:
+    """Return the value under a model less that under `flat`, the model as the contract sees it (`read_at`).
+
+    0 where the two are the same, and for a product of which `reads_spot_once` is not true.
+    """
+    if flat is model or not isinstance(model, BlackVol) or not reads_spot_once(product, model):
+        return 0.0
+    return terminal_value(product, model) - terminal_value(product, flat)
+
+
+def _claim_value(claim: TerminalClaim, model: BlackVol) -> Scalar:
+    """Return discount (asset_units E[S_T; pays] + cash_units P(pays))."""
+    t, strike, side = claim.expiry, claim.strike, claim.side
+    forward, (vol, slope) = model.forward(t), model.smile(t, strike)
+    std = vol * jnp.sqrt(t)
+    share, cash = exercise_probabilities(forward, strike, std, side)
+    asset_units, cash_units = claim.units
+    jump = asset_units * strike + cash_units  # of the payoff: 0 for calls and puts
+    skew = side * jump * _vega(forward, strike, std, t) * slope
+    return model.discount(t) * (asset_units * forward * share + cash_units * cash - skew)
+
+
+def _vega(forward: Scalar, strike: Scalar, std: Scalar, t: Scalar) -> Scalar:
+    """Return the derivative of an option's undiscounted value in its vol."""
+    d2 = log_moneyness(forward, strike, std) - 0.5 * std
+    return strike * density(d2) * jnp.sqrt(t)
+
+
+def _call(product: Average) -> Claim:
+    """Return the option on one spot that an average of one spot is: on weight * S_T."""
+    weight = jnp.ones_like(product.strike)
+    if product.average == "arithmetic":
+        weight = product.weights_of(1)[0]
+    side, strike = product.side, product.strike
+    return Claim(strike / weight, product.fixings[-1], side, side * weight, -side * strike)
+
+
+def _corridor_value(product: Monitored, model: BlackVol) -> Scalar:
+    """Return the value of a contract that is monitored at its expiry alone."""
+    t = product.dates[-1]
+    lower, upper = product.lower[-1], product.upper[-1]
+    outside = product.paid_below[-1], product.paid_above[-1]
+    forward = model.forward(t)
+
+    def beyond(level: Scalar) -> tuple[Scalar, Scalar]:
+        """Return E[S_T; S_T > level] and P(S_T > level); a level may be 0 or infinity."""
+        is_between = (level > 0.0) & (level < jnp.inf)
+        strike = jnp.where(is_between, level, forward)
+        vol, slope = model.smile(t, strike)
+        std = vol * jnp.sqrt(t)
+        share, cash = exercise_probabilities(forward, strike, std, jnp.ones_like(std))
+        skew = _vega(forward, strike, std, t) * slope
+        all_or_none = jnp.where(level > 0.0, 0.0, 1.0)
+        asset = jnp.where(is_between, forward * share - strike * skew, all_or_none * forward)
+        return asset, jnp.where(is_between, cash - skew, all_or_none)
+
+    def paid(payoff: Payoff, low: Scalar, high: Scalar) -> Scalar:
+        """Return the undiscounted value of claims that pay between two levels only."""
+        starts = jnp.where(payoff.side > 0.0, larger(payoff.strike, low), low)
+        ends = jnp.where(payoff.side > 0.0, high, smaller(payoff.strike, high))
+        ends = larger(ends, starts)
+        asset, cash = (
+            above - beyond_end
+            for above, beyond_end in zip(
+                *(jax.vmap(beyond)(x) for x in (starts, ends)), strict=True
+            )
+        )
+        return jnp.sum(payoff.asset_units * asset + payoff.cash_units * cash)
+
+    zero, endless = jnp.zeros_like(lower), jnp.full_like(upper, jnp.inf)
+    ended = outside[0] * (1.0 - beyond(lower)[1]) + outside[1] * beyond(upper)[1]
+    at_end = paid(product.alive, lower, upper) + paid(product.always, zero, endless)
+    return model.discount(t) * (ended + at_end)
