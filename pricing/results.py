@@ -5,6 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 Real = Float[Array, "*batch"]
@@ -24,6 +25,20 @@ class RESULTS(eqx.Enumeration):
         "The value is not finite. Check the model's parameters and the product's numbers for extremes; "
         "another method may reach them."
     )
+    two_boundaries = (
+        "the interest rate and the dividend yield are below zero such that exercise pays between two "
+        "boundaries, and this method finds one: take Quadrature()"
+    )
+    no_volatility = (
+        "the volatility is zero, where this method divides by it, and where an option whose forward is at the "
+        "strike has no derivatives: give one above zero; ClosedForm() values a payoff of the spot at expiry by "
+        "the forward"
+    )
+    arbitrage = (
+        "the quotes of the surface have an arbitrage, so that there is no local volatility: "
+        "model.arbitrages() lists where the total variance falls in time or a density is negative; smooth the "
+        "quotes there"
+    )
     too_volatile = (
         "the standard deviation of the log-spot to the last date is above 2, where this quadrature loses "
         "digits: take another method"
@@ -40,19 +55,49 @@ class RESULTS(eqx.Enumeration):
 
 
 def outcome(
-    figures: PyTree, refusals: RESULTS = RESULTS.successful, *, throw: bool = True
+    figures: PyTree,
+    refusals: RESULTS = RESULTS.successful,
+    *,
+    throw: bool = True,
+    model: Any = None,
+    batch_shape: tuple[int, ...] = (),
 ) -> RESULTS:
     """Return how a computation of figures ended: refused for one of a batch, not finite, or successful.
 
     Under a trace the outcome is not known; then it is data, beside figures that are NaN, and nothing raises.
 
+    model: what may know why a figure is not finite (`why_not_finite`); batch_shape: the axes of contracts, with
+    which all figures begin.
+
     Raises:
-        RuntimeError: It is known, not successful, and `throw`.
+        RuntimeError: It is known, not successful, and `throw`; of a batch the contracts are named.
     """
     result = _outcome(figures, refusals)
-    if throw and not result.is_traced() and result != RESULTS.successful:
-        raise RuntimeError(RESULTS[result])
+    if result.is_traced() or result == RESULTS.successful:
+        return result
+    if model is not None and result == RESULTS.non_finite:
+        result = model.why_not_finite()
+    if throw:
+        raise RuntimeError(RESULTS[result] + _which(figures, refusals, batch_shape))
     return result
+
+
+_MOST_NAMED = 5  # contracts
+
+
+def _which(figures: PyTree, refusals: RESULTS, batch_shape: tuple[int, ...]) -> str:
+    """Return which contracts of a batch are refused or not finite, in words; nothing of one contract."""
+    if not batch_shape:
+        return ""
+    (codes,), (successful,) = jax.tree.leaves(refusals), jax.tree.leaves(RESULTS.successful)
+    bad = np.broadcast_to(np.asarray(codes) != np.asarray(successful), batch_shape).copy()
+    for leaf in jax.tree.leaves(figures):
+        numbers = np.asarray(leaf).reshape(*batch_shape, -1)
+        bad |= ~np.all(np.isfinite(numbers), axis=-1)
+    places = [int(i[0]) if len(i) == 1 else tuple(map(int, i)) for i in np.argwhere(bad)]
+    more = f" and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
+    named = ", ".join(map(str, places[:_MOST_NAMED]))
+    return f" (of the batch of {bad.size}, counted from 0: contract {named}{more})"
 
 
 @jax.jit
@@ -88,6 +133,7 @@ class Bounds(Between):
 
     Examples:
         >>> import jax.numpy as jnp
+    import numpy as np
         >>> from pricing.results import Between, Bounds
         >>> one = jnp.ones(())
         >>> found = Bounds.of(Between(3.0 * one, 4.0 * one, one), Between(one, one, one), stats={})

@@ -104,7 +104,8 @@ def greeks(
     if (finer := resolving(method, product, model, refusals)) is not method:
         method = finer
         (means, errors), refusals = _greeks(product, model, method, key)
-    result = outcome(means, refusals, throw=throw)
+    known = {"model": model, "batch_shape": product.batch_shape}
+    result = outcome(means, refusals, throw=throw, **known)
     return Greeks(**vars(means), std_errors=errors, result=result, stats={"method": method})
 
 

@@ -75,7 +75,8 @@ def price(
     if (finer := resolving(method, product, model, refusals)) is not method:
         method = finer
         (value, std_error), refusals = _value(product, model, method, key)
-    result = outcome((value, std_error), refusals, throw=throw)
+    known = {"model": model, "batch_shape": product.batch_shape}
+    result = outcome((value, std_error), refusals, throw=throw, **known)
     return Valuation(value, std_error, result, {"method": method})
 
 

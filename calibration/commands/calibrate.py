@@ -162,9 +162,11 @@ def _read(market: Path, underlying: str, model: Model | None) -> tuple[Market, t
     quoted = {name: kind.quotes_in(quotes) for name, kind in _KINDS.items()}
     models = [name for name in quoted if underlying in quoted[name]]
     if not models:
-        path = f"equities.{underlying}."
+        paths = [f"equities.{underlying}.", f"curves.{underlying}."]
+        if underlying in quotes.curves:
+            paths.append("swaption_vols.")
         for error in quotes.errors:
-            if f"{error.field}.".startswith(path):
+            if f"{error.field}.".startswith(tuple(paths)):
                 refuse(str(error))
         names = dict.fromkeys(name for found in reversed(quoted.values()) for name in found)
         known, hint = listed(names), closest(underlying, names)

@@ -10,6 +10,7 @@ from ..formulas.geometric_average import geometric_average_value
 from ..formulas.swap import swap_value, swaption_value
 from ..formulas.terminal import reads_spot_once, terminal_value
 from ..models import AbstractModel, AbstractRateModel, BlackVol, GaussianFactors, LognormalSpots
+from ..numerics.safe_math import nan_where
 from ..products import (
     AbstractProduct,
     Average,
@@ -84,6 +85,6 @@ class ClosedForm(AbstractMethod):
 def _barrier_value(product: SingleBarrier, model: BlackVol) -> Float[Array, ""]:
     t = product.expiry
     rate = -jnp.log(model.discount(t)) / t
-    return barrier_value(
-        product, model.spot, rate, model.dividend_yield, model.black_vol(t, product.strike)
-    )
+    vol = model.black_vol(t, product.strike)
+    value = barrier_value(product, model.spot, rate, model.dividend_yield, vol)
+    return nan_where(vol <= 0.0, value)

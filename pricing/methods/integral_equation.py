@@ -1,23 +1,29 @@
 """American options under Black and Scholes, without a grid and without paths."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..fields import is_traced
 from ..formulas.american import american_value
 from ..models import AbstractModel, BlackVol
+from ..numerics.safe_math import nan_where
 from ..products import AbstractProduct, SpotOption
+from ..results import RESULTS
 from .method import Tiled, Tiling, at_least, missing
 
 
 class IntegralEquation(Tiled):
     """American options: the exercise boundary from its integral equation, the value from the boundary.
 
-    Rate and vol are constants (else: `Quadrature`), or curves and surfaces of one pillar. Puts
-    with dividend_yield < rate < 0 and calls with rate < dividend_yield < 0 have two boundaries: their value
-    is NaN here (`RESULTS.non_finite`). The formulas stand at `american_value`.
+    Rate and vol are constants (else: `Quadrature`), or curves and surfaces of one pillar. Puts with
+    dividend_yield < rate < 0 and calls with rate < dividend_yield < 0 have two boundaries: they are left to
+    `Quadrature` where the numbers are known, and NaN here where they are not (`RESULTS.two_boundaries`). The
+    formulas stand at `american_value`.
 
     Attributes:
         is_random: False.
@@ -53,15 +59,26 @@ class IntegralEquation(Tiled):
             return missing("Black volatility (lognormal terminal spots)", model)
         if not model.is_constant:
             return missing("constant rate and volatility", model)
+        if _is_known_to_have_two_boundaries(product, model):
+            return missing("single exercise boundary at these negative rates", product)
         return None
+
+    def result(self, product: SpotOption, model: BlackVol) -> RESULTS:
+        t, falls = product.exercise_times()[-1], super().result(product, model)
+        double = _has_two_boundaries(product.side, _rate(model, t), model.dividend_yield)
+        found = RESULTS.where(double, RESULTS.two_boundaries, RESULTS.successful)
+        still = model.black_vol(t, product.strike) <= 0.0
+        found = RESULTS.where(still, RESULTS.no_volatility, found)
+        return RESULTS.where(falls == RESULTS.successful, found, falls)
 
     def samples(
         self, product: SpotOption, model: BlackVol, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
         del key
         t, strike = product.exercise_times()[-1], product.strike
-        rate = -jnp.log(model.discount(t)) / t  # `is_constant`
-        return american_value(
+        rate = _rate(model, t)
+        refused = self.result(product, model) != RESULTS.successful
+        value = american_value(
             *(model.spot, strike, t),
             *(rate, model.dividend_yield),
             *(model.black_vol(t, strike), product.side),
@@ -69,3 +86,26 @@ class IntegralEquation(Tiled):
             num_nodes=self.num_nodes,
             num_points=self.num_points,
         )
+        return nan_where(refused, value)
+
+
+def _rate(model: BlackVol, t: Array) -> Array:
+    return -jnp.log(model.discount(t)) / t  # `is_constant`
+
+
+def _is_known_to_have_two_boundaries(product: SpotOption, model: BlackVol) -> bool:
+    """Return whether a contract of a batch has; False where the numbers are traced, or shapes alone."""
+    leaves = jax.tree.leaves((product, model))
+    if is_traced(leaves) or not all(isinstance(x, jax.Array | np.ndarray) for x in leaves):
+        return False
+    if not np.any(np.asarray(model.dividend_yield) < 0.0):
+        return False
+    rate = np.asarray(_rate(model, jnp.ones_like(model.spot)))
+    numbers = np.asarray(product.side), rate, np.asarray(model.dividend_yield)
+    return bool(np.any(_has_two_boundaries(*numbers)))
+
+
+def _has_two_boundaries(side: Any, rate: Any, dividend_yield: Any) -> Any:
+    """Return whether an option is exercised between two boundaries."""
+    put = (side < 0.0) & (dividend_yield < rate) & (rate < 0.0)
+    return put | ((side > 0.0) & (rate < dividend_yield) & (dividend_yield < 0.0))

@@ -116,6 +116,8 @@ class Quadrature(Tiled, Prepared):
         too_few = _nodes_needed(model, dates) > num_nodes
         near = RESULTS.where(too_few, RESULTS.too_few_nodes, RESULTS.successful)
         far = model.state_variance(dates[-1]) > _MOST_VARIANCE
+        still = model.state_variance(dates[-1]) <= 0.0
+        near = RESULTS.where(still, RESULTS.no_volatility, near)
         near = RESULTS.where(far, RESULTS.too_volatile, near)
         return RESULTS.where(falls == RESULTS.successful, near, falls)
 

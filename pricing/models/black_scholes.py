@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..fields import Converted, Number, correlations, non_negative, positive, real
 from ..market import VolSurface
+from ..results import RESULTS
 from .lognormal import LognormalSpots
 from .model import (
     AbstractEquityModel,
@@ -50,8 +51,10 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
     and vol may depend on time. They cannot depend on the spot, so under a surface each contract has a law of
     its own: sigma(t)^2 is the derivative in t of vol(t, K)^2 t at the contract's strike K, by which European
     options of that strike are repriced at every expiry, and the smile at other levels (a barrier, say) has no
-    part. `LocalVol` and `Heston` have one law for all strikes. A payoff of the spot at one time alone, a digital
-    option say, is valued under the law of that spot which the vols of all strikes imply.
+    part. `LocalVol` and `Heston` have one law for all strikes.
+
+    A payoff of the spot at one time alone, a digital say, is valued under the law of that spot which the
+    vols of all strikes imply.
 
     A calibration moves the vol, or the vols of a `VolCurve` with a total variance that rises; a surface is read
     and needs none.
@@ -90,6 +93,10 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
             return jnp.sqrt(self.vol.total_variance(t) / t)
         return self.vol.vol(t, strike) if isinstance(self.vol, ImpliedVols) else self.vol
 
+    def why_not_finite(self) -> RESULTS:
+        still = isinstance(self.vol, Array) and bool(jnp.any(self.vol <= 0.0))
+        return RESULTS.no_volatility if still else RESULTS.non_finite
+
     def read_at(self, place: tuple[Scalar, Scalar] | None) -> Any:
         if place is None or not isinstance(self.vol, ImpliedVols):
             return self
@@ -105,8 +112,12 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
             raise TypeError(
                 "a surface has no one variance: read it first, model.read_at(product.vol_at)"
             )
-        if isinstance(self.vol, VolTerms):
+        if isinstance(self.vol, AtTheMoney):
             return self.vol.total_variance(t)
+        if isinstance(self.vol, VolTerms):
+            total = self.vol.total_variance(t)
+            each = jnp.expand_dims(total, tuple(range(-self.spot.ndim, 0)))
+            return jnp.broadcast_to(each, total.shape + self.spot.shape)
         variance_rate = jnp.broadcast_to(self.vol, self.spot.shape) ** 2
         if variance_rate.ndim == 0:
             return variance_rate * t

@@ -24,6 +24,7 @@ from ..fields import (
 )
 from ..market import SwaptionVols
 from ..numerics.complex_functions import exp, log1p_over, reciprocal, sqrt
+from ..results import RESULTS
 from .at_the_money import AtTheMoney, with_parameters
 from .model import (
     AbstractEquityModel,
@@ -147,6 +148,10 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
         return QuadraticExponential.of(
             self.mean_reversion, self.long_run_variance, self.vol_of_vol, self.correlation, dt
         )
+
+    def why_not_finite(self) -> RESULTS:
+        still = bool(jnp.any((self.initial_variance <= 0.0) & (self.long_run_variance <= 0.0)))
+        return RESULTS.no_volatility if still else RESULTS.non_finite
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
         """Return the model with sqrt(v0) and sqrt(theta) up by `vol`: a parallel shift of the level."""

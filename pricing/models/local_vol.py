@@ -17,6 +17,7 @@ from ..fields import Converted, Number, checked_finite, positive, real
 from ..market import VolSurface
 from ..numerics.differentiable_once import differentiable_once
 from ..numerics.safe_math import safe_sqrt
+from ..results import RESULTS
 from .model import AbstractEquityModel, ConditionallyGaussian, Scalar, Walk, flat_or_curve
 from .shapes import Correlation, Steps, Times
 from .smile import Smile
@@ -123,7 +124,7 @@ class LocalVol(LocalVolatility):
     sigma^2(t, K) = dw/dt / ((1 - k w' / 2 w)^2 - (w' / 2)^2 (1 / w + 1 / 4) + w'' / 2), w the implied total
     variance at k = log(K / forward(t)), w' its slope in k: Dupire (1994), in the form of Gatheral (2006), eq.
     1.10. Quotes are joined by natural cubic splines of w in k at each expiry, and linearly in time (`Smile`).
-    Where they have an arbitrage there is no local volatility: values are NaN (`RESULTS.non_finite`), and
+    Where they have an arbitrage there is no local volatility: values are NaN (`RESULTS.arbitrage`), and
     `arbitrages` says where. When the spot moves, the implied vol of each strike stays.
 
     Attributes:
@@ -177,6 +178,9 @@ class LocalVol(LocalVolatility):
             for kind, number, when in tests
             for i, j in np.argwhere(~(number > 0.0))
         ]
+
+    def why_not_finite(self) -> RESULTS:
+        return RESULTS.arbitrage if self.arbitrages() else RESULTS.non_finite
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
         return replace(self, surface=self.surface.shifted(vol))

@@ -17,6 +17,7 @@ from jaxtape import AbstractSchedule
 from ..fields import Number, checked_finite, real
 from ..market import Market, SmileQuotes, SwaptionVols, VolSurface
 from ..market.state import MarketState
+from ..results import RESULTS
 from .shapes import Correlation, Frequencies, Numbers, Steps, Times
 
 if TYPE_CHECKING:
@@ -130,6 +131,10 @@ class AbstractModel(eqx.Module):
     @abc.abstractmethod
     def quotes_in(cls, market: Market) -> Mapping[str, Quotes]:
         """Return the volatilities that such a model may be fitted to, by underlying."""
+
+    def why_not_finite(self) -> RESULTS:
+        """Return why a value under the model is not finite, as far as the model alone knows."""
+        return RESULTS.non_finite
 
     def read_at(self, place: tuple[Scalar, Scalar] | None) -> Any:
         """Return the model as a contract of this (expiry, strike) sees it: a surface is read at the strike."""

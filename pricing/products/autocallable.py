@@ -9,7 +9,7 @@ from pydantic import Field
 from ..fields import Converted, dates, non_negative, positive
 from ..market.observed import Observed
 from .monitored import Monitored, Payoff
-from .product import AbstractProduct
+from .product import AbstractProduct, check_levels
 from .trade import Coupons, IsoDate, IsoDates, Level, Notional, Spot, Trade, check_count, last_of
 
 
@@ -29,7 +29,7 @@ class Autocallable(AbstractProduct):
         notional: The notional in currency, above 0.
 
     Raises:
-        ValueError: If coupons and dates differ in number.
+        ValueError: If coupons and dates differ in number, or a level is given for each date.
 
     Examples:
         >>> note = Autocallable([0.5, 1.0], [0.03, 0.06], 105.0, 80.0, 100.0)
@@ -45,6 +45,7 @@ class Autocallable(AbstractProduct):
     notional: Converted[Float[Array, "..."]] = positive("notional", default=1.0)
 
     def __check_init__(self):
+        check_levels(self.dates, call_level=self.call_level, protection=self.protection)
         if self.coupons.shape[-1:] != self.dates.shape[-1:]:
             raise ValueError(
                 f"coupons of shape {list(self.coupons.shape)} and dates of shape {list(self.dates.shape)}: "

@@ -15,7 +15,7 @@ from ..market.observed import Observed
 from .barrier_option import SingleBarrier
 from .european import European, EuropeanTrade
 from .monitored import Payoff, monitored
-from .product import CALL_OR_PUT, AbstractProduct, CallOrPut
+from .product import CALL_OR_PUT, AbstractProduct, CallOrPut, check_levels
 from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate, Trade
 
 BarrierType = Annotated[str, one_of("down-and-out", "down-and-in", "up-and-out", "up-and-in")]
@@ -38,7 +38,7 @@ class Barrier(CallOrPut, SingleBarrier):
             times from today on, so that a spot already beyond the barrier has touched it.
 
     Raises:
-        ValueError: If the last of the dates is not the expiry.
+        ValueError: If the last of the dates is not the expiry, or a barrier is given for each date.
 
     Examples:
         >>> option = Barrier(100.0, 1.0, 80.0, "down-and-in", "put")
@@ -57,6 +57,7 @@ class Barrier(CallOrPut, SingleBarrier):
     )
 
     def __check_init__(self):
+        check_levels(self.dates, barrier=self.barrier)
         known = not isinstance(self.expiry, Tracer) and not isinstance(self.dates, Tracer)
         if self.dates is None or not known:
             return

@@ -14,7 +14,7 @@ from ..market.observed import Observed
 from .barrier_option import BarrierOption
 from .european import European
 from .monitored import Monitored, Payoff, monitored
-from .product import CALL_OR_PUT
+from .product import CALL_OR_PUT, check_levels
 from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate, Trade, last_of
 
 
@@ -30,7 +30,7 @@ class DoubleBarrier(BarrierOption):
         rebate: What is paid at the hit, in currency, not below 0.
 
     Raises:
-        ValueError: If the lower barrier is not below the upper one.
+        ValueError: If the lower barrier is not below the upper one, or one is given for each date.
 
     Examples:
         >>> option = DoubleBarrier(100.0, 80.0, 125.0, [0.5, 1.0])
@@ -46,6 +46,7 @@ class DoubleBarrier(BarrierOption):
     rebate: Converted[Float[Array, "..."]] = non_negative("rebate", default=0.0)
 
     def __check_init__(self):
+        check_levels(self.dates, lower=self.lower, upper=self.upper)
         known = not isinstance(self.lower, Tracer) and not isinstance(self.upper, Tracer)
         if known and not np.all(np.asarray(self.lower) < np.asarray(self.upper)):
             raise ValueError(f"lower must be below upper, got {self.lower} and {self.upper}")

@@ -130,6 +130,22 @@ def extra_dates(dates: Float[Array, "*batch dates"], num_dates: int) -> int:
     return num_dates - dates.shape[-1]
 
 
+def check_levels(dates: Array | None, **levels: Array) -> None:
+    """Check that no level could be meant as one for each date: a level of several numbers is a batch.
+
+    Raises:
+        ValueError: There are as many numbers as dates, and the dates are those of one contract.
+    """
+    if dates is None or dates.ndim != 1 or dates.size == 1:
+        return
+    for name, level in levels.items():
+        if level.shape == dates.shape:
+            raise ValueError(
+                f"{name} of {level.size} numbers beside {dates.size} dates: one level holds on all dates; give "
+                "Monitored(...) for one a date, or, for a batch of contracts, dates of shape (contracts, dates)"
+            )
+
+
 def side_of(option: Array, like: Array) -> Array:
     """Return the code of "call" or "put" as a real +1 or -1.
 

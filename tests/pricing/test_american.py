@@ -14,6 +14,7 @@ from pricing import (
     BlackScholes,
     European,
     IntegralEquation,
+    Quadrature,
     VolSurface,
     greeks,
     price,
@@ -356,15 +357,33 @@ def test_vanishing_interest_joins_the_european_option_without_a_jump():
 
 
 @pytest.mark.parametrize(("option", "rate", "q"), [("put", -0.01, -0.03), ("call", -0.03, -0.01)])
-def test_two_boundaries_are_refused(option, rate, q):
+def test_two_boundaries_are_left_to_quadrature(option, rate, q):
     model, product = BlackScholes(STRIKE, rate, 0.2, q), American(4 * [110.0], 1.0, 4 * [option])
-    for verb in (price, greeks):
-        with pytest.raises(RuntimeError, match="not finite"):
-            verb(product, model)
-        found = verb(product, model, throw=False)
-        assert found.result == RESULTS.non_finite
-        assert np.all(np.isnan(found.value))
-    assert np.all(np.isnan(found.delta)) and np.all(np.isnan(found.gamma))
+    found = price(product, model)
+    assert isinstance(found.stats["method"], Quadrature)
+    np.testing.assert_allclose(found.value, on_a_tree(110.0, 1.0, option, model), rtol=3e-4)
+    with pytest.raises(TypeError, match=r"no single exercise boundary .* would work: Quadrature"):
+        price(product, model, IntegralEquation())
+    traced = eqx.filter_jit(price)(
+        product, model, IntegralEquation()
+    )  # numbers are not known there
+    assert traced.result == RESULTS.two_boundaries
+    assert np.all(np.isnan(traced.value))
+
+
+def on_a_tree(strike, expiry, option, model, steps=2000) -> float:
+    """Return an American option's value on the binomial tree of Cox, Ross and Rubinstein (1979)."""
+    dt, side = expiry / steps, 1.0 if option == "call" else -1.0
+    up = np.exp(float(model.vol) * dt**0.5)
+    growth = np.exp(float(model.rate - model.dividend_yield) * dt)
+    chance, discount = (growth * up - 1.0) / (up * up - 1.0), np.exp(-float(model.rate) * dt)
+    spots = float(model.spot) * up ** np.arange(-steps, steps + 1, 2.0)
+    value = np.maximum(side * (spots - strike), 0.0)
+    for _ in range(steps):
+        spots = spots[1:] / up
+        held = discount * (chance * value[1:] + (1.0 - chance) * value[:-1])
+        value = np.maximum(held, side * (spots - strike))
+    return float(value[0])
 
 
 def test_a_boundary_that_does_not_settle_gives_nan(monkeypatch):
