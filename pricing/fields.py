@@ -145,7 +145,7 @@ def non_negative(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
     return _field(convert, **kwargs)
 
 
-def not_below_zero(name: str, value: Number) -> Array:
+def not_below_zero(name: str, value: Number) -> Any:
     """Return a number after a look at its sign, as a field of `non_negative` has it."""
     return _bounded(name, 0.0, _MOST, "a finite number, not below 0", False)(value)
 

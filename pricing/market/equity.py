@@ -26,6 +26,6 @@ class Equity(eqx.Module):
 
     spot: Converted[Float[Array, ""]] = positive("spot")
     dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield")
-    surface: VolSurface
-    curve: str = eqx.field(static=True)
+    surface: VolSurface  # pyright: ignore[reportGeneralTypeIssues]
+    curve: str = eqx.field(static=True)  # pyright: ignore[reportGeneralTypeIssues]
     currency: str = eqx.field(static=True, default="")

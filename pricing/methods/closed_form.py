@@ -19,6 +19,7 @@ from ..products import (
     SwapEntry,
     SwapOption,
 )
+from ..results import RESULTS
 from .method import AbstractMethod, missing
 
 
@@ -64,6 +65,11 @@ class ClosedForm(AbstractMethod):
             known = isinstance(model, LognormalSpots) and model.is_constant
             return None if known else missing("constant rate and volatility", model)
         return missing("closed form", product)
+
+    def result(self, product: AbstractProduct, model: AbstractModel) -> RESULTS:
+        if reads_spot_once(product.canonical, model):
+            return RESULTS.successful  # there is a law of one spot, whatever that of paths is
+        return super().result(product, model)
 
     def samples(
         self, product: AbstractProduct, model: Any, *, key: PRNGKeyArray | None = None

@@ -332,7 +332,7 @@ def variance_result(product: AbstractProduct, model: AbstractModel) -> RESULTS:
         return RESULTS.successful
     expiry, strike = product.vol_at
     quoted = jnp.isfinite(model.black_vol(expiry, strike))  # pyright: ignore[reportAttributeAccessIssue]
-    falls = quoted & jnp.isnan(read.state_variance(expiry))
+    falls = quoted & jnp.any(jnp.isnan(read.state_variance(expiry)))
     return RESULTS.where(falls, RESULTS.falling_variance, RESULTS.successful)
 
 
