@@ -13,10 +13,11 @@ from jaxtape.full_products import with_full_products
 
 from .fields import in_working_precision, rolled
 from .methods import AbstractMethod
+from .methods.method import Refined
 from .models import AbstractModel
 from .products import AbstractProduct
 from .results import RESULTS, outcome
-from .valuation import applicable, mean_and_error, over_batch, resolving
+from .valuation import applicable, is_close, mean_and_error, over_batch, refined, resolving
 
 Real = Float[Array, "*batch"]
 
@@ -52,7 +53,8 @@ class Greeks(Sensitivities):
     """A value and its raw derivatives, as in `Sensitivities`, with a standard error of each.
 
     Attributes:
-        std_errors: The standard error of each figure; 0 for a deterministic method.
+        std_errors: The standard error of each figure; of a grid its difference to that of a grid of half the
+            counts; 0 for another deterministic method.
         result: How the computation ended.
         stats: "method": the method that was used.
 
@@ -101,7 +103,10 @@ def greeks(
     model = in_working_precision(model)
     method = applicable(product, model, method, key=key)
     (means, errors), refusals = _greeks(product, model, method, key)
-    if (finer := resolving(method, product, model, refusals)) is not method:
+    finer = resolving(method, product, model, refusals)
+    if finer is method and not is_close(model, vars(means), vars(errors)):
+        finer = refined(method)
+    if finer is not method:
         method = finer
         (means, errors), refusals = _greeks(product, model, method, key)
     known = {"model": model, "batch_shape": product.batch_shape}
@@ -115,11 +120,17 @@ def _greeks(product, model, method, key) -> tuple[tuple[Sensitivities, Sensitivi
     _, vol = _slopes(lambda shift: model.shifted(vol=shift), zero)
     _, rate = _slopes(lambda shift: model.shifted(rate=shift), zero)
 
-    def of_one(product):
+    def figures(product, method):
         first = sensitivities(product, model, method, key, vol, rate)
         volga = _volga(product, model, method, key)
-        full = eqx.tree_at(lambda s: s.volga, first, volga, is_leaf=lambda x: x is None)
-        return means_and_errors(full, method), method.result(product, model)
+        return eqx.tree_at(lambda s: s.volga, first, volga, is_leaf=lambda x: x is None)
+
+    def of_one(product):
+        means, errors = means_and_errors(figures(product, method), method)
+        if isinstance(method, Refined):
+            coarse = figures(product, method.coarser())
+            errors = jax.tree.map(lambda fine, coarse: jnp.abs(fine - coarse), means, coarse)
+        return (means, errors), method.result(product, model)
 
     return over_batch(of_one, product)
 

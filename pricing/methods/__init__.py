@@ -8,6 +8,7 @@ from .method import Blocked as Blocked
 from .method import Fitted as Fitted
 from .method import Formed as Formed
 from .method import Prepared as Prepared
+from .method import Refined as Refined
 from .method import Shared as Shared
 from .method import Tiled as Tiled
 from .method import Tiling as Tiling

@@ -18,6 +18,7 @@ from ..grids.alternating_directions import (
     Grid,
     Operator,
     Stepper,
+    damped_shares,
     forward_rates,
     variance_grid,
 )
@@ -32,17 +33,17 @@ from ..models import (
     LognormalSpots,
     StochasticVariance,
 )
-from ..numerics.safe_math import clipped, larger
+from ..numerics.safe_math import clipped, larger, smaller
 from ..products import AbstractProduct, EarlyExercise, SingleBarrier, SpotOption, TerminalClaim
 from .fourier import Fourier
-from .method import Formed, Prepared, Tiled, Tiling, at_least, missing
+from .method import Formed, Prepared, Refined, Tiled, Tiling, at_least, missing
 
 Scalar = Float[Array, ""]
 
 _FINER = 4  # the nodes and steps of a barrier in one dimension, over those in two
 
 
-class FiniteDifference(Tiled, Formed, Prepared):
+class FiniteDifference(Tiled, Formed, Prepared, Refined):
     """Deterministic values on a grid, Delta and Gamma included.
 
     Lognormal spots, their rate and vol as functions of time: continuous barriers by `lognormal_barrier_value`,
@@ -99,6 +100,17 @@ class FiniteDifference(Tiled, Formed, Prepared):
         """Return the method with tiles of more trades where the grid has one dimension."""
         del products, mesh
         return replace(self, dimensions=1) if isinstance(model, LognormalSpots) else self
+
+    def coarser(self) -> "FiniteDifference":
+        return self._times(0.5)
+
+    def finer(self) -> "FiniteDifference":
+        return self._times(2.0)
+
+    def _times(self, factor: float) -> "FiniteDifference":
+        least = {"num_distances": 5, "num_variances": 4, "num_steps": 1}
+        counts = {name: max(n, int(factor * getattr(self, name))) for name, n in least.items()}
+        return replace(self, **counts)
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(model, LocalVolatility):
@@ -157,12 +169,15 @@ class FiniteDifference(Tiled, Formed, Prepared):
         y = _distances(self.num_distances, product, model, distance)
         v = variance_grid(self.num_variances, model, product.expiry)
         u = _terminal(product, y)[:, None] * jnp.ones_like(v)[None, :]
-        operator = Operator.of(model, _mean_rate(model, product.expiry), side, y, v, True)
-        stepper = operator.stepper(product.expiry / self.num_steps)
-        times = jnp.linspace(product.expiry, 0.0, self.num_steps + 1)
+        rate = _mean_rate(model, product.expiry)
+        operator = Operator.of(model, rate, side, y, v, (y[0] <= 0.0).astype(y.dtype))
+        damped, shares = damped_shares(self.num_steps)
+        stepper = operator.stepper(product.expiry * float(shares[-1] - shares[-2]))
+        times = product.expiry * (1.0 - jnp.asarray(shares, u.dtype))
         excess = forward_rates(model, times) - operator.rate
-        step = lambda u, excess: (stepper.step(u, excess), None)  # noqa: E731
-        u, _ = jaxtape.scan(step, u, excess, schedule=self.schedule)
+        for one, part in ((stepper.damped, excess[:damped]), (stepper.step, excess[damped:])):
+            step = lambda u, excess, one=one: (one(u, excess), None)  # noqa: E731
+            u, _ = jaxtape.scan(step, u, part, schedule=self.schedule)
         return _read(u, y, v, distance, model)
 
     # --- early exercise ---------------------------------------------------------------------------------
@@ -177,7 +192,7 @@ class FiniteDifference(Tiled, Formed, Prepared):
         payoff = larger(side * strike * jnp.expm1(y), 0.0)[:, None]
         above = jnp.ones_like(side)
         u = averaged_vanilla(y, strike, above, strike, side)[:, None] * jnp.ones_like(v)[None, :]
-        operator = Operator.of(model, _mean_rate(model, expiry), above, y, v, False)
+        operator = Operator.of(model, _mean_rate(model, expiry), above, y, v, 0.0 * above)
 
         count = math.ceil(self.num_steps / ends.size)
         edges = jnp.concatenate([jnp.zeros_like(ends[:1]), ends])
@@ -230,12 +245,22 @@ def _read(u: Grid, y: Array, v: Array, distance: Scalar, model: StochasticVarian
 def _distances(
     nodes: int, product: SingleBarrier, model: StochasticVariance, distance: Scalar
 ) -> Array:
-    """Return nodes from the barrier out to where it no longer matters, finest at the barrier."""
-    std = jnp.sqrt(model.total_variance(product.expiry))
+    """Return nodes out to where nothing matters, finest at the barrier, or at the spot where it is far away.
+
+    The first node is the barrier, 0, unless that is out of reach.
+    """
+    std = jax.lax.stop_gradient(jnp.sqrt(model.total_variance(product.expiry)))
+    distance = jax.lax.stop_gradient(distance)
     strike = product.living_side * jnp.log(product.strike / product.barrier)
-    reach = rounded(larger(distance, strike) + 5.0 * std)
+    reach = rounded(larger(distance, smaller(strike, distance + 5.0 * std)) + 5.0 * std)
     fine = rounded(0.5 * clipped(distance, 0.2 * std, std))
-    return sinh_grid(jnp.linspace(0.0, 1.0, nodes, dtype=reach.dtype), reach, fine)
+    near = sinh_grid(jnp.linspace(0.0, 1.0, nodes, dtype=reach.dtype), reach, fine)
+    unit = rounded(0.5 * std)
+    center, most = unit * jnp.round(distance / unit), 12.0 * unit
+    below = smaller(center, most)
+    shares = jnp.linspace(-1.0, 1.0, nodes, dtype=reach.dtype)
+    around = center + sinh_grid(shares, jnp.where(shares < 0.0, below, most), unit)
+    return jnp.where(distance > 4.0 * std, around.at[0].set(center - below), near)
 
 
 @jaxtape.outlined(static_argnames="nodes")
@@ -248,9 +273,10 @@ def _both_sides(nodes: int, model: StochasticVariance, expiry: Scalar, distance:
 
 @jaxtape.outlined
 def _terminal(product: SingleBarrier, y: Array) -> Array:
-    """Return the payoff averaged over each node's cell; the rebate or nothing on the barrier."""
+    """Return the payoff averaged over each node's cell; the rebate or nothing on a barrier that is a node."""
     vanilla = averaged_vanilla(
         y, product.barrier, product.living_side, product.strike, product.side
     )
     payoff = jnp.where(product.knocks_in, product.rebate - vanilla, vanilla)
-    return payoff.at[0].set(jnp.where(product.knocks_in, 0.0, product.rebate))
+    touched = jnp.where(product.knocks_in, 0.0, product.rebate)
+    return payoff.at[0].set(jnp.where(y[0] <= 0.0, touched, payoff[0]))

@@ -1,7 +1,7 @@
 """What every method is: it says what it needs, and turns a product and a model into samples of the value.
 
-What only some methods do is an ability (`Tiled`, `Formed`, `Prepared`, `Shared`, `Fitted`, `Blocked`). Beside
-it is a function that asks any method for it, and knows what the others do instead.
+What only some methods do is an ability (`Tiled`, `Formed`, `Prepared`, `Refined`, `Shared`, `Fitted`,
+`Blocked`). Beside it is a function that asks any method for it, and knows what the others do instead.
 """
 
 import abc
@@ -140,6 +140,24 @@ def prepared(
 ) -> AbstractMethod:
     """Return the method for a batch of contracts: the same where they can share nothing."""
     return method.prepared(products, model, mesh) if isinstance(method, Prepared) else method
+
+
+class Refined(AbstractMethod):
+    """Ability: the same method on half its grid tells the error, and on twice its grid has less of it.
+
+    Examples:
+        >>> from pricing import FiniteDifference
+        >>> FiniteDifference().coarser().num_steps, FiniteDifference().finer().num_steps
+        (20, 80)
+    """
+
+    @abc.abstractmethod
+    def coarser(self) -> AbstractMethod:
+        """Return the method with half its counts."""
+
+    @abc.abstractmethod
+    def finer(self) -> AbstractMethod:
+        """Return the method with twice its counts."""
 
 
 class Shared(AbstractMethod):
