@@ -11,7 +11,7 @@ Bands = tuple[Nodes, Nodes, Nodes]
 
 
 def sinh_grid(
-    shares: Float[Array, " nodes"], reach: Float[Array, ""], fine: Float[Array, ""]
+    shares: Float[Array, " nodes"], reach: Float[Array, "..."], fine: Float[Array, ""]
 ) -> Nodes:
     """Return 0 at the share 0 and +-`reach` at +-1, finest at 0, with slope fine * arcsinh(reach / fine)."""
     return fine * jnp.sinh(shares * jnp.arcsinh(reach / fine))
