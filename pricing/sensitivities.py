@@ -17,7 +17,7 @@ from .methods.method import Refined
 from .models import AbstractModel
 from .products import AbstractProduct
 from .results import RESULTS, outcome
-from .valuation import applicable, is_close, mean_and_error, over_batch, refined, resolving
+from .valuation import applicable, mean_and_error, over_batch, resolving
 
 Real = Float[Array, "*batch"]
 
@@ -104,8 +104,6 @@ def greeks(
     method = applicable(product, model, method, key=key)
     (means, errors), refusals = _greeks(product, model, method, key)
     finer = resolving(method, product, model, refusals)
-    if finer is method and not is_close(model, vars(means), vars(errors)):
-        finer = refined(method)
     if finer is not method:
         method = finer
         (means, errors), refusals = _greeks(product, model, method, key)

@@ -1,13 +1,12 @@
 """The verb: what is a product worth under a model?"""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
@@ -75,8 +74,6 @@ def price(
     method = applicable(product, model, method, key=key)
     (value, std_error), refusals = _value(product, model, method, key)
     finer = resolving(method, product, model, refusals)
-    if finer is method and not is_close(model, {"value": value}, {"value": std_error}):
-        finer = refined(method)
     if finer is not method:
         method = finer
         (value, std_error), refusals = _value(product, model, method, key)
@@ -105,29 +102,6 @@ def resolving(
         return method
     found, few = (jax.tree.leaves(code)[0] for code in (refusals, RESULTS.too_few_nodes))
     return prepared(method, product, model, None) if np.any(found == few) else method
-
-
-def is_close(model: AbstractModel, figures: Mapping[str, Any], errors: Mapping[str, Any]) -> bool:
-    """Return whether errors are small beside the value, or not known: what each makes of a usual move is asked.
-
-    Moves are 1 % of the spot, a vol point, a day and ten basis points. Small is 1 % of the value, or 1e-6 of
-    the spot where that is more.
-    """
-    known = [x for x in errors.values() if x is not None]
-    if any(isinstance(x, Tracer) for x in (*known, model.underlying)) or model.underlying.ndim:
-        return True
-    spot = np.abs(np.asarray(model.underlying))
-    move = 0.01 * spot
-    small = 0.01 * np.maximum(np.abs(np.asarray(figures["value"])), 1e-4 * spot)
-    moves = {"value": 1.0, "delta": move, "gamma": 0.5 * move**2, "vega": 0.01}
-    moves |= {"theta": 1 / 365, "rho": 1e-3, "vanna": 0.01 * move, "volga": 0.5e-4}
-    made = [moves[name] * np.asarray(x) for name, x in errors.items() if x is not None]
-    return all(np.all(~(x > small)) for x in made)
-
-
-def refined(method: AbstractMethod) -> AbstractMethod:
-    """Return the method on a finer grid: the same where it has none."""
-    return method.finer() if isinstance(method, Refined) else method
 
 
 def over_batch(function: Callable[[AbstractProduct], PyTree], product: AbstractProduct) -> PyTree:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 import jaxtape
@@ -25,7 +24,6 @@ Grid = Float[Array, "distances variances"]
 
 # stable from 1/3 on (in 't Hout and Welfert 2009); towards 1/2 steps are truer, and kinks ring longer
 _THETA = 0.4
-DAMPED = _THETA
 
 
 class _Slopes(NamedTuple):
@@ -117,14 +115,6 @@ class Stepper(eqx.Module):
         correction = correction + (0.5 - _THETA) * (sum(after) - sum(before))
         return self._sweep(start + correction, before)
 
-    def damped(self, u: Grid, excess_rate: Scalar) -> Grid:
-        """Take an implicit step of length `DAMPED` dt, of first order: it damps what a jump or a kink leaves.
-
-        It is Douglas' scheme with weight 1, whose matrices are those of `step`.
-        """
-        before = self._slopes(u, excess_rate)
-        return self._sweep(u + DAMPED * sum(before), before)
-
     def _slopes(self, u: Grid, excess_rate: Scalar) -> _Slopes:
         by_part = self.operator
         parts = by_part.explicit(u, excess_rate), by_part.along_y @ u, (by_part.along_v @ u.T).T
@@ -134,16 +124,6 @@ class Stepper(eqx.Module):
         """Apply the implicit corrections of one direction after the other."""
         first = self.implicit_y.solve(start - _THETA * before.along_y)
         return self.implicit_v.solve((first - _THETA * before.along_v).T).T
-
-
-def damped_shares(num_steps: int) -> tuple[int, np.ndarray]:
-    """Return how many steps are damped ones, and the shares of the time where all steps begin and end.
-
-    Five of them take the place of the first two of `num_steps` steps (Rannacher 1984; Giles and Carter 2006).
-    """
-    damped = round(2 / DAMPED) if num_steps > 2 else 0
-    edges = [np.arange(damped) * DAMPED, np.arange(2 if damped else 0, num_steps + 1)]
-    return damped, np.concatenate(edges) / num_steps
 
 
 @jaxtape.outlined

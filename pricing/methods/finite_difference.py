@@ -18,7 +18,6 @@ from ..grids.alternating_directions import (
     Grid,
     Operator,
     Stepper,
-    damped_shares,
     forward_rates,
     variance_grid,
 )
@@ -102,14 +101,8 @@ class FiniteDifference(Tiled, Formed, Prepared, Refined):
         return replace(self, dimensions=1) if isinstance(model, LognormalSpots) else self
 
     def coarser(self) -> "FiniteDifference":
-        return self._times(0.5)
-
-    def finer(self) -> "FiniteDifference":
-        return self._times(2.0)
-
-    def _times(self, factor: float) -> "FiniteDifference":
         least = {"num_distances": 5, "num_variances": 4, "num_steps": 1}
-        counts = {name: max(n, int(factor * getattr(self, name))) for name, n in least.items()}
+        counts = {name: max(n, getattr(self, name) // 2) for name, n in least.items()}
         return replace(self, **counts)
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
@@ -171,13 +164,11 @@ class FiniteDifference(Tiled, Formed, Prepared, Refined):
         u = _terminal(product, y)[:, None] * jnp.ones_like(v)[None, :]
         rate = _mean_rate(model, product.expiry)
         operator = Operator.of(model, rate, side, y, v, (y[0] <= 0.0).astype(y.dtype))
-        damped, shares = damped_shares(self.num_steps)
-        stepper = operator.stepper(product.expiry * float(shares[-1] - shares[-2]))
-        times = product.expiry * (1.0 - jnp.asarray(shares, u.dtype))
+        stepper = operator.stepper(product.expiry / self.num_steps)
+        times = jnp.linspace(product.expiry, 0.0, self.num_steps + 1)
         excess = forward_rates(model, times) - operator.rate
-        for one, part in ((stepper.damped, excess[:damped]), (stepper.step, excess[damped:])):
-            step = lambda u, excess, one=one: (one(u, excess), None)  # noqa: E731
-            u, _ = jaxtape.scan(step, u, part, schedule=self.schedule)
+        step = lambda u, excess: (stepper.step(u, excess), None)  # noqa: E731
+        u, _ = jaxtape.scan(step, u, excess, schedule=self.schedule)
         return _read(u, y, v, distance, model)
 
     # --- early exercise ---------------------------------------------------------------------------------

@@ -143,21 +143,17 @@ def prepared(
 
 
 class Refined(AbstractMethod):
-    """Ability: the same method on half its grid tells the error, and on twice its grid has less of it.
+    """Ability: the same method on a grid of half the counts tells the error.
 
     Examples:
         >>> from pricing import FiniteDifference
-        >>> FiniteDifference().coarser().num_steps, FiniteDifference().finer().num_steps
-        (20, 80)
+        >>> FiniteDifference().coarser().num_steps
+        20
     """
 
     @abc.abstractmethod
     def coarser(self) -> AbstractMethod:
         """Return the method with half its counts."""
-
-    @abc.abstractmethod
-    def finer(self) -> AbstractMethod:
-        """Return the method with twice its counts."""
 
 
 class Shared(AbstractMethod):
