@@ -52,7 +52,7 @@ def quote_table(chance: random.Random) -> bytes:
         match chance.randrange(6):
             case 0:
                 for row in rows:
-                    row.insert(column, row[column])
+                    row[column:column] = row[column : column + 1]
             case 1:
                 for row in rows:
                     del row[column : column + 1]
