@@ -139,6 +139,7 @@ def compared(client: RiskClient, model: str) -> float:
         market = only_dax.with_quotes({q: quotes[q] for q, _ in only_dax.flat_quotes()})
         mine = risk(Book.from_text(client.text(entry.name)), market, fit)
         theirs = {row.quote_id: row.derivative or 0.0 for row in told.sensitivities}
+        assert told.value is not None, "the book is in one currency"
         pairs = [(mine.value, told.value)]
         for trade, row in zip(mine.trades, told.positions, strict=True):
             mine_of = vars(trade.position)

@@ -39,7 +39,9 @@ def _backward(chain: Chain, saved: tuple, bars: tuple):
 
 
 def _as_array(bar):
-    return jnp.zeros(bar.aval.shape, bar.aval.dtype) if isinstance(bar, SymbolicZero) else bar
+    if not isinstance(bar, SymbolicZero):
+        return bar
+    return jnp.zeros(bar.aval.shape, bar.aval.dtype)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _floating(leaves: tuple, nothing: tuple) -> tuple:

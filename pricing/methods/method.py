@@ -344,6 +344,7 @@ def variance_result(product: AbstractProduct, model: AbstractModel) -> RESULTS:
     of_path = product.vol_at is not None and not isinstance(product, TerminalClaim)
     if read is model or not isinstance(read, LognormalSpots) or not of_path:
         return RESULTS.successful
+    assert product.vol_at is not None
     expiry, strike = product.vol_at
     quoted = jnp.isfinite(model.black_vol(expiry, strike))  # pyright: ignore[reportAttributeAccessIssue]
     falls = quoted & jnp.any(jnp.isnan(read.state_variance(expiry)))

@@ -169,6 +169,7 @@ class AtStrike(eqx.Module):
 
     def _has_fallen(self, t: Scalar, total: Scalar) -> Bool[Array, ""]:
         """Return whether the variance of an expiry up to `t`, or of t itself, is below an earlier one."""
+        assert isinstance(self.surface, VolSurface)
         expiries, total = jax.lax.stop_gradient((self.surface.expiries, total))
         pillars = jax.lax.stop_gradient(self.surface.vol(expiries, self.strike)) ** 2 * expiries
         passed = jnp.append(jnp.where(expiries <= t, pillars, 0.0), total)
