@@ -27,6 +27,7 @@ FACES = (
         "pricing.reporting.tables",
     ),
     "calibration.serving.client",
+    "jaxtape.command_line",  # `jaxtape bench` is a command
     *("pricing.sampling", "pricing.samples"),  # the last holds the sample files alone
 )
 BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))

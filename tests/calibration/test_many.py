@@ -208,7 +208,8 @@ def test_a_set_that_cannot_be_fitted_is_named_and_stops_no_other():
     if result.status[place] == "ok":  # a fit as good as it gets, and it says how bad that is
         assert result.sum_squared_vol_points[place] > 1e4
     for place, status in enumerate(result.status):
-        assert (status == "ok") == np.isfinite(result.parameters["vol_of_vol"][place])
+        is_found = status == "ok" or status.startswith("not identified")
+        assert is_found == np.isfinite(result.parameters["vol_of_vol"][place])
 
 
 def stacked_surface() -> VolSurface:

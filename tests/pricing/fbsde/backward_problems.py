@@ -56,7 +56,7 @@ def asset(terminal, num_steps: int, maturity: float = 1.0, **kwargs) -> Problem:
     problem = Problem(
         1,
         maturity,
-        jnp.full(1, SPOT),
+        jnp.full(1, SPOT, jnp.float32),
         drift=lambda t, x: RATE * x,
         diffusion=lambda t, x: VOL * x,
         driver=lambda t, x, y, z: -RATE * y,
