@@ -168,7 +168,7 @@ def commands_in(folder: Path) -> Iterator[Callable]:
             (sys.modules[calibrations_for.__module__], "calibrated"),
             (sys.modules[risk.__module__], "value_book"),
             (sys.modules[calibrate.__module__], "calibrated"),
-            (sys.modules[explain.__module__], "explain_change"),
+            (sys.modules[explain.__module__], "explain_by_currency"),
             (sys.modules[calibrate_all.__module__], "calibrate_many"),
             (sys.modules[validate.__module__], "_outcomes"),
             (sys.modules[serve.__module__], "configure"),
