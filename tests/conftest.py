@@ -112,7 +112,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--selection",
         type=int,
-        help="of each file outside tests/jaxtape, run one case of the first so many tests",
+        help="of each file, run one case of the first so many tests",
     )
 
 
@@ -125,9 +125,8 @@ def pytest_collection_modifyitems(config, items):
     selected, others = [], []
     for item in items:
         of_file, name = tests.setdefault(item.path, set()), getattr(item, "originalname", item.name)
-        is_new = name not in of_file and len(of_file) < count
-        is_selected = "jaxtape" in item.path.parts[-3:-1] or is_new
-        of_file.update([name] if is_new else [])
+        is_selected = name not in of_file and len(of_file) < count
+        of_file.update([name] if is_selected else [])
         (selected if is_selected else others).append(item)
     config.hook.pytest_deselected(items=others)
     items[:] = selected
