@@ -187,8 +187,10 @@ def _exchanged(sizes: Sequence[Size], slots: list[int], left: Callable) -> list[
             more = min(slots[i] + left(slots) // max(size.price, 1), size.nodes)
             moves.append((saved(i, more), {i: more}))
             for j, other in enumerate(sizes):
-                enough = -(-max(size.price - left(slots), 0) // max(other.price, 1))
-                if i != j and slots[i] < size.nodes and slots[j] > enough:
+                if i == j or not other.price:  # slots without a price give nothing back
+                    continue
+                enough = -(-max(size.price - left(slots), 0) // other.price)
+                if slots[i] < size.nodes and slots[j] > enough:
                     gain = saved(i, slots[i] + 1) + saved(j, slots[j] - enough)
                     moves.append((gain, {i: slots[i] + 1, j: slots[j] - enough}))
         gain, move = max(moves, key=lambda move: move[0])
