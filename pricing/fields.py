@@ -213,22 +213,25 @@ def _increasing(name: str, wanted: str, *, from_zero: bool = False, repeated: bo
     return convert
 
 
-def checked_finite(name: str, value: PyTree) -> PyTree:
-    """Return an object of the market, such as a curve, after a look at its numbers.
+def finite_numbers(name: str) -> Callable[[PyTree], PyTree]:
+    """Return the converter of an object of the market, such as a curve: as it is, but for numbers not finite.
 
-    Raises:
-        ValueError: One of them is not finite. What JAX traces is not looked at.
+    What JAX traces is not looked at.
     """
-    for path, leaf in jax.tree.leaves_with_path(value):
-        if isinstance(leaf, (jax.Array, np.ndarray)) and not isinstance(leaf, Tracer):
-            numbers = np.asarray(leaf)
-            if not np.all(np.isfinite(numbers)):
-                place = jax.tree_util.keystr(path)
-                raise ValueError(
-                    f"{name} must have finite numbers, got {numbers} in {name}{place}: leave out what is "
-                    "missing"
-                )
-    return value
+
+    def convert(value: PyTree) -> PyTree:
+        for path, leaf in jax.tree.leaves_with_path(value):
+            if isinstance(leaf, (jax.Array, np.ndarray)) and not isinstance(leaf, Tracer):
+                numbers = np.asarray(leaf)
+                if not np.all(np.isfinite(numbers)):
+                    place = jax.tree_util.keystr(path)
+                    raise ValueError(
+                        f"{name} must have finite numbers, got {numbers} in {name}{place}: leave out what is "
+                        "missing"
+                    )
+        return value
+
+    return convert
 
 
 def correlations(name: str, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 import jaxtape
 from jaxtape import AbstractSchedule
 
-from ..fields import Converted, Number, checked_finite, positive, real
+from ..fields import Converted, Number, finite_numbers, positive, real
 from ..market import VolSurface
 from ..numerics.differentiable_once import differentiable_once
 from ..numerics.safe_math import safe_sqrt
@@ -145,11 +145,10 @@ class LocalVol(LocalVolatility):
 
     spot: Converted[Float[Array, ""]] = positive("spot")
     rate: Any = flat_or_curve("rate")
-    surface: VolSurface  # pyright: ignore[reportGeneralTypeIssues]
+    surface: VolSurface = eqx.field(converter=finite_numbers("surface"))  # pyright: ignore[reportGeneralTypeIssues]
     dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield", default=0.0)
 
     def __check_init__(self):
-        checked_finite("surface", self.surface)
         if self.surface.strikes.size < 2:
             raise ValueError(
                 "a surface of one strike has no slope: give LocalVol two strikes at least"

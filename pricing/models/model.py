@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 import jaxtape
 from jaxtape import AbstractSchedule
 
-from ..fields import Number, checked_finite, real
+from ..fields import Number, finite_numbers, real
 from ..market import Market, SmileQuotes, SwaptionVols, VolSurface
 from ..market.state import MarketState
 from ..results import RESULTS
@@ -66,10 +66,10 @@ def flat_or_curve(
         ...
         TypeError: rate must be a finite number, got '3%'
     """
-    of_number = constant(name).metadata["converter"]
+    of_number, of_object = constant(name).metadata["converter"], finite_numbers(name)
 
     def convert(value: Number):
-        return checked_finite(name, value) if isinstance(value, ability) else of_number(value)
+        return of_object(value) if isinstance(value, ability) else of_number(value)
 
     return eqx.field(converter=convert, metadata={"core": 0})
 
