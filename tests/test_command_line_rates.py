@@ -8,9 +8,8 @@ import pytest
 
 from calibration import RESULTS, Calibration
 from calibration.commands import valuing
-from tests.test_command_line import MARKET, ROOT, rows_of, run
+from tests.test_command_line import MARKET, rows_of, run
 from tests.test_command_line import _same_precision_after as _same_precision_after
-from tests.walk import walked
 
 RATES_HEADER = (
     "id,type,underlying,quantity,option,strike,side,fixed_rate,notional,start,expiry,maturity\n"
@@ -56,21 +55,6 @@ def test_trades_on_a_curve_take_hull_white_whatever_the_model_of_equities(on_rat
     np.testing.assert_allclose(found_vegas, vegas, rtol=1e-12)
     for heading in ("Model: Black-Scholes on DAX", "Model: Hull-White on EUR", "swaptions: EUR"):
         assert f"{heading}</h2>" in page
-
-
-def test_a_book_passes_each_room_once_in_the_documented_order(on_rates):
-    """`docs/architecture.md` lists the rooms; no file calls a room again that it has left."""
-    out, _ = on_rates
-    inputs = ("--trades", out.parent / "trades.csv", "--market", MARKET, "--out", out)
-    with walked("pricing", "calibration") as walk:
-        outcome = run("risk", *inputs, "--model", "black-scholes")
-    assert outcome.exit_code == 0, outcome.output
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    documented = re.findall(r"^\d+\. `([\w/]+)/`", page, re.MULTILINE)
-    assert walk.rooms == documented
-    assert len(walk.rooms) <= 10
-    returns = {file: rooms for file, rooms in walk.calls.items() if len(set(rooms)) < len(rooms)}
-    assert not returns
 
 
 def test_their_risk_to_swaption_vols_goes_through_the_fit(on_rates):
