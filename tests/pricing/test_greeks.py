@@ -52,7 +52,8 @@ BATCHES = [
 def valued(kind, model):
     """A batch of the sample book, its model, and its Greeks by the method that applies.
 
-    Barriers are of one rate and one vol, where they have a closed form; `test_time_dependent_barriers` has others.
+    Barriers are of one rate and one vol, where they have a closed form. `test_time_dependent_barriers` has the
+    others.
     """
     is_flat = (kind, model) == ("barrier", "black-scholes")
     products = dax_batches()[kind]

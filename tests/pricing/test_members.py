@@ -147,7 +147,10 @@ def test_the_value_is_a_finite_scalar_of_the_working_precision(triple):
     assert found.value.shape == found.std_error.shape == ()
     assert found.value.dtype == jnp.result_type(float)
     assert 0.0 < found.value < 100.0
-    assert (found.std_error > 0.0) == method.is_random
+    has_error = method.is_random or isinstance(
+        method, FiniteDifference
+    )  # of a grid: by a second one
+    assert (found.std_error > 0.0) == has_error
 
 
 @double
@@ -236,11 +239,12 @@ def test_a_batch_is_its_contracts_and_is_traced_once(triple, monkeypatch):
     contracts = [restruck(product, scale) for scale in strikes]
     batch = restruck(product, strikes)
     found = value(batch, model, method, key)
-    assert len(calls) == 1
+    once = len(calls)
+    assert once == 1 + isinstance(method, FiniteDifference)  # a second grid has the error
     for scale in (np.float64(0.9), 0.5, 1):  # other numbers, of any type, and the same program
         value(restruck(product, [scale * k for k in strikes]), model, method, key)
         value(batch, rescaled(model, scale), method, key)
-    assert len(calls) == 1
+    assert len(calls) == once
     one_by_one = [value(contract, model, method, key) for contract in contracts]
     np.testing.assert_allclose(found, one_by_one, rtol=1e-12)
 
@@ -253,7 +257,7 @@ def test_single_precision_gives_single_precision(triple):
     with jax.enable_x64(False):
         found = forward(*build(*triple))
     assert {x.dtype for x in found} == {np.dtype(np.float32)}
-    error = float(np.hypot(exact[1], found[1]))
+    error = float(np.hypot(exact[1], found[1])) * build(*triple)[2].is_random
     np.testing.assert_allclose(found[0], exact[0], rtol=1e-4, atol=6.0 * error)
     np.testing.assert_allclose(found[2], exact[2], rtol=1e-4 if error == 0.0 else 0.3)
 
