@@ -133,7 +133,6 @@ class Bounds(Between):
 
     Examples:
         >>> import jax.numpy as jnp
-    import numpy as np
         >>> from pricing.results import Between, Bounds
         >>> one = jnp.ones(())
         >>> found = Bounds.of(Between(3.0 * one, 4.0 * one, one), Between(one, one, one), stats={})

@@ -5,6 +5,7 @@ them; without it in a third of the time, and most of the time of the tests is th
 """
 
 import gc
+import importlib
 import inspect
 import itertools
 import os
@@ -173,3 +174,18 @@ def _no_host_callbacks(monkeypatch):
         (jax.experimental, "io_callback"),
     ):
         monkeypatch.setattr(module, name, guarded(getattr(module, name)))
+
+
+@pytest.fixture
+def gap():
+    """The module of the gap option, whose trades a book may hold as long as the test runs."""
+    from pricing.products.trade import COLUMNS, NEUTRAL, TRADE_TYPES
+
+    before = list(COLUMNS), dict(NEUTRAL), dict(TRADE_TYPES)
+    name = "tests.extensions.gap_option"
+    yield importlib.import_module(name)
+    del sys.modules[name]
+    COLUMNS[:] = before[0]
+    for registry, kept in zip((NEUTRAL, TRADE_TYPES), before[1:], strict=True):
+        registry.clear()
+        registry.update(kept)

@@ -1,9 +1,7 @@
 """The recipes of CONTRIBUTING are these files: each adds one member from outside the packages."""
 
 import ast
-import importlib
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +32,6 @@ from pricing import (
 )
 from pricing.fbsde import GradientRegression, Problem, from_product, solve
 from pricing.market import Observed
-from pricing.products.trade import COLUMNS, NEUTRAL, TRADE_TYPES
 from tests.helpers import dax, dax_black_scholes, double
 
 from .decaying_vol import DecayingVol
@@ -98,19 +95,6 @@ def test_a_model_is_calibrated_by_any_objective(objective):
     found = calibrate(quotes, start, objective=objective, num_starts=2)
     for name in MODEL.free_parameters:
         np.testing.assert_allclose(getattr(found.model, name), getattr(MODEL, name), rtol=1e-6)
-
-
-@pytest.fixture
-def gap():
-    """The module of the gap option, whose trades a book may hold as long as the test runs."""
-    before = list(COLUMNS), dict(NEUTRAL), dict(TRADE_TYPES)
-    name = f"{__package__}.gap_option"
-    yield importlib.import_module(name)
-    del sys.modules[name]
-    COLUMNS[:] = before[0]
-    for registry, kept in zip((NEUTRAL, TRADE_TYPES), before[1:], strict=True):
-        registry.clear()
-        registry.update(kept)
 
 
 @pytest.mark.parametrize("side", ["call", "put"])

@@ -152,7 +152,7 @@ def test_arbitrages_are_named_and_not_priced(kind, expiry, strike, vol):
     model = LocalVol(SPOT, curve(), spoilt, 0.02)
     found = model.arbitrages()
     assert any(x.kind == kind and abs(x.strike - strike) <= 15.0 for x in found)
-    with pytest.raises(RuntimeError, match="not finite"):
+    with pytest.raises(RuntimeError, match=r"model\.arbitrages\(\)"):
         price(European(100.0, 1.5), model)
 
 

@@ -129,7 +129,8 @@ def test_swaption_vols_and_a_flat_curve_are_read():
 
 
 def test_normal_swaption_vols_have_their_own_ids():
-    vols = SWAPTIONS["swaption_vols"] | {"type": "normal"}
+    normal = {"type": "normal", "vols_by_expiry": [[0.0085, 0.008], [0.007, 0.0065]]}
+    vols = SWAPTIONS["swaption_vols"] | normal
     market = Market.from_text(json.dumps(SWAPTIONS | {"swaption_vols": vols}))
     assert market.swaption_vols is not None
     assert market.swaption_vols.kind == "normal"

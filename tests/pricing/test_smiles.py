@@ -26,7 +26,6 @@ from pricing import (
 from pricing.models.baskets import joined
 from pricing.products import Claim
 from pricing.sampling import Sobol
-from tests.extensions.gap_option import Gap
 from tests.extensions.gauss_legendre import GaussLegendre
 from tests.helpers import double
 
@@ -101,7 +100,7 @@ def test_what_jumps_has_the_greeks_of_its_call_spreads(model):
 
 
 @smiles
-def test_what_reads_the_spot_on_one_date_is_a_sum_of_calls_and_call_spreads(model):
+def test_what_reads_the_spot_on_one_date_is_a_sum_of_calls_and_call_spreads(model, gap):
     bond, share = bond_and_share(model)
     low, mid, high = (float(x) for x in paid_above(model, np.array([80.0, 105.0, 120.0])))
     call, call_at_high = calls(model, np.array([100.0, 120.0]))
@@ -118,20 +117,20 @@ def test_what_reads_the_spot_on_one_date_is_a_sum_of_calls_and_call_spreads(mode
             call_at_high + 20.0 * high + 3.0 * (bond - high),
         ),
         (DoubleBarrier(100.0, 80.0, 120.0, [T], rebate=2.0), spread + 2.0 * (bond - low + high)),
-        (Gap(120.0, T, 100.0), call_at_high + 20.0 * high),
+        (gap.Gap(120.0, T, 100.0), call_at_high + 20.0 * high),
         (Claim(120.0, T, 1.0, 0.5, -10.0), 0.5 * call_at_high + 50.0 * high),
     ]
     for product, right in pairs:
         np.testing.assert_allclose(value(product, model), right, rtol=1e-5)
 
 
-def test_every_method_has_that_law():
+def test_every_method_has_that_law(gap):
     model = surface()
     note = Autocallable([T], [0.08], 105.0, 80.0, 100.0)
     np.testing.assert_allclose(value(note, model, Quadrature()), value(note, model), rtol=1e-9)
     for product in (Digital(97.0, T), Digital(110.0, T, "put", "asset"), note):
         np.testing.assert_allclose(value(product, model, PATHS), value(product, model), rtol=1e-4)
-    for product in (Digital(97.0, T), Gap(120.0, T, 100.0, "put")):
+    for product in (Digital(97.0, T), gap.Gap(120.0, T, 100.0, "put")):
         other = value(product, model, GaussLegendre())
         np.testing.assert_allclose(other, value(product, model), rtol=1e-9)
 
