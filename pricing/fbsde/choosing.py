@@ -237,7 +237,9 @@ def _upper(
 
     Of the value before a right today, as all figures; None if there is no later right, infinite without time.
     """
-    problem = solution.problem
+    problem = solution.problem.replace(
+        exercise_in_step=None
+    )  # errors are those of the dates' right
     times = [float(problem.times[date]) for date in problem.exercise_dates if date > 0]
     if not times:
         return None

@@ -1,5 +1,6 @@
 """Between what lies today's value: what the found rule of exercise earns, and what no rule can."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -52,6 +53,10 @@ def bounds(
     continuation value, its mean taken over inner paths (Andersen, Broadie, 2004): opposite pairs, at randomly
     shifted Sobol' points where they are a power of two.
 
+    Of a right at any time (`Problem.exercise_in_step`) the upper bound holds for exercise between two dates,
+    too: that is worth at the second no more than the payoff there with the interest and the dividends of the
+    step (Jensen's inequality). So the gap has those of a step.
+
     Args:
         solution: The solution, of a problem whose driver discounts: f = -r(t, x) y.
         key: The key of the random numbers.
@@ -63,8 +68,8 @@ def bounds(
         The bounds of every contract, their gap and standard errors.
 
     Raises:
-        ValueError: The driver is another, paths jump or may be stopped, there is no early exercise, or a number
-            of paths is no such multiple.
+        ValueError: The driver is another, paths jump or may be stopped, there is no early exercise, nothing is
+            known of exercise between two dates, or a number of paths is no such multiple.
 
     Examples:
         >>> from pricing.fbsde import Solution, bounds
@@ -78,6 +83,14 @@ def bounds(
         )
     if (reason := unbounded(problem)) is not None:
         raise ValueError(reason)
+    today = problem.times[0], problem.dt, problem.x0
+    if problem.exercise_in_step is not None and jnp.any(
+        jnp.isinf(problem.exercise_in_step(*today))
+    ):
+        raise ValueError(
+            "bounds of a right at any time need a payoff that is a sum of spots and cash: give the right on "
+            "dates (Bermudan)."
+        )
     means, errors = _means_and_errors(solution, key, num_paths, num_inner_paths)
     return Bounds.of(means, errors, stats={"num_paths": num_paths}, throw=throw)
 
@@ -159,11 +172,19 @@ def _upper_samples(
     problem = solution.problem
     dates = _period_ends(problem)
 
+    def most_paid(date):
+        """Return the most that exercise pays, since the date before if it may be at any time."""
+        t, x = problem.times[date], states[date]
+        exercise = jax.vmap(_exercise(problem), (None, -1), -1)(t, x)
+        if problem.exercise_in_step is None:
+            return exercise
+        since = jax.vmap(problem.exercise_in_step, (None, None, -1), -1)(t, problem.dt, x)
+        return jnp.where(date > 0, jnp.maximum(exercise, since), exercise)
+
     def advance(both, of_period):
         martingale, best = both
         first, last, key, can = of_period
-        exercise, _ = _exercise_and_continuation(solution, first, states[first])
-        paid = _discounted(discounts[first], exercise) - martingale
+        paid = _discounted(discounts[first], most_paid(first)) - martingale
         best = jnp.where(can & (paid > best), paid, best)
         mean = _mean_ahead(solution, key, first, last, states[first], num_inner)
         ahead = _discounted(discounts[last], _value(solution, last, states[last]))
@@ -174,6 +195,8 @@ def _upper_samples(
     periods = jnp.asarray(dates[:-1]), jnp.asarray(dates[1:]), keys, is_open
     start = jnp.zeros_like(paid), jnp.full_like(paid, -jnp.inf)
     (martingale, best), _ = jax.lax.scan(advance, start, periods)
+    if problem.exercise_in_step is not None:
+        paid = jnp.maximum(paid, _discounted(discounts[-1], most_paid(problem.num_steps)))
     return jnp.maximum(best, paid - martingale)
 
 
@@ -223,9 +246,14 @@ def _exercise_and_continuation(solution: Solution, date, x) -> tuple[Samples, Sa
     """Return the exercise value and the continuation value."""
     problem, found = solution.problem, solution.approximation
     t = problem.times[date]
-    assert problem.exercise_value is not None  # `bounds` has asked
-    exercise = jax.vmap(problem.exercise_value, (None, -1), -1)(t, x)
+    exercise = jax.vmap(_exercise(problem), (None, -1), -1)(t, x)
     return exercise, jax.vmap(lambda x: found.value(date, x), -1, -1)(x)
+
+
+def _exercise(problem: Problem) -> Callable:
+    """Return what exercise pays, as a function."""
+    assert problem.exercise_value is not None  # `bounds` has asked
+    return problem.exercise_value
 
 
 def _discounted(discount: Float[Array, " paths"], values: Samples) -> Samples:

@@ -11,7 +11,8 @@ from jaxtyping import Array, Bool, Float
 
 from ..fields import as_real, in_working_precision
 from ..models import AbstractModel, AbstractRateModel, Diffusion
-from ..products import AbstractProduct, BarrierOption, Exercisable, SwapEntry
+from ..products import AbstractProduct, BarrierOption, Exercisable, SpotOption, SwapEntry
+from ..regression import most_in_step
 from .problem import Problem, Real, State
 
 
@@ -26,8 +27,9 @@ def from_product(product: AbstractProduct, model: AbstractModel, num_steps: int)
 
     Args:
         product: A right to exercise (European, Bermudan and American options, on one asset or a basket,
-            swaptions) or a knock-out on dates. A right to exercise at any time is one on the grid's dates. A
-            batch (leaves with an axis in front) is a vector of contracts.
+            swaptions) or a knock-out on dates. A right to exercise at any time is one on the grid's dates;
+            the upper one of its `bounds` holds at any time. A batch (leaves with an axis in front) is a vector
+            of contracts.
         model: A model with the ability `Diffusion`.
         num_steps: Equal steps to the last date, on which all dates must lie.
 
@@ -100,6 +102,8 @@ def _payments(product: AbstractProduct, model: Diffusion, num_steps: int) -> dic
         assert isinstance(full, Exercisable)
         pays = Partial(_exercise_value, full, model)
         rights = {"exercise_times": dates, "exercise_value": pays} if len(dates) > 1 else {}
+        if product.any_time:
+            rights["exercise_in_step"] = Partial(_exercise_in_step, full, model)
         terminal = Partial(_if_positive, pays, as_real(dates[-1]))
         return {"terminal": terminal, "maturity": float(dates[-1]), **rights}
     if isinstance(product, BarrierOption) and product.monitoring_dates is not None:
@@ -161,6 +165,27 @@ def _exercise_value(
     for _ in product.batch_shape:
         pays = jax.vmap(pays)
     return pays(product)
+
+
+def _exercise_in_step(
+    product: Exercisable, model: Diffusion, t: Real, dt: Real, x: State
+) -> Float[Array, "*contracts"]:
+    """Return the most that exercise at any time of a step is worth at its end; infinite where none is known."""
+    spot, is_sum = model.observed(t, x).spot, False
+    if isinstance(product, SpotOption) and product.average == "arithmetic":
+        is_sum = type(product).exercise_value is SpotOption.exercise_value
+    if spot is None or not (isinstance(product, SpotOption) and is_sum):
+        return jnp.full(product.batch_shape, jnp.inf, x.dtype)
+    spots = jnp.atleast_1d(spot)
+
+    def most(product: SpotOption) -> Array:
+        weights = product.weights_of(spots.size)
+        amounts = product.side * jnp.append(weights, -product.strike)
+        return most_in_step(model, t - dt, t, amounts) @ jnp.append(spots, 1.0)
+
+    for _ in product.batch_shape:
+        most = jax.vmap(most)
+    return most(product)
 
 
 def _is_alive(product: BarrierOption, model: Diffusion, t: Real, x: State) -> Bool[Array, ""]:

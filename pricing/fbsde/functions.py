@@ -17,6 +17,7 @@ _CALLS = {
     "diffusion": "t, x",
     "driver": "t, x, y, z",
     "exercise_value": "t, x",
+    "exercise_in_step": "t, dt, x",
     "switch": "t, x, y",
     "is_alive": "t, x",
     "stopped_value": "t, x",

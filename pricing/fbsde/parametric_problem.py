@@ -71,6 +71,7 @@ def parametric(make: Callable[[Features], Problem], low: Number, high: Number) -
         terminal=functions.terminal,
         exercise_times=on_grid(one.exercise_dates),
         exercise_value=if_given("exercise_value"),
+        exercise_in_step=if_given("exercise_in_step"),
         stopping_times=on_grid(one.stopping_dates),
         is_alive=if_given("is_alive"),
         stopped_value=if_given("stopped_value"),
@@ -115,9 +116,10 @@ class _ParametricFunctions(eqx.Module):
     def of_state(self, name: str) -> Callable:
         """Return the function of that name of the problem that the state's features make."""
 
-        def function(t, state: State):
+        def function(*arguments):
+            *times, state = arguments
             problem, x = self._parts(state)
-            return getattr(problem, name)(t, x)
+            return getattr(problem, name)(*times, x)
 
         return function
 

@@ -45,6 +45,9 @@ class Problem(eqx.Module):
         num_steps: The number of equal time steps of the grid.
         exercise_times: Dates of early exercise, on the grid. On them Y is at least `exercise_value`.
         exercise_value: What exercise pays at (t, x), of the shape of the terminal value.
+        exercise_in_step: Of a right at any time, which the grid's dates stand for: exercise_in_step(t, dt, x),
+            the most that exercise at any time of the step dt that ends at (t, x) is worth there. The upper one
+            of `bounds` reads it alone; None: the right is on `exercise_times`.
         switch: What each of many values is after a switch at (t, x, y), of the shape of y: on `exercise_times`
             Y is at least that (optimal switching), in place of `exercise_value`.
         stopping_times: Dates on the grid, at the first of which a path ends where `is_alive` is false.
@@ -84,6 +87,7 @@ class Problem(eqx.Module):
     num_steps: int = eqx.field(static=True)
     exercise_times: InitVar[Times] = None
     exercise_value: Callable | None = None
+    exercise_in_step: Callable | None = None
     switch: Callable | None = None
     stopping_times: InitVar[Times] = None
     is_alive: Callable | None = None
@@ -113,6 +117,10 @@ class Problem(eqx.Module):
             raise ValueError("exercise_value and switch are both given: give one of them.")
         right = ("switch", self.switch) if self.switch else ("exercise_value", self.exercise_value)
         _require_both("exercise_times", self.exercise_dates, *right)
+        if self.exercise_in_step is not None and self.exercise_value is None:
+            raise ValueError(
+                "exercise_in_step is given without exercise_value: give both, or neither."
+            )
         _require_both("stopping_times", self.stopping_dates, "is_alive", self.is_alive)
         if self.jumps is not None:
             self.jumps.check(self.maturity / num_steps)

@@ -1,3 +1,4 @@
+from .any_time import most_in_step as most_in_step
 from .backward import Rule as Rule
 from .backward import fit as fit
 from .build import USUAL_INNER_PATHS as USUAL_INNER_PATHS

@@ -1,6 +1,7 @@
 """From a product and a model to the chain that says when to exercise."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ from jaxtyping import Array, Float
 
 from ..models import AbstractModel, GaussianFactors, LognormalSpots, StochasticVariance
 from ..products import AbstractProduct, EarlyExercise, SpotOption, SwapOption
+from .any_time import most_in_step
 from .backward import Rule
 from .chain import Chain
 from .equities import lognormal_chain
@@ -59,34 +61,18 @@ def chain_of(product: EarlyExercise, model: AbstractModel, num_steps: int) -> Ch
     return _at_any_time(chain, product, times, model)
 
 
-_LOOKS = 5  # at discount factors within a step
-
-
 def _at_any_time(
     chain: Chain, product: SpotOption, times: Float[Array, " dates"], model: Any
 ) -> Chain:
     """Return the chain with what a right to exercise at any time is worth at the next date, at most.
 
-    Cash paid at u is worth P(u) / P(t) of it at the next date t, and by Jensen's inequality a right to the
-    asset no more than Y(u) / Y(t) of it at t, Y(t) = P(t) forward(t) / spot. So exercise at u is worth no
-    more than the sum in which each part takes the largest of its factors over u, or the least where it is
-    negative. There is no right at any time but on such sums (arithmetic averages).
+    There is no right at any time but on sums of spots and cash (arithmetic averages).
     """
     if not product.any_time or product.average != "arithmetic":
         return chain
     starts = jnp.concatenate([times[:1], times[:-1]])
-    looks = jnp.linspace(starts, times, _LOOKS)
-
-    def worth(t: Float[Array, ""]) -> Float[Array, " terms"]:
-        cash = model.discount(t)
-        asset = jnp.atleast_1d(cash * model.forward(t) / model.spot)
-        return jnp.append(asset, cash)
-
-    factors = jax.vmap(jax.vmap(worth))(looks)
-    factors = factors / factors[-1:]
     exercise = chain.steps.exercise
-    most, least = (jnp.expand_dims(f(factors, axis=0), 1) for f in (jnp.max, jnp.min))
-    amounts = exercise.amounts * jnp.where(exercise.amounts > 0.0, most, least)
+    amounts = jax.vmap(partial(most_in_step, model))(starts, times, exercise.amounts)
     return replace(chain, between=replace(exercise, amounts=amounts))
 
 

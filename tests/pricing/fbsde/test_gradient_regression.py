@@ -7,7 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pricing import Basket, Bermudan, BlackScholes, ClosedForm, European, Quadrature
+from pricing import (
+    American,
+    Basket,
+    Bermudan,
+    BlackScholes,
+    ClosedForm,
+    European,
+    Quadrature,
+    price,
+)
 from pricing.fbsde import (
     CATALOGUE,
     GradientRegression,
@@ -115,6 +124,34 @@ def test_the_best_of_two_and_its_bounds():
     assert between.upper > known.value - 3.0 * between.std_errors.upper
     assert between.lower > known.value * 0.995 - 3.0 * between.std_errors.lower
     assert between.upper < known.value * 1.005 + 3.0 * between.std_errors.upper
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "dividends"),
+    [("put", 0.03, 0.0), pytest.param("call", 0.01, 0.06, marks=pytest.mark.repeat)],
+)
+def test_bounds_of_a_right_at_any_time_hold_its_value(kind, rate, dividends):
+    """On eight dates in ten years the right is worth 2 % less; the bounds leave the interest of a step open."""
+    model = BlackScholes(100.0, rate, 0.25, dividends)
+    product = American([100.0, 130.0], [10.0, 10.0], 2 * [kind])
+    value = price(product, model, Quadrature()).value
+    solution = solved(from_product(product, model, 8), num_paths=8192)
+    found = bounds(solution, key=jax.random.key(1), num_paths=1024)
+    assert np.all(solution.value(0.0, model.state0) < 0.995 * value)
+    assert np.all(found.lower < value + 4.0 * found.std_errors.lower)
+    assert np.all(found.upper > value - 4.0 * found.std_errors.upper)
+    assert np.all(found.gap < 0.02 * value + 130.0 * np.expm1((rate + dividends) * 10.0 / 8.0))
+
+
+def test_bounds_of_a_right_at_any_time_need_a_sum():
+    class OnTheRoot(American):
+        def exercise_value(self, t, market):
+            return jnp.sqrt(market.spot) - self.strike
+
+    problem = from_product(OnTheRoot(9.0, 1.0, "call"), BLACK_SCHOLES, 4)
+    solution = solved(problem, Hermite(2), num_paths=4096)
+    with pytest.raises(ValueError, match="a sum of spots and cash"):
+        bounds(solution, key=jax.random.key(1), num_paths=256)
 
 
 def best_call(spot):
