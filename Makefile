@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 # of the newest JAX, which needs Python 3.12 or later: NEWEST=python3.12 for another
-NEWEST ?= python3.13
+NEWEST ?= $(firstword $(wildcard $(shell pyenv root 2>/dev/null)/versions/3.13*/bin/python) python3.13)
 BIN := $(VENV)/bin
 WORKERS ?= 2
 # TORCH=,torch also runs the tests beside PyTorch

@@ -26,7 +26,6 @@ from .results import RESULTS
 from .weak_prior import WeakPrior
 
 _STEPS_A_REPORT = 5
-HELD = 2  # times the steps, where a weak prior holds parameters: the valley of the loss is long
 _LEAST_ROOM = 256  # for the trials of a history: that of every fit by default
 
 
@@ -163,7 +162,7 @@ def calibrate(
     key = jax.random.key(0) if key is None else key
     points = random_starts(parameters, model, num_starts, key=key)
 
-    settings = optimizer, jnp.asarray(rtol), max_steps
+    settings = optimizer, jnp.asarray(rtol), jnp.asarray(max_steps), room_for(max_steps)
     with jax.debug_nans(False):  # NaN says what is missing, and `result` what failed
         problem, calibration = identified(problem, points, *settings, progress)
         while not is_traced and calibration.result == RESULTS.inaccurate_integral:
@@ -182,8 +181,9 @@ def identified(
     problem: Problem,
     points: Array,
     optimizer,
-    rtol,
-    max_steps: int,
+    rtol: Array,
+    max_steps: Array,
+    num_trials: int,
     progress: Progress | None = None,
 ) -> tuple[Problem, Calibration]:
     """Return the best of the fits from each of the points, and the problem that it solves.
@@ -191,13 +191,13 @@ def identified(
     Where the quotes do not identify the parameters, the fits are made again with the weak prior switched on.
     Under a trace it is not known whether: a second search ends at once where the first one was good.
     """
-    settings = optimizer, rtol, max_steps, progress
+    settings = optimizer, rtol, max_steps, num_trials, progress
     found = _found(problem, points, *settings)
     if found.result.is_traced():
         return _identified_in_trace(problem, points, found, settings)
     if found.result == RESULTS.not_identified and not problem.is_held:
         problem, is_open = problem.held(found.stats["noise"]), found.stats["not_identified"]
-        found = _found(problem, points, *settings, more=HELD)
+        found = _found(problem, points, *settings)
         found.stats["not_identified"] |= is_open
     return problem, found
 
@@ -211,7 +211,7 @@ def _identified_in_trace(
     noise = lambda p: p.weak_prior.noise  # noqa: E731
     problem = eqx.tree_at(noise, problem, jnp.where(is_open, noise(held), noise(problem)))
     points = jnp.where(is_open, points, problem.parameters.free(first.model)[None])
-    second = _found(problem, points, *settings, more=HELD)
+    second = _found(problem, points, *settings)
     chosen = lambda new, old: jnp.where(is_open, new, old)  # noqa: E731
     second.stats["not_identified"] |= first.stats["not_identified"]
     return problem, jax.tree.map(chosen, second, first)
@@ -221,20 +221,14 @@ def _found(
     problem: Problem,
     points: Array,
     optimizer,
-    rtol,
-    max_steps: int,
+    rtol: Array,
+    max_steps: Array,
+    num_trials: int,
     progress: Progress | None,
-    more: int = 1,
 ) -> Calibration:
-    """Return the best of the fits from each of the points, with progress if it is wanted.
-
-    more: what `max_steps` is multiplied by; a history keeps no more trials for it.
-    """
-    room = room_for(max_steps)
-    settings = problem, optimizer, points, rtol, jnp.asarray(more * max_steps)
-    if progress is None:
-        return solved(*settings, room)
-    return _watched(*settings, room, progress)
+    """Return the best of the fits from each of the points, with progress if it is wanted."""
+    settings = problem, optimizer, points, rtol, max_steps, num_trials
+    return solved(*settings) if progress is None else _watched(*settings, progress)
 
 
 def room_for(max_steps: int) -> int:
@@ -256,7 +250,8 @@ def solved(
     num_trials: of how many there is room for a history.
     """
     searches = _init(problem, optimizer, points, num_trials)
-    return _postprocess(problem, _run(problem, optimizer, searches, rtol, max_steps))
+    most = problem.most_steps(max_steps)
+    return _postprocess(problem, _run(problem, optimizer, searches, rtol, most))
 
 
 def _watched(
@@ -269,7 +264,8 @@ def _watched(
     progress: Progress,
 ) -> Calibration:
     """Return the same, found a few steps at a time, with progress in between."""
-    searches, until, end = _init(problem, optimizer, points, num_trials), 0, int(max_steps)
+    searches, until = _init(problem, optimizer, points, num_trials), 0
+    end = int(problem.most_steps(max_steps))
     while bool(jnp.any(searches.is_running(end))):
         until = min(until + _STEPS_A_REPORT, end)
         searches = _run(problem, optimizer, searches, rtol, jnp.asarray(until))

@@ -21,7 +21,7 @@ from .objectives import AbstractObjective
 from .parameters import Parameters
 from .prior import Prior
 from .results import REASONS, RESULTS
-from .weak_prior import WeakPrior
+from .weak_prior import MORE_STEPS, WeakPrior
 
 Vector = Float[Array, " parameters"]
 Optimizer = optax.GradientTransformationExtraArgs
@@ -95,6 +95,10 @@ class Problem(eqx.Module):
     def is_held(self) -> Bool[Array, ""]:
         """Whether the weak prior is switched on."""
         return jnp.asarray(False) if self.weak_prior is None else self.weak_prior.noise > 0.0
+
+    def most_steps(self, max_steps: Array) -> Array:
+        """Return the steps that a search may take: more where a weak prior holds parameters."""
+        return max_steps * jnp.where(self.is_held, MORE_STEPS, 1)
 
     def held(self, noise: Float[Array, ""]) -> "Problem":
         """Return the problem with its weak prior switched on, for quotes of this standard error."""

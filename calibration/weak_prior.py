@@ -11,6 +11,7 @@ from .parameters import Parameters
 
 Vector = Float[Array, " parameters"]
 
+MORE_STEPS = 2  # times the steps of a search that is held: the valley of the loss is long
 _MOST_STD = 4.0  # usual ranges: a parameter of a larger standard error is not identified
 _MOST_STD_OF_FAR = 0.5  # usual ranges: of one that is more than a range from the start
 _WIDEST_STD = 10.0  # of a usual range, where the quotes say nothing at all

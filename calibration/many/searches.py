@@ -22,12 +22,12 @@ from jaxtape import stored_jit
 from pricing.market import SmileQuotes, VolSurface
 from pricing.models import AbstractModel, CharacteristicFunction
 
-from ..calibration import HELD, ended
+from ..calibration import ended
 from ..objectives import AbstractObjective
 from ..parameters import Parameters
 from ..problem import Problem, Search, is_small
 from ..results import RESULTS
-from ..weak_prior import WeakPrior
+from ..weak_prior import MORE_STEPS, WeakPrior
 from .batches import padded_objective
 
 _MENDED = 100.0  # times a deviation that does not matter: an integral finer by a third is off by a hundredth
@@ -124,7 +124,7 @@ def _ends(
         turns, searches, following, ends = state
         searches = jax.vmap(stepped)(turns, searches)
         is_held = noises[place_of(turns) // jobs.num_starts] > 0.0
-        most = settings.max_steps * jnp.where(is_held, HELD, 1)
+        most = settings.max_steps * jnp.where(is_held, MORE_STEPS, 1)
         has_ended = ~searches.is_running(most) & (turns < count)
         handed_in = jnp.where(has_ended, place_of(turns), size)
         ends = jax.tree.map(lambda x, new: x.at[handed_in].set(new, mode="drop"), ends, searches)

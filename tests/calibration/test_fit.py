@@ -7,8 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.core import Tracer
 
-from calibration import ImpliedVolError, fit
+import calibration.calibration
+from calibration import ImpliedVolError, calibrate, fit
+from calibration.calibration import solved
+from calibration.market_fit import fit_again
 from calibration.parameters import Parameters
 from calibration.problem import Problem
 from pricing import Book, Heston, price, risk
@@ -122,6 +126,20 @@ def test_a_fit_is_differentiable_both_ways(fitted):
     (pulled,) = jax.linear_transpose(push, dax())(weights)
     along = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(pulled))
     np.testing.assert_allclose(weights @ push(tangent), along, rtol=1e-9)
+
+
+def test_a_derivative_of_a_fit_runs_the_program_of_the_fit(monkeypatch):
+    """The search is compiled once: no derivative makes a tracer of a number that the search takes."""
+    again = fit_again(calibrate(dax().equities["DAX"].surface, dax_heston()))
+    traced = []
+
+    def search(*args):
+        traced.append(any(isinstance(x, Tracer) for x in jax.tree.leaves(args)))
+        return solved(*args)
+
+    monkeypatch.setattr(calibration.calibration, "solved", search)
+    eqx.filter_vjp(lambda market: again(market, "DAX").vol_of_vol, dax())
+    assert traced == [False]
 
 
 @pytest.mark.parametrize("quote", ["2002-07-18/5000", "2003-06-15/4400", "2004-06-07/4500"])
