@@ -1,0 +1,109 @@
+"""Refuse phrases that a reader has to decode, in docstrings, messages, `--help` and the pages of docs.
+
+`python -m tests.plain_english [FILE ...]` prints FILE:LINE: phrase (what to write instead), and exits with 1 if
+there is one. The plain word comes first: subject, verb, object; the field's term; one idea a sentence.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+OPENINGS = {
+    r"(Return|Say|Tell) (what|how|whether|why|where|when|which|who|if|by)\b": "name the thing that is returned",
+    r"Who |What |How |Which |Where |Why |Between what ": "state it; do not ask",
+}
+"""What no docstring begins with."""
+
+ARGUMENTS = {
+    r"(Of|As in|As for|As of|In work|That of|Those of)\b": "say what it is",
+    r"(What|How|Which|Where|Why|Who)\b": "say what it is",
+}
+"""What no description of an argument begins with."""
+
+PHRASES = {
+    r"\btold\b|\btells?\b": "given, reported, shown; distinguishes",
+    r"\banew\b": "again",
+    r"\b(so|as) many (?!as\b)": "the number",
+    r"\bgo(es)? on\b": "continue, resume",
+    r"\bhand(s|ed)? (on|in|over)\b": "pass, return",
+    r"\b(is|are) said\b": "reported, named",
+    r"\bstands? (in )?for\b": "replaces, means",
+    r"\bno news\b": "does not matter",
+    r"\bof one's own\b": "custom",
+    r"\bis had\b|\bare had\b|\bto be had\b": "available",
+    r"\bAs in `\w": "say it again, or name the argument",
+}
+"""What no docstring, message, help text or page holds."""
+
+PACKAGES = "jaxtape", "pricing", "calibration"
+_ENTRY = re.compile(r"^ {4,}(\w+): (.*)$")
+
+
+def texts_of(path: Path) -> Iterator[tuple[int, str, bool]]:
+    """Yield the line, the text, and whether it is a docstring, of each text in a Python file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docstrings = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                docstrings.add(first.value)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, node.value, node in docstrings
+
+
+def without_code(line: str) -> str:
+    """Remove what stands between backticks, and examples."""
+    return "" if line.lstrip().startswith((">>>", "...")) else re.sub(r"`[^`]*`", "`x`", line)
+
+
+def refused_in(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield the line, the phrase and the advice for each refused phrase of a file."""
+    if path.suffix == ".md":
+        text = re.sub(
+            r"```.*?```",
+            lambda m: "\n" * m[0].count("\n"),
+            path.read_text(encoding="utf-8"),
+            flags=re.DOTALL,
+        )
+        texts = [(1, text, False)]
+    else:
+        texts = texts_of(path)
+    for start, text, is_docstring in texts:
+        lines = text.splitlines()
+        for offset, line in enumerate(lines):
+            plain, at = without_code(line), start + offset
+            for pattern, advice in PHRASES.items():
+                for match in re.finditer(pattern, plain if "`" not in pattern else line):
+                    yield at, match[0], advice
+            if not is_docstring:
+                continue
+            entry = _ENTRY.match(line)
+            begins = line if offset == 0 else entry[2] if entry else ""
+            for pattern, advice in (OPENINGS if offset == 0 else ARGUMENTS).items():
+                if match := re.match(pattern, begins):
+                    yield at, match[0], advice
+
+
+def main(names: list[str]) -> int:
+    """Print each refused phrase of the files, or of all that git tracks; return the exit status."""
+    if not names:
+        patterns = [*PACKAGES, "README.md", "CONTRIBUTING.md", "docs"]
+        listed = subprocess.run(
+            ["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        names = [name for name in listed.stdout.split() if name.endswith((".py", ".md"))]
+    found = [(name, *one) for name in names for one in refused_in(ROOT / name)]
+    for name, line, phrase, advice in found:
+        print(f"{name}:{line}: {phrase!r} ({advice})")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
