@@ -1,4 +1,4 @@
-"""The verb: which parameters make a model agree with quotes?"""
+"""Fit a model to quotes by least squares."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -37,13 +37,13 @@ class Calibration(eqx.Module):
         residuals: Model less market, as the objective measures it, in the shape of the quotes: (expiries,
             strikes), (expiries, tenors) or (quotes,); per 1.00 vol, unless the objective says otherwise. NaN
             where a quote is missing.
-        result: Why the search ended.
-        stats: `steps`; `sum_squared_vol_points`, the sum over quotes of (100 residual)^2; `num_quotes`, how
-            many are not missing; `reason`, by which sign the search ended (`REASONS`); `history`, its trials
-            (`calibration.History`); `starts_at_optimum`, how many starts ended where the best did;
-            `covariance`, `noise`, `condition_number` and `not_identified` as in
+        result: The reason for which the search ended.
+        stats: `steps`; `sum_squared_vol_points`, the sum over quotes of (100 residual)^2; `num_quotes`, the
+            number of quotes that are not missing; `reason`, the criterion that ended the search (`REASONS`);
+            `history`, its trials (`calibration.History`); `starts_at_optimum`, the number of starts that ended
+            at the best point; `covariance`, `noise`, `condition_number` and `not_identified` as in
             `calibration.problem.identification`.
-        problem: What was solved, which `quote_sensitivities` differentiates; None where it is not known.
+        problem: The problem that was solved, which `quote_sensitivities` differentiates; None if not known.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -75,15 +75,16 @@ class Calibration(eqx.Module):
 
     @with_full_products
     def prior(self, drift: Mapping[str, ArrayLike] | None = None, days: float = 1.0) -> Prior:
-        """Return what this fit says of the parameters some days later, for the next fit.
+        """Return a prior for a fit some days later, from the information in this fit.
 
-        Each parameter walks at random; a chain of such fits is an extended Kalman filter. What the quotes do
-        not tell stays untold: it is the information of this fit that is handed on, its own prior's included.
+        Each parameter follows a random walk; a chain of such fits is an extended Kalman filter. Directions that
+        the quotes do not identify stay unidentified: the prior carries the information of this fit, its own
+        prior included.
 
         Args:
-            drift: Field -> the standard deviation of a day's move, in the parameter's units. A field that is
-                left out does not move.
-            days: How many.
+            drift: Field -> standard deviation of a day's move, in the parameter's units. A field that is left
+                out does not move.
+            days: The number of days.
 
         Raises:
             ValueError: The calibration does not hold its problem, or a field is not free.
@@ -124,10 +125,10 @@ def calibrate(
         objective: The residuals; the default are those of implied vols, with equal weights.
         transform: Field -> bounds of each free parameter; the default are the model's own. A model that is not
             `Calibratable` has none, which is a TypeError.
-        prior: What is believed of the parameters; its residuals are minimized with those of the quotes.
+        prior: Prior of the parameters; its residuals are minimized with those of the quotes.
         num_starts: Starting points. The first is the model itself, the others are random; the best end wins.
-        key: Of the random starts; the default is seed 0.
-        max_steps: Steps of each start at most; twice as many where a weak prior holds parameters.
+        key: Key of the random starts; the default is seed 0.
+        max_steps: Maximum number of steps of each start; doubled where a weak prior holds parameters.
         rtol: A search stops once a step would lower the loss by less than this fraction of it.
         progress: Called with the steps done, `max_steps` and a message, every few steps.
         throw: Whether a search that did not converge raises.
@@ -232,7 +233,7 @@ def _found(
 
 
 def room_for(max_steps: int) -> int:
-    """Return how many trials a history of so many steps has room for: few programs for any number."""
+    """Return the number of trials that a history has room for: a power of 2, so that few programs are compiled."""
     return max(_LEAST_ROOM, 1 << int(max_steps).bit_length())
 
 
@@ -305,9 +306,9 @@ def _postprocess(problem: Problem, searches: Search) -> Calibration:
 
 
 def ended(problem: Problem, search: Search, deviation: Array) -> Calibration:
-    """Return what a search says at its end: the model, its residuals and what they say of the parameters.
+    """Return the result at the end of a search: the model, its residuals and its statistics.
 
-    deviation: of the residuals from those of a finer integral.
+    deviation: the residuals of a finer integral less these.
     """
     residuals, known = problem.of_quotes(search.residual), identification(problem, search)
     is_open = jnp.isfinite(search.loss) & jnp.any(known["not_identified"]) & ~problem.is_held
@@ -332,6 +333,6 @@ def ended(problem: Problem, search: Search, deviation: Array) -> Calibration:
 @stored_jit
 def _drifted(problem: Problem, model: AbstractModel, noise: Array, variance: Array) -> Prior:
     parameters, free = problem.parameters, problem.parameters.free(model)
-    jacobian = problem.linearized(free)[1][: problem.num_told]  # a weak prior is no news
+    jacobian = problem.linearized(free)[1][: problem.num_told]  # without the weak prior's rows
     per_parameter = jnp.linalg.inv(jax.jacfwd(parameters.values)(free))
     return Prior.drifted(parameters.values(free), jacobian @ per_parameter, noise, variance)

@@ -1,4 +1,4 @@
-"""What a search met on its way, step by step."""
+"""The trials of a search, step by step."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ class History(eqx.Module):
     Attributes:
         loss: Half the sum of squared residuals of each trial, of shape (trials,); it may be above the lowest so
             far, and is then not kept by an optimizer that compares.
-        step_length: How far each trial is from the lowest point before it, in the space of the free numbers.
+        step_length: Distance of each trial from the lowest point before it, in the space of the free numbers.
         damping: The `damping` in the optimizer's state by which the trial was made; NaN if it has none.
 
     Examples:
@@ -33,7 +33,7 @@ class History(eqx.Module):
 
     @classmethod
     def empty(cls, num_trials: int, dtype: Any) -> "History":
-        """Return a history with room for so many trials."""
+        """Return an empty history with room for `num_trials` trials."""
         return cls(*(jnp.full(num_trials, jnp.nan, dtype) for _ in range(3)))
 
     def with_trial(

@@ -55,14 +55,14 @@ def fit(
 
     Args:
         *models: The types and the starting parameters.
-        optimizer: As in `calibrate`.
-        objective: As in `calibrate`.
-        transform: As in `calibrate`.
-        prior: Underlying -> what is believed of its parameters, as in `calibrate`.
-        max_steps: As in `calibrate`.
-        rtol: As in `calibrate`.
-        throw: Whether a fit that ends elsewhere than at a minimum raises a RuntimeError with the message of
-            `RESULTS`, where it is known: not within `jax.jit` or `jax.vmap`. Otherwise its parameters are NaN.
+        optimizer: Any optax transformation; the default is Levenberg-Marquardt.
+        objective: The residuals; the default are those of implied vols, with equal weights.
+        transform: Field -> bounds of each free parameter; the default are the model's own.
+        prior: Underlying -> prior of its parameters.
+        max_steps: Maximum number of steps; doubled where a weak prior holds parameters.
+        rtol: A search stops once a step would lower the loss by less than this fraction of it.
+        throw: Whether a fit that does not end at a minimum raises a RuntimeError with the message of `RESULTS`,
+            where it is known: not within `jax.jit` or `jax.vmap`. Otherwise its parameters are NaN.
 
     Returns:
         The function; `jax.vmap` maps it over markets.
@@ -170,7 +170,7 @@ def _model(problem: Problem, free: Vector, result: RESULTS) -> AbstractModel:
 
 @eqx.filter_custom_jvp
 def _optimum(problem: Problem, *search) -> tuple[Vector, RESULTS]:
-    """Return where the gradient of the loss vanishes, or where the search for it ended, and why."""
+    """Return the point where the gradient of the loss vanishes, or where the search ended, and the result."""
     return _found(problem, *search)[:2]
 
 

@@ -55,8 +55,8 @@ def levenberg_marquardt(
 
     Args:
         initial_damping: The first lambda.
-        increase: What lambda is multiplied by after a step that does not lower f.
-        decrease: What it is multiplied by after two steps in a row that do.
+        increase: Factor of lambda after a step that does not lower f.
+        decrease: Factor of lambda after two steps in a row that lower f.
         max_step: The most that a coordinate moves in a step: one bold early step can saturate a bounded
             parameter's transform, and none leads back.
         geodesic: Whether steps are accelerated.

@@ -19,7 +19,7 @@ Vector = Float[Array, " parameters"]
 
 
 class Parameters(eqx.Module):
-    """Which fields of a model are free, and the transform of each: model <-> unconstrained vector.
+    """The free fields of a model, and the transform of each: model <-> unconstrained vector.
 
     In the vector the fields follow one another, each of them raveled.
 
@@ -27,7 +27,7 @@ class Parameters(eqx.Module):
         names: The fields.
         shapes: Their shapes.
         transforms: One for each field.
-        held: Which numbers of the vector stay where they are, nothing being differentiated to them; None: none.
+        held: Mask of the numbers of the vector that stay fixed and have no derivative; None: none.
     """
 
     names: tuple[str, ...] = eqx.field(static=True)

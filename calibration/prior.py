@@ -1,4 +1,4 @@
-"""What is believed of a model's parameters before the quotes are seen."""
+"""Priors of a model's parameters."""
 
 from collections.abc import Mapping
 
@@ -65,10 +65,10 @@ class Prior(eqx.Module):
 
         Args:
             model: Its parameters are the mean.
-            std_errors: Field -> how far the parameter may be off, one standard deviation, above 0. Of a field
-                that is left out nothing is said.
+            std_errors: Field -> standard deviation of the parameter about the mean, above 0. The prior says
+                nothing about a field that is left out.
             noise: The standard error of a quote, as the objective measures it: per 1.00 vol by default.
-            transform: As in `calibrate`.
+            transform: Field -> bounds of each free parameter; the default are the model's own.
 
         Raises:
             ValueError: A field is not free, or a number is not above 0.
@@ -88,7 +88,7 @@ class Prior(eqx.Module):
         """Return W (theta - mean).
 
         Raises:
-            ValueError: There are fewer or more parameters than the prior is of.
+            ValueError: The prior has fewer or more parameters than `values`.
         """
         if values.shape != self.mean.shape:
             raise ValueError(
@@ -105,15 +105,15 @@ class Prior(eqx.Module):
         noise: Float[Array, ""],
         variance: Vector,
     ) -> "Prior":
-        """Return what residuals of yesterday say today, after a random walk of the parameters.
+        """Return yesterday's information as a prior for today, after a random walk of the parameters.
 
-        The information of yesterday is A / s^2 with A = J'J; with Q, the covariance of the walk, that of today
-        is (s^2 A^{-1} + Q)^{-1} = A (s^2 + Q A)^{-1}. It asks for no inverse of A, which has none where the
-        quotes do not tell the parameters apart.
+        Yesterday's information is A / s^2 with A = J'J; with Q, the covariance of the walk, today's is
+        (s^2 A^{-1} + Q)^{-1} = A (s^2 + Q A)^{-1}. This needs no inverse of A, which is singular where the
+        quotes do not identify the parameters.
 
         Args:
-            mean: The parameters of yesterday.
-            jacobian: J, of the residuals, in the parameters themselves.
+            mean: Yesterday's parameters.
+            jacobian: J, the Jacobian of the residuals in the parameters themselves.
             noise: s, the standard error of a residual.
             variance: The diagonal of Q.
         """

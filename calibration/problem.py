@@ -30,8 +30,8 @@ Optimizer = optax.GradientTransformationExtraArgs
 class Problem(eqx.Module):
     """Quotes, a model to fit to them, its free parameters, and the residuals to make small.
 
-    A prior's residuals follow those of the quotes, and those of the weak prior come last. defect: what is added
-    to all of them, from a finer integral.
+    The residuals of the quotes come first, then the prior's, then the weak prior's. defect: added to all of them, to
+    correct for a finer integral.
     """
 
     quotes: Any
@@ -47,7 +47,7 @@ class Problem(eqx.Module):
 
     @property
     def quoted(self) -> Any:
-        """The numbers that the market quotes, which the residuals are those of."""
+        """The quoted numbers that the residuals compare with."""
         return self.objective.quoted(self.quotes)
 
     def model(self, free: Vector) -> AbstractModel:
@@ -55,7 +55,7 @@ class Problem(eqx.Module):
         return self.parameters.model(self.template, free)
 
     def residual(self, free: Vector) -> Float[Array, " residuals"]:
-        """Return model less market, 0 where a quote is missing (a vol that is NaN), and what the prior adds.
+        """Return model less market, 0 where a quote is missing (a vol that is NaN), and the priors' residuals.
 
         Raises:
             ValueError: The objective does not give one residual for each quote.
@@ -83,12 +83,12 @@ class Problem(eqx.Module):
 
     @property
     def num_residuals(self) -> int:
-        """How many residuals there are, those of missing quotes and of priors included."""
+        """The number of residuals, including those of missing quotes and of priors."""
         return self.num_told + (0 if self.weak_prior is None else self.weak_prior.start.size)
 
     @property
     def num_told(self) -> int:
-        """One for each quote, missing ones included, and one for each parameter of a prior."""
+        """The number of residuals without the weak prior's: quotes, missing ones included, and the prior's."""
         return self.quoted.size + (0 if self.prior is None else self.prior.mean.size)
 
     @property
@@ -107,7 +107,7 @@ class Problem(eqx.Module):
 
     @property
     def num_quotes(self) -> Int[Array, ""]:
-        """How many quotes there are: one that is NaN is missing, as is one of smiles that weighs nothing."""
+        """The number of quotes; a NaN is missing, and so is a quote of smiles whose weight is 0."""
         is_there = ~jnp.isnan(self.quoted)
         if isinstance(self.quotes, SmileQuotes):
             is_there = is_there & (self.quotes.weights != 0.0)
@@ -115,7 +115,7 @@ class Problem(eqx.Module):
 
     @property
     def refusal(self) -> RESULTS:
-        """Why the quotes cannot be fitted, where only their numbers tell; `RESULTS.successful` if they can."""
+        """The reason for which these numbers cannot be fitted; `RESULTS.successful` if they can."""
         num_parameters = sum(map(math.prod, self.parameters.shapes))
         is_few = (self.num_quotes < num_parameters) & (self.prior is None)
         few = RESULTS.where(is_few, RESULTS.too_few_quotes, RESULTS.successful)  # pyright: ignore[reportArgumentType]
@@ -131,7 +131,7 @@ class Problem(eqx.Module):
     def deviation(
         self, free: Vector, residual: Float[Array, " residuals"]
     ) -> Float[Array, " residuals"]:
-        """Return by how much the residuals of a finer integral differ at a point; 0 where there is none."""
+        """Return the residuals of a finer integral less `residual`; 0 where there is no finer integral."""
         finer = self.finer
         return jnp.zeros_like(residual) if finer is None else finer.residual(free) - residual
 
@@ -156,7 +156,7 @@ class Problem(eqx.Module):
 
 
 def is_small(deviation: Float[Array, " residuals"], *, times: float = 1.0) -> Bool[Array, ""]:
-    """Return whether a deviation of residuals does not matter, or at most so many times what does not."""
+    """Return True if a deviation of residuals is at most `times` the accuracy that matters."""
     most = times * max(_ACCURACY, 1e3 * float(jnp.finfo(deviation.dtype).eps))
     return jnp.max(jnp.abs(deviation)) <= most
 
@@ -197,10 +197,11 @@ _ROUNDING = 64.0  # units in the last place within which two losses are the same
 
 
 class Search(eqx.Module):
-    """How far the optimizer has come from one start: its best point, what is known there, and where it goes.
+    """State of the search from one start: its best point, the residuals there, and the next proposal.
 
-    gain: what a Gauss-Newton step would lower the loss by, from the last point; finite: whether the optimizer
-    knows where to go; one that keeps its best point survives a bad trial; history: of all trials, if kept.
+    gain: the amount by which a Gauss-Newton step would lower the loss, from the last point; finite: whether the
+    proposal is finite (an optimizer that keeps its best point survives a bad trial); history: all trials, if
+    they are kept.
     """
 
     free: Vector
@@ -218,9 +219,9 @@ class Search(eqx.Module):
     def init(
         cls, problem: Problem, optimizer: Optimizer, free: Vector, num_trials: int = 0
     ) -> "Search":
-        """Return the search before its start itself is evaluated, as step 0: nothing is known yet.
+        """Return the search at step 0, before the start itself is evaluated.
 
-        num_trials: of how many there is room for a history; 0: none is kept.
+        num_trials: the number of trials that the history has room for; 0: no history.
         """
         unknown = jnp.full(problem.num_residuals, jnp.inf, free.dtype)
         jacobian = jnp.zeros((unknown.size, free.size), free.dtype)
@@ -236,21 +237,21 @@ class Search(eqx.Module):
 
     @property
     def is_close(self) -> Bool[Array, ""]:
-        """Whether a step from the best point would gain less than the quotes' noise lets one see."""
+        """Whether a step from the best point would gain less than the quotes' noise makes visible."""
         gradient = self.residual @ self.jacobian
         gain = 0.5 * gradient @ _gauss_newton(self.jacobian, gradient)
         return gain <= _CLOSE * self.loss
 
     @property
     def result(self) -> RESULTS:
-        """Why the search has ended, or would if it were not to go on."""
+        """The reason for which the search ended, or would if it stopped here."""
         unfinished = RESULTS.where(
             self.finite, RESULTS.max_steps_reached, RESULTS.non_finite_residual
         )
         return RESULTS.where(self.converged & self.finite, RESULTS.converged, unfinished)
 
     def reason(self, problem: Problem, result: RESULTS) -> REASONS:
-        """Return by which sign the search has ended, given how it did."""
+        """Return the criterion that ended the search, given its result."""
         noise = least_gain(jnp.zeros_like(self.loss), self.residual.size, 0.0)
         eps = float(jnp.finfo(self.loss.dtype).eps)
         small = REASONS.where(
@@ -266,7 +267,7 @@ class Search(eqx.Module):
         return REASONS.where(result == RESULTS.converged, sign, found)
 
     def is_running(self, max_steps: Int[Array, "..."] | int) -> Bool[Array, "*starts"]:
-        """Return whether there is anything left to do in `max_steps`, in one search or in each of a batch."""
+        """Return True for each search of a batch, or for one, that can still take a step within `max_steps`."""
         return ~self.converged & self.finite & (self.num_steps < max_steps)
 
     def step(self, problem: Problem, optimizer: Optimizer, rtol: Array) -> "Search":
@@ -302,7 +303,7 @@ class Search(eqx.Module):
     def run(
         self, problem: Problem, optimizer: Optimizer, rtol: Array, max_steps: Int[Array, ""] | int
     ) -> "Search":
-        """Return the search after as many steps as it takes to converge, `max_steps` at most."""
+        """Return the search after it has converged, or after `max_steps` steps."""
         return jax.lax.while_loop(
             lambda search: search.is_running(max_steps),
             lambda search: search.step(problem, optimizer, rtol),
@@ -311,7 +312,7 @@ class Search(eqx.Module):
 
 
 def least_gain(loss: Float[Array, ""], num_residuals: int, rtol: Array | float) -> Float[Array, ""]:
-    """Return what a step must gain to matter: rtol of the loss, or the noise of the residuals."""
+    """Return the least gain of a step that matters: rtol of the loss, or the noise of the residuals."""
     noise = jnp.finfo(loss.dtype).eps ** (2 / 3)  # of a residual: 4e-11 in double precision
     return rtol * loss + 0.5 * num_residuals * noise**2
 
@@ -327,12 +328,12 @@ def _loss_of(problem: Problem):
 
 
 def identification(problem: Problem, search: Search) -> dict[str, Array]:
-    """Return how well the quotes tell the parameters apart, where a search has ended.
+    """Return the covariance, noise, condition number and unidentified parameters at the end of a search.
 
-    covariance: s^2 (J'J)^{-1} in the parameters themselves, s^2 the variance of the residuals that some
-    parameter moves (a quote of weight 0 is none of them; a prior's are among them); noise: s;
-    condition_number: of J'J with its columns scaled to unit length (1: independent; above 1e6: hardly
-    identified); not_identified: which parameters the quotes and the prior leave open (`WeakPrior`).
+    covariance: s^2 (J'J)^{-1} in the parameters themselves, s^2 the variance of the residuals that depend on
+    some parameter (not those of weight 0; a prior's are included); noise: s; condition_number: that of J'J with
+    its columns scaled to unit length (1: independent; above 1e6: hardly identified); not_identified: mask of
+    the parameters that the quotes and the prior do not identify (`WeakPrior`).
     """
     residual, jacobian = search.residual, search.jacobian
     to_parameters = jax.jacfwd(problem.parameters.values)(search.free)

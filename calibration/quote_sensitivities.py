@@ -1,4 +1,4 @@
-"""Two verbs: how does what a fitted model says move with the quotes it was fitted to, and with the market?"""
+"""Derivatives of a value of the fitted model to the quotes and to the market, through the fit."""
 
 import dataclasses
 from collections.abc import Callable
@@ -33,22 +33,22 @@ def quote_sensitivities(
 
     At a minimum of L(x, m) = |r(x, m)|^2 / 2 in the parameters x, with quotes m, the implicit function theorem
     gives dV/dm = -lambda d2L/dx dm, lambda = H^{-1} dV/dx. H is d2L/dx2 ("exact"), or J'J ("gauss-newton"),
-    which leaves out the curvature of the residuals: it needs no second derivative of them, and is off by more
-    the larger residuals are.
+    which leaves out the curvature of the residuals: it needs no second derivatives, and its error grows with
+    the residuals.
 
-    They are those of the point where the search has ended: to 1e-5 of the largest. One with `rtol=1e-14` ends
-    nearer to the minimum, and gives small ones to five digits, too.
+    The derivatives are those at the point where the search ended: accurate to 1e-5 of the largest. With
+    `rtol=1e-14` a search ends nearer to the minimum, and small derivatives have five digits, too.
 
     Args:
-        calibration: What `calibrate` returned.
+        calibration: A result of `calibrate`.
         value_fn: Model -> a number, such as the price of a contract, differentiable in the model's parameters.
-        hessian: Which second derivative of the loss to take.
+        hessian: Second derivative of the loss: "exact" or "gauss-newton".
 
     Returns:
         The derivatives per 1.00 of vol, in the shape of the quotes.
 
     Raises:
-        ValueError: `hessian` is neither of these, or the calibration does not hold its problem.
+        ValueError: `hessian` is neither of the two, or the calibration does not hold its problem.
 
     Examples:
         >>> from calibration import calibrate, quote_sensitivities
@@ -76,24 +76,25 @@ def market_sensitivities(
 ) -> Market:
     """Return the derivative of a value of the fitted model to all numbers of the market, through the fit.
 
-    A curve moves the value twice: the model stands on it, and is fitted on it. The theorem that gives
-    `quote_sensitivities` holds for every number m of the problem: dV/dm is what V says of m at fixed
+    A curve moves the value twice: the model uses it, and the model is fitted on it. The theorem that gives
+    `quote_sensitivities` holds for every number m of the problem: dV/dm is the partial derivative of V at fixed
     parameters, less the slope of dL/dm along lambda. Both are pulled back from the quotes and the model to the
-    market; of a curve that is bootstrapped (`CurveQuotes`), to its deposits, futures and swaps.
+    market; for a curve that is bootstrapped (`CurveQuotes`), to its deposits, futures and swaps.
 
     Args:
-        calibration: What `calibrate` returned for these quotes, on this market.
-        value_fn: As in `quote_sensitivities`.
-        market: Where the quotes and the model's spot, dividends and curve come from.
-        underlying: The name of the equity or the curve; None where the market has quotes of one alone.
-        hessian: As in `quote_sensitivities`.
+        calibration: The result of `calibrate` for these quotes, on this market.
+        value_fn: Model -> a number, such as the price of a contract, differentiable in the model's parameters.
+        market: Source of the quotes and of the model's spot, dividends and curve.
+        underlying: The name of the equity or the curve; None if the market has quotes of one alone.
+        hessian: Second derivative of the loss: "exact" or "gauss-newton".
 
     Returns:
         The derivatives per 1.00 of each number, as a tree like the market: `market.by_quote(...)` gives them by
         quote id.
 
     Raises:
-        ValueError: The calibration is of other quotes, or of another market; or as in `quote_sensitivities`.
+        ValueError: The calibration is of other quotes or of another market, it does not hold its problem, or
+            `hessian` is neither of the two.
 
     Examples:
         >>> from calibration import calibrate, market_sensitivities
@@ -153,7 +154,7 @@ def _residual(problem: Problem, model: Any) -> Array:
 
 
 def _is_same(problem: Problem, other: Problem, model: Any) -> bool:
-    """Return whether the model has the same residuals in both, as far as that is known."""
+    """Return True if the model has the same residuals in both problems, or if they are traced."""
     if problem.quoted.shape != other.quoted.shape:
         return False
     one, two = _residual(problem, model), _residual(other, model)

@@ -1,10 +1,10 @@
-"""Why a calibration stopped. The values of the enumeration are the messages."""
+"""Results of a calibration. The values of the enumeration are the messages."""
 
 from pricing import results
 
 
 class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
-    """Outcome of a calibration: those of a valuation, and these.
+    """Outcome of a calibration: the results of a valuation, and these.
 
     Examples:
         >>> from calibration import RESULTS
@@ -27,7 +27,7 @@ class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     )
     not_identified = (
         "Not identified: some combination of the parameters moves no residual by more than noise: "
-        "the quotes do not tell it. A weak prior holds it near its start. "
+        "the quotes do not determine it. A weak prior holds it near its start. "
         "Give more quotes or a prior, or fit fewer parameters."
     )
     inaccurate_integral = (
@@ -42,10 +42,10 @@ class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
 
 
 class REASONS(RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
-    """By which sign a search ended: those of `RESULTS`, and finer ones.
+    """Criterion that ended a search: those of `RESULTS`, and finer ones.
 
-    In the place of `RESULTS.converged` it is that the residuals or the gradient vanish, or that a step no
-    longer matters; in the place of `RESULTS.max_steps_reached` it may be that a parameter is at its bound.
+    In place of `RESULTS.converged`: the residuals or the gradient vanish, or a step no longer matters. In place
+    of `RESULTS.max_steps_reached`: possibly that a parameter is at its bound.
 
     Examples:
         >>> from calibration import REASONS
@@ -58,7 +58,7 @@ class REASONS(RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "The gradient vanishes: no parameter has a slope that rounding leaves to see."
     )
     parameter_at_bound = (
-        "A parameter has run to the end of its range, where the quotes would have it go on. "
+        "A parameter has run to the end of its range, and the quotes would move it farther. "
         "Hold it, by transform=, or give other quotes."
     )
     step_no_longer_matters = (

@@ -1,4 +1,4 @@
-"""How uncertain fitted parameters are where the errors of the quotes are known, and those of the simulation."""
+"""Covariance of fitted parameters, given the covariance of the residuals: quotes and simulation."""
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +18,14 @@ Covariance = Float[Array, "parameters parameters"]
 def sandwich_covariance(
     calibration: Calibration, residual_covariance: Float[Array, "residuals residuals"]
 ) -> Covariance:
-    """Return the covariance of the fitted parameters, given that of the residuals at the true ones.
+    """Return the covariance of the fitted parameters, given that of the residuals at the true parameters.
 
-    (J'J)^{-1} J' C J (J'J)^{-1}, J the Jacobian of the residuals at the fit, C their covariance: that of the
-    quotes plus that of the simulation (`SimulatedPriceError.covariance`), whose errors are correlated between
-    contracts. To first order in the errors (White 1980).
+    (J'J)^{-1} J' C J (J'J)^{-1}, J the Jacobian of the residuals at the fit, C their covariance: the quotes'
+    plus the simulation's (`SimulatedPriceError.covariance`), whose errors are correlated between contracts. To
+    first order in the errors (White 1980).
 
     Args:
-        calibration: What `calibrate` returned.
+        calibration: A result of `calibrate`.
         residual_covariance: C, of the raveled residuals, in their units.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The verb: a model of many parameters, such as a neural network, by stochastic gradients on the tape."""
+"""Train a model of many parameters, such as a neural network, by stochastic gradients on the tape."""
 
 import math
 from collections.abc import Callable
@@ -58,16 +58,16 @@ def train(
 ) -> Training:
     """Train a part of `model` to a surface of implied vols, on fresh paths at every step.
 
-    Where parameters are many a Jacobian is not to be had: a step takes one reverse sweep over the simulation.
+    With many parameters a Jacobian is too expensive: each step takes one reverse sweep over the simulation.
 
     Args:
         quotes: One surface of implied vols.
-        model: Where the training starts.
+        model: The model to start from.
         optimizer: Any optax transformation that asks for a gradient alone.
         where: Model -> what is trained, such as `lambda model: model.network`.
         objective: The loss by simulation; `SimulatedVolError()` if none is given.
         num_steps: Steps, all of which are taken.
-        key: Of the paths of all steps.
+        key: Key of the paths of all steps.
         progress: Called with the steps done, `num_steps` and the loss, every hundred steps at most.
         throw: Whether a loss that is not finite raises.
 
@@ -115,7 +115,7 @@ def train(
 def _steps(
     quotes, objective, optimizer, still, state: OptimizerState, count: int, *, key: PRNGKeyArray
 ) -> tuple[OptimizerState, Array]:
-    """Return the state after so many steps, and the losses."""
+    """Return the state after `count` steps, and the losses."""
 
     def loss(parameters, key):
         return objective.loss(eqx.combine(parameters, still), quotes, key=key)

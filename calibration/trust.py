@@ -1,4 +1,4 @@
-"""Verbs on a calibration: how far to trust each parameter, and which quotes it rests on."""
+"""Diagnostics of a calibration: identifiability, leverage, Cook's distance and profile likelihood."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,23 +22,23 @@ Vector = Float[Array, " parameters"]
 Matrix = Float[Array, "directions parameters"]
 Quoted = Float[Array, "rows columns"]
 
-SEVERE = 30.0  # a condition index above which parameters are hardly told apart (Belsley et al. 1980, p. 105)
+SEVERE = 30.0  # a condition index above which parameters are nearly collinear (Belsley et al. 1980, p. 105)
 _TELLING = 0.5  # a share of a parameter's variance that counts (the same)
 
 
 class Identifiability(NamedTuple):
-    """Which combinations of the parameters the quotes tell, the worst told first.
+    """Combinations of the parameters that the quotes identify, the worst identified first.
 
     The directions are the eigenvectors of J'J with the columns of J scaled to unit length, J the Jacobian of
     the residuals (Belsley, Kuh and Welsch, *Regression Diagnostics*, 1980, sec. 3.2).
 
     Attributes:
         names: The parameters.
-        condition_indices: Of each direction, the root of the largest eigenvalue over its own.
-        moves: How the parameters, in their own units, move together along each direction by one standard
-            error, of shape (directions, parameters).
-        shares: Which part of the variance of each parameter comes from each direction; they sum to 1 over the
-            directions.
+        condition_indices: The root of the largest eigenvalue over each direction's own, of shape (directions,).
+        moves: Joint moves of the parameters, in their own units, along each direction by one standard error, of
+            shape (directions, parameters).
+        shares: Fraction of the variance of each parameter that comes from each direction; they sum to 1 over
+            the directions.
 
     Examples:
         >>> import numpy as np
@@ -46,7 +46,7 @@ class Identifiability(NamedTuple):
         >>> moves = np.array([[0.5, -0.01], [0.001, 0.001]])
         >>> shares = np.array([[0.99, 0.98], [0.01, 0.02]])
         >>> print(Identifiability(("a", "b"), np.array([70.0, 1.0]), moves, shares).words)
-        The quotes hardly tell a, b apart (condition index 70): they may move together by a +0.5, b -0.01.
+        The quotes hardly distinguish a, b (condition index 70): they may move together by a +0.5, b -0.01.
     """
 
     names: tuple[str, ...]
@@ -56,7 +56,7 @@ class Identifiability(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Say which parameters the quotes hardly tell apart, a line for each such direction."""
+        """The parameters that the quotes hardly identify, a line for each such direction."""
         lines = []
         rows = zip(self.condition_indices, self.moves, self.shares, strict=True)
         for index, move, share in rows:
@@ -65,25 +65,25 @@ class Identifiability(NamedTuple):
                 continue
             which = ", ".join(self.names[i] for i in part_of)
             together = ", ".join(f"{self.names[i]} {move[i]:+.2g}" for i in part_of)
-            what = f"tell {which} apart" if len(part_of) > 1 else f"tell {which}"
+            what = f"distinguish {which}" if len(part_of) > 1 else f"identify {which}"
             how = "they may move together by" if len(part_of) > 1 else "it may move by"
             lines.append(
                 f"The quotes hardly {what} (condition index {index:.0f}): {how} {together}."
             )
         worst = float(np.max(self.condition_indices))
-        told = f"The quotes tell all parameters apart: the largest condition index is {worst:.1f}."
+        told = f"The quotes identify all parameters: the largest condition index is {worst:.1f}."
         return "\n".join(lines) or told
 
 
 @with_full_products
 def identifiability(calibration: Calibration) -> Identifiability:
-    """Return which combinations of the parameters the quotes tell, and which they do not.
+    """Return the combinations of the parameters, and the degree to which the quotes identify each.
 
     Args:
-        calibration: What `calibrate` returned. Another one, which does not hold its problem, is a ValueError.
+        calibration: A result of `calibrate`; another one, which does not hold its problem, is a ValueError.
 
     Returns:
-        The directions of the parameters, and how far the quotes tell each.
+        The directions of the parameters, with their condition indices and shares of the variance.
 
     Examples:
         >>> from calibration import calibrate, identifiability
@@ -116,16 +116,16 @@ def _directions(problem: Problem, model, noise: Array) -> tuple[Vector, Matrix, 
 
 @with_full_products
 def leverage(calibration: Calibration) -> Quoted:
-    """Return how much each quote draws the fit to itself: the fitted vol's derivative to its own quote.
+    """Return the leverage of each quote: the derivative of the fitted vol to its own quote.
 
-    By Gauss and Newton: the diagonal of J (J'J)^{-1} J', between 0 and 1. They sum to the number of parameters,
-    less what a prior says of them; a quote of leverage 1 is fitted whatever it says.
+    In the Gauss-Newton approximation: the diagonal of J (J'J)^{-1} J', between 0 and 1. They sum to the number
+    of parameters, less the part that a prior determines; a quote of leverage 1 is always fitted exactly.
 
     Args:
-        calibration: What `calibrate` returned. Another one, which does not hold its problem, is a ValueError.
+        calibration: A result of `calibrate`; another one, which does not hold its problem, is a ValueError.
 
     Returns:
-        In the shape of the quotes.
+        The leverages, in the shape of the quotes.
 
     Examples:
         >>> from calibration import calibrate, leverage
@@ -141,16 +141,16 @@ def leverage(calibration: Calibration) -> Quoted:
 
 @with_full_products
 def cooks_distance(calibration: Calibration) -> Quoted:
-    """Return how far the parameters would move without a quote: squared standard errors, over their number.
+    """Return Cook's distance of each quote: the squared move of the parameters without it, in standard errors.
 
     D = r^2 h / (p s^2 (1 - h)^2) with the residual r, the leverage h, p parameters and the standard error s
     of a quote (Cook 1977). Above 1 a quote decides the fit by itself.
 
     Args:
-        calibration: What `calibrate` returned. Another one, which does not hold its problem, is a ValueError.
+        calibration: A result of `calibrate`; another one, which does not hold its problem, is a ValueError.
 
     Returns:
-        In the shape of the quotes.
+        The distances, in the shape of the quotes.
 
     Examples:
         >>> from calibration import calibrate, cooks_distance
@@ -172,12 +172,12 @@ def _hat(problem: Problem, model) -> Float[Array, " residuals"]:
 
 
 class Profile(NamedTuple):
-    """How well the model fits with one parameter held, and where the others go.
+    """Quality of the fit with one parameter held, and the other parameters there.
 
     Attributes:
-        values: Of the parameter that is held, of shape (points,).
+        values: Values of the held parameter, of shape (points,).
         deviances: (|r|^2 - least |r|^2) / s^2 at each, with the standard error s of a quote at the optimum.
-            About the values below 3.84 are those that the quotes allow at 95 % (Wilks 1938).
+            The values with a deviance below 3.84 are about the 95 % confidence interval (Wilks 1938).
         parameters: Field -> the parameter at each point, of shape (points, ...).
         converged: Whether the search from each point has converged, of shape (points,).
 
@@ -213,17 +213,17 @@ def profile(
 ) -> Profile:
     """Fit all other parameters again, with one held at each of some values: its profile likelihood.
 
-    A flat profile says that the quotes do not tell the parameter, one that is no parabola that its standard
-    error misleads. The searches are one program; each begins where the nearest one before it has ended, the
-    optimum first.
+    A flat profile shows that the quotes do not identify the parameter; one that is no parabola, that its
+    standard error misleads. The searches are one program; each begins where the nearest one before it ended,
+    the optimum first.
 
     Args:
-        calibration: What `calibrate` returned.
-        name: The parameter; of an array one number, such as "rho[2]".
-        values: Where it is held, of shape (points,).
-        optimizer: As in `calibrate`.
-        max_steps: Of each search, as in `calibrate`.
-        rtol: As in `calibrate`.
+        calibration: A result of `calibrate`.
+        name: The parameter; for an array one number, such as "rho[2]".
+        values: Values at which it is held, of shape (points,).
+        optimizer: Any optax transformation; the default is Levenberg-Marquardt.
+        max_steps: Maximum number of steps of each search.
+        rtol: A search stops once a step would lower the loss by less than this fraction of it.
 
     Returns:
         The deviance at each value, in the order given.

@@ -1,4 +1,4 @@
-"""What holds parameters where the quotes do not identify them: a weak prior about the start of the search."""
+"""A weak prior about the start of the search, for parameters that the quotes do not identify."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ class WeakPrior(eqx.Module):
     noise. A noise of 0 switches it off.
 
     Attributes:
-        start: Where the search starts, on the real line, of shape (parameters,).
+        start: The start of the search, on the real line, of shape (parameters,).
         widths: The usual ranges of the parameters there (`Parameters.ranges`), of shape (parameters,); infinite
             where there is none, and nothing is held.
         noise: The standard error of a quote, as a residual; 0: the prior says nothing.
@@ -54,11 +54,12 @@ class WeakPrior(eqx.Module):
     def not_identified(
         self, free: Vector, jacobian: Float[Array, "residuals parameters"], noise: Float[Array, ""]
     ) -> Bool[Array, " parameters"]:
-        """Return which parameters the residuals leave open, or have run away.
+        """Return the mask of the parameters that the residuals do not identify, or that have run away.
 
-        Those whose standard error is above four usual ranges, or above half a range where they are more than a
-        range from the start, and those more than two ranges from it. The variances are the diagonal of
-        (W J'J W / s^2 + 1 / 100)^{-1}, J the Jacobian without this prior's rows, s the noise, W the widths.
+        A parameter is in it if its standard error is above four usual ranges (above half a range where it is
+        more than a range from the start), or if it is more than two ranges from the start. The variances are
+        the diagonal of (W J'J W / s^2 + 1 / 100)^{-1}, J the Jacobian without this prior's rows, s the noise, W
+        the widths.
         """
         noise, has_range = least_noise(noise), jnp.isfinite(self.widths)
         widths = jnp.where(has_range, self.widths, 1.0)

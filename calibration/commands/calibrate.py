@@ -22,7 +22,7 @@ from .several import TABLE, calibrate_all, holds_many
 
 
 class Model(StrEnum):
-    """What may be calibrated; the first of an underlying's is its usual one."""
+    """Models that can be calibrated; the first of an underlying's models is its default."""
 
     heston = "heston"
     bates = "bates"
@@ -61,7 +61,7 @@ def calibrate(
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Of many: go on with what an earlier run has kept in OUT."),
+        typer.Option("--resume", help="Of many: resume an earlier run from what it kept in OUT."),
     ] = False,
     keep_every: Annotated[
         int, console.count_option(help="Of many: the surfaces after which the run is kept.")

@@ -1,4 +1,4 @@
-"""What the commands share: stages on stderr, one-line errors, an output folder, exit statuses."""
+"""Shared parts of the commands: stages on stderr, one-line errors, an output folder, exit statuses."""
 
 import contextlib
 import functools
@@ -40,7 +40,7 @@ MaxStepsOption = Annotated[int, count_option(help="Steps of a start of a fit at 
 
 
 def plain_console(*, stderr: bool = False) -> Console:
-    """Return where a command prints: every text stands as it is, `[red]` and `:smile:` too."""
+    """Return the console of a command: it prints every text unchanged, `[red]` and `:smile:` too."""
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
@@ -74,7 +74,7 @@ def bytes_of(text: str | int) -> int:
 
 
 def too_many_devices(wanted: int, found: Sequence[Any]) -> str:
-    """Return what to say of more devices than there are."""
+    """Return the message for more devices than there are."""
     return (
         f"--devices {wanted}: there are {len(found)} ({found[0].platform}); give at most that, or on a CPU set "
         "JAX_NUM_CPU_DEVICES to make more"

@@ -100,9 +100,9 @@ def explain(
 
 
 def _assumed(found: Mapping[str, Explanation], after: Path) -> list[str]:
-    """Return the fixings that quotes stood in for, a line each."""
+    """Return the fixings that quotes replaced, a line each."""
     return [
-        f"{payment.id}: {place}: no such fixing in {after}, and its own quote stands in for it"
+        f"{payment.id}: {place}: no such fixing in {after}, and its own quote replaces it"
         for explanation in found.values()
         for payment in explanation.payments
         for place in payment.assumed

@@ -1,4 +1,4 @@
-"""What commands say of a calibration: in a line, in a table, as JSON, and beside the market's vols."""
+"""Presentation of a calibration: a line, a table, JSON, and a comparison with the market's vols."""
 
 import json
 from collections.abc import Mapping
@@ -33,17 +33,17 @@ def label_of(calibration: Calibration) -> str:
 
 
 def has_failed(calibration: Calibration) -> bool:
-    """Return whether the parameters are not those of an optimum; one that a weak prior holds is one."""
+    """Return True if the parameters are not those of an optimum; one that a weak prior holds is an optimum."""
     return bool(calibration.result != RESULTS.converged) and not is_held(calibration)
 
 
 def is_held(calibration: Calibration) -> bool:
-    """Return whether a weak prior holds parameters that the quotes do not identify."""
+    """Return True if a weak prior holds parameters that the quotes do not identify."""
     return bool(calibration.result == RESULTS.not_identified)
 
 
 def message_of(calibration: Calibration) -> str:
-    """Return why the calibration ended: which parameters are held, or by which sign the search failed."""
+    """Return the result of the calibration in words: the held parameters, or the reason of a failure."""
     if is_held(calibration):
         names = ", ".join(not_identified_of(calibration)) or "all parameters together"
         return f"{RESULTS[calibration.result]} Held: {names}."
@@ -61,7 +61,7 @@ def not_identified_of(calibration: Calibration) -> list[str]:
 
 
 def summary_of(calibration: Calibration, name: str) -> str:
-    """Return what was calibrated to which underlying, and how that ended, in a few words."""
+    """Return the model, the underlying and the result of a calibration in one line."""
     end = message_of(calibration)
     if not has_failed(calibration):
         steps, squares = (calibration.stats[key] for key in ("steps", "sum_squared_vol_points"))
@@ -82,14 +82,14 @@ def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
 
 
 def fit_sections(market: Market, fits: Mapping[str, Calibration | None]) -> list[FitSection]:
-    """Return what the report shows of each underlying, drawn: see `surface_fit`."""
+    """Return the report's section of each underlying, drawn: see `surface_fit`."""
     from pricing.reporting.page import fit_section  # matplotlib: not before it is needed
 
     return [fit_section(surface_fit(market, name, found)) for name, found in fits.items()]
 
 
 def surface_fit(market: Market, name: str, calibration: Calibration | None) -> SurfaceFit:
-    """Return what the report shows of one underlying: a calibration, or None for Black-Scholes."""
+    """Return the report's data of one underlying: from a calibration, or, where it is None, Black-Scholes."""
     if calibration is not None and name not in market.equities:
         return _swaption_fit(market, name, calibration)
     equity = market.equities[name]
@@ -141,7 +141,7 @@ def _curve(model: Any, grid: VolSurface) -> jax.Array:
 
 
 def _said(calibration: Calibration) -> dict[str, Any]:
-    """Return what the report says of a calibration: fields of its `SurfaceFit`."""
+    """Return the calibration's fields of `SurfaceFit`."""
     squares, count = float(calibration.stats["sum_squared_vol_points"]), calibration.residuals.size
     facts = {
         "sum of squared residuals": f"{squares:,.4f} vol points²",

@@ -30,7 +30,7 @@ _USUAL: tuple[type[Calibratable], ...] = (Heston, HullWhite)
 
 
 class Model(StrEnum):
-    """What a book is valued under."""
+    """Models that value a book."""
 
     heston = "heston"
     black_scholes = "black-scholes"
@@ -79,18 +79,18 @@ def only(market: Market, names: tuple[str, ...]) -> Market:
 
 
 def too_few(start: Calibratable, quotes: Quotes, name: str, file: str) -> InputError | None:
-    """Return why there is nothing to calibrate, if so: fewer quotes than free parameters leave some unknown."""
+    """Return an error if there are fewer quotes than free parameters, or None."""
     count, free = quotes.vols.size, len(Parameters.of(start).labels)
     if count >= free:
         return None
-    why = f"the {free} free parameters of {start.label} need as many quotes, and there are {count}"
+    why = f"the {free} free parameters of {start.label} need more quotes: there are {count}"
     return _error(start, name, str(count), why, f"give at least {free}", file)
 
 
 def failure(market: Market, name: str, calibration: Calibration, file: str) -> InputError | None:
-    """Return why a calibration cannot be what a book is valued under, if it cannot.
+    """Return the error of a calibration that cannot value a book, or None.
 
-    One of parameters that a weak prior holds can: it has a minimum, and derivatives there.
+    A calibration whose parameters a weak prior holds can: it has a minimum, and derivatives there.
     """
     if has_failed(calibration):
         why = message_of(calibration)
@@ -135,6 +135,6 @@ def both(first: Fit, second: Fit) -> Fit:
 
 
 def fit_of(model: Model, calibrations: Mapping[str, Calibration]) -> Fit:
-    """Return what a book is valued under: each calibrated model, and the surfaces that are read."""
+    """Return the fit that values a book: each calibrated model, or Black-Scholes and the fits to other quotes."""
     fitted = fit_each(calibrations)
     return both(black_scholes, fitted) if model is Model.black_scholes else fitted

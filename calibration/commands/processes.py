@@ -29,10 +29,10 @@ _RUN = "from jaxtape.command_line import main; main()"
 
 
 def started(count: int) -> NoReturn:
-    """Run this command in so many processes of this machine, and exit as they do.
+    """Run this command in `count` processes of this machine, and exit with their status.
 
     Raises:
-        Exit: Always: 0 or 1 as the processes say, 2 if one of them was lost.
+        Exit: Always: 0 or 1 as the processes do, 2 if one of them was lost.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -54,7 +54,7 @@ def started(count: int) -> NoReturn:
     how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
     refuse(
         f"process {index} of {count} {how}, and the others were ended; run the same command with --resume to "
-        "go on from what was kept"
+        "resume from what was kept"
     )
 
 
@@ -89,12 +89,12 @@ def joined(
 ) -> Iterator[None]:
     """Be one of the processes of the command while the block runs.
 
-    A process that fails says why and ends at once: it does not wait for the others, which find it gone.
+    A process that fails reports the reason and ends at once: it does not wait for the others, which find it gone.
 
     Args:
-        count: How many there are.
+        count: The number of processes.
         coordinator: HOST:PORT of the first one; None with `cluster`: as the cluster's environment says.
-        process_id: Which one this is, from 0.
+        process_id: The index of this process, from 0.
         cluster: Whether JAX finds the others by itself (TPU pods, SLURM, Open MPI, Kubernetes).
     """
     if coordinator is None and not cluster:

@@ -47,7 +47,7 @@ def risk(
     scenarios: Annotated[
         Path | None,
         console.path_option(
-            help="Scenarios, in JSON: every trade is valued anew in each.", show_default="none"
+            help="Scenarios, in JSON: every trade is valued again in each.", show_default="none"
         ),
     ] = None,
     model: ModelOption = Model.heston,

@@ -25,7 +25,7 @@ _TABLES = (".csv", ".parquet")
 
 
 def holds_many(path: Path) -> bool:
-    """Return whether a path is a folder or a table of quotes."""
+    """Return True if a path is a folder or a table of quotes."""
     return os.path.isdir(path) or path.suffix.lower() in _TABLES
 
 
@@ -98,7 +98,7 @@ def _jobs(source: Path, kind: type[Calibratable]) -> Iterator[Job]:
 
 
 def _mesh(devices: int | None) -> Mesh:
-    """Return so many devices of each process; of None, all."""
+    """Return a mesh of `devices` devices of each process; if None, of all of them."""
     found = jax.local_devices()
     if devices is not None and devices > len(found):
         refuse(console.too_many_devices(devices, found))
@@ -113,7 +113,7 @@ def _mesh(devices: int | None) -> Mesh:
 
 
 def _with_rate(progress: Progress) -> Progress:
-    """Return what also tells how many surfaces are done in a second."""
+    """Return a progress callback that also shows the surfaces per second."""
     begun, start = 0, time.perf_counter()
 
     def told(done: int, total: int, message: str) -> None:

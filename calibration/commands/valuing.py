@@ -1,4 +1,4 @@
-"""What the commands that value a book share: options, the book, its market and its calibrations."""
+"""Shared parts of the commands that value a book: options, the book, its market and its calibrations."""
 
 from pathlib import Path
 from typing import Annotated, Any

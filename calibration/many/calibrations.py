@@ -1,4 +1,4 @@
-"""What many calibrations found, as columns."""
+"""Results of many calibrations, as columns."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,15 @@ _OPEN = "not identified: "
 
 @dataclass(frozen=True)
 class Calibrations:
-    """What `calibrate_many` found, in the order of the jobs, as columns of one entry a job.
+    """Results of `calibrate_many`, in the order of the jobs, as columns of one entry a job.
 
     Attributes:
         ids: The names of the jobs.
         parameters: Field -> the fitted parameters; NaN where the job failed. Where the quotes do not identify
             them, a weak prior holds them.
-        std_errors: Field -> the standard errors of the parameters, as the residuals and their slopes tell them.
+        std_errors: Field -> the standard errors of the parameters, from the residuals and their Jacobian.
         sum_squared_vol_points: The sum over the quotes of (100 residual)^2; NaN where the job failed.
-        num_quotes: How many quotes counted.
+        num_quotes: The number of quotes that counted.
         steps: The steps of each search; NaN where there was none.
         status: "ok"; "not identified: " or "failed: ", and the reason.
 
@@ -90,7 +90,7 @@ class Calibrations:
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Any]) -> "Calibrations":
-        """Return what `columns` is the table of."""
+        """Return the calibrations in a table made by `columns`."""
         names = [name.removeprefix(_ERROR) for name in columns if name.startswith(_ERROR)]
         totals, counts, steps = (
             np.asarray(columns[name]) for name in ("sum_squared_vol_points", "num_quotes", "steps")

@@ -1,7 +1,7 @@
-"""What a run over many jobs has found so far, on disk: one step of orbax's for each round, numbered by its end.
+"""Results of a run over many jobs, kept on disk: one orbax step for each round, numbered by its end.
 
-A step has the columns of the round and a digest of its jobs. One that was being written when the machine
-stopped is none.
+A step has the columns of the round and a digest of its jobs. A step that was being written when the machine
+stopped does not count.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _SOFTWARE = "jaxtape", "jax", "jaxlib"
 class Checkpoints:
     """The folder of one run: of one objective, optimizer, and free parameters with their starts.
 
-    The first process reads and writes it, and tells the others. Raises ValueError if the folder holds another
+    The first process reads and writes it, and broadcasts the content. Raises ValueError if the folder holds another
     run, ImportError without orbax.
     """
 
@@ -58,7 +58,7 @@ class Checkpoints:
         self._known: dict[str, dict[str, Any]] = workers.told(known)
 
     def found(self, end: int, jobs: Sequence[Job]) -> Calibrations | None:
-        """Return what was found of the round that ends with so many jobs; None if it is still to be fitted.
+        """Return the results of the round that ends with job number `end`; None if it is still to be fitted.
 
         Raises:
             ValueError: That round had other jobs.
@@ -135,10 +135,10 @@ def finish(folder: Path, results: Path) -> None:
 def forget(folder: Path, results: Path) -> None:
     """Remove what a run has kept in a folder, if its results are in a file; with it nothing is lost.
 
-    results: where the last run has written what it found.
+    results: the file to which the last run has written its results.
 
     Raises:
-        ValueError: What is kept there is nowhere else, or no run of this library kept it.
+        ValueError: The kept rounds are not in `results`, or no run of this library kept them.
     """
     label = folder / _LABEL
     count = _require_rounds_alone(folder, is_new=not label.exists())

@@ -1,4 +1,4 @@
-"""One set of quotes with the model to fit to it, and why it cannot be fitted, as far as its numbers tell."""
+"""One set of quotes with the model to fit to it, and checks that it can be fitted."""
 
 import itertools
 from collections.abc import Iterator
@@ -22,9 +22,9 @@ class Job(NamedTuple):
         id: The name of the job in the results.
         quotes: A surface or smiles of implied vols, or a matrix of swaption vols. A vol that is NaN is missing.
         model: Its type, its starting parameters, and the market that it stands on; None of an unreadable job.
-        prior: What is believed of its parameters, if anything.
-        unreadable: Why there are no quotes, where they could not be read.
-        place: Where it stands, such as "quotes.csv:17"; empty where that is not known.
+        prior: Prior of its parameters, if any.
+        unreadable: The reason for which there are no quotes, if they could not be read.
+        place: Its place in a file, such as "quotes.csv:17"; empty if not known.
 
     Examples:
         >>> from calibration import Job
@@ -43,24 +43,24 @@ class Job(NamedTuple):
 
     @property
     def inputs(self) -> tuple[Quotes, AbstractModel | None, Prior | None]:
-        """What a program takes of it."""
+        """The inputs of the program."""
         return self.quotes, self.model, self.prior
 
     @property
     def counts(self) -> np.ndarray:
-        """Which quotes are there: those that are not NaN, and weigh something."""
+        """Mask of the quotes that count: those that are not NaN and whose weight is not 0."""
         is_there = ~np.isnan(np.asarray(self.quotes.vols))
         if isinstance(self.quotes, SmileQuotes):
             return is_there & (np.asarray(self.quotes.weights) != 0.0)
         return is_there
 
     def at_its_place(self, why: str) -> str:
-        """Return why the job fails, with its place before it, unless that says where already."""
+        """Return the reason of a failure with the job's place before it, unless the reason names the file."""
         file = self.place.rpartition(":")[0] or self.place
         return why if not file or file in why else f"{self.place}: {why}"
 
     def refusal(self, fewest: int) -> str | None:
-        """Return why it cannot be fitted with so many parameters, if its numbers tell."""
+        """Return the reason for which its numbers cannot be fitted with `fewest` parameters, or None."""
         if self.unreadable:
             return self.unreadable
         quotes = self.quotes
@@ -89,7 +89,7 @@ class Job(NamedTuple):
         return None
 
     def _unusable_model(self) -> str | None:
-        """Return which number of the model or of its market is not finite."""
+        """Return a message that names a number of the model or of its market that is not finite, or None."""
         numbers = list(map(np.asarray, jax.tree.leaves(self.model)))
         unusable = [not np.isfinite(number).all() for number in numbers]
         if not any(unusable):
@@ -119,7 +119,7 @@ _CORES = {"expiries": 1, "strikes": 1, "tenors": 1}  # axes of an array of quote
 
 
 def jobs_of(quotes: Any, model: Any = None) -> tuple[int | None, Iterator[Job]]:
-    """Return how many jobs there are, if that is known, and the jobs: see `calibrate_many`.
+    """Return the number of jobs, if known, and the jobs: see `calibrate_many`.
 
     Raises:
         ValueError: The quotes have no batch axis, or there are models and quotes of other numbers.

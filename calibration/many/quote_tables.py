@@ -33,12 +33,12 @@ class Surface(NamedTuple):
     """The quotes of a surface, [expiries, strikes]; rows with fewer strikes than the longest end in NaN vols.
 
     Attributes:
-        name: In the table.
+        name: Its name in the table.
         market: Spot, rate and dividend yield.
         expiries: In years, increasing.
         strikes: The strike of each quote.
         vols: NaN where there is none.
-        weights: Of the quotes.
+        weights: Weights of the quotes.
         wrong: The line of the first cell that is no number, and what is wrong with it; empty if all are well.
         line: The line of its first row.
     """
@@ -261,7 +261,7 @@ def _doubled(columns: Columns) -> tuple[int, str] | None:
 
 
 def _slip(columns: Columns) -> tuple[int, str] | None:
-    """Return what the quotes of a surface say together that no surface can, at its first row."""
+    """Return a mistake that the quotes of a surface make together, at its first row, or None."""
     slip = None if np.any(columns[_DATED]) else days_slip(columns[_EXPIRY])
     slip = slip or slip_of(float(columns["spot"][0]), columns["strike"], columns["vol"])
     return slip and (0, _said(slip.field, slip.message, slip.remedy))

@@ -66,17 +66,17 @@ def calibrate_many(
         model: With quotes, the model of all of them, or one for each.
         mesh: Devices that share the jobs, on an axis "surfaces". None: the first device of the process.
         resume: A folder where each round is kept by the first process as soon as it is done. A run that was
-            stopped goes on there, on any number of devices, to the same bits. None: nothing is kept.
-        optimizer: As in `calibrate`.
-        objective: As in `calibrate`; for all jobs.
-        transform: As in `calibrate`; for all jobs.
+            stopped resumes there, on any number of devices, with the same bits. None: nothing is kept.
+        optimizer: Any optax transformation; the default is Levenberg-Marquardt.
+        objective: The residuals for all jobs; the default are those of implied vols, with equal weights.
+        transform: Field -> bounds of each free parameter, for all jobs; the default are the model's own.
         num_starts: Starting points of each job: its own model, and random ones, the same for all jobs.
-        key: As in `calibrate`.
-        max_steps: As in `calibrate`.
-        rtol: As in `calibrate`.
+        key: Key of the random starts; the default is seed 0.
+        max_steps: Maximum number of steps of each start; doubled where a weak prior holds parameters.
+        rtol: A search stops once a step would lower the loss by less than this fraction of it.
         block_size: The jobs that a device takes at once, eight at least.
-        num_slots: Of these, the searches that are in work at once: few, since one that takes many steps holds
-            up the others of its block at its end; more for an accelerator.
+        num_slots: The searches of a block that run at once: few, since one that takes many steps holds up the
+            others of its block at its end; more for an accelerator.
         round_size: The jobs that are in memory at once, and after which the run is kept.
         progress: Called with the jobs done, their total as far as it is known, and an empty message, after
             every block of this process.
@@ -148,7 +148,7 @@ def _fitted(
     num_slots: int,
     progress: Progress | None,
 ) -> Calibrations:
-    """Return what is found of the jobs of a round, by all processes."""
+    """Return the results of the jobs of a round, fitted by all processes."""
     fewest = len(settings.parameters.names)
     refused = {
         place: job.at_its_place(why)
@@ -213,7 +213,7 @@ def _ends(
 
 
 def _is_off(ends: End) -> np.ndarray:
-    """Return which searches ended where the integral is not accurate."""
+    """Return the mask of the searches that ended where the integral is not accurate."""
     (codes,), (off,) = jax.tree.leaves(ends.result), jax.tree.leaves(RESULTS.inaccurate_integral)
     return codes == np.asarray(off)
 
@@ -230,7 +230,7 @@ def _moved(
 
 
 def _from(progress: Progress | None, begin: int, total: int) -> Progress | None:
-    """Return what is told of a round as of the whole."""
+    """Return a progress callback for a round that reports to the callback of the whole run."""
     if progress is None:
         return None
     return lambda done, _, message: progress(begin + done, total, message)

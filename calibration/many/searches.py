@@ -1,9 +1,9 @@
-"""The program: a few searches at a time, and one that has ended makes room for the next job.
+"""The program: it runs a few searches at a time, and replaces one that ends with the next job's.
 
-There are so many slots; each steps one search, hands in its end and takes the next job. A fit whose integral
-turns out a little coarse is mended where it is (a deferred correction, which needs no other program): the
-deviation of its residuals from those of a finer integral is added to them, and the search goes on. One whose
-quotes do not identify the parameters is made again with a weak prior.
+Each of `num_slots` slots steps one search, returns its end and takes the next job. Where the integral of a fit is
+slightly coarse, a deferred correction mends it without another program: the deviation of its residuals from those
+of a finer integral is added to them, and the search continues. Where the quotes do not identify the parameters,
+the search is repeated with a weak prior.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ _MOST_MENDED = 2  # times that a job's integral is mended
 
 
 class End(NamedTuple):
-    """How a search ended: the parameters, [parameters], their standard errors, the loss, the steps, and why."""
+    """End of a search: the parameters, [parameters], their standard errors, the loss, the steps, and the result."""
 
     parameters: Array | np.ndarray
     std_errors: Array | np.ndarray
@@ -45,7 +45,7 @@ class End(NamedTuple):
 
     @classmethod
     def empty(cls, parameters: Parameters, num_jobs: int = 0, dtype: Any = float) -> "End":
-        """Return room for the ends of so many jobs."""
+        """Return arrays with room for the ends of `num_jobs` jobs."""
         numbers = np.zeros((num_jobs, sum(map(math.prod, parameters.shapes))), dtype)
         total, steps = np.zeros(num_jobs, dtype), np.zeros(num_jobs, int)
         result = jax.tree.map(lambda code: np.zeros(num_jobs, code.dtype), RESULTS.converged)
@@ -53,7 +53,7 @@ class End(NamedTuple):
 
 
 class Settings(eqx.Module):
-    """What is the same for all jobs.
+    """Settings that all jobs share.
 
     starts: points of the free space where searches begin, besides the one at the job's own parameters.
     """
@@ -68,7 +68,7 @@ class Settings(eqx.Module):
 
 @stored_jit(quick_to_compile=True)
 def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_slots: int) -> End:
-    """Return how each job ended, [jobs]: of a batch of jobs the first `count`, the others as they come."""
+    """Return the end of each job's search, [jobs]: only the first `count` jobs are searched; ignore the others."""
     jobs = _Batch.of(batch, settings)
     numbers = jnp.arange(jobs.size)
     starts = jax.vmap(jobs.points)(numbers).reshape(jobs.size * jobs.num_starts, -1)
@@ -105,7 +105,7 @@ def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_sl
 def _ends(
     jobs: "_Batch", is_left: Array, points: Array, noises: Array, defects: Array, num_slots: int
 ) -> Search:
-    """Return how the searches of the jobs that are left end, [jobs * starts], each from its point."""
+    """Return the ends of the searches of the jobs that are left, [jobs * starts], each from its point."""
     settings, size = jobs.settings, len(points)
     optimizer = optax.with_extra_args_support(settings.optimizer)
     count = jnp.sum(is_left) * jobs.num_starts
@@ -175,7 +175,7 @@ class _Batch(eqx.Module):
         return Problem(quotes, model, objective, parameters, prior, defect, weak_prior)
 
     def points(self, job: Int[Array, ""]) -> Float[Array, "starts parameters"]:
-        """Return where the searches of a job begin: its own model first."""
+        """Return the starting points of a job's searches: its own model first."""
         own = self.settings.parameters.free(self.problem(job).template)
         return jnp.concatenate([own[None], self.settings.starts])
 

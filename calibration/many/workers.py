@@ -1,4 +1,4 @@
-"""Who fits what: the blocks of a round go round the processes, and within each to the next device that is free.
+"""Assign the blocks of a round to processes in turn, and within a process to the next device that is free.
 
 Every device runs the same program for one device, so that a fit has the same bits wherever it is made.
 """
@@ -37,8 +37,8 @@ class Workers:
     """The devices of a mesh that are this process's, and the processes that share the work.
 
     Attributes:
-        devices: Of this process; None is the one that JAX takes by itself.
-        num_processes: How many share the blocks; each of them makes the same calls.
+        devices: Devices of this process; None is JAX's default device.
+        num_processes: The number of processes that share the blocks; each of them makes the same calls.
     """
 
     def __init__(self, mesh: Mesh | None):
@@ -115,7 +115,7 @@ class Workers:
         return jax.tree.map(lambda x: np.asarray(x)[is_job], found)
 
     def told(self, value: Any) -> Any:
-        """Return what the first process holds, as plain values that JSON knows, at each of them."""
+        """Return the first process's value, which JSON can hold, in every process."""
         if self.num_processes == 1:
             return value
         content = json.dumps(value).encode() if self.is_first else b""
@@ -131,7 +131,7 @@ def _on(device: Any, tree: PyTree) -> PyTree:
 
 @with_full_products
 def _ends_on(device: Any, block: Block, settings: Settings, num_slots: int) -> End:
-    """Return how the jobs of a block ended, fitted on one device."""
+    """Return the ends of the jobs of a block, fitted on one device."""
     rows = len(jax.tree.leaves(block.inputs)[0])
     inputs, count = _on(device, jax.tree.map(jnp.asarray, (block.inputs, block.places.size)))
     ends = searched(inputs, count, settings, num_slots=min(num_slots, rows))
@@ -140,7 +140,7 @@ def _ends_on(device: Any, block: Block, settings: Settings, num_slots: int) -> E
 
 @contextlib.contextmanager
 def _named_if_lost() -> Iterator[None]:
-    """Say what the failure of a collective means.
+    """Explain the failure of a collective.
 
     Raises:
         RuntimeError: Another process has ended, or cannot be reached.
@@ -151,5 +151,5 @@ def _named_if_lost() -> Iterator[None]:
         raise RuntimeError(
             f"process {jax.process_index()} of {jax.process_count()} has lost another: it has ended, or cannot "
             "be reached; see what that one said, and run all of them again with the same `resume` folder, to "
-            f"go on from the last round that was kept ({error})"
+            f"resume from the last round that was kept ({error})"
         ) from error

@@ -1,4 +1,4 @@
-"""What is out of bounds in a run, by itself and beside the run before."""
+"""Check a run, by itself and against the run before, for values out of bounds."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -17,17 +17,17 @@ class Thresholds:
     """The bounds of a nightly run.
 
     Attributes:
-        rms_vol_points: Of the residuals of a fit: their root mean square, in vol points.
+        rms_vol_points: The root mean square of the residuals of a fit, in vol points.
         residual_vol_points: The largest residual of a fit.
-        relative_error: The standard error of a fitted parameter, as a share of it.
-        condition_number: Of a fit: above it parameters are hardly told apart.
+        relative_error: The standard error of a fitted parameter, as a fraction of it.
+        condition_number: The condition number of a fit: above it parameters are hardly identified.
         std_error: The standard error of a trade's value, as a share of the book's gross value.
         non_finite: Trades and parameters with figures that are not finite.
         failed: Trades without figures.
         value_drift: The change of the book's value since yesterday, as a share of the gross value.
         trade_drift: The change of a trade's value likewise.
         sensitivity_drift: The change of a sensitivity, as a share of the largest of its unit.
-        rms_bp: Of the residuals of a fit to normal vols: their root mean square, in basis points.
+        rms_bp: The root mean square of the residuals of a fit to normal vols, in basis points.
         residual_bp: The largest residual of such a fit.
 
     Examples:
@@ -55,9 +55,9 @@ class Alarm:
     """One thing that is out of bounds.
 
     Attributes:
-        check: What was looked at: the name of a threshold, `complete`, `converged` or `finite`.
-        place: Where: a file and what it is of.
-        value: What was found; None where it is no number.
+        check: The check: the name of a threshold, `complete`, `converged` or `finite`.
+        place: The place: a file and the underlying, trade or quote in it.
+        value: The value found; None where it is not a number.
         limit: The most that is allowed; None where the check has no number.
         message: The same in words.
     """
@@ -74,7 +74,7 @@ def alarms(today: Run, yesterday: Run | None, limits: Thresholds) -> list[Alarm]
 
     Args:
         today: The run.
-        yesterday: The run before; without it nothing is said of drift.
+        yesterday: The run before; without it drift is not checked.
         limits: The bounds.
     """
     found = [*_of_files(today), *_of_fits(today, limits), *_of_trades(today, limits)]
@@ -241,7 +241,7 @@ def _non_finite(run: Run) -> list[Mapping[str, Any]]:
 
 
 def _is_non_finite(row: Mapping[str, Any]) -> bool:
-    """Return whether a trade has a figure that is not finite, whether the run has set it aside or not."""
+    """Return True if a trade has a figure that is not finite, or the run refused it for one."""
     numbers = (x for x in row.values() if isinstance(x, float))
     return _NON_FINITE in row["status"] or not all(map(math.isfinite, numbers))
 

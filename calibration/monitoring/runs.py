@@ -22,14 +22,14 @@ class UnusableRun(Exception):
 
 
 class Fit(BaseModel):
-    """What `calibration.json` has of an underlying; a number that is not finite is None.
+    """Entry of an underlying in `calibration.json`; a number that is not finite is None.
 
     Attributes:
-        result: Why the fit stopped.
+        result: The reason for which the fit stopped.
         parameters: Parameter -> number.
         standard_errors: Parameter -> its standard error.
-        condition_number: Of the scaled normal matrix.
-        sum_squared_vol_points: Of the residuals.
+        condition_number: The condition number of the scaled normal matrix.
+        sum_squared_vol_points: The sum of squared residuals, in vol points.
         residuals: Quote id -> model less market, per 1.00 vol.
     """
 
@@ -55,14 +55,14 @@ class Fit(BaseModel):
 
 @dataclass(frozen=True)
 class Run:
-    """What a run has written.
+    """Output of a run.
 
     Attributes:
-        folder: Where it is.
-        mismatched: The files that are not those of the run that the folder's `run.json` is of.
-        trades: The rows of `npv.csv`, numbers as numbers; an id may stand twice.
+        folder: The folder of the run.
+        mismatched: The files that do not belong to the run of the folder's `run.json`.
+        trades: The rows of `npv.csv`, numbers as numbers; an id may occur twice.
         sensitivities: Quote id and unit, which names the currency -> the column `scaled` of `sensitivity.csv`.
-        calibrations: Underlying -> what `calibration.json` has of it.
+        calibrations: Underlying -> its entry in `calibration.json`.
     """
 
     folder: Path
@@ -157,7 +157,7 @@ def _numbers(row: Mapping[str, str]) -> dict[str, Any]:
     """Return a row whose figures are numbers; an empty cell has none.
 
     Raises:
-        ValueError: A trade that is said to have figures has no value.
+        ValueError: A trade of status "ok" has no value.
     """
     found: dict[str, Any] = {name: _text(row[name]) for name in _NOT_A_NUMBER}
     found |= {name: float(cell) for name, cell in row.items() if name not in found and cell}

@@ -29,7 +29,7 @@ class BidAskError(AbstractObjective):
         spreads: Ask less bid of each quote, in the units of the other objective's residuals (for
             `ImpliedVolError` vols per 1.00), in the shape of the quotes.
         objective: The residuals.
-        inside: What a quote within its spread costs: "weighted" or "free".
+        inside: Cost of a residual within the spread: "weighted" or "free".
 
     Examples:
         >>> from calibration import BidAskError, calibrate

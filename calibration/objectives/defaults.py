@@ -1,4 +1,4 @@
-"""What a calibration makes small unless the user says otherwise."""
+"""The default objective for each kind of quotes."""
 
 from typing import Any
 

@@ -32,8 +32,8 @@ class ImpliedVolError(AbstractObjective):
     Attributes:
         usual_for: Surfaces of implied vols.
         num_nodes: Nodes of the Fourier integral on each of two paths (`pricing.Fourier`), where there is one.
-        weights: What each residual is multiplied by, of shape (expiries, strikes); 0 or False for a quote that
-            does not count. None: 1.
+        weights: Factors of the residuals, of shape (expiries, strikes); 0 or False for a quote that does not
+            count. None: 1.
 
     Examples:
         >>> from calibration import ImpliedVolError

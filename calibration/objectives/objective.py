@@ -1,4 +1,4 @@
-"""What a calibration makes small: residuals of a model against quotes."""
+"""Objectives: residuals of a model against quotes."""
 
 import abc
 from typing import Any, ClassVar
@@ -47,7 +47,7 @@ class AbstractObjective(eqx.Module):
         return None
 
     def result(self, quotes: Any) -> RESULTS:
-        """Return why the quotes cannot be fitted, where only their numbers tell: `residuals` are then NaN."""
+        """Return the reason for which these numbers cannot be fitted: `residuals` are then NaN."""
         del quotes
         return RESULTS.successful  # pyright: ignore[reportReturnType]
 

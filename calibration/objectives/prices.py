@@ -28,9 +28,9 @@ class PriceError(AbstractObjective):
     Attributes:
         vega_weighted: Whether each error is over the vega of its quote; a vega below 1e-4 of sqrt(F K) per 1.00
             vol counts as that.
-        weights: What each residual is multiplied by, of shape (expiries, strikes); 0 or False for a quote that
-            does not count. None: 1.
-        num_nodes: As in `ImpliedVolError`.
+        weights: Factors of the residuals, of shape (expiries, strikes); 0 or False for a quote that does not
+            count. None: 1.
+        num_nodes: Nodes of the Fourier integral on each of two paths (`pricing.Fourier`), where there is one.
 
     Examples:
         >>> from calibration import PriceError, calibrate

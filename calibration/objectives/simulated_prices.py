@@ -35,8 +35,8 @@ class PriceQuotes(eqx.Module):
     Attributes:
         products: Batches of contracts, each of one kind and of one axis, in the order of the prices.
         prices: In currency, of shape (quotes,).
-        std_errors: What each price is uncertain by (half a bid-ask spread, or an error of simulation), in
-            currency, above 0, of shape (quotes,).
+        std_errors: Standard error of each price (half a bid-ask spread, or an error of simulation), in currency,
+            above 0, of shape (quotes,).
 
     Examples:
         >>> from calibration import PriceQuotes
@@ -76,7 +76,7 @@ class SimulatedPriceError(AbstractObjective):
 
     Attributes:
         methods: One for each batch of products, of equally many blocks of paths.
-        key: Of the paths.
+        key: Key of the paths.
 
     Examples:
         >>> import jax
@@ -104,20 +104,20 @@ class SimulatedPriceError(AbstractObjective):
         bytes: int = 2**28,
         schedule: jt.AbstractSchedule | None = None,
     ) -> "SimulatedPriceError":
-        """Return the error of these quotes by so many paths and steps.
+        """Return the objective for these quotes, with `num_paths` paths and `num_steps` steps.
 
         A product that neither `MonteCarlo` nor `LeastSquares` values under the model is a TypeError; bytes that
         do not hold a block of 64 paths are a ValueError.
 
         Args:
-            quotes: What is to be fitted: the dates of all contracts make one grid.
+            quotes: The quotes to fit: the dates of all contracts make one grid.
             model: The model that a fit starts from. The exercise of early-exercise contracts is fitted under
                 it, and held: fit again from the result until it stays.
             num_paths: Paths.
             num_steps: Steps to the last date.
-            key: Of the paths.
-            bytes: The most bytes of a gradient's temporaries, over all paths: blocks are as large as fit.
-            schedule: What the reverse sweep keeps of a block's time steps; the default keeps all.
+            key: Key of the paths.
+            bytes: Maximum bytes of a gradient's temporaries, over all paths: blocks are as large as fits.
+            schedule: Checkpoint schedule of the reverse sweep over a block's steps; the default stores all.
 
         Returns:
             The objective.
@@ -144,7 +144,7 @@ class SimulatedPriceError(AbstractObjective):
         return error.in_blocks_of(min(num_paths, error.paths_within(bytes, model, quotes)))
 
     def in_blocks_of(self, block: int) -> "SimulatedPriceError":
-        """Return the error with so many paths in work at a time."""
+        """Return the objective with `block` paths at a time."""
         return replace(self, methods=tuple(replace(by, block=block) for by in self.methods))
 
     def paths_within(self, bytes: int, model: AbstractModel, quotes: PriceQuotes) -> int:
@@ -203,7 +203,7 @@ class SimulatedPriceError(AbstractObjective):
         return self.methods[0].over_blocks(of_block)
 
     def prologues(self, model: AbstractModel, quotes: PriceQuotes) -> list[PyTree]:
-        """Return what all blocks share, of every contract."""
+        """Return the values that all blocks share, for every batch of contracts."""
         of_one = lambda one, by: by.prologue(one, model, key=self.key)  # noqa: E731
         pairs = zip(quotes.products, self.methods, strict=True)
         return [jax.vmap(of_one, (0, _axis(by)))(batch, by) for batch, by in pairs]

@@ -29,7 +29,7 @@ class SimulatedVolError(eqx.Module):
     Attributes:
         num_paths: Paths of each of the two sets that `loss` takes, even.
         steps_per_expiry: Steps between two expiries.
-        schedule: What the reverse sweep over the steps keeps (`jaxtape.scan`).
+        schedule: Checkpoint schedule of the reverse sweep over the steps (`jaxtape.scan`).
 
     Examples:
         >>> import jax
@@ -85,7 +85,7 @@ class SimulatedVolError(eqx.Module):
     def vols(
         self, model: AbstractModel, quotes: VolSurface, *, key: PRNGKeyArray, num_sets: int = 2
     ) -> tuple[Vols, Vols]:
-        """Return the implied vols by so many sets of paths, two at least, and their standard errors."""
+        """Return the implied vols from `num_sets` sets of paths, two at least, and their standard errors."""
         options = Options.of(model, quotes)
 
         def of_set(key):

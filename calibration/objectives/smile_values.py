@@ -93,7 +93,7 @@ def _spectral_values(
 
 
 def black_values(vols: Vols, k: Vols, expiries: Float[Array, " expiries"]) -> Vols:
-    """Return what `smile_values` does, of vols."""
+    """Return undiscounted Black values over sqrt(F K) of the out-of-the-money options at these vols."""
     std = vols * jnp.sqrt(expiries)[:, None]
     return black(jnp.exp(0.5 * k), jnp.exp(-0.5 * k), std, out_of_the_money(k))
 

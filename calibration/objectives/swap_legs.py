@@ -28,7 +28,7 @@ class SwapLegs(eqx.Module):
     Attributes:
         exercise: When each option ends, of shape (expiries,).
         start: From when on interest accrues, of shape (expiries,).
-        payment_dates: Of shape (expiries, tenors, payments).
+        payment_dates: Payment dates in years, of shape (expiries, tenors, payments).
         accruals: Year fractions, of shape (expiries, tenors, payments).
 
     Examples:
@@ -104,6 +104,6 @@ class SwapLegs(eqx.Module):
 
 
 def plain_result(quotes: SwaptionVols, months: int) -> RESULTS:
-    """Return whether the legs of `SwapLegs.plain` have room for all payments."""
+    """Return `RESULTS.too_many_payments` if the legs of `SwapLegs.plain` have no room for all payments."""
     too_many = jnp.any(quotes.tenors * 12.0 > MOST_PAYMENTS * months)
     return RESULTS.where(too_many, RESULTS.too_many_payments, RESULTS.successful)  # pyright: ignore[reportArgumentType]

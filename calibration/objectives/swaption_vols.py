@@ -34,10 +34,10 @@ class SwaptionVolError(AbstractObjective):
 
     Attributes:
         usual_for: Matrices of swaption vols.
-        weights: What each residual is multiplied by, of shape (expiries, tenors); 0 or False for a quote that
-            does not count. None: 1.
-        legs: Those of the underlying swaps; None: a payment every `months` months, without calendars.
-        months: Between fixed payments, where `legs` is None.
+        weights: Factors of the residuals, of shape (expiries, tenors); 0 or False for a quote that does not
+            count. None: 1.
+        legs: Fixed legs of the underlying swaps; None: a payment every `months` months, without calendars.
+        months: Months between fixed payments, where `legs` is None.
         error: "vol", per 1.00; "price", over A F (over A where vols are normal); "vega-weighted price", the
             same over the vega of the quote; or "relative price": model over quote, less 1.
 

@@ -1,4 +1,4 @@
-"""Who may do what: a token for what writes, and for what reads if the service is open to a network."""
+"""Access control: a token for writes, and for reads if the service is open to a network."""
 
 import ipaddress
 import os
@@ -16,10 +16,10 @@ _LEAST = 16  # characters of a token
 
 
 class Access:
-    """The rule of a service.
+    """The access rule of a service.
 
     Args:
-        token: What a request that writes must have.
+        token: Token that writes must carry.
         is_local: Whether only programs of this machine reach the service.
         guards_reads: Whether reading needs the token, too; it does where others reach the service.
 
@@ -47,7 +47,7 @@ class Access:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only programs of this machine reach a host."""
+    """Return True if only programs of this machine can reach a host."""
     if host == "localhost":
         return True
     try:

@@ -45,14 +45,14 @@ _IfNoneMatch = Annotated[str | None, Header(description="*: only if nothing stan
 
 
 class Service:
-    """What the paths of one service do.
+    """Handlers of one service's paths.
 
     Args:
         session: The books and the market.
-        valuations: What values them.
-        access: Who may do what.
+        valuations: The valuation queue.
+        access: The access rule.
         limits: The bounds.
-        measures: What is told of it.
+        measures: Prometheus metrics of the service.
         warm: The books whose programs are compiled before the service is ready.
         settings: A digest of all but books and quotes that figures depend on.
     """
@@ -254,11 +254,11 @@ class Service:
         return f'"{book}-{quotes}-{self._settings}"'
 
     async def live(self) -> dict[str, bool]:
-        """Return whether the process answers."""
+        """Return {"live": true}: the process answers."""
         return {"live": True}
 
     async def ready(self, response: Response) -> dict[str, bool]:
-        """Return whether the first valuation finds its programs compiled; the status is 503 until then."""
+        """Return the readiness; the status is 503 until the programs of the first valuation are compiled."""
         response.status_code = 200 if self._is_ready else 503
         return {"live": True, "ready": self._is_ready}
 

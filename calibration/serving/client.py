@@ -29,10 +29,10 @@ Document = TypeVar("Document", bound=BaseModel)
 
 
 class ServiceError(Exception):
-    """An answer that says what is wrong.
+    """An error reported by the service.
 
     Attributes:
-        problem: What the service says.
+        problem: The service's description of the error.
 
     Examples:
         >>> from calibration.serving.problems import ProblemDetails
@@ -48,7 +48,7 @@ class ServiceError(Exception):
 
 
 class Unauthorized(ServiceError):
-    """The token is missing, or another one."""
+    """The token is missing or wrong."""
 
 
 class NotThere(ServiceError):
@@ -56,7 +56,7 @@ class NotThere(ServiceError):
 
 
 class Changed(ServiceError):
-    """What was to be changed is of another version by now; `problem.version` is that one."""
+    """The book or the quotes to change have another version by now, `problem.version`."""
 
 
 class Refused(ServiceError):
@@ -64,7 +64,7 @@ class Refused(ServiceError):
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
-        """What is wrong, with place, value and remedy."""
+        """The mistakes, each with place, value and remedy."""
         return tuple(self.problem.errors)
 
 
@@ -94,11 +94,11 @@ class RiskClient(AbstractContextManager):
     it twice does it once.
 
     Args:
-        url: Where the service is, such as http://127.0.0.1:8117.
-        token: What writes need.
+        url: Address of the service, such as http://127.0.0.1:8117.
+        token: Token for writes.
         timeout: The seconds that an answer may take.
-        retries: How often a request is sent again at most.
-        transport: What requests go through, if it is not the network.
+        retries: Maximum number of times that a request is sent again.
+        transport: Transport of the requests, if it is not the network.
 
     Examples:
         >>> with RiskClient("http://127.0.0.1:8117", token="...") as client:
@@ -134,7 +134,7 @@ class RiskClient(AbstractContextManager):
         """Keep a book under a name, and return its entry.
 
         Args:
-            name: What it is called.
+            name: Name of the book.
             text: The trades.
             format: The format of the text.
             version: The version that it replaces, or "*" for whichever; a new book needs none.
@@ -155,7 +155,7 @@ class RiskClient(AbstractContextManager):
         self._answer("DELETE", f"/v1/books/{name}", headers=_if_match(version))
 
     def value(self, name: str) -> BookValue:
-        """Return what a book is worth."""
+        """Return the value of a book."""
         return self._asked(BookValue, "GET", f"/v1/books/{name}/value")
 
     def greeks(self, name: str) -> BookGreeks:
@@ -163,7 +163,7 @@ class RiskClient(AbstractContextManager):
         return self._asked(BookGreeks, "GET", f"/v1/books/{name}/greeks")
 
     def sensitivities(self, name: str) -> BookSensitivities:
-        """Return how the value of a book moves with every quote."""
+        """Return the sensitivities of the value of a book to every quote."""
         return self._asked(BookSensitivities, "GET", f"/v1/books/{name}/sensitivities")
 
     def risk(self, name: str) -> BookRisk:
@@ -186,7 +186,7 @@ class RiskClient(AbstractContextManager):
         return self._asked(Moved, "PATCH", "/v1/quotes", content, headers)
 
     def is_ready(self) -> bool:
-        """Return whether the service answers, and has its programs compiled."""
+        """Return True if the service answers and has compiled its programs."""
         try:
             return self._http.get("/health/ready").status_code == 200
         except httpx2.TransportError:
@@ -252,7 +252,7 @@ def _seconds(text: str) -> float:
 
 
 def _problem_of(found: httpx2.Response) -> ProblemDetails:
-    """Return what an answer says, also one that did not come from the service."""
+    """Return the problem in an answer, also one that did not come from the service."""
     try:
         return ProblemDetails.model_validate_json(found.content)
     except ValidationError:

@@ -12,7 +12,7 @@ class BookEntry(BaseModel):
     """A book that is kept.
 
     Attributes:
-        name: What it is called.
+        name: Name of the book.
         version: The version of its text, for If-Match.
         format: The format of its text.
         trades: The number of its rows.
@@ -87,7 +87,7 @@ class TradeFigures(BaseModel):
 
 
 class QuoteSensitivity(BaseModel):
-    """What one quote does to a book: a row of sensitivity.csv.
+    """Sensitivity of a book to one quote: a row of sensitivity.csv.
 
     Attributes:
         quote_id: The quote's id.
@@ -107,7 +107,7 @@ class QuoteSensitivity(BaseModel):
 
 
 class BookValue(BaseModel):
-    """What a book is worth.
+    """Value of a book.
 
     Attributes:
         book: The name of the book.
@@ -134,7 +134,7 @@ class BookValue(BaseModel):
 
 
 class BookGreeks(BookValue):
-    """What every trade of a book is worth, and how that moves.
+    """Value and Greeks of every trade of a book.
 
     Attributes:
         positions: The rows of the book, in its order.
@@ -144,7 +144,7 @@ class BookGreeks(BookValue):
 
 
 class BookSensitivities(BookValue):
-    """How the value of a book moves with every quote.
+    """Sensitivities of the value of a book to every quote.
 
     Attributes:
         sensitivities: The quotes of the market, in its order.

@@ -1,4 +1,4 @@
-"""How much a service takes: sizes, counts and times."""
+"""Limits of a service: sizes, counts and times."""
 
 from dataclasses import dataclass
 

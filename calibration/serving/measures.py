@@ -1,4 +1,4 @@
-"""What a service tells Prometheus of itself."""
+"""Prometheus metrics of a service."""
 
 import functools
 from typing import Any

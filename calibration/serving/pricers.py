@@ -113,7 +113,7 @@ class Pricers:
             return self._shared[names]
 
     def _calibrate(self, name: str, market: Market) -> None:
-        """Calibrate one underlying to a market, and forget the engines that go on without it."""
+        """Calibrate one underlying to a market, and drop the engines that are of no use without it."""
         found = self._calibrated(name, market)
         with self._changing:
             if isinstance(found, InputError):
@@ -131,7 +131,7 @@ class Pricers:
         return failure(market, name, calibration, self._file) or calibration
 
     def _served(self, names: _Names, market: Market) -> Market:
-        """Return what these names need of a market, less what could not be calibrated."""
+        """Return the part of a market that these names need, less what could not be calibrated."""
         equities, fitted = names
         served = only(market, equities)
         for name in fitted:

@@ -1,4 +1,4 @@
-"""What a service answers where it cannot do what it is asked: problem details (RFC 9457)."""
+"""Error answers of a service: problem details (RFC 9457)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -41,8 +41,8 @@ class Mistake(BaseModel):
         column: The cell in CSV, the character in JSON, from 1.
         field: The name of a column, or a quote id.
         value: The offending value as text.
-        message: What is wrong.
-        remedy: What to do about it.
+        message: Description of the mistake.
+        remedy: Suggested correction.
     """
 
     file: str
@@ -64,11 +64,11 @@ class ProblemDetails(BaseModel):
         type: The kind of problem, a URN.
         title: The kind in words.
         status: The HTTP status.
-        detail: What is wrong with this request.
+        detail: Description of this request's error.
         instance: The path of the request.
-        remedy: What to do about it.
+        remedy: Suggested correction.
         errors: Each mistake of the input.
-        version: The version that stands there by now, where that is the problem.
+        version: The present version of the book or the quotes, if the request was for another.
     """
 
     type: str

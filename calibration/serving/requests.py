@@ -1,4 +1,4 @@
-"""Requests as a service takes them: so many at once, so large, so fast; each told of in one line of JSON."""
+"""Admission and logging of requests: limits of number, size and time, and one line of JSON for each."""
 
 import asyncio
 import logging
@@ -61,7 +61,7 @@ async def body_of(request: Request, limits: Limits) -> bytes:
 
 
 class Gate:
-    """Lets so many requests in at once, refuses the others, and tells of each.
+    """ASGI middleware that limits the number of requests at once, refuses the others, and logs each.
 
     Health and measures are always let in. An answer that its reader does not take in time is cut off.
     """
@@ -133,7 +133,7 @@ class Gate:
 
 
 def _failure(error: BaseException, name: str, method: str) -> Problem:
-    """Return what is said of a request that failed: a service that stops cancels what it cannot wait for."""
+    """Return the problem to report for a request that failed; a service that stops cancels its requests."""
     if isinstance(error, asyncio.CancelledError):
         said = "the service has stopped before the answer was there"
         if method in _WRITES:

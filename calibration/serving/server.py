@@ -69,7 +69,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def url_of(host: str, listening: socket.socket) -> str:
-    """Return where a service is reached."""
+    """Return the address of a service."""
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{listening.getsockname()[1]}"
 
@@ -108,7 +108,7 @@ class _Punctual(H11Protocol):
 def run(app: FastAPI, listening: socket.socket, limits: Limits, told: str) -> None:
     """Serve until SIGTERM or SIGINT: requests in work are finished within a bound, new ones are refused.
 
-    told: what is printed once the service answers.
+    `told`: the line to print once the service answers.
     """
     protocol = type("Protocol", (_Punctual,), {"head_seconds": limits.body_seconds})
     config = uvicorn.Config(

@@ -62,7 +62,7 @@ def service_of(
 
 
 def settings_digest(market: str, settings: Mapping[str, Any]) -> str:
-    """Return what tells the figures of a service from those of another market's file, settings or library."""
+    """Return a digest that changes with the market's file, the settings, the precision and the library."""
     facts = market, sorted(settings.items()), str(jnp.result_type(float)), version("jaxtape")
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 

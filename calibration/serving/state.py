@@ -1,4 +1,4 @@
-"""What a service holds: books by name and a market of a version, and the conditions of a change."""
+"""State of a service: books by name, a market with a version, and the conditions of a change."""
 
 import functools
 import hashlib
@@ -24,7 +24,7 @@ class StoredBook:
     """A book as it was submitted.
 
     Attributes:
-        name: What it is called.
+        name: Name of the book.
         format: The format of its text, csv or json.
         text: The trades, as they came.
     """
@@ -50,8 +50,8 @@ class QuotedMarket:
 
     Attributes:
         base: The market of the file.
-        digest: What tells that file from another.
-        version: How many changes it has seen; a number that no other state of the quotes has.
+        digest: Digest of that file.
+        version: The number of changes so far; no other state of the quotes has the same number.
         moves: Quote id -> its number, of the quotes that have moved.
         market: The market as it stands.
     """
@@ -65,11 +65,11 @@ class QuotedMarket:
 
 @dataclass(frozen=True)
 class Condition:
-    """What a request says of the version that it changes: the headers If-Match and If-None-Match.
+    """Condition of a change on the present version: the headers If-Match and If-None-Match.
 
     Attributes:
-        versions: Those that it may change; None where it says nothing, "*" for whichever stands there.
-        is_new: Whether it asks that nothing stands there.
+        versions: Versions that may be changed; None where there is no If-Match, "*" for any version.
+        is_new: Whether there must be no version yet.
     """
 
     versions: frozenset[str] | None = None
@@ -77,7 +77,7 @@ class Condition:
 
     @classmethod
     def of(cls, if_match: str | None, if_none_match: str | None) -> "Condition":
-        """Return what the two headers say; `*` and lists of quoted versions are known."""
+        """Return the condition of the two headers: `*` or a list of quoted versions."""
         versions = None
         if if_match is not None:
             versions = frozenset(
@@ -101,5 +101,5 @@ class Condition:
             wanted is not None and not (is_there and ("*" in wanted or version in wanted))
         ):
             stands = f"is of version {version}" if is_there else "does not exist"
-            remedy = "read it again, and decide anew"
+            remedy = "read it again, and decide again"
             raise Problem(412, "changed", f"{what} {stands} by now", remedy, version=version)

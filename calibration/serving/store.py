@@ -1,4 +1,4 @@
-"""What survives a crash: each book and the moved quotes in a file of its own, written aside and renamed."""
+"""Files that survive a crash: each book and the moved quotes in its own file, written aside and renamed."""
 
 import contextlib
 import os

@@ -32,7 +32,7 @@ _Key = tuple[str, str, int]  # a book, its version, that of the quotes
 
 @dataclass(frozen=True)
 class Valued:
-    """What was found of one version of a book at one version of the quotes, as bytes of documents."""
+    """Figures of one version of a book at one version of the quotes, as bytes of documents."""
 
     key: _Key
     documents: dict[str, bytes]
@@ -47,14 +47,14 @@ class _Place:
         self._asked, self._has_begun, self._lock = (stored, state), False, threading.Lock()
 
     def takes(self, stored: StoredBook, state: QuotedMarket) -> bool:
-        """Return whether the figures will be those of this state."""
+        """Return True if the figures will be those of this state."""
         with self._lock:
             if not self._has_begun:
                 self._asked = stored, state
             return _key(*self._asked) == _key(stored, state)
 
     def begin(self) -> tuple[StoredBook, QuotedMarket]:
-        """Return what is to be valued, from now on no other."""
+        """Return the state to value, which no later request can change."""
         with self._lock:
             self._has_begun = True
             return self._asked
@@ -68,10 +68,10 @@ class Valuations:
     last figures of each book are kept.
 
     Args:
-        price: What values a book; threads call it, of one book one at a time.
-        forget: What is called with the name of a book that is gone, likewise.
-        limits: The bounds of the service.
-        measures: What is told of it.
+        price: Function that values a book; threads call it, with one book at most once at a time.
+        forget: Function called with the name of a book that is deleted, likewise.
+        limits: The limits of the service.
+        measures: Prometheus metrics of the service.
     """
 
     def __init__(

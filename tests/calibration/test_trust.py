@@ -69,9 +69,9 @@ def test_the_moves_of_all_directions_are_the_covariance(found):
 
 def test_what_the_quotes_do_not_tell_is_said_in_words():
     words = identifiability(of_five()).words
-    assert words.startswith("The quotes hardly tell mean_reversion, vol apart (condition index 2")
+    assert words.startswith("The quotes hardly distinguish mean_reversion, vol (condition index 2")
     assert "they may move together by mean_reversion" in words
-    assert identifiability(of_matrix()).words.startswith("The quotes tell all parameters apart")
+    assert identifiability(of_matrix()).words.startswith("The quotes identify all parameters")
 
 
 def test_a_move_along_the_worst_direction_costs_one_standard_error_of_a_quote():
@@ -101,7 +101,7 @@ def test_a_direction_that_moves_nothing_is_named():
     quotes = SmileQuotes([1.0], 0.0 * one, 0.2 * one, one)
     start = Heston(100.0, 0.0, 0.05, 1.0, 0.05, 0.5, -0.5)
     assert calibrate(quotes, start, throw=False).result == RESULTS.not_identified
-    with pytest.raises(RuntimeError, match="the quotes do not tell it"):
+    with pytest.raises(RuntimeError, match="the quotes do not determine it"):
         calibrate(quotes, start)
     few = VolSurface([1.0], [100.0], [[0.2]])
     assert calibrate(few, start, throw=False).result == RESULTS.too_few_quotes

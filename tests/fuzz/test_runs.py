@@ -94,7 +94,7 @@ def test_too_few_quotes_are_a_reason_found_before_any_work(tmp_path, monkeypatch
     market["swaption_vols"] = json.loads(MARKETS["one swaption vol"])["swaption_vols"]
     outcome, rows = run(tmp_path, json.dumps(market).encode(), csv_of((BOOK[0], *BOOK[9:11])))
     assert outcome.exit_code == 1
-    words = "the {} free parameters of {} need as many quotes, and there are 1; give at least {}"
+    words = "the {} free parameters of {} need more quotes: there are 1; give at least {}"
     assert words.format(5, "Heston", 5) in rows[0]["status"]
     assert all(words.format(2, "Hull-White", 2) in row["status"] for row in rows[1:])
     assert "'equities.DAX.implied_vols'" in outcome.stderr
