@@ -233,7 +233,7 @@ def _found(
 
 
 def room_for(max_steps: int) -> int:
-    """Return the number of trials that a history has room for: a power of 2, so that few programs are compiled."""
+    """Return the trials that a history has room for: a power of 2, so that few programs are compiled."""
     return max(_LEAST_ROOM, 1 << int(max_steps).bit_length())
 
 

@@ -30,8 +30,8 @@ Optimizer = optax.GradientTransformationExtraArgs
 class Problem(eqx.Module):
     """Quotes, a model to fit to them, its free parameters, and the residuals to make small.
 
-    The residuals of the quotes come first, then the prior's, then the weak prior's. defect: added to all of them, to
-    correct for a finer integral.
+    The residuals of the quotes come first, then the prior's, then the weak prior's. defect: added to all of
+    them, to correct for a finer integral.
     """
 
     quotes: Any

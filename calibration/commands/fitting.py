@@ -135,6 +135,6 @@ def both(first: Fit, second: Fit) -> Fit:
 
 
 def fit_of(model: Model, calibrations: Mapping[str, Calibration]) -> Fit:
-    """Return the fit that values a book: each calibrated model, or Black-Scholes and the fits to other quotes."""
+    """Return the fit that values a book: each calibrated model, with Black-Scholes where it is asked for."""
     fitted = fit_each(calibrations)
     return both(black_scholes, fitted) if model is Model.black_scholes else fitted

@@ -89,7 +89,7 @@ def joined(
 ) -> Iterator[None]:
     """Be one of the processes of the command while the block runs.
 
-    A process that fails reports the reason and ends at once: it does not wait for the others, which find it gone.
+    A process that fails reports the reason and ends at once, without waiting for the others.
 
     Args:
         count: The number of processes.

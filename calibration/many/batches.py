@@ -63,7 +63,7 @@ def _power_of_two(count: int) -> int:
 
 
 def shape_of(tree: PyTree, batch_axes: int = 0) -> Hashable:
-    """Return a key that is equal for trees that one program serves; their first `batch_axes` axes may differ."""
+    """Return a key that is equal for trees that one program serves, whatever their `batch_axes` first axes."""
     leaves, structure = jax.tree.flatten(tree)
     of_arrays = lambda x: (x.shape[batch_axes:], x.dtype) if hasattr(x, "shape") else x  # noqa: E731
     return structure, tuple(map(of_arrays, leaves))
@@ -93,7 +93,7 @@ def _padded(quotes: Quotes) -> Quotes:
 
 
 def padded_objective(objective: AbstractObjective, shape: tuple[int, ...]) -> AbstractObjective:
-    """Return the objective for quotes padded to a shape: its arrays for each quote are padded by their edges."""
+    """Return the objective for quotes padded to a shape: its arrays for each quote are padded at the edges."""
 
     def wider(numbers: Any) -> Any:
         if not _is_per_quote(numbers):
@@ -105,7 +105,7 @@ def padded_objective(objective: AbstractObjective, shape: tuple[int, ...]) -> Ab
 
 
 def misfit_of(objective: AbstractObjective, quotes: Quotes) -> str | None:
-    """Return the reason for which an objective with arrays for each quote does not fit these quotes, or None."""
+    """Return the reason for which an objective with arrays for each quote misfits these quotes, or None."""
     shapes = {x.shape for x in jax.tree.leaves(objective) if _is_per_quote(x)}
     if not shapes or shapes == {quotes.vols.shape}:
         return None

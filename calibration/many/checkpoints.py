@@ -36,8 +36,8 @@ _SOFTWARE = "jaxtape", "jax", "jaxlib"
 class Checkpoints:
     """The folder of one run: of one objective, optimizer, and free parameters with their starts.
 
-    The first process reads and writes it, and broadcasts the content. Raises ValueError if the folder holds another
-    run, ImportError without orbax.
+    The first process reads and writes it, and broadcasts the content. Raises ValueError if the folder holds
+    another run, ImportError without orbax.
     """
 
     def __init__(self, folder: Path, settings: Settings, round_size: int, workers: Workers):

@@ -1,9 +1,9 @@
 """The program: it runs a few searches at a time, and replaces one that ends with the next job's.
 
-Each of `num_slots` slots steps one search, returns its end and takes the next job. Where the integral of a fit is
-slightly coarse, a deferred correction mends it without another program: the deviation of its residuals from those
-of a finer integral is added to them, and the search continues. Where the quotes do not identify the parameters,
-the search is repeated with a weak prior.
+Each of `num_slots` slots steps one search, returns its end and takes the next job. Where the integral of a fit
+is slightly coarse, a deferred correction mends it without another program: the deviation of its residuals from
+those of a finer integral is added to them, and the search continues. Where the quotes do not identify the
+parameters, the search is repeated with a weak prior.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ _MOST_MENDED = 2  # times that a job's integral is mended
 
 
 class End(NamedTuple):
-    """End of a search: the parameters, [parameters], their standard errors, the loss, the steps, and the result."""
+    """End of a search: the parameters, [parameters], their standard errors, loss, steps and result."""
 
     parameters: Array | np.ndarray
     std_errors: Array | np.ndarray
@@ -68,7 +68,7 @@ class Settings(eqx.Module):
 
 @stored_jit(quick_to_compile=True)
 def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_slots: int) -> End:
-    """Return the end of each job's search, [jobs]: only the first `count` jobs are searched; ignore the others."""
+    """Return the end of each job's search, [jobs]; only the first `count` jobs are searched."""
     jobs = _Batch.of(batch, settings)
     numbers = jnp.arange(jobs.size)
     starts = jax.vmap(jobs.points)(numbers).reshape(jobs.size * jobs.num_starts, -1)

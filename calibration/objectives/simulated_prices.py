@@ -35,8 +35,8 @@ class PriceQuotes(eqx.Module):
     Attributes:
         products: Batches of contracts, each of one kind and of one axis, in the order of the prices.
         prices: In currency, of shape (quotes,).
-        std_errors: Standard error of each price (half a bid-ask spread, or an error of simulation), in currency,
-            above 0, of shape (quotes,).
+        std_errors: Standard error of each price (half a bid-ask spread, or an error of simulation), in
+            currency, above 0, of shape (quotes,).
 
     Examples:
         >>> from calibration import PriceQuotes
