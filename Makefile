@@ -24,7 +24,7 @@ $(VENV)/.ready-%: pyproject.toml
 run: $(VENV)/.ready-run  ## calibrate, value the sample book, and write the report to $(OUT)
 	$(BIN)/jaxtape risk --trades $(SAMPLES)/dax_book.csv --market $(SAMPLES)/dax_2002-07-05.json --out $(OUT)
 
-scenarios: $(VENV)/.ready-run  ## the same in 55 scenarios, each trade valued anew in each, to out/scenarios
+scenarios: $(VENV)/.ready-run  ## the same in 55 scenarios, each trade valued again in each, to out/scenarios
 	$(BIN)/jaxtape risk --trades $(SAMPLES)/dax_book.csv --market $(SAMPLES)/dax_2002-07-05.json \
 		--scenarios $(SAMPLES)/scenarios.json --out out/scenarios
 

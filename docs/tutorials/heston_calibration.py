@@ -105,7 +105,7 @@ print(f"every parameter is back to {trip:.1e} of itself")
 # %% [markdown]
 # ## How far to trust it
 #
-# `identifiability` says which combinations of parameters the quotes hardly tell apart.
+# `identifiability` shows which combinations of parameters the quotes hardly identify.
 
 # %%
 trust = identifiability(found)
