@@ -1,4 +1,4 @@
-"""What the backward schemes share: one regression on networks a date, and least squares for linear parts.
+"""Shared parts of the backward schemes: one network regression a date, and least squares for linear parts.
 
 Inside these schemes values are flat, [contracts], [1] for one contract, and parameters are in units of the
 terminal value's standard deviation (`scale`) and of the standardized state of their date.
@@ -162,10 +162,10 @@ class AbstractDateRegression(eqx.Module):
     def targets(
         self, steps: AntitheticSteps, later: "AbstractDateRegression", parameters: PyTree
     ) -> PyTree[Array]:
-        """Return what is fitted, path by path, from the regression and parameters of the date after."""
+        """Return the targets of the fit, path by path, from the regression and parameters of the date after."""
 
     def training_set(self, parameters: PyTree, targets: PyTree) -> PyTree[Array]:
-        """Return what batches are drawn of: the targets, and what does not change while networks train."""
+        """Return the data that batches are drawn from: the targets, and what is constant during training."""
         del parameters
         return targets
 
@@ -273,14 +273,14 @@ class AbstractBackwardSolver(AbstractSolver):
 
     Attributes:
         num_iterations: The optimizer's iterations at each date.
-        first_stages: How many times as many the latest date has, which starts from no other.
+        first_stages: Factor of the iterations at the latest date, which has no date after it to start from.
         batch_size: The paths of an iteration.
         num_paths: The paths that are kept at every date, num_paths * dim numbers each.
         num_pairs: The antithetic pairs of steps from each path.
         learning_rate: Adam's rate at the latest date; it falls along a cosine.
         later_learning_rate: Adam's rate at all other dates, which start from the networks of the date after.
-        architecture: How the networks are made.
-        optimizer: Any optimizer of optax in place of Adam; it begins anew at every stage.
+        architecture: Architecture of the networks.
+        optimizer: Any optimizer of optax in place of Adam; it is initialized again at every stage.
         mesh: The devices that share the paths (axis "paths"), or None.
     """
 

@@ -64,9 +64,9 @@ def _features_by_coordinate(x: Float[Array, "*batch dim"]) -> tuple[Array, Array
 
 
 class Targets(NamedTuple):
-    """What the networks of a date are fitted to, path by path: Y + f dt / 2 a step later.
+    """Targets of the networks of a date, path by path: Y + f dt / 2 a step later.
 
-    even is its mean over the antithetic pairs, odd half its difference over each.
+    even: its mean over the antithetic pairs; odd: half its difference over each pair.
     """
 
     x: Float[Array, "paths dim"]
@@ -156,7 +156,7 @@ class NetworkRegression(AbstractDateRegression):
         return y, parameters.slopes(self.standardized(x)) * z_scale[:, None]
 
     def residuals(self, parameters: Parameters, targets: Targets):
-        """Return what is left on a path: of Y [contracts], and of Z dW [pairs, contracts] in units of Z."""
+        """Return the residuals on a path: of Y [contracts], and of Z dW [pairs, contracts] in units of Z."""
         problem, x, dw = self.problem, targets.x, targets.increments
         gain, gain_slope = self._half_driver(jax.lax.stop_gradient(parameters), x, dw)
         even = targets.even + gain - parameters.value(self.standardized(x))
@@ -178,7 +178,7 @@ class NetworkRegression(AbstractDateRegression):
         return jax.vmap(along, out_axes=(None, 0))(dw)
 
     def _along_noise(self, function: Callable, x: State, dw: Float[Array, "pairs dim"]) -> Array:
-        """Return how a function of the standardized state changes along s dW."""
+        """Return the derivative of a function of the standardized state along s dW."""
         noise = jax.vmap(self.problem.diffused, (None, None, 0))(self.time, x, dw)
         along = lambda v: jax.jvp(function, (self.standardized(x),), (v,))[1]  # noqa: E731
         return jax.vmap(along)(noise * self.whitening)

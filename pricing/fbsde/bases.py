@@ -22,9 +22,9 @@ else:
 
 
 class BasisTargets(NamedTuple):
-    """What the functions of a basis are trained on: `rest` is of `coefficients` times functions and increments.
+    """Training data of a basis: the rest is to be explained by `coefficients` times functions and increments.
 
-    The rest is in scales of its deviation.
+    `rest` is in units of its deviation.
     """
 
     x: States
@@ -52,7 +52,7 @@ class AbstractBasis(eqx.Module):
 
     @abc.abstractmethod
     def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
-        """Return what the functions see of the states of a date."""
+        """Return the features of the states of a date, the inputs of the functions."""
 
     @abc.abstractmethod
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
@@ -88,7 +88,7 @@ class _AbstractPolynomials(AbstractBasis):
 
     @abc.abstractmethod
     def _units(self, x: States) -> PyTree[Array]:
-        """Return what makes the features of a date of order one."""
+        """Return the scales that make the features of a date of order one."""
 
     @abc.abstractmethod
     def _in_units(self, units: PyTree[Array], x: States) -> Features:
@@ -344,9 +344,9 @@ class Hidden(AbstractBasis):
 
 
 class Payoffs(AbstractBasis):
-    """What exercise pays, and what is paid at the end, in scales of its deviation.
+    """The exercise value and the terminal value, in units of the terminal value's deviation.
 
-    Of exercise what is above 0, or above the least terminal value on the paths where that is below 0.
+    The exercise value is cut off below 0, or below the least terminal value where that is negative.
 
     Examples:
         >>> from pricing.fbsde import Payoffs

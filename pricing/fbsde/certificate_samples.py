@@ -19,7 +19,7 @@ _LEAST_SIZE = 0.1  # of a value, in its deviations
 
 
 class Form(NamedTuple):
-    """How samples are taken.
+    """Settings of the samples.
 
     pairs: of paths, in a block; points: of a fan of steps (`defects`); knows_values: whether the solution has
     values at later dates; reads_z: whether the driver has a use for z; at_end: whether the driver over the
@@ -58,9 +58,9 @@ class Derivatives(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """What follows the first step, less the solution's own value, [contracts, pairs], and its derivatives.
+    """Value after the first step, less the solution's own, [contracts, pairs], and its derivatives.
 
-    by_weights: by those of the first step's density; by_paths: by those of the path, None where it has none.
+    by_weights: by the weights of the first step's density; by_paths: by derivatives of the path, or None.
     """
 
     value: Any
@@ -69,10 +69,10 @@ class Samples(NamedTuple):
 
 
 class _Follow(NamedTuple):
-    """What follows a first step, [contracts, paths].
+    """Values after a first step, [contracts, paths].
 
-    total: worth at its end, with all that is missing later and the driver's share; missing: of it; driver: f at
-    the end, times dt.
+    total: worth at its end, with all that is missing later and the driver's part; missing: the missing part of
+    it; driver: f at the end, times dt.
     """
 
     total: Array
@@ -81,7 +81,7 @@ class _Follow(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Of the total and of what is missing in the state at date 1, [contracts, dim, paths]."""
+    """Slopes of the total and of its missing part in the state at date 1, [contracts, dim, paths]."""
 
     total: Array
     missing: Array
@@ -172,7 +172,7 @@ def _weighted(quantities: Array, of_each: Array) -> Array:
 
 
 def _with_slopes(after: Callable, x: Float[Array, "dim paths"]) -> tuple[_Follow, Slopes]:
-    """Return what follows, and its slopes along each path."""
+    """Return the result of `after`, and its slopes along each path."""
     found, pull = jax.vjp(after, x)
     contracts, dim = len(found.total), len(x)
     if contracts > dim:  # a sweep for each coordinate

@@ -1,4 +1,4 @@
-"""Which solver and which functions suit an equation? Its dimension says it, and pilots; a certificate tells."""
+"""Select a solver and its basis by dimension and pilot runs, and certify the solution."""
 
 import math
 import time
@@ -39,9 +39,9 @@ _LOOK = 64  # paths on which the states are looked at
 
 
 class Tried(NamedTuple):
-    """What a pilot of a solver found: the variance that its functions leave of the value, infinite if none.
+    """Result of a pilot of a solver: the variance of the value that its functions leave; infinite if it failed.
 
-    seconds: what it took, with the compilation of its program.
+    seconds: the time of the pilot, with the compilation of its program.
     """
 
     solver: AbstractSolver
@@ -86,15 +86,15 @@ def choose(
 ) -> Solution:
     """Return the solution of the solver whose pilot did best, with the errors of today's figures.
 
-    They are certified on as many paths as it takes. Where no defects are summed (`certificate.unsummed`) they
-    are a grid's, without noise.
+    They are certified on as many paths as the tolerance needs. Where no defects are summed
+    (`certificate.unsummed`) they are those of a grid, without noise.
 
     Args:
         problem: The equation.
         train: (solver, key=, problem=) -> solution; the problem is that given by default.
-        key: Of all paths.
-        rtol: What is asked.
-        limits: Of paths, time and memory.
+        key: Key of all paths.
+        rtol: The tolerances of value, Delta and Gamma.
+        limits: Limits of paths, time and memory.
         progress: Called as each pilot ends, the training, and the certificate.
 
     Returns:
@@ -161,7 +161,7 @@ def choose(
 
 
 def _has_defects(problem: Problem) -> bool:
-    """Return whether the defects of the equation are summed; otherwise a grid solves it.
+    """Return True if the defects of the equation are summed; otherwise a grid solves it.
 
     Raises:
         TypeError: They are not, and there are too many dimensions for a grid.
@@ -169,14 +169,14 @@ def _has_defects(problem: Problem) -> bool:
     reason = unsummed(problem)
     if reason is not None and problem.dim > _OF_GRID:
         raise TypeError(
-            f"{reason}; in more than {_OF_GRID} dimensions nothing would tell how far off a solution is: name "
+            f"{reason}; in more than {_OF_GRID} dimensions nothing would show how far off a solution is: name "
             "a solver, and compare solutions by other functions and on other dates"
         )
     return reason is None
 
 
 def _has_more_error(problem: Problem, has_bound: bool) -> bool:
-    """Return whether a value has an error that neither noise nor an upper bound tells."""
+    """Return True if a value has an error that neither its noise nor an upper bound shows."""
     is_right = problem.exercise_value is not None
     return problem.step is None or not is_affine(problem) or (is_right and not has_bound)
 
@@ -188,7 +188,7 @@ def _another(
     limits: Limits,
     share: float,
 ) -> tuple[AbstractSolver, Problem] | None:
-    """Return by what, and on which dates, another solution is made: fewer dates, other functions, or both.
+    """Return the solver and the problem of another solution: with fewer dates, other functions, or both.
 
     None if there is no other, or no memory for it.
     """
@@ -213,9 +213,9 @@ def _certified(
     limits: Limits,
     seconds: float,
 ) -> tuple[Callable[[Solution], Certificate], Certificate]:
-    """Return how solutions are certified, on as many paths as it takes, and the first one's certificate.
+    """Return the function that certifies solutions, with enough paths, and the first certificate.
 
-    excess: the largest error, as a multiple of what is asked; seconds: for the certificate.
+    excess: the largest error, as a multiple of the tolerance; seconds: time for the certificate.
     """
     pilot = certify(solution, key=next(keys), num_paths=_PILOT_CERTIFICATE)
     noise = eqx.tree_at(lambda c: c.left, pilot, jnp.zeros_like(pilot.left))  # no path lessens that
@@ -233,7 +233,7 @@ def _upper(
     rtol: Tolerance,
     seconds: float,
 ) -> Estimate | None:
-    """Return what no rule of exercise earns more than, on as many paths as it takes and the time is enough for.
+    """Return an upper bound of what any rule of exercise earns, on as many paths as needed and time allows.
 
     Of the value before a right today, as all figures; None if there is no later right, infinite without time.
     """
@@ -291,7 +291,7 @@ def _tried(
     limits: Limits,
     say: Callable[[AbstractSolver], None],
 ) -> list[Tried]:
-    """Return what the pilots found, the best first; one alone needs no pilot. They leave time for the rest.
+    """Return the pilots' results, the best first; a single solver needs no pilot. They leave time for the rest.
 
     Raises:
         RuntimeError: None is finite.
@@ -312,7 +312,7 @@ def _tried(
 
 
 def _pilot(solver: AbstractSolver, train: Callable[..., Solution], key: PRNGKeyArray) -> Tried:
-    """Return what a regression's functions leave of the value's variance, over all dates."""
+    """Return the variance of the value that a regression's functions leave, over all dates."""
     started = time.perf_counter()
     try:
         noise = float(train(solver, key=key).stats["losses"][-1, -1])

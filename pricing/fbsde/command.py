@@ -49,7 +49,7 @@ class Row:
         error: The relative error of the mean.
         apart: |found - known| / |known|, in the norm of all entries of the figure, in the mean over seeds.
         seconds: The time of one solve, its program compiled before.
-        compile_seconds: What the first solve took more.
+        compile_seconds: The additional time of the first solve.
         certified: The figure from fresh paths, of the first seed; None if that was not asked for.
         std_error: The largest standard error of its entries.
         certify_seconds: The time of a certificate, its program compiled before.
@@ -76,7 +76,7 @@ def solve(
     out: Annotated[Path | None, _path_option(help="A JSON file for the table.")] = None,
     progress: Annotated[bool, typer.Option(help="A bar for each solve.")] = True,
     checkpoint: Annotated[
-        Path | None, _path_option(help="A folder that a killed run goes on from.")
+        Path | None, _path_option(help="A folder from which a killed run resumes.")
     ] = None,
     metrics: Annotated[
         Path | None,
@@ -160,7 +160,7 @@ def _summary(figure: np.ndarray) -> float:
 
 
 def _figures(solution: Solution, entry: Entry, known: Iterable[str], seed: int) -> dict[str, Any]:
-    """Return what the solution says of all that is known."""
+    """Return the solution's figures for all that is known."""
     x0 = solution.problem.x0
     derivatives = {"value": solution.value, "delta": solution.delta, "gamma": solution.gamma}
     figures = {name: np.asarray(f(0.0, x0)) for name, f in derivatives.items() if name in known}

@@ -66,12 +66,12 @@ class DeepBSDE(AbstractSolver):
         num_iterations: The optimizer's iterations.
         batch_size: The paths of an iteration.
         learning_rate: Adam's rate; it falls along a cosine.
-        architecture: How the network is made.
+        architecture: Architecture of the network.
         driver_rule: "trapezoid": F_n is the mean of f at both ends of the step (at its end with Y_n - f dt +
             Z dW and the next Z), which leaves an error of second order in dt; "left": f at its start, as in
             the paper.
         optimizer: Any optimizer of optax in place of Adam.
-        schedule: What a reverse sweep keeps of the loop over dates (`jaxtape.scan`).
+        schedule: Checkpoint schedule of the reverse sweep over dates (`jaxtape.scan`).
         num_pilot_paths: The paths whose means and deviations normalize all others.
         iterations_a_stage: The iterations between two checkpoints.
         mesh: The devices that share the paths (axis "paths"), or None.

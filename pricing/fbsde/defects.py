@@ -1,4 +1,4 @@
-"""What a solution misses on fresh paths: the defect of its equation, step by step, in money of the first date.
+"""Defects of a solution's equation on fresh paths, step by step, in money of the first date.
 
 With u the true and v the solution's value, e = u - v satisfies, but for its square,
 
@@ -29,16 +29,16 @@ from .solution import Solution
 
 
 class Ahead(NamedTuple):
-    """What is held at the first date, and the mean of which is missing there."""
+    """Values held at the first date, and the mean of what is missing there."""
 
     first: Held
     missing: Values
 
 
 class LastStep(NamedTuple):
-    """How the last step's mean is differentiated where what is paid may jump: by its density.
+    """Settings to differentiate the mean of the last step by its density, where the payoff may jump.
 
-    noise: its form; points: of the fan, which costs no more than what is paid.
+    noise: the form of its noise; points: the steps of the fan, which cost only evaluations of the payoff.
     """
 
     noise: NoiseForm
@@ -46,7 +46,7 @@ class LastStep(NamedTuple):
 
 
 class _Sum(NamedTuple):
-    """The defects so far, the discount from the first date, and on which paths the contract is held."""
+    """The defects so far, the discount from the first date, and the paths on which the contract is held."""
 
     missing: Values
     discount: Values
@@ -69,24 +69,24 @@ def ahead(
 ) -> Ahead:
     """Follow fresh paths from states at date 1 to the end.
 
-    From each state on a path a fan of steps says what the mean of a step misses there; the path goes on along
-    the first of them.
+    From each state on a path a fan of steps estimates what the mean of a step misses there; the path continues
+    along the first of them.
 
     Args:
         solution: The solution whose defects are summed.
         x: The states at date 1, of shape [dim, paths].
         y: The values there, where the solution knows Z alone: then Y follows from them along each path, and is
             wrong at the end by what is missing. None: the solution's own.
-        key: Of the increments after date 1.
+        key: Key of the increments after date 1.
         points: The steps of a fan, a power of two from 2 on: pairs of opposite ones at Sobol' points that are
             shifted at random. With y it is one.
-        blur: How near to its value, for each contract, exercise is to pay for a path's derivative to have the
-            part of the rule (`held.still_held`).
+        blur: Distance of the exercise value from the value, for each contract, within which a path's derivative
+            has a part of the rule (`held.still_held`).
         reads_z: Whether the driver has a use for z.
-        floor: What waiting is worth at least, of each contract (`exercise_floor`).
-        onward: How a path goes on where the driver reads Gamma; None: as the problem's.
-        last: How the last step's mean is differentiated, by its density; None: along its paths.
-        copies: How many sets of paths, one beside the other, have the same increments.
+        floor: Lower bound of the value of waiting, for each contract (`exercise_floor`).
+        onward: Dynamics of the paths where the driver reads Gamma; None: the problem's.
+        last: Settings to differentiate the mean of the last step by its density; None: along its paths.
+        copies: The number of sets of paths, one beside the other, that have the same increments.
     """
     walk = _Walk(
         solution, key, points if y is None else 1, copies, y is None, reads_z, onward, blur, floor
@@ -103,7 +103,7 @@ def ahead(
 
 
 class _Walk(NamedTuple):
-    """How paths go on from a date to the next: see `ahead`."""
+    """Step of the paths from a date to the next: see `ahead`."""
 
     solution: Solution
     key: PRNGKeyArray
@@ -148,7 +148,7 @@ class _Walk(NamedTuple):
         return (x, later, _Sum(missing, discount, is_held)), None
 
     def last_step(self, last: LastStep, x: States, here: Held, total: _Sum) -> Values:
-        """Return what is missing with that of the last step, whose mean moves with x by its density.
+        """Return the missing values, with the last step's part, whose mean is differentiated by its density.
 
         d/dx E[V(X')] = E[(V(X') - c) d/dx log p(X' | x)] + d/dx E[c], with c = V(m) + p . (X' - m) of the
         solution's slope p and X' without noise, m: c moves along the path, and V may jump.
@@ -254,8 +254,8 @@ def fan(
 ) -> Float[Array, "dim points paths"]:
     """Return standard normals for each path of [dim, paths], opposite pairs.
 
-    They are at Sobol' points, randomly shifted for each path, where the points are a power of two and there are
-    Sobol' points of so many dimensions.
+    They are at Sobol' points, randomly shifted for each path, where the points are a power of two and Sobol'
+    points of this dimension are available.
     """
     if points == 1:
         return jnp.moveaxis(normals(key, (1, *shape), dtype), 0, 1)
@@ -289,7 +289,7 @@ def _driver_slope(problem: Problem, t, x: States, here: Held) -> States:
 
 
 def martingale_increment(solution: Solution, date: Array, x: States, dw: States) -> Values:
-    """Return how u moves over a step from a date but for its drift, Gamma's part included."""
+    """Return the change of u over a step from a date without its drift, Gamma's part included."""
     problem, found = solution.problem, solution.approximation
     value = lambda x: flat(jax.vmap(lambda x: found.value(date, x), -1, -1)(x))  # noqa: E731
     return martingale_increments(problem, [Composition(value)], problem.times[date], x, dw)[1]

@@ -1,7 +1,8 @@
 """The form of a driver: whether it is affine, discounts, reads one contract alone, or Gamma's diagonal alone.
 
-A driver is any function, so its form is told by a look: at the dates and states of some paths, with random y, z
-and Gamma, of the payoff's size and down to a thousandth of it. Where f is not finite, nothing is told.
+A driver is arbitrary code, so its form is tested at sample points: the dates and states of some paths, with
+random y, z and Gamma, of the payoff's size and down to a thousandth of it. Points where f is not finite do not
+count.
 """
 
 import math
@@ -25,27 +26,27 @@ Missed = tuple[Array, Array]  # what f has beyond a form, and what of f it is be
 
 
 def is_affine(problem: Problem) -> bool:
-    """Return whether f is affine in y and z; not where it reads Gamma."""
+    """Return True if f is affine in y and z; False where it reads Gamma."""
     return not problem.reads_gamma and _has(problem, _bend)
 
 
 def discounts(problem: Problem) -> bool:
-    """Return whether f is -r(t, x) y with one rate for all contracts; not where it reads Gamma."""
+    """Return True if f is -r(t, x) y with one rate for all contracts; False where it reads Gamma."""
     return not problem.reads_gamma and _has(problem, _beside_discounting)
 
 
 def is_of_each(problem: Problem) -> bool:
-    """Return whether the driver of each contract reads that contract's own y, z and Gamma alone."""
+    """Return True if the driver of each contract reads that contract's own y, z and Gamma alone."""
     return not problem.contracts or _has(problem, _of_others)
 
 
 def reads_diagonal(problem: Problem) -> bool:
-    """Return whether f reads nothing of Gamma but its diagonal."""
+    """Return True if f reads nothing of Gamma but its diagonal."""
     return _has(problem, _off_diagonal, _LEAST * float(jnp.finfo(problem.x0.dtype).eps))
 
 
 def _bend(f: Callable, x: State, y: Array, z: Array) -> Missed:
-    """Where f is affine, f(y) + 2 f(-y / 2) = 3 f(0)."""
+    """Return the deviation from being affine: f(y) + 2 f(-y / 2) - 3 f(0) vanishes if f is."""
     del x
     values = f(y, z), 2.0 * f(-0.5 * y, -0.5 * z), -3.0 * f(0.0 * y, 0.0 * z)
     stacked = jnp.stack(values)
@@ -80,7 +81,7 @@ def _off_diagonal(f: Callable, x: State, y: Array, z: Array, gamma: Array) -> Mi
 
 
 def _has(problem: Problem, missed: Callable[..., Missed], share: float = _ROUNDING) -> bool:
-    """Return whether f has a form: what it has beyond that is a small share of f, at every point."""
+    """Return True if f has a form: its deviation from it is a small fraction of f, at every point."""
     return bool(_is_small(problem, missed, jnp.asarray(share, problem.x0.dtype)))
 
 

@@ -1,4 +1,4 @@
-"""Between what lies today's value: what the found rule of exercise earns, and what no rule can."""
+"""Primal-dual bounds of today's value: the value of the found exercise rule, and a dual upper bound."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -96,7 +96,7 @@ def bounds(
 
 
 def unbounded(problem: Problem) -> str | None:
-    """Return why a value has no bounds, in words; None where it has."""
+    """Return the reason for which a value has no bounds, in words; None if it has."""
     if problem.stopping_dates or problem.exercise_value is None:
         return "bounds are of early exercise, on paths that are not stopped."
     if problem.jumps is not None or problem.reads_gamma:
@@ -143,7 +143,7 @@ def _samples(
 def _lower_samples(
     solution: Solution, floor: Array, states, increments, discounts, paid: Samples
 ) -> Samples:
-    """Return what the rule earns on every path, less the martingale of u."""
+    """Return the earnings of the rule on every path, less the martingale of u."""
     problem = solution.problem
     zero = jnp.zeros_like(paid)
     floor = floor.reshape(*paid.shape[:-1], 1)
@@ -251,7 +251,7 @@ def _exercise_and_continuation(solution: Solution, date, x) -> tuple[Samples, Sa
 
 
 def _exercise(problem: Problem) -> Callable:
-    """Return what exercise pays, as a function."""
+    """Return the exercise value as a function."""
     assert problem.exercise_value is not None  # `bounds` has asked
     return problem.exercise_value
 

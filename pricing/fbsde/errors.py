@@ -1,4 +1,4 @@
-"""How far off are value, Delta and Gamma of today, as shares of their sizes, and is that what was asked?"""
+"""Errors of today's value, Delta and Gamma, as fractions of their sizes, and tolerances for them."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _SIGNIFICANT = 3.0  # standard errors by which two numbers differ
 
 
 class Tolerance(NamedTuple):
-    """What is asked of value, Delta and Gamma of today, relative to the size of each, for every contract.
+    """Tolerances of today's value, Delta and Gamma, relative to the size of each, for every contract.
 
     Entries are compared in money, whatever the units of the states: x_i Delta_i and x_i x_j Gamma_ij, where x_i
     is the state today if it is above zero on all paths, and else its standard deviation at the end. A Delta
@@ -23,9 +23,9 @@ class Tolerance(NamedTuple):
     over the dimension.
 
     Attributes:
-        value: Of the value.
-        delta: Of the largest x_i Delta_i.
-        gamma: Of the largest x_i x_j Gamma_ij.
+        value: Tolerance of the value.
+        delta: Tolerance relative to the largest x_i Delta_i.
+        gamma: Tolerance relative to the largest x_i x_j Gamma_ij.
 
     Examples:
         >>> from pricing.fbsde import Tolerance
@@ -42,7 +42,7 @@ ASKED = Tolerance()
 
 
 def tolerance_of(rtol: "Tolerance | float") -> Tolerance:
-    """Return the tolerance of each figure; a number is that of all three.
+    """Return the tolerance of each figure; a number is the tolerance of all three.
 
     Raises:
         TypeError: It is neither a `Tolerance` nor a number.
@@ -134,7 +134,7 @@ def without_noise(solution: Solution) -> Certificate:
 
 
 def shortcomings(solution: Solution, rtol: Tolerance) -> str:
-    """Return which figures are not known to what is asked, in words; empty if all are."""
+    """Return the figures that miss their tolerances, in words; an empty string if there are none."""
     trios = zip(Tolerance._fields, solution.stats["entry_errors"], rtol, strict=True)
     return ", ".join(
         f"{name} is {known_to(np.asarray(error), solution.problem.contracts)} ({100 * asked:g} % is asked)"
@@ -144,7 +144,7 @@ def shortcomings(solution: Solution, rtol: Tolerance) -> str:
 
 
 def known_to(error: np.ndarray, contracts: Sequence[int]) -> str:
-    """Return how well a figure is known, in words, and which of several entries is known the least."""
+    """Return the accuracy of a figure, in words, and the entry that is known least accurately."""
     if not np.all(np.isfinite(error)):
         return "not known"
     entry = [int(i) for i in np.unravel_index(np.argmax(error), error.shape)]

@@ -40,7 +40,7 @@ def exercise_floor(problem: Problem) -> Float[Array, " contracts"]:
     halves = _halves(count)
 
     def holds(floor: Array) -> Array:
-        """Return whether f pushes no contract below its floor, the others at theirs and above."""
+        """Return True if f pushes no contract below its floor, the others at theirs and above."""
         own = jnp.where(jnp.isfinite(floor), floor, 0.0)
         z = jnp.zeros((count, problem.dim), own.dtype)
         gamma = (jnp.zeros((count, problem.dim, problem.dim), own.dtype),) * problem.reads_gamma
@@ -83,7 +83,7 @@ def _wide_paths(problem: Problem) -> Float[Array, "dates paths dim"]:
 
 
 def _stopped(problem: Problem, states: Float[Array, "dates paths dim"]) -> Array:
-    """Return what stops pay, [dates * paths, contracts]; infinity where no path stops."""
+    """Return the values paid at stops, [dates * paths, contracts]; infinity where no path stops."""
 
     def at(t, x):
         assert problem.is_alive is not None

@@ -1,6 +1,6 @@
-"""How the density of a step moves with the state before it: weights for Delta and Gamma of any mean.
+"""Derivative of a step's density in the state before it: weights for Delta and Gamma of any mean.
 
-d/dx E[V(X_1)] = E[V(X_1) d/dx log p(X_1 | x)], whatever V is: no slope of V is asked for, nor a smooth one.
+d/dx E[V(X_1)] = E[V(X_1) d/dx log p(X_1 | x)] for any V: it needs no slope of V, nor a smooth V.
 """
 
 from collections.abc import Callable
@@ -43,12 +43,12 @@ class Parabola(NamedTuple):
 
 
 class NoiseForm(NamedTuple):
-    """How the noise of a step enters.
+    """Form of the noise of a step.
 
-    scale: by how much a unit of noise moves each coordinate; derivatives are taken along steps of that length,
-    so that coordinates in unlike units are rounded alike. mixing: L where coordinate i moves by its own state
-    and (L dW)_i alone, as correlated assets do: then no system is solved for a path, and the noise of all that
-    follows is L dW. None where there is no such matrix.
+    scale: change of each coordinate by a unit of noise; derivatives are taken along steps of that length, so
+    that rounding is alike for coordinates in unlike units. mixing: L where coordinate i depends on its own
+    state and (L dW)_i alone, as correlated assets do: then no system is solved for a path, and the noise of all
+    that follows is L dW. None where there is no such matrix.
     """
 
     scale: State
@@ -97,7 +97,7 @@ class StepDensity(eqx.Module):
         return Weights(slope, second + slope[:, None] * slope[None])
 
     def along(self, direction: State) -> Weights:
-        """Return how direction . dW moves with x where X_1 stays: its gradient and its Hessian."""
+        """Return the gradient and Hessian in x of direction . dW, with X_1 fixed."""
         x0 = self.x0
         if self.form.mixing is None:
             total = lambda x: direction @ self.increments(x)  # noqa: E731
@@ -119,9 +119,9 @@ class StepDensity(eqx.Module):
         return value, slope @ j, j.T @ of.second @ j + jnp.tensordot(slope, bend, 1)
 
     def along_path(self, slope: Float[Array, "contracts dim"]) -> tuple[Array, Array]:
-        """Return how a function of X_1 moves with x along the path, given its slope at X_1, where dW stays.
+        """Return the derivative in x of a function of X_1 along the path (dW fixed), given its slope at X_1.
 
-        And how that moves with x where X_1 and the slope stay: [contracts, dim, dim].
+        And the derivative of that in x with X_1 and the slope fixed: [contracts, dim, dim].
         """
         x0 = self.x0
         if self.form.mixing is not None:
@@ -153,7 +153,7 @@ class StepDensity(eqx.Module):
         return self.problem.advance(self.t, x, dw)
 
     def _slopes(self, x: State, noise: State) -> State:
-        """Return by how much each coordinate moves with its own noise."""
+        """Return the derivative of each coordinate in its own noise."""
         return _by_coordinate(lambda noise: self._move(x, noise), noise, jnp.ones_like(noise))
 
     def _solve(self, x: State, noise: State, rest: State) -> State:
@@ -180,12 +180,12 @@ def own_derivatives(
 
 
 def noise_form(problem: Problem, t: Real | None = None, starts: Array | None = None) -> NoiseForm:
-    """Return how the noise of a step enters.
+    """Return the form of the noise of a step.
 
     The rows of L are the directions of the noise at the first state; some steps show whether they are those of
     all.
 
-    t: when it begins, today by default; starts: states from which, [states, dim], x0 by default.
+    t: start of the step, today by default; starts: states at its start, [states, dim], x0 by default.
     """
     t = problem.times[0] if t is None else t
     states: Array = problem.x0[None] if starts is None else starts

@@ -89,7 +89,7 @@ def _diffusion(product: AbstractProduct, model: AbstractModel) -> Diffusion:
 
 
 def _payments(product: AbstractProduct, model: Diffusion, num_steps: int) -> dict[str, Any]:
-    """Return what a `Problem` asks of a product: what is paid at the end, when that is, and what before.
+    """Return the parts of a `Problem` that a product determines: payments, and their times.
 
     Raises:
         TypeError: The product is no right to exercise, and no barrier on dates.
@@ -115,7 +115,7 @@ def _payments(product: AbstractProduct, model: Diffusion, num_steps: int) -> dic
 
 
 def _stopped(product: BarrierOption, model: Diffusion) -> dict:
-    """Return when and where a knock-out ends, and what it pays then.
+    """Return the parts of a `Problem` for a knock-out: the times, condition and payment of its end.
 
     Raises:
         TypeError: The barrier knocks in, or the contracts are several.
@@ -152,14 +152,14 @@ def _discounting(model: Diffusion, t: Real, x: State, y: Array, z: Array) -> Arr
 
 
 def _if_positive(pays: Callable, when: Real, x: State) -> Float[Array, "*contracts"]:
-    """Return what is paid at the end: nothing where exercise would cost."""
+    """Return the terminal payment: 0 where exercise would cost."""
     return jnp.maximum(pays(when, x), 0.0)
 
 
 def _exercise_value(
     product: Exercisable, model: Diffusion, t: Real, x: State
 ) -> Float[Array, "*contracts"]:
-    """Return what exercise pays, below zero where it does not pay."""
+    """Return the exercise value, below zero where exercise would cost."""
     market = model.observed(t, x)
     pays = lambda product: product.exercise_value(t, market)  # noqa: E731
     for _ in product.batch_shape:
@@ -189,13 +189,13 @@ def _exercise_in_step(
 
 
 def _is_alive(product: BarrierOption, model: Diffusion, t: Real, x: State) -> Bool[Array, ""]:
-    """Return whether a knock-out has not ended."""
+    """Return True if a knock-out has not ended."""
     spot = model.observed(t, x).spot
     assert spot is not None  # barriers are on the spot
     return product.is_inside(spot)
 
 
 def _rebate(product: BarrierOption, t: Real, x: State) -> Array:
-    """Return what a knock-out pays when it ends."""
+    """Return the payment of a knock-out when it ends."""
     del t, x
     return product.rebate

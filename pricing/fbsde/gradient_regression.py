@@ -26,11 +26,11 @@ Values = Float[Array, "contracts paths"]
 
 
 class _State(NamedTuple):
-    """What is known on the paths at the date that was done last, and what all dates share.
+    """State on the paths at the date that was done last, and the data that all dates share.
 
-    cash_flow is what is earned from here on along a path, less the noise of its martingale; value is what the
-    regression says of it, after an exercise or a stop; driver is f there; floor is what waiting is worth at
-    least (`exercise_floor`).
+    cash_flow: the earnings from here on along a path, less the noise of its martingale; value: the regression's
+    estimate of it, after an exercise or a stop; driver: f there; floor: lower bound of the value of waiting
+    (`exercise_floor`).
     """
 
     cash_flow: Values
@@ -230,7 +230,7 @@ class GradientRegression(AbstractSolver):
         return jax.lax.map(at, (x.T, value.T), batch_size=at_once).T
 
     def _exercise(self, problem: Problem, date, x: States, continuation: Values, floor: Array):
-        """Return where the holder exercises, and what that pays."""
+        """Return the mask of the paths where the holder exercises, and the exercise value."""
         if problem.exercise_value is None:
             return jnp.zeros(continuation.shape, bool), continuation
         t = problem.times[date]

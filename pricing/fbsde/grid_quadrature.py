@@ -264,7 +264,7 @@ class SplineOnGrid(AbstractApproximation):
 def _held_after(
     problem: Problem, state: _State, date: Array, x: States
 ) -> tuple[Held, Float[Array, "contracts paths"]]:
-    """Return what is held at the end of a step, and the part of f that is taken there, times dt."""
+    """Return the values held at the end of a step, and the part of f that is taken there, times dt."""
     splines = [
         SplineOnGrid(problem, state.axes, rows, problem.contracts)
         for rows in (state.coefficients, state.driver)
@@ -356,9 +356,9 @@ def _ends(around: Array, weights: Array, count: int) -> tuple[Array, Array]:
 
 
 def _cut(points, weights, worth, is_cut, lives) -> Float[Array, " contracts"]:
-    """Return what is to be added to a quadrature in cells where the contract stops at one end alone.
+    """Return the correction of a quadrature in cells where the contract stops at one end alone.
 
-    There the values of both ends count half of the cell each, in place of their shares, found by bisection.
+    There each end's value counts for half of the cell; it should count for its share, which bisection finds.
     """
     left, right = points[:-1], points[1:]
     at_left = jax.vmap(lives)(left[:, None])

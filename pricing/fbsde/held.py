@@ -1,4 +1,4 @@
-"""What a solution holds at a date: its value or what exercise or a stop pays, Z, and the driver there."""
+"""Values that a solution holds at a date: its own or those of an exercise or a stop, Z, and the driver."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +16,7 @@ Values = Float[Array, "contracts paths"]
 
 
 class Held(NamedTuple):
-    """What is held on each path at a date.
+    """Values held on each path at a date.
 
     value: u, before an exercise or a stop; worth: the same, or what those pay; z; gamma: alone in a tuple, of
     shape [contracts, paths, dim, dim], or nothing if f does not read it; driver, slope: f of the worth, and its
@@ -32,7 +32,7 @@ class Held(NamedTuple):
     ends: Bool[Array, "contracts paths"]
 
     def kept(self, problem: Problem, date: Int[Array, ""], x: States) -> "Held":
-        """Return what is held where nobody exercises."""
+        """Return the values where nobody exercises."""
         if problem.exercise_value is None:
             return self
         own = self.value, self.z, *self.gamma
@@ -50,10 +50,10 @@ def held(
     *,
     floor: Float[Array, " contracts"],
 ) -> Held:
-    """Return what is held at a date.
+    """Return the values held at a date.
 
     carried: the values there, of an approximation that knows Z alone; driver: f there, where it is known as a
-    function of the state. floor: what waiting is worth at least, of each contract (`exercise_floor`).
+    function of the state; floor: lower bound of the value of waiting, for each contract (`exercise_floor`).
     """
     t = problem.times[date]
     y, z, *gamma = _known(problem, found, date, x, problem.reads_gamma and driver is None)

@@ -1,4 +1,4 @@
-"""How functions of the state move over a step, by the stochastic Taylor expansion."""
+"""Changes of functions of the state over a step, by the stochastic Taylor expansion."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -65,7 +65,7 @@ def martingale_increments(
         return _joined([jax.jvp(f.outer, (a,), (b,)) for f, a, b in each(values, first)])
 
     def curvatures(v: list[Array]) -> list[Array]:
-        """Return what is to be summed over columns for each outer''."""
+        """Return the terms to sum over columns for each outer''."""
         return [_curvature(*parts, problem.dim) for parts in each(values, v)]
 
     def add(total, axis):

@@ -19,7 +19,7 @@ State = Float[Array, " dim"]
 
 
 class JumpNoise(NamedTuple):
-    """What the jumps of a step are made of: how many there are, and the normals of each that there may be."""
+    """Noise of the jumps of a step: their number, and the normals of as many jumps as there may be."""
 
     count: Int[Array, "*shape"]
     marks: Float[Array, "*shape most dim"]

@@ -20,13 +20,13 @@ _OF_CERTIFICATE = 2**25  # bytes: it goes by blocks of paths
 
 @dataclass(frozen=True)
 class Limits:
-    """What a solution may take.
+    """Limits of a solution.
 
     Attributes:
-        max_paths: Of a certificate, at most.
+        max_paths: Maximum number of paths of a certificate.
         max_seconds: The time in which all is expected to end; None for any.
         max_bytes: The memory of trainings and certificates; None for any.
-        started: When the time began.
+        started: The start of the time.
 
     Raises:
         ValueError: One of them is not above zero.
@@ -59,7 +59,7 @@ class Limits:
         return self.started + self.max_seconds - time.perf_counter()
 
     def smaller(self, problem: Problem, solver: Any, most_paths: float = math.inf) -> Any | None:
-        """Return the solver for which there is memory, on at most so many paths; None if there is not enough.
+        """Return the solver for which memory is enough, with at most `most_paths` paths; None if there is none.
 
         A regression's paths are halved until it fits; another solver is as it is.
         """

@@ -45,7 +45,7 @@ def sum_over_contracts(
 
 
 class Architecture(eqx.Module):
-    """How the networks of a solver are made.
+    """Architecture of the networks of a solver.
 
     Attributes:
         width: The units of a hidden layer; None is the problem's dimension + 10.
@@ -106,7 +106,7 @@ def minimize(
     *,
     key: PRNGKeyArray,
 ) -> tuple[OptimizerState, Float[Array, " iterations"]]:
-    """Return the state after so many iterations, each on a batch from its own key, and the loss of each."""
+    """Return the state after `num_iterations` iterations, each on a batch from its own key, and the losses."""
 
     def iteration(state: OptimizerState, index):
         parameters, memory = state

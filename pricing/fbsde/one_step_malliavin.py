@@ -96,7 +96,7 @@ class _Parameters(NamedTuple):
 
 
 class _Targets(NamedTuple):
-    """What the networks of a date are fitted to, in units of the terminal value's deviation, path by path."""
+    """Targets of the networks of a date, in units of the terminal value's deviation, path by path."""
 
     x: Float[Array, "paths dim"]
     increments: Float[Array, "paths pairs dim"]
@@ -247,9 +247,9 @@ class _DateRegression(AbstractDateRegression):
         found: _NetworkEstimate,
         targets: _Targets,
     ):
-        """Return what is left on a path, in units of each.
+        """Return the residuals on a path, each in its own units.
 
-        Of Y [contracts], of Z [contracts, dim] and of Gamma dW [pairs, contracts, dim].
+        Those of Y [contracts], of Z [contracts, dim] and of Gamma dW [pairs, contracts, dim].
         """
         problem, x, dw = self.problem, targets.x, targets.increments
         fixed = jax.lax.stop_gradient(found)

@@ -28,14 +28,14 @@ def multilevel_picard(
 
         mean of g(X_T) + sum over l < n of (T - t) mean of f(R, X_R, U_l) - f(R, X_R, U_{l-1}),
 
-    with samples**n paths, samples**(n - l) times R, uniform, and independent iterates U_l at each. A check of
-    what a solver finds: it has no error of dates or functions, but that of its last iterate, which another
-    number of levels tells. E, Hutzenthaler, Jentzen, Kruse, J. Scientific Computing 79 (2019).
+    with samples**n paths, samples**(n - l) times R, uniform, and independent iterates U_l at each. It checks a
+    solver: it has no error of dates or functions, only that of its last iterate, which another number of levels
+    shows. E, Hutzenthaler, Jentzen, Kruse, J. Scientific Computing 79 (2019).
 
     Args:
         problem: The equation: a driver of y, states that one step moves over any time (an exact `step`, or a
             constant drift and diffusion), no exercise, stop or jumps.
-        key: Of all random numbers.
+        key: Key of all random numbers.
         levels: The number n of iterates.
         samples: The samples of each level, to its power.
         repeats: Independent estimates, whose mean and standard error are returned.
@@ -69,7 +69,7 @@ def multilevel_picard(
 
 
 def _unsupported(problem: Problem) -> str | None:
-    """Return what the problem has that this method cannot do, in words; None if it can."""
+    """Return the features of the problem that this method cannot handle, in words; None if it can."""
     solvers = "GradientRegression and GridQuadrature solve it"
     if problem.exercise_dates or problem.stopping_dates:
         return f"early exercise, switches or stopped paths: {solvers}"
@@ -83,7 +83,7 @@ def _unsupported(problem: Problem) -> str | None:
 
 
 def _is_exact(problem: Problem) -> bool:
-    """Return whether one step over the maturity is as good as two, by a look at some."""
+    """Return True if one step over the maturity equals two half steps, on some sample noise."""
     half = 0.5 * problem.maturity
     dw = jnp.sqrt(half) * jax.random.normal(
         jax.random.key(0), (8, 2, problem.dim), problem.x0.dtype

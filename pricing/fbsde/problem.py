@@ -44,18 +44,18 @@ class Problem(eqx.Module):
         terminal: g(x), a number or of shape [contracts].
         num_steps: The number of equal time steps of the grid.
         exercise_times: Dates of early exercise, on the grid. On them Y is at least `exercise_value`.
-        exercise_value: What exercise pays at (t, x), of the shape of the terminal value.
-        exercise_in_step: Of a right at any time, which the grid's dates stand for: exercise_in_step(t, dt, x),
-            the most that exercise at any time of the step dt that ends at (t, x) is worth there. The upper one
-            of `bounds` reads it alone; None: the right is on `exercise_times`.
-        switch: What each of many values is after a switch at (t, x, y), of the shape of y: on `exercise_times`
-            Y is at least that (optimal switching), in place of `exercise_value`.
+        exercise_value: The exercise value at (t, x), of the shape of the terminal value.
+        exercise_in_step: For a right at any time, of which the grid has only dates: exercise_in_step(t, dt, x),
+            the most that exercise at any time of the step dt that ends at (t, x) is worth there. Only the upper
+            bound of `bounds` reads it; None: the right is on `exercise_times`.
+        switch: Each value after a switch at (t, x, y), of the shape of y: on `exercise_times` Y is at least
+            that (optimal switching), in place of `exercise_value`.
         stopping_times: Dates on the grid, at the first of which a path ends where `is_alive` is false.
-        is_alive: Whether a path goes on at (t, x).
-        stopped_value: What a path that ends pays at (t, x); 0 by default.
+        is_alive: Whether a path continues at (t, x).
+        stopped_value: The payment at (t, x) of a path that ends; 0 by default.
         step: The next state, step(t, dt, x, dw), where it is known exactly; None is a step of `scheme`.
-        start: Where a path of a training begins, as a function of dim uniforms on (0, 1), so that u is learned
-            there, too; None is x0. Figures, bounds and hedges are of x0.
+        start: Start of a path of a training, as a function of dim uniforms on (0, 1), so that u is learned
+            there, too; None is x0. Figures, bounds and hedges are those at x0.
         scheme: "euler", or "milstein" for a diagonal s whose entries depend on their own coordinate.
         jumps: Jumps of X after each step, or None. Then u_t + b . grad u + tr(s s' Hess u) / 2 +
             rate E[u(size(x, z)) - u] + f = 0.
@@ -241,7 +241,7 @@ class Problem(eqx.Module):
         return jnp.where(jnp.asarray(self.is_exercise_date)[date], jnp.maximum(y, other), y)
 
     def paid_at_stop(self, t: Real, x: State) -> Float[Array, "*contracts"]:
-        """Return what a path that ends pays."""
+        """Return the payment of a path that ends."""
         if self.stopped_value is None:
             return jnp.zeros_like(self.terminal(x))
         return self.stopped_value(t, x)
@@ -262,7 +262,7 @@ def ends_of_step(problem: Problem, date: Int[Array, ""]) -> tuple[Real, Real]:
 
 
 def reads_z(problem: Problem) -> bool:
-    """Return whether the driver's program has any use for z."""
+    """Return True if the driver's program uses z."""
     shape, dim = problem.contracts, problem.dim
     like = partial(jax.ShapeDtypeStruct, dtype=problem.x0.dtype)
     gamma = [like((*shape, dim, dim))] * problem.reads_gamma

@@ -56,7 +56,7 @@ class ProfitAndLoss(eqx.Module):
 
 
 class Hedging(eqx.Module):
-    """What is left for sellers who do not hedge, who hedge Delta, and who hedge Delta and Gamma.
+    """Profit and loss of sellers who do not hedge, who hedge Delta, and who hedge Delta and Gamma.
 
     Attributes:
         unhedged: The profit and loss without a hedge.
@@ -211,7 +211,7 @@ def _gamma_gain(problem: Problem, date: Array, x: State, dw: State, hessian: Gam
 
 
 def _settlement(solution: Solution, floor: Value, date: Array, x: State):
-    """Return which contracts end at a date before the last, and what is paid then."""
+    """Return the mask of the contracts that end at a date before the last, and their payments."""
     problem, found = solution.problem, solution.approximation
     none = jnp.zeros(problem.contracts, x.dtype)
     ends, paid = jnp.zeros(none.shape, bool), none

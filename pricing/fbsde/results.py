@@ -1,10 +1,10 @@
-"""How a training ended, and what a solution does not know. The values of the enumeration are the messages."""
+"""Results of trainings and of evaluations of a solution. The values of the enumeration are the messages."""
 
 from .. import results
 
 
 class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
-    """How a training ended: an enumeration whose values are messages.
+    """Results of a training: an enumeration whose values are messages.
 
     Examples:
         >>> from pricing.fbsde import RESULTS

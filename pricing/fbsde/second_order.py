@@ -21,7 +21,7 @@ _LEAST = 64.0  # multiples of a rounding error
 
 
 def added_variance(problem: Problem, gamma: Array) -> Float[Array, "contracts dim"]:
-    """Return what f adds to the variance today, by direction, in multiples of the paths' own.
+    """Return the variance that f adds today, by direction, in multiples of the paths' own.
 
     With small changes of Gamma f changes as if s s' were s s' + 2 f_Gamma: these are the eigenvalues of
     2 f_Gamma in the directions of s.
@@ -36,9 +36,9 @@ def added_variance(problem: Problem, gamma: Array) -> Float[Array, "contracts di
 
 
 def unstable(problem: Problem) -> str | None:
-    """Return why a step that takes f at known values is not stable, in words; None where it is.
+    """Return the reason for which a step with f at known values is unstable, in words; None if it is stable.
 
-    By a look at today's state, where u bends one way, and the other.
+    It is tested at today's state, with u convex and concave.
     """
     if not problem.reads_gamma:
         return None
@@ -57,10 +57,10 @@ def unstable(problem: Problem) -> str | None:
 
 
 class Onward(eqx.Module):
-    """How paths go on along which an error of a solution moves, where the driver reads Gamma.
+    """Dynamics of the paths along which an error of a solution moves, where the driver reads Gamma.
 
     With C the solution's Gamma and a = f_Gamma, f is f(C) + a : (Gamma - C), but for the square of Gamma - C.
-    So errors move as states with the covariance s s' + 2 a do. Over a step that is s A A' s', A of its start:
+    So errors move like states with the covariance s s' + 2 a. Over a step that is s A A' s', A of its start:
     paths have the diffusion s A, and the driver f - (s A A' s' - s s') : Gamma / 2. Under uncertain volatility
     these are paths of the volatility that the solution chooses.
 
@@ -107,7 +107,7 @@ class Onward(eqx.Module):
         return f_z / mixing if self.is_diagonal else jnp.linalg.solve(mixing, f_z)
 
     def _bend(self, move: Callable[[State], State], mixing: Array) -> State:
-        """Return by how much more noise moves the mean of a step that bends in it, in noise a year."""
+        """Return the additional drift of a step's mean from its curvature in the noise, as noise per year."""
         still = jnp.zeros_like(self.problem.x0)
         if self.is_diagonal:
             slope, bend = own_derivatives(move, still, jnp.ones_like(still))
@@ -118,7 +118,7 @@ class Onward(eqx.Module):
 
 
 def onward_of(problem: Problem) -> Onward | None:
-    """Return how errors move where the driver reads Gamma; None where it does not."""
+    """Return the dynamics of errors where the driver reads Gamma; None where it does not."""
     return Onward(problem, _is_diagonal(problem)) if problem.reads_gamma else None
 
 
@@ -150,7 +150,7 @@ def _turned(problem: Problem, t: Real, x: State, a: Array) -> Float[Array, "dim 
 
 
 def _is_diagonal(problem: Problem) -> bool:
-    """Return whether coordinates move by their own noise, and f reads Gamma's diagonal alone."""
+    """Return True if coordinates move by their own noise, and f reads Gamma's diagonal alone."""
     mixing = noise_form(problem).mixing
     is_own = mixing is not None and not np.any(np.asarray(mixing) != np.eye(problem.dim))
     return is_own and reads_diagonal(problem)

@@ -92,7 +92,7 @@ def shard_paths(array: Array, mesh: Mesh | None, axis: int = 0) -> Array:
 def survival(
     problem: Problem, states: Float[Array, "dates paths dim"]
 ) -> Bool[Array, "dates paths"]:
-    """Return whether each path has not been stopped at a date or before."""
+    """Return True for each path that has not been stopped at a date or before."""
     if problem.is_alive is None:
         return jnp.ones(states.shape[:2], bool)
     at_dates = jax.vmap(jax.vmap(problem.is_alive, (None, 0)))(problem.times, states)

@@ -1,4 +1,4 @@
-"""What a training found: value, Delta and Gamma on the state space."""
+"""Solution of a training: value, Delta and Gamma on the state space."""
 
 import abc
 from typing import TYPE_CHECKING, Any
@@ -83,7 +83,7 @@ class AbstractValueFunction(eqx.Module):
 
 
 class Solution(AbstractValueFunction):
-    """What `solve` found: u, its gradient and its Hessian at any time and state, of every contract.
+    """Result of `solve`: u, its gradient and its Hessian at any time and state, of every contract.
 
     On a date of the grid u is the continuation value, before an exercise or a stop; between two dates it is
     linear in time.
@@ -91,7 +91,7 @@ class Solution(AbstractValueFunction):
     Attributes:
         problem: The problem that was solved.
         approximation: u at the dates of the grid.
-        result: How the training ended.
+        result: Result of the training.
         stats: "losses", of every iteration, of shape [stages, iterations].
 
     Examples:
@@ -193,6 +193,6 @@ def _interpolated(
 
 
 def _is_within(problem: Problem, t: Array) -> Array:
-    """Return whether a time lies between today and the maturity, up to rounding."""
+    """Return True if a time lies between today and the maturity, up to rounding."""
     steps = t / problem.dt
     return (steps > -_ROUNDING) & (steps < problem.num_steps + _ROUNDING)

@@ -1,4 +1,4 @@
-"""What every solver is, a chain of stages over a state; and what it finds, u with its derivatives."""
+"""Base classes of solvers (a chain of stages over a state) and of the approximations of u that they find."""
 
 import abc
 from collections.abc import Callable
@@ -29,7 +29,7 @@ _READS_GAMMA = "a driver that reads Gamma: GridQuadrature and GradientRegression
 
 
 def beyond_networks(problem: Problem) -> str | None:
-    """Return what the problem has that no solver by networks solves, in words; None if nothing."""
+    """Return the feature of the problem that no network solver can handle, in words, or None."""
     if problem.start is not None:
         return SINGLE_START
     if problem.jumps is not None:
@@ -40,7 +40,7 @@ def beyond_networks(problem: Problem) -> str | None:
 
 
 class AbstractApproximation(eqx.Module):
-    """What a solver found: u at the dates of the grid, before an exercise or a stop there.
+    """Approximation of u at the dates of the grid, before an exercise or a stop there.
 
     A subclass has `value` and `portfolio`; gradient and Hessian are derivatives of the value by default.
 
@@ -70,7 +70,7 @@ class AbstractApproximation(eqx.Module):
         return jax.jacfwd(self.gradient, argnums=1)(date, x)
 
     def result(self, order: int, date: Date, x: State) -> RESULTS:
-        """Return whether the derivative of that order is known at a date and a state; where not, it is NaN."""
+        """Return the result of the derivative of that order at a date and a state: NaN unless successful."""
         del order, date, x
         return RESULTS.successful  # pyright: ignore[reportReturnType]
 
@@ -101,10 +101,10 @@ def weighted_sum(
 
 
 class AbstractSolver(eqx.Module):
-    """What `solve` trains: `num_stages` stages, one after the other in one program.
+    """A solver of `solve`: `num_stages` stages, one after the other in one program.
 
-    A checkpoint is kept between two stages. What a stage hands out besides the next state is stacked over the
-    stages (a backward scheme hands out the parameters of its date).
+    A checkpoint is kept between two stages. Outputs of a stage besides the next state are stacked over the
+    stages (a backward scheme outputs the parameters of its date).
 
     Attributes:
         mesh: The devices that share the paths (axis "paths"), or None.
@@ -120,7 +120,7 @@ class AbstractSolver(eqx.Module):
 
     @abc.abstractmethod
     def unsupported(self, problem: Problem) -> str | None:
-        """Return what the problem has that this solver cannot do, and which solvers can; None if it can."""
+        """Return the feature that this solver cannot handle, and which solvers can; None if it can."""
 
     @abc.abstractmethod
     def num_stages(self, problem: Problem) -> int:
@@ -143,7 +143,7 @@ class AbstractSolver(eqx.Module):
     def postprocess(
         self, problem: Problem, state: PyTree[Array], outputs: PyTree[Array]
     ) -> AbstractApproximation:
-        """Return what the last state and the stacked outputs say of u."""
+        """Return the approximation of u from the last state and the stacked outputs."""
 
     def describe_stage(self, problem: Problem, stage: int) -> str:
         """Return in words what a stage works on."""

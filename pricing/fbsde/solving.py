@@ -54,23 +54,23 @@ def solve(
             solution has an axis for them in front.
         rtol: The relative tolerance of value, Delta and Gamma today where no solver is given: three standard
             errors must be within. A number holds for all three.
-        max_paths: Of the certificate, at most.
-        max_seconds: The time in which a solution without a named solver is to end: there are as many pilots and
-            paths as that is enough for, one pilot, 8,192 paths and the compilation of their programs at least,
-            and a figure that is then not known well enough is refused. None: what `rtol` takes.
-        max_bytes: The memory that such a solution may take for paths and what is computed on them; None: what
-            65,536 paths take.
-        progress: What is called as each stage ends, with the stages done, their number, and the latest loss
-            in words (`pricing.progress`), the mean over keys.
+        max_paths: Maximum number of paths of the certificate.
+        max_seconds: Time budget where no solver is named. It limits pilots and paths, but at least one pilot
+            and 8,192 paths run, and their programs are compiled; a figure that then misses its tolerance is
+            refused. None: the time that `rtol` needs.
+        max_bytes: The memory that such a solution may take for paths and computations on them; None: the memory
+            for 65,536 paths.
+        progress: Callback at the end of each stage, with the stages done, their number, and the latest loss in
+            words (`pricing.progress`), the mean over keys.
         metrics: A file .jsonl, or a folder that TensorBoard reads, for the numbers of each stage as it ends.
-        checkpoint: A folder from which a killed run goes on to the same bits.
+        checkpoint: A folder from which a killed run resumes, with the same bits.
         every: The number of stages after which a checkpoint is kept.
         throw: Whether to raise where the loss is not finite.
 
     Returns:
         The solution, with the result and every loss in `stats`. A problem that the solver does not solve is a
-        TypeError; a loss that is not finite, or a figure that is not known to what is asked, a RuntimeError if
-        `throw`, whose message has stage, iteration and remedy (the checkpoint stays that of the stage before);
+        TypeError; a loss that is not finite, or a figure that misses its tolerance, a RuntimeError if `throw`,
+        whose message has stage, iteration and remedy (the checkpoint stays that of the stage before);
         an `every` below 1, or a checkpoint of another run, a ValueError.
 
     Raises:
@@ -188,7 +188,7 @@ def _single_blas_thread() -> threadpool_limits:
 
 
 def _non_finite_loss(problem: Problem, solver: AbstractSolver, losses: np.ndarray) -> str | None:
-    """Return which of the losses [..., stages, iterations] is the first that is not finite, and the remedy."""
+    """Return a message with the first of the losses [..., stages, iterations] that is not finite, or None."""
     bad = ~np.isfinite(losses)
     if not bad.any():
         return None

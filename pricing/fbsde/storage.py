@@ -146,7 +146,7 @@ def save(solution: Solution, path: Path) -> None:
 
 
 def _holds_solution(path: Path) -> bool:
-    """Return whether a file begins as one of `save` does, or is empty."""
+    """Return True if a file is empty, or begins like a file of `save`."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

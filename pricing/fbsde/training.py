@@ -59,7 +59,7 @@ def step(
     *,
     key: PRNGKeyArray,
 ) -> Training:
-    """Return the training so many stages further: one program, whatever their number."""
+    """Return the training `num_stages` stages further: one program, whatever their number."""
     _, stages = jax.random.split(key)
 
     def one_stage(_: Any, training: Training) -> Training:
@@ -126,7 +126,7 @@ def metrics_file(path: Path | None) -> Iterator[Callable[[int, Metrics], None] |
 
 
 def _holds_metrics(path: Path) -> bool:
-    """Say whether the first line of a file is that of a stage, or the file is empty."""
+    """Return True if the first line of a file is that of a stage, or the file is empty."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

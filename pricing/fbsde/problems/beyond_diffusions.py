@@ -19,7 +19,7 @@ def uncertain_volatility(num_steps: int = 100, vol: float = 0.17) -> Problem:
 
     Args:
         num_steps: The number of time steps.
-        vol: That of the paths, a choice on which u does not depend.
+        vol: The volatility of the paths; u does not depend on it.
 
     Examples:
         >>> uncertain_volatility(8).reads_gamma
@@ -39,7 +39,7 @@ def barenblatt(dim: int = 100, num_steps: int = 20, vol: float = 0.3) -> Problem
     Args:
         dim: The number of assets.
         num_steps: The number of time steps.
-        vol: That of the paths, a choice on which u does not depend.
+        vol: The volatility of the paths; u does not depend on it.
 
     Examples:
         >>> barenblatt(4).dim

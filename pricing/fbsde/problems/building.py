@@ -1,4 +1,4 @@
-"""What problems on assets and Brownian motions are made of, each made once."""
+"""Parts of problems on assets and Brownian motions, each made once."""
 
 import functools
 from collections.abc import Callable
