@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 _MOST = 500  # characters of what an exception says
+_TRACEBACK = "Traceback (most recent call last)"
 _NOT_THE_CALLERS = (
     *(str(Path(path)) for path in set(sysconfig.get_paths().values())),
     str(Path(__file__).parent),
@@ -37,14 +38,18 @@ def refused_if_it_fails(what: str, remedy: str) -> Iterator[None]:
 
 
 def in_words(error: BaseException) -> str:
-    """Return the kind of an exception, what it says, and the last line of the caller's that it came through."""
+    """Return the kind of an exception, what it says, and the last line of the caller's that it came through.
+
+    Of an exception that a callback raised, XLA keeps the traceback as text: its last lines are the exception.
+    """
     try:
-        text = " ".join(str(error).split()).rstrip(".")
+        text = str(error)
     except Exception:
         text = ""
-    said = (
-        f"{type(error).__name__}: {textwrap.shorten(text, _MOST)}" if text else type(error).__name__
-    )
+    raised = text.rpartition("\n  File ")[2].partition("\n")[2] if _TRACEBACK in text else ""
+    kind = "" if raised else type(error).__name__
+    text = " ".join((raised or text).split()).rstrip(".")
+    said = ": ".join(filter(None, [kind, textwrap.shorten(text, _MOST)]))
     if isinstance(error, SyntaxError):  # it names its line
         return said
     frames = traceback.extract_tb(error.__traceback__)

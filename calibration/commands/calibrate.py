@@ -135,7 +135,7 @@ def _calibrate_one(
             refuse(str(error))
     with stages.progress("calibrate", f"calibrating {underlying}") as (lines, _):
         calibration = calibrated(*start, **settings)
-        lines.append(fit_report.summary_of(calibration, underlying))
+        lines.append(fit_report.summary_of(calibration, underlying, start[1]))
     errors = [str(error) for error in quotes.errors]
     if fit_report.has_failed(calibration) or fit_report.is_held(calibration):
         errors.append(f"{market}: {underlying!r}: {fit_report.message_of(calibration)}")

@@ -11,7 +11,8 @@ import numpy as np
 
 from jaxtape import stored_jit
 from pricing.market import Market, VolSurface
-from pricing.models import Calibratable
+from pricing.market.vol_unit import VOL_POINTS, VolUnit, vol_unit
+from pricing.models import Calibratable, Quotes
 from pricing.reporting import SurfaceFit
 from pricing.reporting.tables import FitSection
 
@@ -60,14 +61,20 @@ def not_identified_of(calibration: Calibration) -> list[str]:
     return [label for label, open_ in zip(labels, is_open, strict=True) if open_]
 
 
-def summary_of(calibration: Calibration, name: str) -> str:
+def summary_of(calibration: Calibration, name: str, quotes: Quotes) -> str:
     """Return the model, the underlying and the result of a calibration in one line."""
     end = message_of(calibration)
     if not has_failed(calibration):
-        steps, squares = (calibration.stats[key] for key in ("steps", "sum_squared_vol_points"))
+        unit, squares = _squares(calibration, quotes)
         held = f". {end}" if is_held(calibration) else ""
-        end = f"{int(steps)} steps, {float(squares):,.2f} vol points²{held}"
+        end = f"{int(calibration.stats['steps'])} steps, {squares:,.2f} {unit.words}²{held}"
     return f"calibrated {label_of(calibration)} to {name}: {end}"
+
+
+def _squares(calibration: Calibration, quotes: Quotes) -> tuple[VolUnit, float]:
+    """Return the unit of the residuals, and the sum of their squares in it."""
+    unit, squares = vol_unit(quotes), float(calibration.stats["sum_squared_vol_points"])
+    return unit, squares * (unit.per_one / VOL_POINTS.per_one) ** 2
 
 
 def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
@@ -103,7 +110,7 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
         no_vols = jnp.full((surface.expiries.size, strikes.size), jnp.nan)
         grid = VolSurface(surface.expiries, strikes, no_vols)
         curve = _curve(calibration.model, grid)
-        residuals, said = calibration.residuals, _said(calibration)
+        residuals, said = calibration.residuals, _said(calibration, surface)
     return SurfaceFit(
         underlying=name,
         spot=float(equity.spot),
@@ -131,7 +138,8 @@ def _swaption_fit(market: Market, name: str, calibration: Calibration) -> Surfac
         curve_strikes=np.asarray(quotes.tenors),
         curve_vols=market_vols + residuals,
         across="tenor, in years",
-        **_said(calibration),
+        unit=vol_unit(quotes),
+        **_said(calibration, quotes),
     )
 
 
@@ -140,12 +148,12 @@ def _curve(model: Any, grid: VolSurface) -> jax.Array:
     return model_vols(model, grid, 64)
 
 
-def _said(calibration: Calibration) -> dict[str, Any]:
+def _said(calibration: Calibration, quotes: Quotes) -> dict[str, Any]:
     """Return the calibration's fields of `SurfaceFit`."""
-    squares, count = float(calibration.stats["sum_squared_vol_points"]), calibration.residuals.size
+    (unit, squares), count = _squares(calibration, quotes), calibration.residuals.size
     facts = {
-        "sum of squared residuals": f"{squares:,.4f} vol points²",
-        "root mean square": f"{(squares / count) ** 0.5:.3f} vol points over {count} quotes",
+        "sum of squared residuals": f"{squares:,.4f} {unit.words}²",
+        "root mean square": f"{(squares / count) ** 0.5:.3f} {unit.words} over {count} quotes",
         "condition number": f"{float(calibration.stats['condition_number']):,.1f}",
         "steps": str(int(calibration.stats["steps"])),
     }
@@ -158,6 +166,7 @@ def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, An
     """Return a calibration in plain values; the residuals are model less market per 1.00 vol, by quote id."""
     table, stats = parameter_table(calibration), calibration.stats
     ids = calibration.model.quotes_in(market.quote_ids())[name].vols
+    unit, squares = _squares(calibration, calibration.model.quotes_in(market)[name])
     residuals = np.asarray(calibration.residuals).ravel().tolist()
     return {
         "model": label_of(calibration).lower(),
@@ -166,7 +175,7 @@ def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, An
         "parameters": {parameter: value for parameter, (value, _) in table.items()},
         "standard_errors": {parameter: error for parameter, (_, error) in table.items()},
         "condition_number": float(stats["condition_number"]),
-        "sum_squared_vol_points": float(stats["sum_squared_vol_points"]),
+        f"sum_squared_{unit.key}": squares,
         "result": RESULTS[calibration.result],
         "reason": REASONS[stats["reason"]],
         "not_identified": not_identified_of(calibration),

@@ -132,7 +132,10 @@ def _summary(found: Calibrations, kind: type[Calibratable]) -> str:
 
 def _fits(found: Calibrations, kind: type[Calibratable], source: Path, seconds: float) -> ManyFits:
     with np.errstate(invalid="ignore", divide="ignore"):
-        rms = np.sqrt(found.sum_squared_vol_points / found.num_quotes)
+        rms = {
+            unit: np.sqrt(squares / found.num_quotes)
+            for unit, squares in found.sums_of_squares.items()
+        }
     facts = {
         "surfaces a second": f"{len(found.ids) / seconds:,.1f}",
         "devices": f"{jax.device_count()} ({jax.devices()[0].platform})",

@@ -90,7 +90,7 @@ def calibrations_for(
             stage = stages.progress(f"calibrate {name}", f"calibrating {name}")
             with stage as (lines, _):
                 calibration = calibrated(start, quotes, **settings)
-                lines.append(summary_of(calibration, name))
+                lines.append(summary_of(calibration, name, quotes))
                 error = failure(market, name, calibration, file)
                 calibrations[name] = calibration
         if error:

@@ -21,7 +21,7 @@ from ..objectives import AbstractObjective
 from ..prior import Prior
 from .job import Job
 
-_FEWEST_ROWS = 8  # with fewer, XLA orders sums otherwise, and a fit has other last bits
+FEWEST_ROWS = 8  # with fewer, XLA orders sums otherwise, and a fit has other last bits
 
 
 class Block(NamedTuple):
@@ -34,6 +34,15 @@ class Block(NamedTuple):
 
     places: np.ndarray
     inputs: tuple[Quotes, AbstractModel | None, Prior | None]
+
+    @property
+    def size(self) -> int:
+        """The rows of its inputs."""
+        return len(jax.tree.leaves(self.inputs)[0])
+
+    def halves(self) -> Iterator["Block"]:
+        """Yield its jobs in blocks of half as many rows, but of the fewest at least."""
+        yield from _cut(self.places, self.inputs, max(self.size // 2, FEWEST_ROWS))
 
 
 def blocks_of(jobs: Sequence[Job], places: Iterable[int], block_size: int) -> Iterator[Block]:
@@ -49,12 +58,16 @@ def blocks_of(jobs: Sequence[Job], places: Iterable[int], block_size: int) -> It
     for parts in padded.values():
         alike, inputs = zip(*parts, strict=True)
         where, batch = np.concatenate(alike), jax.tree.map(lambda *x: np.concatenate(x), *inputs)
-        rows = _FEWEST_ROWS if where.size <= _FEWEST_ROWS else max(block_size, _FEWEST_ROWS)
-        for start in range(0, where.size, rows):
-            taken = np.minimum(np.arange(start, start + rows), where.size - 1)
-            yield Block(
-                where[start : start + rows], jax.tree.map(operator.itemgetter(taken), batch)
-            )
+        rows = FEWEST_ROWS if where.size <= FEWEST_ROWS else max(block_size, FEWEST_ROWS)
+        yield from _cut(where, batch, rows)
+
+
+def _cut(places: np.ndarray, batch: PyTree, rows: int) -> Iterator[Block]:
+    """Yield the jobs at these places, the first of a batch, in blocks of so many rows."""
+    for start in range(0, places.size, rows):
+        taken = np.minimum(np.arange(start, start + rows), places.size - 1)
+        inputs = jax.tree.map(operator.itemgetter(taken), batch)
+        yield Block(places[start : start + rows], inputs)
 
 
 def _power_of_two(count: int) -> int:

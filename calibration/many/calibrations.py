@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from pricing.market.vol_unit import BASIS_POINTS, VOL_POINTS, VolUnit, vol_unit
+
 from ..parameters import Parameters
 from ..results import RESULTS
 from .job import Job
@@ -16,6 +18,9 @@ from .searches import End
 
 _ERROR = "std_error_"
 _OPEN = "not identified: "
+_SQUARES = "sum_squared_"
+_UNITS = VOL_POINTS, BASIS_POINTS
+_BP_SQUARED = (BASIS_POINTS.per_one / VOL_POINTS.per_one) ** 2
 
 
 @dataclass(frozen=True)
@@ -27,10 +32,12 @@ class Calibrations:
         parameters: Field -> the fitted parameters; NaN where the job failed. Where the quotes do not identify
             them, a weak prior holds them.
         std_errors: Field -> the standard errors of the parameters, from the residuals and their Jacobian.
-        sum_squared_vol_points: The sum over the quotes of (100 residual)^2; NaN where the job failed.
+        sum_squared_vol_points: The sum over the quotes of (100 residual)^2; NaN where the job failed. In
+            `columns` that of normal vols is `sum_squared_bp`, the sum of (10,000 residual)^2.
         num_quotes: The number of quotes that counted.
         steps: The steps of each search; NaN where there was none.
         status: "ok"; "not identified: " or "failed: ", and the reason.
+        is_normal: Whether the vols are normal ones; None for none.
 
     Examples:
         >>> import numpy as np
@@ -47,6 +54,7 @@ class Calibrations:
     num_quotes: np.ndarray
     steps: np.ndarray
     status: tuple[str, ...]
+    is_normal: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -86,15 +94,18 @@ class Calibrations:
             np.array([np.sum(job.counts) for job in jobs]),
             column(ends.steps, True),
             tuple(status),
+            np.array([vol_unit(job.quotes) is BASIS_POINTS for job in jobs]),
         )
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Any]) -> "Calibrations":
         """Return the calibrations in a table made by `columns`."""
         names = [name.removeprefix(_ERROR) for name in columns if name.startswith(_ERROR)]
-        totals, counts, steps = (
-            np.asarray(columns[name]) for name in ("sum_squared_vol_points", "num_quotes", "steps")
-        )
+        counts, steps = (np.asarray(columns[name]) for name in ("num_quotes", "steps"))
+        nothing = np.full(counts.shape, np.nan)
+        totals, in_bp = (np.asarray(columns.get(_SQUARES + unit.key, nothing)) for unit in _UNITS)
+        is_normal = np.isfinite(in_bp)
+        totals = np.where(is_normal, in_bp / _BP_SQUARED, totals)
         return cls(
             tuple(columns["id"]),
             {name: np.asarray(columns[name], float) for name in names},
@@ -103,14 +114,18 @@ class Calibrations:
             counts,
             steps,
             tuple(columns["status"]),
+            is_normal,
         )
 
     @classmethod
     def joined(cls, parts: Sequence["Calibrations"]) -> "Calibrations":
         """Return the jobs of all parts, one after the other."""
         tables = [part.columns for part in parts]
+        names = dict.fromkeys(name for table in tables for name in table)
+        nothing = [np.full(len(part.ids), np.nan) for part in parts]
+        pairs = list(zip(tables, nothing, strict=True))
         return cls.of_columns(
-            {name: np.concatenate([t[name] for t in tables]) for name in tables[0]}
+            {name: np.concatenate([t.get(name, none) for t, none in pairs]) for name in names}
         )
 
     def without(self, reasons: Mapping[str, str]) -> "Calibrations":
@@ -130,6 +145,17 @@ class Calibrations:
         )
 
     @property
+    def sums_of_squares(self) -> dict[VolUnit, np.ndarray]:
+        """The sums over the quotes of squared residuals, by their unit; NaN where a job has another one."""
+        totals, is_normal = self.sum_squared_vol_points, self.is_normal
+        if is_normal is None or not np.any(is_normal):
+            return {VOL_POINTS: totals}
+        in_bp = {BASIS_POINTS: np.where(is_normal, _BP_SQUARED * totals, np.nan)}
+        if np.all(is_normal):
+            return in_bp
+        return {VOL_POINTS: np.where(is_normal, np.nan, totals), **in_bp}
+
+    @property
     def columns(self) -> dict[str, np.ndarray]:
         """The table of one row a job: id, status, parameters, their errors (`std_error_...`), and the rest."""
         return {
@@ -137,7 +163,7 @@ class Calibrations:
             "status": np.array(self.status, object),
             **self.parameters,
             **{_ERROR + name: errors for name, errors in self.std_errors.items()},
-            "sum_squared_vol_points": self.sum_squared_vol_points,
+            **{_SQUARES + unit.key: squares for unit, squares in self.sums_of_squares.items()},
             "num_quotes": self.num_quotes,
             "steps": self.steps,
         }

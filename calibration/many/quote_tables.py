@@ -76,13 +76,18 @@ def _pieces(file: Path) -> Iterator[tuple[Columns, int]]:
         else:
             reader = arrow("pyarrow.parquet").ParquetFile(file)
             known = _known(reader.schema_arrow.names, str(file))
+            _require_flat(reader.schema_arrow, known, str(file))
             pieces = reader.iter_batches(columns=known)
         row = 2 if file.suffix.lower() == ".csv" else 1
         for piece in pieces:
             if len(piece):
                 yield _numbers({name: piece.column(name) for name in known}), row
             row += len(piece)
-    except (arrow("pyarrow").ArrowInvalid, OSError) as error:
+    except UnicodeDecodeError as error:  # of a name of a column
+        byte = error.object[error.start]
+        message = f"byte {byte:#04x} is not UTF-8 text"
+        raise unreadable(str(file), message, "save the file as UTF-8") from None
+    except (arrow("pyarrow").ArrowException, OSError) as error:
         raise unreadable(str(file), " ".join(str(error).split()), "correct the file") from None
 
 
@@ -108,6 +113,19 @@ def _known(names: Sequence[str], file: str) -> list[str]:
             message = f"has a column {name!r}, which is not known"
             raise unreadable(file, message, f"{hint}rename it, or take it out")
     return known
+
+
+def _require_flat(schema: Any, known: Sequence[str], file: str) -> None:
+    """Check that the columns of a Parquet file hold one number or text for each row.
+
+    Raises:
+        unreadable: One holds lists or records; it is an `UnreadableFile`.
+    """
+    for name in known:
+        kind = schema.field(name).type
+        if arrow("pyarrow").types.is_nested(kind):
+            message = f"has the column {name!r} of type {kind}"
+            raise unreadable(file, message, "give each row one number or text")
 
 
 def _runs(
@@ -139,7 +157,8 @@ def _joined(parts: list[Columns]) -> Columns:
 def _numbers(arrays: Mapping[str, Any]) -> Columns:
     """Return Arrow's columns as numbers; NaN for an empty cell, and infinity for one that is no number."""
     cells = {name: array.to_numpy(False) for name, array in arrays.items()}
-    names = np.where(arrays[_NAME].is_null().to_numpy(False), "", cells[_NAME]).astype(str)
+    of_any_type = cells[_NAME].astype(object)  # dates, too
+    names = np.where(arrays[_NAME].is_null().to_numpy(False), "", of_any_type).astype(str)
     known = [name for name in (*_NUMBERS, *_DEFAULTS) if name in cells]
     filled = {name: np.full(len(cells[_NAME]), value) for name, value in _DEFAULTS.items()}
     numbers = {name: _floats(cells[name]) for name in known}

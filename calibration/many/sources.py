@@ -119,7 +119,8 @@ def _of_table(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
 def _models_of(kind: type[Calibratable]) -> Callable[[float, float, float], Calibratable]:
     """Return spot, rate and dividend yield -> the usual start of a model of an equity."""
     of_market = lambda m: [m.spot, m.rate, m.dividend_yield]  # noqa: E731
-    leaves, structure = jax.tree.flatten(eqx.tree_at(of_market, _start_of(kind), [0, 1, 2]))
+    in_numpy = jax.tree.map(np.asarray, _start_of(kind))
+    leaves, structure = jax.tree.flatten(eqx.tree_at(of_market, in_numpy, [0, 1, 2]))
 
     def model_on(*market: float) -> Calibratable:
         numbers = (np.asarray(market[x]) if isinstance(x, int) else x for x in leaves)

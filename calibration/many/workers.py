@@ -9,7 +9,7 @@ import json
 import queue
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,13 +22,15 @@ from jaxtyping import PyTree
 from jaxtape.callers_code import in_words
 from jaxtape.full_products import with_full_products
 
-from .batches import Block, shape_of
+from .batches import FEWEST_ROWS, Block, shape_of
 from .searches import End, Settings, searched
 
 AXIS = "surfaces"
 _IN_WORK = (
     2  # blocks of a device: one is handed over, or at its last searches, while the other computes
 )
+
+_NO_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's code
 
 _COMPILED: set[Hashable] = set()  # what tells programs of this process apart that have run
 
@@ -75,26 +77,45 @@ class Workers:
     def ends(
         self, blocks: Sequence[Block], settings: Settings, num_slots: int
     ) -> Iterator[tuple[np.ndarray, End | str]]:
-        """Yield the places of each block's jobs, in the order of the blocks, and how they ended, or why not.
+        """Yield the places of each block's jobs, and how they ended, or why not.
 
-        What a device lacks, such as memory, is not the fault of a job, and is raised.
+        A block for which memory is short is fitted again after the others, one at a time, in halves. A device
+        that is lost ends the run, by the error that JAX raises.
         """
+        in_work = _IN_WORK
+        while blocks:
+            smaller: list[Block] = []
+            for block, found in self._tried(blocks, settings, num_slots, in_work):
+                if not isinstance(found, _Short):
+                    yield block.places, found
+                elif in_work == 1 and block.size == FEWEST_ROWS:
+                    yield block.places, _no_memory(block, found.error)
+                else:
+                    smaller += block.halves()
+            blocks, in_work = smaller, 1
+
+    def _tried(
+        self, blocks: Sequence[Block], settings: Settings, num_slots: int, in_work: int
+    ) -> Iterator[tuple[Block, "End | str | _Short"]]:
+        """Yield how each block ended, or why not; a device has so many of them in work."""
         free: queue.SimpleQueue = queue.SimpleQueue()
-        for device in self.devices * _IN_WORK:
+        for device in self.devices * in_work:
             free.put((device, _on(device, settings)))
 
-        def run(block: Block) -> tuple[np.ndarray, End | str]:
+        def run(block: Block) -> tuple[Block, End | str | _Short]:
             device, settings = place = free.get()
             try:
-                return block.places, _ends_on(device, block, settings, num_slots)
-            except (MemoryError, jax.errors.JaxRuntimeError):
-                raise
-            except Exception as error:  # of an objective or a model on these quotes
-                return block.places, in_words(error)
+                return block, _ends_on(device, block, settings, num_slots)
+            except Exception as error:
+                if _is_short_of_memory(error):
+                    return block, _Short(in_words(error))
+                if isinstance(error, jax.errors.JaxRuntimeError):
+                    _require_alive(device)
+                return block, in_words(error)  # of an objective or a model on these quotes
             finally:
                 free.put(place)
 
-        with ThreadPoolExecutor(_IN_WORK * len(self.devices)) as pool:
+        with ThreadPoolExecutor(in_work * len(self.devices)) as pool:
             for shape, group in itertools.groupby(blocks, key=lambda b: shape_of(b.inputs)):
                 program, alike = (shape, shape_of(settings), num_slots), list(group)
                 if program not in _COMPILED:
@@ -125,6 +146,31 @@ class Workers:
             return json.loads(multihost_utils.broadcast_one_to_all(wide).tobytes())
 
 
+class _Short(NamedTuple):
+    """A block for which memory was short; error: what the device said."""
+
+    error: str
+
+
+def _is_short_of_memory(error: Exception) -> bool:
+    is_of_device = isinstance(error, jax.errors.JaxRuntimeError)
+    return isinstance(error, MemoryError) or (is_of_device and _NO_MEMORY in str(error))
+
+
+def _no_memory(block: Block, error: str) -> str:
+    """Return why the jobs of a smallest block fail."""
+    quotes = " by ".join(map(str, jax.tree.leaves(block.inputs[0])[-1].shape[1:]))
+    return (
+        f"memory is short for {block.size} searches with {quotes} quotes each ({error}): give fewer quotes, a "
+        "cheaper objective or a device with more memory"
+    )
+
+
+def _require_alive(device: Any) -> None:
+    """Compute something on a device: JAX raises an error if it is lost."""
+    jax.block_until_ready(_on(device, jnp.zeros(1)) + 1.0)
+
+
 def _on(device: Any, tree: PyTree) -> PyTree:
     return tree if device is None else eqx.filter_shard(tree, device)
 
@@ -132,9 +178,8 @@ def _on(device: Any, tree: PyTree) -> PyTree:
 @with_full_products
 def _ends_on(device: Any, block: Block, settings: Settings, num_slots: int) -> End:
     """Return the ends of the jobs of a block, fitted on one device."""
-    rows = len(jax.tree.leaves(block.inputs)[0])
     inputs, count = _on(device, jax.tree.map(jnp.asarray, (block.inputs, block.places.size)))
-    ends = searched(inputs, count, settings, num_slots=min(num_slots, rows))
+    ends = searched(inputs, count, settings, num_slots=min(num_slots, block.size))
     return jax.tree.map(lambda x: np.asarray(x)[: block.places.size], ends)
 
 

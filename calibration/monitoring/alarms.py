@@ -9,7 +9,6 @@ from .runs import Run, only_of
 
 _CONVERGED = "Converged"
 _NON_FINITE = "not finite"
-_VOL_POINTS = "vol_points", 100.0, "vol points"
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def summary(today: Run, yesterday: Run | None) -> dict[str, Any]:
         "fits": {
             name: {
                 "result": fit.result,
-                "rms_vol_points": fit.rms,
+                f"rms_{fit.unit.key}": fit.rms,
                 "condition_number": fit.condition_number,
             }
             for name, fit in today.calibrations.items()
@@ -144,10 +143,9 @@ def _of_fits(run: Run, limits: Thresholds) -> Iterator[Alarm]:
         place = f"{run.folder / 'calibration.json'}: {name}"
         if not fit.result.startswith(_CONVERGED):
             yield Alarm("converged", place, None, None, f"the fit: {fit.result}")
-        unit, scale, words = ("bp", 1e4, "bp") if fit.is_normal else _VOL_POINTS
-        rms = None if fit.rms is None else 0.01 * scale * fit.rms
+        unit, words, scale = fit.unit
         what, limit = f"the root mean square residual in {words}", getattr(limits, f"rms_{unit}")
-        yield from _above(f"rms_{unit}", place, rms, limit, what)
+        yield from _above(f"rms_{unit}", place, fit.rms, limit, what)
         for quote, residual in fit.residuals.items():
             size = None if residual is None else scale * abs(residual)
             what = f"the residual of {quote} in {words}"

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel, RootModel, model_validator
 
 from jaxtape.file_set import MANIFEST, mismatched_files, read_bytes
+from pricing.market.vol_unit import BASIS_POINTS, VOL_POINTS, VolUnit
 
 FILES = "npv.csv", "sensitivity.csv", "calibration.json", MANIFEST  # what is read of a run
 _NOT_A_NUMBER = ("id", "type", "method", "status", "currency")
@@ -29,7 +30,9 @@ class Fit(BaseModel):
         parameters: Parameter -> number.
         standard_errors: Parameter -> its standard error.
         condition_number: The condition number of the scaled normal matrix.
-        sum_squared_vol_points: The sum of squared residuals, in vol points.
+        sum_squared_vol_points: The sum of squared residuals, in vol points; in runs of earlier versions that of
+            normal vols, too.
+        sum_squared_bp: The sum of squared residuals of normal vols, in basis points.
         residuals: Quote id -> model less market, per 1.00 vol.
     """
 
@@ -37,20 +40,31 @@ class Fit(BaseModel):
     parameters: dict[str, float | None]
     standard_errors: dict[str, float | None]
     condition_number: float | None
-    sum_squared_vol_points: float | None
+    sum_squared_vol_points: float | None = None
+    sum_squared_bp: float | None = None
     residuals: dict[str, float | None]
 
+    @model_validator(mode="after")
+    def _require_squares(self) -> "Fit":
+        if not self.model_fields_set & {"sum_squared_vol_points", "sum_squared_bp"}:
+            raise ValueError("a fit has no sum_squared_vol_points or sum_squared_bp")
+        return self
+
     @property
-    def is_normal(self) -> bool:
-        """Whether the vols are normal ones, whose unit is a basis point."""
-        return any(quote.startswith("SWAPTION/RATE_NVOL/") for quote in self.residuals)
+    def unit(self) -> VolUnit:
+        """The unit of its residuals."""
+        is_normal = any(quote.startswith("SWAPTION/RATE_NVOL/") for quote in self.residuals)
+        return BASIS_POINTS if is_normal else VOL_POINTS
 
     @property
     def rms(self) -> float | None:
-        """The root mean square of the residuals, in vol points."""
-        if self.sum_squared_vol_points is None or not self.residuals:
+        """The root mean square of the residuals, in their unit."""
+        in_bp = self.sum_squared_bp is not None
+        squares = self.sum_squared_bp if in_bp else self.sum_squared_vol_points
+        if squares is None or not self.residuals:
             return None
-        return math.sqrt(self.sum_squared_vol_points / len(self.residuals))
+        told_in = BASIS_POINTS if in_bp else VOL_POINTS
+        return math.sqrt(squares / len(self.residuals)) * self.unit.per_one / told_in.per_one
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ def serve(
     model: ModelOption = Model.heston,
     paths: PathsOption = PATHS,
     seed: SeedOption = 0,
+    starts: console.StartsOption = 1,
+    max_steps: console.MaxStepsOption = 100,
     precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
     budget: BudgetOption = BUDGET,
     warm: Annotated[
@@ -121,6 +123,7 @@ def serve(
         stop_seconds=stop_seconds,
     )
     settings = {"model": model, "paths": paths, "seed": seed, "budget": budget}
+    settings |= {"starts": starts, "max_steps": max_steps}
     files = {"market": market, "trades": trades, "warm": warm}
     try:
         folder = state or home_folder("XDG_STATE_HOME", ".local/state", "--state") / "jaxtape/serve"

@@ -51,15 +51,28 @@ class Pricers:
         file: The name of that file.
         model: The model of equities.
         paths: The paths of Monte Carlo methods.
-        seed: The seed of Monte Carlo methods.
+        seed: The seed of Monte Carlo methods and of random starts.
         budget: The bytes of memory of the tiles that run at once.
+        starts: The starting points of each calibration.
+        max_steps: The most steps of each start.
     """
 
     def __init__(
-        self, base: Market, file: str, model: Model, *, paths: int, seed: int, budget: int
+        self,
+        base: Market,
+        file: str,
+        model: Model,
+        *,
+        paths: int,
+        seed: int,
+        budget: int,
+        starts: int,
+        max_steps: int,
     ):
         self._base, self._file, self._model = base, file, model
-        settings = {"methods": methods_of(paths), "key": jax.random.key(seed), "budget": budget}
+        key = jax.random.key(seed)
+        self._fitting = {"num_starts": starts, "max_steps": max_steps, "key": key}
+        settings = {"methods": methods_of(paths), "key": key, "budget": budget}
         self._first = RiskEngine(fit_of(model, {}), **settings)
         self._calibrations: dict[str, Calibration] = {}
         self._failed: dict[str, tuple[Market, InputError]] = {}
@@ -127,7 +140,7 @@ class Pricers:
         start, quotes = standard_start(market, name)
         if error := too_few(start, quotes, name, self._file):
             return error
-        calibration = calibrated(start, quotes)
+        calibration = calibrated(start, quotes, **self._fitting)
         return failure(market, name, calibration, self._file) or calibration
 
     def _served(self, names: _Names, market: Market) -> Market:

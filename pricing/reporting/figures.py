@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from ..market.vol_unit import BASIS_POINTS
 from .fits import ManyFits, SurfaceFit
 from .formats import plain, significant
 from .ladders import Ladder
@@ -79,6 +80,7 @@ def drawn(draw: Callable[[Figure], None], height: float, title: str) -> str:
 
 def smiles(fit: SurfaceFit) -> str:
     """Draw the model's smile (line) through the market's vols (dots), one panel an expiry."""
+    unit = "bp" if fit.unit is BASIS_POINTS else "%"
     columns = min(4, len(fit.expiries))
     rows = -(-len(fit.expiries) // columns)
     with matplotlib.rc_context(_SETTINGS):
@@ -89,17 +91,20 @@ def smiles(fit: SurfaceFit) -> str:
             panel = panels[index]
             if fit.spot is not None:
                 _spot_line(panel, fit.spot)
-            panel.plot(fit.curve_strikes, 100 * fit.curve_vols[index], color=THEME["up"], lw=1.5)
-            vols = 100 * fit.market_vols[index]
+            curve = fit.unit.per_one * fit.curve_vols[index]
+            panel.plot(fit.curve_strikes, curve, color=THEME["up"], lw=1.5)
+            vols = fit.unit.per_one * fit.market_vols[index]
             dots = panel.plot(fit.strikes, vols, "o", ms=3.2, color=THEME["ink"], mew=0)
             pairs = zip(fit.strikes.tolist(), vols.tolist(), strict=True)
-            hints.add(dots[0], [f"{expiry}, {plain(k)}: {plain(round(v, 2))} %" for k, v in pairs])
+            hints.add(
+                dots[0], [f"{expiry}, {plain(k)}: {plain(round(v, 2))} {unit}" for k, v in pairs]
+            )
             panel.set_title(expiry)
             panel.grid(axis="y")
             panel.xaxis.set_major_locator(MaxNLocator(4))
             panel.xaxis.set_major_formatter(_plain())
             panel.yaxis.set_major_locator(MaxNLocator(4))
-            panel.yaxis.set_major_formatter(FuncFormatter(lambda vol, _: f"{vol:g} %"))
+            panel.yaxis.set_major_formatter(FuncFormatter(lambda vol, _: f"{vol:g} {unit}"))
             panel.tick_params(labelbottom=index + columns >= len(fit.expiries))
         for panel in panels[len(fit.expiries) :]:
             panel.set_axis_off()
@@ -108,7 +113,7 @@ def smiles(fit: SurfaceFit) -> str:
 
 def histograms(fits: ManyFits) -> str:
     """Draw how each parameter, and the residuals, spread over the surfaces, one panel each."""
-    shown = {**fits.parameters, "residuals, rms in vol points": fits.rms}
+    shown = fits.columns
     columns = min(3, len(shown))
     with matplotlib.rc_context(_SETTINGS):
         rows = -(-len(shown) // columns)

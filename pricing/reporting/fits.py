@@ -6,6 +6,7 @@ from datetime import date
 
 import numpy as np
 
+from ..market.vol_unit import VOL_POINTS, VolUnit
 from .formats import day
 
 
@@ -17,7 +18,7 @@ class SurfaceFit:
     dates, or texts such as "5Y". `residuals`: model less market, per 1.00 vol, shape [expiries, strikes] like
     `market_vols`. `curve_vols`: the model's vols at `curve_strikes`, shape [expiries, curve_strikes].
     `parameters`: name to (value, standard error), empty for a model that reads the surface. `facts`: what else
-    there is to say of the fit, label to text.
+    there is to say of the fit, label to text. `unit`: that residuals are shown in.
     """
 
     underlying: str
@@ -33,6 +34,7 @@ class SurfaceFit:
     parameters: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     across: str = "strike"
+    unit: VolUnit = VOL_POINTS
 
     @property
     def rows(self) -> list[str]:
@@ -50,13 +52,19 @@ class ManyFits:
     """Fits of one model to many surfaces: what the report shows of them, as columns.
 
     `source`: the name of the file or folder. `parameters`: name to the fitted values, NaN where a fit failed.
-    `rms`: the root mean square of the residuals, in vol points. `failed`: surface to the reason. `facts`: what
-    else there is to say, label to text.
+    `rms`: unit to the root mean square of the residuals, NaN where a fit has another unit or failed. `failed`:
+    surface to the reason. `facts`: what else there is to say, label to text.
     """
 
     model: str
     source: str
     parameters: Mapping[str, np.ndarray]
-    rms: np.ndarray
+    rms: Mapping[VolUnit, np.ndarray]
     failed: Mapping[str, str]
     facts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """The parameters and the residuals, by what they are."""
+        residuals = {f"residuals, rms in {unit.words}": rms for unit, rms in self.rms.items()}
+        return {**self.parameters, **residuals}

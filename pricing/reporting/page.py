@@ -26,7 +26,7 @@ _LARGEST, _LARGEST_RISKS, _TOP_QUOTES, _MAX_FAILED = 100, 5, 15, 500
 
 def fit_section(fit: SurfaceFit) -> tables.FitSection:
     """Return the pictures and the tables of one fit."""
-    residuals = 100 * fit.residuals
+    residuals = fit.unit.per_one * fit.residuals
     return tables.FitSection(
         fit=fit,
         parameters=tables.parameters(fit),
@@ -177,9 +177,7 @@ def write_explanation(
 
 def write_many_fits_report(path: Path, fits: ManyFits, seconds: Mapping[str, float]) -> None:
     """Write the page of many calibrations: how the parameters spread, and what could not be fitted."""
-    count, failed = fits.rms.size, len(fits.failed)
-    fitted = fits.rms[np.isfinite(fits.rms)]
-    median = significant(float(np.median(fitted)), 3) if fitted.size else "\N{EN DASH}"
+    count, failed = len(next(iter(fits.rms.values()))), len(fits.failed)
     context = {
         "heading": f"{fits.model} on {counted(count, 'surface')}",
         "sources": (escaped(fits.source),),
@@ -187,7 +185,10 @@ def write_many_fits_report(path: Path, fits: ManyFits, seconds: Mapping[str, flo
             ("Surfaces", number(count), "read", ""),
             ("Fitted", number(count - failed), "surfaces", ""),
             ("Failed", number(failed), "surfaces", ""),
-            ("Residuals, median", median, "vol points, rms", ""),
+            *(
+                ("Residuals, median", _median(rms), f"{unit.words}, rms", "")
+                for unit, rms in fits.rms.items()
+            ),
         ],
         "market_errors": (),
         "many": {
@@ -198,6 +199,11 @@ def write_many_fits_report(path: Path, fits: ManyFits, seconds: Mapping[str, flo
         },
     }
     _write(path, None, (), seconds, context)
+
+
+def _median(values: np.ndarray) -> str:
+    known = values[np.isfinite(values)]
+    return significant(float(np.median(known)), 3) if known.size else "\N{EN DASH}"
 
 
 def _write(path: Path, market: Market | None, fits, seconds, context: dict[str, Any]) -> None:

@@ -282,13 +282,12 @@ def parameters(fit: SurfaceFit) -> Table:
 def quantiles(fits: ManyFits) -> Table:
     """Return the spread of each parameter, and of the residuals, over the surfaces that were fitted."""
     shares = (0.0, 0.05, 0.5, 0.95, 1.0)
-    columns = {**fits.parameters, "residuals, rms in vol points": fits.rms}
     rows = [
         (
             name.replace("_", " "),
             *(significant(x, 4) for x in np.quantile(values[np.isfinite(values)], shares)),
         )
-        for name, values in columns.items()
+        for name, values in fits.columns.items()
         if np.any(np.isfinite(values))
     ]
     return Table(("Parameter", "Least", "5 %", "Median", "95 %", "Largest"), tuple(rows))

@@ -277,15 +277,18 @@ def test_a_trade_whose_currency_changed_is_not_compared(tmp_path):
     assert "the value of E1 is in USD, and was in EUR" in [alarm.message for alarm in told]
 
 
-def test_residuals_of_normal_vols_are_bounded_in_basis_points(tmp_path):
+@pytest.mark.parametrize("squares", [{"sum_squared_bp": 3600.0}, {"sum_squared_vol_points": 0.36}])
+def test_residuals_of_normal_vols_are_bounded_in_basis_points(tmp_path, squares):
     """Vols of some 80 basis points, 60 of which are missed, are within any bound in vol points."""
     quotes = [f"SWAPTION/RATE_NVOL/EUR/{years}Y/5Y" for years in (1, 2)]
     fit = {
         "residuals": dict(zip(quotes, (0.006, 0.0), strict=True)),
-        "sum_squared_vol_points": 0.36,
+        **squares,
     }
     told = {alarm.check: alarm for alarm in found(run(tmp_path, **fit))}
     assert set(told) == {"rms_bp", "residual_bp"} and quotes[0] in told["residual_bp"].place
     assert told["residual_bp"].value == pytest.approx(60.0)
     assert told["rms_bp"].value == pytest.approx(60.0 / 2.0**0.5)
     assert found(tmp_path, limits=Thresholds(rms_bp=45.0, residual_bp=61.0)) == []
+    fits = summary(read_run(tmp_path), None)["fits"]
+    assert fits["DAX"]["rms_bp"] == pytest.approx(60.0 / 2.0**0.5)

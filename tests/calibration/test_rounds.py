@@ -202,17 +202,75 @@ def test_a_job_of_another_type_or_that_breaks_a_program_fails_alone(monkeypatch)
     assert all(
         status == "failed: ZeroDivisionError: of mine" for status in map(first_words, lost.status)
     )
-    monkeypatch.setattr(workers, "_ends_on", out_of_memory)
-    with pytest.raises(MemoryError):
-        calibrate_many(iter(good))
 
 
 def first_words(status: str) -> str:
     return status.partition(" (")[0]
 
 
-def out_of_memory(*_):
-    raise MemoryError
+def test_a_block_that_is_short_of_memory_is_fitted_in_halves_to_the_same_bits(monkeypatch):
+    """Twenty jobs in one block of 32, of which the memory holds eight."""
+    fitted, sizes = workers._ends_on, []
+
+    def of_eight(device, block, settings, num_slots):
+        sizes.append(block.size)
+        if block.size > 8:
+            raise MemoryError if block.size > 16 else out_of_memory()
+        return fitted(device, block, settings, num_slots)
+
+    alike = jobs()[::2]
+    many = [job._replace(id=f"{job.id}/{n}") for n in range(5) for job in alike]
+    monkeypatch.setattr(workers, "_ends_on", of_eight)
+    several = calibrate_many(many, block_size=32)
+    assert sorted(sizes, reverse=True) == [32, 16, 16, 8, 8, 8]
+    assert several.status == ("ok",) * 20
+    monkeypatch.setattr(workers, "_ends_on", fitted)
+    alone = columns(calibrate_many(alike))
+    np.testing.assert_array_equal(columns(several), np.repeat(alone, 5, axis=1))  # in order of id
+
+
+def out_of_memory():
+    return jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.")
+
+
+def test_a_surface_that_no_memory_holds_fails_alone(monkeypatch):
+    """512 TiB for the large surfaces, which the machine itself refuses; a lost device ends the run."""
+    small, large = jobs()[0], jobs()[1]
+    found = calibrate_many([large, small], objective=OfMuchMemory(), max_steps=5)
+    assert found.status[0].startswith("failed: memory is short for 8 searches with 8 by 8 quotes")
+    assert "RESOURCE_EXHAUSTED: Out of memory" in found.status[0]
+    assert "memory" not in found.status[1]
+
+    def lost(*_):
+        raise jax.errors.JaxRuntimeError("UNAVAILABLE: the device is gone")
+
+    monkeypatch.setattr(workers, "_ends_on", lost)
+    (status,) = calibrate_many([small]).status
+    assert first_words(status) == "failed: JaxRuntimeError: UNAVAILABLE: the device is gone"
+    monkeypatch.setattr(workers, "_require_alive", lost)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="the device is gone"):
+        calibrate_many([small])
+
+
+class OfMuchMemory(AtTheMoney):
+    def residuals(self, model, quotes):
+        wide = jnp.sort(jnp.zeros(2**46 if quotes.vols.shape == (8, 8) else 1) + model.spot)
+        return super().residuals(model, quotes) + 0.0 * wide[-1]
+
+
+def test_a_callback_that_raises_fails_its_jobs_by_what_it_says():
+    found = calibrate_many(jobs()[:1], objective=CallsBack())
+    assert first_words(found.status[0]) == "failed: ValueError: no such desk"
+
+
+class CallsBack(AtTheMoney):
+    def residuals(self, model, quotes):
+        def raises(vols):
+            raise ValueError("no such desk")
+
+        shape = jax.ShapeDtypeStruct(quotes.vols.shape, quotes.vols.dtype)
+        vols = jax.pure_callback(raises, shape, quotes.vols, vmap_method="sequential")
+        return super().residuals(model, quotes) + jax.lax.stop_gradient(vols)
 
 
 def test_columns_are_the_table_of_all():

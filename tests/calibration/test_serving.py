@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from starlette.requests import Request
@@ -18,6 +20,7 @@ from calibration import Calibration
 from calibration.commands.fitting import Model
 from calibration.results import RESULTS
 from calibration.serving import pricers as pricing_of_books
+from calibration.serving import starting
 from calibration.serving.access import Access, kept_token, token_of
 from calibration.serving.client import (
     Busy,
@@ -67,7 +70,14 @@ BOOK = f"{HEAD}\nE1,european,DAX,10,call,4500,2003-03-18\nE2,european,DAX,-7,put
 CSV = {"content-type": "text/csv"}
 OWN = {"authorization": f"Bearer {TOKEN}"}
 USUAL = Limits()
-SETTINGS = {"model": Model.black_scholes, "paths": 1024, "seed": 0, "budget": 2**30}
+SETTINGS = {
+    "model": Model.black_scholes,
+    "paths": 1024,
+    "seed": 0,
+    "budget": 2**30,
+    "starts": 1,
+    "max_steps": 100,
+}
 
 
 @pytest.fixture(scope="module")
@@ -778,7 +788,9 @@ def pricers(monkeypatch):
     """Pricers of a market one of whose vols is 4.5, with a calibration that fails there; and what was tried."""
     tried = []
 
-    def calibrated(start, quotes):
+    def calibrated(start, quotes, *, num_starts, max_steps, key):
+        assert (num_starts, max_steps) == (3, 7)
+        np.testing.assert_array_equal(jax.random.key_data(key), [0, SETTINGS["seed"]])
         tried.append(float(quotes.vols.max()))
         is_good = tried[-1] < 1.0
         result = RESULTS.successful if is_good else RESULTS.max_steps_reached
@@ -800,7 +812,7 @@ def pricers(monkeypatch):
     }
     equities = {name: dax | {"implied_vols": vols} for name in ("DAX", "SMI")}
     market = Market.from_text(json.dumps(MARKET | {"equities": equities}))
-    settings = SETTINGS | {"model": Model.heston}
+    settings = SETTINGS | {"model": Model.heston, "starts": 3, "max_steps": 7}
     return pricing_of_books.Pricers(market, "market.json", **settings), market, tried
 
 
@@ -816,6 +828,18 @@ def test_an_equity_is_calibrated_once_its_quotes_are_corrected(pricers):
         result = found.risk(stored, corrected.with_quotes({SPOT: spot}))
         assert result.value != 0.0 and not result.errors
     assert tried == [4.5, 0.28]
+
+
+def test_starts_and_steps_are_those_of_the_command_line(market, tmp_path, monkeypatch):
+    """The fixture `pricers` asks that each calibration takes them."""
+
+    def service_of(*_, starts, max_steps, **others):
+        raise Unusable(f"{starts} starts of {max_steps} steps")
+
+    monkeypatch.setattr(starting, "service_of", service_of)
+    files = ["--market", str(market), "--state", str(tmp_path / "state")]
+    ended = CliRunner().invoke(commands, ["serve", *files, "--starts", "3", "--max-steps", "7"])
+    assert ended.exit_code == 2 and "3 starts of 7 steps" in ended.output
 
 
 def test_models_that_no_book_shares_are_forgotten(pricers):
