@@ -1,4 +1,4 @@
-"""The verb: how far off are value, Delta and Gamma of today? Figures from fresh paths, with standard errors."""
+"""Certify value, Delta and Gamma of today: unbiased figures from fresh paths, with standard errors."""
 
 import math
 from statistics import NormalDist
@@ -63,14 +63,14 @@ class Estimate(eqx.Module):
 
 
 class Certificate(eqx.Module):
-    """Value, Delta and Gamma of today from fresh paths, which owe to the solution their small noise alone.
+    """Value, Delta and Gamma of today from fresh paths; the solution serves only as a control variate.
 
     Attributes:
         value: The value, of shape [*contracts].
         delta: The gradient, [*contracts, dim].
         gamma: The Hessian, [*contracts, dim, dim].
-        missed: By how much the solution's own value is off, [*contracts]: the value less it.
-        left: What the square of an error of Gamma may leave where the driver reads it, as a share of value,
+        missed: Error of the solution's own value, [*contracts]: the value less it.
+        left: Estimated effect of the squared error of Gamma where the driver reads it, as a fraction of value,
             Delta and Gamma, [*contracts]; else 0.
 
     Examples:
@@ -98,10 +98,10 @@ def certify(
     """Estimate value, Delta and Gamma of today on fresh paths, with standard errors.
 
     The value is the solution's plus the mean of the defects of its equation along paths (`defects`). So an
-    error of the solution does not enter at all where the driver is affine in y and z. Where it bends, the error
-    enters by its square, which standard errors do not tell: compare the certificates of two solutions, as
-    `solve` does. A right to exercise is held by the solution's rule, whose errors enter by their square, too,
-    from below. The error of the grid of dates is left.
+    error of the solution does not enter at all where the driver is affine in y and z. Where it is not, the
+    square of the error enters, which standard errors do not show: compare the certificates of two solutions,
+    as `solve` does. A right to exercise follows the solution's rule, whose errors enter by their square, too,
+    from below. The error of the grid of dates remains.
 
     Where the driver reads Gamma (`second_order.Onward`), the square is that of Gamma's error, which may be
     large. Of call spreads under uncertain volatility by too few functions, 7 and 9 % of the value were missed,
@@ -119,15 +119,15 @@ def certify(
     where it reads z or Gamma.
 
     Args:
-        solution: What `solve` found, with u at all dates and states.
-        key: Of the paths, which must not be those of the training.
-        num_paths: How many.
-        quantities: The quantity of each contract, of a portfolio whose figures are asked for: its errors are
-            those of the sum along each path. None: the figures of each contract.
+        solution: A solution by `solve`, with u at all dates and states.
+        key: Key of the paths, which must not be those of the training.
+        num_paths: The number of paths.
+        quantities: The quantity of each contract in a portfolio, whose figures are then returned: its errors
+            are those of the sum along each path. None: the figures of each contract.
 
     Returns:
         The three figures and their standard errors, of each contract or of the portfolio.
-        Of a portfolio whose contracts have not one linear driver it is a TypeError; quantities that are not of
+        A portfolio whose contracts do not share one linear driver is a TypeError; quantities that do not have
         the contracts' shape are a ValueError.
 
     Raises:
@@ -231,7 +231,7 @@ def _start(solution: Solution) -> Start:
 
 
 def _last_step(problem: Problem, points: int) -> LastStep:
-    """Return how the mean of the last step is differentiated; some paths show the form of its noise."""
+    """Return the settings to differentiate the mean of the last step; some paths show its noise's form."""
     states = simulate(problem, _LOOK, key=jax.random.key(0)).states[-2]
     noise = noise_form(problem, problem.times[-2], states)
     if noise.mixing is None and problem.dim > _FEW:
@@ -240,9 +240,9 @@ def _last_step(problem: Problem, points: int) -> LastStep:
 
 
 def _better(by_weights: Estimate, by_paths: Estimate, unit: Array) -> Estimate:
-    """Return the estimate of less noise of each contract; that by weights where they do not agree.
+    """Return each contract's estimate with less noise; the one by weights where the two do not agree.
 
-    unit: of the entries, which are compared as multiples of it.
+    unit: unit of the entries, which are compared as multiples of it.
     """
     largest = lambda x: jnp.max(x, axis=tuple(range(1, x.ndim)), keepdims=True)  # noqa: E731
     noise = jnp.hypot(by_weights.std_error, by_paths.std_error)
@@ -258,7 +258,7 @@ def _with_first_step(
 ) -> Certificate:
     """Return the figures, with the driver at the start of the first step.
 
-    scale: by how much a unit of noise moves each coordinate.
+    scale: change of each coordinate by a unit of noise.
     """
     shape, dim, t, x0 = problem.contracts, problem.dim, problem.times[0], problem.x0
     derivatives: Derivatives = found.by_weights
@@ -307,9 +307,9 @@ def cover(entries: int) -> float:
 
 
 def unsummed(problem: Problem) -> str | None:
-    """Return why the defects of an equation are not summed, in words; None where they are."""
+    """Return the reason for which the defects of an equation are not summed, in words; None if they are."""
     if problem.reads_gamma and problem.contracts:
-        return "the driver reads Gamma: errors of many contracts move by as many diffusions, on no common paths"
+        return "the driver reads Gamma: the errors of each contract need paths with a diffusion of their own"
     if problem.reads_gamma and bool(problem.has_kink[1]):
         return "the driver reads Gamma, which has a kink at the first date: there are too few dates"
     if problem.switch is not None or not is_of_each(problem):

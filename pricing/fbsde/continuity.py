@@ -29,10 +29,10 @@ _SEGMENTS = 128
 
 
 class _Term(NamedTuple):
-    """What a variable is: the operation that made it, and whether it moves with the state.
+    """Term of a variable: the operation that made it, and whether it depends on the state.
 
-    number: the same for equal operations on equal terms; of: the numbers of these, and what else the operation
-    is.
+    number: the same for equal operations on equal terms; of: the numbers of these terms, and the operation's
+    parameters.
     """
 
     number: int
@@ -58,9 +58,9 @@ class _Terms:
 
 
 def may_jump(function: Callable, *args: Any, of: Sequence[int]) -> bool:
-    """Return whether the program of a function decides by the arguments with the positions `of`.
+    """Return True if the program of a function decides by the arguments at the positions `of`.
 
-    If not it is continuous in them, but for its poles. args: of its call, or their shapes.
+    If not, it is continuous in them, but for its poles. args: arguments of a call, or their shapes.
     """
     closed, terms, given = jax.make_jaxpr(function)(*args), _Terms(), []
     for place, arg in enumerate(args):
@@ -69,7 +69,7 @@ def may_jump(function: Callable, *args: Any, of: Sequence[int]) -> bool:
 
 
 def _through(terms: _Terms, jaxpr: Jaxpr, given: Sequence[_Term]) -> tuple[list[_Term], bool]:
-    """Return what the outputs of a program are, given its inputs, and whether any may jump."""
+    """Return the terms of a program's outputs, given those of its inputs, and whether any may jump."""
     own = dict(zip(jaxpr.invars, given, strict=True))
     own |= {v: terms("constant", (id(v),), False) for v in jaxpr.constvars}
     jumps = False
@@ -150,7 +150,7 @@ def _is_inexact(variable: Any) -> bool:
 
 
 def _shaped(variable: Any) -> Any:
-    """Return what an operand's shape and type are."""
+    """Return the shape and type of an operand."""
     return variable.aval
 
 
@@ -163,7 +163,7 @@ def _programs(value: Any) -> list[Jaxpr]:
 
 
 def _is_extreme(terms: _Terms, which: _Term, cases: list[int]) -> bool:
-    """Return whether a decision is which of two cases is the larger, or that one is not a number."""
+    """Return True if a decision is which of two cases is the larger, or that one is not a number."""
     if which.made_by == "or":
         parts = [terms.all[number] for number in which.of]
         is_order = [_is_extreme(terms, part, cases) for part in parts]
