@@ -1,4 +1,4 @@
-"""Code that a caller names: whatever it raises is said in one line, with its kind, place and remedy."""
+"""Load user code that is given as FILE.py:NAME; report its exceptions in one line: kind, place and remedy."""
 
 import contextlib
 import importlib

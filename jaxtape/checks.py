@@ -17,13 +17,13 @@ EPS = float(np.finfo(np.float64).eps)
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """Two numbers for every direction that was tried, and how far apart they may be.
+    """Two numbers for every direction that was tried, and the difference allowed between them.
 
     Attributes:
-        names: What each direction is.
+        names: A description of each direction.
         actual: The numbers that are checked.
         expected: The numbers that they are compared with.
-        tolerance: How far apart the two may be.
+        tolerance: The largest difference allowed between the two.
     """
 
     names: tuple[str, ...]
@@ -72,8 +72,8 @@ def check_gradient(
         f: A function of pytrees that returns a scalar, smooth between the two points.
         args: The arguments of `f`; float leaves must be float64, integer, key and other leaves are held.
         key: The key of the directions; None is `jax.random.key(0)`.
-        directions: How many directions for each leaf.
-        rtol: How far apart the two may be, relative to the larger.
+        directions: The number of directions for each leaf.
+        rtol: The largest difference allowed, relative to the larger of the two.
 
     Returns:
         The numbers compared, with `max_relative_difference`.
@@ -128,8 +128,8 @@ def check_duality(
         f: A function between pytrees; integer and key leaves, of either side, are held.
         primals: A tuple with one pytree for each argument of `f`; float leaves must be float64.
         key: The key of v and w; None is `jax.random.key(0)`.
-        directions: How many pairs (v, w).
-        rtol: How far apart the two may be, relative to the sum of their terms' absolute values.
+        directions: The number of pairs (v, w).
+        rtol: The largest difference allowed, relative to the sum of the absolute values of the terms.
 
     Returns:
         The numbers compared, with `max_relative_difference`.

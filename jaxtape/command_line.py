@@ -152,9 +152,9 @@ def command_as_typed() -> str:
 
 
 def files_of(out: Path, inputs: Iterable[Path | None] = ()) -> FileSet:
-    """Return where a file will be written, or refuse; a hidden manifest beside it names it.
+    """Return the file set of one output file, with a hidden manifest beside it; refuse an unwritable one.
 
-    inputs: files that the command reads, of which none may be `out`.
+    inputs: Files that the command reads; `out` may be none of them.
     """
     if out.is_dir():
         refuse(f"{out}: cannot be written: it is a folder; give the path of a file")
@@ -180,7 +180,7 @@ def write(files: FileSet, texts: Mapping[str, str]) -> None:
 
 
 class _Activity(bars.ProgressColumn):
-    """What is read, traced or compiled while the bar is shown."""
+    """The column that shows which program is being read, traced or compiled."""
 
     def render(self, task: bars.Task) -> Text:
         del task

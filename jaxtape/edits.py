@@ -1,4 +1,4 @@
-"""Which nodes of a segment are live: a permutation of the places in its params, changed for free."""
+"""The live nodes of a segment, as a permutation of the places in its params: edits move no params."""
 
 import dataclasses
 import functools
@@ -25,7 +25,7 @@ class Edits:
     Attributes:
         rows: The table, and the order of the places.
         marked: Whether the state before the node in a place is always kept.
-        arena: What of the table is static.
+        arena: The static part of the table.
     """
 
     rows: Rows

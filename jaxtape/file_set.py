@@ -56,8 +56,9 @@ class FileSet:
         """Make the folder, and make sure that the files can be written to it; otherwise `OSError` is raised.
 
         Args:
-            folder: Where the files go.
-            command: What made them, for the manifest. Files without a command have no manifest.
+            folder: The folder to write to.
+            command: The command that made the files, for the manifest. Files without a command have no
+                manifest.
             names: The names that are known by now. A file of an earlier run of that name is removed by a run
                 that does not write it.
             manifest: The name of the manifest.

@@ -46,9 +46,9 @@ def scan(
         xs: A pytree whose leaves have leading axis n; None if `f` reads nothing of its own.
         length: The number of nodes n, needed if `xs` has no leaves.
         reverse: Whether to run over `xs` from its end.
-        unroll: How many nodes a turn of the loop runs, as in `lax.scan`. Schedules other than `StoreAll`
-            check it and do without.
-        schedule: What is kept for the reverse sweep. None is `StoreAll()`: `lax.scan` itself.
+        unroll: The number of nodes that each iteration of the loop runs, as in `lax.scan`. Schedules other than
+            `StoreAll` check it and ignore it.
+        schedule: The schedule of states kept for the reverse sweep. None is `StoreAll()`: `lax.scan` itself.
 
     Returns:
         The pair `(carry[n], ys)`, where `ys` stacks y on a new leading axis.
@@ -94,9 +94,9 @@ def while_loop(
     beyond, it is within a few percent of `advances(n, slots)`, the least there can be where n is known
     beforehand.
 
-    Both modes, and second derivatives forward over reverse. In a batch (`jax.vmap`) the loop goes on
-    until the last of the batch has stopped; those that have stopped stand still. What `cond` and `body`
-    do besides (`jax.debug.print`) is done again whenever they run.
+    It supports both modes, and second derivatives forward over reverse. In a batch (`jax.vmap`) the loop runs
+    until the last member has stopped; members that have stopped keep their state. Side effects of `cond` and
+    `body` (`jax.debug.print`) are repeated whenever they run.
 
     Args:
         cond: A function of the state to a boolean scalar. It is not differentiated.
@@ -104,8 +104,8 @@ def while_loop(
         init: The first state, any pytree of arrays.
         max_steps: The most steps, a Python int of at most 2^31 - 1. A loop that stops earlier takes neither
             more time nor more memory for it, with `slots` given.
-        slots: How many states may be kept, from 1. None takes as many, about sqrt(2 max_steps), as no
-            step need be advanced more than twice.
+        slots: The most states that may be kept, at least 1. None takes the number with which no step need be
+            advanced more than twice, about sqrt(2 max_steps).
 
     Returns:
         The last state.

@@ -20,7 +20,7 @@ class AbstractTape(eqx.Module):
 
     Attributes:
         segments: Runs of nodes that share their step and the structure of their params.
-        schedule: What segments to come keep for their reverse sweep.
+        schedule: The schedule of segments appended later.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -151,7 +151,7 @@ class AbstractTape(eqx.Module):
         return dataclasses.replace(self, segments=segments, schedule=default)
 
     def kept_positions(self) -> set[int]:
-        """Return where the first sweep keeps states: where schedules and marks say, and segments start."""
+        """Return the positions of states that the first sweep keeps: by schedule, mark or segment start."""
         positions = set(self.marks)
         for segment, (start, _) in zip(self.segments, self.bounds(), strict=True):
             if len(segment):

@@ -1,4 +1,4 @@
-"""What the gradient of a tape will cost, before it is run: step evaluations, and bytes."""
+"""Plan the gradient of a tape before it is run: its step evaluations, and its bytes."""
 
 import dataclasses
 import io
@@ -22,19 +22,19 @@ _MOST_DRAWN = 100_000  # evaluations that a picture shows
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What one segment of a plan takes.
+    """The cost of one segment of a plan.
 
     Attributes:
         operation: The name of its step.
         nodes: The number of nodes.
-        schedule: What it keeps.
-        advanced: Forward steps, those of the value among them.
-        taped: Steps that are pulled back.
-        repetition: How often the busiest step is advanced.
-        slots: How many states are kept at a time.
-        host_slots: How many of them lie in the host's memory, if that is another than the device's.
-        footprint: The bytes of each state, and of the work beside them.
-        table: What the sweeps follow; None of an empty segment.
+        schedule: Its schedule.
+        advanced: The number of forward steps, including those of the value.
+        taped: The number of steps that are pulled back.
+        repetition: The number of times that the busiest step is advanced.
+        slots: The number of states kept at a time.
+        host_slots: The number of slots in the host's memory, if that is separate from the device's.
+        footprint: The bytes of each state, and of the temporaries beside the states.
+        table: The table that the sweeps follow; None for an empty segment.
     """
 
     operation: str
@@ -56,14 +56,14 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What one value and pullback of a tape take: `jax.vjp(lambda tape, x: tape(x), tape, x)`.
+    """The cost of one value and pullback of a tape: `jax.vjp(lambda tape, x: tape(x), tape, x)`.
 
     `tape.with_schedule(plan.schedule)` is the tape that was planned. Evaluations are exact: where no pullback
     reads a state, no step is run again. Bytes are temporaries: what is kept and worked with between the
     arguments and the results.
 
     Attributes:
-        parts: What each segment takes.
+        parts: The cost of each segment.
 
     Examples:
         >>> import jaxtape as jt
@@ -100,7 +100,7 @@ class Plan:
 
     @property
     def repetition(self) -> int:
-        """How often the busiest step is advanced."""
+        """The number of times that the busiest step is advanced."""
         return max((part.repetition for part in self.parts), default=0)
 
     @property

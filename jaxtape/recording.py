@@ -1,4 +1,4 @@
-"""A tape that has been run, and the states it kept: ask for others, pull back in parts, edit and go on."""
+"""A tape that has been run, and the states it kept: read other states, pull back in parts, edit, and resume."""
 
 import dataclasses
 import functools
@@ -33,12 +33,12 @@ class Diagnosis(NamedTuple):
 
 
 class Recording(Generic[TapeT]):
-    """What `tape.record(x)` returns: the tape, the first state, and the states at some positions.
+    """The result of `tape.record(x)`: the tape, the first state, and the states at some positions.
 
-    The positions are those that the schedule's first sweep keeps, the marks, where segments start,
-    and the end. Edits return another recording: only the nodes after the last kept state that is
-    still right are run again. Every state that is still right stays, as long as there are no more
-    than twice as many as the edited tape asks for; beyond that go those whose neighbors are nearest.
+    The positions are those that the schedule's first sweep keeps, the marks, the starts of segments, and the
+    end. Edits return another recording: only the nodes after the last kept state that is still valid are run
+    again. Every valid state stays, up to twice the number that the edited tape asks for; beyond that, the most
+    closely spaced are dropped first.
     A recording lives outside of `jax.jit`; its runs are compiled.
 
     Attributes:
@@ -191,7 +191,7 @@ class Recording(Generic[TapeT]):
 
 
 def _thinned(states: dict[int, Any], wanted: set[int]) -> dict[int, Any]:
-    """Keep twice as many states as are wanted, those among them: first go those whose neighbors are nearest."""
+    """Keep at most twice the number of wanted states; drop the most closely spaced of the others first."""
     positions, most = sorted(states), 2 * len(wanted)
     while len(positions) > most:
         gaps = {k: b - a for a, k, b in zip(positions, positions[1:], positions[2:], strict=False)}
@@ -281,7 +281,7 @@ def pull_piece(given: tuple, bars: tuple) -> tuple[tuple, Any]:
 
 
 def _schedule_of_piece(segment: Segment, capacity: int) -> AbstractSchedule:
-    """Return what takes fewest steps in the slots of the segment; a piece needs no more than it has nodes."""
+    """Return the schedule with the fewest steps in the segment's slots, of which a piece needs one a node."""
     dtype = segment.schedule.checkpoint_dtype
     slots = max(min(segment.slots, capacity) - 1, 1)  # the state before the last node has its own
     device = max(segment.slots - segment.executor.table.host_slots - 1, 1)

@@ -108,7 +108,7 @@ class Segment(eqx.Module):
         return node
 
     def is_bridge(self, state) -> bool:
-        """Say whether this is a single node that changes the structure, shape or dtype of the state."""
+        """Return True if this is a single node that changes the structure, shape or dtype of the state."""
         if self.capacity != 1:
             return False
         params = jax.tree.map(lambda leaf: leaf[0], self.params)
@@ -157,7 +157,7 @@ class Segment(eqx.Module):
         return jax.tree.map(lambda leaf: leaf[place], self.params)
 
     def agrees(self, other: "Segment") -> bool:
-        """Say whether the nodes of both run the same step on params of the same structure."""
+        """Return True if the nodes of both run the same step on params of the same structure."""
 
         def one_node(segment):
             leaves, tree = jax.tree.flatten(segment.params)
@@ -215,7 +215,7 @@ class Segment(eqx.Module):
 
 
 def operation_name(step: Callable) -> str:
-    """Return what a step is called in tables."""
+    """Return the name of a step in tables."""
     return getattr(step, "__qualname__", type(step).__name__)
 
 

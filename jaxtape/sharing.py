@@ -1,4 +1,4 @@
-"""How a budget is divided among the segments of a tape."""
+"""Divide a budget among the segments of a tape."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -131,7 +131,7 @@ def _budget(segments: Segments) -> int:
 
 
 class Size(NamedTuple):
-    """What a segment asks of a budget: its nodes, the price of a slot, and the cost of a step run again."""
+    """A segment as a budget sees it: its nodes, the price of a slot, and the cost of a repeated step."""
 
     nodes: int
     price: int
@@ -225,7 +225,7 @@ def measured(segments: Segments, x) -> Measures:
 def footprints(
     segments: Segments, schedules: Sequence[AbstractSchedule], measures: Measures
 ) -> list[Footprint]:
-    """Return what the gradients of segments take under schedules without a budget."""
+    """Return the footprints of the gradients of segments under schedules without a budget."""
     triples = zip(segments, schedules, measures, strict=True)
     return [m.footprint(segment.scheduled(schedule).slots) for segment, schedule, m in triples]
 

@@ -1,7 +1,7 @@
-"""The first second of the command `jaxtape`, in which its packages are imported and nothing can be caught.
+"""Guard the first second of the command `jaxtape`, while its packages are imported and catch no errors.
 
-An interrupt ends the process at once. A setting that JAX refuses, or a module that hides another, is said in
-one line. Other programs that import the package are left alone.
+An interrupt ends the process at once. A setting that JAX refuses, or a module that hides another, is reported
+in one line. Other programs that import the package are not affected.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ def _leave(*_: object) -> None:
 
 
 def _say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Say why the packages cannot be imported, and end with status 2."""
+    """Print the reason that the packages cannot be imported, and exit with status 2."""
     del trace
     status = INTERRUPTED if issubclass(kind, KeyboardInterrupt) else UNUSABLE
     if status == UNUSABLE:

@@ -31,7 +31,7 @@ class Tape(AbstractTape):
 
     Attributes:
         segments: The nodes, in runs.
-        schedule: What segments to come keep for their reverse sweep.
+        schedule: The schedule of segments appended later.
 
     Examples:
         >>> import jax, jax.numpy as jnp, jaxtape as jt
@@ -83,7 +83,7 @@ class Tape(AbstractTape):
         return _run_divided(self, x)
 
     def __eq__(self, other) -> bool:
-        """Say whether both have the same nodes, by value, in the same order, the same marks and schedules."""
+        """Return True if both have equal nodes, in the same order, and the same marks and schedules."""
         if not isinstance(other, Tape):
             return NotImplemented
         mine, others = list(self.traverse()), list(other.traverse())

@@ -59,10 +59,10 @@ def quick_options() -> dict[str, str | bool]:
 
 
 def is_missing(name: str, known: tuple[Version, Version]) -> bool:
-    """Say whether a flag is to be added.
+    """Return True if a flag is to be added.
 
-    It is not where XLA_FLAGS has the flag already, nor for a jaxlib outside of known[0] <= version < known[1],
-    the versions that know it (others would refuse to start), nor where the user wants none.
+    It is not added if XLA_FLAGS already has it, if jaxlib is outside of known[0] <= version < known[1], the
+    versions that know the flag (others would refuse to start), or if the user wants none.
 
     Raises:
         ValueError: If JAXTAPE_XLA_FLAGS is neither 0 nor 1.

@@ -1,4 +1,4 @@
-"""What is compared, and what comes of it. Needs PyTorch."""
+"""The cases of a comparison with PyTorch, and their verdicts. Needs PyTorch."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -24,19 +24,19 @@ class Asked:
 
 @dataclass
 class Verdict:
-    """One comparison: a case, a precision and a way of PyTorch's.
+    """One comparison: a case, a precision and a way of computing PyTorch's gradient.
 
     Attributes:
         case: The name of the case.
         precision: "double" or "single".
         way: "eager", "func" or "compile".
-        tolerance: Of the largest entry of each gradient and node.
+        tolerance: The largest difference allowed, relative to the largest entry of each gradient and node.
         agrees: Whether all are within.
-        parts_at: The first node that is not, or None.
-        weights: Weights of two modules that differ by more than rounding, each in words.
+        parts_at: The first node that is not within the tolerance, or None.
+        weights: Descriptions of the weights of the two modules that differ by more than rounding.
         worst: The gradient that is furthest apart.
-        gradients: All of them.
-        nodes: All nodes, the last is the value.
+        gradients: One row for each gradient.
+        nodes: One row for each node; the last node is the value.
     """
 
     case: str
@@ -106,9 +106,10 @@ def own_case(ours: str, theirs: str, inputs: str) -> Asked:
 def verdict_of(
     asked: Asked, precision: str, way: str, *, tolerance: float | None, seed: int
 ) -> Verdict:
-    """Return what comes of a comparison.
+    """Return the verdict of a comparison.
 
-    tolerance: of the largest entry; None is that of the precision. What cannot be compared is a ValueError.
+    tolerance: Relative to the largest entry; None is the default of the precision. A case that cannot be
+        compared raises ValueError.
     """
     most = TOLERANCES[precision] if tolerance is None else tolerance
     remedy = "both are to be functions of the same inputs with the same float outputs"

@@ -12,7 +12,7 @@ def render(package: str, template: str, **context: Any) -> str:
         package: The package whose folder `templates` has the template; `style.css` and `macros.html` are there
             for all.
         template: The name of the template.
-        context: What the template shows.
+        context: The variables of the template.
 
     Returns:
         The text of the page.

@@ -1,4 +1,4 @@
-"""What the threads of this process do for programs right now: read, trace or compile one."""
+"""The current activity of the threads of this process: reading, tracing or compiling a program."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ _now: dict[object, str] = {}
 
 @contextlib.contextmanager
 def doing(what: str) -> Iterator[None]:
-    """Say what this thread does within the block."""
+    """Register `what` as the activity of this thread within the block."""
     mark = object()
     _now[mark] = what
     try:
@@ -18,5 +18,5 @@ def doing(what: str) -> Iterator[None]:
 
 
 def activity() -> str:
-    """Return what is done now, such as "compiling tile_sweep"; empty while programs only run."""
+    """Return the current activities, such as "compiling tile_sweep"; empty while programs only run."""
     return ", ".join(dict.fromkeys(list(_now.values())))

@@ -1,4 +1,4 @@
-"""What commands keep between processes: programs, and what JAX compiled of them; and `jaxtape cache`."""
+"""Keep programs, and JAX's compiled ones, between processes; and the command `jaxtape cache`."""
 
 import functools
 import os

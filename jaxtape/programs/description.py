@@ -1,9 +1,9 @@
-"""A pytree without its numbers, in words that any process understands: lists and strings, as JSON writes them.
+"""Describe a pytree without its numbers, as lists and strings of JSON that any process understands.
 
-Two trees have one description if `jax.jit` would run one program for both: classes and functions are said by
-their names, a closure by its code and what it holds, static fields by value. What cannot be said so that
-another process understands it is a TypeError. `rebuild` is the way back, for trees of plain data, modules and
-named tuples; it looks classes up among the modules that are imported already, and runs nothing.
+Two trees have the same description if `jax.jit` would run one program for both: classes and functions are
+described by their names, a closure by its code and the values it holds, static fields by value. Anything that
+another process could not understand raises TypeError. `rebuild` is the inverse, for trees of plain data,
+modules and named tuples; it looks classes up among the modules that are already imported, and runs no code.
 """
 
 import dataclasses
@@ -28,8 +28,9 @@ _PLAIN = type(None), bool, int, str, float, complex  # a class of one's own may 
 class Description:
     """The description of a tree, in `words`, with the `objects`, classes and functions, that it names.
 
-    packages: The top packages of these objects.
-    array: How the arrays of the tree are said; those in static fields and closures are said by value.
+    packages: The top-level packages of these objects.
+    array: A function that describes an array of the tree; arrays in static fields and closures are described by
+        value.
     """
 
     def __init__(self, tree: Any, array: Callable[[Any], Any] = lambda _: ["leaf"]):
@@ -39,7 +40,7 @@ class Description:
         self.words = self._of(tree)
 
     def _of(self, x: Any) -> Any:
-        """Return the words for a node and all below it; TypeError if no other process understood them."""
+        """Return the description of a node and all below it; TypeError if other processes cannot read it."""
         match x:
             case enum.Enum():
                 return ["enum", self._name(type(x)), x.name]
@@ -210,12 +211,12 @@ def _place(x: Any) -> tuple[str, str]:
 
 
 def has_name(x: Any) -> bool:
-    """Return whether an imported module has a class or a function by its name."""
+    """Return True if an imported module has this class or function under its name."""
     return _found(*_place(x)) is x
 
 
 def _found(module: str, name: str) -> Any:
-    """Return what an imported module has by a name; None if there is nothing. It runs no code of the module."""
+    """Return the object with this name in an imported module, or None. It runs no code of the module."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, "__dict__", {}).get(part)

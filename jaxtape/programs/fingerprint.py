@@ -1,4 +1,4 @@
-"""What a program depends on beside its arguments: code, versions, settings, flags and the platform."""
+"""The fingerprint of a program's environment: code, versions, settings, flags and the platform."""
 
 import functools
 import hashlib
@@ -24,12 +24,12 @@ def settings() -> tuple:
 
 
 def fingerprint(packages: Iterable[str]) -> dict[str, object]:
-    """Return what makes another program of the same function and arguments, where it is another.
+    """Return all that identifies a program beside its function and arguments.
 
     Args:
-        packages: Those whose code the program is made of. The packages that they import at the top of their
-            modules count as well, by their sources or, where they were installed, by their record.
-            If the sources of one of them are not known, or newer than this process, that is a TypeError.
+        packages: The packages whose code the program uses. The packages that they import at the top of their
+            modules count as well, by their sources or, if they were installed, by their record. A package whose
+            sources are not known, or are newer than this process, raises TypeError.
     """
     code, waiting = {}, [*packages]
     while waiting:

@@ -62,7 +62,7 @@ class Program:
 
     @property
     def name(self) -> str:
-        """What it is made of, as a digest, if it is in a store."""
+        """The digest of the program's inputs, if it is in a store."""
         return self._header["name"]
 
     @property
@@ -115,13 +115,15 @@ def export(function: Callable, *args: Any, platforms: Sequence[str] | None = Non
     Only packages whose classes the results have must be imported.
 
     Args:
-        function: What `equinox.filter_jit` can compile. Its program must have no callbacks to Python.
-        *args: Arguments; of their arrays the shapes and types count alone.
-        platforms: Where the program may run, such as ("cpu", "cuda"); the default is where it is exported.
+        function: A function that `equinox.filter_jit` can compile. Its program must have no callbacks to
+            Python.
+        *args: Arguments; only the shapes and types of their arrays matter.
+        platforms: The platforms that the program may run on, such as ("cpu", "cuda"); the default is the
+            current one.
 
     Returns:
-        The program, to be written to a file. An argument or a result with what no other process understands,
-        such as an open file, is a TypeError.
+        The program, to be written to a file. An argument or a result that no other process would understand,
+        such as an open file, raises TypeError.
 
 
     Examples:
@@ -214,7 +216,7 @@ def arrays_of(tree: Any) -> list[Any]:
 
 
 def place_of(array: Any) -> jax.sharding.Sharding | None:
-    """Return where an array was put; None if it may be computed with anywhere."""
+    """Return the sharding to which an array was committed; None if it may be used on any device."""
     return array.sharding if getattr(array, "committed", False) else None
 
 

@@ -74,7 +74,7 @@ class ProgramStore:
         except FileNotFoundError:
             return None
         except Exception as error:  # what a file may be is without end
-            _LOGGER.debug("%s is made anew: %s", path, error)
+            _LOGGER.debug("%s is made again: %s", path, error)
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # it was used
@@ -164,11 +164,11 @@ def set_program_store(folder: str | os.PathLike | None, *, max_bytes: int = 2**2
     A program is found again if its function, the structure and shapes of its arguments, the sources of its
     packages, and the versions, settings and flags of JAX are the same; it is then not traced. Beside it JAX's
     own cache (`jax_compilation_cache_dir`) keeps what is compiled. A function with an argument that another
-    process could not tell from others, such as a closure over one, is jitted as usual.
+    process could not distinguish from others, such as a closure over one, is jitted as usual.
 
     Args:
-        folder: Where the programs are kept. Give one that only you can write: programs are run.
-        max_bytes: The size of all programs; those that were not used for the longest time are removed.
+        folder: The folder of the programs. Give one that only you can write: programs are run.
+        max_bytes: The size of all programs; the least recently used are removed.
 
     Examples:
         >>> import jaxtape as jt
@@ -245,7 +245,7 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
 
 
 def _signature(tree: Any) -> tuple:
-    """Return what tells a call from others of another program, in this process."""
+    """Return a key that distinguishes calls of different programs, in this process."""
     leaves, structure = jax.tree.flatten(tree)
     return structure, tuple(
         _type(leaf) if eqx.is_array(leaf) else (type(leaf), leaf) for leaf in leaves
@@ -258,7 +258,7 @@ def _type(array: Any) -> tuple:
 
 
 def _place(array: Any) -> jax.sharding.Sharding | None:
-    """Return where an array is, if that makes another program: which device it is does not."""
+    """Return the sharding of an array if it changes the program, else None: the choice of device does not."""
     place = place_of(array)
     if isinstance(place, jax.sharding.SingleDeviceSharding):
         (device,) = place.device_set
@@ -306,4 +306,4 @@ def _program(
 
 @functools.cache
 def _warn_once(folder: str, reason: str) -> None:
-    _LOGGER.warning("programs cannot be kept in %s, and are compiled anew: %s", folder, reason)
+    _LOGGER.warning("programs cannot be kept in %s, and are compiled again: %s", folder, reason)

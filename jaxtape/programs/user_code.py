@@ -1,7 +1,7 @@
-"""What a user's functions and classes compute: their code, and the values of the globals that they read.
+"""Describe a user's functions and classes: their code, and the values of the globals that they read.
 
-A function is known by its name and the sources of its package only as long as nothing that it reads changes
-at run time. A constant that a script computes, reads from a file or is given on a command line does.
+The name of a function and the sources of its package identify it only if nothing that it reads changes at run
+time. A constant that a script computes, reads from a file or takes from the command line does change.
 """
 
 import dis
@@ -81,7 +81,7 @@ def _require_imports_of_others(function: types.FunctionType) -> None:
     """Refuse a function that imports a user's module within its body.
 
     Raises:
-        TypeError: What it reads there cannot be known before it runs.
+        TypeError: If it does: what it reads there cannot be known before it runs.
     """
     for name in _operands(function.__code__, "IMPORT_NAME"):
         package = name.partition(".")[0]

@@ -1,4 +1,4 @@
-"""What is kept and what is recomputed: schedules, and the tables that they lay out."""
+"""Schedules, which choose the states to keep and to recompute, and the tables that they lay out."""
 
 from .table import Table as Table
 from .table import block_table as block_table

@@ -13,12 +13,12 @@ _PER_ROW = "store_position", "store_slot"
 
 @dataclasses.dataclass(frozen=True)
 class Arena:
-    """The static part of a table that comes as data: how many nodes and slots there are places for.
+    """The static part of a table that comes as data: its numbers of nodes and slots.
 
     Attributes:
         capacity: The most live nodes.
-        slots: The most states kept at a time; the first `host_slots` of them lie in the host's memory.
-        mark_slots: How many of the slots are for marked states.
+        slots: The most states kept at a time; the first `host_slots` of them are in the host's memory.
+        mark_slots: The number of slots for marked states.
     """
 
     capacity: int
@@ -109,7 +109,7 @@ def _placed(table: Table, start: int, first_slot: int, rows: int) -> Table:
 
 
 def _entered_at_its_start(stretch: Table) -> Table:
-    """Let the last node of a stretch reload where it starts, for the first sweep goes on beyond it."""
+    """Let the last node of a stretch reload its start, because the first sweep continues beyond the stretch."""
     at_the_end = {"load_position": stretch.load_position.min(), "load_slot": stretch.load_slot[0]}
     at_the_end["first_row"], at_the_end["last_row"] = stretch.sweep_rows
     columns = {name: getattr(stretch, name).copy() for name in at_the_end}

@@ -1,11 +1,11 @@
-"""What a chain of unknown length keeps on its way: the table that its sweeps follow.
+"""Online checkpointing: the table that the sweeps of a chain of unknown length follow.
 
-Every state is kept while a slot is free. From then on a new one takes the slot of another. While no
-step need be advanced more than twice, the best of these is known in closed form (Stumm & Walther, *New
-algorithms for optimal online checkpointing*, SIAM J. Sci. Comput. 32(2), 2010, algorithm I). Beyond that,
-the one goes without which the way back from the next position takes fewest steps; and if it takes
-fewer still without the new one, the chain goes on and nothing changes. Beyond a million steps, the last
-state moves along with the chain, and another is given up in longer and longer strides: the table stays short.
+Every state is kept while a slot is free. After that, a new state takes the slot of another. While no step need
+be advanced more than twice, the best choice is known in closed form (Stumm & Walther, *New algorithms for
+optimal online checkpointing*, SIAM J. Sci. Comput. 32(2), 2010, algorithm I). Beyond that, evict the state
+whose loss costs the fewest steps on the way back from the next position; if not storing the new state costs
+fewer still, store nothing. Beyond a million steps, the last state moves along with the chain, and another is
+evicted at longer and longer intervals: the table stays short.
 """
 
 import dataclasses
@@ -26,14 +26,14 @@ MOST_STEPS = 2**31 - 1  # of a loop, which counts them in 32 bits
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OnlineTable:
-    """What a chain of at most `length` nodes, which stops when it likes, keeps in its slots.
+    """The states that a chain of at most `length` nodes, which may stop at any of them, keeps in its slots.
 
-    The state before each of the first `dense_rows` nodes is kept, in the slot that `dense_slot` says. After
-    those, the state at `position[i]` is kept in `slot[i]`, over what that slot held; beyond `REFRESHED`,
-    that slot takes the state again every `REFRESH` steps until the next row. Wherever the chain stops, what is
-    then held, and Revolve with the slots that are free, reach every other state. `betas[s, r]`
-    is `beta(s, r)`, or length if that is less, for all r that Revolve then meets. Rows grow in number
-    with the logarithm of `length`.
+    The state before each of the first `dense_rows` nodes is kept in the slot given by `dense_slot`. After
+    those, the state at `position[i]` is kept in `slot[i]`, and overwrites that slot; beyond `REFRESHED`, that
+    slot takes the state again every `REFRESH` steps until the next row. Wherever the chain stops, the states
+    then held, and Revolve with the free slots, reach every other state. `betas[s, r]` is `beta(s, r)`, or
+    `length` if that is less, for all r that Revolve then meets. The number of rows grows with the logarithm of
+    `length`.
     """
 
     length: int
@@ -48,7 +48,7 @@ class OnlineTable:
 
     @property
     def dense_rows(self) -> int:
-        """How many states, from the first on, are kept as they are passed."""
+        """The number of states, from the first, that are all kept as they are passed."""
         return min(_most_twice(self.slots), self.length)
 
     @property
@@ -100,13 +100,13 @@ class OnlineTable:
 def loop_advances(n: int, slots: int) -> int:
     """Return the forward steps of the gradient of a `while_loop` that takes n steps and has `slots` slots.
 
-    Where no pullback reads a state, they are n, for none is run again.
-    Those of the value are counted, the n taped steps are not. No algorithm that knows n beforehand
-    needs fewer than `advances(n, slots) + 1`. `max_steps` does not matter.
+    If no pullback reads a state, the result is n, because no step is run again. The steps of the value are
+    counted, the n taped steps are not. No algorithm that knows n beforehand needs fewer than
+    `advances(n, slots) + 1`. `max_steps` does not matter.
 
     Args:
-        n: The steps that are taken.
-        slots: How many states may be kept.
+        n: The number of steps that the loop takes.
+        slots: The number of states that may be kept.
 
     Returns:
         The number of steps, exactly.
@@ -161,12 +161,12 @@ def check_steps(name: str, steps: int) -> None:
 
 
 def _most_twice(slots: int) -> int:
-    """Return how many nodes there may be for none to be advanced more than twice."""
+    """Return the largest number of nodes of which none is advanced more than twice."""
     return beta(slots, 2) - 2
 
 
 def _more_often(length: int, slots: int) -> tuple[np.ndarray, int]:
-    """Return the rows that follow, and how often the busiest step is run again."""
+    """Return the rows that follow, and the number of times that the busiest step is run again."""
     held = _Held.at_first(slots, BinomialForms(length, slots))
     end = min(length, REFRESHED)
     n = int(held.position[-1]) + 2
@@ -185,9 +185,9 @@ def _more_often(length: int, slots: int) -> tuple[np.ndarray, int]:
 
 
 def _refreshed(held: "_Held", length: int) -> tuple[np.ndarray, int]:
-    """Go on from position `REFRESHED`, where the last state is refreshed every `REFRESH` steps.
+    """Continue from position `REFRESHED`, where the last state is refreshed every `REFRESH` steps.
 
-    So the nodes after it are few, and an exchange need be looked for in long strides only.
+    So there are few nodes after it, and an exchange need be looked for only at long intervals.
     """
     n = REFRESHED + _stride(REFRESHED)
     while n < length:
@@ -205,7 +205,7 @@ def _stride(n: int) -> int:
 
 
 def _passed(steps):
-    """Return how far the last state has come after so many steps."""
+    """Return the steps by which the last state has moved after this number of steps."""
     return steps - steps % REFRESH
 
 
@@ -248,10 +248,10 @@ def _until(longest: int, s: int) -> list[int]:
 
 
 class _Choice(NamedTuple):
-    """What it takes to give up a state that is held, for one after the last of them.
+    """The cost of giving up a held state for a new one after the last of them.
 
-    `steps` more on the way back without state `index`, the best of those between the first and the last;
-    without the last, those of the `gap` before it and of all since are run together.
+    Without state `index`, the best of those between the first and the last, the way back takes `steps` more.
+    Without the last state, the nodes of the `gap` before it and all nodes since are run together.
     """
 
     last: int
@@ -264,7 +264,7 @@ class _Choice(NamedTuple):
 
     @classmethod
     def among(cls, position: np.ndarray, sums: BinomialForms) -> "_Choice":
-        """Choose among the states at these positions, in as many slots."""
+        """Choose among the states at these positions; each has a slot."""
         size, free = np.diff(position), np.arange(len(position), 1, -1)
         steps = sums.advances(size, free)
         joined = sums.advances(size[:-1] + size[1:], free[:-1]) - steps[:-1] - steps[1:]
@@ -277,7 +277,7 @@ class _Choice(NamedTuple):
         return cls(*last, least, index + 1, repetition)
 
     def last_instead(self, since: int) -> int:
-        """Return how many steps more it takes to have the last state `since` nodes later, with two slots."""
+        """Return the extra steps of having the last state `since` nodes later, with two slots."""
         return _with_two_slots(self.gap + since) - self.gap_steps
 
     def next_exchange(self, n: int, end: int) -> tuple[int, int]:
@@ -309,7 +309,7 @@ class _Held:
 
     @classmethod
     def at_first(cls, slots: int, sums: BinomialForms) -> "_Held":
-        """Return what is held when no step need be advanced more than twice for the last time."""
+        """Return the states held at the last position where no step need be advanced more than twice."""
         position = np.cumsum([0, *range(slots + 1, 2, -1)])
         slot = np.append(0, np.arange(slots - 1, 0, -1))
         choice = _Choice.among(position, sums)
@@ -323,7 +323,7 @@ class _Held:
         return self._with(position, np.append(np.delete(self.slot, index), slot))
 
     def refreshed(self, n: int) -> "_Held":
-        """Return what is held just before position n."""
+        """Return the states that are held just before position n."""
         position = self.position.copy()
         position[-1] += _passed(n - 1 - position[-1])
         return self._with(position, self.slot)

@@ -13,15 +13,15 @@ from .weighted import weighted_table
 
 
 class AbstractSchedule(abc.ABC):
-    """What a chain keeps for its reverse sweep. A schedule is a hashable value, not an array.
+    """The states that a chain keeps for its reverse sweep. A schedule is a hashable value, not an array.
 
-    What a step does besides its values (`jax.debug.print`, `io_callback`) it does again whenever it is
-    run again, as often as `jt.plan` says.
+    A step repeats its side effects (`jax.debug.print`, `io_callback`) whenever it is run again; `jt.plan` gives
+    the number of times.
 
     Attributes:
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
-        budget: The most bytes of a gradient's temporaries, if it is they that say how much is kept.
-        keeps_residuals: Whether `lax.scan` runs the chain, and keeps what every pullback reads.
+        budget: The most bytes of a gradient's temporaries, if the schedule is chosen by bytes; otherwise None.
+        keeps_residuals: Whether `lax.scan` runs the chain, and keeps all that the pullbacks read.
 
     Examples:
         >>> import jaxtape as jt
@@ -35,7 +35,7 @@ class AbstractSchedule(abc.ABC):
 
     @abc.abstractmethod
     def table(self, length: int) -> Table:
-        """Lay out which states of `length` >= 1 nodes are kept where, and what is recomputed from which."""
+        """Lay out the slots of the kept states of `length` >= 1 nodes, and the way to recompute the others."""
 
     def most_slots(self, capacity: int, longest: int) -> int:
         """Return slots enough for every chain of up to `capacity` nodes.
@@ -46,7 +46,7 @@ class AbstractSchedule(abc.ABC):
         return self.table(capacity).slots + 1 if capacity else 0
 
     def host_slots(self, capacity: int) -> int:
-        """Return how many of those slots lie in the host's memory."""
+        """Return the number of those slots that are in the host's memory."""
         del capacity
         return 0
 
@@ -112,7 +112,7 @@ class Revolve(AbstractSlots):
     Source: Griewank & Walther, *Algorithm 799: revolve*, ACM TOMS 26(1), 2000.
 
     Attributes:
-        slots: How many states are kept at a time.
+        slots: The number of states kept at a time.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
 
     Raises:
@@ -141,22 +141,22 @@ class Weighted(AbstractSlots):
     """`Revolve` for nodes that cost unequally: keep `slots` states, with the least work run again.
 
     It is for a segment of one step whose nodes take more or less time: a solver that iterates, a date with more
-    trades. Between segments with steps of their own, `jt.plan` and `Budget` share slots by what the steps cost.
-    Dynamic programming finds the cuts, beyond 512 nodes among as many places.
+    trades. Between segments with different steps, `jt.plan` and `Budget` share slots by the costs of the steps.
+    Dynamic programming finds the cuts; beyond 512 nodes, it chooses them among 512 positions.
 
     Source: Beaumont, Eyraud-Dubois, Herrmann, Joly & Shilova, *Optimal checkpointing for heterogeneous chains*,
-    INRIA RR-9302, 2019, without what keeps a node's own intermediate values.
+        INRIA RR-9302, 2019, without the option of keeping a node's own intermediate values.
 
     Attributes:
-        slots: How many states are kept at a time.
-        costs: What each node costs, in any unit, one entry a node. The nodes of the segment must be as many, so
-            it cannot be edited or marked.
+        slots: The number of states kept at a time.
+        costs: The cost of each node, in any unit, one entry for each node of the segment; so the segment cannot
+            be edited or marked.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
 
     Raises:
         TypeError: If `slots` is no int, or `checkpoint_dtype` no real floating-point dtype.
-        ValueError: If `slots` is below 1, or a cost is negative or not finite; when the chain is run, if the
-            number of its nodes is another.
+        ValueError: If `slots` is below 1, or a cost is negative or not finite; or, when the chain is run, if
+            its number of nodes is not the number of costs.
 
     Examples:
         >>> import jaxtape as jt
@@ -183,10 +183,10 @@ class Weighted(AbstractSlots):
         return min(self.slots, capacity) + 1
 
     def table(self, length: int) -> Table:
-        """Lay out the table of as many nodes as there are costs.
+        """Lay out the table; there is one node for each cost.
 
         Raises:
-            ValueError: If the number of nodes is another.
+            ValueError: If `length` is not the number of costs.
         """
         if length != len(self.costs):
             raise ValueError(
@@ -203,7 +203,7 @@ class Periodic(AbstractSlots):
     At most 2 n forward steps and ceil(n / every) + every - 1 slots, fewest at every = sqrt(n).
 
     Attributes:
-        every: How many nodes a block has.
+        every: The number of nodes in a block.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
 
     Raises:
@@ -227,10 +227,10 @@ class Recursive(AbstractSlots):
     """Blocks within blocks, `levels` deep, each cut into about the `levels`-th root of n parts.
 
     At most levels n forward steps and about levels n^(1 / levels) slots, as with `jax.checkpoint` around
-    nested loops. `Revolve` with as many slots takes fewer steps.
+    nested loops. `Revolve` with the same number of slots takes fewer steps.
 
     Attributes:
-        levels: How deep blocks are nested.
+        levels: The depth of nesting.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
 
     Raises:
@@ -253,8 +253,8 @@ class Recursive(AbstractSlots):
 class Marked(AbstractSlots):
     """Keep the marked positions; the nodes between two of them are run again once, their states all kept.
 
-    At most 2 n forward steps, and as many slots as there are marks and nodes between two of them. For
-    a tape whose author knows where it will be entered: `tape.mark(k)` at every reset date.
+    It takes at most 2 n forward steps, and a slot for each mark and for each node between two of them. It suits
+    a tape whose author knows the positions at which it will be entered: `tape.mark(k)` at every reset date.
 
     Attributes:
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
@@ -275,20 +275,20 @@ class Marked(AbstractSlots):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class MultiStage(AbstractSlots):
-    """`Revolve(device + host)` whose least touched slots lie in the host's pinned memory.
+    """`Revolve(device + host)` with its least used slots in the host's pinned memory.
 
-    The fewest steps for that many states, with the fewest transfers: a slot of the outermost level is
-    written once and read a few times, one of the innermost at every turn. The first state lies in the
-    host's memory too. Where host and device are one (a CPU), it is `Revolve`. Elsewhere JAX sets two
-    limits: a step may have no ordered side effects, and no gradient goes through a `lax.cond` whose
-    predicate is batched by `jax.vmap`, for that selects between the kept states of both branches.
+    It takes the fewest steps for this number of states, with the fewest transfers: a slot of the outermost
+    level is written once and read a few times, one of the innermost level at every iteration. The first state
+    is in the host's memory too. If host and device are one (a CPU), it is `Revolve`. Otherwise JAX sets two
+    limits: a step may have no ordered side effects, and no gradient goes through a `lax.cond` whose predicate
+    is batched by `jax.vmap`, because that selects between the kept states of both branches.
 
     Source: Stumm & Walther, *MultiStage approaches for optimal offline checkpointing*, SIAM J. Sci.
     Comput. 31(3), 2009.
 
     Attributes:
-        device: How many states are kept on the device.
-        host: How many states are kept in the host's memory.
+        device: The number of states kept on the device.
+        host: The number of states kept in the host's memory.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
 
     Raises:
@@ -310,7 +310,7 @@ class MultiStage(AbstractSlots):
         return min(self.device + self.host, capacity) + 1
 
     def host_slots(self, capacity: int) -> int:
-        """Return as many as a chain of that length has."""
+        """Return the number of host slots of a chain with `capacity` nodes."""
         return multi_stage_table(capacity, self.device, self.host).host_slots if capacity else 0
 
     def table(self, length: int) -> Table:

@@ -25,15 +25,15 @@ def cached_by_length(function):
 
 
 class Rows(NamedTuple):
-    """A table as int32 arrays: what the sweeps read.
+    """A table as int32 arrays, which the sweeps read.
 
     Attributes:
         length: The number of live nodes, a scalar.
-        order: Where in `xs` each node reads its own: the live nodes first, in execution order, then the
-            free places. None if the nodes lie in order.
-        sweep: The two ends of the first sweep's store rows.
-        load_position, load_slot, first_row, last_row, store_position, store_slot: As in `Table`, padded to
-            the capacity where nodes are edited.
+        order: The index in `xs` that each node reads: the live nodes first, in execution order, then the free
+            places. None if the nodes are in order.
+        sweep: The two ends of the store rows of the first sweep.
+        load_position, load_slot, first_row, last_row, store_position, store_slot: The columns of `Table`,
+        padded to the capacity if nodes are edited.
     """
 
     length: Any
@@ -49,15 +49,15 @@ class Rows(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """What a chain of known length keeps and recomputes, as small int32 arrays.
+    """The states that a chain of known length keeps and recomputes, as small int32 arrays.
 
     To reverse node k: load slot `load_slot[k]`, which holds position `load_position[k]`; for each
     store row in `[first_row[k], last_row[k])` advance to `store_position[row]` and keep that state
     in `store_slot[row]`; advance to k; pull the cotangent back through node k.
 
     The first sweep follows the rows of the last node, `sweep_rows`, from position 0 in slot 0, and
-    leaves the state before the last node in slot `load_slot[-1]`. The first `host_slots` slots lie
-    in the host's memory.
+    leaves the state before the last node in slot `load_slot[-1]`. The first `host_slots` slots are in the
+    host's memory.
     """
 
     slots: int
@@ -90,7 +90,7 @@ class Table:
         return float(before[-1] + (before - before[self.load_position]).sum())
 
     def count_repetition(self) -> int:
-        """Return how often the busiest step is advanced."""
+        """Return the number of times that the busiest step is advanced."""
         begun = np.bincount(self.load_position, minlength=len(self))
         return int(np.cumsum(begun - 1).max(initial=0)) + int(len(self) > 1)
 
@@ -104,7 +104,7 @@ def beta(s: int, r: int) -> int:
 
     Args:
         s: The number of slots.
-        r: How often the busiest step is advanced.
+        r: The most times that a step is advanced.
 
     Returns:
         The number of steps, exactly.
@@ -177,7 +177,7 @@ def check_count(name: str, count: int, why: str) -> None:
 
 
 def first_part(size: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Return how far to advance before the next checkpoint: the greatest m of the optimal ones.
+    """Return the number of nodes to advance before the next checkpoint: the greatest m of the optimal ones.
 
     Every m in `[max(beta(s, r-2), n - beta(s-1, r)), min(beta(s, r-1), n - beta(s-1, r-1))]` is
     optimal (Griewank & Walther 2000, section 3); the greatest needs the fewest generations.
@@ -276,14 +276,15 @@ def slots_within(
     state: int,
     more_from: int | float = math.inf,
 ) -> int:
-    """Return how many states of a chain fit in a budget, one for the last node left apart.
+    """Return the number of states of a chain that fit in a budget, besides the one before the last node.
 
     Args:
-        budget: The bytes that there are.
+        budget: The bytes available.
         length: The number of nodes.
-        work: The bytes of the work of one node beside a number of states: from `more_from` states on, more.
+        work: A function from a number of states to the bytes of the work of one node beside them. It jumps up
+            at `more_from` states.
         state: The bytes of one state.
-        more_from: Where the work changes.
+        more_from: The number of states from which the work takes more bytes.
 
     Raises:
         ValueError: If not one state fits.

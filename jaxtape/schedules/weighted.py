@@ -10,14 +10,14 @@ _BESIDE = 4  # of where the best cut is expected, cuts are looked at, too
 
 @cached_by_length
 def weighted_table(length: int, slots: int, costs: tuple[float, ...]) -> Table:
-    """Return the table that takes least work forward, where node k costs `costs[k]`.
+    """Return the table with the least forward work, if node k costs `costs[k]`.
 
     A segment [i, j) with s slots, one of which holds its start, takes
 
         t(i, j, s) = min over m of  cost of [i, m) + t(m, j, s - 1) + t(i, m, s),
 
-    as for equal costs. Beyond 512 nodes, m is looked for among as many borders, and blocks between two of them
-    are cut as if their nodes cost alike; then `revolve_table` is taken where it takes less work.
+    as for equal costs. Beyond 512 nodes, m is chosen among 512 borders, and the blocks between two of them are
+    cut as if all their nodes cost the same; `revolve_table` is returned if it takes less work.
     """
     block = -(-length // _MOST_BLOCKS)
     cuts = _best_cuts(np.asarray(costs), block, min(slots, length))
@@ -33,7 +33,7 @@ def weighted_table(length: int, slots: int, costs: tuple[float, ...]) -> Table:
 
 
 def _best_cuts(costs: np.ndarray, block: int, slots: int) -> np.ndarray:
-    """Return how many blocks to advance first, by slots, the number of blocks, and the first of them."""
+    """Return the number of blocks to advance first, by slots, the number of blocks, and the first block."""
     border = np.append(np.arange(0, len(costs), block), len(costs))
     n, before = len(border) - 1, np.append(0.0, np.cumsum(costs))
     sums = np.append(0.0, np.cumsum(before))

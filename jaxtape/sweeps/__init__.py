@@ -1,4 +1,4 @@
-"""How a chain is run, keeps states, and is reversed; `run` is what JAX differentiates."""
+"""Run a chain, keep states, and reverse it; JAX differentiates `run`."""
 
 try:
     from . import checked as checked

@@ -56,19 +56,19 @@ def over_axis(axis):
 
 
 def is_batched(chain: Chain, axis, dims) -> bool:
-    """Say whether some leaf has a batch axis, or the step names it."""
+    """Return True if some leaf has a batch axis, or the step names it."""
     dims = jax.tree.leaves(dims, is_leaf=lambda dim: dim is None)
     return any(dim is not None for dim in dims) or _names(chain, axis)
 
 
 def _names(chain: Chain, axis) -> bool:
-    """Say whether the step names the batch's axis, as collectives do."""
+    """Return True if the step names the batch's axis, as collectives do."""
     names = {getattr(effect, "name", None) for effect in chain.jaxpr.effects}
     return isinstance(axis.name, str) and axis.name in names
 
 
 def batched_outputs(chain: Chain, axis, dims: tuple) -> tuple[Mask, Mask, bool]:
-    """Say which leaves of the state and of y depend on the batch, and whether the number of steps does."""
+    """Return masks of the leaves of state and y that depend on the batch; and whether the step count does."""
     batched = _batched_leaves(chain, axis, dims)
     return batched.state, batched.ys, ends_by(chain, batched)
 
@@ -98,9 +98,10 @@ def _batched_leaves(chain: Chain, axis, dims: tuple, force: Active | None = None
 
 
 def _guarded(step, goes_on, batched_consts: Mask):
-    """Return a step in which members that have stopped stand still.
+    """Return a step that leaves the state of members that have stopped as it is.
 
-    They step from where one that goes on is: their own state may be where the step has no derivative.
+    Such a member computes at the state of a live one, because its own state may be where the step has no
+    derivative.
     """
 
     def guarded(consts, state, x):

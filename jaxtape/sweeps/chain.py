@@ -18,7 +18,7 @@ Mask = tuple[bool, ...]
 
 
 class Arrays(NamedTuple):
-    """What a chain reads.
+    """The inputs of a chain.
 
     Attributes:
         consts: The values that all nodes share.
@@ -32,7 +32,7 @@ class Arrays(NamedTuple):
 
 
 class Active(NamedTuple):
-    """Which leaves carry a cotangent: shared ones, the state's, each node's x, each node's y."""
+    """Masks of the leaves that carry a cotangent: of consts, the state, each node's x, each node's y."""
 
     consts: Mask
     state: Mask
@@ -47,7 +47,7 @@ class Active(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Captured:
-    """What the rules inside a derived step close over; of a traced chain, that is among its consts."""
+    """The values that the rules inside a derived step close over; in a traced chain, they are consts."""
 
     values: tuple
 
@@ -56,17 +56,18 @@ class Captured:
 class Chain:
     """`state[k+1], y[k] = step(consts, state[k], x[k])`, k = 0 … length-1; static and hashable.
 
-    The step is a jaxpr: tracing it is the closure conversion, for what the user's function closes
-    over becomes `consts`.
+    The step is a jaxpr: tracing it is the closure conversion, because the values that the user's function
+    closes over become `consts`.
 
     Attributes:
         jaxpr: The step, from consts, state and x to the next state and y.
-        num_state: How many leaves the state has.
-        executor: How the chain is run and reversed.
+        num_state: The number of leaves of the state.
+        executor: The executor, which runs and reverses the chain.
         reverse: Whether node k reads `xs[length-1-k]` and writes `ys` there.
-        condition: What ends the chain before `length` nodes, if anything does.
-        captured: What the step closes over beside `consts`, in the order of the jaxpr's constants.
-        needed: Which leaves of the state are kept and recomputed, of a chain that is prepared to be reversed.
+        condition: The condition that ends the chain before `length` nodes, or None.
+        captured: The values that the step closes over beside `consts`, in the order of the jaxpr's constants.
+        needed: The mask of the leaves of the state that are kept and recomputed, once the chain is prepared to
+            be reversed.
         broadcasts: Whether the pullback adds up the cotangents of shared values before it sums them, as
             `jaxtape/sweeps/pullback.py` says.
         in_bits: Whether stacks of floats of less than 32 bits are held as integers, which have no tangent.
@@ -98,7 +99,7 @@ class Chain:
         return tuple(out[: self.num_state]), tuple(out[self.num_state :])
 
     def goes_on(self, consts: tuple, state: tuple):
-        """Say whether a chain with a condition takes another step."""
+        """Return True if a chain with a condition takes another step."""
         assert self.condition is not None
         return self.condition.holds(consts, state)
 
@@ -158,21 +159,21 @@ class Condition:
         return cls(closed.jaxpr, len(consts), len(state), Captured(tuple(closed.consts)))
 
     def holds(self, consts: tuple, state: tuple):
-        """Say whether the condition is true of these values."""
+        """Return True if the condition is true of these values."""
         inputs = *consts[: self.num_consts], *state[: self.num_state]
         return jax.core.eval_jaxpr(self.jaxpr, self.captured.values, *inputs)[0]
 
 
 class AbstractExecutor(abc.ABC):
-    """How a chain is run, run while states are kept, and reversed.
+    """The way in which a chain is run, run while states are kept, and reversed.
 
-    An executor is a hashable value: programs are made for it. Of every state the leaves are kept that the chain
-    says are needed; `bars` and the cotangents returned are of the active leaves alone.
+    An executor is a hashable value, and programs are compiled for it. Of every state, only the leaves in the
+    chain's `needed` mask are kept; `bars` and the returned cotangents have only the active leaves.
 
     Attributes:
-        table: What is kept where. Every table has a length, `slots` and `host_slots`.
+        table: The table of kept states. Every table has a length, `slots` and `host_slots`.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
-        num_consts: How many of the chain's first shared values are the executor's own.
+        num_consts: The number of the chain's first shared values that are the executor's own.
     """
 
     table: Any
@@ -186,12 +187,12 @@ class AbstractExecutor(abc.ABC):
 
     @property
     def slots(self) -> int:
-        """How many states are kept at a time."""
+        """The number of states kept at a time."""
         return self.table.slots
 
     @property
     def slots_apart(self) -> int:
-        """How many of the slots lie in the host's memory, if that is another than the device's."""
+        """The number of slots in the host's memory, if that is separate from the device's, else 0."""
         on_host = self.table.host_slots
         return on_host if on_host and host_is_apart() else 0
 
@@ -217,7 +218,7 @@ class AbstractExecutor(abc.ABC):
         """Return a value for each array that is kept, such as its batch axis: `dim` for the steps taken."""
 
     def index(self, chain: Chain, k, consts: tuple):
-        """Return where node k reads `xs` and writes `ys`."""
+        """Return the index at which node k reads `xs` and writes `ys`."""
         del consts
         return self.length - 1 - k if chain.reverse else k
 
@@ -287,7 +288,7 @@ def _strengthen(before, after):
 
 
 def same_state(before, after) -> bool:
-    """Say whether a step that makes `after` of `before` can follow itself, as `check_state` does."""
+    """Return True if a step from `before` to `after` can follow itself, as `check_state` requires."""
     try:
         check_state("The step", before, after)
     except TypeError:
@@ -321,13 +322,13 @@ def check_state(what: str, before, after) -> None:
 
 
 def inputs_of_outputs(jaxpr) -> list[Mask]:
-    """Say which inputs each output of a jaxpr depends on."""
+    """Return, for each output of a jaxpr, the mask of the inputs on which it depends."""
     n = len(jaxpr.outvars)
     return [tuple(dce_jaxpr(jaxpr, [i == j for i in range(n)])[1]) for j in range(n)]
 
 
 def inexact(leaves: Sequence) -> Mask:
-    """Say which leaves are numbers that can vary; integers, booleans and keys are not."""
+    """Return the mask of the leaves that are numbers that can vary; integers, booleans and keys are not."""
     return tuple(bool(jnp.issubdtype(leaf.dtype, jnp.inexact)) for leaf in leaves)
 
 
@@ -353,7 +354,7 @@ def shapes(tree):
 
 
 def host_is_apart() -> bool:
-    """Say whether the host's memory is another than the device's."""
+    """Return True if the host's memory is separate from the device's."""
     return jax.default_backend() != "cpu"
 
 
@@ -427,7 +428,7 @@ def out_avals(f: Callable, *args):
 
 
 def is_zero(leaf) -> bool:
-    """Say whether a tangent or cotangent is known to be 0."""
+    """Return True if a tangent or cotangent is known to be 0."""
     return isinstance(leaf, ad.Zero)
 
 

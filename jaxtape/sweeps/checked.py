@@ -1,4 +1,4 @@
-"""How `jax.experimental.checkify` looks into a chain, and into the sweeps of its gradient.
+"""Support `jax.experimental.checkify` in a chain, and in the sweeps of its gradient.
 
 A chain is checked as a scan is: the errors so far are carried with the state, and the schedule holds. The
 sweeps of a gradient are checked operation by operation.

@@ -1,4 +1,4 @@
-"""What a step costs: the floating-point operations of its jaxpr, nearly."""
+"""The approximate cost of a step: the floating-point operations of its jaxpr."""
 
 import math
 from typing import Any

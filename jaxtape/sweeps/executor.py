@@ -1,4 +1,4 @@
-"""How a chain is prepared, and the executor that runs and reverses it as a table says, with states in slots."""
+"""Prepare a chain, and run and reverse it by a table, with states in slots."""
 
 import abc
 import dataclasses
@@ -58,9 +58,9 @@ class Slots(NamedTuple):
 
     @classmethod
     def empty(cls, executor: AbstractExecutor, leaves: tuple) -> "Slots":
-        """Make as many slots as an executor has, at its precision, for states like the first one, `leaves`.
+        """Return the slots of an executor, at its precision, for states like the first one, `leaves`.
 
-        The device's hold that; the host's hold nothing.
+        Slots on the device hold that state; slots on the host are uninitialised.
         """
         leaves = tuple(stored(leaf, executor.checkpoint_dtype) for leaf in leaves)
         on_host = executor.slots_apart
@@ -95,7 +95,7 @@ class Slots(NamedTuple):
 
 
 class ForwardState(NamedTuple):
-    """How far steps forward have come: the states in the slots, a position, its state, the ys so far."""
+    """The progress of steps forward: the states in the slots, a position, its state, the ys so far."""
 
     kept: Slots
     position: Any
@@ -107,8 +107,8 @@ class ForwardState(NamedTuple):
 class Forward:
     """Steps forward that carry some leaves of the state and keep some of those in the slots.
 
-    A leaf that is not carried is one that no step changes, or that the carried ones do not read: the first
-    state's stands in for it.
+    A leaf is not carried if no step changes it, or if the carried leaves do not depend on it; then the first
+    state's leaf is used.
     """
 
     chain: Chain
@@ -122,7 +122,7 @@ class Forward:
 
     @classmethod
     def of_needed(cls, chain: Chain) -> "Forward":
-        """Return steps that carry and keep what the pullback needs."""
+        """Return steps that carry and keep the leaves that the pullback needs."""
         return cls(chain, chain.needed, (True,) * sum(chain.needed))
 
     def advance_and_keep(
@@ -176,7 +176,7 @@ class Forward:
 
 
 class ReverseState(NamedTuple):
-    """How far a reverse sweep has come: the slots, the cotangents of the state and of what is shared."""
+    """The progress of a reverse sweep: the slots, the cotangents of the state and of the shared values."""
 
     kept: Slots
     state_bar: tuple
@@ -270,7 +270,7 @@ class Scheduled(AbstractTableExecutor):
     """The executor of a chain whose nodes lie in order, as its schedule's table says.
 
     Attributes:
-        table: What is kept where, and what is recomputed from which.
+        table: The table of kept and recomputed states.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
         budget: The most bytes of a gradient's temporaries, as long as the table has a slot for every state.
     """
@@ -335,7 +335,7 @@ def _restored(leaf, like):
 
 
 def _is_symbolic(arrays: Arrays) -> bool:
-    """Say whether a size is known only when an exported program runs."""
+    """Return True if a size is known only when an exported program runs."""
     sizes = [size for leaf in jax.tree.leaves(tuple(arrays)) for size in jax.typeof(leaf).shape]
     return any(map(jax.export.is_symbolic_dim, sizes))
 

@@ -1,4 +1,4 @@
-"""How many bytes the gradient of a chain needs: the compiler is asked about a short one."""
+"""Measure the bytes that the gradient of a chain needs, by compiling a short chain."""
 
 import dataclasses
 import itertools
@@ -18,10 +18,10 @@ _NODES, _SLOTS = 9, 3  # of a short chain that the compiler treats like a long o
 
 
 class Footprint(NamedTuple):
-    """What a gradient takes.
+    """The bytes that a gradient takes.
 
     Attributes:
-        work: The bytes of its temporaries beside what is kept.
+        work: The bytes of its temporaries beside the kept states.
         state: The bytes of each state kept.
         repeats: Whether steps are run again from the states kept. They are not if no pullback reads a state.
     """
@@ -71,7 +71,7 @@ class Measure:
         return cls(dataclasses.replace(chain, needed=needed), active, arrays)
 
     def broadcasts(self, kept: int) -> bool:
-        """Say whether shared values are broadcast beside this number of states."""
+        """Return True if shared values are broadcast beside this number of states."""
         return kept >= self._fewest_to_broadcast
 
     def footprint(self, kept: int) -> Footprint:
@@ -155,10 +155,10 @@ def stored_footprint(chain: Chain, arrays: Arrays) -> Footprint:
 
 
 def _temporaries(sweeps: Callable, chain: Chain, arrays: Arrays) -> int:
-    """Return the bytes of temporaries of `sweeps(arrays)`, compiled for as many nodes as the chain has.
+    """Return the bytes of temporaries of `sweeps(arrays)`, compiled for the chain's number of nodes.
 
-    Cotangents come of the values, as those of a loss do: if they were arguments, the compiler would
-    let the value's last step run beside the way back, and both would need memory.
+    Cotangents are computed from the values, as those of a loss are: if they were arguments, the compiler could
+    run the value's last step beside the way back, and both would need memory.
     """
     stacked = lambda x: jax.ShapeDtypeStruct((chain.length, *x.shape[1:]), x.dtype)  # noqa: E731
     xs = tuple(map(stacked, arrays.xs))
@@ -169,14 +169,14 @@ def _temp_bytes(function: Callable, *shapes) -> int:
     analysis = jax.jit(function).lower(*shapes).compile().memory_analysis()
     if analysis is None:
         raise RuntimeError(
-            f"The compiler for {jax.default_backend()} does not tell what memory a program needs, so bytes "
-            "cannot be planned: give a number of slots."
+            f"The compiler for {jax.default_backend()} does not report the memory that a program needs, so "
+            "bytes cannot be planned: give a number of slots."
         )
     return analysis.temp_size_in_bytes
 
 
 def _is_manual(chain: Chain, arrays: Arrays) -> bool:
-    """Say whether the step speaks of mesh axes that are bound outside of it, or has effects."""
+    """Return True if the step names mesh axes that are bound outside of it, or has effects."""
     varying = [jax.typeof(leaf).manual_axis_type.varying for leaf in (*arrays.consts, *arrays.init)]
     return any(varying) or bool(chain.jaxpr.effects)
 

@@ -13,10 +13,10 @@ _HOST, _DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
 
 
 def empty(leaves: tuple, count: int) -> tuple:
-    """Return stacks of `count` entries like the leaves in the host's memory; what they hold is not told.
+    """Return uninitialised stacks of `count` entries like the leaves, in the host's memory.
 
-    XLA takes a broadcast there for memory to be written to, and drops what was broadcast. So a stack must hold
-    nothing that is read before it is put, also where `vmap` or a loop broadcasts it.
+    XLA allocates memory for a broadcast there but discards the contents. So write every entry of a stack before
+    reading it, also if `vmap` or a loop broadcasts the stack.
     """
     return tuple(map(_host_empty(count, 0), leaves))
 
@@ -46,7 +46,7 @@ def _to_host(leaves: tuple) -> tuple:
 
 
 def _split(host: tuple, slot):
-    """Say whether a slot is the host's (0 or 1), and which entry it is there and here."""
+    """Return 1 if a slot is on the host and else 0, and its entry there and on the device."""
     count = host[0].shape[0]
     on_host = (slot < count).astype(jnp.int32)
     return on_host, jnp.minimum(slot, count - 1), jnp.maximum(slot - count, 0)

@@ -1,9 +1,8 @@
 """The executor of a chain of unknown length: it stops when its condition fails, or at its capacity.
 
-The first sweep follows a table that knows no end (`jaxtape/schedules/online.py`). The way back holds
-the slots as a stack, in the order of their positions: it starts from the uppermost state, keeps on its
-way to a node as many of those after it as there are slots, where Revolve would, and takes a state from
-the stack when its node is done.
+The first sweep follows a table without an end (`jaxtape/schedules/online.py`). The way back holds the slots as
+a stack, in the order of their positions. It starts from the top state, keeps states on its way to a node where
+Revolve would, as long as there are slots, and pops a state when its node is done.
 """
 
 import dataclasses
@@ -95,7 +94,7 @@ class Row(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Open(AbstractExecutor):
-    """The executor of a chain that goes on until its condition fails. Its nodes have neither x nor y."""
+    """The executor of a chain that runs until its condition fails. Its nodes have neither x nor y."""
 
     table: OnlineTable
 
@@ -168,7 +167,7 @@ class Open(AbstractExecutor):
         free = lambda stack: self.slots - stack.top  # noqa: E731
 
         def is_long(carry):
-            """Say whether there are slots for some of the states before k, and not for all."""
+            """Return True if there are slots for some of the states before k, but not for all."""
             stack, reached = carry
             return (free(stack) > 1) & (k - reached.position > free(stack))
 
@@ -201,7 +200,7 @@ class Open(AbstractExecutor):
 
 
 def with_condition(chain: Chain, arrays: Arrays, cond) -> tuple[Chain, Arrays]:
-    """Return the chain that goes on while `cond`, a closed jaxpr of the state, holds."""
+    """Return the chain that runs while `cond`, a closed jaxpr of the state, holds."""
     n = len(arrays.consts)
     arrays = arrays._replace(consts=(*arrays.consts, *cond.consts))
     _check_varying(arrays)
@@ -214,8 +213,8 @@ def with_condition(chain: Chain, arrays: Arrays, cond) -> tuple[Chain, Arrays]:
 def _check_varying(arrays: Arrays) -> None:
     """Check that shared floats vary over the mesh axes that the state varies over.
 
-    Devices stop after different numbers of steps, and the cotangent of a replicated value would be
-    added up over the devices at every step: those that go on would wait for ever.
+    Devices stop after different numbers of steps, and the cotangent of a replicated value would be summed over
+    the devices at every step: those still running would wait for ever.
 
     Raises:
         ValueError: If one does not.

@@ -28,7 +28,7 @@ from .pullback import moving_jvp
 
 
 class Primitive(HiPrimitive):  # pyright: ignore[reportGeneralTypeIssues]
-    """A primitive whose `vjp_fwd` and `lin` return last which of the outputs have a tangent."""
+    """A primitive whose `vjp_fwd` and `lin` return last the mask of the outputs that have a tangent."""
 
     skip_linearization_on_zero_tangents = True
 
@@ -42,11 +42,11 @@ class LoopPrimitive(Primitive):
 
     @property
     def varied(self) -> Mask:
-        """Which leaves of the arguments have a cotangent."""
+        """The mask of the leaves of the arguments that have a cotangent."""
         return inexact(self.in_avals_flat)
 
     def smooth(self, *args):
-        """Return what `expand` does, by operations with tangents alone."""
+        """Return the result of `expand`, computed by operations with tangents alone."""
         return self.expand(*args)
 
     def pullback(self, varied: Mask, args: tuple, bars) -> tuple:
@@ -58,7 +58,7 @@ class LoopPrimitive(Primitive):
         raise NotImplementedError
 
     def moving(self, nonzeros: tuple, args: tuple):
-        """Return which outputs have a tangent, from which of the arguments have one."""
+        """Return the mask of the outputs that have a tangent, from the mask of the arguments that have one."""
         del args
         moves = any(jax.tree.leaves(nonzeros))
         return jax.tree.map(lambda aval: moves and inexact([aval])[0], self.out_aval)
@@ -92,7 +92,7 @@ class LoopPrimitive(Primitive):
 
     @property
     def linear(self) -> Mask:
-        """Which leaves of the arguments the outputs are linear in."""
+        """The mask of the leaves of the arguments in which the outputs are linear."""
         return (False,) * len(self.in_avals_flat)
 
     def transpose(self, bars, *args):
@@ -246,7 +246,7 @@ def merge_leaves(mask: Mask, picked, tree):
 
 
 def unknown_leaves(args):
-    """Return which leaves a transposition asks for, and the arguments with zeros in the place of those."""
+    """Return the mask of the leaves to transpose for, and the arguments with zeros in place of those."""
     leaves, structure = jax.tree.flatten(args)
     unknown = tuple(hasattr(leaf, "accum") for leaf in leaves)
     zeros = (ad.zeros_like_aval(leaf.aval) for leaf in pick(unknown, leaves))

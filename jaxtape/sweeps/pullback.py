@@ -110,7 +110,7 @@ def gathered(chain: Chain, active: Active, arrays: Arrays, shared_bar: tuple) ->
 
 
 def fewest_to_broadcast(chain: Chain, active: Active, arrays: Arrays) -> int | float:
-    """Return how many states must be kept for shared values to be broadcast: they are little beside those."""
+    """Return the least number of kept states beside which broadcast shared values are small."""
     values = lambda consts: broadcast_values(chain, active.consts, consts)  # noqa: E731
     size = leaf_bytes(jax.eval_shape(values, arrays.consts))
     of_a_state = _MOST_BROADCAST * chain.slot_bytes(arrays)
@@ -124,9 +124,9 @@ def _values(chain: Chain, active: Active, consts: tuple) -> tuple:
 def needed_state(chain: Chain, active: Active, arrays: Arrays) -> Mask:
     """Return the leaves that the pullback of a node reads, or that recomputing such a leaf reads.
 
-    The smallest set closed under both, found by dead-code elimination on the jaxpr of the pullback
-    and, until nothing is added, on that of the step. A leaf that the step hands on as it is need not be
-    kept: it is that of the first state.
+    It is the smallest set closed under both, found by dead-code elimination on the jaxpr of the pullback and,
+    until nothing is added, on the jaxpr of the step. A leaf that the step passes on unchanged need not be kept:
+    it is the first state's leaf.
     """
     reads_state = slice(len(arrays.consts), len(arrays.consts) + chain.num_state)
     pullback = pullback_of_node(chain, active, arrays)
@@ -154,7 +154,7 @@ def pullback_of_node(chain: Chain, active: Active, arrays: Arrays):
 
 
 def _changes(step, state: slice) -> Mask:
-    """Say which leaves of the state a step makes anew."""
+    """Return the mask of the leaves of the state that a step changes."""
     before = step.invars[state]
     return tuple(a is not b for a, b in zip(before, step.outvars[: len(before)], strict=True))
 
@@ -164,7 +164,7 @@ def _one_node(arrays: Arrays) -> Arrays:
 
 
 def _read(jaxpr, outputs: list[bool]) -> Mask:
-    """Say which inputs the selected outputs depend on."""
+    """Return the mask of the inputs on which the selected outputs depend."""
     return tuple(dce_jaxpr(jaxpr, outputs)[1])
 
 
@@ -254,9 +254,9 @@ def _evaluate(jaxpr, args: list[_Value], take: Callable, shared_only: bool) -> l
 
 
 def _is_elementwise(eqn) -> bool:
-    """Say whether an equation may have larger inputs than it says.
+    """Return True if an equation accepts larger inputs than its own.
 
-    Not one in another mesh than the caller's, as within `jax.sharding.auto_axes`.
+    It does not in a mesh other than the caller's, as within `jax.sharding.auto_axes`.
     """
     if eqn.primitive not in _ELEMENTWISE:
         return False
@@ -324,7 +324,7 @@ def active_leaves(chain: Chain, arrays: Arrays, moving: tuple[Mask, ...]) -> Act
 
 
 def _reached_by(chain: Chain, one_node: Arrays, active: Active) -> Mask:
-    """Return which leaves of the next state and of y have a tangent if the active inputs of a node have one."""
+    """Return the masks of the next state and of y that have a tangent if a node's active inputs have one."""
     found = []
 
     def node(*inputs):
@@ -383,7 +383,7 @@ def _transpose_node(chain: Chain, active: Active, arrays: Arrays) -> None:
 
 
 def ends_by(chain: Chain, chosen: Active) -> bool:
-    """Say whether the condition of a chain reads some of these leaves."""
+    """Return True if the condition of a chain reads some of these leaves."""
     condition = chain.condition
     if condition is None:
         return False

@@ -1,4 +1,4 @@
-"""How JAX differentiates a chain: the sweeps as rules of primitives.
+"""Differentiate a chain with JAX: the sweeps as rules of primitives.
 
 `jax.custom_vjp` refuses forward mode, so a chain is a primitive of its own, `Sweep`. The batched
 chain is the chain of the batched step, the dual chain is the chain of the dual step, and both keep
@@ -347,7 +347,7 @@ _linearize = primitive_linearizations[call_hi_primitive_p]
 
 
 def _linearize_with_zeros(is_vjp, nonzeros, *args, _prim):
-    """Return what JAX's rule does, with a `Zero` for each output without a tangent: JAX 0.10 makes arrays."""
+    """Return the result of JAX's rule, with `Zero` for each output without a tangent; JAX 0.10 makes arrays."""
     out, moving, *residuals, linearized = _linearize(is_vjp, nonzeros, *args, _prim=_prim)
     if not isinstance(_prim, Primitive):
         return out, moving, *residuals, linearized

@@ -45,12 +45,12 @@ class Case:
         """Compare values and gradients.
 
         Args:
-            precision: "double" or "single", of float inputs.
-            way: PyTorch's, as of `compare_gradients`.
-            seed: Of the inputs.
+            precision: "double" or "single": the precision of float inputs.
+            way: The way of computing PyTorch's gradient, one of `compare_gradients`.
+            seed: Seed of the random inputs.
 
         Returns:
-            The table. An input in half precision is a ValueError.
+            The table. An input in half precision raises ValueError.
         """
         kind = _TYPES[precision]
 

@@ -20,12 +20,12 @@ class GradientRow:
     """The gradients with respect to one input.
 
     Attributes:
-        name: Which leaf of the inputs it is.
+        name: The name of the leaf of the inputs.
         shape: The shape of the leaf.
         largest: The largest entry of PyTorch's gradient.
-        max_difference: How far the two gradients are apart.
+        max_difference: The largest difference between the two gradients.
         ulp: The same in units of the last place of the largest entry.
-        cosine: Of the angle between both, 1 if both are zero.
+        cosine: The cosine of the angle between the two, 1 if both are zero.
 
     Examples:
         >>> from jaxtape.torch import GradientRow
@@ -51,9 +51,9 @@ class OutputRow:
     """One output of both functions: a value, or a node on the way to it.
 
     Attributes:
-        name: Which output it is.
-        largest: The largest entry of PyTorch's.
-        max_difference: How far both are apart.
+        name: The name of the output.
+        largest: The largest entry of PyTorch's output.
+        max_difference: The largest difference between the two outputs.
 
     Examples:
         >>> from jaxtape.torch import OutputRow
@@ -66,7 +66,7 @@ class OutputRow:
     max_difference: float
 
     def is_apart(self, tolerance: float) -> bool:
-        """Return whether both differ by more than that share of the largest entry, or are not finite."""
+        """Return True if the two differ by more than `tolerance` times the largest entry, or are not finite."""
         return not self.max_difference <= tolerance * max(self.largest, np.finfo(float).tiny)
 
 
@@ -75,7 +75,7 @@ class GradientTable:
     """Values and gradients of a JAX function beside those of a PyTorch function. `print` it.
 
     Attributes:
-        value_difference: How far the values are apart.
+        value_difference: The largest difference between the values.
         rows: One for each input.
         outputs: One for each output, in their order.
         weights: The differences of two modules' weights, by name.
@@ -93,13 +93,13 @@ class GradientTable:
     weights: Mapping[str, WeightDifference] = dataclasses.field(default_factory=dict)
 
     def parts_at(self, tolerance: float) -> str | None:
-        """Return where both part first.
+        """Return the name of the first weight or output in which the two functions differ.
 
         Args:
-            tolerance: Of outputs, as a fraction of the largest entry. Weights must agree to rounding.
+            tolerance: The tolerance of outputs, relative to the largest entry. Weights must agree to rounding.
 
         Returns:
-            A weight of two modules, or an output; None if all agree.
+            The name of a weight of two modules, or of an output; None if all agree.
         """
         apart = (f"weight {name}" for name, found in self.weights.items() if found.is_apart)
         outputs = (row.name for row in self.outputs if row.is_apart(tolerance))
@@ -242,7 +242,7 @@ def _weights(outputs, seed: int) -> tuple:
 
 
 def _row(name: str, ours, theirs) -> GradientRow:
-    """Return how far two gradients of one input are apart."""
+    """Return the row that compares the two gradients of one input."""
     largest, apart = _max_abs(theirs), _max_abs(ours - theirs)
     unit = float(np.spacing(theirs.new_tensor(largest).numpy()))
     a, b = ours.double().flatten(), theirs.double().flatten()

@@ -115,12 +115,12 @@ class _Program:
 
 @dataclasses.dataclass
 class _Signature:
-    """What identifies a call, and the structures of its results, which are known once it has run.
+    """The key of a call, and the structures of its results, which are known once it has run.
 
     Attributes:
         program: The function.
         tree: The structure of its arguments.
-        active: Which of their leaves require gradients.
+        active: The mask of the leaves that require gradients.
         batch: The axes of the leaves over which `torch.func.vmap` maps the call, innermost first.
         pull_batch: The axes of leaves, cotangents and residuals over which it maps the pullback.
         out_tree: The structure of the outputs.
@@ -308,7 +308,7 @@ def _as_key(leaf: Any) -> Any:
 
 
 def _active(tensors: Sequence) -> tuple[bool, ...]:
-    """Which tensors are differentiated."""
+    """Return the mask of the tensors that are differentiated."""
     return tuple(tensor.requires_grad and torch.is_grad_enabled() for tensor in tensors)
 
 

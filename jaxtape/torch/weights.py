@@ -34,8 +34,8 @@ def from_state_dict(
     Args:
         module: The module whose arrays are replaced.
         state: `torch_module.state_dict()`, or arrays by its names.
-        names: PyTorch's name of a part, where it is another: {"mlp.layers.1": "net.2"}. A star stands for the
-            weight's own name: {"cells.1": "gru.*_l1_reverse"}.
+        names: PyTorch's names of the parts that it names differently: {"mlp.layers.1": "net.2"}. A star is
+            replaced by the weight's own name: {"cells.1": "gru.*_l1_reverse"}.
 
     Returns:
         The module. Its arrays have the types of the state.
@@ -77,7 +77,7 @@ def from_state_dict(
 
 
 class WeightDifference(NamedTuple):
-    """How far one weight differs from PyTorch's.
+    """The difference between one weight and PyTorch's.
 
     Attributes:
         ulp: The largest difference, in units of the last place of PyTorch's entry.
@@ -290,7 +290,7 @@ def _require_no_state(parts: Mapping[str, list[Any]]) -> None:
 
 
 def _identity(value: Any) -> Any:
-    """Return what two names of one tied weight have in common."""
+    """Return a key that is equal for two names of one tied weight."""
     if isinstance(value, torch.Tensor) and value.numel():
         return value.data_ptr(), tuple(value.shape), value.stride()
     return id(value)

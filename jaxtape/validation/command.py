@@ -99,7 +99,7 @@ def _groups(names: Sequence[str]) -> dict[str, Group]:
 
 
 def _outcomes(groups: Mapping[str, Group], console: Console) -> list[Outcome]:
-    """Return what comes of each group; as many are at work as there are cores."""
+    """Return the outcome of each group; there is one worker for each core."""
 
     def of(name: str) -> Outcome:
         start = time.perf_counter()

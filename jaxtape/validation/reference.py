@@ -1,4 +1,4 @@
-"""What is known, what is found, and the verdict: nouns of a validation, which know no finance."""
+"""The data of a validation: known figures, found figures and verdicts, without any finance."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,16 +11,16 @@ _LEAST_PRECISION = 1e-3  # of a value: an estimate whose standard error is large
 
 @dataclass(frozen=True)
 class Table:
-    """A table of known figures: where they are from, and what all of its rows have in common.
+    """A table of known figures: their source, and the settings that all of its rows share.
 
     Attributes:
         name: The name, in words.
-        source: Who states the figures, and where.
+        source: The publication that states the figures, and the place in it.
         is_published: Whether they are printed, or cached, in the source; otherwise they were computed for this
             library by two methods that agree.
-        because: Why the tolerance is what it is, where that is not half a unit of the last digit.
-        left_out: What of the source is not here, and why.
-        settings: What else the table says, for the group that reads it.
+        because: The reason for the tolerance, if it is not half a unit of the last digit.
+        left_out: The figures of the source that are left out, and the reason.
+        settings: The other entries of the table, for the group that reads it.
 
     Examples:
         >>> Table("calls", "Black and Scholes (1973)").is_published
@@ -40,11 +40,11 @@ class Reference:
     """One figure that is known.
 
     Attributes:
-        table: The table that it stands in.
-        name: What it is a figure of, in words.
+        table: The table that holds it.
+        name: The name of the instrument and setting, in words.
         figure: The name of the figure, such as "value" or "delta".
         value: The figure.
-        tolerance: How far from it the figure may be that is found.
+        tolerance: The largest error allowed in the figure that is found.
         cells: The words of the row by the names of their columns, from which the group finds the figure.
         method: The numerical method by which it is found; "" is the one that is taken by default.
 
@@ -65,13 +65,13 @@ class Reference:
 
 @dataclass(frozen=True)
 class Found:
-    """What the library finds for a reference.
+    """The figure that the library finds for a reference.
 
     Attributes:
         value: The figure.
         method: The numerical method that found it, in words.
         std_error: The standard error; 0 for a deterministic method.
-        error: Why nothing is found, in words; "" where something is.
+        error: The reason that nothing is found, in words; "" if something is.
 
     Examples:
         >>> Found(10.4506, "ClosedForm").std_error
@@ -86,12 +86,12 @@ class Found:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A reference beside what is found.
+    """A reference with the figure found for it.
 
     Attributes:
         group: The name of the group.
-        reference: What is known.
-        found: What is found.
+        reference: The known figure.
+        found: The figure found.
 
     Examples:
         >>> call = Reference(Table("calls", "Black and Scholes (1973)"), "strike 100", "value", 10.4506, 5e-5)
@@ -107,17 +107,17 @@ class Verdict:
 
     @property
     def distance(self) -> float:
-        """How far the figure that is found is from the one that is known."""
+        """The absolute difference between the figure found and the known one."""
         return abs(self.found.value - self.reference.value)
 
     @property
     def allowed(self) -> float:
-        """How far it may be: the tolerance, and four standard errors of a random method."""
+        """The largest distance allowed: the tolerance, and four standard errors of a random method."""
         return self.reference.tolerance + _MOST_ERRORS * self.found.std_error
 
     @property
     def fault(self) -> str:
-        """What is wrong, in words; "" where nothing is."""
+        """A description of what is wrong, or ""."""
         if self.found.error:
             return f"is not found: {self.found.error}"
         known = self.reference
@@ -162,9 +162,9 @@ class Group:
 
 
 def verdicts_of(name: str, group: Group) -> list[Verdict]:
-    """Return what comes of every reference of a group.
+    """Return the verdicts on all references of a group.
 
-    An error of the group's is the fault of all of its references, so that the other groups go on.
+    If the group raises an error, it is the fault of all its references, and the other groups still run.
 
     Args:
         name: The name of the group.

@@ -19,13 +19,13 @@ _HEADINGS = ("figure", "method", "known", "found", "away", "allowed", "std error
 
 @dataclass(frozen=True)
 class Outcome:
-    """What comes of a group.
+    """The outcome of a group.
 
     Attributes:
         name: The name of the group.
         title: Its title.
         verdicts: One for each of its references.
-        seconds: How long it took to find them.
+        seconds: The time that it took to find them.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Outcome:
 
     @property
     def held(self) -> int:
-        """How many verdicts hold."""
+        """The number of verdicts that hold."""
         return sum(verdict.holds for verdict in self.verdicts)
 
 
@@ -146,7 +146,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
 
 
 def _section(outcome: Outcome) -> dict[str, Any]:
-    """Return what the page shows of a group."""
+    """Return the section of the page about a group."""
     return {
         "name": outcome.name,
         "title": outcome.title,
@@ -184,7 +184,7 @@ def _share(verdict: Verdict) -> float:
 
 
 def _counts(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    """Return how many verdicts there are, of each kind, and how near the worst one is."""
+    """Return the numbers of verdicts, in all and by kind, and the largest share of a tolerance in use."""
     published = sum(verdict.reference.table.is_published for verdict in verdicts)
     held = sum(verdict.holds for verdict in verdicts)
     counts = len(verdicts), published, len(verdicts) - published, held, len(verdicts) - held

@@ -146,7 +146,7 @@ def _references(head: Mapping[str, Any], figures: Collection[str]) -> Iterator[R
 
 
 def _table(head: Mapping[str, Any]) -> Table:
-    """Return what a head says of its table.
+    """Return the table that a head describes.
 
     Raises:
         ValueError: Something is missing or not known.
