@@ -55,13 +55,13 @@ class CurrencyRisk:
 
 @dataclass(frozen=True)
 class RiskResult:
-    """What a book is worth, and how that moves with every quote of the market.
+    """The value of a book, and its sensitivities to the quotes of the market.
 
     Figures in different currencies are never added up. `value`, `sensitivities` and `gradient` are those of a
     book in one currency. A book in several has them by currency, in `by_currency`.
 
-    Delta, Gamma and theta of a trade hold the parameters of its model. Vega and rho are the derivatives where
-    all implied vols, or all zero rates, move in parallel, through the fit: over the book they add up to the
+    Delta, Gamma and theta of a trade hold the parameters of its model. Vega and rho are the derivatives to a
+    parallel move of all implied vols, or of all zero rates, through the fit: over the book they add up to the
     sensitivities of those quotes. The zero rates of a curve given by instruments are bootstrapped.
 
     Attributes:
@@ -71,12 +71,12 @@ class RiskResult:
         sensitivities: Quote id -> derivative of `value` per 1.00 of the quote; empty where trades are in
             several currencies.
         models: Underlying -> the model that `fit` made of the market.
-        errors: What was wrong with the market and the book.
-        stats: The seconds that the fit, the sweep over the trades and the pullback to quotes took.
-        gradient: The derivative of `value` to every number of the market, the times of its pillars included;
-            None where only values were asked for, or where trades are in several currencies.
-        by_currency: ISO code -> the same of the trades in that currency, in the order of the book. Of a book
-            without a valued trade it has the market's currency alone.
+        errors: All errors of the market and the book.
+        stats: The seconds taken by the fit, the sweep over the trades and the pullback to quotes.
+        gradient: The derivative of `value` to every number of the market, including the times of its pillars;
+            None if only values were asked for, or if trades are in several currencies.
+        by_currency: ISO code -> the value, sensitivities and gradient of the trades in that currency, in the
+            order of the book. A book without a valued trade has only the market's currency.
 
     Examples:
         >>> from pricing import RiskResult, TradeRisk
@@ -193,7 +193,7 @@ class RiskEngine:
     def __call__(
         self, book: Book, market: Market, *, progress: Progress | None = None
     ) -> RiskResult:
-        """Return what `risk` finds of a book in a market.
+        """Return the values and sensitivities of a book in a market, as `risk` does.
 
         Args:
             book: The trades.

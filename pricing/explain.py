@@ -43,8 +43,8 @@ class AgedBook(NamedTuple):
 
     Attributes:
         before: The book in the market before.
-        after: What is left of it in the market after: a row whose trade is over has none, and no error.
-        payments: Place of a row -> what its trade has paid in between, of those that ended, paid, or went on
+        after: The remaining book in the market after: a row whose trade is over has no trade, and no error.
+        payments: Index of a row -> the payments of its trade in between, if it ended or paid, or continued
             because a fixing was assumed.
     """
 
@@ -60,12 +60,13 @@ class AgedBook(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """The change of a book's value, and what the risk before it says of it, in its currency.
+    """The change of a book's value, and its explanation by the risk before it, in one currency.
 
     Attributes:
         change: The value after, with the cash that was paid in between, less the value before.
-        theta: The part of time: contracts age, and the pillars of curves and surfaces come nearer. Here is also
-            what else of a curve's instruments is no quote: their dates, accruals and convexity adjustments.
+        theta: The part of time: contracts age, and the pillars of curves and surfaces come nearer. It includes
+            all else that changes in a curve's instruments but their quotes: dates, accruals and convexity
+            adjustments.
         delta: The sensitivities to spots, times their changes.
         gamma: Half the trades' Gammas times the squares of the spots' changes.
         vega: The sensitivities to implied vols (through the fit), times their changes.
@@ -73,14 +74,14 @@ class Explanation:
         dividends: The sensitivities to dividend yields, times their changes.
         correlation: The sensitivities to correlations, times their changes.
         by_quote: The contribution of each quote that moved, by its id.
-        trades: How many trades were valued before, and valued or paid after.
-        skipped: The ids of the other rows, which no number here holds.
+        trades: The number of trades that were valued before, and valued or paid after.
+        skipped: The ids of the other rows, which are in none of these numbers.
         skipped_rows: Their places among the rows of the book.
         before: The value before.
         asof: The day of the market before.
         error_bound: A bound of the standard error of `change`: the sum of those of the trades' values,
             before and after. Both have the same random numbers, so that the error is usually far below it.
-        payments: What trades have paid in between, of those that ended or paid.
+        payments: The payments in between, of trades that ended or paid.
     """
 
     change: float
@@ -102,7 +103,7 @@ class Explanation:
 
     @property
     def cash(self) -> float:
-        """What was paid between the two days."""
+        """The cash paid between the two days."""
         return sum((payment.cash for payment in self.payments), 0.0)
 
     @property
@@ -122,7 +123,7 @@ class Explanation:
 
     @property
     def residual(self) -> float:
-        """What is left: parts of higher order, and of mixed moves."""
+        """The unexplained part: terms of higher order, and of mixed moves."""
         return self.change - self.explained
 
 

@@ -73,7 +73,7 @@ def in_working_precision(tree: PyTree) -> PyTree:
 
 
 def is_traced(value: PyTree) -> bool:
-    """Return whether a number within `value` is known at run time only, so that it cannot be checked."""
+    """Return True if a number within `value` is known only at run time, so that it cannot be checked."""
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value))
 
 

@@ -1,9 +1,9 @@
-"""How far a long computation is: what `risk`, `calibrate` and `solve` take as `progress`."""
+"""The type of the argument `progress` of `risk`, `calibrate` and `solve`."""
 
 from collections.abc import Callable
 
 Progress = Callable[[int, int, str], None]
-"""What a computation calls with the units done (trades, steps, stages), their total, and a message for people.
+"""A function that a computation calls with the units done (trades, steps, stages), their total, and a message.
 
-The message ("loss 0.0123") may be empty; `done` never falls. `print` is one. None means silence.
+The message ("loss 0.0123") may be empty; the number done never falls. `print` is one. None means silence.
 """

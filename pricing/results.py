@@ -1,4 +1,4 @@
-"""How a computation ended, and bounds of a value."""
+"""The result of a computation, and bounds of a value."""
 
 from typing import Any
 
@@ -62,15 +62,15 @@ def outcome(
     model: Any = None,
     batch_shape: tuple[int, ...] = (),
 ) -> RESULTS:
-    """Return how a computation of figures ended: refused for one of a batch, not finite, or successful.
+    """Return the result of a computation of figures: refused for one of a batch, not finite, or successful.
 
-    Under a trace the outcome is not known; then it is data, beside figures that are NaN, and nothing raises.
+    Under a trace the outcome is not known: it is then data, beside figures that are NaN, and nothing raises.
 
-    model: what may know why a figure is not finite (`why_not_finite`); batch_shape: the axes of contracts, with
-    which all figures begin.
+    model: an object that may know the reason for a figure that is not finite (`why_not_finite`); batch_shape:
+        the axes of contracts, with which all figures begin.
 
     Raises:
-        RuntimeError: It is known, not successful, and `throw`; of a batch the contracts are named.
+        RuntimeError: It is known, not successful, and `throw`; for a batch, the message names the contracts.
     """
     result = _outcome(figures, refusals)
     if result.is_traced() or result == RESULTS.successful:
@@ -86,7 +86,7 @@ _MOST_NAMED = 5  # contracts
 
 
 def _which(figures: PyTree, refusals: RESULTS, batch_shape: tuple[int, ...]) -> str:
-    """Return which contracts of a batch are refused or not finite, in words; nothing of one contract."""
+    """Return a text that names the contracts of a batch that are refused or not finite; "" for one contract."""
     if not batch_shape:
         return ""
     (codes,), (successful,) = jax.tree.leaves(refusals), jax.tree.leaves(RESULTS.successful)
@@ -128,8 +128,8 @@ class Bounds(Between):
         upper: The upper bound (currency).
         gap: The upper bound less the lower (currency).
         std_errors: The standard error of each.
-        result: How the computation ended.
-        stats: What it was computed by.
+        result: The outcome of the computation.
+        stats: The settings of the computation.
 
     Examples:
         >>> import jax.numpy as jnp

@@ -25,7 +25,7 @@ Real = Float[Array, "*batch"]
 class Sensitivities(eqx.Module):
     """A value and its raw derivatives, the model's other parameters held.
 
-    None stands for what the method's samples cannot give without bias: ask another method for it.
+    A figure is None if the method's samples cannot give it without bias: use another method for it.
 
     Attributes:
         value: In currency, in the shape of the batch.
@@ -55,7 +55,7 @@ class Greeks(Sensitivities):
     Attributes:
         std_errors: The standard error of each figure; of a grid its difference to that of a grid of half the
             counts; 0 for another deterministic method.
-        result: How the computation ended.
+        result: The outcome of the computation.
         stats: "method": the method that was used.
 
     Examples:
@@ -89,7 +89,8 @@ def greeks(
         method: The numerical method; None takes the best one that applies. Where none does, or the given one
             does not, a TypeError names the missing ability and what would work.
         key: The seed of a random method, which raises ValueError without one; a batch shares it.
-        throw: As in `price`, of every figure.
+        throw: Whether to raise RuntimeError if a figure is not finite, or the method fails, where that is known
+            (not within `jax.jit` or `jax.vmap`). Otherwise `result` reports it.
 
     Returns:
         The value, its derivatives per 1.00, and a standard error of each.

@@ -20,13 +20,13 @@ from .results import RESULTS, outcome
 
 
 class Valuation(eqx.Module):
-    """What a product is worth.
+    """The value of a product, with its standard error.
 
     Attributes:
-        value: In currency, in the shape of the batch of products.
+        value: The value in currency, in the shape of the batch of products.
         std_error: The standard error of `value`; of a grid its difference to a grid of half the counts, about
             three times its error; 0 for another deterministic method.
-        result: How the computation ended.
+        result: The outcome of the computation.
         stats: "method": the method that was used.
 
     Examples:
@@ -155,7 +155,7 @@ def applicable(
 
 
 def lacking(product: AbstractProduct, model: AbstractModel, method: AbstractMethod) -> str | None:
-    """Return what the method needs and the pair does not have, in words; None if the three go together."""
+    """Return the ability that the method needs and the pair lacks, in words; None if the method applies."""
     several = model.underlying.ndim == 1
     if product.multi_asset == several:
         return method.lacks(product, model)

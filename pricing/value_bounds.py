@@ -34,7 +34,8 @@ def bounds(
         model: The law of what the product depends on.
         method: The regression; None is `LeastSquares()`. A TypeError says so where it does not apply.
         key: The seed of the paths.
-        throw: As in `price`, of either bound.
+        throw: Whether to raise RuntimeError if a bound is not finite, where that is known (not within `jax.jit`
+            or `jax.vmap`). Otherwise `result` reports it.
 
     Returns:
         The two bounds and their gap in currency, with a standard error of each.

@@ -1,4 +1,4 @@
-"""What is left to be paid after each monitoring date, fitted; and how paths correct the fit."""
+"""A control variate for discrete barriers: fits of the continuation value, and their correction by paths."""
 
 from typing import NamedTuple
 

@@ -15,7 +15,7 @@ Paths = Float[Array, "*paths"]
 
 
 def far(dtype) -> float:
-    """Return how many standard deviations leave nothing beyond them, the tail not yet rounded to zero."""
+    """Return the number of standard deviations beyond which nothing is left, before the tail rounds to zero."""
     return 35.0 if dtype == jnp.float64 else 12.5
 
 

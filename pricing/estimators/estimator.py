@@ -1,4 +1,4 @@
-"""What every Monte Carlo estimator is: samples of a value that may be differentiated."""
+"""The abstract Monte Carlo estimator: samples of a value that may be differentiated."""
 
 import abc
 from typing import Any, NamedTuple
@@ -54,11 +54,11 @@ class AbstractEstimator(eqx.Module):
 
     @abc.abstractmethod
     def applies(self, product: AbstractProduct) -> bool:
-        """Return whether it estimates this product, which is in its canonical form."""
+        """Return True if it estimates this product, which is in its canonical form."""
 
     @abc.abstractmethod
     def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
-        """Return which of gamma, vanna and volga the second derivatives of its samples give without bias."""
+        """Return those of gamma, vanna, volga that its samples' second derivatives give without bias."""
 
     def controlled(
         self, product: AbstractProduct, model: ConditionallyGaussian, num_steps: int
@@ -69,13 +69,16 @@ class AbstractEstimator(eqx.Module):
 
     @abc.abstractmethod
     def dates(self, product: AbstractProduct, num_steps: int) -> Float[Array, " dates"]:
-        """Return when it reads the spot, in years; num_steps: for a product that is monitored at all times."""
+        """Return the times at which it reads the spot, in years.
+
+        num_steps: The number of times for a product that is monitored at all times.
+        """
 
     @abc.abstractmethod
     def needs(
         self, product: AbstractProduct, model: ConditionallyGaussian, num_dates: int
     ) -> Needs:
-        """Return how many random numbers it asks for."""
+        """Return the random numbers that one path needs."""
 
     @abc.abstractmethod
     def values(

@@ -16,13 +16,13 @@ from .estimator import AbstractEstimator, Draw, Needs, smooth
 
 
 class OneStepSurvival(AbstractEstimator):
-    """From any position, the chance that a path leaves the corridor at the next date is known.
+    """One-step survival: the chance to leave the corridor at the next date is known at any position.
 
-    The path pays that chance times what leaving pays, goes on with the rest as its weight, and draws its next
-    position among those inside: it never leaves, so its samples are smooth. The last step is integrated.
-    (Glasserman and Staum 2001, sec. 2; Alm et al. 2013 for derivatives.)
+    The path pays that chance times the payment for leaving, continues with the rest as its weight, and draws
+    its next position among those inside: it never leaves, so its samples are smooth. The last step is
+    integrated. (Glasserman and Staum 2001, sec. 2; Alm et al. 2013 for derivatives.)
 
-    With a control the paths only correct what a fit of the value function leaves out: see `Continuation`.
+    With a control, the paths only correct the errors of a fit of the value function: see `Continuation`.
     """
 
     control: Continuation | None = None

@@ -24,12 +24,13 @@ MOST_STEPS = 40  # of Newton's method; five or six are usual
 
 
 class Mesh(NamedTuple):
-    """Where the boundary is known, and where its equation at each of these dates reads it.
+    """The dates at which the boundary is known, and the points at which its equation at each date reads it.
 
     roots: square roots of the dates in units of the expiry, Chebyshev points of [0, 1] from the last date down
-    to 0 [dates + 1]; angles, weights: of the integral's nodes; after the share sin(angle)^2 of a date's time
-    the share cos(angle)^2 remains, so that square roots are resolved at both ends; weights: in units of a
-    date's time [nodes]; interpolation: from dates to nodes [dates, nodes, dates].
+        to 0 [dates + 1]; angles: the integral's nodes, so that sin(angle)^2 is the fraction of a date's time
+        that has passed and cos(angle)^2 the fraction that remains, and square roots are resolved at both ends;
+        weights: the integral's weights, in units of a date's time [nodes]; interpolation: from dates to nodes
+        [dates, nodes, dates].
     """
 
     roots: np.ndarray
@@ -40,7 +41,7 @@ class Mesh(NamedTuple):
 
 @functools.cache
 def mesh(num_dates: int, num_nodes: int) -> Mesh:
-    """Return the dates of the boundary and the nodes of the integral, for so many of each."""
+    """Return the mesh with this number of boundary dates, and this number of nodes of the integral."""
     roots = 0.5 * (1.0 + np.cos(np.pi * np.arange(num_dates + 1) / num_dates))
     points, weights = np.polynomial.legendre.leggauss(num_nodes)
     angles = 0.25 * np.pi * (points + 1.0)
@@ -81,13 +82,13 @@ def log_perpetual(rate: Scalar, dividend: Scalar, std: Scalar) -> Scalar:
 
 
 def least_excess(times: Array, start: Scalar, perpetual: Scalar, std: Scalar) -> Array:
-    """Return what log(B)^2 less its start is certainly above, where an interpolated value might be negative."""
+    """Return a lower bound of log(B)^2 less its start, where an interpolated value might be negative."""
     square = 0.1 / (1.0 / (std**2 * times) + 1.0 / perpetual**2)
     return larger(square - start**2, 0.0)
 
 
 def depth_of(excess: Array, start: Scalar) -> Array:
-    """Return how far log(B) is below its start."""
+    """Return the distance of log(B) below its start."""
     return excess / (jnp.sqrt(excess + start**2) - start)
 
 

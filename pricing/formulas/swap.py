@@ -117,6 +117,6 @@ def _inner_direction(owed: Payments, slopes: Float[Array, "payments 2"]) -> Floa
 
 
 def _rises(slopes: Payments) -> Array:
-    """Return whether slopes rise with maturity; a date may come twice, where a leg is filled up in front."""
+    """Return True if slopes rise with maturity; a date may occur twice, where a leg is padded in front."""
     rounding = 64.0 * float(jnp.finfo(slopes.dtype).eps) * jnp.max(jnp.abs(slopes))
     return jnp.all(jnp.diff(slopes) >= -rounding)

@@ -33,7 +33,7 @@ Scalar = Float[Array, ""]
 
 
 def reads_spot_once(product: AbstractProduct, model: AbstractModel) -> bool:
-    """Return whether a product, in its canonical form, pays a sum of claims on one spot at one time."""
+    """Return True if a product, in its canonical form, pays a sum of claims on one spot at one time."""
     if isinstance(product, Average) and product.average == "geometric":
         return False  # a power of the spot, where its weight is not 1
     if isinstance(product, Average) and product.multi_asset:

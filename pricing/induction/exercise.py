@@ -70,7 +70,7 @@ class _Decision(eqx.Module):
 
     @property
     def radius(self) -> Scalar:
-        """How far out the state is followed."""
+        """The largest absolute value of the state that is covered."""
         return STDS * jnp.sqrt(self.variance)
 
     @property
@@ -97,7 +97,7 @@ class _Decision(eqx.Module):
         return self.exercise(x) - self.continuation(x)
 
     def boundaries(self, num_panels: int) -> Float[Array, "2"]:
-        """Return where exercise begins and ends to be worth it; beyond the nodes if it never does."""
+        """Return the states between which exercise is optimal; beyond the nodes if it never is."""
         held = jax.lax.stop_gradient(self)
         reach = _SEARCHED / STDS * held.radius
         grid = reach * jnp.linspace(-1.0, 1.0, 2 * num_panels + 1, dtype=reach.dtype)

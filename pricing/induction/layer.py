@@ -31,7 +31,7 @@ class Layer(eqx.Module):
 
     @classmethod
     def nothing(cls, num_panels: int, like: Array) -> "Layer":
-        """Return what is left after the last date, in the shape that `num_panels` panels have."""
+        """Return the layer after the last date, which is zero, in the shape of `num_panels` panels."""
         nodes = jnp.linspace(-1.0, 1.0, num_panels * NODES_A_PANEL, dtype=like.dtype)
         return cls(jnp.zeros((), like.dtype), nodes, jnp.zeros_like(nodes))
 
@@ -83,5 +83,5 @@ def quadrature(
 
 
 def panels_for(num_nodes: int) -> int:
-    """Return how many panels hold at least `num_nodes` nodes."""
+    """Return the number of panels that hold at least `num_nodes` nodes."""
     return -(-num_nodes // NODES_A_PANEL)

@@ -17,12 +17,12 @@ class InputError:
 
     Attributes:
         file: The name of the file.
-        line: The line, from 1; None where the mistake has no place.
-        column: The cell in CSV, the character in JSON, from 1; None where the mistake has no place.
+        line: The line, from 1; None if the mistake has no place.
+        column: The cell in CSV, the character in JSON, from 1; None if the mistake has no place.
         field: The name of a CSV column, or a dotted JSON path.
         value: The offending value as text.
-        message: What is wrong.
-        remedy: What to do about it.
+        message: A description of the mistake.
+        remedy: The way to correct it.
     """
 
     file: str

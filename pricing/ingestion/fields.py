@@ -95,7 +95,7 @@ def number(
 
 
 def wrong_number(what: str, value: float | int, **bounds: float) -> tuple[str, str] | None:
-    """Return what is wrong with a number, and the remedy, as `number` says them; None if nothing is."""
+    """Return the message and the remedy that `number` has for a wrong number; None if nothing is wrong."""
     try:
         number(what, **bounds).func(value, SimpleNamespace(context=None))  # pyright: ignore
     except PydanticCustomError as error:

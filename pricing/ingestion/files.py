@@ -47,10 +47,10 @@ def read_text(path: str | os.PathLike) -> str:
 
 
 def text_of(content: bytes, file: str) -> str:
-    """Return what UTF-8 bytes say, a byte-order mark dropped; `file` names them in errors.
+    """Return the text of UTF-8 bytes without a byte-order mark; `file` names them in errors.
 
     Raises:
-        unreadable: They are not UTF-8, or are empty; it is an `UnreadableFile`.
+        unreadable: They are not UTF-8, or are empty; the error is an `UnreadableFile`.
     """
     try:
         text = content.decode("utf-8-sig")

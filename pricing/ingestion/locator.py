@@ -1,4 +1,4 @@
-"""Where the values of a JSON text stand."""
+"""Find the lines and columns of values in a JSON text."""
 
 import bisect
 import functools

@@ -28,18 +28,18 @@ class CurveQuotes(eqx.Module):
     method, with the interpolation that the curve itself has, and move with the quotes by the implicit function
     theorem, dz = -(d misses / dz)^-1 d misses: forward, in reverse, batched, to any order.
 
-    Each use bootstraps anew; what discounts often should hold `bootstrapped()`. `risk` hands a fit the market
-    with every curve bootstrapped.
+    Each use bootstraps again; call `bootstrapped()` once for repeated discounting. `risk` passes a fit the
+    market with every curve bootstrapped.
 
     Args:
-        *instruments: What is quoted; `Deposits`, `Futures`, `ParSwaps` or another kind.
+        *instruments: The quoted instruments: `Deposits`, `Futures`, `ParSwaps` or another kind.
 
     Attributes:
-        instruments: What is quoted, by kinds.
+        instruments: The quoted instruments, by kind.
 
     Raises:
-        ValueError: The instruments do not end one after the other: two that end at one time say the same of the
-            curve, or contradict each other.
+        ValueError: The instruments do not end one after the other: two that end at one time give the same
+            information on the curve, or contradict each other.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -188,7 +188,7 @@ def _found(instruments: Instruments) -> ZeroCurve:
 
 @stored_jit
 def _moved(instruments: Instruments, rates: Vector, dots: Instruments) -> ZeroCurve:
-    """Return how the curve moves where the instruments do."""
+    """Return the tangent of the curve along a tangent of the instruments."""
     _, misses_dot = jax.jvp(lambda moving: _misses(moving, rates), (instruments,), (dots,))
     _, ends_dot = jax.jvp(_ends, (instruments,), (dots,))
     return ZeroCurve(ends_dot, -_solved(instruments, rates, misses_dot))

@@ -66,12 +66,12 @@ class QuotesRecord(Record, abc.ABC):
         return [str(name) for name in getattr(self, self.names)]
 
     def legs(self, asof: date) -> list[Leg]:
-        """Return when each instrument accrues and pays."""
+        """Return the accrual periods and payment times of each instrument."""
         return [self._leg(asof, index) for index in range(len(self.ids))]
 
     @abc.abstractmethod
     def _leg(self, asof: date, index: int) -> Leg:
-        """Return when one instrument accrues and pays."""
+        """Return the accrual periods and payment times of one instrument."""
 
     @abc.abstractmethod
     def instruments(self, asof: date) -> CurveInstruments:
@@ -212,7 +212,7 @@ class CurveRecord(Record):
 
     @property
     def places(self) -> list[tuple[str, str, int, str]]:
-        """Where each instrument is named, section, field and index; and in words."""
+        """The section, field, index and description of each instrument's name."""
         return [
             (name, section.names, index, f"the {name[:-1]} {section.ids[index]}")
             for name, section in self.sections.items()

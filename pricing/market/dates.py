@@ -55,12 +55,12 @@ def leg(
 
     Args:
         asof: Today: times count from here.
-        start: When interest begins to accrue; not before `asof`.
-        end: When the last payment is due, before it is moved to a business day.
+        start: The day from which interest accrues; not before `asof`.
+        end: The day of the last payment, before it is moved to a business day.
         months: The months between two payments, counted back from the end.
         calendar: A market identifier code known to `holidays` ("XECB": TARGET, "XNYS": New York).
-        roll: What becomes of a day off, one of `ROLLS`.
-        day_count: How interest accrues, one of `DAY_COUNTS`.
+        roll: The rule for moving a day off, one of `ROLLS`.
+        day_count: The day count of the accruals, one of `DAY_COUNTS`.
 
     Returns:
         The leg, in years from `asof`.
@@ -98,7 +98,7 @@ def schedule(
         end: The last day, before it is moved to a business day.
         months: The months between two days; at least 1.
         calendar: A market identifier code known to `holidays` ("XECB": TARGET, "XNYS": New York).
-        roll: What becomes of a day off, one of `ROLLS`.
+        roll: The rule for moving a day off, one of `ROLLS`.
 
     Returns:
         The days, increasing, start and end included.
@@ -130,17 +130,17 @@ def advance(
     calendar: str = "XECB",
     roll: str | None = "modifiedfollowing",
 ) -> dt.date:
-    """Return the same day some months on, moved to a business day, then some business days on.
+    """Return the same day some months later, moved to a business day, then some business days later.
 
     A month that is too short gives its last day.
 
     Args:
         date: The day to count from.
-        months: How many months on; negative for back.
-        business_days: How many business days on from there.
+        months: The number of months to move; negative for back.
+        business_days: The number of business days to move from there.
         calendar: A market identifier code known to `holidays` ("XECB": TARGET, "XNYS": New York).
-        roll: What becomes of a day off, one of `ROLLS`; None: it stays, and `business_days` are not counted.
-            What is not known here, and a day beyond the calendar, raise ValueError.
+        roll: The rule for moving a day off, one of `ROLLS`; None leaves the day, and `business_days` are not
+            counted. An unknown rule or calendar, and a day beyond the calendar, raise ValueError.
 
     Returns:
         The day.

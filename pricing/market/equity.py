@@ -8,11 +8,11 @@ from .surface import VolSurface
 
 
 class Equity(eqx.Module):
-    """What the market says of one share or index.
+    """The market data of one share or index.
 
     Attributes:
         spot: The price of one share, or the level of the index, above 0, in `currency`.
-        dividend_yield: Continuously compounded, as a decimal per year.
+        dividend_yield: The dividend yield, continuously compounded, as a decimal per year.
         surface: The implied vols of its options.
         curve: The name of its discount curve in the market.
         currency: The ISO code of its currency.

@@ -1,4 +1,4 @@
-"""What a discount curve is quoted by: deposits, futures and swaps, each with what it says of the curve."""
+"""The quoted instruments of a discount curve: deposits, futures and swaps; and their pricing errors."""
 
 import abc
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class CurveInstruments(eqx.Module):
 
     @abc.abstractmethod
     def misses(self, curve: ZeroCurve) -> Vector:
-        """Return by how much the curve misses each quote, in any measure that is 0 where it does not."""
+        """Return the pricing error of each quote on the curve, in any measure that is 0 at no error."""
 
 
 class Deposits(CurveInstruments):
@@ -94,16 +94,17 @@ class Deposits(CurveInstruments):
 
 
 class Futures(CurveInstruments):
-    """Futures on a simple rate of a period to come: 1 + rate accrual = P(start) / P(end).
+    """Futures on a simple rate of a future period: 1 + rate accrual = P(start) / P(end).
 
     The rate is (100 - price) / 100 - convexity (Hull, *Options, Futures, and Other Derivatives*, section 6.3).
 
     Attributes:
-        start: When the period begins, in years, of shape (futures,).
-        end: When it ends, in years, later for each of the futures, of shape (futures,).
+        start: The start of the period, in years, of shape (futures,).
+        end: The end of the period, in years, later for each of the futures, of shape (futures,).
         accruals: The year fraction of each period, of shape (futures,).
         prices: 100 less the futures' rate in percent, of shape (futures,).
-        convexity: What the futures' rate is above the forward rate, as a decimal; one, or one for each.
+        convexity: The difference between the futures' rate and the forward rate, as a decimal; one, or one for
+            each.
 
     Raises:
         ValueError: Shapes differ, or an instrument does not end after its start.
@@ -148,12 +149,12 @@ class Futures(CurveInstruments):
 class ParSwaps(CurveInstruments):
     """Swaps that are worth nothing at their quoted rates: rate sum_i accrual_i P(t_i) = P(start) - P(end).
 
-    A shorter leg is filled up in front, with payments at its start that accrue nothing. A swap ends with its
-    last payment.
+    A shorter leg is padded in front, with payments at its start that accrue nothing. A swap ends with its last
+    payment.
 
     Attributes:
-        start: When interest begins to accrue, in years, of shape (swaps,).
-        payment_dates: Of the fixed legs, in years, of shape (swaps, payments).
+        start: The time from which interest accrues, in years, of shape (swaps,).
+        payment_dates: The payment times of the fixed legs, in years, of shape (swaps, payments).
         accruals: The year fraction of each coupon, of shape (swaps, payments).
         rates: Par rates per year, as decimals, of shape (swaps,).
 

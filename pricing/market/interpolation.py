@@ -1,4 +1,4 @@
-"""Where a point lies between sorted pillars: the one piece curves and surfaces share."""
+"""Locate points between sorted pillars, for curves and surfaces."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ def as_leaf(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "..."]
 def interpolate(
     x: Num[ArrayLike, "..."], pillars: Float[Array, " n"], values: Float[Array, "_ ..."]
 ) -> Float[Array, "..."]:
-    """Return what is linear between the pillars, and flat outside, at `x`."""
+    """Return the values at `x`: linear between the pillars, and flat outside."""
     return jnp.tensordot(pillar_weights(x, pillars), values, 1, precision="highest")
 
 

@@ -25,7 +25,7 @@ from .surface import SwaptionVols
 
 
 class Market(eqx.Module):
-    """What is quoted on one day; a pytree whose leaves are arrays of floats.
+    """The quotes of one day; a pytree whose leaves are arrays of floats.
 
     A derivative with respect to a market is a market again; `by_quote` turns it into numbers by quote id.
 
@@ -34,11 +34,11 @@ class Market(eqx.Module):
         equities: Name -> share or index.
         swaption_vols: The matrix of swaption vols, or None.
         asof: The day of the quotes.
-        currency: The ISO code of the values that no equity gives a currency.
+        currency: The ISO code of the values for which no equity gives a currency.
         labels: Path of a leaf -> the quote ids of its numbers, in row-major order.
-        errors: The parts of the file that were left out, and why.
+        errors: The parts of the file that were left out, with the reasons.
         correlations: Pair of equities, such as ("DAX", "SX5E"), in either order -> correlation.
-        curve_currencies: Pairs of a curve's name and the ISO code of what is paid on it.
+        curve_currencies: Pairs of a curve's name and the ISO code of the payments on it.
         fixings: Pairs of an equity's name with a day up to `asof`, and the spot that was fixed then.
 
     Examples:

@@ -49,21 +49,21 @@ def moved(
     file: str = "quotes.json",
     most: float | None = None,
 ) -> tuple[Market, tuple[InputError, ...]]:
-    """Return the market with some quotes moved, or as it was and every error of the move.
+    """Return the market with some quotes moved; or the unchanged market, and every error of the move.
 
-    A quote has the bounds that it has in a market file. The quotes of a curve must still be repriced by zero
-    rates, and correlations be those of some equities.
+    A quote has the bounds that it has in a market file. Zero rates must still reprice the quotes of a curve,
+    and the matrix of correlations must stay positive definite.
 
     Args:
         market: The market.
         values: Quote id -> its new number.
-        file: What error messages call the values.
-        most: The most that a quote moves: as a share of a price or a vol (0.5: to half as much again, or back
-            from there), as a share of 0.1 (1,000 basis points) of a rate, of 10 points of a future's price, and of
-            1 of a correlation. None: any move within the bounds.
+        file: The name of the values in error messages.
+        most: The largest move of a quote: as a fraction of a price or a vol (0.5: to half as much again, or
+            back from there), as a fraction of 0.1 (1,000 basis points) of a rate, of 10 points of a future's
+            price, and of 1 of a correlation. None: any move within the bounds.
 
     Returns:
-        The market, and the errors; one of them leaves every quote as it was.
+        The market, and the errors; a single error leaves every quote unchanged.
 
     Examples:
         >>> from pricing import Market

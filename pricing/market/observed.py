@@ -9,15 +9,15 @@ from .market import Market
 class Observed:
     """Levels on the days after one market, up to the day of a later one.
 
-    Where the later market has no fixing of a day before its own, its own quote is taken, and `assumed` says so.
+    If the later market has no fixing of a day before its own, its own quote is used, and `assumed` records it.
 
     Args:
-        since: The day of the market before, whose own levels are no longer asked for.
+        since: The day of the market before, whose own levels are no longer needed.
         market: The later market.
 
     Attributes:
         until: The day of the later market.
-        assumed: What its quotes have stood in for, in words.
+        assumed: Descriptions of the fixings that its quotes have replaced.
 
     Examples:
         >>> from datetime import date

@@ -43,12 +43,12 @@ _FEWEST_DAYS = 7
 
 
 class Slip(NamedTuple):
-    """A mistake in what several quotes say together.
+    """A mistake in a combination of quotes.
 
     Attributes:
         field: The kind of number that is wrong.
-        message: What is wrong.
-        remedy: What to do about it.
+        message: A description of the mistake.
+        remedy: The way to correct it.
     """
 
     field: str
@@ -57,7 +57,7 @@ class Slip(NamedTuple):
 
 
 def outside(name: str, values: Numbers) -> np.ndarray:
-    """Return which numbers are outside the bounds of their kind; one that is NaN is not."""
+    """Return a mask of the numbers outside the bounds of their kind; NaN counts as inside."""
     bounds = BOUNDS[name]
     above, least = bounds.get("above", -np.inf), bounds.get("least", -np.inf)
     most = min(bounds.get("likely", np.inf), bounds.get("most", np.inf), LARGEST)
@@ -66,12 +66,12 @@ def outside(name: str, values: Numbers) -> np.ndarray:
 
 
 def slip_of(spot: float, strikes: Any, vols: Any) -> Slip | None:
-    """Return why the vols of a surface cannot be decimals, or its strikes prices, if so.
+    """Return the reason that the vols of a surface cannot be decimals, or its strikes prices, or None.
 
     Args:
         spot: The spot.
         strikes: All strikes.
-        vols: All vols; NaN where there is none.
+        vols: All vols; NaN for a missing one.
     """
     strikes, vols = np.ravel(strikes), np.ravel(vols)
     vols = vols[~np.isnan(vols)]
@@ -88,7 +88,7 @@ def slip_of(spot: float, strikes: Any, vols: Any) -> Slip | None:
 
 
 def days_slip(expiries: Any) -> Slip | None:
-    """Return why the expiries of a surface are days rather than years, if so: whole numbers, too large."""
+    """Return a slip if the expiries of a surface look like days (whole numbers, too large), or None."""
     found = np.unique(expiries)
     if not found.size or np.any(found != np.round(found)):
         return None
@@ -99,8 +99,8 @@ def days_slip(expiries: Any) -> Slip | None:
 
 
 def far_from(spot: float, level: float) -> bool:
-    """Return whether a price is so far from the spot that it must be of another unit.
+    """Return True if a price is so far from the spot that it must be in another unit.
 
-    One below a millionth of the spot stands for 0, as in a call that is a forward.
+    One below a millionth of the spot means 0, as in a call that is a forward.
     """
     return 1e-6 * spot < level < 1e-2 * spot or level > 1e2 * spot

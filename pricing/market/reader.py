@@ -38,9 +38,9 @@ class _Header(BaseModel):
 
 @dataclass
 class Contents:
-    """What a market file holds: parts of its document are added one by one, or their errors.
+    """The contents of a market file: parts of its document, or their errors, are added one by one.
 
-    `labels` gives each array of quotes, by its path in the market, the ids of its numbers in row-major order.
+    `labels`: path of an array of quotes in the market -> the ids of its numbers, in row-major order.
     """
 
     document: dict
@@ -80,7 +80,7 @@ class Contents:
             self.currency = currency.strip()
 
     def _is_name(self, *path: str, value: str) -> bool:
-        """Return whether a text may name something; if not, it is recorded why."""
+        """Return True if a text may be a name; otherwise record the reason."""
         _, problems = validate(RootModel[Name], value)
         self.report(problems, *path)
         return not problems
@@ -161,7 +161,7 @@ class Contents:
             self.labels[f".correlations[{(one, other)!r}]"] = (f"CORRELATION/{one}/{other}",)
 
     def _no_pair(self, name: str) -> tuple[Problem, ...]:
-        """Return why a name is not that of a new pair of equities, if it is not."""
+        """Return the reason that a name is not a new pair of equities, or no problems."""
         names = name.split("|")
         if len(names) != 2 or names[0] == names[1]:
             message, remedy = "is not a pair of equities", "name two equities, such as DAX|SX5E"

@@ -1,4 +1,4 @@
-"""What a contract can read of the market at a later time."""
+"""The state of the market at a later time, as a contract reads it."""
 
 from collections.abc import Callable
 from typing import NamedTuple

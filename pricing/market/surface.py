@@ -63,7 +63,7 @@ class SmileQuotes(eqx.Module):
             strikes).
         vols: Decimals per square root of a year, above 0, NaN where a quote is missing, of shape (expiries,
             strikes).
-        weights: What a quote's error is multiplied by in a fit, 0 where it is missing, of the same shape.
+        weights: The factors of the quotes' errors in a fit, 0 for a missing quote, of the same shape.
 
     Raises:
         ValueError: The shapes do not fit, the expiries do not increase, a vol is not above 0, a weight is

@@ -62,8 +62,8 @@ class FiniteDifference(Tiled, Formed, Prepared, Refined):
         num_distances: The nodes along the log-spot, at least 5.
         num_variances: The nodes along the variance, at least 4.
         num_steps: The time steps; a barrier's error falls with the square of each of the three.
-        schedule: What a reverse sweep keeps of the time loop (`jaxtape.scan`).
-        dimensions: Of the grid that `tiling` is meant for; `prepared` sets it.
+        schedule: The checkpointing schedule of the time loop (`jaxtape.scan`).
+        dimensions: The number of dimensions of the grid for which `tiling` is computed; `prepared` sets it.
 
     Raises:
         ValueError: If a count is below its least.

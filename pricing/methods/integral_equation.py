@@ -22,12 +22,12 @@ class IntegralEquation(Tiled):
 
     Rate and vol are constants (else: `Quadrature`), or curves and surfaces of one pillar. Puts with
     dividend_yield < rate < 0 and calls with rate < dividend_yield < 0 have two boundaries: they are left to
-    `Quadrature` where the numbers are known, and NaN here where they are not (`RESULTS.two_boundaries`). The
-    formulas stand at `american_value`.
+    `Quadrature` if the numbers are known, and are NaN here if they are not (`RESULTS.two_boundaries`). The
+    formulas are in `american_value`.
 
     Attributes:
         is_random: False.
-        num_dates: Where the boundary is known, at least 2.
+        num_dates: The number of dates at which the boundary is computed, at least 2.
         num_nodes: The nodes of the integral in its equation, at least 2.
         num_points: The nodes of the integral in the value, at least 2.
 
@@ -94,7 +94,7 @@ def _rate(model: BlackVol, t: Array) -> Array:
 
 
 def _is_known_to_have_two_boundaries(product: SpotOption, model: BlackVol) -> bool:
-    """Return whether a contract of a batch has; False where the numbers are traced, or shapes alone."""
+    """Return True if a contract of a batch has two; False if the numbers are traced, or only shapes."""
     leaves = jax.tree.leaves((product, model))
     if is_traced(leaves) or not all(isinstance(x, jax.Array | np.ndarray) for x in leaves):
         return False
@@ -106,6 +106,6 @@ def _is_known_to_have_two_boundaries(product: SpotOption, model: BlackVol) -> bo
 
 
 def _has_two_boundaries(side: Any, rate: Any, dividend_yield: Any) -> Any:
-    """Return whether an option is exercised between two boundaries."""
+    """Return True where an option is exercised between two boundaries."""
     put = (side < 0.0) & (dividend_yield < rate) & (rate < 0.0)
     return put | ((side > 0.0) & (rate < dividend_yield) & (dividend_yield < 0.0))

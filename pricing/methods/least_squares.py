@@ -36,22 +36,22 @@ _WHY_ONCE = (
 
 
 class LeastSquares(Tiled, Fitted, Blocked):
-    """Longstaff and Schwartz (2001): when to exercise is regressed backward, then tried on fresh paths.
+    """Longstaff and Schwartz (2001): fit an exercise rule by backward regression, apply it to fresh paths.
 
     Bermudan and American options under Black-Scholes (one asset or several) and Heston, Bermudan swaptions
-    under Hull-White and G2++. An American option is taken as one with `num_steps` equal dates, and today; its
+    under Hull-White and G2++. An American option is valued as one with `num_steps` equal dates, and today; its
     upper bound holds for exercise at any time.
 
     The rule and a martingale M come from `num_fit_paths` paths of their own (`pricing/regression`). On
-    `num_paths` others a sample is the rule's payoff less M, both over the numeraire (bound "lower"): its
-    mean is what the rule earns, so below the value, and M takes most of the noise away. With bound "upper"
-    a sample is max_t (payoff_t - M_t), whose mean is above the value (Rogers 2002; Haugh and Kogan 2004).
-    `bounds` gives both. M is made of functions whose means over a step are known and, for an upper bound
-    with `num_inner_paths`, of the fitted value less its mean over so many inner steps (Andersen and Broadie
+    `num_paths` other paths a sample is the rule's payoff less M, both over the numeraire (bound "lower"): its
+    mean is the rule's value, so at most the true value, and M removes most of the noise. With bound "upper" a
+    sample is max_t (payoff_t - M_t), whose mean is above the value (Rogers 2002; Haugh and Kogan 2004).
+    `bounds` gives both. M consists of functions whose means over a step are known and, for an upper bound with
+    `num_inner_paths`, of the fitted value less its mean over that number of inner steps (Andersen and Broadie
     2004).
 
-    Derivatives hold rule and martingale still: at the best rule its own does not count. A sample's
-    derivative is unbiased for the held rule's; a second derivative raises.
+    Derivatives hold the rule and the martingale fixed: at the best rule, its own derivative does not count. A
+    sample's derivative is an unbiased sample of the fixed rule's derivative; a second derivative raises.
 
     Attributes:
         is_random: True.
@@ -63,10 +63,11 @@ class LeastSquares(Tiled, Fitted, Blocked):
         num_inner_paths: The inner steps at each date of each path of `bounds` and of bound "upper", 0 or a
             power of two; None for 16 on the best or worst of several assets, else 0.
         bound: The word "lower" or "upper".
-        block: The paths in work at once, as in `MonteCarlo`.
-        sampler: Where noise comes from, as in `MonteCarlo`.
-        schedule: What a reverse sweep keeps of the time loop (`jaxtape.scan`).
-        rule: The rule that is held, as `held` fits it; None for one that is fitted at each call.
+        block: The number of paths simulated at once.
+        sampler: The sampler of the random numbers: `PseudoRandom()`, `PseudoRandom(antithetic=True)` or
+            `Sobol()`.
+        schedule: The checkpointing schedule of the time loop (`jaxtape.scan`).
+        rule: A fixed rule, as `held` fits it; None to fit one at each call.
 
     Raises:
         ValueError: If a count is below 1, or num_inner_paths is neither 0 nor a power of two.

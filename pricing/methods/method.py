@@ -1,7 +1,7 @@
-"""What every method is: it says what it needs, and turns a product and a model into samples of the value.
+"""The abstract method: it names what it lacks, and turns a product and a model into samples of the value.
 
-What only some methods do is an ability (`Tiled`, `Formed`, `Prepared`, `Refined`, `Shared`, `Fitted`,
-`Blocked`). Beside it is a function that asks any method for it, and knows what the others do instead.
+Optional features are abilities (`Tiled`, `Formed`, `Prepared`, `Refined`, `Shared`, `Fitted`, `Blocked`). Each
+comes with a function that takes any method, and has a default for methods without the ability.
 """
 
 import abc
@@ -51,23 +51,23 @@ class AbstractMethod(eqx.Module):
         """
 
     def result(self, product: AbstractProduct, model: AbstractModel) -> RESULTS:
-        """Return why the method does not reach one contract, known as it runs; `samples` are then NaN."""
+        """Return the run-time reason that the method fails for one contract; `samples` are then NaN."""
         return variance_result(product, model)
 
     def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
-        """Return which of gamma, vanna, volga the second derivatives of `samples` give without bias."""
+        """Return those of gamma, vanna, volga that second derivatives of `samples` give without bias."""
         del product, model
         return SECOND_ORDER
 
 
 class Tiling(NamedTuple):
-    """How a batch of trades is cut into tiles, and a tile into rows that are valued one after the other.
+    """The division of a batch of trades into tiles, and of a tile into rows, which are valued in turn.
 
     Attributes:
-        trade_bytes: The bytes of memory that one trade takes at most, its derivatives included.
-        trades: How many trades run best side by side, in one row.
-        rows: How many rows a tile has at most. Rows share what their trades share; of the last tile only those
-            with trades are valued.
+        trade_bytes: The most bytes of memory that one trade takes, including its derivatives.
+        trades: The number of trades that run best side by side, in one row.
+        rows: The most rows of a tile. Rows share what their trades share; of the last tile, only rows with
+            trades are valued.
 
     Examples:
         >>> from pricing import FiniteDifference
@@ -96,7 +96,7 @@ class Tiled(AbstractMethod):
 
 
 def tiling(method: AbstractMethod) -> Tiling:
-    """Return how the method's trades are cut into tiles; one that says nothing is taken for a formula."""
+    """Return the tiling of the method's trades; a method without one is treated as a formula."""
     return method.tiling if isinstance(method, Tiled) else Tiling()
 
 
@@ -143,7 +143,7 @@ def prepared(
 
 
 class Refined(AbstractMethod):
-    """Ability: the same method on a grid of half the counts tells the error.
+    """Ability: the same method on a grid of half the counts gives an error estimate.
 
     Examples:
         >>> from pricing import FiniteDifference
@@ -177,10 +177,10 @@ class Shared(AbstractMethod):
 
     @abc.abstractmethod
     def shared(self, products: AbstractProduct, model: AbstractModel) -> tuple[PyTree, PyTree]:
-        """Return what contracts that are alike share, [contracts]; it does not depend on the underlying.
+        """Return the values that alike contracts share, [contracts]; they do not depend on the underlying.
 
         Returns:
-            What is differentiated, and what is not, such as nodes.
+            A pair: values to differentiate, and others, such as nodes.
         """
 
     @abc.abstractmethod
@@ -200,7 +200,7 @@ class Shared(AbstractMethod):
 def shared(
     method: AbstractMethod, products: AbstractProduct, model: AbstractModel
 ) -> tuple[PyTree, PyTree]:
-    """Return what alike contracts share: nothing where the method has nothing to share."""
+    """Return the values that alike contracts share: (None, None) if the method shares nothing."""
     return method.shared(products, model) if isinstance(method, Shared) else (None, None)
 
 
@@ -219,7 +219,7 @@ def samples_of(
 
 
 def bunch_size(method: AbstractMethod, trades: int) -> int:
-    """Return how many of a row's trades stand in a bunch: all where the method has nothing to share."""
+    """Return the number of a row's trades in a bunch: all if the method shares nothing."""
     return math.gcd(method.bunch_size, trades) if isinstance(method, Shared) else trades
 
 
@@ -263,7 +263,7 @@ class Blocked(AbstractMethod):
     def prologue(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> PyTree:
-        """Return what all blocks of a contract share, computed once and differentiated."""
+        """Return the values that all blocks of a contract share, computed once and differentiated."""
 
     def paths(
         self,
@@ -274,10 +274,10 @@ class Blocked(AbstractMethod):
         *,
         key: PRNGKeyArray | None = None,
     ) -> tuple[PyTree, PyTree]:
-        """Return what all contracts of a batch share of the block of this index, made of any one of them.
+        """Return the values of one block that all contracts of a batch share, computed from any one of them.
 
         Returns:
-            What is differentiated, and what is not, such as random numbers.
+            A pair: values to differentiate, and others, such as random numbers.
         """
         del product, model, prologue, key
         return None, index
@@ -339,7 +339,7 @@ def blocked(method: AbstractMethod) -> Blocked:
 
 
 def variance_result(product: AbstractProduct, model: AbstractModel) -> RESULTS:
-    """Return whether the paths of a contract have a law: under a surface its variance may fall in time."""
+    """Return the result of a law of paths: under a surface, the variance of a contract may fall in time."""
     read = model.read_at(product.vol_at)
     of_path = product.vol_at is not None and not isinstance(product, TerminalClaim)
     if read is model or not isinstance(read, LognormalSpots) or not of_path:
@@ -367,11 +367,11 @@ def missing(ability: str, owner: Any) -> str:
     """Return the sentence for an ability that a product or a model does not have.
 
     Args:
-        ability: What is missing, in words.
-        owner: Who lacks it.
+        ability: The missing ability, in words.
+        owner: The product or model that lacks it.
 
     Returns:
-        The sentence that `lacks` answers.
+        The sentence, as `lacks` returns it.
 
     Examples:
         >>> missing("closed form", 1.0)

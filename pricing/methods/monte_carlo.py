@@ -37,9 +37,9 @@ _PATHS = "paths"
 class MonteCarlo(Tiled, Prepared, Blocked):
     """Sample means over `num_paths` paths of about `num_steps` steps from today to expiry.
 
-    The steps end on the dates on which the product reads the spot, with as many between two dates as make
-    up `num_steps`; where the variance is not random there are no others. How the payoff becomes samples
-    whose derivatives are right is told by the estimators (`pricing/estimators`, table in docs/pricing.md).
+    The steps end on the dates on which the product reads the spot, with enough steps between them to make up
+    `num_steps`; if the variance is not random there are no others. The estimators (`pricing/estimators`, table
+    in docs/pricing.md) turn payoffs into samples with unbiased derivatives.
 
     Attributes:
         is_random: True.
@@ -48,7 +48,7 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         block: The paths of a block, whose random numbers depend on the key and its index alone.
         sampler: `PseudoRandom()`, `PseudoRandom(antithetic=True)`, or `Sobol()`, which cuts its own blocks.
         control: Whether to take the control variate, if there is one.
-        schedule: What a reverse sweep keeps of the time loop (`jaxtape.scan`).
+        schedule: The checkpointing schedule of the time loop (`jaxtape.scan`).
         mesh: Devices that share the blocks (axis "paths"); None for one device.
         grid: Times in years that hold all dates of all contracts of a batch, so that they share one set of
             variance paths (`prepared`); None if each contract has its own.
@@ -139,10 +139,10 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         *,
         key: PRNGKeyArray | None = None,
     ) -> AbstractEstimator:
-        """Return what estimates the product, with its control variate.
+        """Return the estimator of the product, with its control variate.
 
         Raises:
-            TypeError: If nothing estimates it.
+            TypeError: If no estimator applies.
         """
         del key
         product = product.canonical
@@ -227,5 +227,5 @@ class MonteCarlo(Tiled, Prepared, Blocked):
 
 
 def _estimator(product: AbstractProduct) -> AbstractEstimator | None:
-    """Return what estimates a product in its canonical form, if anything does."""
+    """Return the estimator of a product in its canonical form, or None."""
     return next((found for found in ESTIMATORS if found.applies(product)), None)

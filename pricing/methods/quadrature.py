@@ -38,12 +38,13 @@ class Quadrature(Tiled, Prepared):
 
     Attributes:
         is_random: False.
-        num_nodes: The nodes on 16 standard deviations of the state. Needed are 24 sqrt(v / dv), v the
-            state's variance at a date and dv that of the step to it from the date before; too few are refused.
-            None stands for enough for dates that are equally far apart.
-        num_dates: The dates on which an American option is exercised, a multiple of 4: from there it is
-            extrapolated to all times, to 1e-5 of the strike (docs/pricing.md has the Greeks).
-        schedule: Which dates' states a reverse sweep keeps; the inside of a date is recomputed in any case.
+        num_nodes: The number of nodes on 16 standard deviations of the state. A product needs 24 sqrt(v / dv),
+            v the state's variance at a date and dv the variance of the step to it from the date before; too few
+            nodes are refused. None takes enough nodes for equally spaced dates.
+        num_dates: The number of exercise dates of an American option, a multiple of 4, from which the value is
+            extrapolated to exercise at all times, to 1e-5 of the strike (docs/pricing.md has the Greeks).
+        schedule: The checkpointing schedule of the states at dates; the work within a date is recomputed in any
+            case.
 
     Raises:
         ValueError: If num_nodes is below 1, or num_dates no multiple of 4.
@@ -82,7 +83,7 @@ class Quadrature(Tiled, Prepared):
     def prepared(
         self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
     ) -> Any:
-        """Return the method with as many nodes as the closest dates of the batch need."""
+        """Return the method with enough nodes for the closest dates of the batch."""
         del mesh
         if self.num_nodes is not None:
             return self
@@ -131,7 +132,7 @@ class Quadrature(Tiled, Prepared):
         return product, model.read_at(product.vol_at).anchored(dates[-1]), dates, num_nodes
 
     def dates(self, product: Exercisable | Monitored) -> Float[Array, " dates"]:
-        """Return when something is decided, in years, ascending."""
+        """Return the decision dates in years, ascending."""
         if isinstance(product, Monitored):
             return product.dates
         times = product.exercise_times()
@@ -139,14 +140,14 @@ class Quadrature(Tiled, Prepared):
 
 
 def _most_equal_steps(product: Exercisable | Monitored, num_dates: int) -> float:
-    """Return how often the step to a date goes into the time to it, at most, for dates as they usually are."""
+    """Return the largest ratio of the time to a date to the step before it, for dates as usual."""
     crowded = isinstance(product, Exercisable) and product.any_time
     return num_dates / (CROWDING if crowded else 1)
 
 
 @stored_jit
 def _most_nodes_needed(method: Quadrature, products: Any, model: Any) -> Float[Array, ""]:
-    """Return how many nodes the contracts of a batch need at most."""
+    """Return the largest number of nodes that a contract of the batch needs."""
 
     def need(product):
         return _nodes_needed(model.read_at(product.vol_at), method.dates(product))
@@ -168,7 +169,7 @@ def _rounded_up(products: AbstractProduct) -> AbstractProduct:
 
 
 def _nodes_needed(model: GaussianState, dates: Float[Array, " dates"]) -> Float[Array, ""]:
-    """Return how many nodes the narrowest step needs on the state's whole range."""
+    """Return the number of nodes that the narrowest step needs on the state's whole range."""
     variance = model.state_variance(jax.lax.stop_gradient(dates))
     step = jnp.diff(variance)
     moves = step > 0.0  # a date that is repeated takes no step
@@ -177,5 +178,5 @@ def _nodes_needed(model: GaussianState, dates: Float[Array, " dates"]) -> Float[
 
 
 def _needed(ratio: Any) -> Any:
-    """Return how many nodes a step needs whose standard deviation is that of the state over `ratio`."""
+    """Return the number of nodes for a step whose standard deviation is the state's divided by `ratio`."""
     return NODES_A_STD * 2.0 * STDS * ratio

@@ -10,8 +10,8 @@ def joined(models: Sequence[AbstractEquityModel], correlation: Correlation) -> A
     """Return one model of several assets from models of one asset each, all of one type, on one curve.
 
     Args:
-        models: All of one type with the ability `Joinable`.
-        correlation: What `joined` of that type asks for: of the log-spots under Black and Scholes,
+        models: The models, all of one type with the ability `Joinable`.
+        correlation: The correlation that `joined` of that type takes: of the log-spots under Black and Scholes,
             `asset_correlation` under Heston.
 
     Returns:

@@ -49,15 +49,15 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
 
     dS = (r - q) S dt + sigma S dW. Black and Scholes (1973), eq. 13; Merton (1973) for the dividend yield. Rate
     and vol may depend on time. They cannot depend on the spot, so under a surface each contract has a law of
-    its own: sigma(t)^2 is the derivative in t of vol(t, K)^2 t at the contract's strike K, by which European
-    options of that strike are repriced at every expiry, and the smile at other levels (a barrier, say) has no
-    part. `LocalVol` and `Heston` have one law for all strikes.
+    its own: sigma(t)^2 is the derivative in t of vol(t, K)^2 t at the contract's strike K. This reprices
+    European options of that strike at every expiry, and ignores the smile at other levels (a barrier, say).
+    `LocalVol` and `Heston` have one law for all strikes.
 
-    A payoff of the spot at one time alone, a digital say, is valued under the law of that spot which the
-    vols of all strikes imply.
+    A payoff of the spot at one time only, such as a digital, is valued under the law of that spot implied by
+    the vols of all strikes.
 
-    A calibration moves the vol, or the vols of a `VolCurve` with a total variance that rises; a surface is read
-    and needs none.
+    A calibration changes the vol, or the vols of a `VolCurve` with a rising total variance; a surface needs no
+    calibration.
 
     Attributes:
         spot: The price of the asset, or the prices of several, of shape (assets,), in currency.
@@ -65,7 +65,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
         vol: sigma per square root of a year, not below 0: a number (or one for each asset), a term structure
             (`VolCurve`) or a surface.
         dividend_yield: q per year, continuous, of each asset.
-        correlation: Of several assets, of shape (assets, assets); None where they are independent.
+        correlation: The correlations of several assets, of shape (assets, assets); None for independent ones.
 
     Examples:
         >>> from pricing import BlackScholes, European, price
@@ -168,7 +168,7 @@ class AtStrike(eqx.Module):
         return jnp.where(jnp.vectorize(self._has_fallen)(t, total), jnp.nan, total)
 
     def _has_fallen(self, t: Scalar, total: Scalar) -> Bool[Array, ""]:
-        """Return whether the variance of an expiry up to `t`, or of t itself, is below an earlier one."""
+        """Return True if the variance of an expiry up to `t`, or of t itself, is below an earlier one."""
         assert isinstance(self.surface, VolSurface)
         expiries, total = jax.lax.stop_gradient((self.surface.expiries, total))
         pillars = jax.lax.stop_gradient(self.surface.vol(expiries, self.strike)) ** 2 * expiries

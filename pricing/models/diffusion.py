@@ -40,7 +40,7 @@ class Diffusion(AbstractModel):
 
     @abc.abstractmethod
     def observed(self, t: Scalar, x: State) -> MarketState:
-        """Return what a contract reads of the market."""
+        """Return the state of the market that a contract reads."""
 
     def step(self, t: Scalar, dt: Scalar, x: State, dw: State) -> State:
         """Return the state dt later by the increments dw of W: Euler's step, or what a model knows better."""

@@ -58,7 +58,8 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
         vol_of_vol: xi per year.
         correlation: rho, in [-1, 1].
         dividend_yield: q per year, continuous.
-        asset_correlation: Of several assets, of shape (assets, assets); None where they are independent.
+        asset_correlation: The correlations of several assets, of shape (assets, assets); None for independent
+            ones.
 
     Examples:
         >>> from pricing import Heston
@@ -188,7 +189,7 @@ _VOL_OF_LOG_VARIANCE = 1.6  # of variance over vol: .5 at a vol of 31 %
 
 
 class _Exponents(NamedTuple):
-    """What kappa theta and v0 are multiplied by in `Heston.log_characteristic`."""
+    """The factors of kappa theta and of v0 in `Heston.log_characteristic`."""
 
     of_level: Frequencies
     of_start: Frequencies
@@ -235,7 +236,7 @@ def _exponents_and_slopes_jvp(moves, primals, tangents):
 
 @jaxtape.outlined(static_argnames=("moves", "bends"))
 def _slopes_and_curvatures(at, moves: Sequence[bool], bends: Sequence[bool]):
-    """Return what `_values_and_slopes` does, and its slopes in those of `at` that bend."""
+    """Return the result of `_values_and_slopes`, and its slopes in those of `at` that bend."""
     ones = [jnp.ones_like(x) for x in at]
 
     def slope(place: int):

@@ -100,7 +100,7 @@ class LocalVolatility(ConditionallyGaussian):
 
 
 class Arbitrage(NamedTuple):
-    """Where quotes admit no local volatility.
+    """A place at which quotes admit no local volatility.
 
     Attributes:
         kind: "calendar", the variance falls in time; or "butterfly", the density is negative.
@@ -165,7 +165,7 @@ class LocalVol(LocalVolatility):
         return Smile.through(expiries, nodes, surface.vols.astype(dtype) ** 2 * expiries[:, None])
 
     def arbitrages(self) -> list[Arbitrage]:
-        """Return where the quotes have one, at and between the strikes, between and before the expiries."""
+        """Return the arbitrages of the quotes, at and between the strikes, between and before the expiries."""
         times, strikes, growth, middle, late = _arbitrage_numbers(self)
         tests = (
             ("calendar", growth, times),

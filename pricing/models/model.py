@@ -1,4 +1,4 @@
-"""What every model is, and the abilities that a method may ask of it."""
+"""The abstract models, and the abilities that a method may ask of them."""
 
 import abc
 import dataclasses
@@ -75,9 +75,9 @@ def flat_or_curve(
 
 
 def is_flat(value: Any) -> bool:
-    """Return whether a number, a curve or a surface is known to be the same at all times, whatever its numbers.
+    """Return True if a number, a curve or a surface is flat in time whatever its numbers are.
 
-    A curve says so by `is_flat`; one that says nothing is not known to be flat.
+    A curve has a property `is_flat`; one without it is not known to be flat.
 
     Args:
         value: The field that `flat_or_curve` converts.
@@ -94,11 +94,11 @@ def is_flat(value: Any) -> bool:
 
 
 class AbstractModel(eqx.Module):
-    """A law of the market under which it can be discounted, and moved.
+    """A law of the market, which can discount and be shifted.
 
     Attributes:
-        underlying: What Delta and Gamma are derivatives to: the spot of a model of one asset, the spots of a
-            model of several, the parallel level of the zero rates of a model of interest rates.
+        underlying: The variable of Delta and Gamma: the spot of a model of one asset, the spots of a model of
+            several, the parallel level of the zero rates of a model of interest rates.
 
     Examples:
         >>> from pricing.models import AbstractModel, BlackScholes
@@ -133,7 +133,7 @@ class AbstractModel(eqx.Module):
         """Return the volatilities that such a model may be fitted to, by underlying."""
 
     def why_not_finite(self) -> RESULTS:
-        """Return why a value under the model is not finite, as far as the model alone knows."""
+        """Return the reason that a value under the model is not finite, as far as the model alone knows."""
         return RESULTS.non_finite
 
     def read_at(self, place: tuple[Scalar, Scalar] | None) -> Any:
@@ -273,7 +273,7 @@ class GaussianState(AbstractModel):
 
     @abc.abstractmethod
     def market_state(self, t: Scalar, x: Scalar) -> MarketState:
-        """Return what a contract reads of the market at t (years) in state x."""
+        """Return the state of the market that a contract reads at t (years) in state x."""
 
     def anchored(self, horizon: Scalar) -> Any:
         """Return the same market with the bond maturing at `horizon` (years) as numeraire, if rates move."""

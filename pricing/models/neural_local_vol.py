@@ -85,16 +85,16 @@ class NeuralLocalVol(LocalVolatility):
         depth: int = 2,
         key: PRNGKeyArray,
     ) -> "NeuralLocalVol":
-        """Return the model with a fresh multilayer perceptron whose vol is `vol` everywhere: a start to train.
+        """Return the model with a fresh multilayer perceptron whose vol is `vol` everywhere, to train.
 
         Args:
             spot: The price of the asset, in currency.
             rate: The interest rate per year.
             vol: The vol, per 1.00.
             dividend_yield: The dividend yield per year.
-            width: Units of a hidden layer.
-            depth: Hidden layers.
-            key: Of the random weights.
+            width: The number of units of a hidden layer.
+            depth: The number of hidden layers.
+            key: The key of the random weights.
 
         Returns:
             The model.

@@ -1,4 +1,4 @@
-"""What a calibration may move: the free parameters of a model, and bounds by change of variables."""
+"""The free parameters that a calibration may change, with bounds by change of variables."""
 
 import abc
 from collections.abc import Mapping

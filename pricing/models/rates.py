@@ -1,4 +1,4 @@
-"""What every model of interest rates is, and the ability to give bonds in terms of one Gaussian state."""
+"""The abstract model of interest rates, and the ability to price bonds from one Gaussian state."""
 
 import abc
 from collections.abc import Mapping

@@ -17,8 +17,8 @@ Quotes = Float[Array, "expiries strikes"]
 class Smile(eqx.Module):
     """w(t, k), the implied variance to t years at k = log(strike / forward(t)), linear in t at each k.
 
-    Of one expiry i, w_i(k) = level + slope k + sum_j bends_j |k - nodes_j|^3, whose second derivative is
-    continuous and vanishes at the outer quotes. Beyond these w goes on at their slope and levels off, along
+    For one expiry i, w_i(k) = level + slope k + sum_j bends_j |k - nodes_j|^3, whose second derivative is
+    continuous and vanishes at the outer quotes. Beyond these, w continues at their slope and levels off, along
     edge + width tanh((k - edge) / width), to no less than half of the outer quote. Before the first and beyond
     the last expiry the vol is flat in t.
     """

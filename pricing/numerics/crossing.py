@@ -1,4 +1,4 @@
-"""Where a smooth function of one real changes sign: found without derivatives, differentiated as a root is."""
+"""Sign changes of a smooth function of one real: found without derivatives, differentiated as roots."""
 
 from collections.abc import Callable
 

@@ -1,8 +1,8 @@
-"""Roots, divisors and maxima whose derivatives bear another rounding.
+"""Roots, divisors and maxima whose derivatives tolerate inconsistent rounding.
 
-XLA may compute a number twice and round it otherwise each time (here with a fused multiply-add, there without),
-so that two tests of one `x > 0` can differ where x is a rounded zero. What stands in for x where the test fails
-is therefore next to zero: with a 1 there, a variance of 1e-19 has been seen to count as 1.
+XLA may compute a number twice and round it differently each time (here with a fused multiply-add, there
+without), so that two tests of one `x > 0` can differ where x is a rounded zero. So the number that replaces x
+where the test fails is next to zero: with a 1 there, a variance of 1e-19 has been seen to count as 1.
 """
 
 import jax.numpy as jnp

@@ -23,9 +23,9 @@ BARRIER_KINDS = {"down-and-out": 0, "up-and-out": 1, "down-and-in": 2, "up-and-i
 
 
 class Barrier(CallOrPut, SingleBarrier):
-    """A European option that is knocked out, or comes to life, when the spot touches a barrier.
+    """A European option that is knocked out, or knocked in, when the spot touches a barrier.
 
-    A knock-out pays its rebate at the hit; a knock-in that never came to life pays it at expiry.
+    A knock-out pays its rebate at the hit; a knock-in that was never knocked in pays it at expiry.
 
     Attributes:
         strike: The strike in units of the spot, above 0.
@@ -34,8 +34,8 @@ class Barrier(CallOrPut, SingleBarrier):
         kind: One of "down-and-out", "up-and-out", "down-and-in" and "up-and-in", kept as a code.
         option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
         rebate: The rebate in currency, not below 0.
-        dates: When the spot is monitored, in years, the expiry last, of shape (dates,). None stands for all
-            times from today on, so that a spot already beyond the barrier has touched it.
+        dates: The monitoring dates in years, the expiry last, of shape (dates,). None means all times from
+            today on, so that a spot already beyond the barrier has touched it.
 
     Raises:
         ValueError: If the last of the dates is not the expiry, or a barrier is given for each date.

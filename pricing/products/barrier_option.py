@@ -18,7 +18,7 @@ class BarrierOption(AbstractProduct):
     """Ability: a European option that ends (knock-out) or begins (knock-in) when the spot has left a region.
 
     Attributes:
-        rebate: What is paid when a knock-out ends, and at expiry if a knock-in never began, in currency.
+        rebate: The payment when a knock-out ends, or at expiry if a knock-in never began, in currency.
 
     Examples:
         >>> from pricing import DoubleBarrier
@@ -36,7 +36,7 @@ class BarrierOption(AbstractProduct):
     @property
     @abc.abstractmethod
     def monitoring_dates(self) -> Float[Array, "*batch dates"] | None:
-        """When the spot is compared with the barriers, in years, the expiry last; None for all times."""
+        """The monitoring dates in years, the expiry last; None for all times."""
 
     @property
     @abc.abstractmethod
@@ -45,7 +45,7 @@ class BarrierOption(AbstractProduct):
 
     @abc.abstractmethod
     def is_inside(self, spot: Float[Array, "..."]) -> Bool[Array, "..."]:
-        """Return whether the spot is in the region, off its barriers."""
+        """Return True where the spot is in the region, off its barriers."""
 
 
 class SingleBarrier(BarrierOption):

@@ -25,7 +25,7 @@ class Digital(CallOrPut, TerminalClaim):
         expiry: The time of payment in years, above 0.
         option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
         payout: The word "cash" or "asset", kept as the code 0 or 1.
-        amount: How much is paid: currency, or units of the asset.
+        amount: The amount paid: currency, or units of the asset.
 
     Examples:
         >>> [float(units) for units in Digital(100.0, 1.0, payout="asset").units]

@@ -25,9 +25,9 @@ class DoubleBarrier(BarrierOption):
         strike: The strike in units of the spot, above 0.
         lower: The lower barrier in units of the spot, above 0.
         upper: The upper barrier in units of the spot, above the lower one.
-        dates: When the spot is monitored, in years, the expiry last, of shape (dates,).
+        dates: The monitoring dates in years, the expiry last, of shape (dates,).
         option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
-        rebate: What is paid at the hit, in currency, not below 0.
+        rebate: The payment at the hit, in currency, not below 0.
 
     Raises:
         ValueError: If the lower barrier is not below the upper one, or one is given for each date.

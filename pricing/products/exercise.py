@@ -40,18 +40,19 @@ class Exercisable(AbstractProduct):
 
     @abc.abstractmethod
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
-        """Return when the holder may exercise, in years, ascending; the last one is the end of the contract.
+        """Return the exercise times in years, ascending; the contract ends at the last one.
 
         Args:
-            num_dates: How many equal steps stand for a right to exercise at any time; no other right reads it.
+            num_dates: The number of equal steps that replace a right to exercise at any time; other rights
+                ignore it.
         """
 
     @abc.abstractmethod
     def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
-        """Return what exercising pays at time t (years) in this state of the market, in currency of that time.
+        """Return the payoff of exercise at t (years) in this state of the market, in currency of that time.
 
-        Of one contract in one state: `jax.vmap` it over contracts, states or times. Negative where exercising
-        costs more than it gives.
+        For one contract in one state: `jax.vmap` it over contracts, states or times. It is negative where
+        exercising costs more than it gives.
         """
 
 

@@ -49,10 +49,10 @@ class Monitored(Padded):
             comes once.
         lower: The lower barriers in units of the spot, 0 where there is none, of shape (dates,).
         upper: The upper barriers in units of the spot, infinity where there is none, of shape (dates,).
-        paid_below: What is paid at a date for leaving below, in currency, of shape (dates,).
-        paid_above: What is paid at a date for leaving above, in currency, of shape (dates,).
-        alive: What is paid to a contract that never left.
-        always: What is paid in any case.
+        paid_below: The payment at a date for leaving below, in currency, of shape (dates,).
+        paid_above: The payment at a date for leaving above, in currency, of shape (dates,).
+        alive: The payoff of a contract that never left.
+        always: The payoff in any case.
 
     Examples:
         >>> from pricing import Barrier

@@ -1,4 +1,4 @@
-"""What every product is."""
+"""The abstract product."""
 
 import abc
 import functools
@@ -82,7 +82,7 @@ def _form(structure: Any, leaves: tuple) -> AbstractProduct:
 
 
 class CallOrPut(AbstractProduct):
-    """What calls and puts share: the sign of their option word.
+    """The common part of calls and puts: the sign of their option word.
 
     Attributes:
         strike: The strike in units of the spot.
@@ -118,7 +118,7 @@ def front(values: Float[Array, "*batch dates"], extra: int) -> Float[Array, "*ba
 
 
 def extra_dates(dates: Float[Array, "*batch dates"], num_dates: int) -> int:
-    """Return how many dates a list lacks.
+    """Return the number of dates that a list lacks.
 
     Raises:
         ValueError: If the list is longer already.

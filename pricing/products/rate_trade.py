@@ -1,4 +1,4 @@
-"""What rows of swaps and swaptions have."""
+"""The common part of rows of swaps and swaptions."""
 
 import abc
 import functools
@@ -19,7 +19,7 @@ Side = Annotated[Literal["payer", "receiver"], choice("payer", "receiver")]
 
 
 class RateTrade(Trade, abc.ABC):
-    """What swaps and swaptions have: a swap of fixed coupons for a floating leg, from one day to `maturity`.
+    """The common part of swaps and swaptions: fixed coupons against a floating leg, from one day to `maturity`.
 
     Its dates are counted back from the maturity, and moved to business days (modified following).
     """

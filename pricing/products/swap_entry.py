@@ -68,7 +68,7 @@ class SwapEntry(AbstractProduct):
     def payments(
         self, entry: Float[Array, ""]
     ) -> tuple[Float[Array, ""], Float[Array, " payments"]]:
-        """Return what a swap entered at `entry` is worth as payments: at once, and at each payment date."""
+        """Return the value of a swap entered at `entry` as payments: at once, and at each payment date."""
         at_once = self.sign * self.notional
         last = jnp.zeros_like(self.accruals).at[-1].set(1.0)
         due = jnp.where(self.payment_dates > entry + _SAME_DAY, 1.0, 0.0).astype(last.dtype)

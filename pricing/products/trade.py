@@ -1,4 +1,4 @@
-"""What every row of a book has, the types of field that kinds of trade share, and the registry of the kinds."""
+"""The abstract row of a book, field types that kinds of trade share, and the registry of the kinds."""
 
 import dataclasses
 from collections.abc import Callable, Hashable
@@ -48,22 +48,21 @@ Option = Annotated[Literal["call", "put"], choice("call", "put")]
 class Trade(BaseModel):
     """A row of a book; a kind of trade is a subclass with a `type`, in the file of its product.
 
-    Every kind has an `expiry`, too: the last date on which something is decided, which may be the last of
-    its `dates`. Fields are columns of the trades file. The other class variables say how rows become
+    Every kind also has an `expiry`: the last date on which something is decided, which may be the last of its
+    `dates`. Fields are columns of the trades file. The other class variables describe the conversion of rows to
     products.
 
     Attributes:
-        type: What the column `type` of the trades file says.
-        product: The class of product that a row of this kind stands for.
+        type: The value of the column `type` in the trades file.
+        product: The class of product that a row of this kind becomes.
         renamed: The product's names of fields that have another name in the row, and that name.
-        neutral: Columns whose default says nothing, so that a trade of another kind may give it.
-        pads_dates: Whether lists of dates are padded to a round count, so that few programs serve all
-            lengths.
+        neutral: Columns whose default has no effect, so that a trade of another kind may give it.
+        pads_dates: Whether lists of dates are padded to a round count, so that few programs serve all lengths.
         in_rates: Whether the underlying is a curve of the market, not an equity.
         dates_name: The field that holds a list of dates, if the kind has one.
         drops_dates: Whether the trade is the same without those of its dates that have passed.
-        why_not_past: What to do about a date of the list that is not after the market's as-of date.
-        line: The line of the file in which the trade stands.
+        why_not_past: The remedy for a date of the list that is not after the market's as-of date.
+        line: The line of the trade in the file.
         id: The id of the trade.
         underlying: The name of an equity or a curve of the market.
         quantity: The number of contracts, negative when short.
@@ -116,7 +115,7 @@ class Trade(BaseModel):
 
     @property
     def shape(self) -> Hashable:
-        """What two trades of one kind and number of dates have in common if one program prices both."""
+        """The key that two trades of one kind and number of dates share if one program prices both."""
         return len(self.underlyings)
 
     @property
@@ -131,7 +130,7 @@ class Trade(BaseModel):
 
     @property
     def deadlines(self) -> dict[str, tuple[date, str]]:
-        """What must come after the market's as-of date, beside `dates`: field -> (date, what to do if not)."""
+        """The dates, beside `dates`, that must be after the market's as-of date: field -> (date, remedy)."""
         remedy = "give an expiry that is still to come, or take the trade out"
         return {"expiry": (self.expiry, remedy)}
 

@@ -1,4 +1,4 @@
-"""What exercise between two dates is worth at the second: a bound for rights at any time."""
+"""An upper bound, at the end of a step, of the worth of exercise within it, for rights at any time."""
 
 import jax
 import jax.numpy as jnp

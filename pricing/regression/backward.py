@@ -37,7 +37,7 @@ class Rule(eqx.Module):
 
 
 class _Ahead(NamedTuple):
-    """What the regression at one date needs of the later one: values over unit."""
+    """The inputs that the regression at one date takes from the later date: values over unit."""
 
     values: Paths
     half_spaces: HalfSpaces

@@ -44,7 +44,8 @@ def lacking(product: AbstractProduct, model: AbstractModel) -> str | None:
 def chain_of(product: EarlyExercise, model: AbstractModel, num_steps: int) -> Chain:
     """Return the chain of one contract.
 
-    num_steps: of the walk of a random variance; a right to exercise at any time is taken on as many dates.
+    num_steps: The number of steps of a random variance, and of dates that replace a right to exercise at any
+        time.
     """
     model, dates = model.read_at(product.vol_at), product.exercise_times(num_steps)
     times = jnp.concatenate([jnp.zeros_like(dates[:1]), dates])

@@ -96,7 +96,7 @@ class AbstractStep(eqx.Module):
         return x
 
     def features(self, basis: Basis, x: State, claim_values: ClaimValues) -> Functions:
-        """Return what the value of continuing is a combination of: a constant first."""
+        """Return the functions of which the continuation value is a combination: a constant first."""
         branches = self.exercise.branches(x)
         u = basis.standardized(self.coordinates(x))
         polynomials = [hermite_polynomials(u, basis.degree)]

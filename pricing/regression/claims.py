@@ -19,7 +19,7 @@ Branches = Float[Array, "branches paths"]
 
 
 class Exercise(eqx.Module):
-    """What exercise pays in state x, over the numeraire: the largest or the least of some sums.
+    """The payoff of exercise in state x, over the numeraire: the largest or the least of some sums.
 
     The sums are e_b(x) = sum_i amounts[b, i] exp(slopes[i] . x), over branches b.
 

@@ -65,12 +65,13 @@ def follow(
     """Return payoffs less the martingale M, over the numeraire: at the rule's exercise, and at the best date.
 
     The first has the mean of the payoff alone, by optional stopping, for any rule: a lower bound. The second,
-    max_t (payoff_t - M_t), has a mean that no rule exceeds (Rogers 2002; Haugh and Kogan 2004). Were M that of
-    the Doob decomposition, both would be the value on every path. `Chain.between` stands for the payoffs since
-    the date before, so that the second is a bound of rights to exercise at any time, too.
+    max_t (payoff_t - M_t), has a mean that no rule exceeds (Rogers 2002; Haugh and Kogan 2004). If M were the
+    martingale of the Doob decomposition, both would be the value on every path. `Chain.between` replaces the
+    payoffs since the date before, so that the second also bounds rights to exercise at any time.
 
-    The rule's decision is a chance, continuous in the state, and a sample its mean over the decisions: what
-    the paths earn has no jump, so derivatives of samples are those of what the rule earns.
+    The rule's decision is a probability, continuous in the state, and a sample is its mean over the decisions:
+    the payoff of a path has no jump, so derivatives of samples are unbiased for the derivatives of the rule's
+    value.
 
     nested: paths for the means of M's steps; None: M is made of functions with known means alone.
     """

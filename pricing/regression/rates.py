@@ -63,7 +63,7 @@ def _exercise(product: SwapOption, times: Times, model: GaussianFactors) -> Exer
 
 
 def _shift(exercise: Exercise, covariances: Float[Array, "dates dim dim"]) -> Array:
-    """Return how far what exercise pays moves along one state with a parameter: 0, but for its derivative."""
+    """Return the shift of the exercise payoff along one state with a parameter: 0, but for its derivative."""
     if covariances.shape[-1] > 1:
         return jnp.zeros(covariances.shape[:2], covariances.dtype)
 

@@ -1,4 +1,4 @@
-"""What a page and a table say of a change of value: its parts, and the quotes that moved it."""
+"""The page and table of a change of value: its parts, and the quotes that moved it."""
 
 from collections.abc import Iterator, Mapping
 from math import nan

@@ -68,9 +68,9 @@ def drawn(draw: Callable[[Figure], None], height: float, title: str) -> str:
     """Draw a picture of the page's width, in the page's style.
 
     Args:
-        draw: Draws on the figure, in colours of `THEME`.
-        height: In inches; the width is 11.
-        title: What the picture shows, for readers who do not see it.
+        draw: A function that draws on the figure, in colours of `THEME`.
+        height: The height in inches; the width is 11.
+        title: A description of the picture, for readers who do not see it.
     """
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
@@ -186,13 +186,13 @@ def _bars(panel: Axes, ladder: Ladder, hints: "_Hints") -> None:
 
 
 class _Hints:
-    """What is said of marks where the pointer rests: SVG's `<title>`, put in after the figure is drawn."""
+    """Tooltips of marks: SVG's `<title>`, put in after the figure is drawn."""
 
     def __init__(self):
         self._of: dict[str, Sequence[str]] = {}
 
     def add(self, mark: Artist, texts: Sequence[str]) -> None:
-        """Say a text of each shape that a mark is drawn by."""
+        """Give each shape of a mark its text."""
         name = f"hint-{len(self._of)}"
         mark.set_gid(name)
         self._of[name] = texts

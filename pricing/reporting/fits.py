@@ -1,4 +1,4 @@
-"""How a model meets a surface: what the report shows of a calibration, as plain numbers."""
+"""The errors of a model on a surface: the report's view of a calibration, as plain numbers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""How the report and its tables write numbers, dates and names."""
+"""Format numbers, dates and names for the report and its tables."""
 
 import csv
 import math

@@ -246,7 +246,7 @@ def _without(figure: str, positions: Iterable[Position]) -> str:
 
 
 def _stress(stress: Stress, currency: str) -> dict[str, Any]:
-    """Return what the page shows of scenarios."""
+    """Return the page's section of scenarios."""
     return {
         "grids": stress.grids(),
         "ladders": stress.ladders(currency),

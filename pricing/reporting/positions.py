@@ -50,11 +50,11 @@ class Position:
     """One row of the book: quantity times one contract.
 
     Attributes:
-        line: Where the row stands in its file.
+        line: The line of the row in its file.
         id: The row's id.
         type: The kind of trade.
         trade: The trade; None if the row has none.
-        figures: Column -> figure; empty if the trade failed, and without what would be biased.
+        figures: Column -> figure; empty if the trade failed, and without any that would be biased.
         method: The name of the method that valued the trade.
         status: "ok", or "failed: " and the reason.
         currency: The ISO code of the figures' currency.
@@ -80,7 +80,7 @@ class Position:
 
     @property
     def reason(self) -> str:
-        """Why the position failed."""
+        """The reason that the position failed."""
         return self.status.removeprefix("failed: ")
 
 

@@ -27,7 +27,7 @@ _SHIFTS = {
 
 @dataclass(frozen=True)
 class QuoteRisk:
-    """What one quote does to the book.
+    """The effect of one quote on the book.
 
     Attributes:
         quote_id: The quote's id in the market.

@@ -1,4 +1,4 @@
-"""What a report says of a book in scenarios: a map of spots and vols, ladders, named scenarios, top movers."""
+"""A report on a book in scenarios: a map of spots and vols, ladders, named scenarios, top movers."""
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -258,7 +258,7 @@ def write_scenarios(path: Path, stress: Stress) -> None:
 
     Args:
         path: The file.
-        stress: What to write.
+        stress: The scenarios to write.
     """
     parts = [stress.of(currency) for currency in stress.currencies] or [stress]
     lost = [
@@ -298,7 +298,7 @@ def write_scenario_trades(path: Path, stress: Stress) -> None:
 
     Args:
         path: The file.
-        stress: What to write.
+        stress: The scenarios to write.
     """
     names = [scenario.name for scenario in stress.found.scenarios]
     numbers_of = [f"{kind}:{name}" for name in names for kind in ("pnl", "std_error")]

@@ -17,7 +17,7 @@ from .terms import terms
 
 @dataclass(frozen=True)
 class Heading:
-    """How a figure is called: its name, of which trades it is (of all if empty), and the shift it is for."""
+    """The heading of a figure: its name, the trades that it covers (all if empty), and the shift it is for."""
 
     name: str
     of: str = ""
@@ -85,9 +85,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number on a map: its text, its sign as the name of a color, and how strong that is, in [0, 1].
+    """A number on a map: its text, its sign as the name of a color, and the strength of the color, in [0, 1].
 
-    hint: what is said of it where the pointer rests.
+    hint: The tooltip.
     """
 
     text: Number
@@ -126,7 +126,7 @@ def heat_map(
 ) -> HeatMap:
     """Return a map of `values`, colored by sign and size; `sums` adds the totals of rows and columns.
 
-    errors: the standard errors that the hints of the cells tell.
+    errors: The standard errors, which the hints of the cells show.
     """
     largest = float(np.max(np.abs(np.nan_to_num(values)), initial=0.0)) or 1.0
     decimals = min(2, decimals_for([largest]))
@@ -181,7 +181,7 @@ def by_underlying(positions: Sequence[Position]) -> Table:
 
 
 def underlying_of(position: Position) -> str:
-    """Return what a position is on."""
+    """Return the name of a position's underlying."""
     return position.trade.underlying.replace("|", " and ") if position.trade else _NO_TRADE
 
 

@@ -1,4 +1,4 @@
-"""What a trade is, in a few words."""
+"""Describe a trade in a few words."""
 
 from typing import Any
 

@@ -157,10 +157,10 @@ def _at_once(pair: Callable, paired: bool, rows: int, half: int) -> Array:
 
 
 def _by_tiles(pair: Callable, paired: bool, rows: int, half: int) -> Array:
-    """Return what `_at_once` gives, a tile at a time.
+    """Return the result of `_at_once`, a tile at a time.
 
     A compiler for CPUs writes a loop for each array, and would do all rounds again for the second of a pair. So
-    the two of a pair are one complex number, and the loop carries a tile of them to where they part.
+    the two of a pair are one complex number, and the loop carries a tile of them until they are separated.
     """
     shape = max(1, _TILE // half), min(half, _TILE)
     down, across = (-(-size // tile) for size, tile in zip((rows, half), shape, strict=True))

@@ -1,4 +1,4 @@
-"""Where a Monte Carlo method's noise comes from, and which of its values are independent."""
+"""Sources of noise for Monte Carlo methods, and the independent samples among their values."""
 
 import abc
 from typing import NamedTuple
@@ -155,7 +155,7 @@ class Sobol(AbstractSampler):
             )
 
     def blocks(self, num_paths: int, block: int) -> tuple[int, int]:
-        """Return as many blocks as replicates, of the next power of two: `block` does not change them."""
+        """Return one block for each replicate, of the next power of two: `block` does not change them."""
         _at_least_one(num_paths=num_paths, block=block)
         share = -(-num_paths // self.replicates)
         return self.replicates, 2 ** (share - 1).bit_length()

@@ -11,8 +11,8 @@ def refined(dates: Float[Array, " dates"], substeps: int) -> Float[Array, " step
     """Return the dates, with equal steps between each and the one before it (today for the first).
 
     Args:
-        dates: In years, increasing, of shape (dates,).
-        substeps: How many steps lead to each date.
+        dates: The dates in years, increasing, of shape (dates,).
+        substeps: The number of steps to each date.
 
     Returns:
         Times in years, of shape (dates * substeps,).

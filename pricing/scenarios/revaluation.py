@@ -1,4 +1,4 @@
-"""The verb: what does a book gain or lose in scenarios, each trade valued anew in each?"""
+"""Compute the P&L of a book in scenarios; each trade is valued again in each."""
 
 import functools
 import itertools
@@ -36,7 +36,7 @@ _Found = dict[str, tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Revaluation:
-    """What each trade of a book gains or loses in each scenario.
+    """The P&L of each trade of a book in each scenario.
 
     Attributes:
         scenarios: The scenarios, of shape (scenarios,).
@@ -44,7 +44,7 @@ class Revaluation:
         pnl: Quantity times (value in the scenario less value now), in currency, of shape (scenarios, trades);
             NaN where there is no value.
         std_error: The standard error of `pnl` over the same paths, likewise; 0 for deterministic methods.
-        failures: Scenario -> why it has no P&L: a model that could not be fitted to its quotes.
+        failures: Scenario -> the reason that it has no P&L: a model that could not be fitted to its quotes.
         currencies: The ISO code of each trade's P&L, of shape (trades,); empty if all are in one.
 
     Examples:
@@ -63,12 +63,12 @@ class Revaluation:
     currencies: tuple[str, ...] = ()
 
     def total(self, trades: np.ndarray, *, errors: bool = False) -> Float[np.ndarray, " scenarios"]:
-        """Return the P&L of some trades together, NaN of a scenario in which none of them has any.
+        """Return the total P&L of some trades; NaN in a scenario in which none of them has any.
 
         Args:
-            trades: Which of them, booleans of shape (trades,).
-            errors: Whether to return a bound of its standard error instead, the sum of those of the trades:
-                trades that share paths err together.
+            trades: Their mask, booleans of shape (trades,).
+            errors: Whether to return a bound of its standard error instead: the sum of the trades' standard
+                errors, because the errors of trades that share paths are correlated.
 
         Raises:
             ValueError: The trades are in several currencies.
@@ -85,10 +85,10 @@ class Revaluation:
         return np.where(has_failed | has_none, np.nan, np.nansum(table, axis=1))
 
     def lost(self, trades: np.ndarray) -> dict[str, str]:
-        """Return by scenario how many of some trades have no P&L in it, in words, where it did not fail itself.
+        """Return, by scenario that did not fail, a text with the number of these trades without a P&L in it.
 
         Args:
-            trades: Which of them, booleans of shape (trades,): those that have a value today.
+            trades: Their mask, booleans of shape (trades,): trades that have a value today.
         """
         counts = np.sum(np.isnan(self.pnl[:, trades]), axis=1).tolist()
         return {
@@ -111,20 +111,20 @@ def revalue(
     methods: Sequence[AbstractMethod] = METHODS,
     progress: Progress | None = None,
 ) -> Revaluation:
-    """Value every trade of a book anew in every scenario, by the method that values it today.
+    """Value every trade of a book again in every scenario, by the method that values it today.
 
-    Monte Carlo methods draw the same random numbers in every scenario, and the standard error is that of the
+    Monte Carlo methods draw the same random numbers in every scenario, and the standard error is of the
     difference. Programs take the models' numbers as data: none is compiled for a scenario.
 
     Args:
         book: The trades.
         market: The quotes that move.
-        fit: The map from a market to models, as in `risk`.
+        fit: Market -> {underlying: model}, a function of the market.
         scenarios: Scenarios that the market can make (`ScenarioSet.checked`).
-        mesh: As in `risk`.
-        budget: As in `risk`.
-        key: As in `risk`.
-        methods: As in `risk`.
+        mesh: Devices that share the trades (axis "trades") and the blocks of Monte Carlo paths (axis "paths").
+        budget: The bytes of memory of all tiles of trades that run at once.
+        key: The seed of random methods; the default is seed 0.
+        methods: The methods to choose from, the best first.
         progress: Called with the valuations done, their total number and a message.
 
     Returns:
@@ -158,7 +158,7 @@ def revalue(
 
 
 class _Told:
-    """How many valuations are done, for who wants to know."""
+    """A counter of the valuations done, which reports to `progress`."""
 
     def __init__(self, progress: Progress | None, total: int):
         self._progress, self._total, self._done = progress, total, 0
@@ -223,7 +223,7 @@ def _simulated(
 
 
 def _valued(grouped, states: States, moved: Sequence[Scenario], key, budget, told: _Told) -> _Found:
-    """Return the P&L of each trade of deterministic methods, by id: they are grouped anew in each scenario.
+    """Return the P&L of each trade of deterministic methods, by id: they are grouped again in each scenario.
 
     A tile whose model does not move is not valued again.
     """

@@ -12,7 +12,7 @@ from ..ingestion.validation import Problem
 from ..market import Market
 
 ALL = "all"
-"""The name that stands for every name that a scenario does not give."""
+"""The name that means every name that a scenario does not give."""
 
 Moves = Mapping[str, float]
 
@@ -21,12 +21,12 @@ Moves = Mapping[str, float]
 class Scenario:
     """A move of the market.
 
-    First the quotes move and the models are fitted anew, then the spots move, with the models' parameters held.
-    These are the conventions of `vega`, `rho` and `delta`, so that small moves have the P&L that these say.
+    First the quotes move and the models are fitted again, then the spots move with the models' parameters held.
+    These are the conventions of `vega`, `rho` and `delta`, so those give the P&L of small moves.
 
     Attributes:
-        name: How it is called.
-        spots: Equity -> relative move of its spot: -0.2 is 20 % down. `all` stands for the others.
+        name: The name of the scenario.
+        spots: Equity -> relative move of its spot: -0.2 is 20 % down. `all` means the others.
         vols: Equity -> parallel move of its implied vols, per 1.00: 0.05 is 5 vol points.
         rates: Curve -> parallel move of its zero rates, per 1.00: 0.01 is 100 bp.
         swaption_vols: The parallel move of the swaption vols, in their own unit.

@@ -80,7 +80,7 @@ class ScenarioSet:
         vols: Parallel moves of the implied vols of all equities, per 1.00, likewise: its columns.
         rates: Parallel moves of the zero rates of all curves, per 1.00, likewise.
         named: The named scenarios.
-        errors: What was wrong with the file, or what the market cannot make of it.
+        errors: The errors of the file, and of its scenarios in the market.
 
     Examples:
         >>> from pricing.scenarios import ScenarioSet
@@ -196,7 +196,7 @@ def _grid_name(spot: float, vol: float) -> str:
 
 
 def _name_problems(name: str, taken: Collection[str]) -> tuple[Problem, ...]:
-    """Return why a text cannot name a scenario, if it cannot."""
+    """Return the reasons that a text cannot name a scenario; empty if it can."""
     _, problems = validate(RootModel[Name], name)
     if name.strip() in taken:
         message = f"{show(name.strip())} is the name of another scenario"

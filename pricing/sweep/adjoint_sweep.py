@@ -71,9 +71,10 @@ def over_bunches(
     tile: Tile,
     method: AbstractMethod,
 ) -> tuple[Any, Any]:
-    """Return what a function of alike trades and their weights finds of each, [trades], and the sum of others.
+    """Return the results of a function of alike trades and their weights: by trade, [trades], and the sums.
 
-    The rows of the tile are taken one after the other, the bunches of a row side by side.
+    `function` returns a pair: results for each trade, and results to sum. The rows of the tile are taken one
+    after the other, the bunches of a row side by side.
     """
     rows, trades = tile.weights.shape
     size = bunch_size(method, trades)

@@ -35,7 +35,7 @@ class Batch(NamedTuple):
         return self._replace(products=_at(self.products, index), methods=methods)
 
     def prologue(self, model: AbstractModel, age: Array) -> PyTree:
-        """Return what all blocks share, of every trade of a row."""
+        """Return the prologues, which all blocks share, of every trade of a row."""
 
         def of_one(product, method):
             product, method = rolled(product, age), rolled(method, age)
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
         return jax.vmap(of_one, in_axes=(0, self.axis))(self.products, self.methods)
 
     def paths(self, prologue: PyTree, model: AbstractModel, age: Array, index: Array):
-        """Return what all trades share of one block of paths."""
+        """Return the part of one block of paths that all trades share."""
         first = self.row(jnp.zeros((), jnp.int32))
         method = first.methods if self.axis is None else _at(first.methods, 0)
         product, method = rolled(_at(first.products, 0), age), rolled(method, age)

@@ -41,9 +41,9 @@ def block_values(
         tile: The trades.
         model: The model, whose underlying the levels replace.
         method: A random method.
-        levels: Levels of the underlying, `MAX_LEVELS` of them; what they are beyond `count` is not read.
-        count: How many of them are computed; the others have 0.
-        base: Samples to take away, path by path: 0, or what an earlier call has returned.
+        levels: Levels of the underlying, `MAX_LEVELS` of them; those beyond `count` are not read.
+        count: The number of levels to compute; the others have 0.
+        base: Samples to subtract, path by path: 0, or the samples that an earlier call has returned.
         key: The seed.
 
     Returns:
@@ -61,7 +61,7 @@ def block_values(
         return Batch(tile.products, methods, 0, key)
 
     def before(place: Array) -> tuple[PyTree, PyTree]:
-        """Return what all blocks share at one level: fitted methods, and prologues, [rows, trades]."""
+        """Return the values that all blocks share at a level: fitted methods, and prologues [rows, trades]."""
         at, methods = at_level(place), None
         if isinstance(method, Fitted):
             fit = lambda product: blocked(held(method, product, at, key=key))  # noqa: E731

@@ -27,9 +27,9 @@ def sweep_book(
     memory: Memory,
     progress: Progress | None,
 ) -> tuple[list[GroupRisk], Models]:
-    """Return what is found of each group, and the gradient of the book's value in its models.
+    """Return the results of each group, and the gradient of the book's value in its models.
 
-    A tile of which the memory knows all is not computed again.
+    A tile whose results are all in the memory is not computed again.
     """
     total, done, found = sum(len(group.trades) for group in groups), 0, []
     gradient = jax.tree.map(np.zeros_like, fitted.models)

@@ -36,7 +36,7 @@ class FittedModels(NamedTuple):
     def sweep(
         self, group: Group, tile: Tile, *, key: PRNGKeyArray
     ) -> tuple[dict, dict, RESULTS, Any]:
-        """Return what `tile_sweep` does of a tile in its model, or values alone."""
+        """Return the results of `tile_sweep` for a tile in its model, or values alone."""
         names = group.underlyings
         if self.vol is None or self.rate is None:
             return tile_values(tile, self.models[names], group.method, key=key)

@@ -79,7 +79,7 @@ class Group:
             yield Tile(in_form(self.method, products), weights, count=jnp.asarray(count))
 
     def in_order(self, parts: Sequence[ArrayLike]) -> np.ndarray:
-        """Return what was found of all places of all tiles, [trades], in the order of the trades."""
+        """Return the results of all places of all tiles in the order of the trades, [trades]."""
         places = self.places.ravel()
         order = np.empty(len(self.trades), int)
         order[places[places >= 0]] = np.flatnonzero(places >= 0)
@@ -161,13 +161,13 @@ def _method_for(batch: Batch, market: Market, models, methods, key) -> AbstractM
 
 
 def _lack(market: Market) -> str:
-    """Return why a curve has no model: what was wrong with the swaption vols, if anything."""
+    """Return the reason that a curve has no model: the error of the swaption vols, if there is one."""
     of_vols = (error for error in market.errors if error.field.split(".")[0] == "swaption_vols")
     return str(next(of_vols, "the market lacks what it is fitted to"))
 
 
 def _program(products: AbstractProduct) -> tuple[Hashable, ...]:
-    """Return what two batches must have in common to be one: their structure, and the shape of one contract."""
+    """Return the key that batches which can be joined share: their structure, and the shape of one contract."""
     shapes = tuple(leaf.shape[1:] for leaf in jax.tree.leaves(products))
     return jax.tree.structure(products), shapes
 
@@ -204,7 +204,7 @@ def _tile_shape(method: AbstractMethod, budget: int, mesh: Mesh | None) -> tuple
 def _places(
     batch: Batch, model: AbstractModel, method: AbstractMethod, shape: tuple[int, int]
 ) -> Integer[np.ndarray, "tiles rows trades"]:
-    """Return which trade stands in each place of the tiles, -1 for none: those that share stand in bunches."""
+    """Return the trade in each place of the tiles, -1 for none; trades that share are in bunches."""
     rows, trades = shape
     places = np.arange(len(batch.trades))
     if isinstance(method, Shared):

@@ -1,4 +1,4 @@
-"""What a sweep remembers of the one before: results, by what they were computed from."""
+"""A cache of the results of this sweep and the last one, by their arguments."""
 
 import hashlib
 import threading
@@ -15,9 +15,9 @@ Result = TypeVar("Result")
 
 
 class Memory:
-    """Results of this sweep and of the last one; what neither asked for is forgotten.
+    """Results of this sweep and of the last one; a result that neither used is forgotten.
 
-    Threads may share one: what one of them computes the others wait for.
+    Threads may share one: each result is computed by one of them, and the others wait for it.
     """
 
     def __init__(self):
@@ -31,7 +31,7 @@ class Memory:
             self._last, self._now = self._now, {}
 
     def recall(self, compute: Callable[[], Result], arguments: PyTree) -> Result:
-        """Return what was computed of arguments of these bits, or compute it."""
+        """Return the result for arguments with these bits, from the cache or computed."""
         name = identity(arguments)
         with self._lock:
             known = self._now.get(name) or self._last.get(name)
@@ -48,7 +48,7 @@ class Memory:
 
 
 def identity(tree: PyTree) -> Hashable:
-    """Return what two trees have in common if all of their numbers have the same bits."""
+    """Return a key that is equal for two trees if all of their numbers have the same bits."""
     leaves, structure = jax.tree.flatten(tree)
     digest, others = hashlib.sha256(), []
     for leaf in leaves:

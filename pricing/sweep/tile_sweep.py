@@ -49,7 +49,7 @@ def tile_sweep(
 def tile_values(
     tile: Tile, model: AbstractModel, method: AbstractMethod, *, key: PRNGKeyArray
 ) -> tuple[Figures, Figures, RESULTS, AbstractModel]:
-    """Return what `tile_sweep` does, of values alone, with 0 for the derivative to the model."""
+    """Return the results of `tile_sweep` for values alone, with 0 for the derivative to the model."""
 
     def of_bunch(products, weights):
         del weights

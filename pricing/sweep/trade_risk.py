@@ -1,4 +1,4 @@
-"""What a sweep says of each trade: its figures with names, or the reason why it has none."""
+"""The results of a sweep for each trade: its named figures, or the reason that it has none."""
 
 import functools
 import itertools
@@ -22,16 +22,16 @@ Columns = dict[str, np.ndarray]  # measure -> [trades], of several assets [trade
 class Figures:
     """A value and its raw derivatives, each per 1.00.
 
-    None, or an empty dictionary, stands for what was not asked for and for what the method cannot give without
-    bias.
+    None, or an empty dictionary, means that a figure was not asked for, or that the method cannot give it
+    without bias.
 
     Attributes:
-        value: In currency.
+        value: The value in currency.
         delta: Underlying -> derivative to its spot, or to the level of the zero rates of a curve.
-        gamma: Pair of underlyings -> second derivative; each pair stands in both orders.
-        vega: Derivative where all implied vols move in parallel, through the fit.
-        theta: Derivative to calendar time, per year.
-        rho: Derivative where all zero rates move in parallel, through the fit.
+        gamma: Pair of underlyings -> second derivative; each pair occurs in both orders.
+        vega: The derivative to a parallel move of all implied vols, through the fit.
+        theta: The derivative to calendar time, per year.
+        rho: The derivative to a parallel move of all zero rates, through the fit.
 
     Examples:
         >>> from pricing import Figures
@@ -74,10 +74,10 @@ def _figures_of(columns: Columns, names: tuple[str, ...]) -> list[Figures]:
 
 @dataclass(frozen=True)
 class TradeRisk:
-    """What a sweep found for one row of a book.
+    """The result of a sweep for one row of a book.
 
     Attributes:
-        id: The row's id, as it stands in the file.
+        id: The row's id, as it is in the file.
         type: The kind of trade.
         quantity: The number of contracts, negative when short.
         figures: The figures of one contract; None if the trade failed.
@@ -108,9 +108,9 @@ class TradeRisk:
 
 @dataclass(frozen=True)
 class GroupRisk:
-    """What a sweep found of a group: columns of figures, of their standard errors, and whether they are known.
+    """The results of a sweep for a group: columns of figures, their standard errors, and refusals.
 
-    refusals: why the method does not reach each trade, if it does not.
+    refusals: the reason that the method does not value each trade, if it does not.
     """
 
     group: Group
@@ -133,7 +133,7 @@ class GroupRisk:
 
     @functools.cached_property
     def rows(self) -> list[tuple[Figures | None, str, str, Figures | None]]:
-        """What is known of each trade: figures, method, status and standard errors."""
+        """The figures, method, status and standard errors of each trade."""
         names, method = self.group.underlyings, type(self.group.method).__name__
         (codes,) = map(np.asarray, jax.tree.leaves(self.refusals))
         one = lambda code: jax.tree.map(lambda _: np.asarray(code), self.refusals)  # noqa: E731

@@ -1,4 +1,4 @@
-"""Threads that compile and run the tiles of a book, as many at once as fit the memory."""
+"""Threads that compile and run the tiles of a book, with no more at once than fit the memory."""
 
 import itertools
 import os

@@ -23,14 +23,14 @@ _Missing = dict[str, tuple[InputError, ...]]  # by kind of trade
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a book holds its trade, or None and the errors that say why.
+    """A row of a book: its trade, or None and the errors of the row.
 
     Attributes:
         line: The line of the file, from 1 on.
-        id: The id as it stands in the file, but for characters that act instead of showing.
+        id: The id as it is in the file, without control characters.
         type: The kind of trade, likewise.
         trade: The trade, if the row passed every check.
-        errors: What is wrong with the row.
+        errors: The errors of the row.
         raw: The row as it was read.
     """
 
@@ -44,12 +44,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Book:
-    """A book holds the rows of one file, in its order, and all that is wrong with them.
+    """A book holds the rows of one file, in its order, and all of its errors.
 
     Attributes:
         file: The name of the file.
         rows: The rows, good and bad.
-        errors: What is wrong, with file, line, field, value and remedy.
+        errors: The errors, with file, line, field, value and remedy.
 
     Examples:
         >>> lines = "id,type,underlying,option,strike,expiry", "E1,european,DAX,call,-1,2003-03-18"
@@ -248,7 +248,7 @@ def _foreign(name: str, value: object, kind: str) -> Problem:
 
 
 def _says_nothing(name: str, value: object) -> bool:
-    """Return whether a value is the neutral one, such as a rebate of 0 on a European option."""
+    """Return True if a value is the neutral one, such as a rebate of 0 on a European option."""
     neutral = NEUTRAL.get(name)
     try:
         return neutral is not None and type(neutral)(value) == neutral
@@ -277,7 +277,7 @@ def _far_levels(trade: Trade, market: Market) -> list[Problem]:
 
 
 def _market_problems(trade: Trade, market: Market) -> tuple[Problem, ...]:
-    """Return what keeps the market from serving a trade."""
+    """Return the problems that prevent the market from serving a trade."""
     section = "curves" if trade.in_rates else "equities"
     names = trade.underlyings
     problems = [problem for name in names for problem in _unknown(name, section, market)]

@@ -19,7 +19,7 @@ _COUNTS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 52, 64)
 
 
 def shape_key(trade: Trade) -> Hashable:
-    """Return what two trades of one kind must have in common to be one batch, and so to be one program."""
+    """Return the key that trades of one kind in one batch share; they then share one program."""
     count = 0 if trade.dates is None else len(trade.dates)
     return _padded_count(count) if trade.pads_dates else count, trade.shape
 
@@ -33,7 +33,7 @@ def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
     """Return trades of one kind and one `shape_key` as one batch of products in canonical form.
 
     Times are years from the market's as-of date. Lists of dates, of various lengths, are padded. While they are
-    made they have as many rows as `padded_rows` says, so that books of other sizes compile no programs.
+    The arrays have `padded_rows` rows while they are made, so that books of other sizes compile no programs.
     """
     by_count: dict[int, list[int]] = {}
     for index, trade in enumerate(trades):
@@ -51,7 +51,7 @@ def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
 
 @stored_jit
 def _canonical(batch: AbstractProduct, num_dates: int | None) -> AbstractProduct:
-    """Return a batch in canonical form, with lists of so many dates if it has any: one program a kind."""
+    """Return a batch in canonical form, with dates padded to `num_dates` if it has any: one program a kind."""
     batch = batch.canonical.broadcast()
     if num_dates is None:
         return batch
@@ -79,7 +79,7 @@ def _batch(trades: Sequence[Trade], market: Market) -> AbstractProduct:
 
 
 def padded_rows(count: int) -> int:
-    """Return the next power of two, from 128 on: what programs of so many trades are compiled for."""
+    """Return the next power of two, at least 128: the number of trades that programs are compiled for."""
     return max(_FEWEST_ROWS, 1 << (count - 1).bit_length())
 
 

@@ -161,7 +161,7 @@ def _read_json(text: str, file: str) -> Table:
 
 
 def _is_ours(name: str) -> bool:
-    """Return whether a column is one of ours, or so close to one that it must be a slip of the pen."""
+    """Return True if a column is one of ours, or so close to one that it must be a misspelling."""
     return bool(name) and (name in COLUMNS or _is_slip(name, tuple(COLUMNS)))
 
 

@@ -21,7 +21,7 @@ from .contracts import Contract, contract_of
 
 
 def find(references: Sequence[Reference]) -> list[Found]:
-    """Return what the library finds for references of contracts, in their order.
+    """Return the figures that the library finds for references of contracts, in their order.
 
     Args:
         references: Rows of tables that name a product and a model (`contract_of`).
@@ -59,7 +59,7 @@ def _rows(references: Sequence[Reference]) -> list[list[int]]:
 
 
 def _program(contract: Contract) -> Hashable:
-    """Return what contracts of one program have in common: structures and shapes."""
+    """Return the key that contracts of one program share: structures and shapes."""
     leaves, structure = jax.tree.flatten((contract.product, contract.model, contract.method))
     return structure, tuple(np.shape(leaf) for leaf in leaves)
 
@@ -69,7 +69,7 @@ def _priced(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the figures of contracts that share a program, each with its standard errors.
 
-    As many as the method has best are side by side in memory; the last ones stand in for those that miss.
+    The method's best number of contracts are side by side in memory; copies of the last one fill up the rest.
     """
     method, count = contracts[0].method, len(contracts)
     side = min(count, tiling(method).trades)

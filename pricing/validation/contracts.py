@@ -57,7 +57,7 @@ _METHODS = {
 
 @dataclass(frozen=True)
 class Contract:
-    """What is priced for a reference.
+    """The contract, model and method that price a reference.
 
     Attributes:
         product: The contract, in canonical form.
@@ -71,7 +71,7 @@ class Contract:
 
 
 def contract_of(reference: Reference, key: Any) -> Contract:
-    """Return what a row says is priced.
+    """Return the contract that a row describes.
 
     Args:
         reference: A reference whose table names a `product` and a `model`: classes of the library by their
@@ -96,7 +96,7 @@ def contract_of(reference: Reference, key: Any) -> Contract:
 def _maker(
     settings: Mapping[str, Any], kind: str, own: Mapping[str, Callable], package: Any
 ) -> Callable[..., Any]:
-    """Return what makes a product or a model of the arguments that a row gives.
+    """Return the maker of a product or a model from the arguments in a row.
 
     Raises:
         ValueError: There is none of that name.
@@ -109,7 +109,7 @@ def _maker(
 
 
 def _made(maker: Callable[..., Any], cells: dict[str, str]) -> Any:
-    """Return what a maker makes of those words of a row that it has arguments for, which are taken from it."""
+    """Return the result of a maker; it takes from `cells` those that it has arguments for, and removes them."""
     arguments = inspect.signature(maker).parameters
     return maker(**{name: value_of(cells.pop(name)) for name in arguments if name in cells})
 
@@ -118,7 +118,7 @@ def value_of(text: str) -> Any:
     """Return a word of a row as it is meant.
 
     Args:
-        text: A number; numbers with commas between; `first:last:count`, as many in equal steps; or a word.
+        text: A number; numbers with commas between; `first:last:count`, for equally spaced numbers; or a word.
 
     Returns:
         A number, an array, or the word.
