@@ -28,7 +28,7 @@ ARGUMENTS = {
 PHRASES = {
     r"\btold\b|\btells?\b": "given, reported, shown; distinguishes",
     r"\banew\b": "again",
-    r"\bso many (?!as\b)|\bas many (?!(\w+ ){0,3}as\b)": "the number",
+    r"\bso many (?!as\b)|\bas many (?!$|(\w+ ){0,3}as\b)": "the number",
     r"\bgo(es)? on\b": "continue, resume",
     r"\bhand(s|ed)? (on|in|over)\b": "pass, return",
     r"\b(is|are) said\b": "reported, named",

@@ -145,7 +145,7 @@ class Weighted(AbstractSlots):
     Dynamic programming finds the cuts; beyond 512 nodes, it chooses them among 512 positions.
 
     Source: Beaumont, Eyraud-Dubois, Herrmann, Joly & Shilova, *Optimal checkpointing for heterogeneous chains*,
-        INRIA RR-9302, 2019, without the option of keeping a node's own intermediate values.
+    INRIA RR-9302, 2019, without the option of keeping a node's own intermediate values.
 
     Attributes:
         slots: The number of states kept at a time.

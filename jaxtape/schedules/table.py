@@ -33,7 +33,7 @@ class Rows(NamedTuple):
             places. None if the nodes are in order.
         sweep: The two ends of the store rows of the first sweep.
         load_position, load_slot, first_row, last_row, store_position, store_slot: The columns of `Table`,
-        padded to the capacity if nodes are edited.
+            padded to the capacity if nodes are edited.
     """
 
     length: Any

@@ -103,8 +103,7 @@ class Futures(CurveInstruments):
         end: The end of the period, in years, later for each of the futures, of shape (futures,).
         accruals: The year fraction of each period, of shape (futures,).
         prices: 100 less the futures' rate in percent, of shape (futures,).
-        convexity: The difference between the futures' rate and the forward rate, as a decimal; one, or one for
-            each.
+        convexity: The futures' rate less the forward rate, as a decimal; one, or one for each.
 
     Raises:
         ValueError: Shapes differ, or an instrument does not end after its start.

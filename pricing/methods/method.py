@@ -339,7 +339,7 @@ def blocked(method: AbstractMethod) -> Blocked:
 
 
 def variance_result(product: AbstractProduct, model: AbstractModel) -> RESULTS:
-    """Return the result of a law of paths: under a surface, the variance of a contract may fall in time."""
+    """Return `falling_variance` if, under a surface, the variance of a contract's paths falls in time."""
     read = model.read_at(product.vol_at)
     of_path = product.vol_at is not None and not isinstance(product, TerminalClaim)
     if read is model or not isinstance(read, LognormalSpots) or not of_path:

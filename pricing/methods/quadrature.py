@@ -140,7 +140,7 @@ class Quadrature(Tiled, Prepared):
 
 
 def _most_equal_steps(product: Exercisable | Monitored, num_dates: int) -> float:
-    """Return the largest ratio of the time to a date to the step before it, for dates as usual."""
+    """Return the largest ratio of the time to a date to the step before it, for typical dates."""
     crowded = isinstance(product, Exercisable) and product.any_time
     return num_dates / (CROWDING if crowded else 1)
 

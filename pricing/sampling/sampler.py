@@ -155,7 +155,7 @@ class Sobol(AbstractSampler):
             )
 
     def blocks(self, num_paths: int, block: int) -> tuple[int, int]:
-        """Return one block for each replicate, of the next power of two: `block` does not change them."""
+        """Return one block for each replicate, its size a power of two; `block` has no effect."""
         _at_least_one(num_paths=num_paths, block=block)
         share = -(-num_paths // self.replicates)
         return self.replicates, 2 ** (share - 1).bit_length()

@@ -32,8 +32,8 @@ def currency_of(trade: Trade, market: Market) -> str:
 def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
     """Return trades of one kind and one `shape_key` as one batch of products in canonical form.
 
-    Times are years from the market's as-of date. Lists of dates, of various lengths, are padded. While they are
-    The arrays have `padded_rows` rows while they are made, so that books of other sizes compile no programs.
+    Times are years from the market's as-of date. Lists of dates, of various lengths, are padded. While
+    the arrays are made they have `padded_rows` rows, so that books of other sizes compile no programs.
     """
     by_count: dict[int, list[int]] = {}
     for index, trade in enumerate(trades):
