@@ -1,7 +1,7 @@
 """Guard the first second of the command `jaxtape`, in which its packages are imported.
 
-Nothing can be caught in that second. An interrupt ends the process at once. A setting that JAX refuses, or a module that hides another, is reported
-in one line. Other programs that import the package are not affected.
+Nothing can be caught in that second. An interrupt ends the process at once. A setting that JAX refuses, or a
+module that hides another, is reported in one line. Other programs that import the package are not affected.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The unit that differences of vols are told in: vol points, or basis points of normal vols."""
+"""The unit in which differences of vols are shown: vol points, or basis points of normal vols."""
 
 from typing import Any, NamedTuple
 
