@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_MOST = 500  # characters of what an exception says
+_MOST = 500  # characters of an exception's message
 _TRACEBACK = "Traceback (most recent call last)"
 _NOT_THE_CALLERS = (
     *(str(Path(path)) for path in set(sysconfig.get_paths().values())),
@@ -38,9 +38,9 @@ def refused_if_it_fails(what: str, remedy: str) -> Iterator[None]:
 
 
 def in_words(error: BaseException) -> str:
-    """Return the kind of an exception, what it says, and the last line of the caller's that it came through.
+    """Return the kind of an exception, its message, and the last line of user code that it came through.
 
-    Of an exception that a callback raised, XLA keeps the traceback as text: its last lines are the exception.
+    For an exception raised by a callback, XLA keeps the traceback as text; the exception is its last lines.
     """
     try:
         text = str(error)

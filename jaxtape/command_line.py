@@ -34,7 +34,7 @@ from .xla_flags import WITHOUT_COSTLY_PASSES, WITHOUT_FUSION_EMITTERS, add_flag
 
 GROUP = "jaxtape.commands"
 SOME_FAILED = 1  # an exit status
-MAX_SEED, MAX_COUNT = 2**63 - 1, 2**31 - 1  # what arrays of integers hold
+MAX_SEED, MAX_COUNT = 2**63 - 1, 2**31 - 1  # the largest entries of arrays of integers
 
 
 class Precision(StrEnum):
@@ -137,7 +137,7 @@ def path_of(text: str) -> Path:
 
 
 def refuse(message: str) -> NoReturn:
-    """Say on stderr in one line why nothing can be done, and exit with status 2.
+    """Print the reason for a refusal on stderr in one line, and exit with status 2.
 
     Raises:
         typer.Exit: Always.
@@ -217,7 +217,7 @@ def configure(precision: Precision) -> None:
     jax.config.update("jax_enable_x64", precision is Precision.double)
     add_flag(*WITHOUT_FUSION_EMITTERS)
     add_flag(*WITHOUT_COSTLY_PASSES)
-    gc.freeze()  # what is imported stays
+    gc.freeze()  # imported objects stay
     gc.set_threshold(100_000, 20, 20)  # programs are traced into many objects, which stay too
     job = Path(sys.argv[1]).name if len(sys.argv) > 1 else "jaxtape"
     _at_end.callback(use_cache(job))
@@ -238,7 +238,7 @@ def main() -> None:
 
 
 def _give_streams() -> None:
-    """Let what is printed go nowhere where the process was started without stdout or stderr."""
+    """Discard output where the process was started without stdout or stderr."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -246,7 +246,7 @@ def _give_streams() -> None:
 
 @contextlib.contextmanager
 def _ends_if_unprintable() -> Iterator[None]:
-    """Say in one line that stdout takes nothing more, as on a full disk, and end with status 2.
+    """Report in one line that stdout accepts no more output, as on a full disk, and exit with status 2.
 
     A reader that has gone, such as `head`, ends the command quietly with status 1.
     """

@@ -115,7 +115,7 @@ class FileSet:
 
         Raises:
             FileExistsError: It is an input of this run, or none that the folder's manifest names.
-            IsADirectoryError: A folder stands in the place of a file.
+            IsADirectoryError: There is a folder under the name of a file.
         """
         places = {name: self.folder / name for name in dict.fromkeys((*names, self._manifest))}
         there = {name: place for name, place in places.items() if os.path.lexists(place)}

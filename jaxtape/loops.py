@@ -28,7 +28,7 @@ def scan(
     unroll: int | bool = 1,
     schedule: AbstractSchedule | None = None,
 ) -> tuple[Any, Any]:
-    """Run `jax.lax.scan`, reversed as a schedule says.
+    """Run `jax.lax.scan`, and reverse it by a checkpointing schedule.
 
     `carry[k+1], y[k] = f(carry[k], x[k])`, k = 0 … n-1. Values and gradients are those of `lax.scan`: with
     respect to `init`, `xs` and whatever `f` closes over. Integer and key leaves are carried along.
@@ -36,9 +36,9 @@ def scan(
     Both modes and all second derivatives keep to the schedule. Forward over reverse is the quickest of
     them; reverse over reverse runs as reverse over forward, in 3 to 4 times the memory of first order. Reverse
     mode over forward over reverse needs `StoreAll`. In forward mode a schedule other than that saves
-    nothing, and the primal runs twice. What `f` does besides (`jax.debug.print`, `io_callback`), it does
-    again whenever a node is run again: `jt.plan` (of a tape with `lambda x, carry: f(carry, x)[0]` as its step)
-    and `jt.advances` say how often that is.
+    nothing, and the primal runs twice. Side effects of `f` (`jax.debug.print`, `io_callback`) are repeated
+    whenever a node is run again: `jt.plan` (of a tape with `lambda x, carry: f(carry, x)[0]` as its step) and
+    `jt.advances` give the number of times.
 
     Args:
         f: A function `(carry, x) -> (carry, y)`; the carry keeps its structure, shapes and dtypes.

@@ -73,7 +73,7 @@ class AbstractTape(eqx.Module):
         return self._kept([slice(0, i), slice(j, len(self))])
 
     def truncate(self: TapeT, k: int) -> TapeT:
-        """Return the nodes before position k: what is left of a contract that is knocked out there."""
+        """Return the nodes before position k: the rest of a contract that is knocked out there."""
         return self.erase(k, len(self))
 
     def split(self: TapeT, k: int) -> tuple[TapeT, TapeT]:
@@ -126,7 +126,7 @@ class AbstractTape(eqx.Module):
     def with_schedule(
         self: TapeT, schedule: AbstractSchedule | Sequence[AbstractSchedule]
     ) -> TapeT:
-        """Return this tape with another choice of what is kept for the reverse sweep of each segment.
+        """Return this tape with another schedule of the reverse sweep of each segment.
 
         One schedule is every segment's, and that of segments to come; of several, such as a plan's, each
         segment takes its own.

@@ -1,4 +1,4 @@
-"""A picture of what is advanced and kept when."""
+"""A picture of the steps and the kept states of a plan over time."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -59,8 +59,7 @@ class Plan:
     """The cost of one value and pullback of a tape: `jax.vjp(lambda tape, x: tape(x), tape, x)`.
 
     `tape.with_schedule(plan.schedule)` is the tape that was planned. Evaluations are exact: where no pullback
-    reads a state, no step is run again. Bytes are temporaries: what is kept and worked with between the
-    arguments and the results.
+    reads a state, no step is run again. Bytes are temporaries: those between the arguments and the results.
 
     Attributes:
         parts: The cost of each segment.
@@ -115,7 +114,7 @@ class Plan:
         return sum(part.host_slots * part.footprint.state for part in self.parts)
 
     def draw(self, axes: Any = None):
-        """Draw what is advanced and kept when, as a matplotlib figure.
+        """Draw the steps and the kept states over time, as a matplotlib figure.
 
         Args:
             axes: Two axes above one another; None makes a figure.
@@ -154,7 +153,7 @@ class Plan:
 def plan(
     tape: Tape | Callable, x: Any, *, bytes: int | str | None = None, slots: int | None = None
 ) -> Plan:
-    """Find the cheapest schedule for a tape within a budget, and what it costs.
+    """Find the cheapest schedule for a tape within a budget, and its cost.
 
     A budget is divided among the segments so that the work of the steps recomputed is least: more goes where
     one more slot saves most operations a byte. Without a budget, the plan is that of the tape's own schedules.

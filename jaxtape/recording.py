@@ -200,14 +200,14 @@ def _thinned(states: dict[int, Any], wanted: set[int]) -> dict[int, Any]:
 
 
 def _zero_bars(tape: AbstractTape) -> list[tuple]:
-    """Return zero cotangents of the params of each segment and of what its nodes share."""
+    """Return zero cotangents of the params of each segment and of the values that its nodes share."""
     inexact = eqx.filter(tape, eqx.is_inexact_array)
     zero = jax.tree.map(jnp.zeros_like, inexact)
     return [(segment.params, segment.shared) for segment in zero.segments]
 
 
 def _tape_bar(tape: TapeT, bars: list[tuple]) -> TapeT:
-    """Return the tape with cotangents in the place of params and of what nodes share, and None for the rest."""
+    """Return the tape with cotangents in place of params and shared values, and None for the rest."""
     segments = [
         dataclasses.replace(segment, params=params, shared=shared)
         for segment, (params, shared) in zip(eqx.filter(tape.segments, False), bars, strict=True)
@@ -260,10 +260,10 @@ def run_piece(piece: Piece, state):
 
 @functools.partial(eqx.filter_jit, donate="all-except-first")
 def pull_piece(given: tuple, bars: tuple) -> tuple[tuple, Any]:
-    """Add the cotangents of a piece to the segment's in place; return them, and that of the state before it.
+    """Add the cotangents of a piece to the segment's in place; return them, and its first state's cotangent.
 
-    `given` is (piece, the state before it, the cotangent of the state after it), `bars` the cotangents
-    of the segment's params and of what its nodes share, which are no more afterwards.
+    `given` is (piece, the state before it, the cotangent of the state after it); `bars` are the cotangents of
+    the segment's params and of its shared values, whose buffers are consumed.
     """
     piece, state, state_bar = given
     varying, still = eqx.partition((piece.nodes, state), eqx.is_inexact_array)

@@ -26,9 +26,9 @@ class Segment(eqx.Module):
     The arrays of the step are leaves beside `params`; the rest of it is static, so that a segment
     whose arrays are floats is something `jax.grad` accepts, and the gradient is a segment too.
 
-    `schedule` says what is kept for the reverse sweep. `edits` is None as long as the nodes are those
-    of `params`, in order. Of an edited segment it says which places of `params`
-    are live, and in what order; the others are free.
+    `schedule` is the schedule of the reverse sweep. `edits` is None as long as the nodes are those of `params`,
+    in order. For an edited segment it gives the live places of `params`, and their order; the other places are
+    free.
     """
 
     params: Any
@@ -237,7 +237,7 @@ def _check_step(step: Callable) -> None:
     if not callable(step):
         raise TypeError(f"step is {step!r}: give a callable (params, state) -> state.")
     try:
-        # not that of what a decorator wraps, for it may give the rest
+        # not the signature of a wrapped function: its decorator may supply the other arguments
         signature = inspect.signature(step, follow_wrapped=False)
     except (TypeError, ValueError):  # of some callables there is none
         return

@@ -80,7 +80,7 @@ def settled(segments: Segments, measures: Measures) -> list[AbstractSchedule]:
 def _shared(
     segments: Segments, found: list[Footprint], costs: list[int], budget: int
 ) -> list[AbstractSchedule]:
-    """Return the schedules, with slots in the place of every budget, from what the segments take."""
+    """Return the schedules, with slots in place of every budget, from the measures of the segments."""
     reserved, sizes = max(footprint.work for footprint in found), []
     for segment, footprint, cost in zip(segments, found, costs, strict=True):
         if segment.schedule.budget is not None:
@@ -173,7 +173,7 @@ def shared_slots(sizes: Sequence[Size], budget: int) -> list[int]:
 
 
 def _exchanged(sizes: Sequence[Size], slots: list[int], left: Callable) -> list[int]:
-    """Take up what is left of a budget, and move slots between segments as long as that saves work.
+    """Use up the rest of a budget, and move slots between segments as long as that saves work.
 
     The savings of a segment fall with every slot but for small dents, which this evens out.
     """

@@ -42,7 +42,7 @@ class Tape(AbstractTape):
     """
 
     def record(self, x) -> "Recording[Tape]":
-        """Run the tape from state `x` and keep the states that its schedule and its marks say."""
+        """Run the tape from state `x` and keep the states chosen by its schedule and its marks."""
         x = jax.tree.map(jnp.asarray, x)
         return Recording(with_slots(self, x), {0: x})
 

@@ -16,20 +16,20 @@ from jaxlib.version import __version_info__ as jaxlib_version
 Version = tuple[int, ...]
 
 WITHOUT_FUSION_EMITTERS = ("--xla_cpu_use_fusion_emitters", "false", ((0, 10, 0), (0, 11)))
-"""What `add_flag` takes: programs for CPUs compile in three quarters of the time."""
+"""Arguments of `add_flag`: programs for CPUs compile in three quarters of the time."""
 
 WITHOUT_COSTLY_PASSES = (
     "--xla_backend_extra_options",
     "-vectorize-slp=0,-disable-lsr,-enable-misched=0,-disable-post-ra",
     ((0, 10, 0), (0, 11)),
 )
-"""What `add_flag` takes: a first run needs a tenth fewer CPU seconds, and its programs give the same bits."""
+"""Arguments of `add_flag`: a first run takes a tenth fewer CPU seconds, and its programs give the same bits."""
 
 WITHOUT_YNN_FUSIONS = ("--xla_cpu_experimental_ynn_fusion_type", "", ((0, 10, 1), (0, 13)))
-"""What `add_flag` takes: keeps XLA for CPUs from fusions that give wrong numbers.
+"""Arguments of `add_flag`: keep XLA for CPUs from fusions that give wrong numbers.
 
-The crash of the second issue is gone in jaxlib 0.11.2; the fusions are not, and nothing says that they no
-longer race.
+The crash of the second issue is gone in jaxlib 0.11.2; the fusions are not, and there is no evidence that they
+no longer race.
 """
 
 _SWITCH, _ON = "JAXTAPE_XLA_FLAGS", {"": True, "1": True, "0": False}

@@ -149,13 +149,13 @@ def risk(
 
 
 class RiskEngine:
-    """Values books again and again, and computes only what has changed since the last time.
+    """Values books repeatedly, and computes only the parts that have changed since the last time.
 
     A new quote fits the models again, and values the tiles of trades whose model it moves; a new trade values
     its own tile. The figures are those of `risk`, to the bit.
 
     Args:
-        fit: As `risk` takes it, like the settings; they stay what they are.
+        fit: The map from a market to models, as `risk` takes it; all settings are fixed.
         mesh: Devices that share the trades and the paths.
         budget: The bytes of memory of the tiles that run at once.
         key: The seed of random methods.
@@ -243,7 +243,7 @@ class RiskEngine:
         return other
 
     def for_another_fit(self, fit: Fit) -> "RiskEngine":
-        """Return an engine of the same settings with another fit, likewise.
+        """Return an engine of the same settings with another fit. It shares the budget, as above.
 
         Args:
             fit: The map from a market to models.

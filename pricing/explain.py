@@ -108,7 +108,7 @@ class Explanation:
 
     @property
     def after(self) -> float:
-        """The value after, of what is left."""
+        """The value after, without the cash paid."""
         return self.before + self.change - self.cash
 
     @property
@@ -131,7 +131,7 @@ def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any
     """Explain a change of value: a full revaluation beside the second-order expansion at the market before.
 
     The two markets name the same curves, equities and pillars (quotes of the same ids); otherwise it raises a
-    ValueError. A trade that ends between the two days, or pays, is counted with what it pays (`aged`).
+    ValueError. A trade that ends between the two days, or pays, is counted with its payments (`aged`).
 
     Args:
         book: The trades, all in one currency.

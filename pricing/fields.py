@@ -16,14 +16,14 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
-# what a user may type where a real is asked for: a Python number, a NumPy or JAX array
+# the types that a user may give for a real: a Python number, a NumPy or JAX array
 Number = Any
 
 if TYPE_CHECKING:
     _T = TypeVar("_T")
 
     class Converted(Generic[_T]):
-        """A field that is given as a Python number, an array or a word, and is what it is converted to."""
+        """A field that is given as a Python number, an array or a word, and holds the converted value."""
 
         def __get__(self, instance: object, owner: Any) -> _T: ...
         def __set__(self, instance: object, value: Any) -> None: ...
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 else:
 
     class Converted:
-        """`Converted[T]` is T, but that a checker of types lets a user give what is converted to it."""
+        """`Converted[T]` is T, but that a checker of types accepts the values that are converted to it."""
 
         def __class_getitem__(cls, converted: Any) -> Any:
             return converted
@@ -277,7 +277,7 @@ def _times(module: Any) -> list[Any]:
 
 
 def _fields(module: Any) -> Iterator[tuple[Mapping[str, Any], Any]]:
-    """Yield what is declared of each field that is not static, and its value; of modules within, theirs."""
+    """Yield the declaration and value of each field that is not static; of modules within, their fields'."""
     for field in dataclasses.fields(module):
         value = getattr(module, field.name)
         if isinstance(value, eqx.Module):

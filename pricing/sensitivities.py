@@ -85,7 +85,7 @@ def greeks(
 
     Args:
         product: A contract; arrays in place of its numbers make a batch.
-        model: The law of what the product depends on.
+        model: The model of the product's underlyings.
         method: The numerical method; None takes the best one that applies. Where none does, or the given one
             does not, a TypeError names the missing ability and what would work.
         key: The seed of a random method, which raises ValueError without one; a batch shares it.

@@ -1,4 +1,4 @@
-"""Comparisons with PyTorch by name: what the library prices, written as PyTorch would, on equal noise."""
+"""Comparisons with PyTorch by name: the library's contracts, written in PyTorch, on equal noise."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""The verb: what is a product worth under a model?"""
+"""Value a product under a model."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -55,12 +55,12 @@ def price(
 
     Args:
         product: A contract; arrays in place of its numbers make a batch.
-        model: The law of what the product depends on.
+        model: The model of the product's underlyings.
         method: The numerical method; None takes the best one that applies. Where none does, or the given one
             does not, a TypeError names the missing ability and what would work.
         key: The seed of a random method, which raises ValueError without one; a batch shares it.
-        throw: Whether a value that is not finite, or that the method does not reach, raises a RuntimeError,
-            where that is known: not within `jax.jit` or `jax.vmap`. Otherwise `result` says so.
+        throw: Whether to raise RuntimeError if a value is not finite, or the method fails, where that is known
+            (not within `jax.jit` or `jax.vmap`). Otherwise `result` reports it.
 
     Returns:
         The value in currency, in the shape of the batch, and its standard error.

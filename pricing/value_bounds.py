@@ -1,4 +1,4 @@
-"""The verb: between what lies the value of a right to exercise early?"""
+"""Lower and upper bounds of an early-exercise value."""
 
 from jaxtyping import PRNGKeyArray
 
@@ -23,16 +23,17 @@ def bounds(
 ) -> Bounds:
     """Enclose the value of a right to exercise early between two bounds, both means over the same paths.
 
-    The lower bound is what a rule of exercise earns that regression found; the upper bound is what no rule
-    can exceed, given a martingale (Rogers 2002). Their gap is what the regression leaves open, in the rule
-    and in the martingale; of an American option also what its dates leave open. The lower bound exercises on
-    `num_steps` dates, the upper one at any time: between two dates exercise is worth at the second no more than
-    the payoff there with the interest of the step, so that the gap falls as 1 / num_steps.
+    The lower bound is the value of an exercise rule found by regression; the upper bound, given a martingale,
+    is one that no rule can exceed (Rogers 2002). Their gap is the error of the regression, in the rule and in
+    the martingale; for an American option also the error of its dates. The lower bound exercises on `num_steps`
+    dates, the upper one at any time: exercise between two dates is worth, at the second, no more than the
+    payoff there with the interest of the step, so that the gap falls as 1 / num_steps.
 
     Args:
         product: A contract that can be exercised early, or a batch of them.
-        model: The law of what the product depends on.
-        method: The regression; None is `LeastSquares()`. A TypeError says so where it does not apply.
+        model: The model of the product's underlyings.
+        method: The regression; None is `LeastSquares()`. A method that does not apply raises TypeError with the
+            reason.
         key: The seed of the paths.
         throw: Whether to raise RuntimeError if a bound is not finite, where that is known (not within `jax.jit`
             or `jax.vmap`). Otherwise `result` reports it.

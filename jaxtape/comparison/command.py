@@ -118,7 +118,7 @@ def _verdicts(
 
 
 def _faults(verdict: Any) -> list[str]:
-    """Return in words what does not agree."""
+    """Return a description of the disagreements."""
     of = f"{verdict.case}, {verdict.precision}, {verdict.way}"
     said = [f"{of}: the weight {text}" for text in verdict.weights]
     if verdict.parts_at is not None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import jax
 import typer
-from jax._src import cache_key  # there is no public way to name what is compiled
+from jax._src import cache_key  # there is no public way to name a compiled program
 
 from ..file_set import local_path
 from .store import PROGRAMS, files_of, set_program_store, store_in_use, trim
@@ -32,7 +32,7 @@ def cache_folder() -> Path:
 def home_folder(variable: str, within_home: str, remedy: str) -> Path:
     """Return the folder that a variable of the environment names, else the one within the user's home.
 
-    remedy: what to set where there is none.
+    remedy: The setting to recommend if there is no folder.
 
     Raises:
         ValueError: The variable holds a URL, or there is no home, as of a user without a passwd entry.
@@ -46,12 +46,12 @@ def home_folder(variable: str, within_home: str, remedy: str) -> Path:
 
 
 def use_cache(job: str) -> Callable[[], None]:
-    """Keep what is traced and compiled in the `cache_folder`, if it can be written.
+    """Keep traced and compiled programs in the `cache_folder`, if it can be written.
 
     The programs that the last job of this name used are read while this one begins.
 
-    Where JAX has been given a folder for what it compiles, and `$JAXTAPE_CACHE` names no other, that one is
-    left as it is, and no programs are kept.
+    If JAX already has a folder for compiled programs, and `$JAXTAPE_CACHE` names no other, that folder stays in
+    use, and no programs are kept.
 
     Returns:
         What is to be called at the end of the job.
@@ -89,7 +89,7 @@ def _usable(folder: Path) -> Path:
 
 
 def share_among_devices() -> None:
-    """Let JAX find what it compiled for one device when another one of the kind asks, in this process or not.
+    """Let JAX find a program compiled for one device for other devices of the kind, in this process or another.
 
     JAX does so on GPUs; elsewhere the name of a file has the number of the device. Only the first process of
     several writes, so that the others would compile at every run.

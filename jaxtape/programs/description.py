@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-_PLAIN = type(None), bool, int, str, float, complex  # a class of one's own may behave otherwise
+_PLAIN = type(None), bool, int, str, float, complex  # a user's class may behave otherwise
 
 
 class Description:
@@ -76,7 +76,7 @@ class Description:
         return found
 
     def _opaque(self, x: Any) -> Any:
-        """Return the words for what is known by its name or its parts, and is not built again from them."""
+        """Return the words for an object known by its name or its parts, which is not rebuilt from them."""
         x = _without_type_checks(x)
         match x:
             case types.FunctionType() if not has_name(x):
@@ -128,7 +128,7 @@ def rebuild(words: Any, leaves: Iterator[Any]) -> Any:
 
     Raises:
         LookupError: It has a class that no imported module has, or more leaves than there are.
-        TypeError: The description is of what is not built from words, such as a function.
+        TypeError: The description is of something that is not built from words, such as a function.
     """
     again = functools.partial(rebuild, leaves=leaves)
     match words:
@@ -196,7 +196,7 @@ def by_value(array: Any) -> list:
 
 
 def code_of(code: types.CodeType) -> list:
-    """Describe what a function's code computes, wherever it stands in a file."""
+    """Describe a function's code, wherever it is in a file."""
     constants = []
     for x in code.co_consts:
         if isinstance(x, frozenset):  # whose order differs between processes

@@ -49,7 +49,7 @@ def fingerprint(packages: Iterable[str]) -> dict[str, object]:
 
 @functools.cache
 def _code_of(package: str) -> tuple[str, tuple[str, ...]]:
-    """Return a digest of a package's code, and what it imports, unless it was installed under its own name.
+    """Return a digest of a package's code, and its imports, unless it was installed under its own name.
 
     Raises:
         TypeError: There are no sources, or they have changed since this process began.

@@ -1,4 +1,4 @@
-"""Functions that are compiled apart: what they return is kept in memory, not computed again by each reader."""
+"""Functions that are compiled apart: their results are kept in memory, not computed again by each reader."""
 
 import contextlib
 import functools
@@ -48,7 +48,7 @@ def outlined(function: Any = None, *, static_argnames: str | Sequence[str] = ())
 
     @functools.wraps(function)
     def inside(*args, **kwargs):
-        # what is called in here is inlined, also where transformations trace it again
+        # functions called in here are inlined, also where transformations trace them again
         with set_xla_metadata(inlineable="true"):
             return function(*args, **kwargs)
 

@@ -52,7 +52,7 @@ class Program:
             built = rebuild(self._header["outputs"], iter(places))
         except LookupError as error:
             raise ValueError(f"the program's results need a class: {error.args[0]}") from error
-        except Exception as error:  # what is damaged can break any reader
+        except Exception as error:  # damaged bytes can break any reader
             raise ValueError(f"this is no program that jaxtape.export wrote: {error}") from error
         if arrays_of(built) != places:
             raise ValueError(

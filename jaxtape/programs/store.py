@@ -1,9 +1,9 @@
 """A folder of programs that outlive the process, and functions that are jitted with it.
 
-A program's file is named by a digest of what it is made of. A file appears whole, by a rename, and is
-otherwise never changed: processes need no locks. One that is killed leaves no more than a part of a file under
-another name, which is removed with the programs that were not used for the longest time. Whatever is wrong
-with a file, or with the folder, the function is compiled as it would be without the store.
+A program's file is named by a digest of the program's inputs. A file appears whole, by a rename, and is
+otherwise never changed: processes need no locks. A process that is killed leaves at most a part of a file under
+another name, which is removed with the least recently used programs. If anything is wrong with a file, or with
+the folder, the function is compiled as it would be without the store.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from .user_code import user_code
 
 _LOGGER = logging.getLogger("jaxtape")
 _SUFFIX = ".jaxtape"
-_NOTE = f"{_SUFFIX}-last"  # what a job used
+_NOTE = f"{_SUFFIX}-last"  # the programs that a job used
 _MOST_AHEAD, _READERS = 64, 2
 PROGRAMS = f"*{_SUFFIX}*"  # whole, or on their way, or notes of them
 _OURS = re.compile(
@@ -73,7 +73,7 @@ class ProgramStore:
             found.compiled(found.shapes if arrays is None else arrays)
         except FileNotFoundError:
             return None
-        except Exception as error:  # what a file may be is without end
+        except Exception as error:  # a file can be wrong in countless ways
             _LOGGER.debug("%s is made again: %s", path, error)
             return None
         with contextlib.suppress(OSError):
@@ -81,10 +81,10 @@ class ProgramStore:
         return found
 
     def read_ahead(self, job: str) -> Callable[[], None]:
-        """Read what the last job of this name used, in threads, while this one has not come to it.
+        """Read the programs that the last job of this name used, in threads, before this one needs them.
 
         Returns:
-            What ends the job: nothing more is read ahead, and what it used is noted for the next one.
+            A function that ends the job: it stops reading ahead, and notes the programs used for the next job.
         """
         note, before = self.folder / f"{job}{_NOTE}", tuple(self._used)
         with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -163,7 +163,7 @@ def set_program_store(folder: str | os.PathLike | None, *, max_bytes: int = 2**2
 
     A program is found again if its function, the structure and shapes of its arguments, the sources of its
     packages, and the versions, settings and flags of JAX are the same; it is then not traced. Beside it JAX's
-    own cache (`jax_compilation_cache_dir`) keeps what is compiled. A function with an argument that another
+    own cache (`jax_compilation_cache_dir`) keeps compiled programs. A function with an argument that another
     process could not distinguish from others, such as a closure over one, is jitted as usual.
 
     Args:

@@ -50,7 +50,7 @@ def user_code(objects: Iterable[Any]) -> list:
 
 
 def _members(kind: type) -> Iterator[types.FunctionType]:
-    """The functions that a class defines, without what is wrapped around them."""
+    """The functions that a class defines, without their wrappers."""
     for member in vars(kind).values():
         held = (getattr(member, name, None) for name in ("__func__", "fget", "method", "func"))
         for part in filter(callable, (member, *held)):
@@ -81,7 +81,7 @@ def _require_imports_of_others(function: types.FunctionType) -> None:
     """Refuse a function that imports a user's module within its body.
 
     Raises:
-        TypeError: If it does: what it reads there cannot be known before it runs.
+        TypeError: If it does: the values that it reads there cannot be known before it runs.
     """
     for name in _operands(function.__code__, "IMPORT_NAME"):
         package = name.partition(".")[0]

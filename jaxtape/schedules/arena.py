@@ -1,4 +1,4 @@
-"""A table as data: what a chain follows whose nodes are edited without compiling again."""
+"""A table as data: the nodes of its chain can be edited without compiling again."""
 
 import dataclasses
 

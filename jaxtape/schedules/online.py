@@ -19,7 +19,7 @@ import numpy as np
 from .table import advances, beta, cached_by_length, check_slots
 
 _GRAIN = 4096  # beyond it, positions are looked at in steps of this part of them
-REFRESH = 256  # beyond position `REFRESHED`, the last state is kept again every so many steps
+REFRESH = 256  # beyond position `REFRESHED`, steps after which the last state is kept again
 REFRESHED = REFRESH * _GRAIN
 MOST_STEPS = 2**31 - 1  # of a loop, which counts them in 32 bits
 

@@ -52,7 +52,7 @@ class AbstractSchedule(abc.ABC):
 
 
 def _count(why: str) -> Any:
-    """Return a field that holds a count; `why` says what the first is for."""
+    """Return a field that holds a count; `why` explains the need for at least one."""
     return dataclasses.field(metadata={"why": why})
 
 
@@ -323,8 +323,8 @@ class Budget(AbstractSlots):
 
     The bytes are those of a gradient's temporaries: the states kept and the work of one node, which
     the compiler is asked for. Segments of one tape share them. In `grad(vmap(f))` a batch counts with
-    all its members; in `vmap(grad(f))` each counts alone, so give the bytes of one. `jt.plan` says
-    beforehand what comes of it.
+    all its members; in `vmap(grad(f))` each counts alone, so give the bytes of one. `jt.plan` shows the result
+    beforehand.
 
     Attributes:
         bytes: The most bytes of a gradient's temporaries on the device, an int or a size such as "8MiB".

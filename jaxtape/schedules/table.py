@@ -1,4 +1,4 @@
-"""The tables that the sweeps follow: which states are kept where, and what is recomputed from which."""
+"""The tables that the sweeps follow: the slots of kept states, and the way to recompute the others."""
 
 import bisect
 import dataclasses
@@ -162,7 +162,7 @@ def check_slots(slots: int) -> None:
 
 
 def check_count(name: str, count: int, why: str) -> None:
-    """Check that a count is an int of at least 1; `why` says what the first is for.
+    """Check that a count is an int of at least 1; `why` explains the need for one.
 
     Raises:
         TypeError: If it is no int.
@@ -206,7 +206,7 @@ def revolve_table(length: int, slots: int) -> Table:
 
 
 def table_of_cuts(length: int, slots: int, cut: Callable) -> Table:
-    """Return the table in which `cut(start, size, free)` says how far segments are advanced, as above."""
+    """Return the table in which segments are advanced by `cut(start, size, free)` nodes, as above."""
     load = np.zeros((2, length), np.int32)  # position, slot
     rows = []  # (node, position, slot) of the store rows, a generation at a time
     start, size, free = (np.array([i]) for i in (0, length, slots))
@@ -245,7 +245,7 @@ def multi_stage_table(length: int, device: int, host: int) -> Table:
 
 def _lay_flat(load, start, size, free, slots):
     """Keep one state a slot; the nodes beyond the last slot restart from it. Returns store rows."""
-    inner = size - 1  # the last node is loaded by whoever made the segment
+    inner = size - 1  # the last node is loaded where the segment was made
     offset = np.arange(inner.sum()) - np.repeat(np.cumsum(inner) - inner, inner)
     a, n, s = (np.repeat(v, inner) for v in (start, size, free))
     held = np.minimum(offset, s - 1)
@@ -294,7 +294,7 @@ def slots_within(
     ranges = [(int(first), int(last)) for first, last in ranges if first <= last]
     for first, last in ranges:
         if first > least and first * state > budget:
-            continue  # nor need the work be known
+            continue  # the work is not needed
         needed = work(first)
         fit = (budget - needed) // state if state else length + 1
         if fit >= first:

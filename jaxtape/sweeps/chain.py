@@ -41,7 +41,7 @@ class Active(NamedTuple):
 
     @property
     def inputs(self) -> tuple[Mask, Mask, Mask]:
-        """The masks of consts, state and x: what a step reads."""
+        """The masks of consts, state and x, which a step reads."""
         return self.consts, self.state, self.xs
 
 
@@ -68,8 +68,8 @@ class Chain:
         captured: The values that the step closes over beside `consts`, in the order of the jaxpr's constants.
         needed: The mask of the leaves of the state that are kept and recomputed, once the chain is prepared to
             be reversed.
-        broadcasts: Whether the pullback adds up the cotangents of shared values before it sums them, as
-            `jaxtape/sweeps/pullback.py` says.
+        broadcasts: Whether the pullback adds up the cotangents of shared values before it sums them (see
+            `jaxtape/sweeps/pullback.py`).
         in_bits: Whether stacks of floats of less than 32 bits are held as integers, which have no tangent.
     """
 
@@ -110,7 +110,7 @@ class Chain:
 
     @functools.partial(jax.jit, static_argnums=0)
     def first_sweep(self, arrays: Arrays) -> tuple[tuple, tuple, Any]:
-        """Run the prepared chain once while states are kept: the last state, ys, and what is kept."""
+        """Run the prepared chain once while states are kept: return the last state, ys, and the kept states."""
         state, ys, kept = self.executor.first_sweep(self, arrays)
         dtypes = tuple(stored_dtype(x, self.executor) for x in pick(self.needed, arrays.init))
         kept = jax.tree.map(of_bits, kept, self.executor.kept_dims(kept, dtypes, jnp.int32))
@@ -122,7 +122,7 @@ class Chain:
 
     @functools.partial(jax.jit, static_argnums=(0, 1))
     def reverse_sweep(self, active: Active, arrays: Arrays, kept, bars: tuple) -> Arrays:
-        """Pull cotangents back through the prepared chain, from what its first sweep has kept."""
+        """Pull cotangents back through the prepared chain, from the states that its first sweep has kept."""
         return self.executor.reverse_sweep(self, active, arrays, self.packed(kept), bars)
 
     def packed(self, stacks):
@@ -202,7 +202,7 @@ class AbstractExecutor(abc.ABC):
 
     @abc.abstractmethod
     def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
-        """Run the chain once while states are kept: the last state, ys, and what is kept."""
+        """Run the chain once while states are kept: return the last state, ys, and the kept states."""
 
     @abc.abstractmethod
     def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:

@@ -34,7 +34,7 @@ from .pullback import fewest_to_broadcast, gathered, needed_state, nothing_share
 
 
 def prepared(chain: Chain, active: Active, arrays: Arrays) -> Chain:
-    """Return the chain as it is reversed: what its pullback reads is found, and what is kept is settled.
+    """Return the chain prepared for reversal: its needed leaves are found, and its budget is resolved.
 
     `ValueError` is raised if a budget is too small, or is given where a shape is symbolic (`jax.export`),
     or if states lie in the host's memory and the step has ordered side effects.
@@ -163,7 +163,7 @@ class Forward:
         return ForwardState(reached.kept, stop, state, ys)
 
     def step(self, arrays: Arrays, k, state: tuple, ys: tuple) -> tuple[tuple, tuple]:
-        """Take the step of node k: what is carried of the next state, and the ys with the node's own."""
+        """Take the step of node k: the carried leaves of the next state, and the ys with the node's own."""
         chain = self.chain
         at = chain.executor.index(chain, k, arrays.consts)
         x = get(arrays.xs, at)
@@ -267,7 +267,7 @@ class AbstractTableExecutor(AbstractExecutor):
 
 @dataclasses.dataclass(frozen=True)
 class Scheduled(AbstractTableExecutor):
-    """The executor of a chain whose nodes lie in order, as its schedule's table says.
+    """The executor of a chain whose nodes are in order, by its schedule's table.
 
     Attributes:
         table: The table of kept and recomputed states.

@@ -46,7 +46,7 @@ def everything_active(chain: Chain, arrays: Arrays) -> Active:
 class Measure:
     """The gradient of a chain whose needed leaves are known, measured when asked.
 
-    Its pullback broadcasts shared values where they are little beside what is kept, which takes memory of its
+    Its pullback broadcasts shared values if they are small beside the kept states, and this takes memory of its
     own (`jaxtape/sweeps/pullback.py`). So the work depends on the number of states kept.
     """
 
@@ -111,9 +111,9 @@ class FixedMeasure(NamedTuple):
 def footprint(chain: Chain, active: Active, arrays: Arrays) -> Footprint:
     """Measure the sweeps of a chain, whatever its length.
 
-    The work is what the compiler says of a chain of the same nodes with a few slots, less those slots.
-    Inside `shard_map`, where no program of its own can be compiled, and of a step with effects, it is the
-    sum of what one node's pullback holds at a time, which no fusion makes less.
+    The work is the compiler's figure for a chain of the same nodes with a few slots, less those slots. Inside
+    `shard_map`, where no program of its own can be compiled, and for a step with effects, it is the sum of all
+    values that one node's pullback holds at a time, which no fusion reduces.
     """
     state = chain.slot_bytes(arrays)
     if _is_manual(chain, arrays):
@@ -133,7 +133,7 @@ def footprint(chain: Chain, active: Active, arrays: Arrays) -> Footprint:
 
 
 def stored_footprint(chain: Chain, arrays: Arrays) -> Footprint:
-    """Measure `lax.scan`'s own gradient: `state` is what it keeps of every node."""
+    """Measure `lax.scan`'s own gradient: `state` is the bytes that it keeps of every node."""
     active = everything_active(chain, arrays)
 
     def measured(nodes: int) -> int:

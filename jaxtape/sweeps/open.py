@@ -38,7 +38,7 @@ class SnapshotStack(NamedTuple):
 
     @classmethod
     def of(cls, kept: Snapshots) -> "SnapshotStack":
-        """Stack what the first sweep kept, the last state uppermost."""
+        """Stack the states that the first sweep kept, the last state uppermost."""
         order = jnp.argsort(jnp.where(kept.position < 0, kept.steps, kept.position))
         top = jnp.sum(kept.position >= 0, dtype=jnp.int32) - 1
         return cls(kept.states, kept.position[order], order.astype(jnp.int32), top)

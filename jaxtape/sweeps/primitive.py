@@ -37,7 +37,7 @@ class LoopPrimitive(Primitive):
     """A primitive whose reverse mode is its `pullback`; all other rules are JAX's own, of `expand`.
 
     A function that JAX cannot reverse, such as a loop whose length is known only when it runs, is reversed by
-    what its author knows of it, and pushed forward and batched as if it stood there itself.
+    the pullback that its author supplies, and pushed forward and batched as if it were inlined.
     """
 
     @property
@@ -152,7 +152,7 @@ class _Batch(LoopPrimitive):
         return found[-1]
 
     def pullback(self, varied, args, bars):
-        """Pull back each member; the cotangents of what members share are added up.
+        """Pull back each member; the cotangents of values that members share are added up.
 
         An output that they share is pulled back by the first of them alone.
         """
@@ -180,7 +180,7 @@ class _Batch(LoopPrimitive):
 
 
 class _ForwardOnly(Primitive):
-    """The identity on tangents of a `LoopPrimitive`, which says by name that they cannot be transposed."""
+    """The identity on tangents of a `LoopPrimitive`, whose name states that they cannot be transposed."""
 
     def __init__(self, dots: tuple):
         self.in_avals = self.out_aval = avals(dots)

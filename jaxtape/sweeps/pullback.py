@@ -1,11 +1,11 @@
-"""One node's derivative: what has a tangent, what the pullback reads, what it adds to shared cotangents.
+"""One node's derivative: the leaves with a tangent, the leaves that the pullback reads, shared cotangents.
 
 A step that multiplies a state of many paths by a shared scalar has a pullback that sums over the
 paths at every node, and that sum costs more than the rest of it. Sums commute: let the step take the
 scalar as an array of one entry a path, add up the cotangents of that along the chain, and sum over
 the paths once.
 
-A leaf that nothing perturbed reaches has no tangent, as in `lax.scan`. It may pass through what has no
+A leaf that no perturbation reaches has no tangent, as in `lax.scan`. It may pass through operations without a
 derivative, such as a `lax.while_loop` or a `pure_callback`, and no state is kept for its own cotangent.
 """
 
@@ -37,14 +37,14 @@ from .chain import (
 )
 
 _ELEMENTWISE = {p.add_p, p.sub_p, p.mul_p, p.div_p, p.max_p, p.min_p, p.pow_p}
-_MOST_BROADCAST = 0.25  # of the bytes of the states kept: what cotangents before their sum may take
+_MOST_BROADCAST = 0.25  # the most bytes of cotangents before their sum, relative to the kept states
 
 
 def pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple[tuple, tuple, tuple]:
     """Tape one node and pull cotangents back through it.
 
-    Returns those of what is shared, to be added up along the chain and taken to `gathered`, those of
-    the state and those of x.
+    Returns the cotangents of the shared values (sum them over all nodes, then call `gathered`), of the state,
+    and of x.
     """
 
     def taped(values, *picked):
@@ -62,10 +62,10 @@ def pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple[tupl
 
 
 def tied(leaves: tuple, bars: tuple) -> tuple:
-    """Return leaves that are not there before a cotangent is, for the compiler: what is run from them waits.
+    """Return leaves that the compiler cannot use before a cotangent is known, so that steps run from them wait.
 
-    It knows two equal computations for one and would keep what the first has made. On CPUs it sees through
-    `lax.optimization_barrier`. A number of which it does not know that it is 0 holds it up.
+    The compiler merges two equal computations, and would keep the results of the first. On CPUs it sees through
+    `lax.optimization_barrier`, but not through a number that it does not know to be 0.
     """
     sums = [jnp.sum(bar) for bar in jax.tree.leaves(bars) if bar.size]
     if not sums:
@@ -90,7 +90,7 @@ def _where(flag, leaf):
 
 
 def nothing_shared(chain: Chain, active: Active, arrays: Arrays) -> tuple:
-    """Return the cotangents of what is shared before the first node is pulled back."""
+    """Return the cotangents of the shared values before the first node is pulled back."""
     consts = pick(active.consts, arrays.consts)
     return tuple(map(jnp.zeros_like, (*consts, *_values(chain, active, arrays.consts))))
 
@@ -208,7 +208,7 @@ def broadcast_step(chain: Chain, varies: Mask, values: tuple, inputs: tuple) -> 
 
 
 def _run(chain: Chain, varies: Mask, consts: tuple, own: tuple | None, take: Callable):
-    """Evaluate the step; without `own` (state and x), only what is shared, and the outputs are None."""
+    """Evaluate the step; without `own` (state and x), only its shared part, and the outputs are None."""
     pairs, count = zip(consts, varies, strict=True), len(chain.jaxpr.invars) - len(consts)
     shared = [_Value(leaf, False, 0) for leaf in chain.captured.values]
     shared += [_Value(leaf, False, leaf.size if varies else 0) for leaf, varies in pairs]
@@ -266,7 +266,7 @@ def _is_elementwise(eqn) -> bool:
 def _bound(jaxpr, eqn, inputs: list[_Value]) -> list:
     """Return the outputs of one equation of a jaxpr, as those of a jaxpr of its own.
 
-    An elementwise one may have inputs larger than the jaxpr says, and is bound as it is.
+    An elementwise one may have inputs larger than in the jaxpr, and is bound as it is.
     """
     if _is_elementwise(eqn):
         return [eqn.primitive.bind(*(value.value for value in inputs), **eqn.params)]
@@ -340,8 +340,8 @@ def linear_leaves(chain: Chain, arrays: Arrays, linear: tuple[Mask, ...]) -> Act
     """Return the leaves that depend on some of the consts, the first state and xs; the chain is linear in them.
 
     Raises:
-        NotImplementedError: If JAX does not transpose the step as a linear function of them, or they say where
-            the chain ends.
+        NotImplementedError: If JAX does not transpose the step as a linear function of them, or the end of the
+            chain depends on them.
     """
     consts, state, xs = linear
     reads = inputs_of_outputs(chain.jaxpr)

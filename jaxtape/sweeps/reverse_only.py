@@ -14,7 +14,7 @@ from .pullback import active_leaves
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
-    """Run a chain: the last state and ys, differentiated in reverse mode as its schedule says."""
+    """Run a chain: return the last state and ys, differentiated in reverse mode by its schedule."""
     return chain.run(arrays)
 
 

@@ -49,7 +49,7 @@ from .pullback import active_leaves, linear_leaves
 
 
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
-    """Run a chain: the last state and ys, differentiated as its schedule says."""
+    """Run a chain: return the last state and ys, differentiated by its schedule."""
     return Sweep(chain, arrays)(*arrays)
 
 
@@ -222,10 +222,10 @@ class Tangent(_OfChain):
 
 
 class FirstSweep(LoopPrimitive, _OfChain):
-    """`arrays -> (state, ys, kept)`: a chain is run, and the states are kept that its reverse sweep wants.
+    """`arrays -> (state, ys, kept)`: run a chain, and keep the states that its reverse sweep needs.
 
-    Its cotangents are the chain's own: what is kept is for a `ReverseSweep`, which says itself how its outputs
-    depend on the arrays.
+    Its cotangents are the chain's own: the kept states are for a `ReverseSweep`, which has its own rule for the
+    dependence of its outputs on the arrays.
     """
 
     chain: Chain
@@ -295,7 +295,7 @@ class ReverseSweep(LoopPrimitive, _OfChain):
         return chain.reverse_sweep(self.active, arrays, kept, bars)
 
     def pullback(self, varied, args, bars):
-        """`<w, J' v>` is `<v, J w>`: the cotangent of v is J w, and that of the arrays is that of J w."""
+        """`<w, J' v>` is `<v, J w>`: the cotangent of v is J w; the arrays get those of the map to J w."""
         arrays, _, pulled = args
         active, dots = self._tangents(bars)
         leaves = jax.tree.leaves(arrays)

@@ -17,7 +17,7 @@ _TYPES = {"double": np.float64, "single": np.float32}
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A function in JAX and in PyTorch, and what draws inputs of both.
+    """A function in JAX and in PyTorch, and a function that draws their inputs.
 
     Attributes:
         jax_fn: A function of pytrees of arrays. Where it returns a tuple, its last is the value, and the others

@@ -151,8 +151,8 @@ def compare_gradients(
         seed: The seed of the weights w.
         way: PyTorch's gradient by "eager" autograd, by "func" (`torch.func.vjp`) or by "compile"
             (`torch.compile`, and autograd).
-        names: Names of the outputs, in their order. Where these are the nodes of a computation, the last of
-            which is its value, `parts_at` says where both part.
+        names: Names of the outputs, in their order. If these are the nodes of a computation, the last of which
+            is its value, `parts_at` returns the first one that differs.
 
     Returns:
         One row for each float leaf of `inputs`: `max |difference|`, absolute and in units of the leaf's
@@ -207,7 +207,7 @@ def compare_gradients(
 
 
 def _taken(f: Callable, tree, tensors: list, seed: int, way: str) -> tuple[list, Callable]:
-    """Return the float outputs, and what takes the gradient of their weighted sum in the float inputs."""
+    """Return the float outputs, and a function for the gradient of their weighted sum in the float inputs."""
     is_float = [tensor.is_floating_point() for tensor in tensors]
     floats = [tensor for tensor, own in zip(tensors, is_float, strict=True) if own]
 

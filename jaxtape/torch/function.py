@@ -125,7 +125,7 @@ class _Signature:
         pull_batch: The axes of leaves, cotangents and residuals over which it maps the pullback.
         out_tree: The structure of the outputs.
         float_tree: The structure of the outputs with floating-point numbers.
-        residual_tree: The structure of what is kept for the pullback.
+        residual_tree: The structure of the residuals of the pullback.
     """
 
     program: _Program

@@ -131,7 +131,7 @@ def _require_full_precision(
 
 
 def _keep(sink: dict[str, Any], name: str, _module: Any, _inputs: Any, output: Any) -> None:
-    """Keep a copy of what a part returned at its first call, or of the first entry of a tuple."""
+    """Keep a copy of the first result of a part, or of the first entry of a tuple."""
     first = output[0] if isinstance(output, tuple) else output
     if isinstance(first, torch.Tensor):
         sink.setdefault(name, to_numpy(first))
@@ -141,7 +141,7 @@ def _keep(sink: dict[str, Any], name: str, _module: Any, _inputs: Any, output: A
 
 
 class _Recorded(eqx.Module):
-    """A part that keeps what it returns at its first call, by its name in PyTorch."""
+    """A part that keeps its first result, by its name in PyTorch."""
 
     part: Any
     name: str = eqx.field(static=True)
@@ -167,7 +167,7 @@ class _Recorded(eqx.Module):
 def _recording(
     module: eqx.Module, names: Mapping[str, str] | None
 ) -> tuple[Any, dict[str, np.ndarray]]:
-    """Return the module with parts that keep what they return, and where they keep it."""
+    """Return the module with parts that keep their first results, and the dictionary of these."""
     sink: dict[str, Any] = {}
 
     def wrapped(node: Any, name: str) -> Any:

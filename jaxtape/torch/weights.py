@@ -169,7 +169,7 @@ def _parts(node: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def child_name(name: str, key: str) -> str:
-    """Return the name of a part of what has a name."""
+    """Return the name of a part of a named object."""
     return f"{name}.{key}" if name else key
 
 
@@ -274,7 +274,7 @@ def _shaped(name: str, found: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _require_no_state(parts: Mapping[str, list[Any]]) -> None:
-    """Refuse a module with layers whose statistics stand in an `eqx.nn.State`.
+    """Refuse a module with layers that keep statistics in an `eqx.nn.State`.
 
     Raises:
         ValueError: There is one.

@@ -123,7 +123,7 @@ def _outcomes(groups: Mapping[str, Group], console: Console) -> list[Outcome]:
 
 
 def _sentence(verdict: Verdict) -> str:
-    """Return in words what does not hold."""
+    """Return a description of the verdicts that fail."""
     known = verdict.reference
     where = f"{verdict.group}, {known.table.name}"
     of = f" ({known.name})" if known.name else ""

@@ -135,18 +135,18 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether the figure is within what is allowed."""
+        """Whether the figure is within the allowed distance."""
         return not self.fault
 
 
 @dataclass(frozen=True)
 class Group:
-    """References that are asked for, and found, together: what an entry point of `jaxtape.validated` names.
+    """References that are requested, and found, together: the object of an entry point of `jaxtape.validated`.
 
     Attributes:
         title: The title, in words.
-        references: Returns what is known. It computes nothing.
-        find: Returns what is found for references of the group, in their order.
+        references: A function that returns the references. It computes nothing.
+        find: A function that returns the figures found for references of the group, in their order.
 
     Examples:
         >>> table = Table("halves", "arithmetic")

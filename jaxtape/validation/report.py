@@ -35,7 +35,7 @@ class Outcome:
 
     @property
     def by_table(self) -> Iterator[tuple[Table, list[Verdict]]]:
-        """The verdicts by the tables that the references stand in."""
+        """The verdicts, by the tables of their references."""
         found = itertools.groupby(self.verdicts, lambda verdict: id(verdict.reference.table))
         for _, verdicts in found:
             rows = list(verdicts)
@@ -177,7 +177,7 @@ def _kind(table: Table) -> str:
 
 
 def _share(verdict: Verdict) -> float:
-    """Return the share that the distance takes of what is allowed; more than 1 does not hold."""
+    """Return the fraction of the allowed distance that is used; above 1, the verdict fails."""
     if verdict.distance <= verdict.allowed:
         return verdict.distance / verdict.allowed if verdict.allowed else 0.0
     return float("inf")
@@ -203,7 +203,7 @@ def _words(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _record(verdict: Verdict) -> dict[str, Any]:
-    """Return one value as data; what is not finite is null."""
+    """Return one value as data; one that is not finite is null."""
     known, found = verdict.reference, verdict.found
     finite = lambda x: x if abs(x) < float("inf") else None  # noqa: E731
     return {

@@ -12,9 +12,9 @@ call    90    0.25  2.7026
 '''
 ```
 
-A column that is named like a figure holds what is known; its tolerance is half a unit of its last printed
-digit, or the `tolerance` of the table, which then says `because`. The other columns, and the `constants`, say
-of what. A table with `methods` is asked by each of them.
+A column with the name of a figure holds known figures; their tolerance is half a unit of the last printed
+digit, or the `tolerance` of the table, which then gives the reason in `because`. The other columns, and the
+`constants`, identify the contract. A table with `methods` is checked with each of them.
 """
 
 import tomllib
@@ -76,7 +76,7 @@ def read_tables(file: Traversable, figures: Collection[str]) -> list[Reference]:
 
 
 def _require_kinds(head: Mapping[str, Any]) -> None:
-    """Check that each key of a head holds what it is to hold.
+    """Check that each key of a head holds a value of its kind.
 
     Raises:
         ValueError: One does not.

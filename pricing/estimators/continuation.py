@@ -17,7 +17,7 @@ from .gaussian_mixture import GaussianMixture, Interval
 Scalar = Float[Array, ""]
 States = Float[Array, "dates paths"]
 
-_REACH = 8.0  # standard deviations of the log-spot that a fit covers: what paths never sample must be fitted
+_REACH = 8.0  # standard deviations of the log-spot that a fit covers: also where no path goes
 
 
 class End(NamedTuple):
@@ -48,8 +48,9 @@ class Continuation(NamedTuple):
     V = T w_1 + sum_k E[weight_k (T w_{k+1} - w_k)(x_k)],
 
     with T the mean over the next step, what leaving pays included, T w_n that over the last step, and weight_k
-    the chance to be alive. The nearer w_k is to what is left to be paid, the less there is to sample, in every
-    derivative; however crude it is, nothing is biased. A path samples one date's term, times their number.
+    the probability to be alive. The nearer w_k is to the continuation value, the less there is to sample, in
+    every derivative; however crude it is, nothing is biased. A path samples one date's term, times their
+    number.
     (Approximating martingales: Henderson and Glynn 2002.)
 
     today: T w_1; fits: of all dates but the last, stacked; both differentiable in product and model.
@@ -93,7 +94,8 @@ class Continuation(NamedTuple):
     ) -> Paths:
         """Return samples of the value.
 
-        states: (position, weight) at all dates but the last; uniform: it says which term a path samples.
+        states: (position, weight) at all dates but the last; uniform: the random choice of the term that a path
+            samples.
         """
         positions, weights = states
         count = positions.shape[0]

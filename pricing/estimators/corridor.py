@@ -1,4 +1,4 @@
-"""Barriers on dates: the corridor a path must stay in, and what is known of the next monitoring date."""
+"""Barriers on dates: the corridor a path must stay in, and the law of the next monitoring date."""
 
 from typing import NamedTuple
 

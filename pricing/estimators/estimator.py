@@ -26,7 +26,7 @@ class Draw(NamedTuple):
     """One block of paths.
 
     walk: the steps of log(S / forward) between the estimator's dates, given the variance path; normals,
-    uniforms: what `Needs` asked for, with an axis of paths after it, uniforms inside (0, 1).
+        uniforms: those of `Needs`, with an axis of paths after it, uniforms inside (0, 1).
     """
 
     walk: Walk

@@ -48,8 +48,8 @@ def pathwise_then_score(
     """Return payoff(terms, law.at(normals)), for a payoff that is continuous but has kinks.
 
     The first derivative of a sample is the payoff's slope times dx, unbiased. Differentiated again along paths
-    it would miss the kinks; here x stays where it is and its density p moves: what is differentiated again
-    is slope(x) dx(z) p(x) / p(x held), with z the normals that lead to x.
+    it would miss the kinks; here x stays fixed and its density p moves: the quantity differentiated again is
+    slope(x) dx(z) p(x) / p(x held), with z the normals that lead to x.
     (Mixed estimators: Glasserman 2003, sec. 7.3.3.)
     """
     return _samples(payoff, terms, law, normals)

@@ -36,8 +36,8 @@ def american_value(
 
     Where the exercise region has two boundaries (a put with dividend_yield < rate < 0, a call with
     rate < dividend_yield < 0) the value is NaN, and so it is if the boundary's equation is not solved.
-    num_dates: where the boundary is collocated; num_nodes: of the integral in its equation; num_points: of
-    the integral in the value.
+    num_dates: the number of dates at which the boundary is collocated; num_nodes: the nodes of the integral in
+        its equation; num_points: the nodes of the integral in the value.
     """
     is_call = side > 0.0
     spot, strike = jnp.where(is_call, strike, spot), jnp.where(is_call, spot, strike)

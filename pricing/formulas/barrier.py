@@ -2,8 +2,8 @@
 
 Reiner and Rubinstein (1991), as tabulated in Haug, The Complete Guide to Option Pricing Formulas (1998),
 sec. 2.10.1. All eight kinds are one branch-free formula, so that a batch of mixed kinds is one program. Its
-probabilities are separate numbers, not a stack: a batch of each is then one flat array, which XLA's loops
-for CPUs are three times as fast on, and what a contract does not need is chosen before it is computed.
+probabilities are separate numbers, not a stack: a batch of each is then one flat array, on which XLA's loops
+for CPUs are three times as fast. Terms that a contract does not need are deselected before they are computed.
 """
 
 from typing import NamedTuple
@@ -41,7 +41,8 @@ def barrier_value(
 class _Law(NamedTuple):
     """The law of x = log(S_T / spot), and of x reflected at the barrier, h = log(barrier / spot).
 
-    std: of x, per_std its reciprocal; mu: the mean of x over its variance, under the forward measure.
+    std: the standard deviation of x, per_std its reciprocal; mu: the mean of x over its variance, under the
+        forward measure.
     """
 
     std: Scalar
@@ -66,8 +67,8 @@ def _claims(
 ) -> tuple[Scalar, Scalar]:
     """Return the option without its barrier, and the knock-out without its rebate: Haug's A to D.
 
-    forwards: of spot and strike, discounted; k: log(strike / spot). On the side of the barrier where a strike
-    makes no difference, the barrier takes its place.
+    forwards: the discounted forwards of spot and strike; k: log(strike / spot). On the side of the barrier
+        where a strike makes no difference, the barrier takes its place.
     """
     phi, eta, h = product.side, product.living_side, law.h
     strike_inside = eta * (product.strike - product.barrier) > 0.0

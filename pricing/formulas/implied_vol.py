@@ -31,8 +31,8 @@ def implied_vol(value: Real, forward: Real, strike: Real, expiry: Real, side: Re
 def implied_std(value: Real, k: Real, side: Real) -> Real:
     """Return vol * sqrt(expiry) of an option's value over sqrt(F K), k = log(F / K).
 
-    The root is that of the out-of-the-money side, for precision; its derivatives are those of the given
-    side, which has no kink at the money.
+    For precision, the root is computed for the out-of-the-money side; the derivatives are for the given side,
+    which has no kink at the money.
     """
     x = -jnp.abs(k)
     otm = value - larger(2.0 * side * jnp.sinh(0.5 * k), 0.0)

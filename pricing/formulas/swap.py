@@ -43,7 +43,7 @@ def right_to_payments(
 
     amounts: a_j, of `sign` at first and of the other sign later; times: of the payments, years, not before the
     expiry. One factor: Jamshidian (1989). Two: given one combination of the factors, the other is Jamshidian's;
-    what is left is an integral over a line, as in Brigo and Mercurio (2006), eq. 4.31, but turned so that the
+    the other integral is over a line, as in Brigo and Mercurio (2006), eq. 4.31, but turned so that the
     line is the one along which the swap's value does not move, and the integrand hardly does (Gauss, Hermite).
     """
     slopes, covariance = model.slopes(expiry, times), model.state_covariance(expiry)
@@ -56,7 +56,7 @@ def right_to_payments(
 def _discounted(
     product: SwapEntry, model: AbstractRateModel
 ) -> tuple[Float[Array, " amounts"], Float[Array, " amounts"]]:
-    """Return today's values and the times of what a swap entered at its one date pays, in order of time."""
+    """Return today's values and the times of the payments of a swap entered at its one date, in time order."""
     entry = product.entry_dates[0]
     at_once, payments = product.payments(entry)
     times = jnp.concatenate([entry[None], product.payment_dates])
@@ -79,7 +79,7 @@ def _option_value(amounts: Payments, slopes: Payments, sign: Scalar) -> Scalar:
 
 
 def _balance(owed: Payments, slopes: Payments, s: Float[Array, "1"]) -> Float[Array, "1"]:
-    """Return the log of what a payer receives over what it pays in state s: rising, and nearly a line."""
+    """Return the log of a payer's receipts over its payments in state s: rising, and nearly a line."""
     bonds = owed * jnp.exp(-slopes * s - 0.5 * slopes**2)
     tiny = jnp.finfo(bonds.dtype).tiny
     received, paid = (jnp.sum(larger(x, 0.0)) for x in (bonds, -bonds))

@@ -84,7 +84,7 @@ class Operator(eqx.Module):
         return cls(rate, side, interior, *operators)
 
     def explicit(self, u: Grid, excess_rate: Scalar) -> Grid:
-        """Return the mixed derivative, and what a rate above the mean adds: s u_y - u for each unit of it."""
+        """Return the mixed derivative, and the effect of a rate above the mean: s u_y - u per unit of it."""
         slope = self.slope_y @ u
         interior_slope = slope.at[-1].set(0.0).at[0].set(0.0)
         mixed = (self.mixed_v @ interior_slope.T).T
@@ -106,7 +106,7 @@ class Stepper(eqx.Module):
     def step(self, u: Grid, excess_rate: Scalar, source: Grid | float = 0.0) -> Grid:
         """Take a modified Craig-Sneyd step: a Douglas step, and one with the explicit parts corrected.
 
-        source: what is added to the equation over the whole step, per year.
+        source: The source term added to the equation over the whole step, per year.
         """
         before = self._slopes(u, excess_rate)
         start = u + sum(before) + self.dt * source

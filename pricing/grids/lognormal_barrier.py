@@ -69,7 +69,7 @@ def _living_value(
     num_steps: int,
     schedule: AbstractSchedule,
 ) -> Scalar:
-    """Return the knock-out at a spot on the living side, or what a knock-in is above the vanilla option."""
+    """Return the knock-out at a spot on the living side, or the knock-in less the vanilla option."""
     side, expiry = product.living_side, product.expiry
     shares = jnp.arange(num_steps + 1, dtype=expiry.dtype) / num_steps
     times = expiry * (

@@ -34,10 +34,11 @@ def american_by_dates(
 ) -> Scalar:
     """Return the value in currency, max(exercised now, held), held = V_n + a / n + b / n^{3/2} + ...
 
-    V_n: of the right to exercise on n dates, for n all of `dates`, a half and a fourth of them, each list a
-    part of the one before: one program, with dates closed. Its distance from the American one is of order
-    1 / n, then n^{-3/2} (Howison and Steinberg, Appl. Math. Finance 14, 2007; a matched expansion). dates: as
-    `american_dates` lays them, a multiple of 4 of them; num_nodes: of each date (`Quadrature`).
+    V_n is the value of the right to exercise on n dates, for n all of `dates`, a half and a fourth of them.
+    Each list is part of the one before: one program, with dates closed. The error of V_n is of order 1 / n,
+    then n^{-3/2} (Howison and Steinberg, Appl. Math. Finance 14, 2007; a matched expansion).
+
+    dates: the dates of `american_dates`, a multiple of 4 of them; num_nodes: the nodes of each (`Quadrature`).
     """
     flows = cash_flows(product, model, dates)
     lists = np.array([1, 2, COARSEST])

@@ -77,8 +77,8 @@ def knock_out_induction(
 ) -> tuple[Tape, Corridor]:
     """Return the tape of the dates before the last, the latest first, and its first state.
 
-    That is the values after the last date: what the contract pays there if it is still alive. Today's value,
-    without what is paid in any case: `tape(state).value_today()`.
+    The state is the values after the last date: the contract's payoff there if it is still alive. Today's
+    value, without the payments that are due in any case: `tape(state).value_today()`.
     """
     alive, discount = product.alive, jax.vmap(model.discount)(product.dates)
     levels = product.lower, product.upper, product.paid_below, product.paid_above
@@ -101,7 +101,7 @@ def knock_out_induction(
 
 
 def paid_always(product: Monitored, model: LognormalSpots) -> Scalar:
-    """Return today's value of what no barrier can end."""
+    """Return today's value of the payments that no barrier can end."""
     expiry, claim = product.dates[-1], product.always
     forward, std = model.forward(expiry), jnp.sqrt(model.state_variance(expiry))
     share, cash = exercise_probabilities(forward, claim.strike, std, claim.side)
@@ -118,7 +118,7 @@ def _after(
 ) -> Corridor:
     """Return the values after a date: between the barriers `value`, of a state and its variance.
 
-    A barrier that there is not is far out; nodes are on what the state's range and the corridor share.
+    A missing barrier is far out; nodes are in the intersection of the state's range and the corridor.
     """
     variance, forward = model.state_variance(date.time), model.forward(date.time)
     radius = STDS * jnp.sqrt(variance)

@@ -15,14 +15,14 @@ Scalar = Float[Array, ""]
 Points = Float[Array, " points"]
 
 NODES_A_PANEL = 16
-STDS = 8.0  # the state is followed up to so many standard deviations of it
+STDS = 8.0  # standard deviations of the state that are covered
 NODES_A_STD = 1.5  # nodes in one standard deviation of a step: fewer, and errors rise above 1e-9
 
 
 class Layer(eqx.Module):
     """The deflated values at one date: nodes y of the state, and quadrature weights times the values there.
 
-    variance: of the state at that date; 0 if nothing comes later.
+    variance: the variance of the state at that date; 0 if nothing comes later.
     """
 
     variance: Scalar

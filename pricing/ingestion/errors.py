@@ -1,4 +1,4 @@
-"""Errors of input as values: what is wrong, where, and what to do about it."""
+"""Errors of input as values: the mistake, its place, and the remedy."""
 
 import itertools
 import json
@@ -41,7 +41,7 @@ class InputError:
 
 
 class UnreadableFile(Exception):
-    """A file of which nothing can be used; `error` is the `InputError` that says why."""
+    """A file of which nothing can be used; `error` is the `InputError` with the reason."""
 
     def __init__(self, error: InputError):
         super().__init__(str(error))
@@ -49,7 +49,7 @@ class UnreadableFile(Exception):
 
 
 def show(value: object, width: int = 40) -> str:
-    """Return a value as it stands in its file, shortened to `width` characters, on one line."""
+    """Return a value as it is in its file, shortened to `width` characters, on one line."""
     if isinstance(value, str):
         text = repr(value[:width]) if len(value) > width else repr(value)
     else:  # in pieces: neither a long list nor a deep one is written out to be cut

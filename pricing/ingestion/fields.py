@@ -1,8 +1,7 @@
 """Field types for pydantic records whose errors carry a message and a remedy.
 
-Each function makes a validator to stand in `Annotated[type, validator]`. The context of a
-validation may say `{"text": True}`: the values are cells of a CSV file, so numbers are texts. A list is
-`a|b|...` in a cell.
+Each function makes a validator for `Annotated[type, validator]`. The context of a validation may be
+`{"text": True}`: the values are cells of a CSV file, so numbers are texts. A list is `a|b|...` in a cell.
 """
 
 import difflib
@@ -167,7 +166,7 @@ def name_of(value: object) -> str:
 
 
 def _listed(value: object, what: str) -> list:
-    """Return the cells of a list: of a text, what stands between bars.
+    """Return the cells of a list; the cells of a text are separated by bars.
 
     Raises:
         problem: The value is not a list, or is empty.

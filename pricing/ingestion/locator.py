@@ -45,7 +45,7 @@ class Locator:
         raise ValueError("no key stands twice")
 
     def _members(self, start: int) -> Iterator[tuple[str | int, int, int]]:
-        """Yield each key or index of what is at `start`, where it begins, and where its value does."""
+        """Yield each key or index of the value at `start`, the start of the key, and the start of its value."""
         text, opening, index = self._text, self._text[start], 0
         if opening not in "{[":
             return

@@ -1,4 +1,4 @@
-"""Validate a value by a pydantic model; what is wrong comes back as a list, not an exception."""
+"""Validate a value by a pydantic model; mistakes come back as a list, not an exception."""
 
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
@@ -33,7 +33,7 @@ class Problem:
 def validate(
     model: type[Record], data: object, **context: object
 ) -> tuple[Record | None, tuple[Problem, ...]]:
-    """Return the record, or None and the problems; `context` is what the validators may ask for."""
+    """Return the record, or None and the problems; `context` is the context of the validators."""
     try:
         return model.model_validate(data, context=context), ()
     except ValidationError as error:

@@ -69,7 +69,7 @@ class CurveQuotes(eqx.Module):
 
     @property
     def quotes(self) -> tuple[Any, ...]:
-        """The leaves of quotes, one for each pillar, by kinds; of a gradient, say, what is in their place."""
+        """The leaves of quotes, one a pillar, by kinds; of a gradient, the derivatives in their place."""
         return tuple(kind.quotes for kind in self.instruments)
 
     @property

@@ -54,7 +54,7 @@ class ZeroCurve(eqx.Module):
 
     @property
     def quotes(self) -> tuple[Any, ...]:
-        """The leaf of quotes, the zero rates; of a gradient, say, what is in its place."""
+        """The leaf of quotes, the zero rates; of a gradient, the derivatives in its place."""
         return (self.zero_rates,)
 
     def bootstrapped(self, *, throw: bool = True) -> "ZeroCurve":

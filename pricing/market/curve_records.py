@@ -35,7 +35,7 @@ Months = Annotated[int, whole_number("number of months", 1, 12)]
 class QuotesRecord(Record, abc.ABC):
     """Instruments of one kind: names of them, and the quote of each.
 
-    kind: what their quote ids begin with; names, quotes: the fields of these.
+    kind: the beginning of their quote ids; names, quotes: the fields of the names and of the quotes.
     """
 
     kind: ClassVar[str]

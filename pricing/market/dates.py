@@ -15,18 +15,18 @@ import numpy as np
 from ..ingestion.fields import FIRST_DAY, LAST_DAY
 
 ROLLS = ("following", "modifiedfollowing", "preceding", "modifiedpreceding")
-"""What may become of a day off: the next or the last business day; modified, within the same month."""
+"""Rules for moving a day off: to the next or the last business day; modified, within the same month."""
 
 DAY_COUNTS = ("ACT/365", "ACT/360", "30E/360", "ACT/ACT")
 """The conventions by which the days between two dates make a fraction of a year."""
 
 
 class Leg(NamedTuple):
-    """When one leg of a swap pays, and what accrues to each payment.
+    """The payment times of one leg of a swap, and the accruals of its payments.
 
     Attributes:
-        start: When interest begins to accrue, in years (ACT/365) from today.
-        payment_dates: In years (ACT/365) from today, of shape (payments,).
+        start: The time from which interest accrues, in years (ACT/365) from today.
+        payment_dates: The payment times in years (ACT/365) from today, of shape (payments,).
         accruals: The year fraction of each payment, of shape (payments,).
 
     Examples:

@@ -1,4 +1,4 @@
-"""A share or index: what the market says of it."""
+"""The market data of a share or an index."""
 
 import equinox as eqx
 from jaxtyping import Array, Float

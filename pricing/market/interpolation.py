@@ -31,7 +31,7 @@ def interpolate(
 
 @jax.jit
 def pillar_weights(x: Num[ArrayLike, "..."], pillars: Float[Array, " n"]) -> Float[Array, "... n"]:
-    """Return the weight of each pillar in what is linear between them at `x`, and flat outside.
+    """Return the weight of each pillar in the function that is linear between them at `x`, and flat outside.
 
     All but two are 0. They are sums and quotients, not indices: the derivative of a gather would be a scatter,
     which is a loop on CPUs. At an inner pillar the derivative in `x` is the one to the right: `x` is clipped,

@@ -83,7 +83,7 @@ class Market(eqx.Module):
         return cls(**{field.name: getattr(found, field.name) for field in fields(cls)} | static)
 
     def currency_of(self, name: str, *, in_rates: bool = False) -> str:
-        """Return the ISO code of what trades on an equity pay; the market's where the equity has none.
+        """Return the ISO code of the payments of trades on an equity; the market's if the equity has none.
 
         Args:
             name: The name of the equity, or of a curve.

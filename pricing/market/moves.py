@@ -115,7 +115,7 @@ def _too_far(kind: str, before: float, after: float, most: float) -> str:
 
 
 def _contradictions(market: Market, moved_ids: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Return a quote, what is wrong and what to do, where quotes do not go together after a move."""
+    """Return the quotes that contradict each other after a move: each with a message and a remedy."""
     found, ids, moving = [], market.quote_ids(), set(moved_ids)
     for name, curve in market.curves.items():
         if not isinstance(curve, CurveQuotes):

@@ -28,7 +28,7 @@ Positive = Annotated[float, number("vol", above=0.0)]
 NormalVol = Annotated[float, number("normal vol", above=0.0, most=MOST_NORMAL_VOL)]
 Years = Annotated[float, number("number of years", above=0.0, most=100.0)]
 Tenor = Annotated[float, number("number of years", above=0.0, most=60.0)]
-"""Of swaps: what a calibration has room for, at a payment a year."""
+"""The most payments of a swap that a calibration has room for, at a payment a year."""
 Days = Annotated[int, days]
 IsoDate = Annotated[date, iso_date]
 Name = Annotated[str, name]

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 
 class MarketState(NamedTuple):
-    """The market at one time, in one state of it; a model gives what it knows of it.
+    """The market at one time, in one state of it; a model fills the fields that it knows.
 
     Attributes:
         spot: The spot of the one asset, or the spots of several, of shape (assets,); None under a model

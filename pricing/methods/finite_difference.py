@@ -82,7 +82,7 @@ class FiniteDifference(Tiled, Formed, Prepared, Refined):
     dimensions: int = eqx.field(static=True, default=2)
 
     def __check_init__(self):
-        at_least(5, self, "num_distances")  # what is read off it is a polynomial of 5 by 4 nodes
+        at_least(5, self, "num_distances")  # the value is read off a polynomial of 5 by 4 nodes
         at_least(4, self, "num_variances")
         at_least(1, self, "num_steps")
 

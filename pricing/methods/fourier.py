@@ -29,8 +29,8 @@ class Fourier(Tiled, Shared):
         C = F - sqrt(F K) / pi * int_0^inf Re[exp(i u k) phi(u - i/2)] / (u^2 + 1/4) du
 
     (Lewis 2001, eq. 3.11). The same integral with the lognormal phi of equal variance is known in closed
-    form and is subtracted (Andersen and Piterbarg 2010, sec. 8.4.3), so what is integrated is small and
-    smooth. Nodes are Gauss-Legendre in t with u = c sinh(t), which resolves both the bulk, of width
+    form and is subtracted (Andersen and Piterbarg 2010, sec. 8.4.3), so the integrand is small and smooth.
+    Nodes are Gauss-Legendre in t with u = c sinh(t), which resolves both the bulk, of width
     1/sqrt(variance), and an exponential tail that may be a hundred times longer. The path of integration is
     turned to the side where exp(i u k) decays instead of oscillating (Andersen and Lake 2018, sec. 4): all
     contracts of an expiry on one side of the forward share phi on its nodes.

@@ -132,7 +132,7 @@ class Prepared(AbstractMethod):
     def prepared(
         self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
     ) -> Any:
-        """Return the method for a batch of contracts, with what they can share, on the devices it may use."""
+        """Return the method for a batch of contracts, with the values they can share, on its devices."""
 
 
 def prepared(
@@ -187,7 +187,7 @@ class Shared(AbstractMethod):
     def samples_of(
         self, product: AbstractProduct, model: AbstractModel, shared: tuple[PyTree, PyTree]
     ) -> Float[Array, ""]:
-        """Return `samples` of a contract by what it shares."""
+        """Return `samples` of a contract, given its shared values."""
 
     def samples(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
@@ -212,7 +212,7 @@ def samples_of(
     *,
     key: PRNGKeyArray | None = None,
 ) -> Float[Array, " samples"] | Float[Array, ""]:
-    """Return the method's samples of a contract by what it shares with others."""
+    """Return the method's samples of a contract, given the values that it shares with others."""
     if isinstance(method, Shared):
         return method.samples_of(product, model, shared)
     return method.samples(product, model, key=key)
@@ -236,7 +236,7 @@ class Fitted(AbstractMethod):
     def held(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> Any:
-        """Return the method with what it fits to a contract held: for others like it, and markets near by."""
+        """Return the method with its fit to a contract held fixed: for others like it, and markets near by."""
 
 
 def held(
@@ -246,7 +246,7 @@ def held(
     *,
     key: PRNGKeyArray | None = None,
 ) -> AbstractMethod:
-    """Return the method with what it fits to a contract held: the same where it fits nothing."""
+    """Return the method with its fit to a contract held fixed: the same method if it fits nothing."""
     return method.held(product, model, key=key) if isinstance(method, Fitted) else method
 
 
@@ -334,7 +334,7 @@ class _OneBlock(Blocked):
 
 
 def blocked(method: AbstractMethod) -> Blocked:
-    """Return the random method as one whose samples come in blocks: in a single one if it says nothing."""
+    """Return the random method as one whose samples come in blocks: in one block if it is not `Blocked`."""
     return method if isinstance(method, Blocked) else _OneBlock(method)
 
 

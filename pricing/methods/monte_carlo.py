@@ -1,4 +1,4 @@
-"""Monte Carlo: the variance path is sampled, what is Gaussian given it is integrated as far as it goes."""
+"""Monte Carlo: sample the variance path, and integrate the Gaussian rest as far as possible."""
 
 import functools
 from collections.abc import Callable, Sequence

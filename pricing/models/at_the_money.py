@@ -1,4 +1,4 @@
-"""Vols at the money, which say where a search for a model's parameters starts."""
+"""Vols at the money, from which a search for a model's parameters starts."""
 
 from typing import Any, NamedTuple
 

@@ -14,7 +14,7 @@ State = Float[Array, " dim"]
 
 
 class Diffusion(AbstractModel):
-    """Ability: a Markov state X, dX = b(t, X) dt + s(t, X) dW, says all that contracts depend on.
+    """Ability: contracts depend on a Markov state X only, dX = b(t, X) dt + s(t, X) dW.
 
     All functions are of one time (years) and one state, of shape (dim,).
 
@@ -43,7 +43,7 @@ class Diffusion(AbstractModel):
         """Return the state of the market that a contract reads."""
 
     def step(self, t: Scalar, dt: Scalar, x: State, dw: State) -> State:
-        """Return the state dt later by the increments dw of W: Euler's step, or what a model knows better."""
+        """Return the state dt later by the increments dw of W: Euler's step, or a better one of the model."""
         s = self.diffusion(t, x)
         return x + self.drift(t, x) * dt + (s @ dw if jnp.ndim(s) == 2 else s * dw)
 

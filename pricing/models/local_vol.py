@@ -39,7 +39,7 @@ class LocalVariance(Protocol):
         ...
 
     def total_variance(self, t: Scalar, k: Points) -> Points:
-        """Return the implied variance to t at k: what the width of a grid is measured by."""
+        """Return the implied variance to t at k, by which the width of a grid is measured."""
         ...
 
 
@@ -124,8 +124,8 @@ class LocalVol(LocalVolatility):
     sigma^2(t, K) = dw/dt / ((1 - k w' / 2 w)^2 - (w' / 2)^2 (1 / w + 1 / 4) + w'' / 2), w the implied total
     variance at k = log(K / forward(t)), w' its slope in k: Dupire (1994), in the form of Gatheral (2006), eq.
     1.10. Quotes are joined by natural cubic splines of w in k at each expiry, and linearly in time (`Smile`).
-    Where they have an arbitrage there is no local volatility: values are NaN (`RESULTS.arbitrage`), and
-    `arbitrages` says where. When the spot moves, the implied vol of each strike stays.
+    If they have an arbitrage there is no local volatility: values are NaN (`RESULTS.arbitrage`), and
+    `arbitrages` returns its place. When the spot moves, the implied vol of each strike stays.
 
     Attributes:
         spot: The price of the asset, in currency.

@@ -50,8 +50,8 @@ def flat_or_curve(
 
     Args:
         name: The field, as errors name it.
-        ability: The class or protocol, or several, of what may stand in the place of a number. All of its
-            numbers must be finite.
+        ability: The class or protocol, or several, of objects that may replace a number. All of its numbers
+            must be finite.
         constant: The field that a number would have, such as `non_negative`.
 
     Returns:
@@ -125,7 +125,7 @@ class AbstractModel(eqx.Module):
 
     @abc.abstractmethod
     def on_market(self, market: Market, name: str) -> Any:
-        """Return the model with its own parameters and what the market says of an underlying."""
+        """Return the model with its own parameters and the market data of an underlying."""
 
     @classmethod
     @abc.abstractmethod
@@ -220,7 +220,7 @@ class Joinable(AbstractEquityModel):
     @classmethod
     @abc.abstractmethod
     def joined(cls, models: Sequence[Any], correlation: Correlation) -> Any:
-        """Return the model of several assets; correlation: of what drives their log-spots."""
+        """Return the model of several assets; correlation: of the drivers of their log-spots."""
 
 
 class BlackVol(AbstractEquityModel):
@@ -355,7 +355,7 @@ class ConditionallyGaussian(AbstractEquityModel):
         """Return the steps that end at `times` (years, increasing), given normals for the variance path.
 
         They are relative to the forward, and do not depend on the spot itself but under a `LocalVolatility`.
-        schedule: what the reverse sweep over the steps keeps (`jaxtape.scan`).
+        schedule: the checkpointing schedule of the steps (`jaxtape.scan`).
         """
 
     def marginals(self, walk: Walk) -> tuple[Steps, Steps]:
@@ -372,7 +372,7 @@ def correlation_of(correlation: Correlation | None, spot: Float[Array, " assets"
 
 
 def stacked(models: Sequence[Model], **given: Any) -> Model:
-    """Return a model whose numbers are those of the models in a row; the rate is that of the first."""
+    """Return a model with the numbers of the models in a row, and the rate of the first."""
     numbers = {
         field.name: jnp.stack([getattr(model, field.name) for model in models])
         for field in dataclasses.fields(models[0])

@@ -18,7 +18,7 @@ from .model import AbstractEquityModel, Scalar, flat_or_curve
 Points = Float[Array, " points"]
 
 _FEATURES = 3
-_FORTNIGHT = 0.02  # years: what keeps the standardized log-moneyness finite today
+_FORTNIGHT = 0.02  # years: keeps the standardized log-moneyness finite today
 _MOST = 3.0  # vol is in (0, 3) per 1.00: bounded, so that the discounted spot is a true martingale
 _REACH, _NODES = 2.0, 161  # of k / sqrt(t + .02): its range, and nodes on it
 _QUADRATURE = np.polynomial.legendre.leggauss(8)

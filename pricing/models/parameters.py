@@ -173,6 +173,6 @@ class Calibratable(AbstractModel):
         return model.starting_for(quotes[name]) if name in quotes else model
 
     def starting_for(self, quotes: Quotes) -> Any:
-        """Return the model where a search for its own quotes starts: as it is, unless they say of what size."""
+        """Return the model from which a search for its own quotes starts: itself, unless they give a size."""
         del quotes
         return self

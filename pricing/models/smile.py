@@ -80,9 +80,9 @@ class Smile(eqx.Module):
     def step(self, start: Scalar, end: Scalar, k: Points) -> tuple[Points, Points]:
         """Return Dupire's local variance over a step, in two parts whose quotient it is: (growth, density).
 
-        growth: of w from `start` to `end` (years) at k; density, at the step's middle: that of the log-spot
-        over a lognormal one's, (1 - k w' / 2 w)^2 - (w' / 2)^2 (1 / w + 1 / 4) + w'' / 2 (Gatheral 2006,
-        eq. 1.10). Both are positive where the quotes have no arbitrage.
+        growth: the growth of w from `start` to `end` (years) at k; density: at the step's middle, the density
+            of the log-spot over a lognormal one, (1 - k w' / 2 w)^2 - (w' / 2)^2 (1 / w + 1 / 4) + w'' / 2
+            (Gatheral 2006, eq. 1.10). Both are positive where the quotes have no arbitrage.
         """
         middle = self.weights(0.5 * (start + end))
         growing = self.weights(end) - self.weights(start)

@@ -10,8 +10,8 @@ from jaxtyping import Array, PyTree
 def differentiable_once(function: Callable[..., PyTree], why: str) -> Callable[..., PyTree]:
     """Return `function`, whose derivative raises TypeError (`why`) when it is differentiated in turn.
 
-    For Monte Carlo samples that are continuous but have kinks: their first derivative is unbiased, the
-    derivative of that derivative misses what happens at the kinks.
+    For Monte Carlo samples that are continuous but have kinks: their first derivative is unbiased, but the
+    derivative of that derivative misses the kinks.
     """
 
     @jax.custom_jvp

@@ -20,7 +20,7 @@ MEANS = ("arithmetic", "geometric", "max", "min")
 
 
 class Basket(CallOrPut, Average, SpotOption):
-    """A basket option pays max(side * (B - strike), 0) at expiry, B made of the assets' spots as `kind` says.
+    """A basket option pays max(side * (B - strike), 0) at expiry, B the function `kind` of the assets' spots.
 
     Attributes:
         strike: The strike in units of the spot, above 0.

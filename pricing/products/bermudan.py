@@ -15,7 +15,7 @@ _SAME_DAY = 1e-4  # years
 
 
 class Bermudan(EarlyExercise, SpotOption):
-    """A Bermudan option, exercised at one of its dates, pays what its payoff would pay if it expired then.
+    """A Bermudan option, exercised at one of its dates, pays its payoff as if that expired then.
 
     Attributes:
         payoff_product: A European option or a basket; its expiry is the last of the dates.

@@ -18,7 +18,7 @@ from .trade import IsoDate, IsoDates, last_of
 
 
 class BermudanSwaption(EarlyExercise, SwapOption):
-    """A Bermudan swaption is the right to enter what is left of a swap at one of some dates.
+    """A Bermudan swaption is the right to enter the rest of a swap at one of some dates.
 
     Exercised at t, it pays the coupons at all payment dates after t, for a floating leg worth 1 - P(t, last
     payment). Payment dates may be others than exercise dates.
@@ -55,7 +55,7 @@ class BermudanSwaption(EarlyExercise, SwapOption):
 
 
 class BermudanSwaptionTrade(RateTrade):
-    """The right to enter what is left of a swap on one of some dates, each the first of one of its periods."""
+    """The right to enter the rest of a swap on one of some dates, each the first of one of its periods."""
 
     type = "bermudan_swaption"
     product = BermudanSwaption

@@ -69,7 +69,7 @@ class EarlyExercise(Exercisable):
 class SpotOption(Exercisable):
     """Ability: exercising pays side * (A - strike), A the asset's spot or a mean of several assets' spots.
 
-    `average` says which mean: "arithmetic" (sum of weights * spots), "geometric" (product of spots **
+    `average` is the kind of mean: "arithmetic" (sum of weights * spots), "geometric" (product of spots **
     weights), "max" or "min".
 
     Attributes:
@@ -96,7 +96,7 @@ class SpotOption(Exercisable):
 
     @property
     def average(self) -> str:
-        """The word that says which mean."""
+        """The word for the kind of mean."""
         return "arithmetic"
 
     def weights_of(self, num_spots: int) -> Float[Array, "*batch spots"]:

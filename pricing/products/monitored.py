@@ -12,7 +12,7 @@ from .product import Padded, Real, extra_dates, front
 
 
 class Payoff(eqx.Module):
-    """A sum of terminal claims with one expiry; `TerminalClaim` says what its numbers mean.
+    """A sum of terminal claims with one expiry; `TerminalClaim` defines its numbers.
 
     Attributes:
         strike: The strikes in units of the spot, above 0, of shape (claims,).

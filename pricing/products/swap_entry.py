@@ -58,7 +58,7 @@ class SwapEntry(AbstractProduct):
     @property
     @abc.abstractmethod
     def entry_dates(self) -> Float[Array, "*#batch entries"]:
-        """When the swap may be entered, in years, of shape (entries,)."""
+        """The times at which the swap may be entered, in years, of shape (entries,)."""
 
     @property
     def sign(self) -> Float[Array, "..."]:
@@ -95,7 +95,7 @@ class SwapEntry(AbstractProduct):
 
 
 class SwapOption(SwapEntry, Exercisable):
-    """Ability: the right to enter a swap; exercising pays what the swap is worth then.
+    """Ability: the right to enter a swap; exercising pays the value of the swap then.
 
     Attributes:
         strike: The fixed rate of the swap, per year.

@@ -26,7 +26,7 @@ COLUMNS = [
 """Every column a trades file may have, in the order of a header; a new kind of trade adds its own behind."""
 
 NEUTRAL: dict[str, Any] = {}
-"""Values that say nothing: a trade may give them in a column that its kind does not have."""
+"""Values without an effect: a trade may give them in a column that its kind does not have."""
 
 Column = Callable[[str], Any]
 ProductType = type[AbstractProduct]  # not `type`, which is a column

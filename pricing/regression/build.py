@@ -1,4 +1,4 @@
-"""From a product and a model to the chain that says when to exercise."""
+"""Build the chain of exercise decisions from a product and a model."""
 
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ USUAL_INNER_PATHS = 16
 
 
 def lacking(product: AbstractProduct, model: AbstractModel) -> str | None:
-    """Return in words what keeps the pair from being a chain; None if nothing does."""
+    """Return the reason that the pair makes no chain, in words; None if it makes one."""
     name, law = type(product).__name__, type(model).__name__
     if not isinstance(product, EarlyExercise):
         return f"{name} has no right to exercise early"
@@ -65,7 +65,7 @@ def chain_of(product: EarlyExercise, model: AbstractModel, num_steps: int) -> Ch
 def _at_any_time(
     chain: Chain, product: SpotOption, times: Float[Array, " dates"], model: Any
 ) -> Chain:
-    """Return the chain with what a right to exercise at any time is worth at the next date, at most.
+    """Return the chain with an upper bound, at the next date, of the worth of exercise at any time.
 
     There is no right at any time but on sums of spots and cash (arithmetic averages).
     """

@@ -16,7 +16,7 @@ from .polynomials import Indices, heat_polynomials, hermite_polynomials, identit
 
 DISPERSION = 0.05  # share of the variance at expiry by which the starts of a fit are spread
 _ORDERED_DEGREE = 4
-# up to so many factors, this degree
+# up to this number of factors, this degree
 _DEGREES = ((2, 6), (3, 4), (5, 3), (12, 2), (float("inf"), 1))
 
 Functions = Float[Array, "functions paths"]
@@ -33,7 +33,8 @@ class At(NamedTuple):
 class Basis(eqx.Module):
     """The functions of a regression at one date, of standardized states; fitted, then held.
 
-    ordered: of the states in the order of what they pay; None: exercise pays one sum only. unit: currency.
+    ordered: the standardizer of states in the order of their payoffs; None: exercise pays one sum only. unit:
+        currency.
     """
 
     standardized: Standardizer
@@ -64,9 +65,9 @@ class Basis(eqx.Module):
 class AbstractStep(eqx.Module):
     """From one date of the chain to the next, on which it may be exercised if `is_open`.
 
-    Dates are stacked: every leaf has an axis of dates in front, which a loop over dates takes away. The
-    first of them is today, whose step does not move; at the last, whatever `is_open`, what exercise pays is
-    paid if it is positive. scale: what values over the numeraire are in proportion to.
+    Dates are stacked: every leaf has an axis of dates in front, which a loop over dates takes away. The first
+    of them is today, whose step does not move; at the last, whatever `is_open`, the exercise payoff is paid if
+    it is positive. scale: the size of values over the numeraire.
     """
 
     exercise: Exercise
@@ -147,8 +148,8 @@ class GaussianStep(AbstractStep):
 class Chain(eqx.Module):
     """start: today's state; initial_dispersion: a factor of the covariance of a fit's starting states.
 
-    between: what exercise at any time since the date before is worth at a date at most; None where rights are
-    on the dates alone.
+    between: an upper bound, at a date, of the worth of exercise at any time since the date before; None if
+        rights are only on the dates.
     """
 
     start: Float[Array, " dim"]

@@ -13,7 +13,7 @@ from ..numerics.safe_math import divisor, larger, safe_sqrt, smaller
 _MOST_ORDERED = 3
 
 State = Float[Array, "dim paths"]
-Row = tuple[Array, Array]  # a key and what it belongs to
+Row = tuple[Array, Array]  # a key and its value
 Paths = Float[Array, " paths"]
 Branches = Float[Array, "branches paths"]
 

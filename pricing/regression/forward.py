@@ -153,9 +153,9 @@ def _nested_increment(
 ) -> Paths:
     """Return the martingale's step: V after it less the mean of V - M over nested paths, M the known increment.
 
-    V is what the rule's fit takes the option for, and M, of mean zero, takes out most of the noise. Given
-    what came before, the mean is zero for any V and any number of points (Andersen and Broadie 2004).
-    pays: whether exercise pays at this date.
+    V is the option's value by the rule's fit, and M, of mean zero, removes most of the noise. Given the past,
+    the mean is zero for any V and any number of points (Andersen and Broadie 2004). pays: whether exercise pays
+    at this date.
     """
 
     @jax.checkpoint

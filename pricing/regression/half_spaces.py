@@ -1,4 +1,4 @@
-"""Powers of the distance beyond a plane: what bends where the decision to exercise changes."""
+"""Powers of the distance beyond a plane: functions that bend where the decision to exercise changes."""
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ Paths = Float[Array, " paths"]
 
 POWERS = 3
 _NOWHERE = 100.0  # standard deviations
-_NEAR = 0.3  # of the gain's deviation: what counts as close to the boundary
+_NEAR = 0.3  # of the gain's deviation: counts as close to the boundary
 _FEWEST = 10  # paths
 
 
@@ -35,8 +35,8 @@ class HalfSpaces(eqx.Module):
     ) -> "HalfSpaces":
         """Return for each branch the plane that fits {gain = 0} best, by a linear fit to the gain close to 0.
 
-        gain: of exercise over continuation; allowed: where exercise makes sense; branch: which of the exercise
-        values is taken.
+        gain: the gain of exercise over continuation; allowed: where exercise makes sense; branch: the branch of
+            the exercise values that is taken.
         """
         of_branch = jax.vmap(lambda i: _plane(u, gain, allowed, branch == i))
         return cls(*of_branch(jnp.arange(planes)))

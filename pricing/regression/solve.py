@@ -17,7 +17,7 @@ def least_squares(
     """Return c that minimizes mean(weights (target - c . columns)^2) + ridge |c|^2, refined once.
 
     The columns should be of order one: the ridge (1e-9, in float32 2e-6) then only decides where the paths do
-    not, and the refinement, a fit to what the first one left, takes its bias away elsewhere.
+    not, and the refinement, a fit to the residual of the first one, removes its bias elsewhere.
     """
     chex.assert_shape(target, columns.shape[1:])
     weighted = columns if weights is None else columns * weights[None, :]

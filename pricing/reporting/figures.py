@@ -135,7 +135,7 @@ def histograms(fits: ManyFits) -> str:
 def binned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the counts of the finite values in 32 bins, and the bins' edges.
 
-    A few far out would hide the others: what is beyond half a per cent on either side is in the outermost bins.
+    A few far out would hide the others: values beyond half a per cent on either side are in the outermost bins.
     """
     known = values[np.isfinite(values)]
     if known.size:
@@ -220,7 +220,7 @@ def _plain() -> FuncFormatter:
 
 
 def _themed(tag: str) -> str:
-    """Return a tag with the page's colors; what stands between tags are names and numbers."""
+    """Return a tag with the page's colors; only names and numbers are between tags."""
     for role, color in THEME.items():
         tag = tag.replace(color, f"var(--{role})")
     return tag

@@ -17,8 +17,8 @@ class SurfaceFit:
     `across`: "strike" or "tenor"; `strikes` are tenors (years) then, and there is no `spot`. `expiries`:
     dates, or texts such as "5Y". `residuals`: model less market, per 1.00 vol, shape [expiries, strikes] like
     `market_vols`. `curve_vols`: the model's vols at `curve_strikes`, shape [expiries, curve_strikes].
-    `parameters`: name to (value, standard error), empty for a model that reads the surface. `facts`: what else
-    there is to say of the fit, label to text. `unit`: that residuals are shown in.
+    `parameters`: name to (value, standard error), empty for a model that reads the surface. `facts`: other
+        facts of the fit, label to text. `unit`: the unit in which residuals are shown.
     """
 
     underlying: str
@@ -49,11 +49,11 @@ class SurfaceFit:
 
 @dataclass(frozen=True)
 class ManyFits:
-    """Fits of one model to many surfaces: what the report shows of them, as columns.
+    """Fits of one model to many surfaces, as columns for the report.
 
     `source`: the name of the file or folder. `parameters`: name to the fitted values, NaN where a fit failed.
     `rms`: unit to the root mean square of the residuals, NaN where a fit has another unit or failed. `failed`:
-    surface to the reason. `facts`: what else there is to say, label to text.
+    surface to the reason. `facts`: other facts, label to text.
     """
 
     model: str
@@ -65,6 +65,6 @@ class ManyFits:
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
-        """The parameters and the residuals, by what they are."""
+        """The parameters and the residuals, by name."""
         residuals = {f"residuals, rms in {unit.words}": rms for unit, rms in self.rms.items()}
         return {**self.parameters, **residuals}

@@ -42,7 +42,7 @@ def by_strike(positions: Iterable[Position], figure: str) -> Ladder:
 
 
 def by_expiry(positions: Iterable[Position], figure: str, pillars: Iterable[date]) -> Ladder:
-    """Return the sums by expiry: each pillar takes what expires after the pillar before, up to itself."""
+    """Return the sums by expiry: each pillar takes the expiries after the pillar before, up to itself."""
     pillars = list(pillars)
     pairs = [(p.trade.expiry, p.figures.get(figure, 0.0)) for p in positions]
     index = [sum(pillar < expiry for pillar in pillars) for expiry, _ in pairs]

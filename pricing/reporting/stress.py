@@ -48,7 +48,7 @@ class Stress:
     currency: str | None = None
 
     def __post_init__(self):
-        """A trade that has no figures today is in no total, whatever a scenario says of it."""
+        """A trade that has no figures today is in no total, even if it has them in a scenario."""
         pnl, errors = (
             np.where(self._valued, table, np.nan)
             for table in (self.found.pnl, self.found.std_error)

@@ -156,7 +156,7 @@ def margin(error: float) -> str:
 
 
 def figures_of(positions: Iterable[Position]) -> tuple[str, ...]:
-    """Return the figures to show: those of equities, and those of rates, only if a trade on them was valued."""
+    """Return the figures to show: those on equities, or on rates, only if a trade on them was valued."""
     valued = [position for position in positions if position.figures]
     in_rates = [position for position in valued if position.trade.in_rates]
     has_equities = not valued or len(in_rates) < len(valued)
@@ -176,7 +176,7 @@ def by_product(positions: Sequence[Position]) -> Table:
 
 
 def by_underlying(positions: Sequence[Position]) -> Table:
-    """Return the sums by what the trades are on; a basket has a row of its own."""
+    """Return the sums by underlying; a basket has a row of its own."""
     return _grouped("Underlying", positions, underlying_of)
 
 

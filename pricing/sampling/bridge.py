@@ -4,7 +4,7 @@ A node of the tree holds the sum of its steps' increments over the root of their
 splits it: of n = a + b steps the first a hold sqrt(a / n) sum + sqrt(b / n) z, the others sqrt(b / n) sum -
 sqrt(a / n) z, which is a rotation of (sum, z). Levels are split one after the other, from left to right
 (Glasserman 2003, section 3.1.1). The normal law does not change under rotations, so any scheme's noise may be
-drawn this way; what the end point explains then depends on the first coordinate alone.
+drawn this way; the part that the end point explains then depends on the first coordinate alone.
 """
 
 import functools
@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 class _Level(NamedTuple):
     """The nodes of a level: which are split, which hold a single step; sqrt(a / n), sqrt(b / n) of the former.
 
-    order: where the next level finds its nodes among left parts, right parts and nodes of a single step.
+    order: the places of the next level's nodes among left parts, right parts and nodes of a single step.
     """
 
     split: np.ndarray

@@ -16,7 +16,7 @@ MAX_DIMENSION = 21201  # of Joe and Kuo's direction numbers (2008), which scipy 
 
 
 def uniform_of_sobol(words: UInt32[Array, "..."], dtype) -> Float[Array, "..."]:
-    """Return the middle of the cell of 2**-32 (float64) or 2**-23 (float32) that a word says."""
+    """Return the middle of the cell of 2**-32 (float64) or 2**-23 (float32) given by a word."""
     if dtype == jnp.float32:
         return uniform_of((words,), dtype)
     return (words.astype(dtype) + np.float64(0.5)) * np.float64(2.0**-_BITS)

@@ -55,7 +55,7 @@ class AbstractSampler(eqx.Module):
     def blocks(self, num_paths: int, block: int) -> tuple[int, int]:
         """Return the number of blocks and the paths in each: at least `num_paths` paths in all.
 
-        block: how many paths fit the memory; a sampler that cuts its blocks by number may need more.
+        block: the number of paths that fit the memory; a sampler that cuts its blocks by number may need more.
         """
 
     @abc.abstractmethod
@@ -70,7 +70,8 @@ class AbstractSampler(eqx.Module):
     ) -> Noise:
         """Return the noise of the block of this index.
 
-        normals: of each stream (steps, *motions), where either may be 0; uniforms: how many a path.
+        normals: the shape of each stream, (steps, *motions), where either may be 0; uniforms: their number a
+            path.
         """
 
     @abc.abstractmethod
@@ -129,11 +130,11 @@ class PseudoRandom(AbstractSampler):
 class Sobol(AbstractSampler):
     """Sobol' points in Brownian-bridge order: some replicates, each a block under a scramble of its own.
 
-    A path is a point, so that the mean of a block is one sample, and the error is measured from block to
-    block: with few replicates by few. Better than pseudo-random numbers where what matters depends on few
-    coordinates, most of all where it is smooth; the first dimensions go to the end points of all motions,
-    the next ones to their middles, over all streams. Uniforms stand beside the coordinates of their number,
-    and are not rotated.
+    A path is a point, so that the mean of a block is one sample, and the error is measured from block to block:
+    with few replicates, from few samples. Better than pseudo-random numbers if the payoff depends mostly on few
+    coordinates, most of all if it is smooth; the first dimensions go to the end points of all motions, the next
+    ones to their middles, over all streams. Each uniform comes after the
+    normals of the same step, and is not rotated.
 
     Attributes:
         replicates: The number of blocks, at least 2.

@@ -1,4 +1,4 @@
-"""Threefry-2x32 as plain elementwise operations, so that a compiler fuses it into what reads the words."""
+"""Threefry-2x32 as plain elementwise operations, so that a compiler fuses it into the readers of its words."""
 
 import math
 

@@ -8,7 +8,7 @@ The angle is a sign for each coordinate and a place on the first quarter, a = pi
 Inverse law: z of the tail P(Z > z) = exp(-v) / 2 is v times a ratio of polynomials of v whose coefficients are
 all positive, so that it is as exact near 0 as in the tail.
 
-All fits are minimax, and our own (in 50 digits); their relative errors stand beside them.
+All fits are minimax, and our own (in 50 digits); their relative errors are given beside them.
 """
 
 from typing import NamedTuple
@@ -25,8 +25,8 @@ Real = Float[Array, "..."]
 class _Numbers(NamedTuple):
     """The numbers that depend on the precision; polynomials have their constant first.
 
-    log: of -log(1 + m) / m, sqrt(1/2) <= 1 + m < sqrt(2); sine, cosine: of sin(pi y / 2) / y and
-    cos(pi y / 2) in y * y, |y| <= 1/2; over, under: of z / v, 0 <= v <= 22.3; half: the bits of sqrt(1/2).
+    log: for -log(1 + m) / m, sqrt(1/2) <= 1 + m < sqrt(2); sine, cosine: for sin(pi y / 2) / y and
+    cos(pi y / 2) in y * y, |y| <= 1/2; over, under: for z / v, 0 <= v <= 22.3; half: the bits of sqrt(1/2).
     """
 
     log: tuple[float, ...]

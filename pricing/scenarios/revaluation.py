@@ -43,7 +43,8 @@ class Revaluation:
         trades: The ids of the book's rows, of shape (trades,).
         pnl: Quantity times (value in the scenario less value now), in currency, of shape (scenarios, trades);
             NaN where there is no value.
-        std_error: The standard error of `pnl` over the same paths, likewise; 0 for deterministic methods.
+        std_error: The standard error of `pnl` over the same paths, of the same shape; 0 for deterministic
+            methods.
         failures: Scenario -> the reason that it has no P&L: a model that could not be fitted to its quotes.
         currencies: The ISO code of each trade's P&L, of shape (trades,); empty if all are in one.
 

@@ -74,7 +74,7 @@ class Scenario:
         return replace(market, curves=curves, equities=equities, swaption_vols=quoted)
 
     def problems(self, market: Market) -> Iterator[Problem]:
-        """Yield what the market cannot make of the moves.
+        """Yield the problems of the moves in a market.
 
         Args:
             market: The market that would move.

@@ -77,8 +77,9 @@ class ScenarioSet:
     Attributes:
         file: The name of the file.
         spots: Relative moves of all spots, increasing, 0 among them: the rows of the grid.
-        vols: Parallel moves of the implied vols of all equities, per 1.00, likewise: its columns.
-        rates: Parallel moves of the zero rates of all curves, per 1.00, likewise.
+        vols: Parallel moves of the implied vols of all equities, per 1.00, increasing, 0 among them: its
+            columns.
+        rates: Parallel moves of the zero rates of all curves, per 1.00, increasing, 0 among them.
         named: The named scenarios.
         errors: The errors of the file, and of its scenarios in the market.
 

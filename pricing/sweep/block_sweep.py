@@ -72,7 +72,7 @@ def block_sweep(
 ) -> tuple[Figures, Figures, AbstractModel]:
     """Return the measures of every trade, their standard errors, and d(weights . values) / d(model).
 
-    filled: how many rows are computed; the others are 0.
+    filled: The number of rows that are computed; the others are 0.
 
     Of second derivatives it takes those to the spots alone. The paths that trades share, relative to the
     forward, do not depend on them, and are differentiated once.
@@ -171,5 +171,5 @@ def _figures(values, slopes, curved, model, method) -> tuple[Figures, Figures]:
 
 
 def _at(tree: PyTree, place: Integer[Array, ""] | int) -> PyTree:
-    """Return one of what a tree holds in a row."""
+    """Return one of the stacked leaves of a tree."""
     return jax.tree.map(lambda x: x[place], tree)

@@ -57,7 +57,7 @@ def fit_models(
     in_rates, to_rates = jax.linearize(_in_zero_rates, market)
     models, tangent = jax.linearize(fit_all, in_rates)
     vol, rate = tangent(_shift(in_rates, vol=1.0)), tangent(_shift(in_rates, rate=1.0))
-    # a function of its own: JAX writes out what it is asked to transpose
+    # a function of its own: JAX writes out the function that it transposes
     pullback = jax.linear_transpose(lambda dot: tangent(to_rates(dot)), market)
     return FittedModels(models, vol, rate, pullback)
 
@@ -82,7 +82,7 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
 
 
 def _in_zero_rates(market: Market) -> Market:
-    """Return the market with its curves bootstrapped; what is on one that has no zero rates becomes NaN."""
+    """Return the market with its curves bootstrapped; equities on a curve without zero rates become NaN."""
     return market.bootstrapped(throw=False)
 
 
@@ -92,7 +92,7 @@ def _shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
     still = jax.tree.map(jnp.zeros_like, market)
     swaptions = [] if market.swaption_vols is None else [lambda m: m.swaption_vols.vols]
 
-    def vols(m: Market) -> list[Any]:  # leaves, or what stands for them
+    def vols(m: Market) -> list[Any]:  # leaves, or their replacements
         return [e.surface.vols for e in m.equities.values()] + [vols(m) for vols in swaptions]
 
     rates = lambda m: [curve.zero_rates for curve in m.curves.values()]  # noqa: E731

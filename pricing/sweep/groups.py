@@ -180,7 +180,7 @@ def _joined(batches: Sequence[AbstractProduct]) -> AbstractProduct:
 
 
 def _tile_shape(method: AbstractMethod, budget: int, mesh: Mesh | None) -> tuple[int, int]:
-    """Return the rows of a tile, and the trades of a row: what runs best within a share of the budget.
+    """Return the rows of a tile, and the trades of a row, that run best within a share of the budget.
 
     The budget and the method alone decide it, so that the programs, and the order of sums, are the same for any
     number of trades and of cores, and a device's program on any number of devices as long as the share allows.
@@ -225,5 +225,5 @@ def _places(
 
 @stored_jit
 def _alike(products: AbstractProduct, model: AbstractModel, method: Shared) -> tuple[Array, ...]:
-    """Return the numbers in which trades must agree to stand in one bunch, each [trades]."""
+    """Return the numbers in which trades must agree to be in one bunch, each [trades]."""
     return jax.vmap(lambda product: method.alike(product, model))(products)

@@ -1,4 +1,4 @@
-"""Threads that work side by side, as long as what they take fits a number of bytes."""
+"""A gate for threads that work side by side: their memory fits a number of bytes."""
 
 import contextlib
 import threading

@@ -77,7 +77,7 @@ def _in_line(x: Array) -> Array:
 
 
 def _by_blocks(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, AbstractModel]:
-    """Sweep the blocks of paths; once more if a trade failed, without it; what is fitted is held."""
+    """Sweep the blocks of paths; once more if a trade failed, without it; fits are held."""
     products, shape = jax.tree.map(_in_line, tile.products), tile.weights.shape
     first = jax.tree.map(lambda x: x[0], products)
     has_gamma = "gamma" in method.second_order(first, model)

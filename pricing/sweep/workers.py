@@ -29,7 +29,7 @@ def run_tiles(
 
     The first tiles of all groups start first, so that programs compile side by side; of those the largest
     trades first, whose programs take longest. Products of matrices are as precise as in the caller's thread.
-    `gate`: what callers in several threads share, so that the budget holds for all of them together.
+    `gate`: the gate shared by callers in several threads, so that the budget holds for all of them together.
     """
     gate, precision = gate or MemoryGate(budget), chosen_precision()
     results: list[list[Future[Result]]] = [[] for _ in groups]

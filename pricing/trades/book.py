@@ -28,7 +28,7 @@ class Row:
     Attributes:
         line: The line of the file, from 1 on.
         id: The id as it is in the file, without control characters.
-        type: The kind of trade, likewise.
+        type: The kind of trade, without control characters.
         trade: The trade, if the row passed every check.
         errors: The errors of the row.
         raw: The row as it was read.
@@ -83,7 +83,7 @@ class Book:
 
         Args:
             text: The content of a CSV or JSON file.
-            file: The name that error messages show; its end says the format.
+            file: The name that error messages show; its ending gives the format.
 
         Returns:
             The book.
@@ -105,7 +105,7 @@ class Book:
         """Return the rows of this book, then those of another.
 
         Raises:
-            ValueError: An id stands in both books.
+            ValueError: An id is in both books.
         """
         both = {row.id for row in self.rows} & {row.id for row in other.rows}
         if both:
@@ -118,7 +118,7 @@ class Book:
         """Return the book without the rows of these ids.
 
         Args:
-            *ids: The ids as they stand in the file.
+            *ids: The ids as they are in the file.
 
         Raises:
             ValueError: There is no row of that id.
@@ -168,7 +168,7 @@ def _text(raw: RawRow, name: str) -> str:
 
 
 def _kind(raw: RawRow) -> str:
-    """Return the kind of trade a row says it is, or an empty text."""
+    """Return the kind of trade that a row names, or an empty text."""
     return re.sub(r"[\s-]+", "_", _text(raw, "type").lower())
 
 
@@ -220,7 +220,7 @@ def _row(raw: RawRow, missing: _Missing, first_line: dict[str, int]) -> Row:
 
 
 def _trade(raw: RawRow, kind: str) -> tuple[Trade | None, tuple[Problem, ...]]:
-    """Return the trade of a row, or what is wrong with its values."""
+    """Return the trade of a row, or the problems of its values."""
     if kind not in TRADE_TYPES:
         known = ", ".join(TRADE_TYPES)
         value = show(raw.values["type"]) if kind else ""

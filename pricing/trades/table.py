@@ -20,7 +20,7 @@ _NO_NUL = "save the file as UTF-8 text, without such characters"
 
 @dataclass(frozen=True)
 class RawRow:
-    """One row as it stands in its file.
+    """One row as it is in its file.
 
     `file`: its name. `values`: by column, empty cells left out. `place(column)`: line and column of a value.
     `text`: whether numbers are given as text. `problem`: why the row cannot be taken apart.
