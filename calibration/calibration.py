@@ -26,7 +26,7 @@ from .results import RESULTS
 from .weak_prior import WeakPrior
 
 _STEPS_A_REPORT = 5
-_LEAST_ROOM = 256  # for the trials of a history: that of every fit by default
+_LEAST_ROOM = 256  # trials of a history: enough for every fit by default
 
 
 class Calibration(eqx.Module):
@@ -122,7 +122,7 @@ def calibrate(
             is NaN is missing.
         model: Its type, its starting parameters, and the market that it stands on.
         optimizer: Any optax transformation; the default is Levenberg-Marquardt.
-        objective: The residuals; the default are those of implied vols, with equal weights.
+        objective: The residuals; by default, of implied vols with equal weights.
         transform: Field -> bounds of each free parameter; the default are the model's own. A model that is not
             `Calibratable` has none, which is a TypeError.
         prior: Prior of the parameters; its residuals are minimized with those of the quotes.
@@ -137,7 +137,7 @@ def calibrate(
         The fitted model, its residuals, and why the search ended.
 
     Raises:
-        RuntimeError: The best start did not converge and `throw`; the message is that of `result`.
+        RuntimeError: The best start did not converge and `throw`; the message is `result`'s.
         ValueError: A batch is not mapped over, or is mapped over with `progress` or `throw`.
 
     Examples:
@@ -248,7 +248,7 @@ def solved(
 ) -> Calibration:
     """Return the best of the fits from each of the points, in one program.
 
-    num_trials: of how many there is room for a history.
+    num_trials: the number of trials that a history has room for.
     """
     searches = _init(problem, optimizer, points, num_trials)
     most = problem.most_steps(max_steps)
@@ -296,7 +296,7 @@ def _run(problem: Problem, optimizer, searches: Search, rtol: Array, max_steps: 
 
 @stored_jit
 def _postprocess(problem: Problem, searches: Search) -> Calibration:
-    """Return the best of the ends, with its residuals and what they say of the parameters."""
+    """Return the best of the ends, with its residuals and its statistics."""
     losses = jnp.where(searches.finite, jax.vmap(lambda search: search.loss)(searches), jnp.inf)
     best = jnp.argmin(losses)
     search = jax.tree.map(lambda leaf: leaf[best], searches)

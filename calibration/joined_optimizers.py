@@ -12,7 +12,7 @@ from jaxtyping import Array, Int, PyTree
 
 
 class JoinedState(NamedTuple):
-    """num_steps: how many have been taken; states: of every optimizer, where it has come to."""
+    """num_steps: the number of steps taken; states: the state of every optimizer."""
 
     num_steps: Int[Array, ""]
     states: tuple[Any, ...]

@@ -45,18 +45,18 @@ def fit(
 
     A model of equities is fitted to the surface of each equity, a model of rates to the swaption vols: its
     underlying is the curve that they belong to. Give one of each for a book on both; an objective or transforms
-    are those of one model.
+    belong to a single model.
 
-    The optimizer goes as far as comparing losses can see; two Newton steps on the gradient end it, at the
-    gradient's rounding, so that a market bumped by little moves the fit by what it should. The derivative is
-    that of the optimum, not of the steps: at a minimum of L(x, m) = |r(x, m)|^2 / 2,
+    The optimizer stops where rounding hides differences of the loss; two Newton steps on the gradient then
+    reach the gradient's rounding error, so that a small bump of the market moves the fit correctly. The
+    derivative is taken at the optimum, not through the steps: at a minimum of L(x, m) = |r(x, m)|^2 / 2,
     dx/dm = -(d2L/dx2)^{-1} d2L/dx dm, residuals' curvature included. Parameters that the quotes do not identify
     are held by a weak prior about the start, as in `calibrate`; L has its residuals then.
 
     Args:
         *models: The types and the starting parameters.
         optimizer: Any optax transformation; the default is Levenberg-Marquardt.
-        objective: The residuals; the default are those of implied vols, with equal weights.
+        objective: The residuals; by default, of implied vols with equal weights.
         transform: Field -> bounds of each free parameter; the default are the model's own.
         prior: Underlying -> prior of its parameters.
         max_steps: Maximum number of steps; doubled where a weak prior holds parameters.
@@ -109,11 +109,11 @@ def fit(
 def fit_again(
     calibration: Calibration, *, max_steps: int = 200, rtol: float = 1e-10
 ) -> Callable[[Market, str], AbstractModel]:
-    """Return (market, underlying) -> the model fitted again, from where a calibration has ended.
+    """Return (market, underlying) -> the model fitted again, from the end of a calibration.
 
-    It is the same problem on another market, its priors included: what the quotes do not identify stays where
-    the calibration holds it. Differentiable as `fit` is; parameters of a fit that ends elsewhere than at a
-    minimum are NaN.
+    It solves the same problem on another market, priors included: parameters that the quotes do not identify
+    stay where the calibration holds them. It is differentiable like `fit`; parameters of a fit that does not
+    end at a minimum are NaN.
     """
     solved_problem, model = calibration.solved_problem, calibration.model
     guess = _weak_prior(solved_problem.parameters, model).start
@@ -208,7 +208,7 @@ class _Expansion(eqx.Module):
 def _polished(
     problem: Problem, model: AbstractModel, result: RESULTS
 ) -> tuple[Vector, RESULTS, Problem]:
-    """Return the minimum near a search's end, what became of the search, and dx/dm."""
+    """Return the minimum near a search's end, the result of the search, and dx/dm."""
 
     def step(at):
         count, free, expansion = at

@@ -1,4 +1,4 @@
-"""The free parameters of a model as a vector on the real line, and where a search for them may start."""
+"""The free parameters of a model as a vector on the real line, and starts of a search for them."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -39,11 +39,11 @@ class Parameters(eqx.Module):
     def of(
         cls, model: AbstractModel, transform: Mapping[str, AbstractTransform] | None = None
     ) -> "Parameters":
-        """Return the fields of `transform` if it is given, or those that the model says are free.
+        """Return the fields of `transform` if it is given, or the model's free fields.
 
         Raises:
-            TypeError: The model says of no field that it is free, and `transform` is not given; or it reads a
-                surface of vols, which leaves nothing to calibrate.
+            TypeError: The model has no free fields, and `transform` is not given; or it reads a surface of
+                vols, which leaves nothing to calibrate.
             ValueError: The model has no such field.
         """
         kind = type(model).__name__
@@ -74,7 +74,7 @@ class Parameters(eqx.Module):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The name of each number of the vector: that of its field, and its place where that is an array."""
+        """The name of each number of the vector: its field, and its index if the field is an array."""
         return tuple(
             name + "".join(f"[{i}]" for i in place)
             for name, shape in zip(self.names, self.shapes, strict=True)
@@ -82,10 +82,10 @@ class Parameters(eqx.Module):
         )
 
     def ranges(self, model: AbstractModel) -> tuple[Vector, Vector]:
-        """Return the ends of the range of each parameter on the real line: those of random starts.
+        """Return the ends of the range of each parameter on the real line, within which random starts lie.
 
-        A parameter without a range in the model is taken to be within 2 of its start, or twice its size.
-        Forward vols have none: where quotes have an arbitrage in time, 0 is their answer.
+        A parameter without a range in the model gets 2, or twice its size, about its start. Forward vols have
+        no range: where quotes have an arbitrage in time, their fit is 0.
         """
         known = model.free_parameters if isinstance(model, Calibratable) else {}
 
@@ -179,7 +179,7 @@ def random_starts(
 
 
 def _numbers(model: AbstractModel, name: str) -> Any:
-    """Return the numbers of a field: those of a term structure of vols are its vols."""
+    """Return the numbers of a field; for a term structure of vols, its vols."""
     field = getattr(model, name)
     return field.vols if isinstance(field, VolCurve) else field
 

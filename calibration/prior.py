@@ -17,14 +17,14 @@ Vector = Float[Array, " parameters"]
 
 
 class Prior(eqx.Module):
-    """A Gaussian law of the parameters theta, as residuals beside those of the quotes: W (theta - mean).
+    """A Gaussian law of the parameters theta, as residuals W (theta - mean) added to those of the quotes.
 
     With a covariance C of the parameters and quotes of standard error s, W'W = s^2 C^{-1}: half the sum of all
     squares is s^2 times minus the logarithm of the posterior density, and the fit is its mode (mixed
     estimation, Theil and Goldberger 1961; Tikhonov's regularization). The parameters are the model's own, in
-    its units, not those of the real line; the prior bounds none of them.
+    its units, not their images on the real line; the prior bounds none of them.
 
-    `Calibration.prior` gives what yesterday's fit says of today's parameters.
+    `Calibration.prior` makes one for today's parameters from yesterday's fit.
 
     Attributes:
         mean: The parameters that are expected, field by field as in `Calibration.stats`, of shape
@@ -61,7 +61,7 @@ class Prior(eqx.Module):
         noise: ArrayLike,
         transform: Mapping[str, AbstractTransform] | None = None,
     ) -> "Prior":
-        """Return a prior of independent parameters about those of a model.
+        """Return a prior of independent parameters about a model's.
 
         Args:
             model: Its parameters are the mean.
@@ -121,7 +121,7 @@ class Prior(eqx.Module):
         scale = jnp.where(norms > 0.0, norms, 1.0)
         scaled = jacobian / scale[None, :]
         normal = scaled.T @ scaled
-        noise = jnp.maximum(noise, jnp.finfo(mean.dtype).eps ** (2 / 3))  # that of rounding
+        noise = jnp.maximum(noise, jnp.finfo(mean.dtype).eps ** (2 / 3))  # the noise of rounding
         inflation = (variance * scale**2)[:, None] * normal / noise**2
         information = normal @ jnp.linalg.inv(jnp.eye(mean.size, dtype=mean.dtype) + inflation)
         values, vectors = jnp.linalg.eigh(0.5 * (information + information.T))

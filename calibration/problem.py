@@ -1,4 +1,4 @@
-"""A calibration as numbers: residuals of a vector on the real line, and the steps that make them small."""
+"""A calibration as a least-squares problem on the real line, and the search that solves it."""
 
 import dataclasses
 import math
@@ -191,7 +191,7 @@ def _check_single(quotes: Any, quoted: Array, model: AbstractModel, parameters: 
             raise ValueError(f"{error}. {_ONE}") from None
 
 
-_HELD_RTOL = 1e-6  # what a weak prior holds is known no better, and its valley may be long
+_HELD_RTOL = 1e-6  # parameters that a weak prior holds are known no better, and the valley may be long
 _CLOSE = 0.1  # of the loss
 _ROUNDING = 64.0  # units in the last place within which two losses are the same
 

@@ -64,7 +64,7 @@ def train(
         quotes: One surface of implied vols.
         model: The model to start from.
         optimizer: Any optax transformation that asks for a gradient alone.
-        where: Model -> what is trained, such as `lambda model: model.network`.
+        where: Model -> the part to train, such as `lambda model: model.network`.
         objective: The loss by simulation; `SimulatedVolError()` if none is given.
         num_steps: Steps, all of which are taken.
         key: Key of the paths of all steps.

@@ -127,7 +127,7 @@ def _calibrate_one(
     stages: console.Stages,
     settings: dict[str, Any],
 ) -> list[str]:
-    """Fit one underlying, write what was found, and return what was wrong."""
+    """Fit one underlying, write the results, and return the errors."""
     with stages.stage("read"):
         quotes, kind = _read(market, underlying, model)
         start = standard_start(quotes, underlying, kind)

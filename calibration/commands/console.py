@@ -85,7 +85,7 @@ size_option = functools.partial(typer.Option, parser=bytes_of, metavar="SIZE")
 
 
 class Stages:
-    """The stages of a command: stderr says what was done and how long it took."""
+    """The stages of a command: stderr shows each stage and its time."""
 
     def __init__(self):
         self.seconds: dict[str, float] = {}
@@ -104,7 +104,7 @@ class Stages:
 
     @contextlib.contextmanager
     def progress(self, name: str, title: str) -> Iterator[tuple[list[str], Progress | None]]:
-        """Time a stage likewise, beside a live bar, which takes the argument `progress` of what is computed."""
+        """Time a stage likewise, with a live bar; pass the yielded `progress` to the computation."""
         with self.stage(name) as lines, progress_bar(title, self.console) as progress:
             yield lines, progress
 

@@ -1,4 +1,4 @@
-"""`jaxtape explain`: why did the value of a book change from one market to the next?"""
+"""`jaxtape explain`: explain the change of a book's value from one market to the next."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Calibrate the underlyings of a market for a command, and leave out what cannot be."""
+"""Calibrate the underlyings of a market for a command, and leave out those that cannot be calibrated."""
 
 import itertools
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class Model(StrEnum):
 
 
 def methods_of(paths: int) -> tuple[AbstractMethod, ...]:
-    """Return every method, those of Monte Carlo with that many paths."""
+    """Return every method, with `paths` paths for Monte Carlo methods."""
     return tuple(replace(m, num_paths=paths) if hasattr(m, "num_paths") else m for m in METHODS)
 
 
@@ -58,7 +58,7 @@ def calibrated_names(book: Book, market: Market, model: Model) -> tuple[str, ...
 def standard_start(
     market: Market, name: str, kind: type[Calibratable] | None = None
 ) -> tuple[Calibratable, Quotes]:
-    """Return the model that one underlying is fitted by, where its search starts, and what it is fitted to."""
+    """Return the model of one underlying at the start of its search, and the quotes to fit."""
     kind = kind or next(usual for usual in _USUAL if name in usual.quotes_in(market))
     return kind.starting_on(market, name), kind.quotes_in(market)[name]
 
@@ -115,7 +115,7 @@ def _error(
 
 
 def without(market: Market, name: str, error: InputError) -> Market:
-    """Return the market without the quotes that no model could be calibrated to, and the error that says so."""
+    """Return the market without the quotes that no model could be calibrated to, and with the error."""
     if name in market.equities:
         rest = only(market, tuple(set(market.equities) - {name}))
     else:
@@ -124,7 +124,7 @@ def without(market: Market, name: str, error: InputError) -> Market:
 
 
 def fit_each(calibrations: Mapping[str, Calibration]):
-    """Return the fit market -> {underlying: model}, each fitted from where its calibration ended."""
+    """Return the fit market -> {underlying: model}; each search starts at the end of its calibration."""
     fits = {name: fit_again(found) for name, found in calibrations.items()}
     return lambda market: {name: again(market, name) for name, again in fits.items()}
 

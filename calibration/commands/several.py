@@ -40,7 +40,7 @@ def calibrate_all(
     keep_every: int,
     **settings: Any,
 ) -> list[str]:
-    """Fit all surfaces, write what was found, and return what failed; one process of several writes."""
+    """Fit all surfaces, write the results, and return the failures; one process of several writes."""
     mesh, is_first = _mesh(devices), jax.process_index() == 0
     jobs, results = _jobs(source, kind), output.folder / TABLE
     if is_first and not resume:

@@ -55,7 +55,7 @@ def mesh_of(devices: int) -> Mesh | None:
 
 
 def read(trades: Path, market: Path) -> tuple[Book, Market]:
-    """Return the book, with what the market cannot serve set aside, and the market."""
+    """Return the book, with the trades that the market cannot value set aside, and the market."""
     quotes = read_market(market)
     try:
         return Book.read(trades).checked(quotes), quotes
@@ -81,7 +81,7 @@ def calibrations_for(
 ):
     """Return the market that the book needs, less what did not fit; and the calibrations, by underlying.
 
-    settings: as `calibrate` takes them.
+    settings: arguments of `calibrate`.
     """
     served, calibrations = only(market, underlyings_of(book, in_rates=False)), {}
     starts = {name: standard_start(market, name) for name in calibrated_names(book, market, model)}

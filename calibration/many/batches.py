@@ -37,11 +37,11 @@ class Block(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The rows of its inputs."""
+        """The number of rows of its inputs."""
         return len(jax.tree.leaves(self.inputs)[0])
 
     def halves(self) -> Iterator["Block"]:
-        """Yield its jobs in blocks of half as many rows, but of the fewest at least."""
+        """Yield its jobs in blocks of half the rows, `FEWEST_ROWS` at least."""
         yield from _cut(self.places, self.inputs, max(self.size // 2, FEWEST_ROWS))
 
 
@@ -63,7 +63,7 @@ def blocks_of(jobs: Sequence[Job], places: Iterable[int], block_size: int) -> It
 
 
 def _cut(places: np.ndarray, batch: PyTree, rows: int) -> Iterator[Block]:
-    """Yield the jobs at these places, the first of a batch, in blocks of so many rows."""
+    """Yield the jobs at these places, the first of a batch, in blocks of `rows` rows."""
     for start in range(0, places.size, rows):
         taken = np.minimum(np.arange(start, start + rows), places.size - 1)
         inputs = jax.tree.map(operator.itemgetter(taken), batch)
@@ -71,7 +71,7 @@ def _cut(places: np.ndarray, batch: PyTree, rows: int) -> Iterator[Block]:
 
 
 def _power_of_two(count: int) -> int:
-    """Return the least power of two that is not below."""
+    """Return the least power of two that is not below `count`."""
     return 2 ** (count - 1).bit_length()
 
 

@@ -74,7 +74,7 @@ class Checkpoints:
         return Calibrations.of_columns(kept["columns"])
 
     def save(self, end: int, jobs: Sequence[Job], found: Calibrations) -> None:
-        """Write what was found of a round."""
+        """Write the results of a round."""
         if self._manager is None:
             return
         numbers = {name: x for name, x in found.columns.items() if x.dtype != object}
@@ -172,7 +172,7 @@ def _label_of(folder: Path) -> dict[str, Any]:
     """Return the content of the label of a run.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not one.
     """
     found = read_json(folder / _LABEL)
     if not isinstance(found, dict) or not {"settings", "round"} <= found.keys():

@@ -1,4 +1,4 @@
-"""The verb for many: each set of quotes gets a fit of its own, in rounds that processes and devices share."""
+"""Calibrate many sets of quotes, each by itself, in rounds that processes and devices share."""
 
 import dataclasses
 import itertools
@@ -68,7 +68,7 @@ def calibrate_many(
         resume: A folder where each round is kept by the first process as soon as it is done. A run that was
             stopped resumes there, on any number of devices, with the same bits. None: nothing is kept.
         optimizer: Any optax transformation; the default is Levenberg-Marquardt.
-        objective: The residuals for all jobs; the default are those of implied vols, with equal weights.
+        objective: The residuals for all jobs; by default, of implied vols with equal weights.
         transform: Field -> bounds of each free parameter, for all jobs; the default are the model's own.
         num_starts: Starting points of each job: its own model, and random ones, the same for all jobs.
         key: Key of the random starts; the default is seed 0.
@@ -191,7 +191,7 @@ def _ends(
 ) -> tuple[np.ndarray, End, dict[int, str]]:
     """Return the places and ends of the jobs at these places, fitted by all processes.
 
-    The dictionary says of other places why nothing ended there.
+    The dictionary has the reason of each failure by place.
     """
     block_size, num_slots = sizes
     blocks = workers.own(list(blocks_of(jobs, places, block_size)))
@@ -221,7 +221,7 @@ def _is_off(ends: End) -> np.ndarray:
 def _moved(
     model: AbstractModel | None, parameters: Parameters, to: np.ndarray | None
 ) -> AbstractModel | None:
-    """Return a model at these parameters; as it is where there are none, or one at the end of its range."""
+    """Return a model at these parameters; unchanged where there are none, or one is at the end of its range."""
     if to is None or model is None:
         return model
     where = lambda m: [getattr(m, name) for name in parameters.names]  # noqa: E731
@@ -237,7 +237,7 @@ def _from(progress: Progress | None, begin: int, total: int) -> Progress | None:
 
 
 def _require_distinct(jobs: Sequence[Job]) -> None:
-    """Check what is known of jobs before the first is fitted.
+    """Check all jobs that are known before the first is fitted.
 
     Raises:
         ValueError: Two jobs have one id, or models of several types.

@@ -87,7 +87,7 @@ def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_sl
         is_off = is_left & (new.result == RESULTS.inaccurate_integral)
         is_little = jax.vmap(partial(is_small, times=_MENDED))(deviations)
         is_off = is_off & is_little & (mended < _MOST_MENDED)
-        # as of `calibrate`, steps are those of the search that ends
+        # as in `calibrate`, only the steps of the last search count
         found = found._replace(steps=jnp.where(is_open, 0, found.steps))
         points = _where(jnp.repeat(is_open, jobs.num_starts), starts, ends.free)
         noises = jnp.where(is_open, noise, noises)

@@ -32,7 +32,7 @@ _IN_WORK = (
 
 _NO_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's code
 
-_COMPILED: set[Hashable] = set()  # what tells programs of this process apart that have run
+_COMPILED: set[Hashable] = set()  # keys of the programs that this process has run
 
 
 class Workers:
@@ -66,7 +66,7 @@ class Workers:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes what all have found."""
+        """Whether this process writes the results of all."""
         return self.num_processes == 1 or jax.process_index() == 0
 
     def own(self, blocks: Sequence[Block]) -> Sequence[Block]:
@@ -97,7 +97,7 @@ class Workers:
     def _tried(
         self, blocks: Sequence[Block], settings: Settings, num_slots: int, in_work: int
     ) -> Iterator[tuple[Block, "End | str | _Short"]]:
-        """Yield how each block ended, or why not; a device has so many of them in work."""
+        """Yield each block with its ends or the reason of its failure; a device runs `in_work` at a time."""
         free: queue.SimpleQueue = queue.SimpleQueue()
         for device in self.devices * in_work:
             free.put((device, _on(device, settings)))
@@ -124,7 +124,7 @@ class Workers:
                 yield from pool.map(run, alike)
 
     def gathered(self, places: np.ndarray, ends: Any) -> tuple[np.ndarray, Any]:
-        """Gather places, and a tree of arrays for them, of all processes, at each of them."""
+        """Gather the places of all processes, and a tree of arrays for them, in every process."""
         if self.num_processes == 1:
             return places, ends
         with _named_if_lost():
@@ -147,7 +147,7 @@ class Workers:
 
 
 class _Short(NamedTuple):
-    """A block for which memory was short; error: what the device said."""
+    """A block for which memory was short; error: the device's message."""
 
     error: str
 
@@ -158,7 +158,7 @@ def _is_short_of_memory(error: Exception) -> bool:
 
 
 def _no_memory(block: Block, error: str) -> str:
-    """Return why the jobs of a smallest block fail."""
+    """Return the message for the jobs of a smallest block that fail."""
     quotes = " by ".join(map(str, jax.tree.leaves(block.inputs[0])[-1].shape[1:]))
     return (
         f"memory is short for {block.size} searches with {quotes} quotes each ({error}): give fewer quotes, a "

@@ -1,1 +1,1 @@
-"""The outputs of nightly runs set beside each other: what is out of bounds."""
+"""Comparison of the outputs of nightly runs, with alarms for values out of bounds."""

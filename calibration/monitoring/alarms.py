@@ -125,7 +125,7 @@ def _changes(today: Run, yesterday: Run) -> dict[str, float]:
 
 
 def _above(check: str, place: str, value: float | None, limit: float, what: str) -> Iterator[Alarm]:
-    """Yield an alarm if a number is not within its limit, or is none."""
+    """Yield an alarm if a number is above its limit, missing or not finite."""
     if value is None or not math.isfinite(value):
         yield Alarm(check, place, None, limit, f"{what} is not a finite number")
     elif not value <= limit:  # a limit may be NaN

@@ -1,4 +1,4 @@
-"""`jaxtape monitor`: what is out of bounds in a nightly run, and what has drifted since the run before."""
+"""`jaxtape monitor`: report values out of bounds in a nightly run, and drift since the run before."""
 
 import json
 from dataclasses import asdict

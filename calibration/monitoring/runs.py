@@ -19,7 +19,7 @@ _NOT_A_NUMBER = ("id", "type", "method", "status", "currency")
 
 
 class UnusableRun(Exception):
-    """A folder that holds no run; the message says why, and what to do."""
+    """A folder that holds no run; the message has the reason and a remedy."""
 
 
 class Fit(BaseModel):
@@ -30,8 +30,8 @@ class Fit(BaseModel):
         parameters: Parameter -> number.
         standard_errors: Parameter -> its standard error.
         condition_number: The condition number of the scaled normal matrix.
-        sum_squared_vol_points: The sum of squared residuals, in vol points; in runs of earlier versions that of
-            normal vols, too.
+        sum_squared_vol_points: The sum of squared residuals, in vol points; in runs of earlier versions also
+            for normal vols.
         sum_squared_bp: The sum of squared residuals of normal vols, in basis points.
         residuals: Quote id -> model less market, per 1.00 vol.
     """

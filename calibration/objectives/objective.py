@@ -43,7 +43,7 @@ class AbstractObjective(eqx.Module):
 
     @property
     def finer(self) -> "AbstractObjective | None":
-        """The same residuals by a finer integral, beside which these are judged; None if there is none."""
+        """The same residuals by a finer integral, to check these against; None if there is none."""
         return None
 
     def result(self, quotes: Any) -> RESULTS:

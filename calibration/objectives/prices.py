@@ -20,7 +20,7 @@ _LEAST_VEGA = (
 class PriceError(AbstractObjective):
     """Model price less quoted price of the options out of the money, as a fraction of the forward.
 
-    Prices are undiscounted: the price in currency over that of the forward, D F. A quote's price is Black's at
+    Prices are undiscounted: the price in currency over the forward's, D F. A quote's price is Black's at
     its vol. Options at the money and of long expiries count most. With `vega_weighted`, each error is over
     Black's vega at the quoted vol, so that it is the error of the vol to first order, without an implied vol to
     be found (Cont and Tankov 2004; Christoffersen, Heston and Jacobs 2009).

@@ -70,7 +70,7 @@ class SimulatedPriceError(AbstractObjective):
     """Simulated price less quote, in standard errors of the quote; the loss is half a chi squared.
 
     A key that stays makes the loss a deterministic function of the model, continuous where the scheme is (QE-M,
-    with barriers and averages integrated over what is Gaussian), so that any optimizer finds its minimum. Paths
+    with barriers and averages integrated over Gaussian laws), so that any optimizer finds its minimum. Paths
     come in blocks, and a gradient holds one block at a time. All contracts that `MonteCarlo` values on dates of
     their own share the variance paths. Build it with `for_quotes`.
 
@@ -150,10 +150,10 @@ class SimulatedPriceError(AbstractObjective):
     def paths_within(self, bytes: int, model: AbstractModel, quotes: PriceQuotes) -> int:
         """Return the paths, a power of two, for which a gradient needs `bytes` at most.
 
-        Half of them are for what the reverse sweep of a block keeps, which is counted from its trace.
+        Half of the bytes are for the states that the reverse sweep of a block keeps, counted from its trace.
 
         Raises:
-            ValueError: They are fewer than 64.
+            ValueError: The paths are fewer than 64.
         """
 
         def pullback(model: AbstractModel):

@@ -76,7 +76,7 @@ def _spectral_values(
             return Spectrum.of(model, expiry, num_nodes, side=side, about=-drift)
 
         def correction(k):
-            """Return that of a strike, on the path where its integrand decays: by the sign of k + drift."""
+            """Return the correction of a strike, on the path where the integrand decays (sign of k + drift)."""
             is_above = k + drift > 0.0
             nodes = jnp.where(is_above, paths.nodes[0], paths.nodes[1])
             both = Spectrum(nodes, paths.weighted, std, -drift).corrections(k)

@@ -1,4 +1,4 @@
-"""The swaps behind a matrix of swaption quotes: when they are entered, and what their fixed legs pay."""
+"""The swaps behind a matrix of swaption quotes: their start dates and the payments of their fixed legs."""
 
 import datetime as dt
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""The risk function of a session behind HTTP: books that stay, quotes that move, figures computed once."""
+"""An HTTP service of values and risk: it keeps books, takes moves of quotes, and computes figures once."""

@@ -122,7 +122,7 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _life(self, app: FastAPI):
-        """Compile what the first requests need beside them; at the end take no more."""
+        """Compile the programs of the first requests in the background; at the end take no more requests."""
         del app
         warming = asyncio.create_task(self._warmed())
         yield

@@ -1,4 +1,4 @@
-"""A client of the service: typed results, typed errors, and patience where the service is busy."""
+"""A client of the service, with typed results, typed errors, and retries while the service is busy."""
 
 import time
 from collections.abc import Mapping
@@ -90,8 +90,8 @@ _ERRORS: dict[int, type[ServiceError]] = {
 class RiskClient(AbstractContextManager):
     """A connection to a service; not for two threads at once.
 
-    A 503 is asked again after the seconds that the service names. So is a request that got no answer, if doing
-    it twice does it once.
+    After a 503 the request is repeated after the seconds that the service names. So is a request without an
+    answer, if it is idempotent.
 
     Args:
         url: Address of the service, such as http://127.0.0.1:8117.

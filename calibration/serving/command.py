@@ -1,4 +1,4 @@
-"""`jaxtape serve`: the risk function of a session behind HTTP."""
+"""`jaxtape serve`: values and risk of books over HTTP."""
 
 from pathlib import Path
 from typing import Annotated, Any

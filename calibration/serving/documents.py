@@ -60,7 +60,7 @@ class Quotes(BaseModel):
 
 
 class Moved(BaseModel):
-    """The outcome of a move: the version of the quotes, and how many have moved since the market's file."""
+    """The outcome of a move: the version of the quotes, and the number moved since the market's file."""
 
     version: int
     moved: int
@@ -163,7 +163,7 @@ PARTS: dict[str, type[BookValue]] = {
     "sensitivities": BookSensitivities,
     "risk": BookRisk,
 }
-"""The name of a document of a book -> what it holds."""
+"""The name of a document of a book -> its content."""
 
 
 def book_risk(stored: StoredBook, state: QuotedMarket, result: RiskResult) -> BookRisk:

@@ -18,7 +18,7 @@ _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 class Measures:
-    """The measures of one service; `text` is what `/metrics` answers."""
+    """The metrics of one service; `text` is the answer of `/metrics`."""
 
     def __init__(self):
         self._registry = CollectorRegistry()

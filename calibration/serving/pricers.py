@@ -1,4 +1,4 @@
-"""The figures of books in a market whose quotes move: those of `jaxtape risk`, where something has changed."""
+"""The figures of `jaxtape risk` for books in a market whose quotes move, recomputed after a change."""
 
 import threading
 from collections import defaultdict
@@ -42,9 +42,9 @@ class _Own(NamedTuple):
 class Pricers:
     """An engine for each book; books on the same underlyings share the models that are fitted.
 
-    A fit starts where the calibration to the market's file has ended, so that the same quotes give the same
-    figures, whichever came before. What cannot be calibrated to them is calibrated to the quotes as they move,
-    until that succeeds. Threads may value different books at once; the budget is that of all together.
+    A fit starts at the end of the calibration to the market's file, so that the same quotes give the same
+    figures, whichever came before. An underlying that cannot be calibrated to the file is calibrated to the
+    moving quotes until that succeeds. Threads may value different books at once; they share the budget.
 
     Args:
         base: The market of the file.

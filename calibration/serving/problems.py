@@ -58,7 +58,7 @@ class Mistake(BaseModel):
 
 
 class ProblemDetails(BaseModel):
-    """The body of an answer that says what is wrong.
+    """The body of an error answer.
 
     Attributes:
         type: The kind of problem, a URN.

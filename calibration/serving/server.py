@@ -1,4 +1,4 @@
-"""The process around the application: its socket, its log, its signals, and its end."""
+"""The process of the application: its socket, its log, its signals, and its end."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ _PLAIN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_me
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON: time, level, event, and what came with it."""
+    """A record as one line of JSON: time, level, event, and its extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -39,7 +39,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_as_json() -> None:
-    """Send what the service and uvicorn say to stderr, a line of JSON each."""
+    """Send the logs of the service and of uvicorn to stderr, a line of JSON each."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     for name, level in {"jaxtape.serve": logging.INFO, "uvicorn.error": logging.WARNING}.items():
@@ -135,7 +135,7 @@ def run(app: FastAPI, listening: socket.socket, limits: Limits, told: str) -> No
 
 
 def leave_at_once() -> None:
-    """End the process with status 0, whatever its threads do: what was accepted is on the disk."""
+    """End the process with status 0, whatever its threads do: accepted changes are on the disk."""
     logging.getLogger("jaxtape.serve").info("stopped in the middle of a valuation")
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""A session: what is accepted is on the disk before it is seen, and changes come one after the other."""
+"""A session: changes are made one at a time, and are on the disk before they become visible."""
 
 import hashlib
 import threading
@@ -61,7 +61,7 @@ class Session:
         """Return a book.
 
         Raises:
-            Problem: There is none of that name.
+            Problem: There is no book of that name.
         """
         if (found := self.books.get(name)) is None:
             raise Problem(
@@ -97,7 +97,7 @@ class Session:
 
         Raises:
             refused: It has mistakes; it is a `Problem`.
-            Problem: It has too many trades, or the name is none.
+            Problem: It has too many trades, or the name is invalid.
         """
         if not NAME.fullmatch(name):
             detail = f"{name[:100]!r} is no name of a book"

@@ -1,4 +1,4 @@
-"""A service put together: from a market's file, a folder and bounds to what answers."""
+"""Make a service from a market's file, a folder and limits."""
 
 import hashlib
 import logging
@@ -41,10 +41,10 @@ def service_of(
     forget_quotes: bool = False,
     **settings: Any,
 ) -> Service:
-    """Return a service whose books are those of the store, and those of `trades` if it has none of that name.
+    """Return a service with the books of the store, and the book `trades` if the store has none of that name.
 
-    warm: the book whose programs are compiled first; without it those that are kept, or else a European on each
-    equity. settings: of `Pricers`. Where the store or the trades cannot be used, `Unusable` is raised.
+    warm: the book whose programs are compiled first; without it the stored books, or else a European on each
+    equity. settings: arguments of `Pricers`. If the store or the trades cannot be used, `Unusable` is raised.
     """
     session = Session(store, market, limits, forget_quotes=forget_quotes)
     for error in session.market.base.errors:

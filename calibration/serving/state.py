@@ -89,7 +89,7 @@ class Condition:
         """Check the condition against the version that stands there, None for nothing.
 
         Raises:
-            Problem: It asks for another one (412), or says nothing of one that stands there (428).
+            Problem: It asks for another version (412), or names none where there is one (428).
         """
         if version is not None and self.versions is None and not self.is_new:
             remedy = f'send the header If-Match: "{version}", or * for whichever stands there'

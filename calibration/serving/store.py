@@ -23,7 +23,7 @@ Record = TypeVar("Record", bound=BaseModel)
 
 
 class Unusable(Exception):
-    """A folder that cannot be used; the message says why, and what to do."""
+    """A folder that cannot be used; the message has the reason and a remedy."""
 
 
 class KeptQuotes(BaseModel, extra="forbid"):
@@ -47,7 +47,7 @@ class _KeptBook(BaseModel, extra="forbid"):
 
 
 class Store:
-    """The folder that a service keeps its books and moved quotes in; what is written is on the disk.
+    """The folder for the books and moved quotes of a service; writes are on the disk when they return.
 
     Args:
         folder: The folder; it is made if there is none.

@@ -1,4 +1,4 @@
-"""Valuations off the event loop: each book one at a time, each once, and no more in line than there is room."""
+"""A bounded queue of valuations in threads: each book is valued once for a state, one state at a time."""
 
 import asyncio
 import functools
@@ -63,9 +63,9 @@ class _Place:
 class Valuations:
     """Values books in threads, each book in one at a time: a slow one does not stop the others.
 
-    Of each book one valuation runs or waits, or one of each. One that waits is of the newest state that was
-    asked for, and whoever waits for it gets these figures, so that quotes that keep moving make no line. The
-    last figures of each book are kept.
+    Each book has at most one running and one waiting valuation. The waiting one takes the newest requested
+    state, and all who wait for it get its figures, so that moving quotes build no queue. The last figures of
+    each book are kept.
 
     Args:
         price: Function that values a book; threads call it, with one book at most once at a time.
@@ -94,8 +94,8 @@ class Valuations:
         """Return the figures of a book, in this state or a newer one.
 
         Raises:
-            busy: There is no room in the line, or the figures take too long, and are there for a later request;
-                it is a `Problem`, as is what keeps the models from being fitted.
+            busy: The queue is full, or the figures take too long, and are there for a later request; it is a
+                `Problem`, as is an error that keeps the models from being fitted.
         """
         key, outcomes = _key(stored, state), self._measures.valuations
         found = self._found.get(stored.name)
@@ -119,7 +119,7 @@ class Valuations:
             ) from None
 
     def _joined(self, stored: StoredBook, state: QuotedMarket) -> "asyncio.Future[Valued] | None":
-        """Return the valuation in work whose figures will be those of a state, if there is one."""
+        """Return the running or waiting valuation of a state, if there is one."""
         for place, working in self._working.items():
             if place.name == stored.name and not place.is_gone and place.takes(stored, state):
                 return working
@@ -187,7 +187,7 @@ class Valuations:
         self._found[name] = found
 
     async def warm(self, stored: StoredBook, state: QuotedMarket) -> None:
-        """Compile what a book needs; what it finds is not kept."""
+        """Compile the programs of a book; its figures are not kept."""
         await self._in_turn(stored.name, self._compute, _Place(stored, state))
 
     def forget(self, name: str) -> None:
@@ -201,7 +201,7 @@ class Valuations:
         forgetting.add_done_callback(self._forgetting.discard)
 
     def close(self) -> None:
-        """Take no more; what runs is finished."""
+        """Take no more requests; running valuations finish."""
         waiting = (task for place, task in self._working.items() if place not in self._computing)
         for task in (*waiting, *self._forgetting):
             task.cancel()
