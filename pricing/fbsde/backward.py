@@ -24,7 +24,7 @@ from .problem import Problem, Real, State
 from .simulation import AntitheticSteps, PathPool, shard_paths
 from .solver import AbstractApproximation, AbstractSolver, Date, weighted_sum
 
-FIXED_POINT_ITERATIONS = 3  # each leaves of what f_n was wrong by a share of order dt
+FIXED_POINT_ITERATIONS = 3  # each reduces the error of f_n by a factor O(dt)
 
 Index = Int[Array, ""]
 
@@ -67,7 +67,7 @@ def quadratic_features(x: Float[Array, "*batch dim"]) -> Float[Array, "*batch te
 
 
 class CoordinateChange(NamedTuple):
-    """From the standardized coordinates of one date to those of another: old = scale * new + shift."""
+    """Change of standardized coordinates from one date to another: old = scale * new + shift."""
 
     scale: Float[Array, " dim"]
     shift: Float[Array, " dim"]
@@ -78,7 +78,7 @@ class CoordinateChange(NamedTuple):
         return cls(one.whitening / other.whitening, one.whitening * (other.mean - one.mean))
 
     def quadratic(self, terms: Float[Array, "terms outputs"]) -> Float[Array, "terms outputs"]:
-        """Change coefficients of `quadratic_features` so that the function of x stays what it was."""
+        """Change coefficients of `quadratic_features` so that the function of x stays the same."""
         dim = self.scale.shape[0]
         zero = jnp.zeros((dim, terms.shape[1]), terms.dtype)
         level, slope, curve = self.by_coordinate(zero, terms[1:])
@@ -130,7 +130,7 @@ _computed_once = jax.lax.optimization_barrier  # not again in every loop that re
 
 
 class AbstractDateRegression(eqx.Module):
-    """The regression of one date: how parameters are read there, and what they are fitted to.
+    """The regression of one date: its functions of the parameters, and its targets.
 
     Attributes:
         problem: The problem that is solved.
@@ -139,7 +139,7 @@ class AbstractDateRegression(eqx.Module):
         scale: The deviation of the terminal value, of every contract.
     """
 
-    extrapolates_gamma: ClassVar[bool] = False  # today's Hessian is that of the next two dates
+    extrapolates_gamma: ClassVar[bool] = False  # today's Hessian comes from the next two dates
 
     problem: Problem
     date: Index

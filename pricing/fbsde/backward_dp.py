@@ -185,7 +185,7 @@ class NetworkRegression(AbstractDateRegression):
 
     @property
     def _root_step(self) -> Float[Array, ""]:
-        """The unit of what is left of Z dW."""
+        """The unit of the residual of Z dW."""
         return jnp.sqrt(self.problem.dt / self.problem.maturity)
 
 

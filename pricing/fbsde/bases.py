@@ -37,7 +37,7 @@ class BasisTargets(NamedTuple):
 class AbstractBasis(eqx.Module):
     """Functions of a few features of the state, at one date, that a regression combines.
 
-    A basis has parameters of each date: what makes its functions of order one there, and what it has learned.
+    A basis has parameters for each date: scales that make its functions of order one, and learned numbers.
 
     Examples:
         >>> from pricing.fbsde import AbstractBasis, Hermite, Payoffs
@@ -219,8 +219,8 @@ class SmoothMaximum(_AbstractPolynomials):
 
         L_b = ln(sum_i exp(b z_i)) / b, for each b of `sharpness`; b < 0 is a smooth minimum.
 
-    They are symmetric, as many in two dimensions as in a hundred, and smooth, unlike the maximum itself: what
-    a step leaves of them is small. States must be positive.
+    They are symmetric, as many in two dimensions as in a hundred, and smooth, unlike the maximum itself: the
+    remainder of their expansion over a step is small. States must be positive.
 
     Attributes:
         sharpness: The numbers b.
@@ -255,10 +255,10 @@ class _Layer(NamedTuple):
 
 
 class Hidden(AbstractBasis):
-    """The hidden layer of a network, tanh(W u + b), u the standardized state, trained on what others leave.
+    """The hidden layer of a network, tanh(W u + b), u the standardized state, trained on the others' residual.
 
-    W and b are trained at every date, from those of the date after, by Adam on batches of paths, for all
-    contracts at once. The weights of its outputs are the regression's, which has the layer among its functions.
+    W and b are trained at every date by Adam on batches of paths, for all contracts at once, and start from the
+    date after. The regression, which has the layer among its functions, finds the weights of its outputs.
 
     Attributes:
         width: The scales of the layer.

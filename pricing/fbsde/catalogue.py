@@ -1,4 +1,4 @@
-"""Published problems, what is known of them, and a solver that suits each."""
+"""Published problems, their known figures, and a solver that suits each."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from .solver import AbstractSolver
 
 @dataclass(frozen=True)
 class Entry:
-    """A problem, a solver that suits it, and what is known at t = 0, x0; None is not known, or zero.
+    """A problem, a solver that suits it, and the known figures at t = 0, x0; None is not known, or zero.
 
     Attributes:
         problem: Makes the problem.

@@ -29,11 +29,11 @@ _NUMBERS = 2**21  # of samples of Gamma in memory at once
 _MOST_PAIRS = 1024  # of a block
 _OUTSIDE = 0.00135  # chance of a figure above its error, and below: three standard errors
 _POINTS = {2: 32, 10: 8}  # of the fan of steps from a state, up to so many dimensions; two in more
-_POINTS_AT_END = 32  # of a fan of the last step where what is paid may jump
+_POINTS_AT_END = 32  # of a fan of the last step where the payoff may jump
 _LOOK = 4  # paths on which the form of that step's noise is looked at
 _FEW = 10  # dimensions in which a system is solved for each of these points
 _WEIGHTS_ALONE = 2  # dimensions up to which derivatives by paths would take off no noise
-_OF_SQUARE = 2.0  # what a share missed of the value leaves where f reads Gamma, over its square
+_OF_SQUARE = 2.0  # remaining error where f reads Gamma, over the square of the missed fraction of the value
 _BLUR = (
     0.01  # of the value: how near to it exercise pays where a path's derivative has the rule's part
 )

@@ -39,9 +39,9 @@ class Form(NamedTuple):
 class Start(NamedTuple):
     """The step from today.
 
-    of: the problem whose step it is; noise: its form (`first_step.noise_form`); onward: where the driver reads
-    Gamma, how errors move, A today, and the solution's Gamma there, else None; last: how the mean of the last
-    step is differentiated where what is paid may jump.
+    of: the problem of the step; noise: its form (`first_step.noise_form`); onward: where the driver reads
+    Gamma, the dynamics of errors, A today, and the solution's Gamma there, else None; last: settings to
+    differentiate the mean of the last step, where the payoff may jump.
     """
 
     of: Problem
@@ -100,8 +100,8 @@ def samples(
     """Return a block of samples.
 
     own: the solution's value today, [contracts]; quantities: [contracts] of a portfolio, whose samples are then
-    sums over contracts, which all have one linear driver; None: those of each contract. floor: what waiting is
-    worth at least (`exercise_floor`).
+    sums over contracts, which all have one linear driver; None: samples of each contract. floor: lower bound of
+    the value of waiting (`exercise_floor`).
     """
     problem, pairs = solution.problem, form.pairs
     t, x0, dt = problem.times[0], problem.x0, problem.dt

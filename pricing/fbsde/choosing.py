@@ -30,10 +30,10 @@ from .solver import AbstractSolver
 _PILOT_PATHS, _PATHS = 8192, 65536  # of trainings
 _PILOT_CERTIFICATE = 8192
 _LEAST_OF_BOUND, _MOST_OF_BOUND = 1024, 16384  # paths of an upper bound
-_NOISE_OF_BOUND = 0.1  # of what is asked of the value: a standard error of that bound
+_NOISE_OF_BOUND = 0.1  # of the tolerance of the value: a standard error of that bound
 _OF_GRID = 2  # dimensions, at most
 _MOST_FUNCTIONS = 500  # of a date: their Gram matrix is inverted at each
-_TO_COME = 4.0  # times of a pilot: it, the training, the certificate and what checks it
+_TO_COME = 4.0  # times of a pilot: itself, the training, the certificate and its check
 _INSTANT = 1e-12  # seconds
 _LOOK = 64  # paths on which the states are looked at
 
@@ -67,7 +67,7 @@ def candidates(problem: Problem, is_positive: bool) -> list[AbstractSolver]:
 
 
 def _sets(dim: int) -> Iterator[tuple[int, tuple[AbstractBasis, ...]]]:
-    """Return sets of functions and how many they are, the most first."""
+    """Yield the number of functions and the functions of each set, the largest first."""
     for degree in (4, 3):
         yield math.comb(dim + degree, degree), (Hermite(degree),)
     yield math.comb(dim + 2, 2) + 3, (Hermite(2), Mean(5, above=2))
@@ -91,7 +91,7 @@ def choose(
 
     Args:
         problem: The equation.
-        train: (solver, key=, problem=) -> solution; the problem is that given by default.
+        train: (solver, key=, problem=) -> solution; the problem is the one above by default.
         key: Key of all paths.
         rtol: The tolerances of value, Delta and Gamma.
         limits: Limits of paths, time and memory.
@@ -100,11 +100,11 @@ def choose(
     Returns:
         The solution; a RuntimeError if no pilot is finite. In its `stats` are "certificate", "errors" (of
         value, Delta and Gamma, as multiples of their sizes), "entry_errors" (of every entry of every contract),
-        "solver", and what the pilots found, "tried".
-        Where the driver bends, a step is not exact, no defects are summed, or a right to exercise has no bound,
-        also "checked_by", the figures of another solution, on half of the dates if the contract's are among
-        them; without time or memory for it nothing is known of the errors. Of a right to exercise "upper", an
-        upper bound of the value (`bounds`): what lies between is error, too.
+        "solver", and the results of the pilots, "tried".
+        Where the driver is nonlinear, a step is not exact, no defects are summed, or a right to exercise has no
+        bound, also "checked_by", the figures of another solution, on half of the dates if the contract's are
+        among them; without time or memory for it the errors are unknown. For a right to exercise also "upper",
+        an upper bound of the value (`bounds`): the gap to it counts as error, too.
 
     Raises:
         ValueError: The memory is not enough for any solution.
@@ -235,7 +235,8 @@ def _upper(
 ) -> Estimate | None:
     """Return an upper bound of what any rule of exercise earns, on as many paths as needed and time allows.
 
-    Of the value before a right today, as all figures; None if there is no later right, infinite without time.
+    Like all figures, it bounds the value before a right today; None if there is no later right, infinite if
+    there is no time.
     """
     problem = solution.problem.replace(
         exercise_in_step=None
@@ -280,7 +281,7 @@ def _say(
 
 
 def _most(told: Tolerance, asked: Tolerance) -> float:
-    """Return the largest error as a multiple of what is asked."""
+    """Return the largest error as a multiple of its tolerance."""
     return max(error / most for error, most in zip(told, asked, strict=True))
 
 
@@ -312,7 +313,7 @@ def _tried(
 
 
 def _pilot(solver: AbstractSolver, train: Callable[..., Solution], key: PRNGKeyArray) -> Tried:
-    """Return the variance of the value that a regression's functions leave, over all dates."""
+    """Return a pilot's result: the variance of the value that its functions leave, over all dates."""
     started = time.perf_counter()
     try:
         noise = float(train(solver, key=key).stats["losses"][-1, -1])
@@ -340,9 +341,9 @@ def _on_fewer_dates(problem: Problem) -> Problem:
 
 
 def _scale(problem: Problem, *, key: PRNGKeyArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scale of each coordinate, and whether it stays above 0, as prices do, by a look at some paths.
+    """Return the scale of each coordinate, and whether it stays above 0 on some paths, as prices do.
 
-    That of prices is x0, that of the others their deviation at the end.
+    The scale of prices is x0; of other coordinates, their deviation at the end.
     """
     states = np.asarray(simulate(problem, _LOOK, key=key).states)
     is_positive = np.all(states > 0.0, axis=(0, 1))

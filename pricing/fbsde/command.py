@@ -1,4 +1,4 @@
-"""`jaxtape solve`: published problems by name, beside what is known of them."""
+"""`jaxtape solve`: solve published problems by name, and compare with their known figures."""
 
 import contextlib
 import functools
@@ -37,7 +37,7 @@ _path_option = functools.partial(typer.Option, parser=path_of, metavar="PATH")
 
 @dataclass
 class Row:
-    """A figure of one problem: of a gradient the mean of its entries, of a Hessian that of its diagonal.
+    """A figure of one problem: for a gradient the mean of its entries, for a Hessian of its diagonal.
 
     Attributes:
         problem: The name of the problem.
@@ -155,7 +155,7 @@ def _rows(
 
 
 def _summary(figure: np.ndarray) -> float:
-    """Return the mean of a figure's entries, of a Hessian that of its diagonal."""
+    """Return the mean of a figure's entries; for a Hessian, of its diagonal."""
     return float(np.mean(np.diagonal(figure) if figure.ndim == 2 else figure))
 
 

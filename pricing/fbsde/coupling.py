@@ -18,12 +18,12 @@ def coupled(
 
         u_t + c . grad u + tr(a a' Hess u) / 2 + f = 0,   Z = a' grad u,
 
-    which is that of the problem's own drift b and diffusion s and the driver
+    which is the equation of the problem's own drift b and diffusion s with the driver
 
         f + (c - b) . grad u + tr((a a' - s s') Hess u) / 2.
 
-    So paths keep b and s, and an exact `step` of them stays exact. The nearer these are to c and a, the better
-    paths lie. Another diffusion makes a driver that reads Gamma. Pardoux, Tang, Probability Theory and Related
+    So paths keep b and s, and an exact `step` of them stays exact. Paths lie better the nearer b and s are to c
+    and a. Another diffusion makes a driver that reads Gamma. Pardoux, Tang, Probability Theory and Related
     Fields 114 (1999).
 
     Args:
@@ -66,7 +66,7 @@ def _coupled_driver(
     z: Array,
     *gamma: Array,
 ) -> Float[Array, ""]:
-    """Return f and what the other drift and diffusion add to it."""
+    """Return f with the terms of the other drift and diffusion."""
     gradient, more = problem.gradient_of(t, x, z), 0.0
     if diffusion is not None:
         a = diffusion(t, x, y)

@@ -24,7 +24,7 @@ from .solver import AbstractApproximation, AbstractSolver, Date, beyond_networks
 class _Parameters(NamedTuple):
     """Today's Y, and Z = level + slope x + network(x), in units of the terminal value; x is standardized.
 
-    Level and slope are of each date and coordinate: what is nearly linear in x is left to no network.
+    Each date and coordinate has a level and a slope, so that the network need not learn the linear part.
     """
 
     y0: Float[Array, "*contracts"]
@@ -34,14 +34,14 @@ class _Parameters(NamedTuple):
 
 
 class _Normalization(NamedTuple):
-    """The means and deviations of pilot paths: of the states, and of what is paid at the end."""
+    """The means and deviations of the states and the payoffs of pilot paths."""
 
     standardizer: Standardizer
     mean: Float[Array, "*contracts"]
     scale: Float[Array, "*contracts"]
 
     def value_today(self, y0: Float[Array, "*contracts"]) -> Float[Array, "*contracts"]:
-        """Return today's value, which may be many deviations away from the mean of what is paid."""
+        """Return today's value, which may be many deviations away from the mean payoff."""
         return self.mean + (self.scale + jnp.abs(self.mean)) * y0
 
 
@@ -200,7 +200,7 @@ class PathwiseApproximation(AbstractApproximation):
         return RESULTS.where(unknown, RESULTS.value_at_start_only, RESULTS.successful)  # pyright: ignore[reportArgumentType]
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
-        """Return the gradient from Z; at date 0 it is that of x0, whatever x."""
+        """Return the gradient from Z; at date 0 it is the gradient at x0, whatever x."""
         z = self._z(jnp.asarray(date)[None], x[None, None])[0, 0]
         return self.problem.gradient_of(self.problem.times[date], x, z)
 

@@ -48,15 +48,15 @@ class DeepSplitting(AbstractBackwardSolver):
 
         Y_{n+1} + f_{n+1} dt / 2 + f_n dt / 2,
 
-    without a martingale Z dW beside it: no derivative of u is fitted, and those of today, where all states
-    are x0, are continued from the date after. It checks the value of solvers that fit Z: where f does not read
-    z, no error of Z is in it. Exercise and stops are those of `BackwardDP`; `certify` finds Delta and Gamma.
+    without a martingale Z dW: no derivative of u is fitted, and today's derivatives, where all states are x0,
+    are continued from the date after. It checks the value of solvers that fit Z: where f does not read z, it
+    has no error of Z. It treats exercise and stops like `BackwardDP`; `certify` finds Delta and Gamma.
 
     Beck, Becker, Cheridito, Jentzen, Neufeld, SIAM J. Sci. Comput. 43 (2021).
 
     Attributes:
-        num_paths: The paths that are kept at every date. The other settings, by keyword, are those of
-            `BackwardDP`, too: `num_iterations`, `batch_size`, `num_pairs`, `learning_rate`, `architecture`.
+        num_paths: The paths that are kept at every date. The other settings, by keyword, are the same as for
+            `BackwardDP`: `num_iterations`, `batch_size`, `num_pairs`, `learning_rate`, `architecture`.
 
     Examples:
         >>> from pricing.fbsde import DeepSplitting

@@ -1,12 +1,12 @@
 """Defects of a solution's equation on fresh paths, step by step, in money of the first date.
 
-With u the true and v the solution's value, e = u - v satisfies, but for its square,
+With u the true and v the solution's value, e = u - v satisfies, up to its square,
 
     -de = (f_y e + f_z . zeta + defect) dt - zeta dW,
 
 so that e is the mean of the sum of defects, each discounted along the path by f_y, on paths whose noise is
 shifted by f_z dt (Girsanov). Many contracts share their paths: these are not shifted, and each contract has a
-weight. Where f is linear in y and z nothing is left out, but for what the steps miss.
+weight. Where f is linear in y and z, only the error of the steps is left out.
 """
 
 from functools import partial
@@ -76,7 +76,7 @@ def ahead(
         solution: The solution whose defects are summed.
         x: The states at date 1, of shape [dim, paths].
         y: The values there, where the solution knows Z alone: then Y follows from them along each path, and is
-            wrong at the end by what is missing. None: the solution's own.
+            wrong at the end by the missing part. None: the solution's own.
         key: Key of the increments after date 1.
         points: The steps of a fan, a power of two from 2 on: pairs of opposite ones at Sobol' points that are
             shifted at random. With y it is one.
@@ -116,7 +116,7 @@ class _Walk(NamedTuple):
     floor: Float[Array, " contracts"]
 
     def step(self, state: tuple[States, Held, _Sum], date: Array):
-        """Return the states at the next date, what is held there, and the sums with what the step misses."""
+        """Return the states at the next date, the values held there, and the sums with the step's defect."""
         x, here, total = state
         problem = self.solution.problem
         t, dt = problem.times[date], problem.dt
@@ -129,7 +129,7 @@ class _Walk(NamedTuple):
             at_start = at_start - along.taken(t, x[:, None], here.gamma[0])[:, 0]
             at_end = at_end - along.taken(problem.times[date + 1], ends, fanned.gamma[0][0])
         gap = fanned.worth - (here.worth - early * at_start)[:, None] + late * at_end
-        if not self.knows_values:  # what is missing shows at the end alone
+        if not self.knows_values:  # the defect shows at the end alone
             gap = jnp.where(date + 1 == problem.num_steps, gap - _moved(here, dw), 0.0)
         scale = total.discount / (1.0 - early * here.slope)
         missing = total.missing + total.is_held * scale * jnp.mean(gap, axis=1)
@@ -183,7 +183,7 @@ class _Walk(NamedTuple):
     def _noise(
         self, date: Array, paths: int, points: int | None = None
     ) -> tuple[Float[Array, "dim points paths"], Any]:
-        """Return the increments and jumps of a fan from each path, those of copies the same."""
+        """Return the increments and jumps of a fan from each path, the same for all copies."""
         problem, copies = self.solution.problem, self.copies
         points = self.points if points is None else points
         key, jump_key = jax.random.split(jax.random.fold_in(self.key, date))
@@ -196,7 +196,7 @@ class _Walk(NamedTuple):
     def _ends(
         self, date: Array, x: States, here: Held, dw: Array, jumps: Any, along: "_Along | None"
     ):
-        """Return the states after steps, [dim, points, paths], and what is held there."""
+        """Return the states after steps, [dim, points, paths], and the values held there."""
         problem, found = self.solution.problem, self.solution.approximation
         own = lambda x, dw: problem.advance(problem.times[date], x, dw)  # noqa: E731
         move = jax.vmap(own, -1, -1) if along is None else along.advance
@@ -226,7 +226,7 @@ class _Along:
     def taken(
         self, t: Array, x: Float[Array, "dim points paths"], gamma: Array
     ) -> Float[Array, "contracts points paths"]:
-        """Return the part of the driver that the diffusion of these paths has, at points of each."""
+        """Return the part of the driver in the diffusion of these paths, at points of each path."""
         of_path = jax.vmap(partial(self.onward.taken, t), (-1, 0, 0))
         return jax.vmap(of_path, (1, 0, None))(x, gamma, self.mixing)[None]
 

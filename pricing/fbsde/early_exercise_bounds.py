@@ -27,7 +27,7 @@ Samples = Float[Array, "*contracts paths"]
 class _RuleState(NamedTuple):
     """The state of the exercise rule on every path, in money of today.
 
-    martingale is what u has moved so far, but for its drift; earned is what exercise has paid.
+    martingale: the sum of the changes of u so far, without its drift; earned: the payments by exercise.
     """
 
     martingale: Samples
@@ -46,16 +46,16 @@ def bounds(
 ) -> Bounds:
     """Bound u(0, x0) of a right to early exercise from below and from above, on the same fresh paths.
 
-    The lower bound is what is earned by exercising where that pays more than the continuation value of the
-    solution, less the sum of the martingale increments of u over the steps (Z dW and the term of Gamma), whose
-    mean is zero. The upper bound is the mean of max over dates of (discounted payoff - M) (Rogers, 2002; Haugh,
-    Kogan, 2004), where M grows from one date of exercise to the next by V - E[V], V the larger of payoff and
-    continuation value, its mean taken over inner paths (Andersen, Broadie, 2004): opposite pairs, at randomly
-    shifted Sobol' points where they are a power of two.
+    The lower bound is the mean payoff of the rule that exercises where the payoff exceeds the solution's
+    continuation value, less the sum of the martingale increments of u over the steps (Z dW and the term of
+    Gamma), whose mean is zero. The upper bound is the mean of max over dates of (discounted payoff - M)
+    (Rogers, 2002; Haugh, Kogan, 2004), where M grows from one date of exercise to the next by V - E[V], V the
+    larger of payoff and continuation value, its mean taken over inner paths (Andersen, Broadie, 2004): opposite
+    pairs, at randomly shifted Sobol' points where they are a power of two.
 
-    Of a right at any time (`Problem.exercise_in_step`) the upper bound holds for exercise between two dates,
-    too: that is worth at the second no more than the payoff there with the interest and the dividends of the
-    step (Jensen's inequality). So the gap has those of a step.
+    For a right at any time (`Problem.exercise_in_step`) the upper bound holds for exercise between two dates,
+    too: at the second date such an exercise is worth no more than the payoff there with the interest and the
+    dividends of the step (Jensen's inequality). So the gap includes the interest and dividends of a step.
 
     Args:
         solution: The solution, of a problem whose driver discounts: f = -r(t, x) y.

@@ -84,13 +84,14 @@ def errors(
 ) -> EntryErrors:
     """Return the errors of value, Delta and Gamma, by entry and by contract, as multiples of the sizes.
 
-    An error is three standard errors, of many entries more, so that all of them are within as often. Or it is
-    by what another solution's certificate differs, beyond noise: where the driver bends both keep the square of
-    their solution's error, and each has the error of its dates. Or it is, of the value, what lies between it
-    and an upper bound: a better rule of exercise may earn that. What the square of Gamma's error may leave
-    comes on top.
+    An error is the largest of: three standard errors (more for many entries, so that all of them are within as
+    often); the difference to another solution's certificate, if beyond noise (where the driver is nonlinear
+    both keep the square of their solution's error, and each has the error of its dates); and, for the value,
+    the gap to an upper bound, which a better exercise rule may earn. The remainder of the square of Gamma's
+    error is added.
 
-    scale: x_i of `Tolerance`, [dim]; None: states are in one unit, and the value says nothing of Delta's size.
+    scale: x_i of `Tolerance`, [dim]; None: states share one unit, and Delta's size does not depend on the
+    value.
     """
     value = np.asarray(found.value.mean)
     dim = np.asarray(found.delta.mean).shape[-1]
@@ -118,7 +119,7 @@ def errors(
 
 
 def _relative(error: ArrayLike, size: ArrayLike, left: ArrayLike, axes: int) -> np.ndarray:
-    """Return errors over the size of their contract, infinite where that is zero, and what is left on top."""
+    """Return errors over the size of their contract (infinite where it is zero), plus `left`."""
     numbers = (np.asarray(a, float) for a in (size, left))
     size, left = (a.reshape((*a.shape, *(1,) * axes)) for a in numbers)
     safe = np.where(size > 0.0, size, 1.0)
@@ -126,7 +127,7 @@ def _relative(error: ArrayLike, size: ArrayLike, left: ArrayLike, axes: int) -> 
 
 
 def without_noise(solution: Solution) -> Certificate:
-    """Return the solution's own figures of today, of a grid: their noise is none."""
+    """Return the figures of today by a solution on a grid, which have no noise."""
     t, x0 = solution.problem.times[0], solution.problem.x0
     own = solution.value(t, x0), solution.delta(t, x0), solution.gamma(t, x0)
     figures = [Estimate(figure, jnp.zeros_like(figure)) for figure in own]

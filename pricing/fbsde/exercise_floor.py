@@ -1,4 +1,4 @@
-"""The least that waiting is worth: exercise that pays no more than that is never best, whatever a fit says."""
+"""Lower bound of the value of waiting: exercise that pays no more is never optimal, whatever a fit gives."""
 
 import jax
 import jax.numpy as jnp
@@ -14,16 +14,16 @@ _EVERY = 16  # of these paths the driver is looked at
 
 
 def exercise_floor(problem: Problem) -> Float[Array, " contracts"]:
-    """Return a number for each contract below which its value never is before the last date.
+    """Return a lower bound of each contract's value before the last date.
 
     A constant c is such a number if the terminal and the stopped value are at least c, and f(t, x, c, 0) >= 0:
     then c is a subsolution, and solutions are in the order of their terminal values (comparison theorem,
-    Pardoux, Peng (1990)). It is 0 for an option that pays nothing or more, so that a regression whose fit is
-    below zero far out of the money exercises nothing there. Minus infinity where no such number is known:
-    a contract that may cost its holder is given up for what exercise pays, below zero, too.
+    Pardoux, Peng (1990)). It is 0 for an option with a payoff of 0 or more, so that a regression whose fit is
+    below zero far out of the money exercises nothing there. Minus infinity where no such number is known: the
+    holder of a contract that may cost money also exercises at a payment below zero.
 
-    c is looked for on paths with up to three times the noise: 0, and the least terminal value if several paths
-    have it.
+    Candidates for c, tested on paths with up to three times the noise: 0, and the least terminal value if
+    several paths have it.
     """
     count = problem.terminal(problem.x0).size
     none = jnp.full(count, -jnp.inf, problem.x0.dtype)
@@ -57,14 +57,14 @@ def exercise_floor(problem: Problem) -> Float[Array, " contracts"]:
 
 
 def _halves(count: int) -> Bool[np.ndarray, "halves contracts"]:
-    """Return sets of contracts such that of any two there is a set with the first and without the second."""
+    """Return sets of contracts such that for any two some set has the first and lacks the second."""
     numbers = np.arange(count)
     bits = [numbers >> place & 1 == 1 for place in range(max(count - 1, 1).bit_length())]
     return np.stack([half for bit in bits for half in (bit, ~bit)])
 
 
 def _wide_paths(problem: Problem) -> Float[Array, "dates paths dim"]:
-    """Return states of all dates on paths of which the last have the widest noise."""
+    """Return the states of all dates on paths whose noise grows from the first path to the last."""
     key, at_jumps = jax.random.split(jax.random.key(0))
     noise = normals(key, (problem.num_steps, _PATHS, problem.dim), problem.x0.dtype)
     widths = jnp.linspace(1.0, _WIDEST, _PATHS, dtype=noise.dtype)

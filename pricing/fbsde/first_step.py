@@ -67,7 +67,7 @@ class StepDensity(eqx.Module):
     def increments(self, x: State) -> State:
         """Return the noise that leads from x to X_1, exact to the third order in x - x0.
 
-        By Newton's method from that of x0: each of the two steps doubles the order.
+        Two steps of Newton's method from the noise at x0: each doubles the order.
         """
         noise = self._noise
         end = self._move(self.x0, noise)
@@ -76,13 +76,13 @@ class StepDensity(eqx.Module):
         return noise
 
     def log_density(self, x: State) -> Float[Array, ""]:
-        """Return log p(X_1 | x), but for what does not depend on x."""
+        """Return log p(X_1 | x), up to a term that does not depend on x."""
         noise = self.increments(x)
         slopes = jax.jacfwd(self._move, 1)(x, noise) / self.form.scale[:, None]
         return -0.5 * noise @ self._precision @ noise - jnp.linalg.slogdet(slopes)[1]
 
     def weights(self) -> Weights:
-        """Return the weights for the derivatives of a mean of what follows on X_1."""
+        """Return the weights for the derivatives of the mean of any function of X_1."""
         x0 = self.x0
         if self.form.mixing is None:
             slope, second = jax.grad(self.log_density)(x0), jax.hessian(self.log_density)(x0)

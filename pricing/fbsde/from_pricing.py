@@ -22,14 +22,14 @@ def from_product(product: AbstractProduct, model: AbstractModel, num_steps: int)
     States move by the model's own step: exact under Black-Scholes, x the spots, and Hull-White, x the short
     rate less today's forward rate; Andersen's QE-M under Heston, x = (spot, variance). The driver is -r y.
 
-    A product or a model of another kind is a TypeError that says what would do, dates off the grid or contracts
-    of several dates a ValueError.
+    A product or a model of another kind is a TypeError that names the supported ones; dates off the grid, or
+    contracts with different dates, are a ValueError.
 
     Args:
         product: A right to exercise (European, Bermudan and American options, on one asset or a basket,
-            swaptions) or a knock-out on dates. A right to exercise at any time is one on the grid's dates;
-            the upper one of its `bounds` holds at any time. A batch (leaves with an axis in front) is a vector
-            of contracts.
+            swaptions) or a knock-out on dates. A right to exercise at any time becomes one on the grid's dates;
+            its upper bound (`bounds`) holds for any time. A batch (leaves with an axis in front) is a vector of
+            contracts.
         model: A model with the ability `Diffusion`.
         num_steps: Equal steps to the last date, on which all dates must lie.
 
@@ -60,7 +60,7 @@ def _diffusion(product: AbstractProduct, model: AbstractModel) -> Diffusion:
     """Return the model as the product sees it.
 
     Raises:
-        TypeError: The model does not say how what the product reads moves, or says it by contract.
+        TypeError: The model has no dynamics for the quantity that the product reads, or has one by contract.
     """
     fits = isinstance(product, SwapEntry) == isinstance(model, AbstractRateModel)
     if product.multi_asset and not model.underlying.ndim:

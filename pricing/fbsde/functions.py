@@ -1,4 +1,4 @@
-"""The functions that a problem is made of: their arguments, their results, and what they compute."""
+"""The functions of a problem: checks of their arguments and results, and digests of their programs."""
 
 import hashlib
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def check_functions(problem: Problem) -> None:
 
 
 def digests(problem: Problem) -> dict[str, str]:
-    """A digest of what each function computes, by name: of its lowered program and its constants.
+    """Return a digest of each function, by name: of its lowered program and its constants.
 
     Two functions with one digest compute the same, whatever they close over or read. Another version of JAX
     may lower one function to another program.
@@ -78,7 +78,7 @@ def _terminal_call(problem: Problem) -> _Call:
 
 
 def _calls(problem: Problem) -> dict[str, _Call]:
-    """The functions that the problem has, besides `terminal`, which says how many contracts there are."""
+    """Return the problem's functions besides `terminal`, which determines the number of contracts."""
     dim, contracts = (problem.dim,), problem.contracts
     real, state = _shape(problem), _shape(problem, *dim)
     arguments = {"t": real, "dt": real, "x": state, "dw": state, "u": state}

@@ -44,16 +44,16 @@ class _State(NamedTuple):
 
 
 class GradientRegression(AbstractSolver):
-    """Gradient-enhanced least squares: u of each date is a combination of functions, fitted with its gradient.
+    """Gradient-enhanced least squares: u at each date is a combination of functions, fitted with its gradient.
 
     At date n, the latest first, the coefficients c minimize the mean over paths of
 
         (V_{n+1} + F_n dt - c . (phi + M phi)(X_n))^2,   M phi = D phi + (D^2 phi - dt sum_k D_k^2 phi) / 2,
 
-    where D is the derivative along s dW, D_k along the k-th column of s: M phi is how phi moves over the step
-    but for its drift (without the bracket if order = 1). It explains the noise of V, so that few paths
-    suffice, and its coefficients are the gradient's. V is what is earned along the path after exercise, less
-    M of the later dates: the fit is of cash flows, not of fits. F is the mean of f over both ends of the step.
+    where D is the derivative along s dW, D_k along the k-th column of s: M phi is the change of phi over the
+    step without its drift (without the bracket if order = 1). It explains the noise of V, so that few paths
+    suffice, and its coefficients are the gradient's. V is the cash flow along the path after exercise, less M
+    of the later dates: cash flows are fitted, not later fits. F is the mean of f over both ends of the step.
     The Gram matrix is inverted once a date, whatever the number of contracts.
 
     Yang, Wang, Li, arXiv:2305.06555 (2023). The second-order term is the Ito-Taylor expansion's (Kloeden,
@@ -64,10 +64,10 @@ class GradientRegression(AbstractSolver):
         bases: Sets of functions of the state; their union is phi.
         order: 1 or 2, the order of M in the noise.
         initial_dispersion: The share of the maturity by which starts of paths are dispersed, so that Delta and
-            Gamma of today are fitted about x0. With 0 all start at x0, and Delta and Gamma are what explains
-            the first step. That is right where x0 is no point among the others (the smallest of a hundred
-            equal coordinates is far from that of dispersed ones), or where coordinates are bound to each other
-            (a spot and its running maximum): they are dispersed apart, unless the problem has a `start`.
+            Gamma of today are fitted about x0. With 0 all start at x0, and Delta and Gamma explain the first
+            step. Take 0 where x0 is unlike the dispersed starts (the smallest of a hundred equal coordinates is
+            far from the smallest of dispersed ones), or where coordinates are bound to each other (a spot and
+            its running maximum), as they are dispersed independently unless the problem has a `start`.
         block: The number of paths whose functions are evaluated together.
         mesh: The devices that share the paths (axis "paths"), or None.
 
@@ -110,7 +110,7 @@ class GradientRegression(AbstractSolver):
             problem, self.num_paths, key=key, initial_dispersion=dispersion, mesh=self.mesh
         )
         states, increments = (jnp.swapaxes(x, 1, 2) for x in paths)
-        # x0 alone has no scale: it has that of the date after it
+        # x0 alone has no scale: it takes the scale of the date after it
         scaled = states if dispersion > 0.0 else states.at[0].set(states[1])
         parameters = tuple(basis.init(problem, scaled) for basis in self.bases)
         alive = survival(problem, paths.states).astype(states.dtype)
@@ -239,7 +239,7 @@ class GradientRegression(AbstractSolver):
         return is_open & (paid > jnp.maximum(continuation, floor[:, None])), paid
 
     def _after_stop(self, problem: Problem, date, x: States, alive, value: Values) -> Values:
-        """Return `value` on living paths, and what a stop pays on the others."""
+        """Return `value` on living paths, and the payment of a stop on the others."""
         if problem.is_alive is None:
             return value
         t = problem.times[date]
@@ -287,7 +287,7 @@ class _LeastSquares(NamedTuple):
         return jnp.where(jnp.any(squares > _DIVERGED * variance), jnp.inf, jnp.mean(squares))
 
     def coefficients(self, target: Values) -> Float[Array, "contracts functions"]:
-        """Return a fit to the target, plus one to what that leaves: it takes the ridge's bias away."""
+        """Return a fit to the target, plus one to its residual, which removes the ridge's bias."""
         fit = lambda target: ((target * self.weights[None]) @ self.columns.T) @ self.inverse  # noqa: E731
         first = fit(target)
         return first + fit(target - first @ self.columns)

@@ -47,9 +47,9 @@ class Axes(NamedTuple):
 
     @classmethod
     def around(cls, states: Float[Array, "dates paths dim"], count: int, spacing: float) -> "Axes":
-        """Return axes that reach beyond the states of all dates; those of the first are of the next.
+        """Return axes that reach beyond the states of all dates; the first date has those of the next.
 
-        spacing: of nodes at the first, at least, in deviations of a step.
+        spacing: minimum spacing of nodes at the first date, in deviations of a step.
         """
         is_log = jnp.all(states > 0.0, axis=(0, 1))
         s = _scaled(states, is_log)
@@ -80,9 +80,10 @@ def _scaled(x: Float[Array, "... dim"], is_log: Bool[Array, " dim"]) -> Float[Ar
 
 
 class _State(NamedTuple):
-    """The grid, the coefficients of u at the dates that are done, if f reads Gamma those of f, and the floor.
+    """The grid, the coefficients of u at the dates that are done (of f, too, if f reads Gamma), and the floor.
 
-    On a spline f is smooth, and so are means of it: Gamma of a spline is not, and its errors would feed it.
+    f on a spline of its own is smooth, and so are its means; f of a spline's Gamma is not, and would amplify
+    errors.
     """
 
     axes: Axes
@@ -100,9 +101,9 @@ class GridQuadrature(AbstractSolver):
 
     by the trapezoidal rule over normal increments, which errs by less than any power of its step where V is
     smooth. Where f reads Gamma, and V has a kink, all of f is taken at t_n. Between nodes u is a cubic spline,
-    linear beyond them, in each coordinate or, where all states are above zero, in its logarithm. Of jumps the
-    mean after each number of them is a quadrature on the nodes. For one or two dimensions. It has no noise: its
-    errors are those of the grid (at a jump of V, the jump times the weight of a point) and of the dates.
+    linear beyond them, in each coordinate or, where all states are above zero, in its logarithm. With jumps,
+    the mean after each number of them is a quadrature on the nodes. For one or two dimensions. It has no noise,
+    only errors of the grid (at a jump of V, the jump times the weight of a point) and of the dates.
 
     Quadrature of the transition density: Andricopoulos et al., J. Financial Economics 67 (2003); trapezoidal
     rule: Trefethen, Weideman, SIAM Review 56 (2014).
@@ -189,7 +190,7 @@ class GridQuadrature(AbstractSolver):
     ) -> tuple[Values, Values, Values]:
         """Return means over a step from each node: of V + f dt / 2, of f dt / 2, and by half of the points.
 
-        V is what is held at the step's end; all of f is taken at its start where `ends_of_step` says so.
+        V is the value held at the step's end; all of f is taken at its start where `ends_of_step` says so.
         """
         t, dt, after = problem.times[date], problem.dt, date + 1
         noise, weights, fewer = self._quadrature(problem)
@@ -224,7 +225,7 @@ class GridQuadrature(AbstractSolver):
         return SplineOnGrid(problem, state.axes, state.coefficients, problem.contracts)
 
     def _quadrature(self, problem: Problem) -> tuple[Array, Array, Array]:
-        """Return normal increments [points, dim], their weights, and those of every other of them."""
+        """Return normal increments [points, dim], their weights, and weights for every other point alone."""
         dim, dtype = problem.dim, problem.x0.dtype
         least, for_all, most = _POINTS[dim]
         enough = math.ceil(for_all / problem.num_steps**0.5)

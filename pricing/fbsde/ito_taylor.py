@@ -14,7 +14,7 @@ States = Float[Array, "dim paths"]
 Functions = Float[Array, "functions paths"]
 Features = Float[Array, "features paths"]
 Moves = tuple[Functions, Functions]
-"""Functions, and what is added to them over a step."""
+"""Functions, and their increments over a step."""
 
 
 class Composition(NamedTuple):
@@ -36,7 +36,7 @@ def martingale_increments(
     dw: States,
     order: int = 2,
 ) -> Moves:
-    """Return all f(x), and what f(X) - f(x) is over a step but for its drift: of mean zero, whatever f.
+    """Return all f(x), and f(X) - f(x) over a step without its drift: its mean is zero, whatever f.
 
     The increment is D f, where D is the derivative along s dW; with order 2 also
 
@@ -81,7 +81,7 @@ def martingale_increments(
 
 
 def _composed(f: Composition, values: Features, slope: Features, bends: Array) -> Moves:
-    """Return f and its increment, from those of the features and what outer'' is to be applied to."""
+    """Return f and its increment, from the features, their increments, and the argument of outer''."""
     value, increment = jax.jvp(f.outer, (values,), (slope,))
     if f.is_linear:
         return value, increment

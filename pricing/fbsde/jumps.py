@@ -37,7 +37,7 @@ class Jumps(eqx.Module):
     Attributes:
         rate: Jumps a year.
         size: The state after a jump, size(x, z), of z standard normals of shape [dim].
-        most: The most jumps in a step that are followed.
+        most: Maximum number of jumps in a step.
 
     Raises:
         ValueError: `most` is below 1.
@@ -59,7 +59,7 @@ class Jumps(eqx.Module):
             raise ValueError(f"most={self.most}: give 1 or more.")
 
     def chances(self, dt: Number) -> Float[Array, " counts"]:
-        """Return the probabilities of 0, 1, ... `most` jumps in a step; what is beyond belongs to the last."""
+        """Return the probabilities of 0, 1, ... `most` jumps in a step; the last includes all above `most`."""
         number = jnp.arange(self.most, dtype=self.rate.dtype)
         mean = self.rate * dt
         factorials = jax.lax.lgamma(number + 1.0)

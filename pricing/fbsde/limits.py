@@ -1,4 +1,4 @@
-"""Within which paths, seconds and bytes is an equation solved where no solver is named?"""
+"""Limits of paths, time and memory for `solve` without a named solver."""
 
 import math
 import time
@@ -87,7 +87,7 @@ def bytes_of(problem: Problem, solver: Any) -> int:
     """Return the memory that a training and a certificate take at most, by the shapes of their arrays.
 
     The programs of a regression hold its state three times, and the functions with their moves on all paths
-    as often as the Gram matrix needs them: what the compiler says is below that (`test_limits`).
+    as often as the Gram matrix needs them: the compiler reports less than that (`test_limits`).
     """
     training = eqx.filter_eval_shape(init, problem, solver, key=jax.random.key(0))
     arrays = jax.tree.leaves(training)

@@ -87,7 +87,7 @@ def _layer_norm(x: Array) -> Array:
 
 
 class OptimizerState(NamedTuple):
-    """Parameters in training, and what the optimizer remembers of their way."""
+    """Parameters in training, and the optimizer's state."""
 
     parameters: PyTree[Array]
     memory: optax.OptState

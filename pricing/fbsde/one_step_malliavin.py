@@ -172,7 +172,7 @@ class _DateRegression(AbstractDateRegression):
     def linear_solver(
         self, like: _Parameters, targets: _Targets
     ) -> Callable[[_Parameters], _Parameters]:
-        """Return the solver of Gamma's part, then of those of Y and Z; f_n follows in a few rounds."""
+        """Return the solver of Gamma's linear part, then of Y's and Z's; f_n follows in a few iterations."""
         dim = like.gamma.shape[0]
         x = jax.vmap(self.standardized)(targets.x)
         terms = quadratic_features(x)
@@ -317,8 +317,8 @@ class OneStepMalliavin(AbstractBackwardSolver):
     Attributes:
         gamma: "full": a network for all dim^2 entries; "diagonal": a matrix for each date, and a network for
             its diagonal alone, which is right where entries off the diagonal do not depend on x (sums of
-            functions of one coordinate). `docs/fbsde.md` says what it misses of a radial function, and what
-            narrow layers miss. The other settings, by keyword, are those of `AbstractBackwardSolver`.
+            functions of one coordinate). `docs/fbsde.md` has its errors for a radial function and for narrow
+            layers. The other settings, by keyword, are those of `AbstractBackwardSolver`.
 
     Raises:
         ValueError: A setting is out of its range.

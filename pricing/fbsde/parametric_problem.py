@@ -24,17 +24,17 @@ def parametric(make: Callable[[Features], Problem], low: Number, high: Number) -
     feature, so a solver must not divide by the diffusion: GradientRegression does not, the others refuse.
 
     Args:
-        make: A problem from an array of features. The features are not known before run time: of what it
-            returns, dim, maturity, num_steps and dates may not depend on them; functions and x0 may.
+        make: A problem from an array of features. The features are not known before run time: dim, maturity,
+            num_steps and dates of the problem may not depend on them; functions and x0 may.
         low: The least features, a number or a vector.
         high: The greatest features, of the same length.
 
     Returns:
-        The joint problem, whose dimension is that of x plus the number of features.
+        The joint problem, whose dimension is x's plus the number of features.
 
     Raises:
-        ValueError: The bounds are no two vectors of one length, each entry of `low` below that of `high`; or
-            the problem has jumps, a switch, or a driver that reads Gamma.
+        ValueError: The bounds are not two vectors of one length, each entry of `low` below `high`'s; or the
+            problem has jumps, a switch, or a driver that reads Gamma.
 
     Examples:
         >>> from pricing import BlackScholes, European
@@ -127,5 +127,5 @@ class _ParametricFunctions(eqx.Module):
         return self._made(state[self.dim :]), state[: self.dim]
 
     def _made(self, features: Features) -> Problem:
-        with jax.ensure_compile_time_eval():  # what does not depend on features is known
+        with jax.ensure_compile_time_eval():  # values that do not depend on features are known
             return self.make(features)

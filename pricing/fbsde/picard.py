@@ -1,4 +1,4 @@
-"""The verb: what does a method say that shares nothing with the solvers? Multilevel Picard iterations."""
+"""Multilevel Picard iteration: an independent check of a solution."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def multilevel_picard(
         The value of every contract, and its standard error.
 
     Raises:
-        TypeError: The problem has what this method does not have.
+        TypeError: The problem has a feature that this method cannot handle.
         ValueError: A number is too small.
 
     Examples:
@@ -146,7 +146,7 @@ def _iterate(
 
 
 def _moved(problem: Problem, t, x, share: Float[Array, "number points"], key) -> tuple[Any, Any]:
-    """Return times, that share of the way to maturity, and states there, of each point number times."""
+    """Return times (a fraction `share` of the way to maturity) and states there, `number` from each point."""
     left = (problem.maturity - t)[None] * share
     noise = normals(key, (*share.shape, problem.dim), x.dtype) * jnp.sqrt(left)[..., None]
     over_points = jax.vmap(problem.advance, (0, 0, 0, 0))

@@ -1,4 +1,4 @@
-"""A forward-backward stochastic differential equation, and what is asked of it."""
+"""A forward-backward stochastic differential equation, with its exercise dates, switches and stops."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, InitVar, fields
@@ -234,7 +234,7 @@ class Problem(eqx.Module):
         return self.driver(t, x, y.reshape(shape), z.reshape(*shape, dim), *own).reshape(-1)
 
     def after_switch(self, date: Int[Array, ""], x: State, y: Array) -> Float[Array, " contracts"]:
-        """Return the greater of y [contracts] and what a switch makes of it, on dates where it may be made."""
+        """Return the greater of y [contracts] and its value after a switch, on dates of switches."""
         if self.switch is None:
             return y
         other = self.switch(self.times[date], x, y.reshape(self.contracts)).reshape(-1)

@@ -82,17 +82,17 @@ def hedging(
 ) -> Hedging:
     """Sell each contract for u(0, x0), hedge on every date of the grid, and return the profit and loss.
 
-    The seller's money V is invested as the driver says. It is held against what the contract pays: at the end,
+    The seller's money V is invested as the driver says, and compared with the contract's payment at the end,
     where the solution's rule exercises it, or where the path is stopped. Over a step from x to X
 
         V grows by p . (X - x) - (f(V, s^T p) + p . b) dt + (dW . C dW - dt tr C) / 2,
 
     p: the gradient of u (0 without a hedge), on instruments that gain what the state moves; f and b are means
     over both ends of the step. The last term is the Gamma hedge, C = s^T Hess(u) s: claims on the squares of
-    the noise at their fair price. It is what Delta leaves in the stochastic Taylor expansion of u, to order dt
-    (Kloeden, Platen (1992), section 5.5): over n steps Delta leaves a deviation of order n^(-1/2), Delta and
-    Gamma n^(-1), with a kink in the payoff n^(-3/4) (Gobet, Makhlouf, Math. Finance 22 (2012)). Profit and loss
-    is discounted by exp(integral of df/dy), of a driver -r y by r.
+    the noise at their fair price. It is the remainder after Delta in the stochastic Taylor expansion of u, to
+    order dt (Kloeden, Platen (1992), section 5.5): over n steps Delta leaves a deviation of order n^(-1/2),
+    Delta and Gamma n^(-1), with a kink in the payoff n^(-3/4) (Gobet, Makhlouf, Math. Finance 22 (2012)).
+    Profit and loss is discounted by exp(integral of df/dy): at the rate r for a driver -r y.
 
     Args:
         solution: The solution whose values and derivatives the seller uses.

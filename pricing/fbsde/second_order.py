@@ -1,4 +1,4 @@
-"""A driver that reads Gamma: what it adds to the variance of the state, and the paths that have it."""
+"""A driver that reads Gamma: the variance that it adds to the state, and paths with that variance."""
 
 from collections.abc import Callable
 
@@ -72,7 +72,7 @@ class Onward(eqx.Module):
     is_diagonal: bool = eqx.field(static=True)
 
     def mixing(self, t: Real, x: State, y: Real, z: State, gamma: Array) -> Array:
-        """Return A, given what the solution is at x."""
+        """Return A, given the solution at x."""
         slope = jax.grad(lambda gamma: self.problem.driver(t, x, y, z, gamma))(gamma)
         # f may leave no variance, and rounding less than none
         least = _LEAST * jnp.finfo(x.dtype).eps
@@ -83,9 +83,9 @@ class Onward(eqx.Module):
         return jnp.linalg.cholesky((1.0 + least) * jnp.eye(len(x), dtype=x.dtype) + 2.0 * turned)
 
     def advance(self, t: Real, x: State, dw: State, mixing: Array) -> State:
-        """Return the state after a step of the problem's own, along A dW and what keeps its mean.
+        """Return the state after the problem's own step along A dW, shifted so that its mean stays.
 
-        A step that is exact for lognormal states is so still.
+        A step that is exact for lognormal states stays exact.
         """
         dt = self.problem.dt
         noise = mixing * dw if self.is_diagonal else mixing @ dw
@@ -93,7 +93,7 @@ class Onward(eqx.Module):
         return move(noise - 0.5 * dt * self._bend(move, mixing))
 
     def taken(self, t: Real, x: State, gamma: Array, mixing: Array) -> Real:
-        """Return the part of the driver that the paths' diffusion has."""
+        """Return the part of the driver that is in the paths' diffusion."""
         if self.is_diagonal:
             own = jnp.diagonal(self.problem.covariance(t, x)) * jnp.diagonal(gamma)
             return 0.5 * jnp.sum((mixing**2 - 1.0) * own)
@@ -123,12 +123,12 @@ def onward_of(problem: Problem) -> Onward | None:
 
 
 def first_step_onward(onward: Onward, mixing: Array) -> Problem:
-    """Return the problem whose step from today errors take: A is that of x0, wherever it starts."""
+    """Return the problem whose first step errors take: with A at x0, wherever the step starts."""
     return onward.problem.replace(step=Partial(_step_onward, onward, mixing))
 
 
 def with_gamma_held(onward: Onward, mixing: Array, gamma: Array) -> Problem:
-    """Return the problem with the driver of a step onward from today, Gamma that of the solution there."""
+    """Return the problem with the driver of errors in the step from today, with the solution's Gamma there."""
     problem = onward.problem
     own = problem.driver
     driver = lambda t, x, y, z: own(t, x, y, z, gamma) - onward.taken(t, x, gamma, mixing)  # noqa: E731

@@ -1,4 +1,4 @@
-"""Paths of the forward equation, how their states are distributed, and further steps from them."""
+"""Paths of the forward equation, the mean and deviation of their states, and further steps from them."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -34,10 +34,9 @@ def simulate(
         problem: The problem whose states are simulated.
         num_paths: The number of paths.
         key: The key of the random numbers.
-        initial_dispersion: None, and all paths start at x0. Otherwise they start where the problem's `start`
-            has them, or at x0, and the equation, as it is today, takes them on in this share of the maturity.
-            From x0, every coordinate moves as if on a path of its own: no two are correlated, so that a
-            regression can separate the slope of one from that of another.
+        initial_dispersion: If None, all paths start at x0. Otherwise they start at the problem's `start`, or at
+            x0, and today's equation disperses them over this fraction of the maturity. From x0, coordinates are
+            dispersed without correlation, so that a regression can separate their slopes.
         mesh: The devices that share the paths (axis "paths"); the random numbers are the same.
 
     Returns:
@@ -130,7 +129,7 @@ class PathPool(NamedTuple):
     states: Float[Array, "dates paths dim"]
     alive: Bool[Array, "dates paths"]
     standardizer: Standardizer
-    scale: Float[Array, " contracts"]  # the deviation of what is paid at the end
+    scale: Float[Array, " contracts"]  # the deviation of the payoff
 
     @classmethod
     def draw(

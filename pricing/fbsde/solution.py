@@ -42,8 +42,8 @@ class AbstractValueFunction(eqx.Module):
         Args:
             t: The time, between 0 and the maturity; ValueError for another, and NaN within `jax.jit` or
                 `jax.vmap`.
-            x: The state, of shape [dim]; ValueError for another shape. Where the solver learns no value a
-                RuntimeError says so; within `jax.jit` or `jax.vmap` it is NaN.
+            x: The state, of shape [dim]; ValueError for another shape. Where the solver learns no value it is a
+                RuntimeError; within `jax.jit` or `jax.vmap` it is NaN.
 
         Returns:
             The value of every contract.
@@ -51,11 +51,11 @@ class AbstractValueFunction(eqx.Module):
         return self._derivative(0, t, x)
 
     def delta(self, t: Number, x: Number) -> Float[Array, "*contracts dim"]:
-        """Return the gradient of u in x; arguments and errors are those of `value`."""
+        """Return the gradient of u in x, with the arguments and errors of `value`."""
         return self._derivative(1, t, x)
 
     def gamma(self, t: Number, x: Number) -> Float[Array, "*contracts dim dim"]:
-        """Return the Hessian of u in x; arguments and errors are those of `value`."""
+        """Return the Hessian of u in x, with the arguments and errors of `value`."""
         return self._derivative(2, t, x)
 
     @with_full_products
@@ -133,10 +133,10 @@ class Solution(AbstractValueFunction):
 
 
 class Portfolio(AbstractValueFunction):
-    """The sum of quantity times contract, and its derivatives, as a `Solution` has those of each contract.
+    """The sum of quantity times contract, and its derivatives, as a `Solution` of one contract.
 
-    The quantities are in the coefficients already: Delta is one reverse sweep and Gamma one for each
-    coordinate, of one function, or what the solver learned of them, summed, whatever the number of contracts.
+    The quantities are in the coefficients already: Delta takes one reverse sweep of one function, and Gamma one
+    for each coordinate, or they are sums that the solver learned, whatever the number of contracts.
 
     Attributes:
         problem: The problem that was solved.

@@ -78,8 +78,8 @@ class AbstractApproximation(eqx.Module):
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "AbstractApproximation":
         """Return the approximation of one contract, the sum of quantity times contract, in their flat order.
 
-        The quantities are multiplied into what the outputs are linear in, so that no work is left that grows
-        with the number of contracts.
+        The quantities are multiplied into parameters in which the outputs are linear, so that no remaining work
+        grows with the number of contracts.
         """
 
 
@@ -89,7 +89,7 @@ def weighted_sum(
     weights: Float[Array, " dates"],
     like: jax.ShapeDtypeStruct,
 ) -> Array:
-    """Return the sum of weight times function, an array such as `like`; what has no weight is not evaluated."""
+    """Return the sum of weight times function, an array like `like`; dates of weight 0 are not evaluated."""
 
     def add(total, of_date):
         date, weight = of_date
@@ -134,9 +134,9 @@ class AbstractSolver(eqx.Module):
     def stage(
         self, problem: Problem, state: PyTree[Array], index: Array, *, key: PRNGKeyArray
     ) -> tuple[PyTree[Array], PyTree[Array], Float[Array, " iterations"]]:
-        """Return the state after stage `index`, what the stage hands out, and the loss of each iteration.
+        """Return the state after stage `index`, the stage's output, and the loss of each iteration.
 
-        A loss is infinite where what was found is known to be worthless, be it finite.
+        A loss is infinite where a finite result is known to be worthless.
         """
 
     @abc.abstractmethod
@@ -146,7 +146,7 @@ class AbstractSolver(eqx.Module):
         """Return the approximation of u from the last state and the stacked outputs."""
 
     def describe_stage(self, problem: Problem, stage: int) -> str:
-        """Return in words what a stage works on."""
+        """Return a description of a stage's work."""
         del problem
         return f"stage {stage}"
 

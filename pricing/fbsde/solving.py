@@ -1,4 +1,4 @@
-"""The verb: which Y and Z solve a backward equation?"""
+"""Solve a backward equation."""
 
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def solve(
     Returns:
         The solution, with the result and every loss in `stats`. A problem that the solver does not solve is a
         TypeError; a loss that is not finite, or a figure that misses its tolerance, a RuntimeError if `throw`,
-        whose message has stage, iteration and remedy (the checkpoint stays that of the stage before);
+        whose message has stage, iteration and remedy (the last checkpoint is of the stage before);
         an `every` below 1, or a checkpoint of another run, a ValueError.
 
     Raises:
@@ -111,7 +111,7 @@ def _trained(
     """Solve by a solver: see `solve`.
 
     Raises:
-        TypeError: The problem has what the solver does not solve.
+        TypeError: The problem has a feature that the solver cannot handle.
         ValueError: `every` is below 1.
         RuntimeError: The loss is not finite, and `throw`.
     """
@@ -164,7 +164,7 @@ def _chosen(
     """Solve by the functions that suit, and certify the figures of today.
 
     Raises:
-        RuntimeError: One of them is not known to what is asked, and `throw`.
+        RuntimeError: A figure misses its tolerance, and `throw`.
     """
     train = lambda solver, key, problem=problem: _trained(problem, solver, key)  # noqa: E731
     settings: dict[str, Any] = {"rtol": rtol, "limits": limits, "progress": progress}
@@ -178,7 +178,7 @@ def _chosen(
 
 
 def _single_blas_thread() -> threadpool_limits:
-    """Limit BLAS to one thread: after a call those of OpenBLAS spin for a while, on the cores that XLA's want.
+    """Limit BLAS to one thread: after a call OpenBLAS's threads spin for a while on cores that XLA's want.
 
     Programs on CPU call SciPy's for factors and triangular solves; their products are XLA's own.
     """

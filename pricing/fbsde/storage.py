@@ -36,7 +36,7 @@ _KEPT = 2  # checkpoints: should the machine die while the last is written, ther
 class Checkpoints:
     """The folder of checkpoints of one run, that is of one problem, solver and key; orbax writes them.
 
-    Raises ValueError if the folder holds those of another run, ImportError without orbax.
+    Raises ValueError if the folder holds another run's, ImportError without orbax.
     """
 
     def __init__(self, folder: Path, problem: Problem, solver: AbstractSolver, *, key: Keys):
@@ -82,7 +82,7 @@ class Checkpoints:
 
 
 def _identity(problem: Problem) -> dict[str, Any]:
-    """Identify a problem by its numbers, what its functions compute, and the software."""
+    """Identify a problem by its numbers, the digests of its functions, and the software."""
     settings = [problem.dim, problem.num_steps, problem.scheme, problem.reads_gamma]
     settings += [problem.exercise_dates, problem.stopping_dates]
     rest = [] if problem.jumps is None else [problem.jumps.rate, problem.jumps.most]
@@ -107,7 +107,7 @@ def _run_of(problem: Problem, solver: AbstractSolver, key: Keys) -> dict[str, An
 
 
 def _differing(found: Any, wanted: dict[str, Any]) -> list[str]:
-    """Name the parts of an identity that differ from those of another."""
+    """Return the names of the parts in which two identities differ."""
     found = found if isinstance(found, dict) else {}
     return [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
 
@@ -158,9 +158,9 @@ def load(path: Path, problem: Problem, solver: AbstractSolver) -> Solution:
 
     Args:
         path: The file to read.
-        problem: The problem that was solved. Its functions must compute what they computed when the solution
-            was saved. Where another version of JAX wrote the file and compiles them differently, that cannot
-            be checked, and there is a warning.
+        problem: The problem that was solved. Its functions must compute the same as when the solution was
+            saved. Where another version of JAX wrote the file and compiles them differently, that cannot be
+            checked, and there is a warning.
         solver: The solver that solved it.
 
     Returns:

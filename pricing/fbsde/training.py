@@ -1,4 +1,4 @@
-"""The loop over a solver's stages, what is kept of it, and the events that it emits."""
+"""The loop over a solver's stages, its solution, and the metrics that it writes."""
 
 import contextlib
 import json
@@ -84,7 +84,7 @@ def postprocess(problem: Problem, solver: AbstractSolver, training: Training) ->
 
 
 _LONGEST = 2**20  # bytes of a line that are looked at
-Metrics = dict[str, np.ndarray]  # of many keys: of each
+Metrics = dict[str, np.ndarray]  # with many keys: a number for each
 
 
 @stored_jit
