@@ -191,7 +191,7 @@ def _check_single(quotes: Any, quoted: Array, model: AbstractModel, parameters: 
             raise ValueError(f"{error}. {_ONE}") from None
 
 
-_HELD_RTOL = 1e-6  # parameters that a weak prior holds are known no better, and the valley may be long
+_HELD_RTOL = 1e-6  # with a weak prior: its parameters are known no better, in a long valley
 _CLOSE = 0.1  # of the loss
 _ROUNDING = 64.0  # units in the last place within which two losses are the same
 

@@ -33,7 +33,7 @@ _POINTS_AT_END = 32  # of a fan of the last step where the payoff may jump
 _LOOK = 4  # paths on which the form of that step's noise is looked at
 _FEW = 10  # dimensions in which a system is solved for each of these points
 _WEIGHTS_ALONE = 2  # dimensions up to which derivatives by paths would take off no noise
-_OF_SQUARE = 2.0  # remaining error where f reads Gamma, over the square of the missed fraction of the value
+_OF_SQUARE = 2.0  # error where f reads Gamma, over the square of the missed fraction
 _BLUR = (
     0.01  # of the value: how near to it exercise pays where a path's derivative has the rule's part
 )

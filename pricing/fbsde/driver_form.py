@@ -22,7 +22,7 @@ _ROUNDING = 1e-4  # of f, in single precision
 _LEAST = 64.0  # multiples of a rounding error, of a derivative
 _SMALLEST = 1e-3  # of the payoff's size
 
-Missed = tuple[Array, Array]  # deviation of f from a form, and the part of f to compare it with: [kinds, ...]
+Missed = tuple[Array, Array]  # deviation of f from a form, and its scale: [kinds, ...]
 
 
 def is_affine(problem: Problem) -> bool:
