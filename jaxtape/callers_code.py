@@ -23,7 +23,7 @@ _NOT_THE_CALLERS = (
 def refused_if_it_fails(what: str, remedy: str) -> Iterator[None]:
     """Turn whatever the block raises, `SystemExit` too, into one `ValueError`; an interrupt stays one.
 
-    what: the start of the message, such as "mine.py:case: cannot be read"; remedy: its end.
+    what: the start of the message, such as "mine.py:case: cannot be read"; remedy: the end of the message.
 
     Raises:
         KeyboardInterrupt: The user interrupted it.
@@ -62,7 +62,7 @@ def _is_the_callers(file: str) -> bool:
 
 
 def loaded(place: str) -> Any:
-    """Return the object at FILE.py:NAME or module:NAME; what cannot be read is a ValueError."""
+    """Return the object at FILE.py:NAME or module:NAME; ValueError if it cannot be read."""
     where, _, name = place.rpartition(":")
     with refused_if_it_fails(f"{place}: cannot be read", "give FILE.py:NAME or module:NAME"):
         return getattr(_module_of(where), name)

@@ -189,7 +189,7 @@ def _partition(name: str, args: tuple) -> tuple[tuple, tuple]:
 
 
 def _normal(key, tree):
-    """Draw standard normal leaves in the place of those of a tree."""
+    """Draw standard normal leaves with the shapes of a tree's."""
     leaves, structure = jax.tree.flatten(tree)
     keys = jax.random.split(key, len(leaves))
     drawn = [jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]

@@ -62,7 +62,7 @@ class FileSet:
             names: The names that are known by now. A file of an earlier run of that name is removed by a run
                 that does not write it.
             manifest: The name of the manifest.
-            inputs: Files that the run reads; None for those that are not given.
+            inputs: Files that the run reads; None for options that are not given.
         """
         self.folder, self._command, self._names = local_path(folder), command, names
         self._manifest, self._inputs = manifest, [file for file in inputs if file is not None]
@@ -111,7 +111,7 @@ class FileSet:
             _sync(self.folder)
 
     def _require_replaceable(self, names: Iterable[str]) -> None:
-        """Check that no file of these names, nor the manifest, is somebody else's.
+        """Check that no file of these names, nor the manifest, belongs to somebody else.
 
         Raises:
             FileExistsError: It is an input of this run, or none that the folder's manifest names.
@@ -135,7 +135,7 @@ class FileSet:
             raise FileExistsError(errno.EEXIST, reason, str(places[first]))
 
     def _known(self) -> set[str]:
-        """Return the names of files there that earlier runs have written, that of their manifest among them."""
+        """Return the names of files there that earlier runs have written, including the manifest."""
         try:
             manifest = _read_manifest(self.folder / self._manifest)
         except (FileNotFoundError, ValueError):
@@ -234,7 +234,7 @@ def read_json(file: Path) -> Any:
 
 
 def mismatched_files(folder: Path) -> list[str]:
-    """Name the files of a folder's manifest that are not those of the run that the manifest is of.
+    """Name the files in a folder's manifest that are not from the run of the manifest.
 
     They are another run's, were changed since, or are gone. There are none where a run ended well. `OSError` is
     raised if the folder has no manifest, `ValueError` if that is not the JSON that a run writes.

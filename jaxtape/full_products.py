@@ -27,7 +27,7 @@ def full_products() -> AbstractContextManager:
 
 
 def with_full_products(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the function within `full_products`; on a CPU, which knows nothing else, as it is."""
+    """Return the function within `full_products`; on a CPU, whose products are always full, itself."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -30,7 +30,7 @@ def scan(
 ) -> tuple[Any, Any]:
     """Run `jax.lax.scan`, and reverse it by a checkpointing schedule.
 
-    `carry[k+1], y[k] = f(carry[k], x[k])`, k = 0 … n-1. Values and gradients are those of `lax.scan`: with
+    `carry[k+1], y[k] = f(carry[k], x[k])`, k = 0 … n-1. It has the values and gradients of `lax.scan`: with
     respect to `init`, `xs` and whatever `f` closes over. Integer and key leaves are carried along.
 
     Both modes and all second derivatives keep to the schedule. Forward over reverse is the quickest of
@@ -102,8 +102,8 @@ def while_loop(
         cond: A function of the state to a boolean scalar. It is not differentiated.
         body: A function of the state to the next state, of the same structure, shapes and dtypes.
         init: The first state, any pytree of arrays.
-        max_steps: The most steps, a Python int of at most 2^31 - 1. A loop that stops earlier takes neither
-            more time nor more memory for it, with `slots` given.
+        max_steps: The most steps, a Python int of at most 2^31 - 1. A loop that stops earlier takes no more
+            time and, with `slots` given, no more memory.
         slots: The most states that may be kept, at least 1. None takes the number with which no step need be
             advanced more than twice, about sqrt(2 max_steps).
 

@@ -128,7 +128,7 @@ class AbstractTape(eqx.Module):
     ) -> TapeT:
         """Return this tape with another schedule of the reverse sweep of each segment.
 
-        One schedule is every segment's, and that of segments to come; of several, such as a plan's, each
+        One schedule is for every segment, and for segments appended later; of several, such as a plan's, each
         segment takes its own.
 
         Raises:
@@ -161,8 +161,8 @@ class AbstractTape(eqx.Module):
     def __add__(self: TapeT, other: TapeT) -> TapeT:
         """Return the nodes of both, one after the other; params are shared.
 
-        Each segment keeps its own schedule and marks; of several budgets the smallest holds for the whole. The
-        schedule of segments to come is that of the last tape that has nodes.
+        Each segment keeps its own schedule and marks; of several budgets the smallest holds for the whole.
+        Segments appended later take the schedule of the last tape that has nodes.
         """
         if not isinstance(other, AbstractTape):
             return NotImplemented
@@ -197,7 +197,7 @@ class AbstractTape(eqx.Module):
         return next((n, a) for n, (a, b) in enumerate(self.bounds()) if a <= k < b)
 
     def _kept(self: TapeT, parts: list[slice]) -> TapeT:
-        """Keep the nodes of some slices in ascending order; a segment that loses all of them goes."""
+        """Keep the nodes of some slices in ascending order; a segment that loses all of them is removed."""
         segments = []
         for (start, _), segment in zip(self.bounds(), self.segments, strict=True):
             n = len(segment)

@@ -9,7 +9,7 @@ from .schedules.table import Table
 
 
 class Timeline(NamedTuple):
-    """A gradient as it goes: time counts steps advanced or pulled back, positions those of the whole tape.
+    """The course of a gradient: time counts steps advanced or pulled back, positions are in the whole tape.
 
     Attributes:
         path: The (time, position) along the way; NaN where a state is loaded.
@@ -59,7 +59,7 @@ def timeline(tables: Sequence[Table]) -> Timeline:
 
 
 class _Clock:
-    """Follow tables and write down when what happens; `held` is slot -> (position, since when)."""
+    """Follow tables and record the time of each event; `held` is slot -> (position, start time)."""
 
     def __init__(self):
         self.time, self.path, self.kept = 0, [(0.0, 0.0)], []

@@ -79,7 +79,7 @@ class Plan:
 
     @property
     def schedule(self) -> AbstractSchedule | tuple[AbstractSchedule, ...]:
-        """The schedule, or one for each segment where they differ: what `tape.with_schedule` takes."""
+        """The schedule, or one for each segment if they differ: the argument of `tape.with_schedule`."""
         return self.schedules[0] if len(set(self.schedules)) == 1 else self.schedules
 
     @property
@@ -156,7 +156,7 @@ def plan(
     """Find the cheapest schedule for a tape within a budget, and its cost.
 
     A budget is divided among the segments so that the work of the steps recomputed is least: more goes where
-    one more slot saves most operations a byte. Without a budget, the plan is that of the tape's own schedules.
+    one more slot saves most operations a byte. Without a budget, the plan is for the tape's own schedules.
 
     Args:
         tape: The tape; nothing of it is run.
@@ -203,7 +203,7 @@ def plan(
 
 
 def _once(n: int) -> Table:
-    """Return the table of n nodes none of which is run again, for no state is kept."""
+    """Return the table of n nodes none of which is run again, because no state is kept."""
     table, none = revolve_table(n, n), np.zeros(0, np.int32)
     rows = {"first_row": table.first_row * 0, "last_row": table.last_row * 0, "sweep_rows": (0, 0)}
     return dataclasses.replace(table, slots=0, store_position=none, store_slot=none, **rows)

@@ -50,7 +50,7 @@ def check_arguments(name: str, arguments) -> None:
 
 
 def partition(arguments: tuple) -> tuple[tuple, tuple]:
-    """Return the leaves that vary, as arrays, and those that are held; None in the place of the others."""
+    """Return the leaves that vary, as arrays, and the held leaves; each with None in place of the others."""
     varied, held = eqx.partition(arguments, _varies)
     return jax.tree.map(jnp.asarray, varied), held
 

@@ -131,14 +131,14 @@ class Segment(eqx.Module):
 
     @property
     def executor(self) -> AbstractTableExecutor:
-        """The executor that runs and reverses the nodes, for a capacity >= 1."""
+        """The executor that runs and reverses the nodes; the capacity must be at least 1."""
         if self.edits is None:
             return Scheduled.of(self.schedule, self.capacity)
         return Edited(self.edits.arena, self.schedule.checkpoint_dtype)
 
     @property
     def keeps_residuals(self) -> bool:
-        """Whether `lax.scan` keeps what every pullback reads; an edited segment keeps states instead."""
+        """Whether `lax.scan` keeps the residuals of every pullback; an edited segment keeps states instead."""
         return self.edits is None and self.schedule.keeps_residuals
 
     @property

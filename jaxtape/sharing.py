@@ -175,7 +175,7 @@ def shared_slots(sizes: Sequence[Size], budget: int) -> list[int]:
 def _exchanged(sizes: Sequence[Size], slots: list[int], left: Callable) -> list[int]:
     """Use up the rest of a budget, and move slots between segments as long as that saves work.
 
-    The savings of a segment fall with every slot but for small dents, which this evens out.
+    The savings of a segment fall with every slot except at small dents, which this evens out.
     """
 
     def saved(i: int, to: int) -> int | float:
@@ -200,7 +200,7 @@ def _exchanged(sizes: Sequence[Size], slots: list[int], left: Callable) -> list[
 
 
 def _slots_worth(size: Size, saving: float) -> int:
-    """Return the most slots the last of which is worth its price; the savings fall, so halve."""
+    """Return the largest number of slots whose last one is worth its price. Savings fall, so bisect."""
     low, high = 1, max(size.nodes, 1)
     while low < high:
         middle = (low + high + 1) // 2

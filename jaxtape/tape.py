@@ -116,7 +116,7 @@ def _run_divided(tape: Tape, x):
 
 
 def with_slots(tape: Tape, x) -> Tape:
-    """Return the tape with a number of slots in the place of every budget, that of segments to come too."""
+    """Return the tape with slots in place of every budget, also for segments appended later."""
     if all(segment.schedule.budget is None for segment in tape.segments):
         return tape
     schedules = settled(tape.segments, measured(tape.segments, x))

@@ -57,8 +57,8 @@ class CurrencyRisk:
 class RiskResult:
     """The value of a book, and its sensitivities to the quotes of the market.
 
-    Figures in different currencies are never added up. `value`, `sensitivities` and `gradient` are those of a
-    book in one currency. A book in several has them by currency, in `by_currency`.
+    Figures in different currencies are never added up. `value`, `sensitivities` and `gradient` are for a book
+    in one currency. A book in several has them by currency, in `by_currency`.
 
     Delta, Gamma and theta of a trade hold the parameters of its model. Vega and rho are the derivatives to a
     parallel move of all implied vols, or of all zero rates, through the fit: over the book they add up to the
@@ -152,7 +152,7 @@ class RiskEngine:
     """Values books repeatedly, and computes only the parts that have changed since the last time.
 
     A new quote fits the models again, and values the tiles of trades whose model it moves; a new trade values
-    its own tile. The figures are those of `risk`, to the bit.
+    its own tile. The figures equal those of `risk` to the bit.
 
     Args:
         fit: The map from a market to models, as `risk` takes it; all settings are fixed.

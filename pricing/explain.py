@@ -79,8 +79,9 @@ class Explanation:
         skipped_rows: Their places among the rows of the book.
         before: The value before.
         asof: The day of the market before.
-        error_bound: A bound of the standard error of `change`: the sum of those of the trades' values,
-            before and after. Both have the same random numbers, so that the error is usually far below it.
+        error_bound: A bound of the standard error of `change`: the sum of the standard errors of the trades'
+            values, before and after. Both have the same random numbers, so that the error is usually far below
+            it.
         payments: The payments in between, of trades that ended or paid.
     """
 
@@ -156,7 +157,7 @@ def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any
 def explain_by_currency(
     book: Book, before: Market, after: Market, fit: Fit, **settings: Any
 ) -> dict[str, Explanation]:
-    """Explain a change of value as `explain` does, that of the trades in each currency by itself.
+    """Explain a change of value as `explain` does, separately for the trades in each currency.
 
     Args:
         book: The trades.

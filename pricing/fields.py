@@ -49,7 +49,7 @@ def as_real(value: Number) -> Array:
 
 
 def _array(value: Any, dtype: Any) -> Array:
-    """Return `value` as an array of its own; what JAX does not trace compiles no program for its shape."""
+    """Return `value` as an array of its own; without JAX arrays in it, that compiles no program."""
     if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
         return jnp.asarray(value, dtype=dtype)
     return jax.device_put(np.array(value, dtype=dtype))  # a copy: JAX may share its memory
@@ -214,9 +214,9 @@ def _increasing(name: str, wanted: str, *, from_zero: bool = False, repeated: bo
 
 
 def finite_numbers(name: str) -> Callable[[PyTree], PyTree]:
-    """Return the converter of an object of the market, such as a curve: as it is, but for numbers not finite.
+    """Return the converter of an object of the market, such as a curve: it checks that numbers are finite.
 
-    What JAX traces is not looked at.
+    Traced numbers are not checked.
     """
 
     def convert(value: PyTree) -> PyTree:
@@ -258,7 +258,7 @@ def correlations(name: str, **kwargs: Any) -> Any:
 
 
 def core_dims(module: Any) -> list[int]:
-    """Return, for each array leaf of a module, how many of its trailing axes belong to one contract."""
+    """Return, for each array leaf of a module, the number of trailing axes that belong to one contract."""
     dims: list[int] = []
     for facts, value in _fields(module):
         dims += [facts.get("core", 0)] * len(jax.tree.leaves(value))

@@ -12,7 +12,7 @@ Real = Float[Array, "*batch"]
 
 
 class RESULTS(eqx.Enumeration):
-    """Outcome of a numerical computation; those of calibrations and of trainings are subclasses.
+    """Outcome of a numerical computation; calibrations and trainings have subclasses.
 
     Examples:
         >>> from pricing import RESULTS

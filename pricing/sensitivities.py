@@ -28,14 +28,14 @@ class Sensitivities(eqx.Module):
     A figure is None if the method's samples cannot give it without bias: use another method for it.
 
     Attributes:
-        value: In currency, in the shape of the batch.
-        delta: Per 1.00 of the underlying: of the spot; of each of several spots, with an axis of length assets
-            after the batch; or of the parallel level of zero rates under a model of rates.
+        value: The value in currency, in the shape of the batch.
+        delta: The derivative per 1.00 of the underlying: of the spot; of each of several spots, with an axis of
+            length assets after the batch; or of the parallel level of zero rates under a model of rates.
         gamma: The second derivative to the underlying; of several assets, two axes after the batch.
-        vega: Per 1.00 of the level of volatility (`with_vol_shift`).
-        theta: Per year of calendar time, curves and surfaces keeping their tenors.
-        rho: Per 1.00 of all zero rates in parallel.
-        vanna: Per 1.00 of underlying and of volatility.
+        vega: The derivative per 1.00 of the level of volatility (`with_vol_shift`).
+        theta: The derivative per year of calendar time; curves and surfaces keep their tenors.
+        rho: The derivative per 1.00 of all zero rates in parallel.
+        vanna: The mixed derivative, per 1.00 of underlying and of volatility.
         volga: The second derivative to the level of volatility.
     """
 
@@ -53,8 +53,8 @@ class Greeks(Sensitivities):
     """A value and its raw derivatives, as in `Sensitivities`, with a standard error of each.
 
     Attributes:
-        std_errors: The standard error of each figure; of a grid its difference to that of a grid of half the
-            counts; 0 for another deterministic method.
+        std_errors: The standard error of each figure; for a grid, the difference to a grid of half the counts;
+            0 for another deterministic method.
         result: The outcome of the computation.
         stats: "method": the method that was used.
 

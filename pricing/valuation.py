@@ -24,7 +24,7 @@ class Valuation(eqx.Module):
 
     Attributes:
         value: The value in currency, in the shape of the batch of products.
-        std_error: The standard error of `value`; of a grid its difference to a grid of half the counts, about
+        std_error: The standard error of `value`; for a grid, the difference to a grid of half the counts, about
             three times its error; 0 for another deterministic method.
         result: The outcome of the computation.
         stats: "method": the method that was used.

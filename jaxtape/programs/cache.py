@@ -54,7 +54,7 @@ def use_cache(job: str) -> Callable[[], None]:
     use, and no programs are kept.
 
     Returns:
-        What is to be called at the end of the job.
+        A function to call at the end of the job.
     """
     if jax.config.values["jax_compilation_cache_dir"] and not os.environ.get("JAXTAPE_CACHE"):
         return lambda: None

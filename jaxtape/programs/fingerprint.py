@@ -18,7 +18,7 @@ _IMPORTS = re.compile(r"^(?:from|import)[ \t]+([a-zA-Z_]\w*)", re.MULTILINE)
 
 
 def settings() -> tuple:
-    """Return JAX's settings of this moment and thread, but for those of its cache."""
+    """Return JAX's settings of this moment and thread, without the settings of its cache."""
     held = jax.config.values.items()
     return tuple((name, value) for name, value in held if "cache" not in name)
 

@@ -25,9 +25,9 @@ def outlined(*, static_argnames: str | Sequence[str]) -> Callable[[Function], Fu
 def outlined(function: Any = None, *, static_argnames: str | Sequence[str] = ()) -> Any:
     """Compile a function apart from its callers, on CPUs; elsewhere it is `jax.jit(function)`.
 
-    XLA for CPUs fuses sums and products into each of their readers, and so computes again, in every kernel,
-    what many results share: a program of 2,000 operations became one of 15,000. A function that is outlined
-    is a call that is not inlined. Worth it for functions of many operations whose results have several readers.
+    XLA for CPUs fuses sums and products into each of their readers, and so computes again, in every kernel, an
+    expression that many results share: a program of 2,000 operations became one of 15,000. An outlined function
+    is a call that is not inlined. Use it for functions of many operations whose results have several readers.
 
     Args:
         function: A function of pytrees of arrays. Without it, a decorator.

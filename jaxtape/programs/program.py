@@ -1,7 +1,7 @@
 """A function of pytrees, traced and lowered, as bytes: `export` writes it, `load` reads it.
 
-The bytes are a mark, a digest of what follows, and the length of a header: the descriptions of the trees that
-go in and come out, in JSON, before the program that `jax.export` serialized. Nothing of it is pickled.
+The bytes are a mark, a digest of the rest, and the length of a header: the descriptions of the trees that go in
+and come out, in JSON, before the program that `jax.export` serialized. Nothing of it is pickled.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class Program:
     """
 
     def __init__(self, content: bytes):
-        """Read what `export` wrote.
+        """Read the bytes that `export` wrote.
 
         Raises:
             ValueError: The bytes are not that, or not all of it, or for another version of JAX.
@@ -111,7 +111,8 @@ class Program:
 def export(function: Callable, *args: Any, platforms: Sequence[str] | None = None) -> bytes:
     """Export a function of pytrees for arguments like these, as `jax.export` does for arrays.
 
-    `load` needs neither the function nor its source. What the function closes over is part of the program.
+    `load` needs neither the function nor its source. Values that the function closes over are part of the
+    program.
     Only packages whose classes the results have must be imported.
 
     Args:
@@ -147,7 +148,7 @@ def exported(
     """Return the program of a function for arguments like these.
 
     Raises:
-        TypeError: The results hold what cannot be built again from words, such as a function.
+        TypeError: The results hold an object that cannot be built again from words, such as a function.
     """
     arrays, static = eqx.partition((args, kwargs), eqx.is_array)
     leaves, structure = jax.tree.flatten(arrays)
@@ -228,7 +229,7 @@ def _uncommitted(array: Any) -> jax.Array:
 
 
 def shape_of(array: Any) -> list:
-    """Return the words for an array of which shape and type count alone."""
+    """Return the words for an array of which only shape and type matter."""
     return ["leaf", str(jax.typeof(array))]
 
 
@@ -246,7 +247,7 @@ def _unpacked(file: bytes) -> tuple[dict[str, Any], bytes]:
     """Return the header and the program of a file.
 
     Raises:
-        ValueError: The file does not begin with the mark, or its digest is that of another content.
+        ValueError: The file does not begin with the mark, or its digest does not match its content.
     """
     start = len(_MARK) + _DIGEST
     mark, digest, content = file[: len(_MARK)], file[len(_MARK) : start], file[start:]

@@ -42,7 +42,7 @@ PROGRAMS = f"*{_SUFFIX}*"  # whole, or on their way, or notes of them
 _OURS = re.compile(
     rf"[0-9a-f]+{re.escape(_SUFFIX)}(\..+)?|.+{re.escape(_NOTE)}(\..+)?|(jit|pmap)_.+-[0-9a-f]+-cache"
 )
-"""Names that programs, notes and JAX's executables get; others are those of a user's files."""
+"""The names of programs, notes and JAX's executables; other names are of a user's files."""
 
 Function = TypeVar("Function", bound=Callable)
 
@@ -135,7 +135,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def files_of(folder: Path, pattern: str) -> list[tuple[Path, os.stat_result]]:
-    """Return the files of a store, of which another process may remove some meanwhile; the last used first."""
+    """Return the files of a store, the most recently used first; another process may remove some meanwhile."""
     found = []
     with contextlib.suppress(OSError):  # of a folder that cannot be read nothing is known
         for path in folder.glob(pattern):
@@ -195,7 +195,7 @@ def stored_jit(*, quick_to_compile: bool) -> Callable[[Function], Function]: ...
 
 
 def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
-    """Return `equinox.filter_jit(function)`, whose programs are those of the store, if there is one.
+    """Return `equinox.filter_jit(function)`, with programs from the store, if there is one.
 
     Args:
         function: A function of a module, whose results are made of arrays, modules, named tuples,
@@ -268,7 +268,7 @@ def _place(array: Any) -> jax.sharding.Sharding | None:
 
 
 def _words_of(array: Any) -> list:
-    """Return the words for an array of which shape, type and place make another program."""
+    """Return the words for an array whose shape, type and place identify the program."""
     *_, weak, sharding = _type(array)
     return [*shape_of(array), weak, sharding and Description(sharding).words]
 

@@ -22,7 +22,7 @@ _INSTALLED = "site-packages", "dist-packages"
 
 
 def user_code(objects: Iterable[Any]) -> list:
-    """Describe the code of a user's functions and classes, and of those that they call, in words.
+    """Describe the code of a user's functions and classes, and of all that they call, in words.
 
     Code of installed packages and of Python itself is left out: versions and sources identify it.
 
@@ -100,7 +100,7 @@ def _operands(code: types.CodeType, *operations: str) -> set[str]:
 
 
 def _attributes(code: types.CodeType) -> set[str]:
-    """The names that a function's code looks up, those of attributes included."""
+    """The names that a function's code looks up, including attributes."""
     return set(code.co_names).union(*map(_attributes, _inner(code)))
 
 
@@ -114,7 +114,7 @@ def _is_users(item: Any) -> bool:
 
 @functools.cache
 def _is_users_module(name: str) -> bool:
-    """Whether a module is neither Python's, nor installed, nor of this library."""
+    """Whether a module is a user's: neither Python's, nor installed, nor of this library."""
     package = name.partition(".")[0]
     if package in _OURS or package in sys.stdlib_module_names:
         return package == "__main__"

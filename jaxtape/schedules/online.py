@@ -92,7 +92,7 @@ class OnlineTable:
         return np.sort(held[held >= 0])
 
     def count_advances(self, n: int) -> int:
-        """Count the forward steps of a gradient through n steps: those of the value, and those run again."""
+        """Count the forward steps of a gradient through n steps: the value's, and the repeated ones."""
         sizes = np.diff(np.append(self.held(n), n)).tolist()
         return n + sum(advances(m, self.slots - i) for i, m in enumerate(sizes) if m > 1)
 
@@ -281,7 +281,7 @@ class _Choice(NamedTuple):
         return _with_two_slots(self.gap + since) - self.gap_steps
 
     def next_exchange(self, n: int, end: int) -> tuple[int, int]:
-        """Return the next position that is worth it, from n on and before `end`, and the state that goes.
+        """Return the next position worth an exchange, from n on and before `end`, and the state to give up.
 
         The nodes since the last state then have two slots.
         """

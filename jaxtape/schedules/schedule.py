@@ -87,7 +87,7 @@ class AbstractSlots(AbstractSchedule):
 
 @dataclasses.dataclass(frozen=True)
 class StoreAll(AbstractSchedule):
-    """Keep what every step's pullback reads: `lax.scan` itself. No step is run twice; memory grows with n.
+    """Keep the residuals of every step: `lax.scan` itself. No step is run twice; memory grows with n.
 
     Examples:
         >>> import jaxtape as jt
@@ -328,7 +328,7 @@ class Budget(AbstractSlots):
 
     Attributes:
         bytes: The most bytes of a gradient's temporaries on the device, an int or a size such as "8MiB".
-        budget: The same, as every schedule names it.
+        budget: The same in bytes, under the name that every schedule has.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
 
     Raises:

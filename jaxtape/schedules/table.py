@@ -13,7 +13,7 @@ _LONG = 2**14
 
 
 def cached_by_length(function):
-    """Remember what `function(length, ...)` made: a lot of short tables, few long ones."""
+    """Remember the results of `function(length, ...)`: a lot of short tables, few long ones."""
     short = functools.lru_cache(maxsize=256)(function)
     long = functools.lru_cache(maxsize=4)(function)
 
@@ -85,7 +85,7 @@ class Table:
         return len(self) - 1 + int((np.arange(len(self)) - self.load_position).sum())
 
     def count_work(self, costs: Sequence[float]) -> float:
-        """Return the cost of what `count_advances` counts, where node k costs `costs[k]`."""
+        """Return the cost of the steps that `count_advances` counts, if node k costs `costs[k]`."""
         before = np.append(0.0, np.cumsum(costs))[: len(self)]
         return float(before[-1] + (before - before[self.load_position]).sum())
 
@@ -118,7 +118,7 @@ def beta(s: int, r: int) -> int:
 
 
 def repetition(n: int, s: int) -> int:
-    """Return the smallest `r` with `n <= beta(s, r)`: how often the busiest step is advanced."""
+    """Return the smallest `r` with `n <= beta(s, r)`: the number of times that the busiest step is advanced."""
     enough = 1
     while beta(s, enough) < n:
         enough *= 2
@@ -226,7 +226,7 @@ def table_of_cuts(length: int, slots: int, cut: Callable) -> Table:
 
 @cached_by_length
 def multi_stage_table(length: int, device: int, host: int) -> Table:
-    """Return Revolve's table with the slots of both, those that are touched least in the host's memory.
+    """Return Revolve's table with the slots of both, the least used ones in the host's memory.
 
     Slot 0 holds the first state as ever, and the last slot, which the first sweep leaves full and the
     reverse sweep starts from, is the device's.

@@ -74,7 +74,7 @@ def batched_outputs(chain: Chain, axis, dims: tuple) -> tuple[Mask, Mask, bool]:
 
 
 def _batched_leaves(chain: Chain, axis, dims: tuple, force: Active | None = None) -> Active:
-    """Return the leaves with a batch axis and those that depend on one, a fixpoint on the jaxpr of the step.
+    """Return the leaves with a batch axis or dependent on one, by a fixpoint on the jaxpr of the step.
 
     A step that names the batch's axis (`jax.lax.axis_index`) may depend on it though no argument does, and
     chains that end apart hold every leaf apart: then all of the state and of y is batched.

@@ -209,8 +209,8 @@ class AbstractExecutor(abc.ABC):
         """Pull the cotangents of the last state and of ys back through the chain, the last node first.
 
         Returns the sum over all nodes for `consts`, the first state's for `init`, one a node for `xs`. Of
-        `arrays.init` the leaves that no step changes are read, and those that are needed where slots lie in the
-        host's memory.
+        `arrays.init`, it reads the leaves that no step changes and, if slots are in the host's memory, the
+        needed leaves.
         """
 
     @abc.abstractmethod
@@ -223,7 +223,7 @@ class AbstractExecutor(abc.ABC):
         return self.length - 1 - k if chain.reverse else k
 
     def short(self, nodes: int, slots: int) -> "AbstractExecutor":
-        """Return an executor for fewer nodes and slots whose programs need the memory that this one's do."""
+        """Return an executor for fewer nodes and slots whose programs need the same memory."""
         raise NotImplementedError
 
     def settled(self, measure: Callable[[], Any] | None) -> "AbstractExecutor":
@@ -409,7 +409,7 @@ def stored_dtype(leaf, executor: AbstractExecutor):
 
 
 def stored(leaf, dtype):
-    """Return a leaf as slots hold it: real numbers in `dtype` (None: as they are), a key as its words."""
+    """Return a leaf in the form of slots: real numbers in `dtype` (None: unchanged), a key as its words."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return jax.random.key_data(leaf)  # keys cannot be moved between memories
     lowers = dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)

@@ -58,7 +58,7 @@ class Measure:
 
     @property
     def cost(self) -> int:
-        """The operations of a step that is run again: those of the leaves that are needed."""
+        """The operations of a step that is run again, for the needed leaves only."""
         chain, node = self._chain, self._arrays._replace(xs=first_node(self._arrays.xs))
         outputs = [*chain.needed, *[False] * len(chain.y_avals)]
         return flops(dce_jaxpr(jax.make_jaxpr(chain.step)(*node).jaxpr, outputs)[0])
@@ -157,8 +157,8 @@ def stored_footprint(chain: Chain, arrays: Arrays) -> Footprint:
 def _temporaries(sweeps: Callable, chain: Chain, arrays: Arrays) -> int:
     """Return the bytes of temporaries of `sweeps(arrays)`, compiled for the chain's number of nodes.
 
-    Cotangents are computed from the values, as those of a loss are: if they were arguments, the compiler could
-    run the value's last step beside the way back, and both would need memory.
+    Cotangents are computed from the values, as for a loss: if they were arguments, the compiler could run the
+    value's last step beside the way back, and both would need memory.
     """
     stacked = lambda x: jax.ShapeDtypeStruct((chain.length, *x.shape[1:]), x.dtype)  # noqa: E731
     xs = tuple(map(stacked, arrays.xs))

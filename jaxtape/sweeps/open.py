@@ -29,7 +29,7 @@ class Snapshots(NamedTuple):
 
 
 class SnapshotStack(NamedTuple):
-    """The states in the slots by position, `slot[i]` that of `position[i]`; the uppermost is number `top`."""
+    """The states in the slots by position: `slot[i]` has `position[i]`; the uppermost is number `top`."""
 
     states: Slots
     position: jax.Array
@@ -83,7 +83,7 @@ class Row(NamedTuple):
         return jnp.where(after < table.dense_rows, after, late)
 
     def next(self, table: OnlineTable, k) -> "Row":
-        """Return the row of position k, which is this one's while its state is kept again and again."""
+        """Return the row of position k: this row, while its state is kept again and again."""
         is_last = self.part == table.slots - self.turn
         turn, part = self.turn + is_last.astype(jnp.int32), jnp.where(is_last, 0, self.part + 1)
         following = Row(self.number + 1, turn, part)
@@ -162,7 +162,7 @@ class Open(AbstractExecutor):
     def _advance_towards(
         self, k, forward: Forward, arrays: Arrays, stack: SnapshotStack, reached: ForwardState
     ) -> tuple[SnapshotStack, ForwardState]:
-        """Advance towards position k, keeping states as Revolve does, while any before k is to be kept."""
+        """Advance towards position k while Revolve keeps another state before it, and keep those states."""
         betas = jnp.asarray(self.table.betas)
         free = lambda stack: self.slots - stack.top  # noqa: E731
 

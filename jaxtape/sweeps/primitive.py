@@ -1,4 +1,4 @@
-"""Primitives of JAX with rules of their own, and what those rules are written with."""
+"""Primitives of JAX with rules of their own, and the tools to write those rules."""
 
 from typing import Any
 
@@ -50,11 +50,11 @@ class LoopPrimitive(Primitive):
         return self.expand(*args)
 
     def pullback(self, varied: Mask, args: tuple, bars) -> tuple:
-        """Return the cotangents of the varied leaves of `args` from those of the outputs, `Zero` where 0."""
+        """Return the cotangents of the varied leaves of `args` from the outputs' cotangents; `Zero` where 0."""
         raise NotImplementedError
 
     def out_dims(self, axis, dims: tuple):
-        """Return the batch axis of each output, 0 or None, from those of the arguments."""
+        """Return the batch axis of each output, 0 or None, from the batch axes of the arguments."""
         raise NotImplementedError
 
     def moving(self, nonzeros: tuple, args: tuple):
@@ -172,7 +172,7 @@ class _Batch(LoopPrimitive):
         return tuple(bar.sum(0) if dim is None else jnp.moveaxis(bar, 0, dim) for bar, dim in pairs)
 
     def out_dims(self, axis, dims: tuple):
-        """Return the axes of one member, whose own batch axis stands before."""
+        """Return the axes of one member, behind its own batch axis."""
         of_one = jax.tree.map(_without, dims, self.dims, is_leaf=_is_none)
         return jax.tree.map(
             _behind, self.one.out_dims(axis, of_one), self.dims_out, is_leaf=_is_none
@@ -226,7 +226,7 @@ def _without(dim: int | None, removed: int | None) -> int | None:
 
 
 def _behind(dim: int | None, first: int | None) -> int | None:
-    """Return a leading axis once another may stand before it."""
+    """Return a leading axis after another has been put before it."""
     return dim if dim is None or first is None else dim + 1
 
 

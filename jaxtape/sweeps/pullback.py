@@ -227,7 +227,7 @@ def _evaluate(jaxpr, args: list[_Value], take: Callable, shared_only: bool) -> l
         return _Value(v.val, False, 0) if isinstance(v, Literal) else known[v]
 
     def grown(v, aval) -> _Value:
-        """Return a shared value as large as the array it meets, if it is smaller or came of smaller ones."""
+        """Return a shared value as large as the array it meets, if it or its sources are smaller."""
         value = read(v)
         if value.own or not 0 < min(value.varies, v.aval.size) < aval.size:
             return value
@@ -264,7 +264,7 @@ def _is_elementwise(eqn) -> bool:
 
 
 def _bound(jaxpr, eqn, inputs: list[_Value]) -> list:
-    """Return the outputs of one equation of a jaxpr, as those of a jaxpr of its own.
+    """Return the outputs of one equation of a jaxpr, evaluated as a jaxpr of its own.
 
     An elementwise one may have inputs larger than in the jaxpr, and is bound as it is.
     """

@@ -309,7 +309,7 @@ class ReverseSweep(LoopPrimitive, _OfChain):
         return *pullback(pulled), *pick(of_pulled, jax.tree.leaves(pulled_bar))
 
     def _tangents(self, bars) -> tuple[Active, tuple]:
-        """Return the cotangents of the outputs as tangents of the arrays, without those that are 0."""
+        """Return the cotangents of the outputs as tangents of the arrays, without any that are 0."""
         in_use = [tuple(not is_zero(bar) for bar in part) for part in bars]
         in_use[1] = (True,) * len(in_use[1])
         consts, _, xs = map(merge, self.active.inputs, in_use, self.active.inputs)
@@ -324,7 +324,7 @@ class ReverseSweep(LoopPrimitive, _OfChain):
 def _pulled_back(
     first: FirstSweep, active: Active, arrays: Arrays, kept, bars
 ) -> tuple[Active, Arrays]:
-    """Pull back the cotangents of a chain's outputs, without those of ys that are 0."""
+    """Pull back the cotangents of a chain's outputs, without cotangents of ys that are 0."""
     state_bar, ys_bar = bars
     in_use = tuple(not is_zero(bar) for bar in ys_bar)
     active = active._replace(ys=tuple(a and b for a, b in zip(active.ys, in_use, strict=True)))
@@ -333,7 +333,7 @@ def _pulled_back(
 
 
 def _as_arrays(parts: tuple) -> Arrays:
-    """Return the arrays of a chain; JAX hands rules the scalars of Python as they are."""
+    """Return the arrays of a chain; JAX passes Python's scalars to rules unconverted."""
     return Arrays(*jax.tree.map(as_array, parts))
 
 

@@ -137,10 +137,10 @@ def compare_gradients(
     way: str = "eager",
     names: Sequence[str] = (),
 ) -> GradientTable:
-    """Compare value and gradient of a JAX function with those of a PyTorch function.
+    """Compare the value and gradient of a JAX function with a PyTorch function's.
 
-    The gradient is that of `sum_i w_i y_i` over all float outputs; w is 1 for a scalar and standard normal
-    for other outputs.
+    It takes the gradient of `sum_i w_i y_i` over all float outputs; w is 1 for a scalar and standard normal for
+    other outputs.
 
     Args:
         jax_fn: A function of pytrees of arrays.

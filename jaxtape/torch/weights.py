@@ -133,7 +133,7 @@ def weight_differences(
 
 
 def floating(torch_module: torch.nn.Module) -> dict[str, Any]:
-    """Return the state of a module but for its integer buffers, such as counters of batches."""
+    """Return the state of a module without its integer buffers, such as counters of batches."""
     held = {name for name, b in torch_module.named_buffers() if not b.is_floating_point()}
     return {name: x for name, x in torch_module.state_dict().items() if name not in held}
 
@@ -206,7 +206,7 @@ def _weight(
     state: State,
     read: set[str],
 ) -> Array:
-    """Return the weight of a leaf, from those of the state; a KeyError if there is none of that name."""
+    """Return the weight of a leaf from the state's weights; KeyError if there is none of that name."""
 
     def take(name: str) -> Array:
         if name not in state:
@@ -218,7 +218,7 @@ def _weight(
         return state[name]
 
     def of_cell(leaf: str) -> Array:
-        """A cell's weight, or that of the first layer of `nn.GRU` and `nn.LSTM`."""
+        """A cell's weight, or the weight of the first layer of `nn.GRU` and `nn.LSTM`."""
         name = torch_name(child_name(prefix, leaf), names)
         return take(name if name in state or f"{name}_l0" not in state else f"{name}_l0")
 
@@ -261,8 +261,8 @@ def _shaped(name: str, found: Array, shape: tuple[int, ...]) -> Array:
     """Return a weight in the module's layout.
 
     Raises:
-        ValueError: Its shape is neither the module's, nor that of a transposed matrix, nor that but for axes
-            of length 1.
+        ValueError: Its shape is neither the module's, nor the shape of the transposed matrix, nor equal up to
+            axes of length 1.
     """
     if found.shape == shape:
         return found

@@ -1,4 +1,4 @@
-"""Known values beside those that the library finds, and the command `jaxtape validate`."""
+"""Known values beside the library's, and the command `jaxtape validate`."""
 
 from .reference import Found as Found
 from .reference import Group as Group

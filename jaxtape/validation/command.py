@@ -1,4 +1,4 @@
-"""`jaxtape validate`: known values beside those that the library finds."""
+"""`jaxtape validate`: known values beside the library's."""
 
 import os
 import time

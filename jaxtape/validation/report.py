@@ -48,7 +48,7 @@ class Outcome:
 
 
 def list_of_groups(groups: Mapping[str, Group]) -> Grid:
-    """Return the groups with their titles, and how many values each has."""
+    """Return the groups with their titles, and their numbers of values."""
     grid = Grid(title="groups of jaxtape validate")
     grid.add_column("group", no_wrap=True)
     grid.add_column("of")

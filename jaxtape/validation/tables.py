@@ -166,7 +166,7 @@ def _table(head: Mapping[str, Any]) -> Table:
 
 
 def _tolerance(given: Any, figure: str, printed: str) -> float:
-    """Return the tolerance of a figure: that of the table, or half a unit of the last printed digit.
+    """Return the tolerance of a figure: the table's, or half a unit of the last printed digit.
 
     Raises:
         ValueError: The figure is no number.

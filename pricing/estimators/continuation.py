@@ -33,7 +33,7 @@ class End(NamedTuple):
         return cls(product.alive, model.forward(expiry), model.discount(expiry))
 
     def ahead(self, date: MonitoringDate, position: Paths) -> Paths:
-        """Return the mean over the last step, what leaving pays included, discounted to today."""
+        """Return the mean over the last step, including payments for leaving, discounted to today."""
         low, high = date.bounds(position)
         forward = self.forward * jnp.exp(position + date.mean + 0.5 * date.std**2)
         alive = payoff_inside(self.alive, forward, date.std, low, high)
@@ -47,10 +47,10 @@ class Continuation(NamedTuple):
 
     V = T w_1 + sum_k E[weight_k (T w_{k+1} - w_k)(x_k)],
 
-    with T the mean over the next step, what leaving pays included, T w_n that over the last step, and weight_k
-    the probability to be alive. The nearer w_k is to the continuation value, the less there is to sample, in
-    every derivative; however crude it is, nothing is biased. A path samples one date's term, times their
-    number.
+    with T the mean over the next step, including payments for leaving, T w_n the mean over the last step, and
+    weight_k the probability to be alive. The nearer w_k is to the continuation value, the less there is to
+    sample, in every derivative; however crude it is, nothing is biased. A path samples one date's term, times
+    their number.
     (Approximating martingales: Henderson and Glynn 2002.)
 
     today: T w_1; fits: of all dates but the last, stacked; both differentiable in product and model.

@@ -42,7 +42,7 @@ class MonitoringDate(NamedTuple):
         return deviations(self.lower - start, self.std), deviations(self.upper - start, self.std)
 
     def paid_outside(self, low: Paths, high: Paths) -> Paths:
-        """Return the mean of what leaving the corridor pays, discounted to today."""
+        """Return the mean payment for leaving the corridor, discounted to today."""
         below, above = normal_law.cdf(jnp.stack([low, -high]))
         return self.below * below + self.above * above
 

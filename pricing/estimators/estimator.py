@@ -15,7 +15,7 @@ SECOND_ORDER = frozenset({"gamma", "vanna", "volga"})
 class Needs(NamedTuple):
     """The random numbers of one path, beside those of its variance.
 
-    normals: (steps, *motions) of a stream of normals, (0,) for none; uniforms: how many.
+    normals: the shape (steps, *motions) of a stream of normals, (0,) for none; uniforms: their number.
     """
 
     normals: tuple[int, ...]
@@ -84,7 +84,7 @@ class AbstractEstimator(eqx.Module):
     def values(
         self, product: AbstractProduct, model: ConditionallyGaussian, draw: Draw
     ) -> Float[Array, " paths"]:
-        """Return the discounted payoffs (currency) of the paths, integrated as far as it goes."""
+        """Return the discounted payoffs (currency) of the paths, integrated as far as possible."""
 
 
 def smooth(model: ConditionallyGaussian) -> frozenset[str]:

@@ -117,7 +117,7 @@ def _points(
 ) -> tuple[Float[Array, " points"], Float[Array, " points"]]:
     """Return angles in [0, pi/2] and weights: scale * sinh(t), t in Gauss-Legendre points.
 
-    Linear up to the scale, logarithmic beyond. They stand still under differentiation.
+    Linear up to the scale, logarithmic beyond. They are constants under differentiation.
     """
     points, weights = np.polynomial.legendre.leggauss(num_points)
     x, dx = 0.5 * (points + 1.0), 0.5 * weights

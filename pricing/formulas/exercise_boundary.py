@@ -203,7 +203,7 @@ def exercise_boundary(
 ) -> Float[Array, " dates"]:
     """Return log(B)^2 less its value at expiry, at the dates of `mesh`; NaN if Newton does not settle.
 
-    For a put on an asset with strike and expiry 1: rate > 0, or rate = 0 > dividend. Derivatives of every
-    order in rate, dividend and std are those of the solution (the implicit function theorem).
+    For a put on an asset with strike and expiry 1: rate > 0, or rate = 0 > dividend. It has the solution's
+    derivatives of every order in rate, dividend and std (the implicit function theorem).
     """
     return _solution(rate, dividend, std, num_dates, num_nodes)[0]

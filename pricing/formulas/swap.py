@@ -110,7 +110,7 @@ def _two_factor_value(
 
 
 def _inner_direction(owed: Payments, slopes: Float[Array, "payments 2"]) -> Float[Array, "2"]:
-    """Return the direction of the swap's derivative if slopes rise along it, or else that of one factor."""
+    """Return the direction of the swap's derivative if slopes rise along it, or else one factor's direction."""
     own = -(owed @ slopes)
     own = own / jnp.linalg.norm(own)
     return jnp.where(_rises(slopes @ own), own, jnp.array([0.0, 1.0], own.dtype))

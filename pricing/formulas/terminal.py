@@ -44,7 +44,7 @@ def reads_spot_once(product: AbstractProduct, model: AbstractModel) -> bool:
 
 
 def terminal_value(product: Any, model: BlackVol) -> Scalar:
-    """Return the value, in currency, of a product of which `reads_spot_once` is true."""
+    """Return the value, in currency, of a product that satisfies `reads_spot_once`."""
     product = product.canonical
     if isinstance(model, BlackScholes):
         model = model.alone

@@ -1,4 +1,4 @@
-"""Terminal claims under a local volatility, by finite differences for what Black's formula leaves out."""
+"""Terminal claims under a local volatility, by finite differences for the part beyond Black's formula."""
 
 from typing import Any
 

@@ -118,7 +118,7 @@ def _living_value(
 def _grid(at: Scalar, variance: Scalar, log_growth: Array, num_nodes: int) -> tuple[Scalar, Scalar]:
     """Return the first node and the gap of equal nodes around the spot, from the barrier on where it is near.
 
-    They stand still under small bumps, and are not differentiated.
+    They do not change under small bumps, and are not differentiated.
     """
     at, log_growth = jax.lax.stop_gradient((at, log_growth))
     reach = _REACH * jnp.sqrt(jax.lax.stop_gradient(variance)) + jnp.max(jnp.abs(log_growth))

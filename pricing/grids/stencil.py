@@ -18,7 +18,7 @@ def sinh_grid(
 
 
 def rounded(x: Float[Array, ""]) -> Float[Array, ""]:
-    """Return x rounded to a power of 2^(1/4): grids stand still under bumps, and are not differentiated."""
+    """Return x rounded to a power of 2^(1/4), so that grids do not change under bumps; not differentiated."""
     return 2.0 ** (jnp.round(4.0 * jnp.log2(jax.lax.stop_gradient(x))) / 4.0)
 
 

@@ -58,7 +58,7 @@ def show(value: object, width: int = 40) -> str:
 
 
 def listed(names: Iterable[object], most: int = 20) -> str:
-    """Return some names with commas between, or "none"; of many, the first ones and how many more there are."""
+    """Return some names separated by commas, or "none"; of many, the first ones and the number of others."""
     texts = [str(name) for name in names]
     more = [f"and {len(texts) - most:,} more"] if len(texts) > most else []
     return ", ".join([*texts[:most], *more]) or "none"

@@ -25,7 +25,7 @@ _AMBIGUOUS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
 LARGEST, LEAST_POSITIVE = 1e15, 1e-15
 """Between these, squares, quotients and products with a quantity neither overflow nor vanish."""
 FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2199, 12, 31)
-"""Between these every date stands, so that a roll, or a hundred years more, is still in the calendar."""
+"""All dates are between these, so that a roll, or a hundred years more, is still in the calendar."""
 _MAX_NAME = 1000
 _MAX_DECIMAL = 10.0  # what may be larger is no rate or vol
 _MAX_HINT, _MAX_KNOWN = 100, 2000

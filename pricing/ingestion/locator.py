@@ -29,10 +29,10 @@ class Locator:
         return self._line_and_column(start)
 
     def second(self) -> tuple[str, Place]:
-        """Return a key that stands twice in one object, and where it stands again.
+        """Return a key that occurs twice in one object, and the place of its second occurrence.
 
         Raises:
-            ValueError: No key stands twice.
+            ValueError: No key occurs twice.
         """
         waiting = [self._next(0)]
         while waiting:

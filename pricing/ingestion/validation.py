@@ -22,7 +22,7 @@ _CONSEQUENCE = "default_factory_not_called"  # a default made of a field that ha
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake: the path from the validated value to the culprit, its text, what and remedy."""
+    """One mistake: the path from the validated value to the culprit, its text, the message and the remedy."""
 
     path: tuple[str | int, ...]
     value: str

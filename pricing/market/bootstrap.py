@@ -154,7 +154,7 @@ _LONGEST_STEP = 0.25  # of a zero rate: further, discount factors of long swaps 
 
 @jax.custom_jvp
 def _curve(instruments: Instruments) -> ZeroCurve:
-    """Return the curve that reprices the instruments; of zero rates that are NaN if it is not found."""
+    """Return the curve that reprices the instruments; its zero rates are NaN if it is not found."""
     return _found(instruments)
 
 

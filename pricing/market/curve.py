@@ -16,8 +16,10 @@ class ZeroCurve(eqx.Module):
     With the zero rate z(t) the discount factor is exp(-z(t) t).
 
     Attributes:
-        times: Years from the as-of date (ACT/365), from 0 on, strictly increasing, of shape (pillars,).
-        zero_rates: Continuously compounded, as decimals (0.035 is 3.5 %), finite, of shape (pillars,).
+        times: The times of the pillars in years from the as-of date (ACT/365), from 0 on, strictly increasing,
+            of shape (pillars,).
+        zero_rates: The zero rates, continuously compounded, as decimals (0.035 is 3.5 %), finite, of shape
+            (pillars,).
 
     Raises:
         ValueError: The shapes do not fit, the times do not increase, or a number is not finite.

@@ -1,6 +1,6 @@
 """Dates of swaps: counted back from the end in months, moved to business days, as year fractions.
 
-Calendars are those of the package `holidays` (exchanges and settlement systems, by market identifier code).
+Calendars are from the package `holidays` (exchanges and settlement systems, by market identifier code).
 """
 
 import datetime as dt
@@ -66,7 +66,7 @@ def leg(
         The leg, in years from `asof`.
 
     Raises:
-        ValueError: The leg starts before `asof`, or an argument is not one of those that are known.
+        ValueError: The leg starts before `asof`, or the name of a rule, day count or calendar is not known.
 
     Examples:
         >>> from datetime import date
@@ -104,7 +104,7 @@ def schedule(
         The days, increasing, start and end included.
 
     Raises:
-        ValueError: The end is not after the start, or an argument is not one of those that are known.
+        ValueError: The end is not after the start, or the name of a rule or calendar is not known.
 
     Examples:
         >>> from datetime import date

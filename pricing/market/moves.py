@@ -35,7 +35,7 @@ _SCALES = {
     "MM_FUTURE/PRICE": (10.0, (1.0, "points")),
     "CORRELATION": (1.0, (1.0, "of correlation")),
 }
-"""Kinds of quotes whose moves are no shares of them -> what such a share is of, and the unit in words."""
+"""Kinds of quotes whose moves are not relative -> the unit scale of such a move, and the unit in words."""
 
 _VALIDATED = {kind: RootModel[annotation] for kind, annotation in _KINDS.items()}
 """Kind of quote -> the type of its numbers in a market file."""

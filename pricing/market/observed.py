@@ -39,7 +39,7 @@ class Observed:
 
         Args:
             name: The equity.
-            day: The day, not after that of the later market.
+            day: The day, not after the later market's.
         """
         if (name, day) in self._fixings:
             return self._fixings[name, day]

@@ -16,10 +16,11 @@ class VolSurface(eqx.Module):
     at the strike. The vol is flat outside the pillars.
 
     Attributes:
-        expiries: Years (ACT/365), above 0, strictly increasing, of shape (expiries,).
-        strikes: In the currency of the spot, above 0, strictly increasing, of shape (strikes,).
-        vols: Decimals per square root of a year (0.2 is 20 %), above 0, of shape (expiries, strikes). NaN is a
-            missing quote: a calibration leaves it out, a model that reads the surface refuses it.
+        expiries: The expiries in years (ACT/365), above 0, strictly increasing, of shape (expiries,).
+        strikes: The strikes in the currency of the spot, above 0, strictly increasing, of shape (strikes,).
+        vols: Implied vols, decimals per square root of a year (0.2 is 20 %), above 0, of shape (expiries,
+            strikes). NaN is a missing quote: a calibration leaves it out, a model that reads the surface
+            refuses it.
 
     Raises:
         ValueError: The shapes do not fit, expiries or strikes do not increase, or a vol is not above 0.
@@ -58,11 +59,11 @@ class SmileQuotes(eqx.Module):
     """Implied vols of options whose strikes differ by expiry, some of which may be missing.
 
     Attributes:
-        expiries: Years (ACT/365), above 0, strictly increasing, of shape (expiries,).
+        expiries: The expiries in years (ACT/365), above 0, strictly increasing, of shape (expiries,).
         log_moneyness: k = log(F / K) with the forward F of the expiry and the strike K, of shape (expiries,
             strikes).
-        vols: Decimals per square root of a year, above 0, NaN where a quote is missing, of shape (expiries,
-            strikes).
+        vols: Implied vols, decimals per square root of a year, above 0, NaN where a quote is missing, of shape
+            (expiries, strikes).
         weights: The factors of the quotes' errors in a fit, 0 for a missing quote, of the same shape.
 
     Raises:
@@ -93,10 +94,10 @@ class SwaptionVols(eqx.Module):
     """Quoted vols of at-the-money European swaptions.
 
     Attributes:
-        expiries: Years to exercise, above 0, strictly increasing, of shape (expiries,).
-        tenors: Years of the swap, above 0, strictly increasing, of shape (tenors,).
-        vols: Decimals per square root of a year, above 0, NaN where a quote is missing, of shape (expiries,
-            tenors).
+        expiries: The years to exercise, above 0, strictly increasing, of shape (expiries,).
+        tenors: The years of the swap, above 0, strictly increasing, of shape (tenors,).
+        vols: Implied vols, decimals per square root of a year, above 0, NaN where a quote is missing, of shape
+            (expiries, tenors).
         kind: "lognormal" (Black) or "normal" (Bachelier).
         curve: The name of the curve that the swaps are on.
 
@@ -126,8 +127,8 @@ class VolCurve(eqx.Module):
     pillar the vol is flat.
 
     Attributes:
-        times: Years (ACT/365), above 0, strictly increasing, of shape (pillars,).
-        vols: Decimals per square root of a year, above 0, of shape (pillars,).
+        times: The times of the pillars in years (ACT/365), above 0, strictly increasing, of shape (pillars,).
+        vols: Implied vols, decimals per square root of a year, above 0, of shape (pillars,).
 
     Raises:
         ValueError: The shapes do not fit, the times do not increase, a vol is not above 0, or the total

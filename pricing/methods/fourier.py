@@ -84,7 +84,7 @@ class Fourier(Tiled, Shared):
 
 
 def _place(product: TerminalClaim, model: CharacteristicFunction) -> tuple[Scalar, Scalar]:
-    """Return k = log(F / K), and by how much more the phase of the integrand grows with u."""
+    """Return k = log(F / K), and the additional rate at which the phase of the integrand grows in u."""
     k = jnp.log(model.forward(product.expiry) / product.strike)
     return jax.lax.stop_gradient((k, model.tail_rate(product.expiry)[1]))
 

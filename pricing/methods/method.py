@@ -92,7 +92,7 @@ class Tiled(AbstractMethod):
     @property
     @abc.abstractmethod
     def tiling(self) -> Tiling:
-        """The memory of a trade, how many trades run best side by side, and how many rows share a tile."""
+        """The memory of a trade, the best number of trades side by side, and the rows that share a tile."""
 
 
 def tiling(method: AbstractMethod) -> Tiling:
@@ -111,7 +111,7 @@ class Formed(AbstractMethod):
 
     @abc.abstractmethod
     def in_form(self, product: AbstractProduct) -> AbstractProduct:
-        """Return a contract, or a batch, in the form that `samples` values; that form as it is."""
+        """Return a contract, or a batch, in the form that `samples` values; it may already have that form."""
 
 
 def in_form(method: AbstractMethod, products: AbstractProduct) -> AbstractProduct:

@@ -18,8 +18,8 @@ class AtTheMoney(NamedTuple):
     """The vol at the money of each expiry that has a quote.
 
     Attributes:
-        expiries: In years, increasing.
-        vols: Per 1.00, linear in log-moneyness between the two quotes about the forward.
+        expiries: The expiries in years, increasing.
+        vols: The vols per 1.00, linear in log-moneyness between the two quotes about the forward.
     """
 
     expiries: np.ndarray

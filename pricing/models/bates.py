@@ -75,7 +75,7 @@ class Bates(CharacteristicFunction, Calibratable):
         return self.diffusion_part.log_characteristic(u, t) + jumps
 
     def total_variance(self, t: Scalar) -> Scalar:
-        """Return that of the diffusion, plus lambda t (mu^2 + delta^2)."""
+        """Return the variance of the diffusion, plus lambda t (mu^2 + delta^2)."""
         jumps = self.jump_intensity * t * (self.jump_mean**2 + self.jump_vol**2)
         return self.diffusion_part.total_variance(t) + jumps
 
@@ -111,7 +111,7 @@ class Bates(CharacteristicFunction, Calibratable):
 
     @property
     def _mean_relative_jump(self) -> Scalar:
-        """m: by how much a jump moves the spot in the mean, as a fraction of it."""
+        """m, the mean relative move of the spot in a jump."""
         return jnp.expm1(self.jump_mean + 0.5 * self.jump_vol**2)
 
 

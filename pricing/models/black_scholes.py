@@ -185,7 +185,7 @@ class AtStrike(eqx.Module):
 class AtTheMoney(eqx.Module):
     """The variances of several assets, each from the vol of its own model at the forward of the time asked for.
 
-    The forwards are those of the models as they were joined: they do not move with a shift of the spots, and so
+    The forwards are from the models at the time of joining: they do not move with a shift of the spots, and so
     spot Greeks hold the vols.
     """
 

@@ -48,7 +48,7 @@ class Diffusion(AbstractModel):
         return x + self.drift(t, x) * dt + (s @ dw if jnp.ndim(s) == 2 else s * dw)
 
     def short_rate(self, t: Scalar, x: State) -> Scalar:
-        """Return the rate that discounts; unless a model knows better, that of today's curve at t."""
+        """Return the discounting rate; unless a model overrides it, the rate of today's curve at t."""
         del x
         return -time_derivative(lambda t: jnp.log(self.discount(t)), t)
 

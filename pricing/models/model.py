@@ -336,7 +336,7 @@ class Walk(NamedTuple):
 class ConditionallyGaussian(AbstractEquityModel):
     """Ability: given its variance path, log(S_t / forward(t)) is a Gaussian walk with known steps.
 
-    The variance path is random, but for `LognormalSpots`; its noise moves the spot as well under a
+    The variance path is random, except for `LognormalSpots`; its noise moves the spot as well under a
     `LocalVolatility`.
 
     Examples:
@@ -364,7 +364,7 @@ class ConditionallyGaussian(AbstractEquityModel):
 
 
 def correlation_of(correlation: Correlation | None, spot: Float[Array, " assets"]) -> Correlation:
-    """Return a correlation matrix for the assets: the given one, or that of independent ones."""
+    """Return a correlation matrix for the assets: the given one, or the identity."""
     if correlation is None:
         return jnp.eye(spot.size, dtype=spot.dtype)
     chex.assert_shape(correlation, (spot.size, spot.size))

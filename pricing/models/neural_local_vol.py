@@ -32,7 +32,7 @@ class Network(eqx.Module):
 
     @classmethod
     def of(cls, network: Callable[[Array], Array]) -> "Network":
-        """Return the network in two parts; one that is in parts already as it is."""
+        """Return the network in two parts; one that already is in parts is unchanged."""
         if isinstance(network, Network):
             return network
         return cls(*eqx.partition(network, eqx.is_array))

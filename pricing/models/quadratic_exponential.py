@@ -81,7 +81,7 @@ class _Moments(NamedTuple):
 def _matched(psi: Paths, x: Paths, z: Paths) -> tuple[Paths, Paths]:
     """Return `unit` and `log_m` where v' has the variance psi m^2.
 
-    By its own derivatives, a reverse sweep keeps these few numbers of a step, and not those of two branches.
+    With derivatives of its own, a reverse sweep keeps these few numbers of a step, and not both branches.
     """
     return _moments(psi, x, z)[:2]
 

@@ -22,7 +22,7 @@ Expiries = Float[Array, " expiries"]
 
 
 class Sabr(BlackVol, Calibratable):
-    """One asset whose smile of each expiry is that of SABR, with parameters of its own.
+    """One asset with a SABR smile at each expiry, with parameters of its own.
 
     dF = a F^beta dW, da = nu a dB, a_0 = alpha, d<W, B> = rho dt, by the implied vol of Hagan et al. (2002),
     eq. 2.17a, with the leading term of Obloj (2008), eq. 3 (`sabr_vol`). Between the expiries the total
@@ -37,13 +37,13 @@ class Sabr(BlackVol, Calibratable):
     Attributes:
         spot: The price of the asset, in currency.
         rate: The interest rate per year, continuous, a number or a curve.
-        expiries: Years, above 0, increasing, of shape (expiries,).
+        expiries: The expiries in years, above 0, increasing, of shape (expiries,).
         alpha: The initial volatility of F^beta for each expiry, in units of currency to the power 1 - beta; of
             shape (expiries,), as are rho and nu.
         rho: The correlation of forward and volatility, in (-1, 1).
         nu: The volatility of volatility per square root of a year.
-        beta: In [0, 1], of all expiries; 1 is lognormal, 0 normal. A calibration holds it.
-        dividend_yield: Per year, continuous.
+        beta: The exponent, in [0, 1], of all expiries; 1 is lognormal, 0 normal. A calibration holds it.
+        dividend_yield: The dividend yield per year, continuous.
 
     Raises:
         ValueError: alpha, rho or nu has not one number for each expiry.

@@ -40,11 +40,11 @@ def sabr_vol(
 
     Args:
         forward: F, above 0, in any unit.
-        strike: K, above 0, in the unit of the forward.
-        expiry: Years.
+        strike: The strike K, above 0, in the unit of the forward.
+        expiry: The expiry in years.
         alpha: The initial volatility of F^beta, above 0, in units of the forward to the power 1 - beta.
-        beta: In [0, 1].
-        rho: In (-1, 1).
+        beta: The exponent, in [0, 1].
+        rho: The correlation, in (-1, 1).
         nu: The volatility of volatility per square root of a year, not below 0.
         leading: Whose leading term: "obloj" or "hagan".
 

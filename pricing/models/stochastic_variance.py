@@ -110,7 +110,7 @@ class StochasticVariance(MeanVariance, Diffusion):
 
     @abc.abstractmethod
     def highest_variance(self, t: Scalar) -> Scalar:
-        """Return a variance that is not exceeded up to t (years), but for a chance that does not matter."""
+        """Return an upper bound of the variance up to t (years), exceeded with negligible probability."""
 
     @abc.abstractmethod
     def variance_scheme(self, dt: Scalar) -> VarianceScheme:

@@ -1,4 +1,4 @@
-"""Models that read the market as it stands: a fit without a calibration."""
+"""Models that read the market directly: a fit without a calibration."""
 
 from ..market import Market
 from .black_scholes import BlackScholes

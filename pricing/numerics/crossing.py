@@ -48,7 +48,7 @@ def outer_crossings(function: Function, grid: Points) -> tuple[Float[Array, "2"]
 def as_root(function: Function, x: Points) -> Points:
     """Return x, a root of the function, with the derivative of a root in all that the function closes over.
 
-    One step of Newton's with its slope held: dx = -df / f'(x). Its second derivatives are not those of a root.
+    One step of Newton's with its slope held: dx = -df / f'(x). Its second derivatives are not a root's.
     """
     x = jax.lax.stop_gradient(x)
     slope = jax.lax.stop_gradient(_value_and_slope(function, x)[1])

@@ -70,8 +70,8 @@ def scaled_density(power: Real, x: Real) -> Real:
 def _mills_ratio(x: Real) -> Real:
     """Return P(Z > x) / density(x) for x >= 0, within 6e-16 of itself: a polynomial in (x - 4) / (x + 4).
 
-    The change of variable is Shepherd and Laframboise's (1981); the coefficients are those of the
-    Chebyshev series of (x + 4) P(Z > x) / density(x), by `tests/pricing/test_normal_law.py`.
+    The change of variable is Shepherd and Laframboise's (1981); the coefficients are from the Chebyshev series
+    of (x + 4) P(Z > x) / density(x), by `tests/pricing/test_normal_law.py`.
     """
     x = jnp.minimum(x, 1e30)  # infinity over infinity
     inverse = 1.0 / (x + 4.0)

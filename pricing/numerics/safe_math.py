@@ -23,7 +23,7 @@ def divisor(x: Array) -> Array:
 
 
 def larger(x: Number, y: Number) -> Array:
-    """Return max(x, y); at a tie, all of the derivative is that of x.
+    """Return max(x, y); at a tie, it has the derivative of x.
 
     The derivative of `jnp.maximum` asks which argument equals the result: neither may, if XLA computes them
     again and rounds otherwise, and then it is 0. Here a comparison decides, as it does for the value.

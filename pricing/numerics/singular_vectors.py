@@ -21,7 +21,7 @@ class SingularVectors(NamedTuple):
 def singular_vectors(matrix: Float[Array, "rows n"]) -> SingularVectors:
     """Turn pairs of columns until all are orthogonal: Hestenes (1958), one-sided Jacobi, on R of J = Q R.
 
-    Pairs are those of a tournament: in n - 1 rounds, of n / 2 pairs each, all meet once and are in their places
+    Pairs are as in a tournament: in n - 1 rounds, of n / 2 pairs each, all meet once and are in their places
     again. An odd n gets a column of zeros.
     """
     n = matrix.shape[1]

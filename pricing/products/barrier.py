@@ -147,7 +147,7 @@ class BarrierTrade(OptionTrade):
         return self.barrier_type.endswith("in")
 
     def _watched(self, observed: Observed) -> tuple[date, ...]:
-        """Return the days on which the spot is compared: where all times count, those that are known."""
+        """Return the days on which the spot is compared: the known days, if the barrier holds at all times."""
         if self.monitoring_dates is not None:
             return self.monitoring_dates
         known = observed.days(self.underlying)

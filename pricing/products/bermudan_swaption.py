@@ -21,7 +21,7 @@ class BermudanSwaption(EarlyExercise, SwapOption):
     """A Bermudan swaption is the right to enter the rest of a swap at one of some dates.
 
     Exercised at t, it pays the coupons at all payment dates after t, for a floating leg worth 1 - P(t, last
-    payment). Payment dates may be others than exercise dates.
+    payment). Payment dates and exercise dates may differ.
 
     Attributes:
         strike: The fixed rate per year.

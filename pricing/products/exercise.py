@@ -24,7 +24,7 @@ _LEVELS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 class Exercisable(AbstractProduct):
-    """Ability: at one of some times the holder may take what exercising pays, and does if it is above zero.
+    """Ability: at one of some times the holder may take the exercise value, and does if it is above zero.
 
     Attributes:
         any_time: Whether the contract may be exercised at any time from today on; `exercise_times` are then

@@ -1,4 +1,4 @@
-"""Payoffs of the spot at expiry alone: the ability, and the general form of all who have it."""
+"""Payoffs of the spot at expiry alone: the ability, and the general form of all such products."""
 
 import abc
 from typing import TYPE_CHECKING

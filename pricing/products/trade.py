@@ -60,7 +60,7 @@ class Trade(BaseModel):
         pads_dates: Whether lists of dates are padded to a round count, so that few programs serve all lengths.
         in_rates: Whether the underlying is a curve of the market, not an equity.
         dates_name: The field that holds a list of dates, if the kind has one.
-        drops_dates: Whether the trade is the same without those of its dates that have passed.
+        drops_dates: Whether the trade is unchanged without its dates that have passed.
         why_not_past: The remedy for a date of the list that is not after the market's as-of date.
         line: The line of the trade in the file.
         id: The id of the trade.
@@ -156,7 +156,7 @@ class Trade(BaseModel):
         del observed
 
     def _with_dates(self, after: date, **others: Any) -> "Trade":
-        """Return the trade with those of its dates that come after a day."""
+        """Return the trade with its dates after a day."""
         left = tuple(day for day in self.dates or () if day > after)
         if self.dates is None or not left or left == self.dates or not self.drops_dates:
             return self
@@ -224,6 +224,6 @@ class OptionTrade(Trade):
         """Return the payment of exercising at a level of the underlying, at least 0.
 
         Args:
-            level: In the units of the strike.
+            level: The level in the units of the strike.
         """
         return max(level - self.strike if self.option == "call" else self.strike - level, 0.0)

@@ -1,4 +1,4 @@
-"""Early exercise as a Markov chain: states at dates, what exercise pays in them, martingales in closed form."""
+"""Early exercise as a Markov chain: states at dates, exercise payoffs, martingales in closed form."""
 
 import abc
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Sums of exponentials of a Gaussian state: what exercise pays, and claims on it beyond a plane."""
+"""Sums of exponentials of a Gaussian state: exercise payoffs, and claims on them beyond a plane."""
 
 import functools
 

@@ -56,7 +56,7 @@ def _moments(model: LognormalSpots, times: Times) -> tuple[Array, Array, Array]:
 def exercise_of(
     product: SpotOption, discount: Times, slopes: Float[Array, "terms dim"]
 ) -> Exercise:
-    """Return side * (average - strike) over dates; slopes: of each log-spot in the state, and of cash."""
+    """Return side * (average - strike) over dates; slopes: for each log-spot in the state, and for cash."""
     side, strike, dim = product.side, product.strike, len(slopes) - 1
     spots, cash = jnp.eye(dim, dtype=strike.dtype), jnp.ones((dim, 1), strike.dtype)
     if product.average == "arithmetic":

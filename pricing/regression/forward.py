@@ -21,7 +21,7 @@ Paths = Float[Array, " paths"]
 
 
 class Samples(NamedTuple):
-    """Over paths (currency): of the rule's payoff less the martingale, and of the most that foresight gets."""
+    """Over paths (currency): the rule's payoff less the martingale, and the largest with foresight."""
 
     lower: Paths
     upper: Paths
@@ -110,7 +110,7 @@ def _paid(exercise: Exercise, state: State) -> Paths:
 
 
 def _decide(step, most: Exercise, rule: Rule, walk: _Walk) -> _Walk:
-    """Return the decision at a date; most: what foresight gets there."""
+    """Return the decision at a date; most: the largest value with foresight there."""
     paid = _paid(step.exercise, walk.at.state)
     features = step.features(rule.basis, *walk.at)
     continuation = rule.basis.unit * (rule.continuation @ features)

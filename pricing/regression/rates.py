@@ -1,4 +1,4 @@
-"""Chains of Bermudan swaptions under Gaussian rates: the state is that of the bonds."""
+"""Chains of Bermudan swaptions under Gaussian rates; the state is the one that prices bonds."""
 
 import jax
 import jax.numpy as jnp

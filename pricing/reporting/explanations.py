@@ -23,7 +23,7 @@ PARTS = {
     "correlation": "Correlations",
     "residual": "Not explained",
 }
-"""Part of a change -> how it is called."""
+"""Part of a change -> its name."""
 
 
 def tiles(explanation: Explanation, currency: str) -> list[tuple[str, Number, str, str]]:

@@ -21,7 +21,7 @@ def number(value: float | int, decimals: int = 0) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Write how many there are: 1 trade, 2,096 trades."""
+    """Write a count with its noun: 1 trade, 2,096 trades."""
     return f"{number(count)} {noun}{'s' * (count != 1)}"
 
 
@@ -41,7 +41,7 @@ def significant(value: float | int, digits: int = 4) -> str:
 
 
 def by_size(value: float) -> tuple[bool, float]:
-    """Return a key that sorts the largest numbers first, of either sign, and last those that are not finite."""
+    """Return a key that sorts the largest numbers first, of either sign, and last any that are not finite."""
     return not math.isfinite(value), -abs(value)
 
 

@@ -47,7 +47,7 @@ def write_report(
 ) -> None:
     """Write the page of a book: its value, scenarios, its risk in groups and by quote, the fits, what failed.
 
-    `book` and `market` are what `result` was made of; `seconds`: how long each stage took.
+    `book` and `market` are the inputs of `result`; `seconds`: the duration of each stage.
     """
     positions = positions_of(result, book, market)
     risks = quote_risks(result, market)
@@ -176,7 +176,7 @@ def write_explanation(
 
 
 def write_many_fits_report(path: Path, fits: ManyFits, seconds: Mapping[str, float]) -> None:
-    """Write the page of many calibrations: how the parameters spread, and what could not be fitted."""
+    """Write the page of many calibrations: the distributions of the parameters, and the fits that failed."""
     count, failed = len(next(iter(fits.rms.values()))), len(fits.failed)
     context = {
         "heading": f"{fits.model} on {counted(count, 'surface')}",
@@ -223,7 +223,7 @@ def _write(path: Path, market: Market | None, fits, seconds, context: dict[str, 
 def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str, str, str]]:
     """Return the label, the number, the unit and the standard error of each total at the head of the page.
 
-    The standard error is that of trades that err together, and so a bound.
+    The standard error is for fully correlated errors of the trades, and so a bound.
     """
     sums = {figure: tables.total(positions, figure) for figure in tables.figures_of(positions)}
     tiles = []

@@ -59,8 +59,8 @@ class Position:
         status: "ok", or "failed: " and the reason.
         currency: The ISO code of the figures' currency.
         by_asset: For a basket, the columns that the spot of each asset alone gives.
-        errors: Column -> standard error of the figure, where it is simulated; of a basket's Delta and Gamma the
-            sum of those of its assets, which bounds it.
+        errors: Column -> standard error of the figure, if it is simulated; for a basket's Delta and Gamma, the
+            sum of its assets' standard errors, which is a bound.
     """
 
     line: int
@@ -114,7 +114,7 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
 def _by_column(
     risk: TradeRisk, trade: Any, market: Market
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Return the figures of a position, raw and scaled, by column; and those of each asset of a basket."""
+    """Return the figures of a position, raw and scaled, by column; and by column for each asset of a basket."""
     position: Any = risk.position
     errors: Any = risk.std_errors
     names, columns = trade.underlyings, _columns(trade, market)
@@ -135,7 +135,7 @@ def _by_column(
 
 
 def _errors(risk: TradeRisk, trade: Any, market: Market) -> dict[str, float]:
-    """Return the standard errors of a position's figures, by column, but those that are 0."""
+    """Return the standard errors of a position's figures, by column, without any that are 0."""
     errors: Any = risk.std_errors
     errors, spots = errors.scaled(abs(risk.quantity)), _spots(trade, market)
     raw = {name: getattr(errors, name) for name in ("value", "vega", "theta", "rho")}

@@ -28,7 +28,7 @@ Group = tuple[str, str, np.ndarray]
 
 
 class GridView(NamedTuple):
-    """The map of one group of trades, and how many they are."""
+    """The map of one group of trades, and the number of trades."""
 
     name: str
     trades: str
@@ -39,7 +39,7 @@ class GridView(NamedTuple):
 class Stress:
     """A book in the scenarios of a file: positions in the order of the revaluation's trades.
 
-    Totals are of trades in one currency: of a book in several take its parts, each by `of`.
+    Totals are in one currency: for a book in several, take its parts, each by `of`.
     """
 
     scenarios: ScenarioSet
@@ -213,7 +213,7 @@ class Stress:
         return Table(headers, tuple(rows), words=3, left_out=0)
 
     def unvalued(self) -> Table:
-        """Return the scenarios without a P&L, and how many trades have none in some scenario, and why."""
+        """Return the scenarios in which the book, or some trades, have no P&L, with the reasons."""
         reasons = {**self.found.failures, **self.found.lost(self._valued)}
         return Table(("Scenario", "Reason"), tuple(reasons.items()), words=2)
 

@@ -58,7 +58,7 @@ _VEGAS_OF_RATES = ("vega_1bp", "vega_rates_1volpt")
 
 
 class Number(str):
-    """A number as it is shown, and its value with every digit."""
+    """A number in the form that is shown, and its value with every digit."""
 
     value: float
 
@@ -73,7 +73,7 @@ class Number(str):
 class Table:
     """Rows of text under headers; the first `words` columns are text, the others numbers.
 
-    `has_total`: the last row is the sum. `left_out`: how many rows more there would be.
+    `has_total`: the last row is the sum. `left_out`: the number of rows left out.
     """
 
     headers: tuple[str, ...]

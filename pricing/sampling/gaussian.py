@@ -88,7 +88,7 @@ def uniforms(
 
 
 def uniform_of(words: tuple[Word, ...], dtype) -> Real:
-    """Return the uniform in (0, 1) of one word (float32) or two, of which it takes the first 23 or 52 bits."""
+    """Return the uniform in (0, 1) of one word (float32) or two, from the first 23 or 52 bits."""
     if dtype == jnp.float32:
         top = (words[0] >> np.uint32(9)).astype(dtype)
         return (top + np.float32(0.5)) * np.float32(2.0**-23)

@@ -43,7 +43,7 @@ class AbstractSampler(eqx.Module):
     """A way to draw noise. Static, hashable and equal by value: it belongs in a method's static fields.
 
     Paths come in blocks of one size. A block's noise depends on the key, the block's index and its shape, not
-    on how many blocks there are, nor on the device.
+    on the number of blocks, nor on the device.
 
     Examples:
         >>> from pricing.sampling import AbstractSampler, Sobol

@@ -57,7 +57,7 @@ class Scenario:
         return _move(self.rates, name)
 
     def moved(self, market: Market) -> Market:
-        """Return the market whose vols and rates have moved; curves are bootstrapped, spots stand still.
+        """Return the market whose vols and rates have moved; curves are bootstrapped, spots do not move.
 
         Args:
             market: The market before.

@@ -14,14 +14,14 @@ NOW = Scenario("now")
 
 
 class States:
-    """The models of a market in scenarios; those that move the same quotes share a fit."""
+    """The models of a market in scenarios; scenarios that move the same quotes share a fit."""
 
     def __init__(self, fit: Fit, market: Market, underlyings: Sequence[tuple[str, ...]]):
         self._fit, self._market, self._underlyings = fit, market, underlyings
         self._known: dict[tuple, Models] = {}
 
     def fitted(self, scenario: Scenario) -> Models:
-        """Return the models of the quotes as a scenario moves them; the spots stand still."""
+        """Return the models of the quotes as a scenario moves them; the spots do not move."""
         named = {kind: tuple(sorted(getattr(scenario, kind).items())) for kind in ("vols", "rates")}
         state = *named.values(), scenario.swaption_vols
         if state not in self._known:
@@ -31,7 +31,7 @@ class States:
         return self._known[state]
 
     def level(self, scenario: Scenario, names: tuple[str, ...]) -> Float[Array, "*assets"]:
-        """Return the spots of some equities in a scenario; the level of a curve's rates stands still."""
+        """Return the spots of some equities in a scenario; for a curve, the unchanged level of its rates."""
         now = self.fitted(scenario)[names].underlying
         moves = [scenario.spot(name) if name in self._market.equities else 0.0 for name in names]
         return now * jnp.asarray(1.0 + np.reshape(moves, now.shape), now.dtype)

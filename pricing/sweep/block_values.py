@@ -35,7 +35,7 @@ def block_values(
     *,
     key: PRNGKeyArray,
 ) -> tuple[Float[Array, "levels places"], Float[Array, "levels places"], Samples]:
-    """Return the mean over paths of each trade's samples less those of `base`, and its standard error.
+    """Return the mean over paths of each trade's samples less `base`, and its standard error.
 
     Args:
         tile: The trades.

@@ -1,4 +1,4 @@
-"""The models that a fit makes of a market, and how they move with its quotes."""
+"""The models that a fit makes of a market, and their derivatives to its quotes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -49,7 +49,7 @@ def fit_models(
 ) -> FittedModels:
     """Return the models of a market, joined for the baskets among the underlyings.
 
-    The fit sees curves of zero rates: those of quotes are bootstrapped first.
+    The fit sees curves of zero rates: curves of quotes are bootstrapped first.
     """
     fit_all = with_baskets(fit, underlyings)
     if not derivatives:

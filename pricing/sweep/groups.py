@@ -58,7 +58,7 @@ class Group:
 
     @property
     def tile_bytes(self) -> int:
-        """The bytes of memory that a tile takes at most: those of a row."""
+        """The most bytes of memory that a tile takes: the bytes of a row."""
         return self.places.shape[2] * tiling(self.method).trade_bytes
 
     @property

@@ -102,7 +102,7 @@ class Book:
         return tuple(row.trade for row in self.rows if row.trade is not None)
 
     def __add__(self, other: "Book") -> "Book":
-        """Return the rows of this book, then those of another.
+        """Return the rows of this book, then the rows of another.
 
         Raises:
             ValueError: An id is in both books.

@@ -115,7 +115,7 @@ def _made(maker: Callable[..., Any], cells: dict[str, str]) -> Any:
 
 
 def value_of(text: str) -> Any:
-    """Return a word of a row as it is meant.
+    """Return the value that a word of a row means.
 
     Args:
         text: A number; numbers with commas between; `first:last:count`, for equally spaced numbers; or a word.
