@@ -23,7 +23,9 @@ from ..results import REASONS, RESULTS
 
 _CURVE_POINTS = 61
 _READS = (
-    "Nothing to calibrate: Black-Scholes values each trade at the surface's vols of its strike."
+    "Nothing to calibrate: Black-Scholes values each trade at the surface's vols of its strike. Options and "
+    "notes of one date have the law of the spot that the vols of all strikes imply. What reads the spot on "
+    "several dates has another one, of the vols of one strike; a basket has that of the vols at the forwards."
 )
 
 

@@ -7,12 +7,18 @@ E[S_T; S_T > K] = C + K P(S_T > K) (Breeden and Litzenberger 1978, eq. 1), so th
 
 A payoff that does not jump at its strike has the value at the vol of that strike. Where the smile has a kink,
 as at a strike of a `VolSurface`, its slope is the mean of both sides: the limit of symmetric call spreads.
+
+A power of the spot, as a geometric average of one date with a weight w other than 1, is an integral of calls
+(Carr and Madan 1998, eq. 1): E[S_T^w; S_T > K] and the like exceed those of the vol at K by
+
+    int_K^inf w (w - 1) k^(w - 2) [Black(k, sigma(k)) - Black(k, sigma(K))] dk.
 """
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, BlackScholes, BlackVol
@@ -27,15 +33,18 @@ from ..products import (
     Payoff,
     TerminalClaim,
 )
-from .black import exercise_probabilities, log_moneyness
+from .black import black, exercise_probabilities, log_moneyness
 
 Scalar = Float[Array, ""]
 
+_POINTS = np.polynomial.legendre.leggauss(128)
+_REACH = (
+    9.0  # standard deviations of the log-spot, from the peak of a power to the end of its integral
+)
+
 
 def reads_spot_once(product: AbstractProduct, model: AbstractModel) -> bool:
-    """Return True if a product, in its canonical form, pays a sum of claims on one spot at one time."""
-    if isinstance(product, Average) and product.average == "geometric":
-        return False  # a power of the spot, where its weight is not 1
+    """Return True if a product, in its canonical form, reads one spot at one time alone."""
     if isinstance(product, Average) and product.multi_asset:
         return model.underlying.size == 1
     if isinstance(product, AverageClaim | Monitored):
@@ -50,6 +59,8 @@ def terminal_value(product: Any, model: BlackVol) -> Scalar:
         model = model.alone
     if isinstance(product, Monitored):
         return _corridor_value(product, model)
+    if isinstance(product, Average) and product.average == "geometric":
+        return _power_value(product, model)
     return _claim_value(product if isinstance(product, TerminalClaim) else _call(product), model)
 
 
@@ -88,6 +99,35 @@ def _call(product: Average) -> Claim:
         weight = product.weights_of(1)[0]
     side, strike = product.side, product.strike
     return Claim(strike / weight, product.fixings[-1], side, side * weight, -side * strike)
+
+
+def _power_value(product: Average, model: BlackVol) -> Scalar:
+    """Return the value of max(side (S_T^w - strike), 0) at T: a geometric average of one spot."""
+    t, weight = product.fixings[-1], product.weights_of(1)[0]
+    side, forward = product.side, model.forward(t)
+    is_power = weight > 0.0
+    strike = product.strike ** jnp.where(is_power, 1.0 / jnp.where(is_power, weight, 1.0), 1.0)
+    vol = model.black_vol(t, strike)
+    std = vol * jnp.sqrt(t)
+    of_power = forward**weight * jnp.exp(0.5 * weight * (weight - 1.0) * std**2)
+    flat = black(of_power, product.strike, weight * std, side)
+
+    def smiles(log_strike: Scalar) -> Scalar:
+        """Return the smile's part of the integrand, in the logarithm of the strike."""
+        k = jnp.exp(log_strike)
+        stds = model.black_vol(t, k) * jnp.sqrt(t), std
+        with_smile, without = (black(forward, k, each, side) for each in stds)
+        return weight * (weight - 1.0) * k ** (weight - 1.0) * (with_smile - without)
+
+    start, peak = jnp.log(strike), jnp.log(forward) + (weight - 0.5) * std**2
+    farther, widest = larger(side * peak, side * start), std
+    for _ in range(2):  # vols in the wing may be higher
+        end = side * (farther + _REACH * widest)
+        widest = larger(std, model.black_vol(t, jnp.exp(end)) * jnp.sqrt(t))
+    half = 0.5 * (jax.lax.stop_gradient(end) - start)
+    points, weights = (jnp.asarray(x, start.dtype) for x in _POINTS)
+    of_smile = half * weights @ jax.vmap(smiles)(start + half * (1.0 + points))
+    return model.discount(t) * (flat + of_smile)
 
 
 def _corridor_value(product: Monitored, model: BlackVol) -> Scalar:

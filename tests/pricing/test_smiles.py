@@ -24,7 +24,7 @@ from pricing import (
     price,
 )
 from pricing.models.baskets import joined
-from pricing.products import Claim
+from pricing.products import AverageClaim, Claim
 from pricing.sampling import Sobol
 from tests.extensions.gauss_legendre import GaussLegendre
 from tests.helpers import double
@@ -151,6 +151,34 @@ def test_an_average_of_one_date_and_a_basket_of_one_asset_are_options_on_its_spo
     weighted = Basket(200.0, T, weights=[2.0])
     np.testing.assert_allclose(value(weighted, alone), of_half, rtol=1e-12)
     np.testing.assert_allclose(value(weighted, alone, PATHS), of_half, rtol=1e-9)
+
+
+@smiles
+def test_a_geometric_average_of_one_date_is_a_power_of_the_spot(model):
+    """Calls of 4,000 strikes have the payoff max(side (S^w - K), 0), but for chords of a width of .1."""
+    strikes = np.linspace(0.1, 400.0, 4000)
+    bond, share = bond_and_share(model)
+    of_strikes, of_smile = calls(model, strikes), []
+    for weight, level, option in ((0.5, 95.0, "call"), (1.5, 110.0, "call"), (0.5, 110.0, "put")):
+        side = 1.0 if option == "call" else -1.0
+        product = AverageClaim(level**weight, [T], side, [weight], "geometric")
+        paid = np.maximum(side * (strikes**weight - level**weight), 0.0)
+        slopes = np.diff(paid) / np.diff(strikes)
+        wanted = paid[0] * bond + slopes[0] * (share - strikes[0] * bond)
+        wanted += np.sum(np.diff(slopes) * of_strikes[1:-1])
+        np.testing.assert_allclose(value(product, model), wanted, rtol=1e-5)
+        flat = BlackScholes(102.0, 0.03, model.black_vol(jnp.asarray(T), jnp.asarray(level)), 0.01)
+        of_smile.append(abs(value(product, flat) / wanted - 1.0))
+    assert max(of_smile) > 3e-4
+
+
+def test_every_method_and_a_basket_of_one_asset_have_the_law_of_a_power():
+    model, alone = surface(), joined([surface()], jnp.ones((1, 1)))
+    wanted = value(AverageClaim(10.0, [T], 1.0, [0.5], "geometric"), model)
+    basket = Basket(10.0, T, kind="geometric", weights=[0.5])
+    np.testing.assert_allclose(value(basket, alone), wanted, rtol=1e-12)
+    paths = MonteCarlo(65536, 4, sampler=Sobol())
+    np.testing.assert_allclose(value(basket, alone, paths), wanted, rtol=3e-4)
 
 
 def test_a_vol_of_each_strike_or_of_none_leaves_other_values_as_they_were():
