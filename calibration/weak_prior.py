@@ -20,15 +20,18 @@ _FARTHEST = 2.0  # usual ranges from the start: a parameter beyond has run away
 
 
 class WeakPrior(eqx.Module):
-    """Independent normal laws on the real line: about the start, one usual range wide.
+    """Independent normal laws on the real line about the start, one usual range wide.
+
+    A start beyond the range has a law as wide as its distance from the middle of the range.
 
     As residuals it is noise (x - start) / width, a ridge (Hoerl and Kennard 1970) in units of the quotes' own
     noise. A noise of 0 switches it off.
 
     Attributes:
         start: The start of the search, on the real line, of shape (parameters,).
-        widths: The usual ranges of the parameters there (`Parameters.ranges`), of shape (parameters,); infinite
-            where there is none, and nothing is held.
+        widths: The usual ranges of the parameters there (`Parameters.ranges`), or the distances of the start
+            from their middles where those are larger, of shape (parameters,); infinite where there is none,
+            and nothing is held.
         noise: The standard error of a quote, as a residual; 0: the prior says nothing.
     """
 
@@ -40,8 +43,10 @@ class WeakPrior(eqx.Module):
     def about(cls, parameters: Parameters, model: AbstractModel) -> "WeakPrior":
         """Return the prior about the parameters of a model, switched off."""
         start, (low, high) = parameters.free(model), parameters.ranges(model)
-        start = jnp.where(jnp.isfinite(start), start, 0.5 * (low + high))
-        return cls(start, high - low, jnp.zeros((), start.dtype))
+        middle = 0.5 * (low + high)
+        start = jnp.where(jnp.isfinite(start), start, middle)
+        widths = jnp.maximum(high - low, jnp.abs(start - middle))
+        return cls(start, widths, jnp.zeros((), start.dtype))
 
     def switched_on(self, noise: Float[Array, ""]) -> "WeakPrior":
         """Return the prior for quotes of this standard error, or of 1e-4 (.01 vol points) at least."""

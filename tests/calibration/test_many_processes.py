@@ -74,7 +74,7 @@ def undisturbed(folder) -> bytes:
     assert process.returncode in (0, 1), said
     found = parquet.read_table(folder / "one" / "calibrations.parquet")
     assert found["id"].to_pylist() == [f"S{i}" for i in range(1000)]
-    assert sum(status == "ok" for status in found["status"].to_pylist()) > 950
+    assert sum(not status.startswith("failed") for status in found["status"].to_pylist()) > 950
     return table(folder, "one")
 
 
