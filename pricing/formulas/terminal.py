@@ -39,7 +39,7 @@ Scalar = Float[Array, ""]
 
 _POINTS = np.polynomial.legendre.leggauss(128)
 _REACH = (
-    9.0  # standard deviations of the log-spot, from the peak of a power to the end of its integral
+    9.0  # standard deviations of the log-spot from the peak of a power to the end of its integral
 )
 
 
