@@ -38,9 +38,7 @@ from .black import black, exercise_probabilities, log_moneyness
 Scalar = Float[Array, ""]
 
 _POINTS = np.polynomial.legendre.leggauss(128)
-_REACH = (
-    9.0  # standard deviations of the log-spot from the peak of a power to the end of its integral
-)
+_REACH = 9.0  # standard deviations of the log-spot, from the peak to the end of an integral
 
 
 def reads_spot_once(product: AbstractProduct, model: AbstractModel) -> bool:
