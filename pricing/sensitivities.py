@@ -13,11 +13,10 @@ from jaxtape.full_products import with_full_products
 
 from .fields import in_working_precision, rolled
 from .methods import AbstractMethod
-from .methods.method import Refined
 from .models import AbstractModel
 from .products import AbstractProduct
 from .results import RESULTS, outcome
-from .valuation import applicable, mean_and_error, over_batch, resolving
+from .valuation import applicable, estimated, mean_and_error, over_batch
 
 Real = Float[Array, "*batch"]
 
@@ -86,8 +85,9 @@ def greeks(
     Args:
         product: A contract; arrays in place of its numbers make a batch.
         model: The model of the product's underlyings.
-        method: The numerical method; None takes the best one that applies. Where none does, or the given one
-            does not, a TypeError names the missing ability and what would work.
+        method: The numerical method; None takes the best one that applies, and doubles a grid whose error is
+            large, as in `price`. Where none does, or the given one does not, a TypeError names the missing
+            ability and what would work.
         key: The seed of a random method, which raises ValueError without one; a batch shares it.
         throw: Whether to raise RuntimeError if a figure is not finite, or the method fails, where that is known
             (not within `jax.jit` or `jax.vmap`). Otherwise `result` reports it.
@@ -102,12 +102,11 @@ def greeks(
         '-3.970 0.198 0.0'
     """
     model = in_working_precision(model)
-    method = applicable(product, model, method, key=key)
-    (means, errors), refusals = _greeks(product, model, method, key)
-    finer = resolving(method, product, model, refusals)
-    if finer is not method:
-        method = finer
-        (means, errors), refusals = _greeks(product, model, method, key)
+    run = lambda product, method: _greeks(product, model, method, key)  # noqa: E731
+    chosen = applicable(product, model, method, key=key)
+    method, (means, errors), refusals = estimated(
+        run, product, model, chosen, may_refine=method is None
+    )
     known = {"model": model, "batch_shape": product.batch_shape}
     result = outcome(means, refusals, throw=throw, **known)
     return Greeks(**vars(means), std_errors=errors, result=result, stats={"method": method})
@@ -119,17 +118,11 @@ def _greeks(product, model, method, key) -> tuple[tuple[Sensitivities, Sensitivi
     _, vol = _slopes(lambda shift: model.shifted(vol=shift), zero)
     _, rate = _slopes(lambda shift: model.shifted(rate=shift), zero)
 
-    def figures(product, method):
+    def of_one(product):
         first = sensitivities(product, model, method, key, vol, rate)
         volga = _volga(product, model, method, key)
-        return eqx.tree_at(lambda s: s.volga, first, volga, is_leaf=lambda x: x is None)
-
-    def of_one(product):
-        means, errors = means_and_errors(figures(product, method), method)
-        if isinstance(method, Refined):
-            coarse = figures(product, method.coarser())
-            errors = jax.tree.map(lambda fine, coarse: jnp.abs(fine - coarse), means, coarse)
-        return (means, errors), method.result(product, model)
+        full = eqx.tree_at(lambda s: s.volga, first, volga, is_leaf=lambda x: x is None)
+        return means_and_errors(full, method), method.result(product, model)
 
     return over_batch(of_one, product)
 

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
@@ -56,8 +57,9 @@ def price(
     Args:
         product: A contract; arrays in place of its numbers make a batch.
         model: The model of the product's underlyings.
-        method: The numerical method; None takes the best one that applies. Where none does, or the given one
-            does not, a TypeError names the missing ability and what would work.
+        method: The numerical method; None takes the best one that applies, and doubles a grid whose error is
+            large (`is_close`). Where none does, or the given one does not, a TypeError names the missing
+            ability and what would work.
         key: The seed of a random method, which raises ValueError without one; a batch shares it.
         throw: Whether to raise RuntimeError if a value is not finite, or the method fails, where that is known
             (not within `jax.jit` or `jax.vmap`). Otherwise `result` reports it.
@@ -71,12 +73,11 @@ def price(
         >>> [f"{value:.2f}" for value in found.value]
         ['15.43', '9.41', '5.29']
     """
-    method = applicable(product, model, method, key=key)
-    (value, std_error), refusals = _value(product, model, method, key)
-    finer = resolving(method, product, model, refusals)
-    if finer is not method:
-        method = finer
-        (value, std_error), refusals = _value(product, model, method, key)
+    run = lambda product, method: _value(product, model, method, key)  # noqa: E731
+    chosen = applicable(product, model, method, key=key)
+    method, (value, std_error), refusals = estimated(
+        run, product, model, chosen, may_refine=method is None
+    )
     known = {"model": model, "batch_shape": product.batch_shape}
     result = outcome((value, std_error), refusals, throw=throw, **known)
     return Valuation(value, std_error, result, {"method": method})
@@ -86,12 +87,47 @@ def price(
 def _value(product, model, method, key) -> tuple[tuple[Array, Array], RESULTS]:
     def of_one(product):
         samples = method.samples(product, model, key=key)
-        value, error = mean_and_error(samples, method)
-        if isinstance(method, Refined):
-            error = jnp.abs(value - method.coarser().samples(product, model, key=key))
-        return (value, error), method.result(product, model)
+        return mean_and_error(samples, method), method.result(product, model)
 
     return over_batch(of_one, product)
+
+
+def estimated(
+    run: Callable[[AbstractProduct, AbstractMethod], tuple[tuple[PyTree, PyTree], RESULTS]],
+    product: AbstractProduct,
+    model: AbstractModel,
+    method: AbstractMethod,
+    *,
+    may_refine: bool,
+) -> tuple[AbstractMethod, tuple[PyTree, PyTree], RESULTS]:
+    """Run a method, and run it again where its nodes were too few or its grid too coarse.
+
+    Args:
+        run: (product, method) -> ((figures, errors), refusals).
+        product: A contract or a batch.
+        model: The model of the product's underlyings.
+        method: The first method to run. The error of one with a grid is the difference to a coarser grid.
+        may_refine: Whether a finer grid may replace the first; a method named by the caller stays.
+
+    Returns:
+        The method that was used, its figures with their errors, and its refusals.
+    """
+    found, refusals = run(product, method)
+    if (resolved := resolving(method, product, model, refusals)) is not method:
+        method = resolved
+        found, refusals = run(product, method)
+    if not isinstance(method, Refined):
+        return method, found, refusals
+    figures, _ = found
+    errors = _difference(figures, run(product, method.coarser())[0][0])
+    if may_refine and _is_known(model, errors):
+        twin = method.judged(product)
+        scale = figures if twin is product else run(twin, method)[0][0]
+        if not is_close(model, scale, errors):
+            method = method.finer()
+            (finer, _), refusals = run(product, method)
+            figures, errors = finer, _difference(finer, figures)
+    return method, (figures, errors), refusals
 
 
 def resolving(
@@ -102,6 +138,41 @@ def resolving(
         return method
     found, few = (jax.tree.leaves(code)[0] for code in (refusals, RESULTS.too_few_nodes))
     return prepared(method, product, model, None) if np.any(found == few) else method
+
+
+def is_close(model: AbstractModel, figures: PyTree, errors: PyTree) -> bool:
+    """Test whether errors are below 5 % of their figures, or negligible for a usual move.
+
+    Usual moves are 1 % of the spot, a vol point, a day and ten basis points. Negligible is .1 % of the value or
+    a millionth of the spot, whichever is larger.
+    """
+    figures, errors = _by_name(figures), _by_name(errors)
+    spot = np.abs(np.asarray(model.underlying))
+    move = 0.01 * spot
+    moves = {"value": 1.0, "delta": move, "gamma": 0.5 * move**2, "vega": 0.01}
+    moves |= {"theta": 1 / 365, "rho": 1e-3, "vanna": 0.01 * move, "volga": 0.5e-4}
+    negligible = np.maximum(1e-3 * np.abs(np.asarray(figures["value"])), 1e-6 * spot)
+    is_large = (
+        moves[name] * error > np.maximum(0.05 * moves[name] * np.abs(figures[name]), negligible)
+        for name, error in errors.items()
+    )
+    return not any(np.any(large) for large in is_large)
+
+
+def _by_name(figures: PyTree) -> dict[str, np.ndarray]:
+    """Return the figures that are not None, by name; an array is the value."""
+    named = vars(figures) if isinstance(figures, eqx.Module) else {"value": figures}
+    return {name: np.asarray(x) for name, x in named.items() if x is not None}
+
+
+def _is_known(model: AbstractModel, errors: PyTree) -> bool:
+    """Test whether the numbers can be read: not within `jax.jit`, `jax.vmap` or `jax.grad`."""
+    leaves = jax.tree.leaves((model.underlying, errors))
+    return not any(isinstance(x, Tracer) for x in leaves)
+
+
+def _difference(figures: PyTree, others: PyTree) -> PyTree:
+    return jax.tree.map(lambda x, y: jnp.abs(x - y), figures, others)
 
 
 def over_batch(function: Callable[[AbstractProduct], PyTree], product: AbstractProduct) -> PyTree:

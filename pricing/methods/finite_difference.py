@@ -19,6 +19,7 @@ from ..grids.alternating_directions import (
     Operator,
     Stepper,
     forward_rates,
+    time_shares,
     variance_grid,
 )
 from ..grids.dupire import local_vol_value
@@ -101,9 +102,19 @@ class FiniteDifference(Tiled, Formed, Prepared, Refined):
         return replace(self, dimensions=1) if isinstance(model, LognormalSpots) else self
 
     def coarser(self) -> "FiniteDifference":
+        return self._times(0.5)
+
+    def finer(self) -> "FiniteDifference":
+        return self._times(2.0)
+
+    def _times(self, factor: float) -> "FiniteDifference":
         least = {"num_distances": 5, "num_variances": 4, "num_steps": 1}
-        counts = {name: max(n, getattr(self, name) // 2) for name, n in least.items()}
+        counts = {name: max(n, int(factor * getattr(self, name))) for name, n in least.items()}
         return replace(self, **counts)
+
+    def judged(self, product: AbstractProduct) -> AbstractProduct:
+        """Return the knock-out: of a knock-in that is what the grid solves."""
+        return product.knocked_out if isinstance(product, SingleBarrier) else product
 
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(model, LocalVolatility):
@@ -164,11 +175,13 @@ class FiniteDifference(Tiled, Formed, Prepared, Refined):
         u = _terminal(product, y)[:, None] * jnp.ones_like(v)[None, :]
         rate = _mean_rate(model, product.expiry)
         operator = Operator.of(model, rate, side, y, v, (y[0] <= 0.0).astype(y.dtype))
-        stepper = operator.stepper(product.expiry / self.num_steps)
-        times = jnp.linspace(product.expiry, 0.0, self.num_steps + 1)
+        length, shares = time_shares(self.num_steps)
+        stepper = operator.stepper(product.expiry * length)
+        times = product.expiry * (1.0 - jnp.asarray(shares, u.dtype))
         excess = forward_rates(model, times) - operator.rate
-        step = lambda u, excess: (stepper.step(u, excess), None)  # noqa: E731
-        u, _ = jaxtape.scan(step, u, excess, schedule=self.schedule)
+        is_first = jnp.arange(self.num_steps) == 0
+        step = lambda u, x: (stepper.step(u, x[0], is_first=x[1]), None)  # noqa: E731
+        u, _ = jaxtape.scan(step, u, (excess, is_first), schedule=self.schedule)
         return _read(u, y, v, distance, model)
 
     # --- early exercise ---------------------------------------------------------------------------------

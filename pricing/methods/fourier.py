@@ -1,14 +1,14 @@
 """Fourier inversion of a characteristic function along the line Im u = -1/2, with a lognormal control."""
 
 import functools
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
-from jaxtyping import Array, Complex, Float, PyTree
+from jaxtyping import Array, Bool, Complex, Float, PyTree
 
 import jaxtape
 
@@ -60,16 +60,19 @@ class Fourier(Tiled, Shared):
         return None
 
     def alike(self, product: TerminalClaim, model: CharacteristicFunction) -> tuple[Scalar, Scalar]:
-        return product.expiry, _side(*_place(product, model))
+        return product.expiry, _Place.of(product, model).side
 
     def shared(
         self, products: TerminalClaim, model: CharacteristicFunction
     ) -> tuple[PyTree, PyTree]:
-        k, drift = jax.vmap(lambda product: _place(product, model))(products)
-        nearest, farthest = jnp.argmin(jnp.abs(k)), jnp.argmax(jnp.abs(k))
-        side = _side(k[farthest], drift[farthest])  # of the nearest one rounding may decide it
-        expiry = products.expiry[0]
-        spectrum = Spectrum.of(model, expiry, self.num_nodes, side=side, about=k[nearest])
+        places = jax.vmap(lambda product: _Place.of(product, model))(products)
+        nearest, farthest = (pick(places.distance) for pick in (jnp.argmin, jnp.argmax))
+        side = places.side[farthest]  # of the nearest one rounding may decide it
+        stretch = jnp.where(places.is_slow[0], _SLOW_STRETCH, _MAX_STRETCH)
+        about, expiry = places.k[nearest], products.expiry[0]
+        spectrum = Spectrum.of(
+            model, expiry, self.num_nodes, side=side, about=about, stretch=stretch
+        )
         return spectrum.weighted, (spectrum.nodes, spectrum.std, spectrum.about)
 
     def samples_of(
@@ -83,15 +86,37 @@ class Fourier(Tiled, Shared):
         return model.discount(product.expiry) * (asset_units * share + cash_units * cash)
 
 
-def _place(product: TerminalClaim, model: CharacteristicFunction) -> tuple[Scalar, Scalar]:
-    """Return k = log(F / K), and the additional rate at which the phase of the integrand grows in u."""
-    k = jnp.log(model.forward(product.expiry) / product.strike)
-    return jax.lax.stop_gradient((k, model.tail_rate(product.expiry)[1]))
+class _Place(NamedTuple):
+    """Where a contract stands among those of its expiry.
 
+    k: log(F / K). drift: The additional rate at which the phase of the integrand grows in u. is_slow: Whether
+    the characteristic function decays too slowly for a straight path (as exp(-sqrt u) at a correlation of one).
+    """
 
-def _side(k: Scalar, drift: Scalar) -> Scalar:
-    """Return the sign of k, to which side the path turns, or 0 where the integrand would grow there."""
-    return jnp.where(k * (k + drift) > 0.0, jnp.sign(k), 0.0)
+    k: Float[Array, "..."]
+    drift: Float[Array, "..."]
+    is_slow: Bool[Array, "..."]
+
+    @classmethod
+    def of(cls, product: TerminalClaim, model: CharacteristicFunction) -> "_Place":
+        k = jnp.log(model.forward(product.expiry) / product.strike)
+        std = jnp.sqrt(model.total_variance(product.expiry))
+        k, std, (decay, drift) = jax.lax.stop_gradient((k, std, model.tail_rate(product.expiry)))
+        is_slow = _MAX_STRETCH * decay < _LOG_TRUNCATION * std
+        # turned, the integrand grows first: by little where the drift is small
+        return cls(k, drift, is_slow & (jnp.abs(drift) < 3.0 * std))
+
+    @property
+    def side(self) -> Float[Array, "..."]:
+        """The side to which the path turns; 0 where the integrand would grow there, unless it is slow."""
+        phase = self.k + self.drift
+        turns = self.is_slow | (self.k * phase > 0.0)
+        return jnp.where(turns, jnp.sign(phase), 0.0)
+
+    @property
+    def distance(self) -> Float[Array, "..."]:
+        """The distance of the contract from the edge of its side."""
+        return jnp.abs(jnp.where(self.is_slow, self.k + self.drift, self.k))
 
 
 class Spectrum(eqx.Module):
@@ -111,11 +136,13 @@ class Spectrum(eqx.Module):
         *,
         side: Scalar | float = 0.0,
         about: Scalar | float = 0.0,
+        stretch: Scalar | float | None = None,
     ) -> "Spectrum":
         """Evaluate the characteristic function once a node.
 
         side: to which the path turns by 15 degrees, the sign of k + drift with the drift of `tail_rate`; 0: it
-        is straight. about: where the factor is 1, the k of a strike between -drift and all others.
+        is straight. about: where the factor is 1, the k of a strike between -drift and all others. stretch:
+        the longest path, in units of 1 / std; None: `_MAX_STRETCH`.
         """
         std, decay, drift = jax.lax.stop_gradient(
             (jnp.sqrt(model.total_variance(expiry)), *model.tail_rate(expiry))
@@ -123,7 +150,8 @@ class Spectrum(eqx.Module):
         side, about = (jnp.asarray(x, std.dtype) for x in (side, about))
         angle = side * _TURN
         rate = decay * jnp.cos(angle) + (about + drift) * jnp.sin(angle)
-        distance, weights = _sinh_nodes(std, rate, num_nodes=num_nodes)
+        longest = jnp.asarray(_MAX_STRETCH if stretch is None else stretch, std.dtype)
+        distance, weights = _sinh_nodes(std, rate, longest, num_nodes=num_nodes)
         ray = jax.lax.complex(jnp.cos(angle), jnp.sin(angle))
         nodes = distance.astype(ray.dtype) * ray
         i = jnp.asarray(1j, ray.dtype)
@@ -191,15 +219,16 @@ def _integrals_jvp(primals, tangents):
 _TURN = np.pi / 12.0
 _LOG_TRUNCATION = 38.0  # exp(-38) = 3e-17: nothing of a float64 is left beyond
 _MAX_STRETCH = 400.0  # longest tail resolved, in units of 1 / std
+_SLOW_STRETCH = 1e6  # the same where the characteristic function decays slowly
 
 
 @jaxtape.outlined(static_argnames="num_nodes")
-def _sinh_nodes(std: Scalar, tail_rate: Scalar, num_nodes: int):
+def _sinh_nodes(std: Scalar, tail_rate: Scalar, stretch: Scalar, num_nodes: int):
     """Return nodes and weights on (0, U), U where the Gaussian bulk and the exponential tail have ended."""
     abscissae, weights = (jnp.asarray(x, dtype=std.dtype) for x in _gauss_legendre(num_nodes))
     scale = 1.0 / std
     gaussian = np.sqrt(2.0 * _LOG_TRUNCATION) * scale
-    exponential = jnp.minimum(_LOG_TRUNCATION / tail_rate, _MAX_STRETCH * scale)
+    exponential = jnp.minimum(_LOG_TRUNCATION / tail_rate, stretch * scale)
     length = jnp.arcsinh(jnp.maximum(gaussian, exponential) / scale)
     t = 0.5 * (abscissae + 1.0) * length
     return scale * jnp.sinh(t), scale * jnp.cosh(t) * (0.5 * length * weights)

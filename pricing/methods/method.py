@@ -143,17 +143,28 @@ def prepared(
 
 
 class Refined(AbstractMethod):
-    """Ability: the same method on a grid of half the counts gives an error estimate.
+    """Ability: the same method on half its grid estimates the error, and on twice its grid reduces it.
 
     Examples:
         >>> from pricing import FiniteDifference
-        >>> FiniteDifference().coarser().num_steps
-        20
+        >>> FiniteDifference().coarser().num_steps, FiniteDifference().finer().num_steps
+        (20, 80)
     """
 
     @abc.abstractmethod
     def coarser(self) -> AbstractMethod:
         """Return the method with half its counts."""
+
+    @abc.abstractmethod
+    def finer(self) -> AbstractMethod:
+        """Return the method with twice its counts."""
+
+    def judged(self, product: AbstractProduct) -> AbstractProduct:
+        """Return the contract beside whose figures an error is large or small, the product itself by default.
+
+        Contracts that add up to an exact value have one in common, so that both have the same grid.
+        """
+        return product
 
 
 class Shared(AbstractMethod):

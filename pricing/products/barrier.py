@@ -3,6 +3,7 @@
 from datetime import date
 from typing import Annotated, ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -74,6 +75,12 @@ class Barrier(CallOrPut, SingleBarrier):
     @property
     def knocks_in(self) -> Bool[Array, "..."]:
         return jnp.asarray(self.kind >= 2)
+
+    @property
+    def knocked_out(self) -> "Barrier":
+        if isinstance(self.kind, Tracer) or not np.any(self.kind >= 2):
+            return self
+        return eqx.tree_at(lambda barrier: barrier.kind, self, self.kind & 1)
 
     @property
     def monitoring_dates(self) -> Float[Array, "*batch dates"] | None:

@@ -76,5 +76,10 @@ class SingleBarrier(BarrierOption):
     def living_side(self) -> Real:
         """+1 if the region is above the barrier, -1 if below."""
 
+    @property
+    def knocked_out(self) -> "SingleBarrier":
+        """The knock-outs of the same barrier in place of knock-ins; the product itself where all are."""
+        return self
+
     def is_inside(self, spot: Float[Array, "..."]) -> Bool[Array, "..."]:
         return self.living_side * (spot - self.barrier) > 0.0

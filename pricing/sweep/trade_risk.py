@@ -83,7 +83,8 @@ class TradeRisk:
         figures: The figures of one contract; None if the trade failed.
         method: The name of the method that valued it; empty if none did.
         status: "ok", or "failed: " and the reason.
-        std_errors: The standard error of each figure, 0 for a deterministic method; None if the trade failed.
+        std_errors: The standard error of each figure, 0 for a deterministic method: the error of a grid
+            is not in it (`greeks` gives it). None if the trade failed.
 
     Examples:
         >>> from pricing import Figures, TradeRisk

@@ -14,6 +14,7 @@ from pricing import (
     Barrier,
     Bermudan,
     BlackScholes,
+    ClosedForm,
     European,
     FiniteDifference,
     Heston,
@@ -24,7 +25,10 @@ from pricing import (
     bounds,
     greeks,
     price,
+    valuation,
 )
+from pricing.grids.alternating_directions import time_shares
+from pricing.sensitivities import Sensitivities
 from tests.helpers import double
 
 # Up-and-out call under Heston: [P] finite differences 9.1530; [C] on another grid 9.1593, Delta .52119,
@@ -266,12 +270,100 @@ _ROUND = Heston(118.8, 0.03, 0.04, 2.0, 0.04, 0.5, -0.7)
 
 
 @double
-def test_beside_a_barrier_that_is_in_the_money_errors_hold():
-    """True figures from 240 x 80 x 640. Steps ring there: the default grid's Gamma has another sign."""
-    found = greeks(Barrier(100.0, 1.0, 120.0, "up-and-out"), _ROUND)
+def test_beside_a_barrier_that_is_in_the_money_greeks_are_right_and_errors_hold():
+    """True figures from 240 x 80 x 640: with steps that ring Gamma was -.0114, and -4.9 at 119.9."""
+    product = Barrier(100.0, 1.0, 120.0, "up-and-out")
+    found = greeks(product, _ROUND)
     true = {"value": 0.14194, "delta": -0.1229, "gamma": 0.00775, "vega": -1.8195, "theta": 0.15333}
     for name, figure in true.items():
         assert abs(getattr(found, name) - figure) < 2.0 * getattr(found.std_errors, name), name
+    np.testing.assert_allclose(found.gamma, true["gamma"], rtol=0.01)
+
+    nearer = greeks(product, eqx.tree_at(lambda m: m.spot, _ROUND, jnp.asarray(119.9)))
+    assert abs(nearer.gamma - 0.00754) < 2.0 * nearer.std_errors.gamma
+    np.testing.assert_allclose(nearer.gamma, 0.00754, rtol=0.02)
+
+
+# on 360 x 100 x 480 by the same scheme in scipy's sparse matrices: value, Delta, Gamma
+_BESIDE = {
+    "up-and-out": (_ROUND, 119.9, Barrier(100.0, 1.0, 120.0, "up-and-out"),
+                   (0.011408, -0.114457, 0.0075332)),
+    "rebate": (_ROUND, 118.0, Barrier(100.0, 1.0, 120.0, "up-and-out", rebate=5.0),
+               (4.924932, 0.033495, 0.0041038)),
+    "down-and-out call": (_ROUND, 90.2, Barrier(100.0, 0.5, 90.0, "down-and-out"),
+                          (0.070519, 0.356714, 0.041264)),
+    "down-and-out put": (_ROUND, 90.5, Barrier(100.0, 0.5, 90.0, "down-and-out", "put"),
+                         (0.045102, 0.083292, -0.026740)),
+    "high vol of vol": (Heston(118.0, 0.03, 0.04, 2.0, 0.04, 1.5, -0.7), 118.0,
+                        Barrier(100.0, 1.0, 120.0, "up-and-out"), (0.584869, -0.324596, 0.036965)),
+}  # fmt: skip
+
+
+@double
+@pytest.mark.parametrize("name", _BESIDE)
+def test_delta_and_gamma_beside_a_barrier(name):
+    model, spot, out, true = _BESIDE[name]
+    model = eqx.tree_at(lambda m: m.spot, model, jnp.asarray(spot))
+    found = value_delta_and_gamma(out.broadcast(), model, FiniteDifference())
+    np.testing.assert_allclose(found, true, rtol=0.02)
+
+
+@double
+@pytest.mark.parametrize(("spot", "barrier", "kind", "option"), [
+    (118.8, 120.0, "up-and-out", "call"), (119.9, 120.0, "up-and-out", "call"),
+    (90.2, 90.0, "down-and-out", "put"), (119.9, 120.0, "up-and-in", "call"),
+])  # fmt: skip
+def test_beside_a_barrier_greeks_tend_to_black_scholes_as_the_variance_stops_moving(
+    spot, barrier, kind, option
+):
+    product = Barrier(100.0, 1.0, barrier, kind, option).broadcast()
+    still = Heston(spot, 0.05, 0.0625, 1.0, 0.0625, 1e-3, 0.0, 0.02)
+    found = value_delta_and_gamma(product, still, FiniteDifference())
+    exact = value_delta_and_gamma(product, BlackScholes(spot, 0.05, 0.25, 0.02), ClosedForm())
+    np.testing.assert_allclose(found, exact, rtol=0.01)
+
+
+@double
+def test_a_grid_whose_error_is_large_is_doubled_for_in_and_out_alike():
+    small, vanilla = FiniteDifference(30, 12, 8), price(European(105.0, 0.8, "put"), _MODEL)
+    out, into = (Barrier(105.0, 0.8, 85.0, kind, "put") for kind in ("down-and-out", "down-and-in"))
+    run = lambda product, method: valuation._value(product, _MODEL, method, None)  # noqa: E731
+    total = 0.0
+    for product in (out, into):
+        method, (value, error), _ = valuation.estimated(
+            run, product, _MODEL, small, may_refine=True
+        )
+        assert method == small.finer() == FiniteDifference(60, 24, 16)
+        named = price(product, _MODEL, small)
+        assert named.stats["method"] == small
+        np.testing.assert_allclose(error, abs(value - named.value), rtol=1e-9)
+        total += value
+    np.testing.assert_allclose(total, vanilla.value, rtol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_the_first_step_is_a_third_of_the_others(count):
+    length, edges = time_shares(count)
+    assert (edges[0], edges[-1], edges.size) == (0.0, 1.0, count + 1)
+    np.testing.assert_allclose(np.diff(edges), [length / 3.0] + [length] * (count - 1))
+
+
+def test_errors_are_large_beside_their_figure_and_by_what_a_move_makes_of_them():
+    """A Gamma off by 6 % is large, unless it makes less than .1 % of the value of a move of 1 %."""
+    is_close = valuation.is_close
+    assert is_close(_ROUND, np.float64(2.0), np.float64(0.09))
+    assert not is_close(_ROUND, np.float64(2.0), np.float64(0.11))
+    assert is_close(_ROUND, np.float64(1e-6), np.float64(1e-4))  # of the spot a millionth
+    assert not is_close(_ROUND, np.array([2.0, 2.0]), np.array([0.0, 0.11]))
+    first, second = jnp.array([0.1, -0.1, 0.01, -1.0, 0.1, 0.1]), jnp.array(1.0)
+    figures = Sensitivities(*first, None, second)
+    still = jax.tree.map(jnp.zeros_like, figures)
+    with_gamma = lambda error: eqx.tree_at(lambda s: s.gamma, still, jnp.array(error))  # noqa: E731
+    assert is_close(_ROUND, figures, with_gamma(4e-4))
+    assert not is_close(_ROUND, figures, with_gamma(6e-4))
+    assert is_close(
+        _ROUND, eqx.tree_at(lambda s: s.value, figures, jnp.array(1.0)), with_gamma(6e-4)
+    )
 
 
 @double
