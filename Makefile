@@ -59,9 +59,10 @@ mutants: $(VENV)/.ready-test$(TORCH)  ## small mistakes in schedules, estimators
 wheel-check: $(VENV)/.ready-test$(TORCH)  ## the wheel in an empty environment: every command of the README and the docs
 	$(BIN)/python -m pytest -p no:xdist tests/test_wheel.py
 
-lint: $(VENV)/.ready-test$(TORCH) $(VENV)/.ready-lint  ## style, docstrings, layers and types
+lint: $(VENV)/.ready-test$(TORCH) $(VENV)/.ready-lint  ## style, docstrings, plain English, layers and types
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tests.plain_english
 	$(BIN)/pyright
 	! git grep -nE '^(<<<<<<<|>>>>>>>) '
 

@@ -179,14 +179,14 @@ def _is_extreme(terms: _Terms, which: _Term, cases: list[int]) -> bool:
 
 
 class Jumping(NamedTuple):
-    """Where the functions of a problem may jump: in what is paid at the end, and elsewhere."""
+    """Whether the functions of a problem may jump: in what is paid at the end, and before."""
 
     at_end: bool
     before: bool
 
 
 def jumping(problem: Problem) -> Jumping:
-    """Return where a problem's functions may jump, so that a path's derivative would miss a part.
+    """Look for jumps in the functions of a problem, of which the derivative of a path misses a part.
 
     At the end the program decides. Before, in the driver, a step, jumps, what exercise pays, and where there is
     such a right in what is paid at the end, points decide where the program leaves it open.
@@ -210,7 +210,7 @@ def jumping(problem: Problem) -> Jumping:
 
 @stored_jit
 def _finds_jump(problem: Problem, part: str) -> Bool[Array, ""]:
-    """Return whether a part of a problem jumps on segments between states of paths, and values there."""
+    """Return True if a part of a problem jumps on segments between states of paths, and values there."""
     dim, dtype, key = problem.dim, problem.x0.dtype, jax.random.key(0)
     states = jnp.swapaxes(simulate(problem, 2 * _SEGMENTS, key=key).states, 0, 1)
     dates = jnp.arange(_SEGMENTS) % problem.num_steps + 1
@@ -254,7 +254,7 @@ def _of(part: Any) -> Any:
 def _halved(
     function: Callable, t: Array, start: Array, end: Array
 ) -> tuple[Float[Array, " outputs"], Float[Array, " outputs"]]:
-    """Return by how much outputs move on the smallest intervals, halved to where most is, and on a segment."""
+    """Return the change of the outputs over the smallest intervals, bisected to the largest, and over a segment."""
     at = jax.vmap(lambda share: function(t, start + share * (end - start)))
     low = jnp.arange(_INTERVALS, dtype=start.dtype) / _INTERVALS
     high = low + 1.0 / _INTERVALS

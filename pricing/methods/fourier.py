@@ -87,7 +87,7 @@ class Fourier(Tiled, Shared):
 
 
 class _Place(NamedTuple):
-    """Where a contract stands among those of its expiry.
+    """The position of a contract among those of its expiry.
 
     k: log(F / K). drift: The additional rate at which the phase of the integrand grows in u. is_slow: Whether
     the characteristic function decays too slowly for a straight path (as exp(-sqrt u) at a correlation of one).
