@@ -254,7 +254,7 @@ def _of(part: Any) -> Any:
 def _halved(
     function: Callable, t: Array, start: Array, end: Array
 ) -> tuple[Float[Array, " outputs"], Float[Array, " outputs"]]:
-    """Return the change of the outputs over the smallest intervals, bisected to the largest, and over a segment."""
+    """Return the change of outputs over the smallest intervals (where it is largest) and over a segment."""
     at = jax.vmap(lambda share: function(t, start + share * (end - start)))
     low = jnp.arange(_INTERVALS, dtype=start.dtype) / _INTERVALS
     high = low + 1.0 / _INTERVALS
