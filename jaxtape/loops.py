@@ -1,6 +1,7 @@
 """Loops of JAX at a memory budget: `scan` and `while_loop`."""
 
 import operator
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +72,7 @@ def scan(
     length = _common_length(xs, length)
     unroll = _checked_unroll(unroll)
     if schedule.keeps_residuals or not length:
+        f = schedule.checkpointed(f, prevent_cse=unroll != 1 or length == 1) if length else f
         return lax.scan(f, init, xs, length, reverse=reverse, unroll=unroll)
     executor = Scheduled.of(schedule, length)
     chain, arrays, carry_tree, y_tree = trace(f, init, xs, executor, reverse)
@@ -125,13 +127,41 @@ def while_loop(
     check_steps("max_steps", max_steps)
     max_steps = int(max_steps)
     table = online_table(max_steps, two_sweeps(max_steps) if slots is None else int(slots))
-    chain, arrays, tree, _ = trace(lambda state, _: (body(state), None), init, (), Open(table))
+    chain, arrays, tree, _ = trace(_node_of(body), init, (), Open(table))
     closed, shape = jax.make_jaxpr(cond, return_shape=True)(jax.tree.unflatten(tree, arrays.init))
     if [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(shape)] != [((), jnp.bool_)]:
         raise TypeError(f"cond returns {shape}: return one boolean scalar.")
     chain, arrays = with_condition(chain, arrays, closed)
     state, _ = sweeps.run(chain, arrays)
     return jax.tree.unflatten(tree, state)
+
+
+def _node_of(body: Callable) -> Callable:
+    """Return `(state, x) -> (body(state), None)`: the same function again for the same body, while that lives.
+
+    JAX traces a function once for arguments of the same types.
+    """
+    try:
+        node = _nodes.get(body)
+        if node is None or node.of() is not body:
+            node = _nodes[body] = _Node(weakref.ref(body))
+        return node
+    except TypeError:  # it has no hash, or no weak reference
+        return _Node(lambda: body)
+
+
+class _Node:
+    """`(state, x) -> (body(state), None)` of a body that somebody else holds."""
+
+    def __init__(self, of: Callable):
+        self.of = of
+
+    def __call__(self, state, x):
+        del x
+        return self.of()(state), None
+
+
+_nodes = weakref.WeakKeyDictionary()
 
 
 def _common_length(xs, length) -> int:

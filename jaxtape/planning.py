@@ -89,7 +89,10 @@ class Plan:
 
     @property
     def taped(self) -> int:
-        """The number of steps that run once more for their pullback, or once and for all under `StoreAll`."""
+        """The number of steps that run once more for their pullback, or once and for all under `StoreAll()`.
+
+        With a policy, that once more is of what the policy does not keep.
+        """
         return sum(part.taped for part in self.parts)
 
     @property
@@ -157,6 +160,8 @@ def plan(
 
     A budget is divided among the segments so that the work of the steps recomputed is least: more goes where
     one more slot saves most operations a byte. Without a budget, the plan is for the tape's own schedules.
+    The gradient is that of all that can be differentiated: a leaf that passes through what has no derivative
+    (`lax.while_loop`, `jax.pure_callback`) is held fixed.
 
     Args:
         tape: The tape; nothing of it is run.
@@ -197,6 +202,8 @@ def plan(
         tape = tape.with_schedule([Revolve(s) for s in shared_slots(sizes, int(slots))])
     if any(segment.schedule.budget is not None for segment in tape.segments):
         tape = tape.with_schedule(settled(tape.segments, measures))
+        if any(segment.keeps_residuals for segment in tape.segments):
+            measures = measured(tape.segments, x)
     schedules = [segment.schedule for segment in tape.segments]
     found = footprints(tape.segments, schedules, measures)
     return Plan(tuple(map(_part, tape.segments, found)))
@@ -213,7 +220,9 @@ def _part(segment: Segment, footprint: Footprint) -> Part:
     n, name = len(segment), operation_name(segment.step)
     table = segment.table if n else None
     if table is None or segment.keeps_residuals:
-        return Part(name, n, segment.schedule, 0, n, 0, segment.slots, 0, footprint, table)
+        again = 0 if segment.schedule.policy is None else n
+        counts = again, n, min(again, 1), segment.slots, 0
+        return Part(name, n, segment.schedule, *counts, footprint, table)
     if not footprint.repeats:
         return Part(name, n, segment.schedule, n, n, 1, 0, 0, footprint, _once(n))
     advanced, repetition = table.count_advances() + 1, table.count_repetition()

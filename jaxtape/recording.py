@@ -15,6 +15,8 @@ from .edits import Edits
 from .node_list import AbstractTape, TapeT
 from .schedules.schedule import AbstractSchedule, MultiStage, Revolve
 from .segment import Segment
+from .sweeps.chain import inexact
+from .sweeps.differentiable import UNDEFINED, pull_leaves
 
 Hook = Callable[[int, Any], None]
 
@@ -82,24 +84,26 @@ class Recording(Generic[TapeT]):
         """Pull cotangents back from the value to position `stop`.
 
         Args:
-            y_bar: The cotangent of the value.
+            y_bar: The cotangent of the value, None for a leaf that has none.
             stop: The position to go back to.
             hook: A function `hook(position, state_bar)` that sees the cotangent of every state on the way, the
                 value's first; it makes the sweep go node by node.
 
         Returns:
             The pair (state_bar at `stop`, tape_bar); the latter as `eqx.filter_grad` gives it, zero for the
-            nodes before `stop`.
+            nodes before `stop`. None is the cotangent of a leaf that cannot be differentiated, for it passes
+            through what has no derivative (`lax.while_loop`, `jax.pure_callback`).
         """
         stop = self.tape.position(stop)
         state_bar, bars = jax.tree.map(jnp.asarray, y_bar), _zero_bars(self.tape)
         pieces = self._pieces_back(stop)
         for i, j, state in pieces if hook is None else self._nodes_back(pieces):
             if hook is not None:
-                hook(j, state_bar)
+                hook(j, _defined(state_bar))
             number, _ = self.tape.segment_at(i)
             given = Piece.of(self.tape, i, j), state, state_bar
             bars[number], state_bar = pull_piece(given, bars[number])
+        state_bar = _defined(state_bar)
         if hook is not None:
             hook(stop, state_bar)
         return state_bar, _tape_bar(self.tape, bars)
@@ -210,7 +214,9 @@ def _tape_bar(tape: TapeT, bars: list[tuple]) -> TapeT:
     """Return the tape with cotangents in place of params and shared values, and None for the rest."""
     segments = [
         dataclasses.replace(segment, params=params, shared=shared)
-        for segment, (params, shared) in zip(eqx.filter(tape.segments, False), bars, strict=True)
+        for segment, (params, shared) in zip(
+            eqx.filter(tape.segments, False), _defined(bars), strict=True
+        )
     ]
     return dataclasses.replace(tape, segments=tuple(segments))
 
@@ -267,17 +273,42 @@ def pull_piece(given: tuple, bars: tuple) -> tuple[tuple, Any]:
     """
     piece, state, state_bar = given
     varying, still = eqx.partition((piece.nodes, state), eqx.is_inexact_array)
+    leaves, tree = jax.tree.flatten(varying)
 
-    def run(varying):
-        nodes, state = eqx.combine(varying, still)
-        return eqx.filter(nodes(state), eqx.is_inexact_array)
+    def run(*leaves):
+        nodes, state = eqx.combine(jax.tree.unflatten(tree, leaves), still)
+        return list(filter(eqx.is_inexact_array, jax.tree.leaves(nodes(state))))
 
-    _, pullback = jax.vjp(run, varying)
-    ((nodes_bar, state_bar),) = pullback(eqx.filter(state_bar, eqx.is_inexact_array))
+    after = eqx.filter_eval_shape(lambda: piece.nodes(state))
+    asked = []
+    jax.tree.map(
+        lambda leaf, bar: asked.append(bar) if inexact([leaf])[0] else None, after, state_bar
+    )
+    nodes_bar, state_bar = jax.tree.unflatten(tree, pull_leaves(run, leaves, asked))
     params_bar, shared_bar = bars
     scatter = lambda bar, new: bar.at[piece.places].add(new)  # noqa: E731
-    params_bar = jax.tree.map(scatter, params_bar, nodes_bar.params)
-    return (params_bar, jax.tree.map(jnp.add, shared_bar, nodes_bar.shared)), state_bar
+    params_bar = _added(scatter, params_bar, nodes_bar.params)
+    return (params_bar, _added(jnp.add, shared_bar, nodes_bar.shared)), state_bar
+
+
+def _added(add: Callable, bars, more):
+    """Return cotangents with others added to them; `UNDEFINED` stays and takes the place of numbers."""
+
+    def leaf(bar, new):
+        if bar is UNDEFINED or new is UNDEFINED:
+            return UNDEFINED
+        return bar if new is None else add(bar, new)
+
+    return jax.tree.map(leaf, bars, more, is_leaf=_is_undefined)
+
+
+def _is_undefined(bar) -> bool:
+    return bar is UNDEFINED
+
+
+def _defined(bars):
+    """Return cotangents with None for those of leaves that cannot be differentiated."""
+    return jax.tree.map(lambda bar: None if bar is UNDEFINED else bar, bars, is_leaf=_is_undefined)
 
 
 def _schedule_of_piece(segment: Segment, capacity: int) -> AbstractSchedule:

@@ -85,11 +85,11 @@ class Segment(eqx.Module):
         """
         if self.is_bridge(state):
             if self.schedule.keeps_residuals:
-                return self.step(self.node(0), state)
+                return self._checkpointed(self.step)(self.node(0), state)
             chain, arrays, tree = self.bridge(state)
             return jax.tree.unflatten(tree, [y[0] for y in sweeps.run(chain, arrays)[1]])
         if self.keeps_residuals or not self.capacity:
-            return lax.scan(self.scanned, state, self.params)[0]
+            return lax.scan(self._checkpointed(self.scanned), state, self.params)[0]
         chain, arrays, tree, _ = trace(self.scanned, state, self.params, self.executor)
         if self.edits is not None:
             chain, arrays = with_rows(chain, arrays, self.edits.rows)
@@ -106,6 +106,12 @@ class Segment(eqx.Module):
             return new_state, None
 
         return node
+
+    def _checkpointed(self, step: Callable) -> Callable:
+        """Return a step whose pullback keeps what the policy of the schedule says."""
+        if self.schedule.policy is None or not self.capacity:
+            return step
+        return self.schedule.checkpointed(step, prevent_cse=self.capacity == 1)
 
     def is_bridge(self, state) -> bool:
         """Return True if this is a single node that changes the structure, shape or dtype of the state."""

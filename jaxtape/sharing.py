@@ -1,20 +1,23 @@
 """Divide a budget among the segments of a tape."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
 from .schedules.schedule import AbstractSchedule, Budget, Revolve, StoreAll
 from .schedules.table import advances
 from .segment import Segment
-from .sweeps.chain import leaf_bytes, trace
+from .sweeps.chain import Mask, leaf_bytes, trace
+from .sweeps.differentiable import differentiable_leaves
 from .sweeps.edited import with_rows
 from .sweeps.footprint import (
     FixedMeasure,
     Footprint,
     Measure,
+    most_work,
     peak_bytes,
+    stored_bridge,
     stored_footprint,
 )
 
@@ -38,20 +41,26 @@ def divided(segments: Segments, x) -> list[AbstractSchedule]:
         )
     measures = measured(segments, x)
     schedules = settled(segments, measures)
+    stored = [s.keeps_residuals for s in schedules]
+    if any(stored):
+        measures = measured(list(map(Segment.scheduled, segments, schedules)), x)
     found = footprints(segments, schedules, measures)
     kept = _kept_bytes(segments, schedules, found)
-    left = max(_budget(segments) - sum(kept) - max(f.work for f in found), 0)
-    sizes = [len(s) * f.state for s, f in zip(segments, found, strict=True)]
+    left = max(_budget(segments) - sum(kept) - most_work(found), 0)
+    triples = zip(segments, found, stored, strict=True)
+    sizes = [0 if all_of_it else len(s) * f.state for s, f, all_of_it in triples]
     shares = [left * size // max(sum(sizes), 1) for size in sizes]
     for i, segment in enumerate(segments):
         if segment.schedule.budget is not None and segment.edits is None:
             share, dtype = found[i].work + kept[i] + shares[i], segment.schedule.checkpoint_dtype
-            schedules[i] = Budget(share, checkpoint_dtype=dtype)
+            schedules[i] = Budget(share, residuals=stored[i], checkpoint_dtype=dtype)
     return schedules
 
 
-def settled(segments: Segments, measures: Measures) -> list[AbstractSchedule]:
-    """Return the schedules, with slots in the place of every budget.
+def settled(
+    segments: Segments, measures: Measures, residuals: bool = True
+) -> list[AbstractSchedule]:
+    """Return the schedules, with slots in the place of every budget, or `StoreAll` if `residuals` may be kept.
 
     `ValueError` is raised if the budget does not hold the first state of every segment and the work of a node.
     """
@@ -60,6 +69,8 @@ def settled(segments: Segments, measures: Measures) -> list[AbstractSchedule]:
         ((segment,), (measure,)) = segments, measures
         if isinstance(measure, FixedMeasure):
             return _filled(segments, [len(segment)])
+        if residuals and (stored := measure.stored_within(budget)):
+            return [stored[0]]
         slots = measure.slots_within(budget, len(segment), len(segment.marks))
         return _filled(segments, [slots])
     rich = [m.footprint(budget // max(m.state, 1)) for m in measures]
@@ -74,6 +85,24 @@ def settled(segments: Segments, measures: Measures) -> list[AbstractSchedule]:
         least -= excess
         given = _shared(segments, footprints(segments, given, measures), costs, least)
         excess = _peak(segments, given, measures) - budget
+    return _stored_beside(segments, given, measures, budget) if residuals else given
+
+
+def _stored_beside(
+    segments: Segments, given: list[AbstractSchedule], measures: Measures, budget: int
+) -> list[AbstractSchedule]:
+    """Return the schedules, with `StoreAll` where it is worth its bytes and the slots of all leave them."""
+    given, found = list(given), footprints(segments, given, measures)
+    kept = _kept_bytes(segments, given, found)
+    for i, (segment, measure) in enumerate(zip(segments, measures, strict=True)):
+        spare = budget - peak_bytes(kept, found)
+        if segment.schedule.budget is None or isinstance(measure, FixedMeasure):
+            continue
+        if stored := measure.stored_within(kept[i] + found[i].work + spare):
+            fuller, works = list(kept), list(found)
+            fuller[i], works[i] = len(segment) * stored[1].state, stored[1]
+            if peak_bytes(fuller, works) <= budget:
+                given[i], kept, found = stored[0], fuller, works
     return given
 
 
@@ -81,7 +110,7 @@ def _shared(
     segments: Segments, found: list[Footprint], costs: list[int], budget: int
 ) -> list[AbstractSchedule]:
     """Return the schedules, with slots in place of every budget, from the measures of the segments."""
-    reserved, sizes = max(footprint.work for footprint in found), []
+    reserved, sizes = most_work(found), []
     for segment, footprint, cost in zip(segments, found, costs, strict=True):
         if segment.schedule.budget is not None:
             sizes.append(Size(len(segment), footprint.state, cost))
@@ -214,8 +243,10 @@ def measured(segments: Segments, x) -> Measures:
     found = []
 
     def run(x):
+        varied = None
         for segment in segments:
-            found.append(_measured(segment, x))
+            measure, varied = _measured(segment, x, varied)
+            found.append(measure)
             x = segment.scheduled(StoreAll())(x)
 
     jax.eval_shape(run, x)
@@ -230,16 +261,21 @@ def footprints(
     return [m.footprint(segment.scheduled(schedule).slots) for segment, schedule, m in triples]
 
 
-def _measured(segment: Segment, state) -> Measure | FixedMeasure:
+def _measured(segment: Segment, state, varied: Mask | None) -> tuple[Measure | FixedMeasure, Any]:
+    """Return the measure of a segment, and which leaves of the state after it vary if those before it do."""
     if not segment.capacity:
-        return FixedMeasure(Footprint(0, 0))
+        return FixedMeasure(Footprint(0, 0)), varied
     if segment.is_bridge(state):
         chain, arrays, _ = segment.bridge(state)
-        work = Measure.of_everything(chain, arrays).footprint(1).work
-        return FixedMeasure(Footprint(work, leaf_bytes(jax.tree.leaves(state))))
+        active = differentiable_leaves(chain, arrays, varied)
+        if segment.schedule.keeps_residuals:
+            return FixedMeasure(stored_bridge(chain, arrays, active, segment.schedule)), active.ys
+        work = Measure.of(chain, active, arrays).footprint(1).work
+        return FixedMeasure(Footprint(work, leaf_bytes(jax.tree.leaves(state)))), active.ys
     chain, arrays, *_ = trace(segment.scanned, state, segment.params, segment.executor)
     if segment.edits is not None:
         chain, arrays = with_rows(chain, arrays, segment.edits.rows)
+    active = differentiable_leaves(chain, arrays, varied)
     if segment.keeps_residuals:
-        return FixedMeasure(stored_footprint(chain, arrays))
-    return Measure.of_everything(chain, arrays)
+        return FixedMeasure(stored_footprint(chain, arrays, active, segment.schedule)), active.state
+    return Measure.of(chain, active, arrays), active.state

@@ -119,7 +119,7 @@ def with_slots(tape: Tape, x) -> Tape:
     """Return the tape with slots in place of every budget, also for segments appended later."""
     if all(segment.schedule.budget is None for segment in tape.segments):
         return tape
-    schedules = settled(tape.segments, measured(tape.segments, x))
+    schedules = settled(tape.segments, measured(tape.segments, x), residuals=False)
     if tape.schedule.budget is not None:
         tape = dataclasses.replace(tape, schedule=schedules[-1])
     return tape.with_schedule(schedules)

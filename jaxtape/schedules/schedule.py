@@ -3,8 +3,10 @@
 import abc
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from .sizes import bytes_of
@@ -22,6 +24,7 @@ class AbstractSchedule(abc.ABC):
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
         budget: The most bytes of a gradient's temporaries, if the schedule is chosen by bytes; otherwise None.
         keeps_residuals: Whether `lax.scan` runs the chain, and keeps all that the pullbacks read.
+        policy: The choice of those values that are kept, one of `jax.checkpoint_policies`; None keeps all.
 
     Examples:
         >>> import jaxtape as jt
@@ -32,10 +35,21 @@ class AbstractSchedule(abc.ABC):
     checkpoint_dtype: Any = None
     budget: int | None = None
     keeps_residuals: bool = False
+    policy: Any = None
 
     @abc.abstractmethod
     def table(self, length: int) -> Table:
         """Lay out the slots of the kept states of `length` >= 1 nodes, and the way to recompute the others."""
+
+    def checkpointed(self, step: Callable, prevent_cse: bool = False) -> Callable:
+        """Return a step whose pullback keeps what the schedule says, where `keeps_residuals`.
+
+        Args:
+            step: The step.
+            prevent_cse: The argument of `jax.checkpoint`, True outside of a loop.
+        """
+        del prevent_cse
+        return step
 
     def most_slots(self, capacity: int, longest: int) -> int:
         """Return slots enough for every chain of up to `capacity` nodes.
@@ -85,17 +99,46 @@ class AbstractSlots(AbstractSchedule):
         return f"{type(self).__name__}({', '.join(own + inexact)})"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class StoreAll(AbstractSchedule):
     """Keep the residuals of every step: `lax.scan` itself. No step is run twice; memory grows with n.
 
+    Attributes:
+        policy: The choice of those values that are kept, one of `jax.checkpoint_policies`; None keeps all. The
+            pullback computes the others again from those and from the state. In a network, the products with
+            the weights are most of the work and few of the bytes: see
+            `dots_with_no_batch_dims_saveable`.
+            An edited segment keeps states under every policy.
+
+    Raises:
+        TypeError: If `policy` is not callable.
+
     Examples:
-        >>> import jaxtape as jt
-        >>> jt.StoreAll().keeps_residuals
+        >>> import jax, jaxtape as jt
+        >>> jt.StoreAll(policy=jax.checkpoint_policies.dots_saveable).keeps_residuals
         True
     """
 
+    policy: Any = None
     keeps_residuals = True
+
+    def __post_init__(self):
+        if self.policy is not None and not callable(self.policy):
+            raise TypeError(
+                f"policy is {self.policy!r}: give one of jax.checkpoint_policies, such as "
+                "jax.checkpoint_policies.dots_with_no_batch_dims_saveable, or None."
+            )
+
+    def __repr__(self) -> str:
+        if self.policy is None:
+            return "StoreAll()"
+        return f"StoreAll(policy={getattr(self.policy, '__name__', self.policy)})"
+
+    def checkpointed(self, step: Callable, prevent_cse: bool = False) -> Callable:
+        """Return a step whose pullback keeps what the policy says."""
+        if self.policy is None:
+            return step
+        return jax.checkpoint(step, policy=self.policy, prevent_cse=prevent_cse)
 
     def table(self, length: int) -> Table:
         """Give every state a slot, as an edited segment does under this schedule."""
@@ -321,6 +364,9 @@ class MultiStage(AbstractSlots):
 class Budget(AbstractSlots):
     """As many slots as fit in `bytes`, taken up as `Revolve` does: the fewest steps within a budget.
 
+    It may be `StoreAll` instead, of the products of matrices or of all: where the bytes hold that of every
+    node, and it saves at least 8 operations a byte, as in networks.
+
     The bytes are those of a gradient's temporaries: the states kept and the work of one node, which
     the compiler is asked for. Segments of one tape share them. In `grad(vmap(f))` a batch counts with
     all its members; in `vmap(grad(f))` each counts alone, so give the bytes of one. `jt.plan` shows the result
@@ -329,7 +375,9 @@ class Budget(AbstractSlots):
     Attributes:
         bytes: The most bytes of a gradient's temporaries on the device, an int or a size such as "8MiB".
         budget: The same in bytes, under the name that every schedule has.
-        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+        residuals: Whether it may be `StoreAll`; otherwise states alone are kept.
+        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are, and
+            otherwise states alone are kept.
 
     Raises:
         TypeError: If `bytes` is neither int nor text, or `checkpoint_dtype` no real floating-point dtype.
@@ -343,6 +391,7 @@ class Budget(AbstractSlots):
     """
 
     bytes: int | str = _count("a gradient needs memory")
+    residuals: bool = dataclasses.field(default=True, kw_only=True)
     budget: int = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self):

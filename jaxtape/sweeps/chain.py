@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.core
+import jax.export
 import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import ad
@@ -52,6 +53,9 @@ class Captured:
     values: tuple
 
 
+NOTHING = Captured(())
+
+
 @dataclasses.dataclass(frozen=True)
 class Chain:
     """`state[k+1], y[k] = step(consts, state[k], x[k])`, k = 0 … length-1; static and hashable.
@@ -78,7 +82,7 @@ class Chain:
     executor: "AbstractExecutor"
     reverse: bool
     condition: "Condition | None" = None
-    captured: Captured = Captured(())
+    captured: Captured = NOTHING
     needed: Mask = ()
     broadcasts: bool = False
     in_bits: bool = True
@@ -173,11 +177,15 @@ class AbstractExecutor(abc.ABC):
     Attributes:
         table: The table of kept states. Every table has a length, `slots` and `host_slots`.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+        budget: The most bytes of a gradient's temporaries, if the schedule is chosen by bytes; otherwise None.
+        residuals: Whether a budget may keep what pullbacks read in the place of states.
         num_consts: The number of the chain's first shared values that are the executor's own.
     """
 
     table: Any
     checkpoint_dtype: Any = None
+    budget: int | None = None
+    residuals: bool = False
     num_consts: int = 0
 
     @property
@@ -356,6 +364,12 @@ def shapes(tree):
 def host_is_apart() -> bool:
     """Return True if the host's memory is separate from the device's."""
     return jax.default_backend() != "cpu"
+
+
+def is_symbolic(arrays: Arrays) -> bool:
+    """Return True if a size is known only when an exported program runs."""
+    sizes = [size for leaf in jax.tree.leaves(tuple(arrays)) for size in jax.typeof(leaf).shape]
+    return any(map(jax.export.is_symbolic_dim, sizes))
 
 
 def zeros_stack(length: int, aval, axis: int = 0):

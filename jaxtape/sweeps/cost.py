@@ -1,6 +1,7 @@
 """The approximate cost of a step: the floating-point operations of its jaxpr."""
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from jax.extend.core import jaxprs_in_params
@@ -26,20 +27,22 @@ _FREE = {
 }
 
 
-def flops(jaxpr: Any) -> int:
-    """Return the operations of a jaxpr.
+def flops(jaxpr: Any, only: Collection[str] = ()) -> int:
+    """Return the operations of a jaxpr, `only` those of some primitives, if any are named.
 
     A product of matrices has two for each pair of factors, an elementwise operation one an entry, a
     transcendental one 10 to 50. A `lax.scan` counts all its turns, a `lax.while_loop` one, a `lax.cond` its
     dearest branch.
     """
-    return sum(map(_of_equation, jaxpr.eqns))
+    return sum(_of_equation(eqn, only) for eqn in jaxpr.eqns)
 
 
-def _of_equation(eqn: Any) -> int:
+def _of_equation(eqn: Any, only: Collection[str]) -> int:
     name, params = eqn.primitive.name, eqn.params
-    if inner := [flops(jaxpr) for jaxpr in jaxprs_in_params(params)]:
+    if inner := [flops(jaxpr, only) for jaxpr in jaxprs_in_params(params)]:
         return max(inner) if name == "cond" else params.get("length", 1) * sum(inner)
+    if only and name not in only:
+        return 0
     out = max((v.aval.size for v in eqn.outvars), default=0)
     if name == "dot_general":
         contracted, _ = params["dimension_numbers"][0]

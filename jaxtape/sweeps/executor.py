@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.export
 import jax.numpy as jnp
 from jax import lax
 
@@ -21,6 +20,7 @@ from .chain import (
     Chain,
     Mask,
     get,
+    is_symbolic,
     merge,
     of_bits,
     pick,
@@ -29,25 +29,33 @@ from .chain import (
     stored_dtype,
     zeros_stack,
 )
+from .differentiable import pulled_leaves
 from .footprint import Measure
 from .pullback import fewest_to_broadcast, gathered, needed_state, nothing_shared, pull, tied
 
 
-def prepared(chain: Chain, active: Active, arrays: Arrays) -> Chain:
+def prepared(chain: Chain, active: Active, arrays: Arrays) -> tuple[Chain, Active]:
     """Return the chain prepared for reversal: its needed leaves are found, and its budget is resolved.
+
+    The leaves returned with it are the active ones whose cotangents can be pulled back.
 
     `ValueError` is raised if a budget is too small, or is given where a shape is symbolic (`jax.export`),
     or if states lie in the host's memory and the step has ordered side effects.
     """
-    chain = dataclasses.replace(chain, needed=needed_state(chain, active, arrays))
-    if _is_symbolic(arrays):  # so bytes cannot be compared
+    try:
+        needed = needed_state(chain, active, arrays)
+    except Exception:
+        active = pulled_leaves(chain, active, arrays)
+        needed = needed_state(chain, active, arrays)
+    chain = dataclasses.replace(chain, needed=needed)
+    if is_symbolic(arrays):  # so bytes cannot be compared
         chain = dataclasses.replace(chain, executor=chain.executor.settled(None))
     else:
         executor = chain.executor.settled(functools.partial(Measure, chain, active, arrays))
         broadcasts = executor.slots >= fewest_to_broadcast(chain, active, arrays)
         chain = dataclasses.replace(chain, executor=executor, broadcasts=broadcasts)
     _check_effects(chain)
-    return chain
+    return chain, active
 
 
 class Slots(NamedTuple):
@@ -273,11 +281,13 @@ class Scheduled(AbstractTableExecutor):
         table: The table of kept and recomputed states.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
         budget: The most bytes of a gradient's temporaries, as long as the table has a slot for every state.
+        residuals: Whether a budget may keep what pullbacks read in the place of states.
     """
 
     table: Table
     checkpoint_dtype: Any = None
     budget: int | None = None
+    residuals: bool = False
 
     @property
     def keeps_all(self) -> bool:
@@ -292,7 +302,7 @@ class Scheduled(AbstractTableExecutor):
         """Return the executor of `length` >= 1 nodes under a schedule."""
         dtype, budget = schedule.checkpoint_dtype, schedule.budget
         table = schedule.table(length) if budget is None else revolve_table(length, length)
-        return cls(table, dtype, budget)
+        return cls(table, dtype, budget, getattr(schedule, "residuals", False))
 
     def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
         step = functools.partial(chain.step, arrays.consts)
@@ -332,12 +342,6 @@ def _restored(leaf, like):
     if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like))
     return leaf if leaf.dtype == like.dtype else leaf.astype(like.dtype)
-
-
-def _is_symbolic(arrays: Arrays) -> bool:
-    """Return True if a size is known only when an exported program runs."""
-    sizes = [size for leaf in jax.tree.leaves(tuple(arrays)) for size in jax.typeof(leaf).shape]
-    return any(map(jax.export.is_symbolic_dim, sizes))
 
 
 def _check_effects(chain: Chain) -> None:

@@ -1,19 +1,29 @@
 """Measure the bytes that the gradient of a chain needs, by compiling a short chain."""
 
 import dataclasses
+import functools
+import hashlib
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+from jax import lax
 from jax.extend.core import Var, jaxprs_in_params
 from jax.interpreters.partial_eval import dce_jaxpr
 
+from ..schedules.schedule import AbstractSchedule, StoreAll
 from ..schedules.table import slots_within
-from .chain import Active, Arrays, Chain, first_node, inexact, leaf_bytes, merge, pick, shapes
+from .chain import Active, Arrays, Chain, first_node, is_symbolic, leaf_bytes, merge, pick, shapes
 from .cost import flops
 from .pullback import fewest_to_broadcast, needed_state, pullback_of_node
 
+_PER_SEGMENT = 288  # bytes for the loops of one more segment: their counters, and the tables of what they carry
+_PRODUCTS = StoreAll(jax.checkpoint_policies.dots_with_no_batch_dims_saveable)
+_ARE_PRODUCTS = ("dot_general", "conv_general_dilated")
+_WORTH = (
+    8  # operations saved for each byte that is kept: what a core does while it writes and reads one
+)
 _NODES, _SLOTS = 9, 3  # of a short chain that the compiler treats like a long one
 
 
@@ -34,13 +44,17 @@ class Footprint(NamedTuple):
 def peak_bytes(kept: list[int], footprints: list[Footprint]) -> int:
     """Return the peak over segments in order: while one is reversed, those before it keep their bytes."""
     totals = itertools.accumulate(kept)
-    return max((t + f.work for t, f in zip(totals, footprints, strict=True)), default=0)
+    peak = max((t + f.work for t, f in zip(totals, footprints, strict=True)), default=0)
+    return peak + _of_loops(footprints)
 
 
-def everything_active(chain: Chain, arrays: Arrays) -> Active:
-    """Return the masks under which every leaf that can vary does."""
-    consts, state, xs = map(inexact, arrays)
-    return Active(consts, state, xs, inexact(chain.y_avals))
+def most_work(footprints: list[Footprint]) -> int:
+    """Return the bytes that segments take beside what they keep, whichever of them is reversed."""
+    return max(footprint.work for footprint in footprints) + _of_loops(footprints)
+
+
+def _of_loops(footprints: list[Footprint]) -> int:
+    return _PER_SEGMENT * max(len(footprints) - 1, 0)
 
 
 class Measure:
@@ -64,11 +78,14 @@ class Measure:
         return flops(dce_jaxpr(jax.make_jaxpr(chain.step)(*node).jaxpr, outputs)[0])
 
     @classmethod
-    def of_everything(cls, chain: Chain, arrays: Arrays) -> "Measure":
-        """Return the measure of the gradient with respect to everything."""
-        active = everything_active(chain, arrays)
+    def of(cls, chain: Chain, active: Active, arrays: Arrays) -> "Measure":
+        """Return the measure of the gradient of a chain whose needed leaves are not known yet."""
         needed = needed_state(chain, active, arrays)
         return cls(dataclasses.replace(chain, needed=needed), active, arrays)
+
+    def stored_within(self, budget: int) -> tuple[StoreAll, Footprint] | None:
+        """Return the result of `stored_within` for this chain."""
+        return stored_within(self._chain, self._active, self._arrays, budget)
 
     def broadcasts(self, kept: int) -> bool:
         """Return True if shared values are broadcast beside this number of states."""
@@ -132,16 +149,20 @@ def footprint(chain: Chain, active: Active, arrays: Arrays) -> Footprint:
     return Footprint(work, state, any(chain.needed))
 
 
-def stored_footprint(chain: Chain, arrays: Arrays) -> Footprint:
+def stored_footprint(
+    chain: Chain, arrays: Arrays, active: Active, schedule: AbstractSchedule
+) -> Footprint:
     """Measure `lax.scan`'s own gradient: `state` is the bytes that it keeps of every node."""
-    active = everything_active(chain, arrays)
+    step = schedule.checkpointed(chain.step, prevent_cse=chain.length == 1)
 
     def measured(nodes: int) -> int:
         few = dataclasses.replace(chain, executor=chain.executor.short(nodes, 1))
 
         def sweeps(arrays: Arrays):
             def run(*varied):
-                state, ys = few.run(Arrays(*map(merge, active.inputs, varied, arrays)))
+                consts, init, xs = map(merge, active.inputs, varied, arrays)
+                node = functools.partial(step, consts)
+                state, ys = lax.scan(node, init, xs, nodes, reverse=chain.reverse)
                 return pick(active.state, state), pick(active.ys, ys)
 
             out, pullback = jax.vjp(run, *map(pick, active.inputs, arrays))
@@ -149,9 +170,120 @@ def stored_footprint(chain: Chain, arrays: Arrays) -> Footprint:
 
         return _temporaries(sweeps, few, arrays)
 
-    few, many = measured(_NODES), measured(2 * _NODES)
-    state = (many - few) // _NODES
-    return Footprint(few - _NODES * state, state, False)
+    nodes = _NODES
+    if chain.length == 1:  # XLA sees no loop, but the nodes of all such segments
+        nodes, measured = 2, functools.partial(_stored_bytes, step, active, arrays)
+    few, many = measured(nodes), measured(2 * nodes)
+    state = (many - few) // nodes
+    work = few - nodes * state
+    return Footprint(max(work, measured(1) - state) if chain.length == 1 else work, state, False)
+
+
+def stored_bridge(
+    chain: Chain, arrays: Arrays, active: Active, schedule: AbstractSchedule
+) -> Footprint:
+    """Measure JAX's own gradient of a node that changes the state: all that it takes, which may be kept."""
+    step = schedule.checkpointed(chain.step, prevent_cse=True)
+    return Footprint(0, _stored_bytes(step, active, arrays, 1), False)
+
+
+def _stored_bytes(step: Callable, active: Active, arrays: Arrays, nodes: int) -> int:
+    """Return the bytes of temporaries of JAX's own gradient of a few nodes, one after the other."""
+
+    def sweeps(arrays: Arrays):
+        def run(consts, state, xs):
+            consts, state = map(merge, active.inputs, (consts, state), arrays)
+            ys = []
+            for picked, x in zip(xs, arrays.xs, strict=True):
+                state, y = step(consts, state, merge(active.xs, picked, x))
+                ys.append(pick(active.ys, y))
+            return pick(active.state, state), ys
+
+        varied = *map(pick, active.inputs[:2], arrays), [pick(active.xs, x) for x in arrays.xs]
+        out, pullback = jax.vjp(run, *varied)
+        return out, pullback(out)
+
+    xs = (shapes(first_node(arrays.xs)),) * nodes
+    return _temp_bytes(sweeps, Arrays(shapes(arrays.consts), shapes(arrays.init), xs))
+
+
+def stored_within(
+    chain: Chain, active: Active, arrays: Arrays, budget: int | None = None
+) -> tuple[StoreAll, Footprint] | None:
+    """Return the schedule that keeps what pullbacks read within a budget, if one is worth its bytes.
+
+    The budget is the chain's own, if None. The footprint of the schedule is returned with it.
+
+    With a slot for every state each node is run twice, once on the way there and once when it is pulled back.
+    Where bytes are left they may hold what the second run makes: its products, or all. A step without products
+    of matrices keeps states.
+    """
+    executor = chain.executor
+    budget = executor.budget if budget is None else budget
+    if budget is None or not executor.residuals or executor.checkpoint_dtype is not None:
+        return None
+    if is_symbolic(arrays) or _is_manual(chain, arrays) or not _has_products(chain.jaxpr):
+        return None
+    saved = flops(chain.jaxpr, _ARE_PRODUCTS), flops(chain.jaxpr)
+    work, size, worthy = 0, leaf_bytes(arrays.init), []
+    for schedule, more in zip((_PRODUCTS, StoreAll()), saved, strict=True):
+        kept = _residual_bytes(chain, active, arrays, schedule)
+        if more - work >= _WORTH * (kept - size) and chain.length * kept <= budget:
+            worthy.append(schedule)
+            work, size = more, kept
+    for schedule in reversed(worthy):
+        found = stored_footprint(chain, arrays, active, schedule)
+        if found.work + chain.length * found.state <= budget and _pulls_back(chain, active, arrays):
+            return schedule, found
+    return None
+
+
+def stored_pullback(chain: Chain, active: Active, arrays: Arrays, schedule: StoreAll):
+    """Return the last state and ys as `lax.scan` makes them, and its pullback to the active leaves."""
+    step = schedule.checkpointed(chain.step, prevent_cse=chain.length == 1)
+
+    def run(*varied):
+        consts, init, xs = map(merge, active.inputs, varied, arrays)
+        node = functools.partial(step, consts)
+        state, ys = lax.scan(node, init, xs, chain.length, reverse=chain.reverse)
+        return (pick(active.state, state), pick(active.ys, ys)), (state, ys)
+
+    _, pullback, out = jax.vjp(run, *map(pick, active.inputs, arrays), has_aux=True)
+    return out, pullback
+
+
+def _has_products(jaxpr: Any) -> bool:
+    inner = (part for eqn in jaxpr.eqns for part in jaxprs_in_params(eqn.params))
+    return any(eqn.primitive.name in _ARE_PRODUCTS for eqn in jaxpr.eqns) or any(
+        map(_has_products, inner)
+    )
+
+
+def _pulls_back(chain: Chain, active: Active, arrays: Arrays) -> bool:
+    """Return True if every cotangent can be pulled back; `lax.scan` would be given all."""
+    try:
+        pullback_of_node(chain, active, arrays)
+    except Exception:
+        return False
+    return True
+
+
+def _residual_bytes(chain: Chain, active: Active, arrays: Arrays, schedule: StoreAll) -> int:
+    """Return the bytes of what the pullback of a node keeps, without what nodes share and the node's own x."""
+    node = schedule.checkpointed(chain.step)
+
+    def pullback(*inputs):
+        def run(*varied):
+            state, y = node(*map(merge, active.inputs, varied, inputs))
+            return pick(active.state, state), pick(active.ys, y)
+
+        return jax.vjp(run, *map(pick, active.inputs, inputs))[1]
+
+    jaxpr = jax.make_jaxpr(pullback)(*arrays._replace(xs=first_node(arrays.xs))).jaxpr
+    first, last = len(arrays.consts), len(jaxpr.invars) - len(arrays.xs)
+    held = {*jaxpr.constvars, *jaxpr.invars[:first], *jaxpr.invars[last:]}
+    made = {v for v in jaxpr.outvars if isinstance(v, Var)} - held
+    return leaf_bytes([v.aval for v in made])
 
 
 def _temporaries(sweeps: Callable, chain: Chain, arrays: Arrays) -> int:
@@ -166,13 +298,30 @@ def _temporaries(sweeps: Callable, chain: Chain, arrays: Arrays) -> int:
 
 
 def _temp_bytes(function: Callable, *shapes) -> int:
-    analysis = jax.jit(function).lower(*shapes).compile().memory_analysis()
-    if analysis is None:
-        raise RuntimeError(
-            f"The compiler for {jax.default_backend()} does not report the memory that a program needs, so "
-            "bytes cannot be planned: give a number of slots."
-        )
-    return analysis.temp_size_in_bytes
+    """Return the bytes of temporaries of a function, compiled once for equal programs.
+
+    Raises:
+        RuntimeError: If the compiler does not say.
+    """
+    lowered = jax.jit(function).lower(*shapes)
+    device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    text = f"{jax.default_backend()} {device} {lowered.as_text()}"
+    program = hashlib.sha256(text.encode()).digest()
+    if program not in _found:
+        analysis = lowered.compile().memory_analysis()
+        if analysis is None:
+            raise RuntimeError(
+                f"The compiler for {jax.default_backend()} does not report the memory that a program needs, "
+                "so bytes cannot be planned: give a number of slots."
+            )
+        while len(_found) >= _MOST_FOUND:
+            _found.pop(next(iter(_found)), None)
+        _found[program] = analysis.temp_size_in_bytes
+    return _found[program]
+
+
+_found: dict[bytes, int] = {}
+_MOST_FOUND = 1024
 
 
 def _is_manual(chain: Chain, arrays: Arrays) -> bool:

@@ -6,16 +6,16 @@ Revolve would, as long as there are slots, and pops a state when its node is don
 """
 
 import dataclasses
+import weakref
 from typing import Any, NamedTuple
 
 import jax
-import jax.core
 import jax.numpy as jnp
 from jax import lax
 
 from ..schedules import online
 from ..schedules.online import OnlineTable
-from .chain import AbstractExecutor, Active, Arrays, Chain, Condition, get, pick, put
+from .chain import NOTHING, AbstractExecutor, Active, Arrays, Chain, Condition, get, pick, put
 from .executor import Forward, ForwardState, Slots
 from .pullback import gathered, nothing_shared, pull
 
@@ -201,13 +201,31 @@ class Open(AbstractExecutor):
 
 def with_condition(chain: Chain, arrays: Arrays, cond) -> tuple[Chain, Arrays]:
     """Return the chain that runs while `cond`, a closed jaxpr of the state, holds."""
-    n = len(arrays.consts)
+    step, holds = _of_same_consts(chain.jaxpr, len(arrays.consts), cond.jaxpr)
     arrays = arrays._replace(consts=(*arrays.consts, *cond.consts))
     _check_varying(arrays)
-    derived = chain.derive(lambda consts, state, x: chain.step(consts[:n], state, x), arrays)
-    holds = lambda consts, state: jax.core.eval_jaxpr(cond.jaxpr, consts[n:], *state)[0]  # noqa: E731
-    condition = Condition.of(holds, arrays.consts, arrays.init)
-    return dataclasses.replace(derived, condition=condition), arrays
+    condition = Condition(holds, len(arrays.consts), len(arrays.init), NOTHING)
+    return dataclasses.replace(chain, jaxpr=step, condition=condition), arrays
+
+
+def _of_same_consts(step, count: int, cond) -> tuple:
+    """Return the jaxprs of a step and of a condition, which take the consts of both; the same ones again.
+
+    The first `count` inputs of the step are its consts. An eager loop of the same functions compiles once.
+    """
+    found = _of_pairs.setdefault(step, weakref.WeakKeyDictionary())
+    if cond not in found:
+        first, last = step.invars[:count], step.invars[count:]
+        more = [*first, *cond.constvars]
+        names = [jaxpr.debug_info.with_unknown_names() for jaxpr in (step, cond)]
+        found[cond] = (
+            step.replace(invars=[*more, *last], debug_info=names[0]),
+            cond.replace(constvars=[], invars=[*more, *cond.invars], debug_info=names[1]),
+        )
+    return found[cond]
+
+
+_of_pairs = weakref.WeakKeyDictionary()
 
 
 def _check_varying(arrays: Arrays) -> None:

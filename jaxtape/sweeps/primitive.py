@@ -162,10 +162,15 @@ class _Batch(LoopPrimitive):
                 return bar
             return jnp.zeros((size, *bar.shape), bar.dtype).at[0].set(bar)
 
-        size = self.axis.size
-        bars = jax.tree.map(by_the_first, self.dims_out, instantiated(bars), is_leaf=_is_none)
-        one = lambda args, bars: instantiated(self.one.pullback(varied, args, bars))  # noqa: E731
-        own = jax.tree.map(lambda bar: None if bar.dtype == jax.dtypes.float0 else 0, bars)
+        def one(args, bars):
+            bars = merge_leaves(arrived, bars, zero_cotangents(self.one.out_aval))
+            return instantiated(self.one.pullback(varied, args, bars))
+
+        size, bars = self.axis.size, leaves_or_zeros(bars)
+        arrived = tuple(not is_zero(bar) for bar in bars)
+        dims_out = jax.tree.leaves(self.dims_out, is_leaf=_is_none)
+        bars = [*map(by_the_first, pick(arrived, dims_out), pick(arrived, bars))]
+        own = [None if bar.dtype == jax.dtypes.float0 else 0 for bar in bars]
         found = over_axis(self.axis)(one, (self.dims, own))(args, bars)
         dims = pick(varied, jax.tree.leaves(self.dims, is_leaf=_is_none))
         pairs = zip(found, dims, strict=True)
@@ -257,4 +262,5 @@ def accumulate(args, bars) -> None:
     """Add cotangents to the leaves that a transposition asks for, in order."""
     asked = [leaf for leaf in jax.tree.leaves(args) if hasattr(leaf, "accum")]
     for accumulator, bar in zip(asked, bars, strict=True):
-        accumulator.accum(bar)
+        if not is_zero(bar):
+            accumulator.accum(bar)

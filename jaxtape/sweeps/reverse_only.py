@@ -8,6 +8,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from .chain import Arrays, Chain, Static, inexact, merge, pick
+from .differentiable import refuse_stuck
 from .executor import prepared
 from .pullback import active_leaves
 
@@ -22,20 +23,22 @@ def _forward(chain: Chain, given: Arrays):
     values = Arrays(*(tuple(leaf.value for leaf in part) for part in given))
     perturbed = tuple(tuple(leaf.perturbed for leaf in part) for part in given)
     active = active_leaves(chain, values, perturbed)
-    to_reverse = prepared(chain, active, values)
+    to_reverse, pulled = prepared(chain, active, values)
     state, ys, kept = to_reverse.first_sweep(values)
-    return (state, ys), (values, kept, Static((to_reverse, active)))
+    return (state, ys), (values, kept, Static((to_reverse, active, pulled)))
 
 
 def _backward(chain: Chain, saved: tuple, bars: tuple):
     del chain
     arrays, kept, static = saved
-    to_reverse, active = static.value
+    to_reverse, active, pulled = static.value
+    arrived = tuple(tuple(not isinstance(bar, SymbolicZero) for bar in part) for part in bars)
+    refuse_stuck(to_reverse, active, pulled, arrays, arrived)
     state_bar, ys_bar = (tuple(map(_as_array, part)) for part in bars)
-    bars = pick(active.state, state_bar), pick(active.ys, ys_bar)
-    out = to_reverse.reverse_sweep(active, arrays, kept, bars)
+    bars = pick(pulled.state, state_bar), pick(pulled.ys, ys_bar)
+    out = to_reverse.reverse_sweep(pulled, arrays, kept, bars)
     nothing = jax.tree.map(lambda a: np.zeros(a.shape, jax.dtypes.float0), arrays)
-    return (Arrays(*map(merge, active.inputs, out, map(_floating, arrays, nothing))),)
+    return (Arrays(*map(merge, pulled.inputs, out, map(_floating, arrays, nothing))),)
 
 
 def _as_array(bar):

@@ -11,6 +11,7 @@ tangents forward, and reverse over reverse is reverse over forward, of the dual 
 """
 
 import dataclasses
+from operator import and_
 
 import jax
 from jax._src.hijax import call_hi_primitive_p
@@ -36,7 +37,9 @@ from .chain import (
     pick,
     zero_cotangents,
 )
+from .differentiable import refuse_stuck
 from .executor import prepared
+from .footprint import stored_pullback, stored_within
 from .primitive import (
     LoopPrimitive,
     Primitive,
@@ -88,6 +91,9 @@ class Sweep(_OfChain):
     def vjp_fwd(self, nonzeros, /, *arrays):
         arrays = _as_arrays(arrays)
         active = active_leaves(self.chain, arrays, nonzeros)
+        if stored := self.chain.executor.residuals and stored_within(self.chain, active, arrays):
+            out, pullback = stored_pullback(self.chain, active, arrays, stored[0])
+            return out, (pullback, None, Static((None, active))), (active.state, active.ys)
         first = FirstSweep(self.chain, active, arrays)
         state, ys, kept = first(arrays)
         saved = arrays, kept, Static((first, active))
@@ -96,8 +102,11 @@ class Sweep(_OfChain):
     def vjp_bwd_retval(self, saved, bars, /):
         arrays, kept, static = saved
         first, active = static.value
-        active, out = _pulled_back(first, active, arrays, kept, bars)
-        return tuple(map(merge, active.inputs, out, zero_cotangents(self.in_avals)))
+        bars = tuple(map(pick, (active.state, active.ys), bars))
+        if first is None:  # `arrays` is the pullback of what `lax.scan` keeps
+            out = arrays(instantiated(bars))
+            return tuple(map(merge, active.inputs, out, zero_cotangents(self.in_avals)))
+        return _pulled_back(first, active, arrays, kept, bars)
 
     def transpose(self, bars, *parts):
         """Pull the cotangents of a chain that is linear in some leaves back, as a gradient does."""
@@ -105,9 +114,9 @@ class Sweep(_OfChain):
         linear = tuple(unknown_leaves(part)[0] for part in parts)
         active = linear_leaves(self.chain, arrays, linear)
         first = FirstSweep(self.chain, active, arrays)
-        active, out = _pulled_back(first, active, arrays, first(arrays)[-1], bars)
-        pairs = zip(linear, map(merge, active.inputs, out, arrays), strict=True)
-        accumulate(parts, [bar for pair in pairs for bar in pick(*pair)])
+        bars = tuple(map(pick, (active.state, active.ys), bars))
+        out = _pulled_back(first, active, arrays, first(arrays)[-1], bars)
+        accumulate(parts, [bar for pair in zip(linear, out, strict=True) for bar in pick(*pair)])
 
     def jvp(self, arrays, tangents):
         return self(*arrays), self._tangent(arrays, tangents)
@@ -151,10 +160,10 @@ class Tangent(_OfChain):
         arrays = _as_arrays(arrays)
         first = FirstSweep(self.chain, self.active, arrays)
         *_, kept = first(arrays)
-        bars = instantiated(bars)
-        out = ReverseSweep(first, self.active, arrays, kept, bars)(arrays, kept, bars)
+        out = _pulled_back(first, self.active, arrays, kept, bars)
+        out = tuple(map(pick, self.active.inputs, out))
         asked, _ = unknown_leaves(accumulators)  # a tangent that is known is an array
-        accumulate(accumulators, pick(asked, jax.tree.leaves(tuple(out))))
+        accumulate(accumulators, pick(asked, leaves_or_zeros(out)))
 
     def jvp(self, primals, tangents):
         tangents = leaves_or_zeros(tangents)
@@ -230,10 +239,12 @@ class FirstSweep(LoopPrimitive, _OfChain):
 
     chain: Chain
     to_reverse: Chain
+    pulled: Active
 
     def __init__(self, chain: Chain, active: Active, arrays: Arrays):
-        to_reverse = prepared(chain, active, arrays)
-        super().__init__(chain.jaxpr.effects, (arrays,), chain=chain, to_reverse=to_reverse)
+        to_reverse, pulled = prepared(chain, active, arrays)
+        params = {"chain": chain, "to_reverse": to_reverse, "pulled": pulled}
+        super().__init__(chain.jaxpr.effects, (arrays,), **params)
 
     def expand(self, arrays):
         return self.to_reverse.first_sweep(arrays)
@@ -250,14 +261,19 @@ class FirstSweep(LoopPrimitive, _OfChain):
 
     def pullback(self, varied, args, bars):
         (arrays,), (*bars, _) = args, bars
+        arrived = tuple(
+            tuple(
+                real and not is_zero(bar) for real, bar in zip(inexact(part), of_part, strict=True)
+            )
+            for part, of_part in zip(self.out_aval, bars, strict=False)
+        )
 
         def outputs(*picked):
             out = run(self.chain, merge_leaves(varied, picked, arrays))
-            return tuple(pick(inexact(part), part) for part in out)
+            return tuple(map(pick, arrived, out))
 
         _, pullback = jax.vjp(outputs, *pick(varied, jax.tree.leaves(arrays)))
-        masks = map(inexact, self.out_aval[:2])
-        return pullback(instantiated(tuple(map(pick, masks, bars))))
+        return pullback(tuple(map(pick, arrived, bars)))
 
     def out_dims(self, axis, dims):
         state, ys, apart = batched_outputs(self.chain, axis, dims[0])
@@ -321,15 +337,23 @@ class ReverseSweep(LoopPrimitive, _OfChain):
         return jax.tree.map(lambda _: 0 if batched else None, self.out_aval)
 
 
-def _pulled_back(
-    first: FirstSweep, active: Active, arrays: Arrays, kept, bars
-) -> tuple[Active, Arrays]:
-    """Pull back the cotangents of a chain's outputs, without cotangents of ys that are 0."""
-    state_bar, ys_bar = bars
-    in_use = tuple(not is_zero(bar) for bar in ys_bar)
-    active = active._replace(ys=tuple(a and b for a, b in zip(active.ys, in_use, strict=True)))
-    bars = instantiated((pick(active.state, state_bar), pick(active.ys, ys_bar)))
-    return active, ReverseSweep(first, active, arrays, kept, bars)(arrays, kept, bars)
+def _pulled_back(first: FirstSweep, active: Active, arrays: Arrays, kept, bars: tuple) -> tuple:
+    """Pull back the cotangents of the active outputs of a chain, without those that are 0.
+
+    Returns those of all the arrays, `Zero` where there is none.
+    """
+    outputs = active.state, active.ys
+    arrived = tuple(
+        merge(mask, [not is_zero(bar) for bar in part], (False,) * len(mask))
+        for mask, part in zip(outputs, bars, strict=True)
+    )
+    if first.pulled != active:
+        refuse_stuck(first.chain, active, first.pulled, arrays, arrived)
+    active = first.pulled._replace(ys=tuple(map(and_, first.pulled.ys, arrived[1])))
+    pulled = zip((active.state, active.ys), outputs, bars, strict=True)
+    bars = instantiated(tuple(pick(pick(mask, to), part) for to, mask, part in pulled))
+    out = ReverseSweep(first, active, arrays, kept, bars)(arrays, kept, bars)
+    return tuple(map(merge, active.inputs, out, zero_cotangents(avals(tuple(arrays)))))
 
 
 def _as_arrays(parts: tuple) -> Arrays:

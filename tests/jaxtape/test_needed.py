@@ -9,8 +9,8 @@ from jax import lax
 
 import jaxtape as jt
 from jaxtape.sweeps.chain import trace
+from jaxtape.sweeps.differentiable import differentiable_leaves
 from jaxtape.sweeps.executor import Scheduled
-from jaxtape.sweeps.footprint import everything_active
 from jaxtape.sweeps.pullback import needed_state
 
 from ..helpers_tape import assert_close, heston, heston_call, heston_noise, heston_step
@@ -24,7 +24,7 @@ def needed(step, init, x):
     xs = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), x)
     executor = Scheduled.of(SCHEDULE, 3)
     chain, arrays, *_ = trace(lambda state, x: (step(state, x), None), init, xs, executor)
-    return needed_state(chain, everything_active(chain, arrays), arrays)
+    return needed_state(chain, differentiable_leaves(chain, arrays), arrays)
 
 
 ONE = jnp.asarray(1.0)

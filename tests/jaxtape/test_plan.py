@@ -4,6 +4,7 @@ import collections
 import functools
 import itertools
 import random
+import re
 
 import equinox as eqx
 import jax
@@ -212,6 +213,31 @@ def test_a_tape_of_many_different_steps(bridges):
     assert_close(jax.tree.leaves(found), jax.tree.leaves(desired))
 
 
+@pytest.mark.parametrize("bridges", [False, True])
+def test_a_tape_of_many_different_steps_that_keeps_all(bridges):
+    """Each keeps one matrix of the three that it makes; of bridges that is not known, so three are planned."""
+    tape, x = different_steps(bridges), jnp.linspace(0.0, 1.0, 100)
+    used = temp_bytes(tape, x)
+    assert used <= jt.plan(tape, x).peak_bytes <= (3.0 if bridges else 1.02) * used
+
+
+def test_a_named_budget_over_segments_is_not_passed():
+    """The loops of each segment count, too."""
+    tape = jt.Tape()
+    for i in range(5):
+        step = lambda p, state, i=i: jnp.tanh((i + state) * p)  # noqa: E731
+        tape = tape.append(step, jnp.linspace(0.5, 1.0, 20))
+    x = jnp.ones(10)
+    with pytest.raises(ValueError, match="give at least") as refused:
+        jt.plan(tape, x, bytes=1)
+    least = 1 + int(re.search(r"([\d,]+) more", str(refused.value))[1].replace(",", ""))
+    plan = jt.plan(tape, x, bytes=least)
+    assert plan.peak_bytes <= least
+    assert temp_bytes(tape.with_schedule(plan.schedule), x) <= least
+    with pytest.raises(ValueError, match="give at least"):
+        jt.plan(tape, x, bytes=least - 1)
+
+
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 @pytest.mark.parametrize("slots", [4, 12])
 def test_bytes_of_states_in_half_precision(dtype, slots):
@@ -249,6 +275,67 @@ def test_a_budget_is_filled_but_not_passed():
         slots = plan.parts[0].slots
         assert slots == 365 or used + 2 * plan.parts[0].footprint.state > budget
     assert slots == 365
+
+
+DOTS = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+
+
+def network(n):
+    tape = jt.Tape().append(layer, layers(n, 32, 128))
+    return tape, jnp.linspace(0.1, 1.0, 64 * 32).reshape(64, 32)
+
+
+@pytest.mark.parametrize("n", [12, pytest.param(48, marks=pytest.mark.repeat)])
+def test_a_budget_for_a_network_keeps_its_products_where_they_fit(n):
+    tape, x = network(n)
+    state, found = x.nbytes, {}
+    desired = jax.tree.leaves(eqx.filter_jit(value_and_bars)(tape, x))
+    for budget in (200_000 + n * state, 200_000 + 7 * n * state):
+        plan = jt.plan(tape, x, bytes=budget)
+        fit = tape.with_schedule(jt.Budget(budget))
+        used = temp_bytes(fit, x)
+        assert used <= budget and plan.peak_bytes == pytest.approx(used, rel=0.01)
+        assert_close(jax.tree.leaves(eqx.filter_jit(value_and_bars)(fit, x)), desired)
+        found[budget] = plan.schedule, plan.peak_bytes
+    (states, fewer), (stored, more) = found.values()
+    assert isinstance(states, jt.Revolve) and stored == jt.StoreAll(DOTS) and fewer < more
+
+
+def test_where_a_budget_keeps_states_alone():
+    """Where no product is saved, nodes are appended to a recording, or it is asked for."""
+    budget = 2**26
+    kept = lambda tape, x: {type(one) for one in jt.plan(tape, x, bytes=budget).schedules}  # noqa: E731
+    tape, x = network(12)
+    assert kept(heston_tape(40, 64), heston_state(64)) == {jt.Revolve}
+    of_states = jt.plan(tape.with_schedule(jt.Budget(budget, residuals=False)), x)
+    assert of_states.schedule == jt.Revolve(12)
+    assert tape.with_schedule(jt.Budget(budget)).record(x).tape.schedule == jt.Revolve(12)
+
+
+def test_a_budget_over_segments_keeps_the_products_of_those_where_they_fit():
+    tape, x = network(12)
+    tape = tape.append(turn, jnp.ones(5)).append(lambda p, s: layer(p, s), layers(4, 32, 128))
+    desired = jax.tree.leaves(eqx.filter_jit(value_and_bars)(tape, x))
+    some, plan = (jt.plan(tape, x, bytes=budget) for budget in (2**20, 2**22))
+    assert some.schedules == (jt.Revolve(12), jt.Revolve(5), jt.StoreAll(DOTS))
+    assert plan.schedules == (jt.StoreAll(DOTS), jt.Revolve(5), jt.StoreAll(DOTS))
+    for budget, planned in ((2**20, some), (2**22, plan)):
+        fit = tape.with_schedule(jt.Budget(budget))
+        used = temp_bytes(fit, x)
+        assert used <= budget and planned.peak_bytes == pytest.approx(used, rel=0.02)
+        assert_close(jax.tree.leaves(eqx.filter_jit(value_and_bars)(fit, x)), desired)
+
+
+@pytest.mark.parametrize("n", [1, 12])
+def test_what_a_policy_keeps(n):
+    tape, x = network(n)
+    policy = tape.with_schedule(jt.StoreAll(DOTS))
+    plan, whole = jt.plan(policy, x), jt.plan(tape, x)
+    assert plan.peak_bytes == pytest.approx(temp_bytes(policy, x), rel=0.02)
+    assert plan.peak_bytes <= whole.peak_bytes
+    assert (plan.advanced, whole.advanced, plan.taped) == (n, 0, n)
+    found, desired = (eqx.filter_jit(value_and_bars)(t, x) for t in (policy, tape))
+    assert_close(jax.tree.leaves(found), jax.tree.leaves(desired))
 
 
 def test_a_budget_gives_the_gradient_of_its_slots():

@@ -1,7 +1,10 @@
 """`jt.scan` under every transformation, beside `lax.scan`."""
 
+import contextlib
 import functools
+import gc
 import itertools
+import weakref
 
 import chex
 import jax
@@ -240,29 +243,112 @@ def test_compiles_once_without_jit():
     assert jax.grad(run)(jnp.float64(2.0)) == first
 
 
-@pytest.mark.parametrize("schedule", [jt.Revolve(3), jt.Periodic(3)], ids=str)
-def test_a_second_eager_call_compiles_nothing(schedule):
+@contextlib.contextmanager
+def compilations():
+    """The names of the programs that are compiled meanwhile."""
     compiled = []
 
-    def listen(name, seconds, **_):
-        compiled.extend([seconds] * ("backend_compile" in name))
+    def listen(name, _, **words):
+        compiled.extend([words] * ("backend_compile" in name))
 
-    def f(c, x):
-        return jnp.sin(c) + x, c
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield compiled
+    finally:
+        monitoring.unregister_event_duration_listener(listen)
 
-    def run(init):
-        return jt.scan(f, init, jnp.arange(9.0), schedule=schedule)[0]
 
+def sine(c, x):
+    return jnp.sin(c) + x, c
+
+
+def eager_scan(schedule):
+    xs = jnp.arange(9.0)
+    return lambda init: jt.scan(sine, init * jnp.ones(1000), xs, schedule=schedule)[0][0]
+
+
+def eager_loop():
+    a = jnp.float64(0.7)
+    body = lambda state: (jnp.sin(a * state[0]) + state[0], state[1] + 1)  # noqa: E731
+    cond = lambda state: state[1] < 9.0 * a  # noqa: E731
+    return lambda init: jt.while_loop(cond, body, (init, 0), 9, slots=2)[0]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [*map(eager_scan, (jt.Revolve(3), jt.Periodic(3), jt.Budget(60_000))), eager_loop()],
+    ids=["Revolve", "Periodic", "Budget", "while_loop"],
+)
+def test_a_second_eager_call_compiles_nothing(run):
     def both(init):
+        init = jnp.float64(init)
         return float(run(init)), float(jax.grad(run)(init))
 
     first, other = both(0.5), both(0.25)
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
+    with compilations() as compiled:
         assert (both(0.5), both(0.25)) == (first, other)
-        assert not compiled and first != other
-    finally:
-        monitoring.unregister_event_duration_listener(listen)
+    assert not compiled and first != other
+
+
+def test_a_second_plan_compiles_nothing():
+    """Its functions may be others, if its program is the same."""
+
+    def plan():
+        tape = jt.Tape().append(lambda p, state: jnp.sin(state) * p, jnp.arange(9.0))
+        return jt.plan(tape, jnp.ones(1000), bytes=60_000).parts[0].slots
+
+    slots = plan()
+    with compilations() as compiled:
+        assert plan() == slots < 9
+    assert not compiled
+
+
+def test_an_eager_loop_holds_nothing_of_its_caller():
+    class Body:
+        def __call__(self, state):
+            return 2.0 * state
+
+    def ran():
+        body, cond = Body(), lambda state: state < 9.0
+        assert jax.grad(lambda x: jt.while_loop(cond, body, x, 8, slots=2))(1.0) == 16.0
+        return weakref.ref(body)
+
+    held = ran()
+    gc.collect()
+    assert held() is None
+
+
+def test_every_derivative_where_a_budget_keeps_products():
+    """It is that of `lax.scan`, which runs the chain then; so it is under a policy."""
+    matrix = 0.1 * jnp.arange(64.0).reshape(8, 8) - 3.0
+
+    def loss(schedule, a):
+        def step(c, x):
+            new = jnp.tanh(c @ (a * matrix)) + x
+            return new, jnp.sum(new)
+
+        c, ys = jt.scan(step, jnp.ones((5, 8)), jnp.linspace(0.0, 1.0, 6), schedule=schedule)
+        return jnp.sum(c * c) + jnp.sum(ys[::2])
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def derivatives(schedule, a):
+        f = functools.partial(loss, schedule)
+        return (
+            jax.grad(f)(a),
+            jax.jvp(jax.grad(f), (a,), (a,))[1],
+            jax.grad(jax.grad(f))(a),
+            jax.vmap(jax.grad(f))(a * jnp.arange(1.0, 3.0)),
+            jax.grad(jax.checkpoint(f))(a),
+        )
+
+    desired = derivatives(None, jnp.float64(0.3))
+    for schedule in (jt.Budget(2**20), jt.StoreAll(jax.checkpoint_policies.dots_saveable)):
+        assert_close(derivatives(schedule, jnp.float64(0.3)), desired)
+
+
+def test_a_policy_is_a_function():
+    with pytest.raises(TypeError, match=r"policy is 'dots': give one of jax.checkpoint_policies"):
+        jt.StoreAll("dots")
 
 
 @pytest.mark.parametrize("slots", [5, 4])

@@ -12,8 +12,9 @@ from jax import lax
 
 import jaxtape as jt
 from jaxtape.sweeps.chain import trace
+from jaxtape.sweeps.differentiable import differentiable_leaves
 from jaxtape.sweeps.executor import Scheduled
-from jaxtape.sweeps.footprint import Measure, everything_active
+from jaxtape.sweeps.footprint import Measure
 from jaxtape.sweeps.pullback import broadcast_values
 
 from ..helpers_tape import assert_close, heston, heston_call, heston_noise
@@ -141,9 +142,9 @@ def broadcasts_of(step):
 
     def shapes(varied):
         chain, arrays = chain_of(step, varied)
-        active = everything_active(chain, arrays)
+        active = differentiable_leaves(chain, arrays)
         values = broadcast_values(chain, active.consts, arrays.consts)
-        assert Measure.of_everything(chain, arrays).broadcasts(10**9) == bool(values)
+        assert Measure.of(chain, active, arrays).broadcasts(10**9) == bool(values)
         return values
 
     return [value.shape for value in jax.eval_shape(shapes, VARIED)]
@@ -165,7 +166,7 @@ def test_values_are_broadcast_if_they_are_little_beside_what_is_kept():
             return state + sum(jnp.sin(shared[i] * state) for i in range(20)) * x, None
 
         chain, arrays, *_ = trace(step, jnp.ones(8), XS, Scheduled.of(jt.Revolve(3), 10))
-        measure = Measure.of_everything(chain, arrays)
+        measure = Measure.of(chain, differentiable_leaves(chain, arrays), arrays)
         flags.extend(map(measure.broadcasts, (0, 4 * 20 - 1, 4 * 20)))
         return 0.0
 
