@@ -204,7 +204,7 @@ class Weighted(AbstractSlots):
     Examples:
         >>> import jaxtape as jt
         >>> jt.Weighted(slots=2, costs=[1, 1, 1, 9, 9, 9]).table(6).load_position.tolist()
-        [0, 0, 0, 3, 3, 5]
+        [0, 1, 1, 0, 4, 5]
     """
 
     slots: int = _count("the initial state needs one")
