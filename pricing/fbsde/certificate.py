@@ -110,10 +110,11 @@ def certify(
     Delta and Gamma are derivatives of the first step's density (`first_step`), on pairs of opposite steps:
     neither the solution nor the payoff is differentiated. In three dimensions or more, where no path stops,
     they are estimated once more on the same paths: Delta by the derivative of a path, Gamma by the density's
-    derivative of that. In many dimensions the noise of these is far less, but they miss jumps. So where what is
-    paid at the end may jump (`continuity`), the last step's mean is differentiated by its density; where
-    anything jumps before the end (the driver, a step, what exercise pays), weights stand alone. Those by paths
-    are taken where their noise is less, and both agree as often as all entries of two right estimates do.
+    derivative of that. In many dimensions the noise of these is far less, but they miss jumps, and rises that
+    are as steep (`continuity`). So where what is paid at the end may jump, the last step's mean is
+    differentiated by its density; where anything jumps before the end (the driver, a step, what exercise pays),
+    weights stand alone. Those by paths are taken where their noise is less, and both agree as often as all
+    entries of two right estimates do.
 
     The driver over the first step is the mean of both ends in the value; in Delta and Gamma it is the end alone
     where it reads z or Gamma.

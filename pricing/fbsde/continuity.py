@@ -3,7 +3,8 @@
 A comparison of states decides nothing by itself. It does where it selects, branches, ends a loop or becomes a
 number; a maximum that is written as a selection (`where(a > b, a, b)`) is none. Rounding, signs and indices
 decide. What a program leaves open, points show: an interval in which a function moves is halved until a jump is
-all that is left.
+all that is left. A rise so steep that hardly a path is on it (a digital that is written as a tight call spread)
+is as good as a jump: points show it on the way.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,10 +23,17 @@ from .simulation import simulate
 _STEPS = {"sign", "floor", "ceil", "round", "rem", "argmax", "argmin", "top_k", "nextafter"}
 _UNSEEN = {"pure_callback", "io_callback", "ffi_call", "custom_call"}
 _ORDER = {"lt", "le", "gt", "ge"}
+_GENTLE = {"add", "sub", "mul", "neg", "exp", "log", "sqrt", "square", "integer_pow", "pow"}
+_GENTLE |= {"dot_general", "reduce_sum", "cumsum", "broadcast_in_dim", "reshape", "squeeze"}
+_GENTLE |= {"convert_element_type", "transpose", "slice", "dynamic_slice", "gather", "concatenate"}
 _INTERVALS = 32  # of a segment between two points
 _HALVINGS = {"float32": 14, "float64": 36}
 _LEFT = 16.0  # of what halving leaves of a slope, a jump is more
-_SEGMENTS = 128
+_NARROW = 5  # halvings after which a rise is on one path of a thousand or fewer
+_STEEP = 1 / 16  # of a deviation of the function: such a rise is steep if it is on so few
+_SELDOM = 1 / 256  # of the segments
+_SEGMENTS, _FEWEST = 512, 16
+_NUMBERS = 2**22  # of the ends of segments, in memory at once
 
 
 class _Term(NamedTuple):
@@ -66,6 +74,24 @@ def may_jump(function: Callable, *args: Any, of: Sequence[int]) -> bool:
     for place, arg in enumerate(args):
         given += [terms("input", (place, k), place in of) for k in range(len(jax.tree.leaves(arg)))]
     return _through(terms, closed.jaxpr, given)[1]
+
+
+def may_be_steep(function: Callable, *args: Any) -> bool:
+    """Return True if a function has more than sums, products, powers, exponentials and logarithms.
+
+    Without more it rises over its whole range, not on a small part of it.
+    """
+    return not _is_gentle(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def _is_gentle(jaxpr: Jaxpr) -> bool:
+    for equation in jaxpr.eqns:
+        inner = [p for v in equation.params.values() for p in _programs(v)]
+        if equation.primitive.name not in _GENTLE and not inner:
+            return False
+        if not all(map(_is_gentle, inner)):
+            return False
+    return True
 
 
 def _through(terms: _Terms, jaxpr: Jaxpr, given: Sequence[_Term]) -> tuple[list[_Term], bool]:
@@ -179,7 +205,7 @@ def _is_extreme(terms: _Terms, which: _Term, cases: list[int]) -> bool:
 
 
 class Jumping(NamedTuple):
-    """Whether the functions of a problem may jump: in what is paid at the end, and before."""
+    """Whether the functions of a problem jump or rise as steeply: in what is paid at the end, and before."""
 
     at_end: bool
     before: bool
@@ -189,45 +215,62 @@ def jumping(problem: Problem) -> Jumping:
     """Look for jumps in the functions of a problem, of which the derivative of a path misses a part.
 
     At the end the program decides. Before, in the driver, a step, jumps, what exercise pays, and where there is
-    such a right in what is paid at the end, points decide where the program leaves it open.
+    such a right in what is paid at the end, points decide where the program leaves it open: a jump on 1 % of
+    the segments is missed once in 170. A rise that is as steep as a jump only points can show.
     """
     t, x, shape = problem.times[0], problem.x0, problem.contracts
     y, z = jnp.zeros(shape, x.dtype), jnp.zeros((*shape, problem.dim), x.dtype)
     gamma = [jnp.zeros((*z.shape, problem.dim), x.dtype)] * problem.reads_gamma
-    at_end = may_jump(problem.terminal, x, of=[0])
-    parts = {
-        "driver": may_jump(problem.driver, t, x, y, z, *gamma, of=range(1, 5)),
-        "step": may_jump(lambda x, dw: problem.advance(t, x, dw), x, x, of=[0, 1]),
+    calls = {
+        "driver": (problem.driver, (t, x, y, z, *gamma), range(1, 5)),
+        "step": (lambda x, dw: problem.advance(t, x, dw), (x, x), (0, 1)),
+        "terminal": (problem.terminal, (x,), (0,)),
     }
     if problem.jumps is not None:
-        parts["size"] = may_jump(problem.jumps.size, x, x, of=[0])
+        calls["size"] = problem.jumps.size, (x, x), (0,)
     if problem.exercise_value is not None:
-        parts["exercise"] = may_jump(problem.exercise_value, t, x, of=[1])
-        parts["terminal"] = at_end
-    open_ = [part for part, is_open in parts.items() if is_open]
-    return Jumping(at_end, any(bool(_finds_jump(problem, part)) for part in open_))
+        calls["exercise"] = problem.exercise_value, (t, x), (1,)
+    open_ = {part: may_jump(call, *args, of=of) for part, (call, args, of) in calls.items()}
+    at_end, has_right = open_["terminal"], problem.exercise_value is not None
+    names = [
+        part for part, (call, args, _) in calls.items() if open_[part] or may_be_steep(call, *args)
+    ]
+    if at_end and not has_right:
+        names.remove("terminal")
+    found = _found(problem, tuple(names)) if names else {}
+    rises = {
+        part: bool(is_steep | (jumps & open_[part])) for part, (jumps, is_steep) in found.items()
+    }
+    of_terminal = rises.pop("terminal", False)
+    return Jumping(at_end or of_terminal, any(rises.values()) or (of_terminal and has_right))
 
 
 @stored_jit
-def _finds_jump(problem: Problem, part: str) -> Bool[Array, ""]:
-    """Return True if a part of a problem jumps on segments between states of paths, and values there."""
-    dim, dtype, key = problem.dim, problem.x0.dtype, jax.random.key(0)
-    states = jnp.swapaxes(simulate(problem, 2 * _SEGMENTS, key=key).states, 0, 1)
-    dates = jnp.arange(_SEGMENTS) % problem.num_steps + 1
-    x = states.reshape(2, _SEGMENTS, -1, dim)[:, jnp.arange(_SEGMENTS), dates]
-    paid = jax.vmap(lambda x: problem.terminal(x).reshape(-1))(states[:, -1])
-    count = paid.shape[1]
+def _found(
+    problem: Problem, names: tuple[str, ...]
+) -> dict[str, tuple[Bool[Array, ""], Bool[Array, ""]]]:
+    """Return two flags for each part: it jumps, and it is steep.
+
+    Segments between states of paths, and values there, show both.
+    """
+    dim, dtype, key, terminal = problem.dim, problem.x0.dtype, jax.random.key(0), problem.terminal
+    count = problem.terminal(problem.x0).size
     width = count * dim * (1 + dim * problem.reads_gamma)
-    more = jax.random.normal(jax.random.fold_in(key, 1), (2, _SEGMENTS, width + dim), dtype)
+    segments = max(_FEWEST, min(_SEGMENTS, _NUMBERS // width))
+    states = jnp.swapaxes(simulate(problem, 2 * segments, key=key).states, 0, 1)
+    dates = jnp.arange(segments) % problem.num_steps + 1
+    x = states.reshape(2, segments, -1, dim)[:, jnp.arange(segments), dates]
+    paid = jax.vmap(lambda x: terminal(x).reshape(-1))(states[:, -1])
+    more = jax.random.normal(jax.random.fold_in(key, 1), (2, segments, width + dim), dtype)
     noise, slopes = jnp.sqrt(problem.dt) * more[..., :dim], jnp.std(paid) * more[..., dim:]
-    values = paid.reshape(2, _SEGMENTS, count)
+    values = paid.reshape(2, segments, count)
 
     def driver(t, v):
         x, y, z, gamma = jnp.split(v, (dim, dim + count, dim + count * (1 + dim)))
         more = [gamma.reshape(count, dim, dim)] if problem.reads_gamma else []
         return problem.flat_driver(t, x, y, z.reshape(count, dim), *more)
 
-    function, parts = {
+    functions = {
         "driver": (driver, (x, values, slopes)),
         "step": (lambda t, v: problem.advance(t, v[:dim], v[dim:]), (x, noise)),
         "size": (
@@ -235,48 +278,63 @@ def _finds_jump(problem: Problem, part: str) -> Bool[Array, ""]:
             (x, noise / jnp.sqrt(problem.dt)),
         ),
         "exercise": (lambda t, x: _of(problem.exercise_value)(t, x).reshape(-1), (x,)),
-        "terminal": (lambda t, x: problem.terminal(x).reshape(-1), (x,)),
-    }[part]
-    ends = jnp.concatenate(parts, axis=-1)
-    left, spread = jax.lax.map(
-        lambda of: _halved(function, *of), (problem.times[dates], ends[0], ends[1])
-    )
-    size = _LEFT * 0.5 ** _HALVINGS[dtype.name] * jnp.max(spread, axis=0)
-    return jnp.any(left > size[None])
+        "terminal": (lambda t, x: terminal(x).reshape(-1), (x,)),
+    }
+
+    def look(part: str) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+        function, parts = functions[part]
+        ends = jnp.concatenate(parts, axis=-1)
+        moves, outputs = jax.lax.map(
+            lambda of: _halved(function, *of), (problem.times[dates], ends[0], ends[1])
+        )
+        width = 0.5 ** _HALVINGS[dtype.name]
+        jumps = moves.smallest > _LEFT * width * jnp.max(moves.segment, axis=0, keepdims=True)
+        deviation = jnp.std(outputs, axis=(0, 1))[None]
+        smooth = _LEFT * 0.5**_NARROW / _INTERVALS * moves.segment
+        is_steep = moves.narrow > jnp.maximum(_STEEP * deviation, smooth)
+        is_often = jnp.mean(is_steep, axis=0) > _SELDOM  # far out a kink is steep to a contract
+        return jnp.any(jumps), jnp.any(is_often)
+
+    return {part: look(part) for part in names}
 
 
 def _of(part: Any) -> Any:
-    """Return a part that the problem has, since its program left it open."""
+    """Return a part that the problem has."""
     assert part is not None
     return part
 
 
+class _Moves(NamedTuple):
+    """The largest moves of outputs on a segment, on its narrow intervals, and on its smallest ones."""
+
+    segment: Float[Array, " outputs"]
+    narrow: Float[Array, " outputs"]
+    smallest: Float[Array, " outputs"]
+
+
 def _halved(
     function: Callable, t: Array, start: Array, end: Array
-) -> tuple[Float[Array, " outputs"], Float[Array, " outputs"]]:
-    """Return the change of outputs over the smallest intervals (where it is largest) and over a segment."""
+) -> tuple[_Moves, Float[Array, "ends outputs"]]:
+    """Return the moves of the outputs on a segment, and the outputs at its two ends."""
     at = jax.vmap(lambda share: function(t, start + share * (end - start)))
-    low = jnp.arange(_INTERVALS, dtype=start.dtype) / _INTERVALS
-    high = low + 1.0 / _INTERVALS
-    first, last = at(low), at(high)
-    spread = jnp.maximum(jnp.max(first, axis=0), last[-1]) - jnp.minimum(
-        jnp.min(first, axis=0), last[-1]
-    )
+    shares = jnp.arange(_INTERVALS + 1, dtype=start.dtype) / _INTERVALS
+    outputs = at(shares)
+    spread = jnp.ptp(outputs, axis=0)
     unit = jnp.where(spread > 0.0, spread, 1.0)
 
-    def halve(_, cells):
-        low, high, first, last = cells
+    def halve(count, state):
+        (low, high, first, last), narrow = state
+        narrow = jnp.where(count == _NARROW, most(first, last), narrow)
         middle = 0.5 * (low + high)
         between = at(middle)
         moved = lambda a, b: jnp.sum(jnp.abs(b - a) / unit[None], axis=1)  # noqa: E731
         is_left = moved(first, between) > moved(between, last)
         pick = lambda a, b: jnp.where(is_left.reshape(-1, *(1,) * (a.ndim - 1)), a, b)  # noqa: E731
-        return (
-            pick(low, middle),
-            pick(middle, high),
-            pick(first, between),
-            pick(between, last),
-        )
+        cells = pick(low, middle), pick(middle, high), pick(first, between), pick(between, last)
+        return cells, narrow
 
-    cells = jax.lax.fori_loop(0, _HALVINGS[start.dtype.name], halve, (low, high, first, last))
-    return jnp.max(jnp.abs(cells[3] - cells[2]), axis=0), spread
+    most = lambda first, last: jnp.max(jnp.abs(last - first), axis=0)  # noqa: E731
+    cells = shares[:-1], shares[1:], outputs[:-1], outputs[1:]
+    start_ = cells, jnp.zeros_like(spread)
+    cells, narrow = jax.lax.fori_loop(0, _HALVINGS[start.dtype.name], halve, start_)
+    return _Moves(spread, narrow, most(*cells[2:])), outputs[jnp.array([0, -1])]

@@ -97,6 +97,24 @@ PROBLEMS = {
         lambda: call_on_three(terminal=lambda x: digital(1.0, x)),
         Jumping(True, False),
     ),
+    "a digital as a tight call spread": (
+        lambda: call_on_three(terminal=lambda x: jnp.clip(100.0 * (x[0] - 100.0), 0.0, 1.0)),
+        Jumping(True, False),
+    ),
+    "a digital as a steep sigmoid": (
+        lambda: call_on_three(terminal=lambda x: jax.nn.sigmoid(1e3 * (x[0] - 100.0))),
+        Jumping(True, False),
+    ),
+    "a call spread": (
+        lambda: call_on_three(terminal=lambda x: jnp.clip(x[0] - 100.0, 0.0, 10.0)),
+        Jumping(False, False),
+    ),
+    "two rates with a tight passage": (
+        lambda: call_on_three(
+            driver=lambda t, x, y, z: -(0.02 + 0.03 * jnp.clip(1e3 * (x[0] - 100.0), 0.0, 1.0)) * y
+        ),
+        Jumping(False, True),
+    ),
     "a digital with a right": (
         lambda: call_on_three(
             terminal=lambda x: digital(1.0, x), **right(lambda t, x: 0.5 + 0.0 * x[0])
@@ -112,12 +130,12 @@ PROBLEMS = {
         Jumping(False, True),
     ),
 }
-FAST = ["a geometric mean", "a digital", "two rates"]
+FAST = ["a geometric mean", "a digital as a tight call spread", "two rates"]
 
 
 @pytest.mark.parametrize("name", others_later(PROBLEMS, FAST))
 def test_points_show_what_a_program_leaves_open(name):
-    """Drivers and rights that select without a jump, and with one."""
+    """Drivers and rights that select without a jump, with one, or rise as steeply."""
     make, expected = PROBLEMS[name]
     assert jumping(make()) == expected
 
