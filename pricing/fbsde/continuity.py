@@ -1,10 +1,10 @@
-"""May a function jump? Its program says where it cannot: a jump needs a decision that depends on the state.
+"""Find the functions of a problem that may jump, by their programs and at sample points.
 
-A comparison of states decides nothing by itself. It does where it selects, branches, ends a loop or becomes a
-number; a maximum that is written as a selection (`where(a > b, a, b)`) is none. Rounding, signs and indices
-decide. What a program leaves open, points show: an interval in which a function moves is halved until a jump is
-all that is left. A rise so steep that hardly a path is on it (a digital that is written as a tight call spread)
-is as good as a jump: points show it on the way.
+A jump needs a decision that depends on the state. A comparison of states decides where it selects, branches,
+ends a loop or becomes a number; a maximum that is written as a selection (`where(a > b, a, b)`) does not count.
+Rounding, signs and indices decide. Where the program leaves it open, sample points show a jump: an interval in
+which a function changes is halved until only a jump can be left. A rise so steep that hardly a path is on it (a
+digital that is written as a tight call spread) is as good as a jump: the halving shows it on the way.
 """
 
 from collections.abc import Callable, Sequence
@@ -214,9 +214,9 @@ class Jumping(NamedTuple):
 def jumping(problem: Problem) -> Jumping:
     """Look for jumps in the functions of a problem, of which the derivative of a path misses a part.
 
-    At the end the program decides. Before, in the driver, a step, jumps, what exercise pays, and where there is
-    such a right in what is paid at the end, points decide where the program leaves it open: a jump on 1 % of
-    the segments is missed once in 170. A rise that is as steep as a jump only points can show.
+    At the end the program decides. Before (in the driver, a step, jumps, the exercise value, and with a right
+    to exercise also the terminal value), sample points decide where the program leaves it open: a jump on 1 %
+    of the segments is missed once in 170. Only sample points can show a rise as steep as a jump.
     """
     t, x, shape = problem.times[0], problem.x0, problem.contracts
     y, z = jnp.zeros(shape, x.dtype), jnp.zeros((*shape, problem.dim), x.dtype)
