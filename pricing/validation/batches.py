@@ -46,7 +46,9 @@ def find(references: Sequence[Reference]) -> list[Found]:
             for at in places:
                 value, std_error = priced[references[at].figure]
                 method = type(contract.method).__name__
-                found[at] = Found(float(value[row]), method, float(std_error[row]))
+                # a grid's error by a second grid allows its figure no more
+                error = float(std_error[row]) if contract.method.is_random else 0.0
+                found[at] = Found(float(value[row]), method, error)
     return [found[at] for at in range(len(references))]
 
 

@@ -2,16 +2,20 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from jaxtape.command_line import app
 from jaxtape.validation import Found, Group, Reference, Table, Verdict, read_tables, verdicts_of
 from jaxtape.validation.report import Outcome, as_data
+from pricing.validation import batches
+from pricing.validation.groups import barriers
 from tests.helpers import double
 
 pytestmark = double
@@ -347,6 +351,20 @@ def test_what_is_known_with_no_finite_number_does_not_hold(value, tolerance):
     assert not verdict.holds and f"{value} with a tolerance of {tolerance}" in verdict.fault
     data = json.loads(as_data([Outcome("g", "G", [verdict], 0.0)]), parse_constant=pytest.fail)
     assert (data["holds"], len(data["values"])) == (False, 1)
+
+
+def test_the_error_of_a_grid_allows_its_figure_no_more(monkeypatch):
+    """That of paths allows four standard errors."""
+    (known,) = (each for each in barriers.references() if "under Heston" in each.table.name)
+
+    def priced(contracts, figures, key):
+        return {name: (np.array([9.17]), np.array([0.005])) for name in figures}
+
+    monkeypatch.setattr(batches, "_priced", priced)
+    for method, holds in ((known.method, False), ("MonteCarlo", True)):
+        asked = replace(known, method=method)
+        (found,) = batches.find([asked])
+        assert (Verdict("barriers", asked, found).fault == "") is holds, found
 
 
 def test_nothing_found_for_something_known_is_an_error():
