@@ -48,7 +48,7 @@ test-newest:  ## a selection of the tests that reaches each module, with the new
 
 test-selection: $(VENV)/.ready-test$(TORCH)
 	$(BIN)/python -m pip list | grep -iE "^jax(lib)? "
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat" --selection 3
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat" --selection 1
 
 coverage: $(VENV)/.ready-test$(TORCH)  ## the tests of `make test`, and the lines of the packages that they run; below 90 % fails
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat" --cov --cov-report=term --cov-fail-under=90
