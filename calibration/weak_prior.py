@@ -43,7 +43,7 @@ class WeakPrior(eqx.Module):
     def about(cls, parameters: Parameters, model: AbstractModel) -> "WeakPrior":
         """Return the prior about the parameters of a model, switched off."""
         start, (low, high) = parameters.free(model), parameters.ranges(model)
-        middle = 0.5 * (low + high)
+        middle = jnp.where(jnp.isfinite(high - low), 0.5 * (low + high), start)
         start = jnp.where(jnp.isfinite(start), start, middle)
         widths = jnp.maximum(high - low, jnp.abs(start - middle))
         return cls(start, widths, jnp.zeros((), start.dtype))

@@ -92,10 +92,10 @@ def calibrate_many(
     Examples:
         >>> from calibration import Job, calibrate_many
         >>> from pricing import Heston, VolSurface
-        >>> surface = VolSurface([0.5, 1.0], [90.0, 110.0], [[0.22, 0.2], [0.23, -0.21]])
+        >>> surface = VolSurface([0.5, 1.0], [90.0, 110.0], [[0.22, 0.2], [0.23, 0.21]])
         >>> found = calibrate_many([Job("A", surface, Heston(100.0, 0.0, 0.04, 1.0, 0.04, 0.5, -0.5))])
         >>> found.status[0]
-        'failed: the vol of expiry 1 at strike 110 is -0.21: give one above 0, or NaN where there is none'
+        'failed: it has 4 quotes for 5 parameters: give at least as many'
     """
     folder = None if resume is None else local_path(resume)
     total, jobs = jobs_of(quotes, model)

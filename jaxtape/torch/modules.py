@@ -58,7 +58,7 @@ def module_case(
         >>> ours = from_state_dict(ours, theirs.state_dict())
         >>> case = module_case(ours, theirs, (np.ones((4, 3), np.float32),))
         >>> [row.name for row in case.table("single").outputs], case.weights["bias"].is_apart
-        (['output'], False)
+        (['output 0'], False)
     """
     _require_full_precision(module, torch_module, inputs)
     weights = weight_differences(module, torch_module, names)

@@ -54,7 +54,7 @@ class Sabr(BlackVol, Calibratable):
         >>> " ".join(f"{model.black_vol(0.5, strike):.4f}" for strike in (80.0, 100.0, 120.0))
         '0.2553 0.2013 0.1810'
         >>> f"{price(Digital(110.0, 1.0), model).value:.4f}"
-        '0.2775'
+        '0.3003'
     """
 
     spot: Converted[Float[Array, ""]] = positive("spot")

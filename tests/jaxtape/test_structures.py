@@ -55,7 +55,7 @@ def gradient(f, tape, x):
     return [segment.params for segment in tape_bar.segments], x_bar
 
 
-SCHEDULES = jt.StoreAll(), jt.Revolve(2), jt.Budget(bytes=1900)
+SCHEDULES = jt.StoreAll(), jt.Revolve(2), jt.Budget(bytes=2800)
 each_schedule = pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 
 
