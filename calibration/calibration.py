@@ -23,7 +23,7 @@ from .parameters import Parameters, random_starts
 from .prior import Prior
 from .problem import Problem, Search, identification, is_small
 from .results import RESULTS
-from .weak_prior import WeakPrior
+from .weak_prior import weak_prior
 
 _STEPS_A_REPORT = 5
 _LEAST_ROOM = 256  # trials of a history: enough for every fit by default
@@ -156,9 +156,9 @@ def calibrate(
             "progress=None and throw=False, and look at the result"
         )
     parameters = Parameters.of(model, transform)
-    weak_prior = WeakPrior.about(parameters, model)
+    about = weak_prior(parameters, model)
     objective = objective or objective_of(quotes)
-    problem = Problem(quotes, model, objective, parameters, prior, weak_prior=weak_prior)
+    problem = Problem(quotes, model, objective, parameters, prior, weak_prior=about)
     optimizer = optimizer or levenberg_marquardt()
     key = jax.random.key(0) if key is None else key
     points = random_starts(parameters, model, num_starts, key=key)

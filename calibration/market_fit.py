@@ -26,7 +26,7 @@ from .parameters import Parameters
 from .prior import Prior
 from .problem import Problem, least_gain
 from .results import RESULTS
-from .weak_prior import WeakPrior
+from .weak_prior import weak_prior
 
 Vector = Float[Array, " parameters"]
 
@@ -98,10 +98,10 @@ def fit(
         name: str, quotes: Quotes, template, start, parameters: Parameters
     ) -> AbstractModel:
         of = objective or objective_of(quotes)
-        weak_prior = jax.lax.stop_gradient(_weak_prior(parameters, start))
+        about = jax.lax.stop_gradient(weak_prior(parameters, start))
         believed = (prior or {}).get(name)
-        problem = Problem(quotes, template, of, parameters, believed, weak_prior=weak_prior)
-        return _fitted(problem, weak_prior.start, settings, throw=throw)
+        problem = Problem(quotes, template, of, parameters, believed, weak_prior=about)
+        return _fitted(problem, about.start, settings, throw=throw)
 
     return fitted
 
@@ -116,7 +116,7 @@ def fit_again(
     end at a minimum are NaN.
     """
     solved_problem, model = calibration.solved_problem, calibration.model
-    guess = _weak_prior(solved_problem.parameters, model).start
+    guess = weak_prior(solved_problem.parameters, model).start
     settings = _settings(levenberg_marquardt(), rtol, max_steps)
 
     def fitted(market: Market, name: str) -> AbstractModel:
@@ -155,11 +155,6 @@ def _finer(problem: Problem, result: RESULTS) -> Problem | None:
     """Return the problem to solve in its place, where the integral of this one was too coarse."""
     is_coarse = not result.is_traced() and result == RESULTS.inaccurate_integral
     return problem.finer if is_coarse else None
-
-
-@stored_jit
-def _weak_prior(parameters: Parameters, model: AbstractModel) -> WeakPrior:
-    return WeakPrior.about(parameters, model)
 
 
 @stored_jit

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxtape import stored_jit
 from pricing.models import AbstractModel
 from pricing.numerics.elimination import eliminate
 
@@ -74,6 +75,12 @@ class WeakPrior(eqx.Module):
         ranges = jnp.abs(free - self.start) / widths
         most = jnp.where(ranges > 1.0, _MOST_STD_OF_FAR, _MOST_STD)
         return has_range & ~((variances <= most**2) & (ranges <= _FARTHEST))
+
+
+@stored_jit
+def weak_prior(parameters: Parameters, model: AbstractModel) -> WeakPrior:
+    """Return the prior about the parameters of a model, switched off, by one program for all fits."""
+    return WeakPrior.about(parameters, model)
 
 
 def least_noise(noise: Float[Array, ""]) -> Float[Array, ""]:
