@@ -1,7 +1,7 @@
 # `make run` and `make test` need Python 3.11 and make, nothing else: they do their own set-up in .venv.
 PYTHON ?= python3
 VENV ?= .venv
-# of the newest JAX, which needs Python 3.12 or later: NEWEST=python3.12 for another
+# a Python of 3.12 or later, for which pip installs the newest JAX
 NEWEST ?= $(firstword $(wildcard $(shell pyenv root 2>/dev/null)/versions/3.13*/bin/python) python3.13)
 BIN := $(VENV)/bin
 WORKERS ?= 2
@@ -43,7 +43,7 @@ test-repeats: $(VENV)/.ready-test$(TORCH)  ## more cases of the same tests
 test-all: $(VENV)/.ready-test$(TORCH)  ## every test, its programs compiled as users have them
 	JAXTAPE_TEST_COMPILER=optimizing $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-test-newest:  ## a selection of the tests that reaches each module, with the newest JAX, in .venv-newest
+test-newest:  ## one case of each test file with the newest JAX, in .venv-newest
 	$(MAKE) VENV=.venv-newest PYTHON=$(NEWEST) test-selection
 
 test-selection: $(VENV)/.ready-test$(TORCH)

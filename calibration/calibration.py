@@ -163,7 +163,7 @@ def calibrate(
     key = jax.random.key(0) if key is None else key
     points = random_starts(parameters, model, num_starts, key=key)
 
-    settings = optimizer, jnp.asarray(rtol), jnp.asarray(max_steps), room_for(max_steps)
+    settings = search_settings(optimizer, rtol, max_steps)
     with jax.debug_nans(False):  # NaN says what is missing, and `result` what failed
         problem, calibration = identified(problem, points, *settings, progress)
         while not is_traced and calibration.result == RESULTS.inaccurate_integral:
@@ -232,7 +232,14 @@ def _found(
     return solved(*settings) if progress is None else _watched(*settings, progress)
 
 
-def room_for(max_steps: int) -> int:
+def search_settings(
+    optimizer: optax.GradientTransformation, rtol: float, max_steps: int
+) -> tuple[optax.GradientTransformation, Array, Array, int]:
+    """Return the settings of `identified`: make them outside of a trace, or the stored program is not found."""
+    return optimizer, jnp.asarray(rtol), jnp.asarray(max_steps), _room_for(max_steps)
+
+
+def _room_for(max_steps: int) -> int:
     """Return the trials that a history has room for: a power of 2, so that few programs are compiled."""
     return max(_LEAST_ROOM, 1 << int(max_steps).bit_length())
 

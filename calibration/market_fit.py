@@ -19,7 +19,7 @@ from pricing.numerics.elimination import eliminate
 from pricing.numerics.safe_math import nan_where
 from pricing.numerics.singular_vectors import singular_vectors
 
-from .calibration import Calibration, identified, room_for
+from .calibration import Calibration, identified, search_settings
 from .objectives import AbstractObjective, objective_of
 from .optimizers import levenberg_marquardt
 from .parameters import Parameters
@@ -84,7 +84,7 @@ def fit(
             f"one objective or transform for {kinds}: give each model a fit of its own"
         )
     free = [Parameters.of(model, transform) for model in models]
-    settings = _settings(optimizer or levenberg_marquardt(), rtol, max_steps)
+    settings = search_settings(optimizer or levenberg_marquardt(), rtol, max_steps)
 
     @with_full_products
     def fitted(market: Market) -> dict[str, AbstractModel]:
@@ -117,7 +117,7 @@ def fit_again(
     """
     solved_problem, model = calibration.solved_problem, calibration.model
     guess = weak_prior(solved_problem.parameters, model).start
-    settings = _settings(levenberg_marquardt(), rtol, max_steps)
+    settings = search_settings(levenberg_marquardt(), rtol, max_steps)
 
     def fitted(market: Market, name: str) -> AbstractModel:
         template, quotes = model.on_market(market, name), model.quotes_in(market)[name]
@@ -125,11 +125,6 @@ def fit_again(
         return _fitted(problem, guess, settings, throw=False)
 
     return with_full_products(fitted)
-
-
-def _settings(optimizer, rtol: float, max_steps: int) -> tuple:
-    """Return the settings of `identified`, as arrays that stand outside of any trace."""
-    return optimizer, jnp.asarray(rtol), jnp.asarray(max_steps), room_for(max_steps)
 
 
 def _fitted(problem: Problem, guess: Vector, settings: tuple, *, throw: bool) -> AbstractModel:

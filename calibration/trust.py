@@ -71,8 +71,10 @@ class Identifiability(NamedTuple):
                 f"The quotes hardly {what} (condition index {index:.0f}): {how} {together}."
             )
         worst = float(np.max(self.condition_indices))
-        told = f"The quotes identify all parameters: the largest condition index is {worst:.1f}."
-        return "\n".join(lines) or told
+        identified = (
+            f"The quotes identify all parameters: the largest condition index is {worst:.1f}."
+        )
+        return "\n".join(lines) or identified
 
 
 @with_full_products

@@ -60,7 +60,7 @@ def divided(segments: Segments, x) -> list[AbstractSchedule]:
 def settled(
     segments: Segments, measures: Measures, residuals: bool = True
 ) -> list[AbstractSchedule]:
-    """Return the schedules, with slots in the place of every budget, or `StoreAll` if `residuals` may be kept.
+    """Replace every budget by a number of slots, or by `StoreAll` where `residuals` may be kept.
 
     `ValueError` is raised if the budget does not hold the first state of every segment and the work of a node.
     """

@@ -113,7 +113,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--selection",
         type=int,
-        help="of each file, run one case of the first so many tests",
+        help="run one case of each of the first SELECTION tests of each file",
     )
 
 

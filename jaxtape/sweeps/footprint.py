@@ -238,20 +238,6 @@ def stored_within(
     return None
 
 
-def stored_pullback(chain: Chain, active: Active, arrays: Arrays, schedule: StoreAll):
-    """Return the last state and ys as `lax.scan` makes them, and its pullback to the active leaves."""
-    step = schedule.checkpointed(chain.step, prevent_cse=chain.length == 1)
-
-    def run(*varied):
-        consts, init, xs = map(merge, active.inputs, varied, arrays)
-        node = functools.partial(step, consts)
-        state, ys = lax.scan(node, init, xs, chain.length, reverse=chain.reverse)
-        return (pick(active.state, state), pick(active.ys, ys)), (state, ys)
-
-    _, pullback, out = jax.vjp(run, *map(pick, active.inputs, arrays), has_aux=True)
-    return out, pullback
-
-
 def _has_products(jaxpr: Any) -> bool:
     inner = (part for eqn in jaxpr.eqns for part in jaxprs_in_params(eqn.params))
     return any(eqn.primitive.name in _ARE_PRODUCTS for eqn in jaxpr.eqns) or any(

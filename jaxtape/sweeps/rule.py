@@ -11,15 +11,18 @@ tangents forward, and reverse over reverse is reverse over forward, of the dual 
 """
 
 import dataclasses
+import functools
 from operator import and_
 
 import jax
+from jax import lax
 from jax._src.hijax import call_hi_primitive_p
 from jax._src.interpreters.ad import (
     primitive_linearizations,  # there is no public way to add to a rule
 )
 from jax.interpreters import ad
 
+from ..schedules.schedule import AbstractSchedule
 from .batching import batch_chain, batched_outputs, is_batched, with_axes
 from .chain import (
     Active,
@@ -39,7 +42,7 @@ from .chain import (
 )
 from .differentiable import refuse_stuck
 from .executor import prepared
-from .footprint import stored_pullback, stored_within
+from .footprint import stored_within
 from .primitive import (
     LoopPrimitive,
     Primitive,
@@ -92,7 +95,7 @@ class Sweep(_OfChain):
         arrays = _as_arrays(arrays)
         active = active_leaves(self.chain, arrays, nonzeros)
         if stored := self.chain.executor.residuals and stored_within(self.chain, active, arrays):
-            out, pullback = stored_pullback(self.chain, active, arrays, stored[0])
+            out, pullback = _stored_pullback(self.chain, active, arrays, stored[0])
             return out, (pullback, None, Static((None, active))), (active.state, active.ys)
         first = FirstSweep(self.chain, active, arrays)
         state, ys, kept = first(arrays)
@@ -335,6 +338,20 @@ class ReverseSweep(LoopPrimitive, _OfChain):
     def out_dims(self, axis, dims):
         batched = is_batched(self.first.chain, axis, dims)
         return jax.tree.map(lambda _: 0 if batched else None, self.out_aval)
+
+
+def _stored_pullback(chain: Chain, active: Active, arrays: Arrays, schedule: AbstractSchedule):
+    """Return the last state and ys as `lax.scan` makes them, and its pullback to the active leaves."""
+    step = schedule.checkpointed(chain.step, prevent_cse=chain.length == 1)
+
+    def run(*varied):
+        consts, init, xs = map(merge, active.inputs, varied, arrays)
+        node = functools.partial(step, consts)
+        state, ys = lax.scan(node, init, xs, chain.length, reverse=chain.reverse)
+        return (pick(active.state, state), pick(active.ys, ys)), (state, ys)
+
+    _, pullback, out = jax.vjp(run, *map(pick, active.inputs, arrays), has_aux=True)
+    return out, pullback
 
 
 def _pulled_back(first: FirstSweep, active: Active, arrays: Arrays, kept, bars: tuple) -> tuple:

@@ -1,4 +1,4 @@
-"""Residuals of normal vols are told in basis points, those of other vols in vol points."""
+"""Residuals of normal vols are reported in basis points, those of other vols in vol points."""
 
 import json
 from dataclasses import replace
@@ -47,11 +47,11 @@ def fitted(request):
     return market, Calibration(model, jnp.asarray(residuals), RESULTS.converged, stats)
 
 
-def test_a_fit_is_told_in_the_unit_of_its_vols(fitted, tmp_path):
+def test_a_fit_is_reported_in_the_unit_of_its_vols(fitted, tmp_path):
     market, found = fitted
     quotes, is_normal = market.swaption_vols, market.swaption_vols.kind == "normal"
-    told = fit_report.as_json(market, "EUR", found)
-    squares = {name: value for name, value in told.items() if name.startswith("sum_squared")}
+    written = fit_report.as_json(market, "EUR", found)
+    squares = {name: value for name, value in written.items() if name.startswith("sum_squared")}
     assert squares == pytest.approx(
         {"sum_squared_bp": 25.0} if is_normal else {"sum_squared_vol_points": 2.5e-3}
     )
