@@ -1,4 +1,4 @@
-"""Refuse phrases that a reader has to decode, in docstrings, messages, `--help` and the pages of docs.
+"""Refuse phrases that a reader has to decode, in docstrings, messages, `--help`, templates and pages.
 
 `python -m tests.plain_english [FILE ...]` prints FILE:LINE: phrase (what to write instead), and exits with 1 if
 there is one. The plain word comes first: subject, verb, object; the field's term; one idea a sentence.
@@ -41,6 +41,7 @@ PHRASES = {
 """What no docstring, message, help text or page holds."""
 
 PACKAGES = "jaxtape", "pricing", "calibration"
+_SUFFIXES = ".py", ".md", ".html", ".toml"
 _ENTRY = re.compile(r"^ {4,}(\w+): (.*)$")
 
 
@@ -65,7 +66,7 @@ def without_code(line: str) -> str:
 
 def refused_in(path: Path) -> Iterator[tuple[int, str, str]]:
     """Yield the line, the phrase and the advice for each refused phrase of a file."""
-    if path.suffix == ".md":
+    if path.suffix != ".py":
         text = re.sub(
             r"```.*?```",
             lambda m: "\n" * m[0].count("\n"),
@@ -98,7 +99,7 @@ def main(names: list[str]) -> int:
         listed = subprocess.run(
             ["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True
         )
-        names = [name for name in listed.stdout.split() if name.endswith((".py", ".md"))]
+        names = [name for name in listed.stdout.split() if name.endswith(_SUFFIXES)]
     found = [(name, *one) for name in names for one in refused_in(ROOT / name)]
     for name, line, phrase, advice in found:
         print(f"{name}:{line}: {phrase!r} ({advice})")
