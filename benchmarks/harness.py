@@ -18,7 +18,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from jaxtape.command_line import files_of, write
+from jaxtape.cli.main import files_of, write
 
 from .command import backend, table_of
 from .timing import environment

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from jaxtape.pages import render
+from jaxtape.cli.html import render
 from pricing.reporting.tables import Table
 
 from .beside import Answer, Comparison, answers_of, comparisons_of

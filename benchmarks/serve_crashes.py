@@ -7,7 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from calibration.serving.client import RiskClient, ServiceError, StoredBook, Unreachable
+from calibration.app.serve.client import (
+    RiskClient,
+    ServiceError,
+    StoredBook,
+    Unreachable,
+)
 
 from .serve_process import Served
 

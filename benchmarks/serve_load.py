@@ -30,7 +30,7 @@ from typing import Any
 import httpx2
 import numpy as np
 
-from calibration.serving.client import RiskClient
+from calibration.app.serve.client import RiskClient
 from pricing import Book, Market, risk
 
 from .command import Run, parser_of, table_of

@@ -6,9 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from calibration.serving.client import RiskClient
+from calibration.app.serve.client import RiskClient
 
-_MAIN = "from jaxtape.command_line import main; main()"
+_MAIN = "from jaxtape.cli.main import main; main()"
 
 
 class Served:

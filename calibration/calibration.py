@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
-from jaxtape.full_products import with_full_products
+from jaxtape.jax_settings.matmul_precision import with_full_products
 from pricing.fields import in_working_precision
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.progress import Progress

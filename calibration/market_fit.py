@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from jaxtape import stored_jit
-from jaxtape.full_products import with_full_products
+from jaxtape.jax_settings.matmul_precision import with_full_products
 from pricing.market import Market
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.numerics.elimination import eliminate

@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
-from jaxtape.full_products import with_full_products
+from jaxtape.jax_settings.matmul_precision import with_full_products
 from pricing.market import Market
 
 from .calibration import Calibration

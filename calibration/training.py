@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
-from jaxtape.full_products import with_full_products
+from jaxtape.jax_settings.matmul_precision import with_full_products
 from pricing.fbsde.networks import OptimizerState, minimize
 from pricing.market import VolSurface
 from pricing.models import AbstractModel

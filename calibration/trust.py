@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from jaxtape import stored_jit
-from jaxtape.full_products import with_full_products
+from jaxtape.jax_settings.matmul_precision import with_full_products
 from pricing.numerics.singular_vectors import singular_vectors
 
 from .calibration import Calibration

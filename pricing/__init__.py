@@ -1,7 +1,3 @@
-from .book_risk import CurrencyRisk as CurrencyRisk
-from .book_risk import RiskEngine as RiskEngine
-from .book_risk import RiskResult as RiskResult
-from .book_risk import risk as risk
 from .market import CurveQuotes as CurveQuotes
 from .market import Market as Market
 from .market import VolCurve as VolCurve
@@ -22,6 +18,13 @@ from .models import HullWhite as HullWhite
 from .models import LocalVol as LocalVol
 from .models import NeuralLocalVol as NeuralLocalVol
 from .models import Sabr as Sabr
+from .portfolio.book import Book as Book
+from .portfolio.book_risk import CurrencyRisk as CurrencyRisk
+from .portfolio.book_risk import RiskEngine as RiskEngine
+from .portfolio.book_risk import RiskResult as RiskResult
+from .portfolio.book_risk import risk as risk
+from .portfolio.sweep.trade_risk import Figures as Figures
+from .portfolio.sweep.trade_risk import TradeRisk as TradeRisk
 from .products import American as American
 from .products import Asian as Asian
 from .products import Autocallable as Autocallable
@@ -38,9 +41,6 @@ from .results import RESULTS as RESULTS
 from .results import Bounds as Bounds
 from .sensitivities import Greeks as Greeks
 from .sensitivities import greeks as greeks
-from .sweep.trade_risk import Figures as Figures
-from .sweep.trade_risk import TradeRisk as TradeRisk
-from .trades.book import Book as Book
 from .valuation import Valuation as Valuation
 from .valuation import price as price
 from .value_bounds import bounds as bounds

@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
-from jaxtape.full_products import with_full_products
+from jaxtape.jax_settings.matmul_precision import with_full_products
 
 from .methods import METHODS, AbstractMethod
 from .methods.method import Refined, prepared

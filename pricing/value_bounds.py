@@ -3,7 +3,7 @@
 from jaxtyping import PRNGKeyArray
 
 from jaxtape import stored_jit
-from jaxtape.full_products import with_full_products
+from jaxtape.jax_settings.matmul_precision import with_full_products
 
 from .methods import LeastSquares
 from .models import AbstractModel

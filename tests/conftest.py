@@ -46,7 +46,7 @@ import pytest  # noqa: E402
 from jax._src import compilation_cache as _files  # noqa: E402
 from jax._src.interpreters import mlir as _mlir  # noqa: E402
 
-from jaxtape.xla_flags import WITHOUT_FUSION_EMITTERS, add_flag  # noqa: E402
+from jaxtape.jax_settings.xla_flags import WITHOUT_FUSION_EMITTERS, add_flag  # noqa: E402
 
 if os.environ.get("JAXTAPE_TEST_COMPILER", "quick") == "quick":
     *_, _known = WITHOUT_FUSION_EMITTERS

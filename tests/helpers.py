@@ -52,7 +52,7 @@ from pricing import (
     price,
 )
 from pricing.methods.method import held
-from pricing.trades.contracts import products_of
+from pricing.portfolio.batching import products_of
 from pricing.valuation import lacking
 from tests import references
 

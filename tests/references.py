@@ -9,7 +9,7 @@ from datetime import date
 from typing import Any
 
 from calibration.validation.fits import fits
-from jaxtape.validation import Group, Reference
+from jaxtape.cli.validation import Group, Reference
 from pricing.validation.groups import american, averages, barriers, european, heston, rates
 from pricing.validation.smiles import sabr
 

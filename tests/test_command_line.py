@@ -18,20 +18,25 @@ from typer import BadParameter, Exit
 from typer.testing import CliRunner
 
 from calibration import RESULTS, Calibration
-from calibration.commands import explain as explain_command
-from calibration.commands import risk as risk_command
-from calibration.commands import valuing
-from calibration.commands.console import Output, Stages, bytes_of, summarize
-from jaxtape.command_line import app, refuse
-from jaxtape.file_set import mismatched_files
+from calibration.app import explain as explain_command
+from calibration.app import risk as risk_command
+from calibration.app import valuing
+from calibration.app.console import (
+    Output,
+    Stages,
+    bytes_of,
+    summarize,
+)
+from jaxtape.cli.main import app, refuse
+from jaxtape.output_folder import mismatched_files
 from pricing import Book
 from pricing import risk as value_book
-from pricing.book_risk import RiskResult
 from pricing.market import Market
 from pricing.models.surface_models import black_scholes
+from pricing.portfolio.book_risk import RiskResult
+from pricing.portfolio.sweep.trade_risk import TradeRisk
 from pricing.reporting import page as report
 from pricing.reporting.positions import MEASURES
-from pricing.sweep.trade_risk import TradeRisk
 
 ROOT = pathlib.Path(__file__).parent.parent
 MARKET = ROOT / "pricing" / "samples" / "dax_2002-07-05.json"

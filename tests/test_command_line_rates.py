@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calibration import RESULTS, Calibration
-from calibration.commands import valuing
+from calibration.app import valuing
 from tests.test_command_line import MARKET, rows_of, run
 from tests.test_command_line import _same_precision_after as _same_precision_after
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import yaml
 
-from jaxtape.command_line import Commands
+from jaxtape.cli.main import Commands
 
 from . import documented
 from .cases import others_later

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxtape.file_set import FileSet, mismatched_files
+from jaxtape.output_folder import FileSet, mismatched_files
 
 from .cases import others_later
 
@@ -41,7 +41,7 @@ def test_an_interrupted_command_leaves_what_was_there(command, sent, tmp_path):
     with FileSet(out, "jaxtape risk").written() as folder:
         (folder / "report.html").write_text(BEFORE)
     words = [*map(str, COMMANDS[command]), "--out", str(out)]
-    program = HEED + MAIN.format(module=f"calibration.commands.{command}")
+    program = HEED + MAIN.format(module=f"calibration.app.{command}")
     process = subprocess.Popen(
         [sys.executable, "-c", program, *words],
         stderr=subprocess.PIPE,

@@ -14,10 +14,10 @@ import pytest
 
 from pricing import Book, Figures, RiskResult, TradeRisk
 from pricing.market import Market
+from pricing.portfolio.scenarios import Revaluation, Scenario, ScenarioSet
 from pricing.reporting.page import write_report
 from pricing.reporting.positions import positions_of
 from pricing.reporting.stress import Stress
-from pricing.scenarios import Revaluation, Scenario, ScenarioSet
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

@@ -11,12 +11,12 @@ from pathlib import Path
 import jax
 import pytest
 
-from jaxtape.programs import cache
+from jaxtape.cli import cache
 
 from .cases import others_later
 
 ROOT = Path(__file__).parent.parent
-RUN = "from jaxtape.command_line import main; main()"
+RUN = "from jaxtape.cli.main import main; main()"
 NOBODY = """
 import os, pwd
 def none(*_):
@@ -102,7 +102,7 @@ def test_a_user_without_a_home_is_told_what_to_set(words, told, tmp_path):
 def test_a_backend_of_matplotlib_is_not_asked_for(tmp_path):
     """Its name is read when matplotlib is imported, and pictures are files."""
     program = (
-        "from jaxtape.command_line import Precision, configure\nconfigure(Precision.double)\n"
+        "from jaxtape.cli.main import Precision, configure\nconfigure(Precision.double)\n"
         "import pricing.reporting.page"
     )
     assert ended(program=program, folder=tmp_path, MPLBACKEND="abacus") == (0, "")
@@ -132,7 +132,7 @@ def test_an_interrupt_in_the_first_seconds_ends_the_command_without_a_word(tmp_p
     market = ROOT / "pricing" / "samples" / "dax_2002-07-05.json"
     words = "risk", "--trades", market.with_name("dax_book.csv"), "--market", market, "--out", "out"
     for seconds in (0.0, 0.3, 0.8, 1.5):
-        process = begun(*words, program=f"{GUARDED}# jaxtape.command_line\n{RUN}", folder=tmp_path)
+        process = begun(*words, program=f"{GUARDED}# jaxtape.cli.main\n{RUN}", folder=tmp_path)
         assert process.stderr is not None and process.stderr.readline() == "begun\n"
         time.sleep(seconds)
         process.send_signal(signal.SIGINT)

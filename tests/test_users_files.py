@@ -13,13 +13,13 @@ import typer
 from typer.testing import CliRunner
 
 from calibration import calibrate_many
+from calibration.app.serve.access import kept_token
+from calibration.app.serve.store import KeptQuotes, Store, Unusable
 from calibration.many import finish, forget
-from calibration.serving.access import kept_token
-from calibration.serving.store import KeptQuotes, Store, Unusable
 from jaxtape import set_program_store
-from jaxtape.command_line import app
+from jaxtape.cli.cache import cache
+from jaxtape.cli.main import app
 from jaxtape.programs import store
-from jaxtape.programs.cache import cache
 from pricing.fbsde import DeepBSDE, problems
 from pricing.fbsde.storage import Checkpoints
 from pricing.fbsde.training import metrics_file

@@ -16,9 +16,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxtape.file_set import FileSet, local_path, read_json
-from jaxtape.programs.description import Description, by_value
-from jaxtape.programs.user_code import user_code
+from jaxtape.output_folder import FileSet, local_path, read_json
+from jaxtape.programs.code_fingerprint import user_code
+from jaxtape.programs.pytree_json import Description, by_value
 
 from .calibrations import Calibrations
 from .job import Job

@@ -14,7 +14,7 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
-from jaxtape.file_set import local_path
+from jaxtape.output_folder import local_path
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.progress import Progress
 

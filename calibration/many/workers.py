@@ -19,8 +19,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from jaxtape.callers_code import in_words
-from jaxtape.full_products import with_full_products
+from jaxtape.cli.user_code import in_words
+from jaxtape.jax_settings.matmul_precision import with_full_products
 
 from .batches import FEWEST_ROWS, Block, shape_of
 from .searches import End, Settings, searched

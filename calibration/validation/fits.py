@@ -7,7 +7,12 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from jaxtape.validation import Found, Group, Reference, read_tables
+from jaxtape.cli.validation import (
+    Found,
+    Group,
+    Reference,
+    read_tables,
+)
 
 _TABLES = files("calibration.validation") / "tables"
 _HESTON = ("initial_variance", "mean_reversion", "long_run_variance", "vol_of_vol", "correlation")

@@ -26,13 +26,20 @@ import jax
 from jax._src.core import trace_state_clean  # there is no public question
 from jax.core import Tracer
 
-from ..file_set import local_path
-from ..xla_flags import quick_options
-from .activity import doing
-from .description import Description, has_name
+from ..jax_settings.xla_flags import quick_options
+from ..output_folder import local_path
+from .code_fingerprint import user_code
+from .exported import (
+    Program,
+    arrays_of,
+    exported,
+    load,
+    place_of,
+    shape_of,
+)
 from .fingerprint import fingerprint, settings
-from .program import Program, arrays_of, exported, load, place_of, shape_of
-from .user_code import user_code
+from .pytree_json import Description, has_name
+from .status import doing
 
 _LOGGER = logging.getLogger("jaxtape")
 _SUFFIX = ".jaxtape"

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from jaxtape.command_line import (
+from jaxtape.cli.main import (
     Precision,
     configure,
     files_of,

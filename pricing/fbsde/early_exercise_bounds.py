@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
-from jaxtape.full_products import with_full_products
+from jaxtape.jax_settings.matmul_precision import with_full_products
 
 from ..results import Between, Bounds
 from .defects import fan, martingale_increment

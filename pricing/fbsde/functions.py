@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtape.full_products import full_products
+from jaxtape.jax_settings.matmul_precision import full_products
 
 Problem = Any  # `.problem.Problem`, which imports this module
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
-from jaxtape.full_products import with_full_products
+from jaxtape.jax_settings.matmul_precision import with_full_products
 
 from ..sampling import normals, uniforms
 from .certificate import Estimate

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
-from jaxtape.full_products import with_full_products
+from jaxtape.jax_settings.matmul_precision import with_full_products
 
 from .exercise_floor import exercise_floor
 from .problem import Problem, State

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 from threadpoolctl import threadpool_limits
 
-from jaxtape.full_products import with_full_products
+from jaxtape.jax_settings.matmul_precision import with_full_products
 
 from ..progress import Progress
 from .choosing import choose

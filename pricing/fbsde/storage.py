@@ -13,10 +13,10 @@ import jax.export
 import numpy as np
 from jaxtyping import Array, Key
 
-from jaxtape.file_set import FileSet, local_path, read_json
-from jaxtape.full_products import full_products
-from jaxtape.programs.description import Description, by_value
-from jaxtape.programs.user_code import user_code
+from jaxtape.jax_settings.matmul_precision import full_products
+from jaxtape.output_folder import FileSet, local_path, read_json
+from jaxtape.programs.code_fingerprint import user_code
+from jaxtape.programs.pytree_json import Description, by_value
 
 from .functions import digests
 from .problem import Problem

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
-from jaxtape.file_set import local_path
+from jaxtape.output_folder import local_path
 
 from .problem import Problem
 from .results import RESULTS

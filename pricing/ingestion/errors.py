@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jaxtape.characters import escaped
+from jaxtape.cli.escaping import escaped
 
 _MAX_FIELD = 200
 _ENCODER = json.JSONEncoder(default=str)

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from jaxtape.characters import control_character
+from jaxtape.cli.escaping import control_character
 
 from .errors import show
 

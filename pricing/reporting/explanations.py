@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..explain import Explanation
+from ..portfolio.explanation import Explanation
 from . import figures, tables
 from .formats import by_size, decimals_for, number, write_csv
 from .ladders import Ladder

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxtape.characters import escaped
-from jaxtape.pages import render
+from jaxtape.cli.escaping import escaped
+from jaxtape.cli.html import render
 
-from ..book_risk import RiskResult
-from ..explain import Explanation
 from ..market import CurveQuotes, Market
-from ..trades.book import Book
+from ..portfolio.book import Book
+from ..portfolio.book_risk import RiskResult
+from ..portfolio.explanation import Explanation
 from . import explanations, figures, ladders, tables
 from .fits import ManyFits, SurfaceFit
 from .formats import counted, day, decimals_for, number, plain, significant

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..book_risk import RiskResult
 from ..market import Market
-from ..sweep.trade_risk import Figures, TradeRisk
-from ..trades.book import Book, Row
-from ..trades.contracts import currency_of
+from ..portfolio.batching import currency_of
+from ..portfolio.book import Book, Row
+from ..portfolio.book_risk import RiskResult
+from ..portfolio.sweep.trade_risk import Figures, TradeRisk
 from .formats import write_csv
 
 MEASURES = ("value", "std_error", "delta", "gamma", "vega", "theta", "rho")

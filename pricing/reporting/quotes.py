@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..book_risk import RiskResult
 from ..market import Market
+from ..portfolio.book_risk import RiskResult
 from .formats import write_csv
 
 _SHIFTS = {

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..scenarios import Revaluation, Scenario, ScenarioSet
+from ..portfolio.scenarios import Revaluation, Scenario, ScenarioSet
 from . import figures, tables
 from .formats import counted, decimals_for, number, plain, significant, write_csv
 from .ladders import Ladder

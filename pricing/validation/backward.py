@@ -4,7 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxtape.validation import Found, Group, Reference, Table
+from jaxtape.cli.validation import (
+    Found,
+    Group,
+    Reference,
+    Table,
+)
 
 _PROMISED = {"value": 1e-3, "delta": 1e-3, "gamma": 5e-3}  # of the figure
 _TABLE = Table(

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from jaxtape import stored_jit
-from jaxtape.validation import Found, Reference
+from jaxtape.cli.validation import Found, Reference
 
 from ..methods import AbstractMethod
 from ..methods.method import tiling

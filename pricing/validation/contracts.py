@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxtape.validation import Reference
+from jaxtape.cli.validation import Reference
 
 from .. import methods, models, products
 from ..fields import Number

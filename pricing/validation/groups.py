@@ -5,7 +5,12 @@ from functools import partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from jaxtape.validation import Found, Group, Reference, read_tables
+from jaxtape.cli.validation import (
+    Found,
+    Group,
+    Reference,
+    read_tables,
+)
 
 _TABLES = files("pricing.validation") / "tables"
 FIGURES = frozenset({"value", "delta", "gamma", "vega", "theta", "rho", "vanna", "volga"})
@@ -16,9 +21,9 @@ def of_tables(title: str, file: Traversable) -> Group:
 
     Args:
         title: The title of the group.
-        file: A TOML file (`jaxtape.validation.tables`). Each table names a `product` and a `model`; its columns
-            and constants are their arguments, or figures: value, delta, gamma, vega, theta, rho, vanna and
-            volga, by the units of `pricing.Greeks`.
+        file: A TOML file (`jaxtape.cli.validation.reference_tables`). Each table names a `product` and a
+            `model`; its columns and constants are their arguments, or figures: value, delta, gamma, vega,
+            theta, rho, vanna and volga, by the units of `pricing.Greeks`.
 
     Returns:
         The group, for an entry point of `jaxtape.validated`, or for `jaxtape validate FILE.py:NAME`.

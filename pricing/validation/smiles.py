@@ -6,7 +6,12 @@ from importlib.resources import files
 
 import numpy as np
 
-from jaxtape.validation import Found, Group, Reference, read_tables
+from jaxtape.cli.validation import (
+    Found,
+    Group,
+    Reference,
+    read_tables,
+)
 
 _ARGUMENTS = ("forward", "strike", "expiry", "alpha", "beta", "rho", "nu")
 _TABLES = files("pricing.validation") / "tables"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from benchmarks import beside, harness, pictures
 from benchmarks.page import Kept, latest, page
 from benchmarks.timing import Timed, Timing, take_turns
-from jaxtape.command_line import app
+from jaxtape.cli.main import app
 
 NAMES = list(harness.QUICK)
 

@@ -10,7 +10,7 @@ LIBRARY = ("jaxtape", "pricing", "calibration")
 FACES = (
     *(
         "jaxtape",
-        "jaxtape.pages",
+        "jaxtape.cli.html",
         "jaxtape.torch",
         "calibration",
         "pricing",
@@ -26,8 +26,8 @@ FACES = (
         "pricing.reporting.figures",
         "pricing.reporting.tables",
     ),
-    "calibration.serving.client",
-    "jaxtape.command_line",  # `jaxtape bench` is a command
+    "calibration.app.serve.client",
+    "jaxtape.cli.main",  # `jaxtape bench` is a command
     *("pricing.sampling", "pricing.samples"),  # the last holds the sample files alone
 )
 BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))

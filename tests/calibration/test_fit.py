@@ -16,7 +16,7 @@ from calibration.market_fit import fit_again
 from calibration.parameters import Parameters
 from calibration.problem import Problem
 from pricing import Book, Heston, price, risk
-from pricing.trades.contracts import products_of
+from pricing.portfolio.batching import products_of
 from tests.helpers import dax, dax_book, dax_heston, double
 
 pytestmark = double

@@ -18,7 +18,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 EXPIRIES, K = np.array([0.25, 0.5, 1.0, 2.0]), np.linspace(-0.25, 0.25, 8)
-RUN = "from jaxtape.command_line import main; main()"
+RUN = "from jaxtape.cli.main import main; main()"
 ROOT = Path(__file__).parents[2]
 
 
@@ -167,7 +167,7 @@ def test_a_process_that_fails_says_why_before_it_ends(raised, shown, hidden):
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     text = (
-        "import typer\nfrom calibration.commands.processes import joined\n"
+        "import typer\nfrom calibration.app.processes import joined\n"
         f"with joined(1, {address!r}, 0, cluster=False):\n    raise {raised}"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from calibration.monitoring.alarms import Thresholds, alarms, summary
-from calibration.monitoring.runs import UnusableRun, read_run
-from jaxtape.command_line import app
-from jaxtape.file_set import FileSet
+from calibration.app.monitor.alarms import Thresholds, alarms, summary
+from calibration.app.monitor.runs import UnusableRun, read_run
+from jaxtape.cli.main import app
+from jaxtape.output_folder import FileSet
 from pricing import Book, Figures, Market, RiskResult, TradeRisk
 from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
 from tests.calibration.test_serving import MARKET, SPOT

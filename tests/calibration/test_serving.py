@@ -17,12 +17,11 @@ from starlette.requests import Request
 from typer.testing import CliRunner
 
 from calibration import Calibration
-from calibration.commands.fitting import Model
-from calibration.results import RESULTS
-from calibration.serving import pricers as pricing_of_books
-from calibration.serving import starting
-from calibration.serving.access import Access, kept_token, token_of
-from calibration.serving.client import (
+from calibration.app.fitting import Model
+from calibration.app.serve import pricers as pricing_of_books
+from calibration.app.serve import starting
+from calibration.app.serve.access import Access, kept_token, token_of
+from calibration.app.serve.client import (
     Busy,
     Changed,
     NotThere,
@@ -31,17 +30,18 @@ from calibration.serving.client import (
     Unauthorized,
     Unreachable,
 )
-from calibration.serving.limits import Limits
-from calibration.serving.measures import Measures
-from calibration.serving.problems import Problem
-from calibration.serving.requests import Gate, body_of
-from calibration.serving.server import JsonLines
-from calibration.serving.session import Session
-from calibration.serving.starting import service_of
-from calibration.serving.state import Condition, QuotedMarket, StoredBook
-from calibration.serving.store import Store, Unusable
-from calibration.serving.valuations import Valuations
-from jaxtape.command_line import app as commands
+from calibration.app.serve.limits import Limits
+from calibration.app.serve.measures import Measures
+from calibration.app.serve.problems import Problem
+from calibration.app.serve.requests import Gate, body_of
+from calibration.app.serve.server import JsonLines
+from calibration.app.serve.session import Session
+from calibration.app.serve.starting import service_of
+from calibration.app.serve.state import Condition, QuotedMarket, StoredBook
+from calibration.app.serve.store import Store, Unusable
+from calibration.app.serve.valuations import Valuations
+from calibration.results import RESULTS
+from jaxtape.cli.main import app as commands
 from pricing import Book, Market, RiskResult, risk
 from pricing.ingestion.errors import InputError
 from pricing.models.surface_models import black_scholes
@@ -447,7 +447,7 @@ def test_a_service_that_cannot_start_says_why(market, tmp_path, monkeypatch, own
         found = ran("--market", market, "--state", tmp_path / "full")
     (line,) = found.stderr.splitlines()
     assert found.exit_code == 2 and "No space left on device; make room there" in line
-    for name in [name for name in sys.modules if name.startswith("calibration.serving.")]:
+    for name in [name for name in sys.modules if name.startswith("calibration.app.serve.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
     found = ran("--market", market, *state)

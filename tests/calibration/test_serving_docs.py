@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from calibration.monitoring.command import monitor
-from calibration.serving.command import serve
-from calibration.serving.limits import Limits
-from calibration.serving.session import Session
-from calibration.serving.store import Store
-from jaxtape.command_line import app
+from calibration.app.monitor.monitor import monitor
+from calibration.app.serve.limits import Limits
+from calibration.app.serve.serve import serve
+from calibration.app.serve.session import Session
+from calibration.app.serve.store import Store
+from jaxtape.cli.main import app
 from tests.calibration.test_monitoring import run as nightly
 from tests.calibration.test_serving import BOOK, MARKET, SPOT
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
-MAIN = "from jaxtape.command_line import main; main()"
+MAIN = "from jaxtape.cli.main import main; main()"
 
 
 def words_of(command: str, **places: object) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibration import REASONS, RESULTS, Calibration, Calibrations
-from calibration.commands import fit_report, several
+from calibration.app import fit_report, several
 from pricing import HullWhite, Market
 from pricing.reporting import page
 from tests.helpers import double

@@ -16,29 +16,29 @@ import pytest
 from typer.testing import CliRunner
 
 from calibration import SwapLegs
-from calibration.commands.calibrate import calibrate
-from calibration.commands.explain import explain
-from calibration.commands.fitting import standard_start, too_few
-from calibration.commands.risk import risk
-from calibration.commands.several import calibrate_all
-from calibration.commands.valuing import calibrations_for
+from calibration.app.calibrate import calibrate
+from calibration.app.explain import explain
+from calibration.app.fitting import standard_start, too_few
+from calibration.app.risk import risk
+from calibration.app.serve import server, starting
+from calibration.app.serve.serve import serve
+from calibration.app.several import calibrate_all
+from calibration.app.valuing import calibrations_for
 from calibration.objectives import objective_of
 from calibration.parameters import Parameters
 from calibration.problem import Problem
-from calibration.serving import server, starting
-from calibration.serving.command import serve
-from jaxtape.characters import control_character
-from jaxtape.command_line import app
-from jaxtape.comparison.command import compare
-from jaxtape.validation.command import validate
+from jaxtape.cli.comparison.compare import compare
+from jaxtape.cli.escaping import control_character
+from jaxtape.cli.main import app
+from jaxtape.cli.validation.validate import validate
 from pricing import Book
 from pricing.fbsde import command as solve_command
 from pricing.ingestion import UnreadableFile
 from pricing.market import Market
 from pricing.methods import METHODS, Quadrature
 from pricing.models.surface_models import black_scholes
-from pricing.sweep.fitted_models import with_baskets
-from pricing.sweep.groups import batches_of, group_trades
+from pricing.portfolio.sweep.fitted_models import with_baskets
+from pricing.portfolio.sweep.groups import batches_of, group_trades
 
 from . import comparisons, corpus, documents, mutations, surroundings
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from calibration import read_jobs
-from jaxtape.characters import control_character
-from jaxtape.validation import read_tables
+from jaxtape.cli.escaping import control_character
+from jaxtape.cli.validation import read_tables
 from pricing import Heston
 from pricing.ingestion import UnreadableFile
 from pricing.market import Market
-from pricing.scenarios import ScenarioSet
+from pricing.portfolio.scenarios import ScenarioSet
 
 from .corpus import MARKET
 from .mutations import as_json, changed, damaged, nasty

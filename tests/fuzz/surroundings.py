@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 EVERY = 500  # command lines, of which one has surroundings of its own: a process takes seconds
-RUN = "from jaxtape.command_line import main; main()"
+RUN = "from jaxtape.cli.main import main; main()"
 NOBODY = """
 import os, pwd
 def none(*_):

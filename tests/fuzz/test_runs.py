@@ -10,8 +10,8 @@ import jax
 import pytest
 from typer.testing import CliRunner
 
-from calibration.commands.valuing import calibrations_for
-from jaxtape.command_line import app
+from calibration.app.valuing import calibrations_for
+from jaxtape.cli.main import app
 
 from .corpus import BOOK, BOOKS, COLUMNS, MARKET, MARKETS, csv_of
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from jaxtape.command_line import app
+from jaxtape.cli.main import app
 
 torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed: pip install 'jaxtape[torch]'"

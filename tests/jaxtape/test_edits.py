@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import jaxtape as jt
-import jaxtape.recording
+import jaxtape.tape.recording
 
 from ..helpers_tape import all_schedules, assert_close
 
@@ -196,7 +196,7 @@ def run_machine(examples):
 @pytest.fixture
 def short_pieces(monkeypatch):
     """A recording is pulled back in several pieces, however short."""
-    monkeypatch.setattr(jaxtape.recording, "_LEAST_PIECE", 5)
+    monkeypatch.setattr(jaxtape.tape.recording, "_LEAST_PIECE", 5)
 
 
 def test_edits_are_those_of_a_list(short_pieces):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxtape import file_set
-from jaxtape.file_set import FileSet, local_path, mismatched_files
+from jaxtape import output_folder as file_set
+from jaxtape.output_folder import FileSet, local_path, mismatched_files
 
 NAMES = ("a.csv", "b.json", "c.html")
 OPTIONAL = "errors.txt"
@@ -286,7 +286,7 @@ def test_runs_into_one_folder_come_one_after_the_other(tmp_path):
     """The one that waits neither mixes its files with the other's nor clears them away."""
     write(tmp_path, "old")
     waits = (
-        "import sys; from pathlib import Path; from jaxtape.file_set import FileSet\n"
+        "import sys; from pathlib import Path; from jaxtape.output_folder import FileSet\n"
         "files = FileSet(Path(sys.argv[1]), 'jaxtape second')\n"
         "print('here', flush=True)\n"
         "with files.written() as staging:\n"

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import jaxtape as jt
-from jaxtape.picture import timeline
-from jaxtape.sharing import Size, shared_slots
 from jaxtape.sweeps.cost import flops
+from jaxtape.tape.budget import Size, shared_slots
+from jaxtape.tape.plot import timeline
 
 from ..helpers_tape import Counter, all_schedules, assert_close
 

@@ -20,11 +20,12 @@ import typer
 from typer.testing import CliRunner
 
 import jaxtape as jt
-from jaxtape.programs import fingerprint, program, store
-from jaxtape.programs.activity import activity
-from jaxtape.programs.cache import cache
-from jaxtape.programs.description import Description
-from jaxtape.programs.program import _packed
+from jaxtape.cli.cache import cache
+from jaxtape.programs import exported as program
+from jaxtape.programs import fingerprint, store
+from jaxtape.programs.exported import _packed
+from jaxtape.programs.pytree_json import Description
+from jaxtape.programs.status import activity
 
 ROOT = Path(__file__).parents[2]
 

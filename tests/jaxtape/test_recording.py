@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxtape as jt
-from jaxtape.recording import Piece, pull_piece
+from jaxtape.tape.recording import Piece, pull_piece
 
 from ..cases import others_later
 from ..helpers_tape import all_schedules, assert_close

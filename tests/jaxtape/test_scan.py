@@ -16,7 +16,6 @@ from jax import lax
 from jax._src import monitoring
 
 import jaxtape as jt
-import jaxtape.loops
 import jaxtape.sweeps.reverse_only
 
 from ..helpers_tape import (

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxtape as jt
-from jaxtape.segment import Segment
+from jaxtape.tape.segment import Segment
 
 from ..helpers_tape import assert_close
 

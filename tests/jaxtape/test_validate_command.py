@@ -11,9 +11,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from jaxtape.command_line import app
-from jaxtape.validation import Found, Group, Reference, Table, Verdict, read_tables, verdicts_of
-from jaxtape.validation.report import Outcome, as_data
+from jaxtape.cli.main import app
+from jaxtape.cli.validation import (
+    Found,
+    Group,
+    Reference,
+    Table,
+    Verdict,
+    read_tables,
+    verdicts_of,
+)
+from jaxtape.cli.validation.reference_report import Outcome, as_data
 from pricing.validation import batches
 from pricing.validation.groups import barriers
 from tests.helpers import double
@@ -57,7 +65,7 @@ def mine(tmp_path):
 def kept(tmp_path, monkeypatch):
     """Programs that the commands keep are apart from the user's."""
     monkeypatch.setenv("JAXTAPE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("jaxtape.validation.command.configure", lambda precision: None)
+    monkeypatch.setattr("jaxtape.cli.validation.validate.configure", lambda precision: None)
 
 
 def run(*words):
@@ -176,7 +184,7 @@ def test_what_cannot_be_asked_is_told_with_status_2(mine, tmp_path):
     (tmp_path / "file").write_text("")
     for words, told in (
         (["sabre"], "sabre: no such group. There are: american"),
-        ([f"{place[:-4]}number"], "is a float; give a jaxtape.validation.Group"),
+        ([f"{place[:-4]}number"], "is a float; give a jaxtape.cli.validation.Group"),
         ([f"{place}s"], "cannot be read"),
         ([place, "--out", tmp_path], "it is a folder"),
         ([place, "--html", tmp_path / "file" / "page.html"], "cannot be written"),
@@ -236,7 +244,7 @@ def test_a_row_that_cannot_be_priced_leaves_the_others(mine):
 
 def test_a_group_that_fails_does_not_hold(tmp_path):
     (tmp_path / "broken.py").write_text(
-        "from jaxtape.validation import Group, Reference, Table\n"
+        "from jaxtape.cli.validation import Group, Reference, Table\n"
         "known = [Reference(Table('t', 'a test'), 'a', 'value', 1.0, 0.1)]\n"
         "group = Group('Broken', lambda: known, lambda known: 1 / 0)\n"
     )
@@ -313,7 +321,7 @@ def test_a_wrong_table_is_told_with_its_file(tmp_path, text):
 )
 def test_a_group_of_ones_own_that_breaks_is_told(tmp_path, references, find, told):
     (tmp_path / "broken.py").write_text(
-        "from jaxtape.validation import Group, Reference, Table\n"
+        "from jaxtape.cli.validation import Group, Reference, Table\n"
         "known = [Reference(Table('t', 'a test'), 'a', 'value', 1.0, 0.1)]\n"
         f"group = Group('Broken', {references}, {find})\n"
     )

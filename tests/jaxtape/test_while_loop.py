@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import pytest
 
 import jaxtape as jt
-import jaxtape.loops
 import jaxtape.sweeps.reverse_only
+import jaxtape.tape.loops
 from jaxtape.schedules import online
 
 from ..helpers_tape import Counter, assert_close
@@ -88,7 +88,7 @@ def test_a_last_state_that_moves_along(monkeypatch):
     """From position 16 on, every other step, which a loop does beyond a million steps."""
     for name, value in {"_GRAIN": 8, "REFRESH": 2, "REFRESHED": 16}.items():
         monkeypatch.setattr(online, name, value)
-    monkeypatch.setattr(jaxtape.loops, "online_table", online.online_table.__wrapped__)
+    monkeypatch.setattr(jaxtape.tape.loops, "online_table", online.online_table.__wrapped__)
     assert online.online_table.__wrapped__(MOST, 3).refreshes
     for level in (6.0, 1e9):
         value = lambda rate: grown(level, rate, X, 3)[0]  # noqa: B023, E731

@@ -7,9 +7,10 @@ import sys
 import pytest
 from jaxlib.version import __version_info__ as jaxlib_version
 
-from jaxtape import command_line, xla_flags
-from jaxtape.command_line import Precision, configure
-from jaxtape.xla_flags import WITHOUT_YNN_FUSIONS
+from jaxtape.cli import main as command_line
+from jaxtape.cli.main import Precision, configure
+from jaxtape.jax_settings import xla_flags
+from jaxtape.jax_settings.xla_flags import WITHOUT_YNN_FUSIONS
 
 _KNOWN = ((0, 10, 0), (0, 11))
 _FLAG, _, (_FIRST, _END) = WITHOUT_YNN_FUSIONS

@@ -22,7 +22,7 @@ from pricing import (
 from pricing.formulas.black import black
 from pricing.models.baskets import joined
 from pricing.models.surface_models import black_scholes
-from pricing.sweep.fitted_models import with_baskets
+from pricing.portfolio.sweep.fitted_models import with_baskets
 from tests.cases import others_later
 from tests.helpers import curve, double, first_difference, sample_market, surface
 

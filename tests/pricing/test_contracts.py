@@ -20,9 +20,9 @@ from pricing import (
     MonteCarlo,
     price,
 )
+from pricing.portfolio.batching import products_of, shape_key
 from pricing.products import AverageClaim, Monitored
 from pricing.sensitivities import means_and_errors, sensitivities
-from pricing.trades.contracts import products_of, shape_key
 from tests.helpers import dax, dax_black_scholes, dax_book, double
 
 DATES = [0.3, 0.55, 0.8]

@@ -9,10 +9,10 @@ import pytest
 
 from pricing import Book, Market, risk
 from pricing.models.surface_models import black_scholes
+from pricing.portfolio.scenarios import Scenario, ScenarioSet, revalue
 from pricing.reporting import positions_of, quote_risks, write_quote_risks
 from pricing.reporting.page import write_report
 from pricing.reporting.stress import Stress, write_scenarios
-from pricing.scenarios import Scenario, ScenarioSet, revalue
 from tests.helpers import double
 
 HEADER = "id,type,underlying,quantity,option,strike,expiry\n"

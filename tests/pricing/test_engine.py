@@ -8,7 +8,7 @@ import pytest
 
 from pricing import Book, Market, RiskEngine, risk
 from pricing.models.surface_models import black_scholes
-from pricing.sweep import fitted_models
+from pricing.portfolio.sweep import fitted_models
 from tests.helpers import SAMPLES, double
 
 pytestmark = double

@@ -10,11 +10,15 @@ import pytest
 import calibration
 import pricing
 from calibration.many import workers
-from jaxtape.full_products import chosen_precision, full_products, with_full_products
+from jaxtape.jax_settings.matmul_precision import (
+    chosen_precision,
+    full_products,
+    with_full_products,
+)
 from pricing import HullWhite, fbsde
-from pricing.scenarios import revalue
-from pricing.sweep import workers as tile_workers
-from pricing.sweep.groups import Group, Tile
+from pricing.portfolio.scenarios import revalue
+from pricing.portfolio.sweep import workers as tile_workers
+from pricing.portfolio.sweep.groups import Group, Tile
 
 PACKAGES = pricing, fbsde, calibration
 WITHIN = {

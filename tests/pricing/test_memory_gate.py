@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pricing.sweep.memory_gate import MemoryGate
+from pricing.portfolio.sweep.memory_gate import MemoryGate
 
 
 def test_work_waits_until_there_is_room_for_it():

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from pricing import Book, HullWhite, Market, RiskEngine, ZeroCurve, risk
-from pricing.explain import explain
 from pricing.market import leg
 from pricing.models.surface_models import black_scholes
+from pricing.portfolio.explanation import explain
 from pricing.reporting.page import write_report
 from pricing.reporting.quotes import quote_risks
 from tests.helpers import double

@@ -11,8 +11,8 @@ import pytest
 from pricing import Book, ClosedForm, HullWhite, Quadrature, greeks, price, risk
 from pricing.market import leg
 from pricing.models.surface_models import black_scholes
+from pricing.portfolio.batching import products_of
 from pricing.reporting.terms import terms
-from pricing.trades.contracts import products_of
 from tests.helpers import double, first_difference, sample_market, second_difference
 
 HEADER = (

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from jaxtape.characters import control_character, escaped
+from jaxtape.cli.escaping import control_character, escaped
 from pricing import Book
 from pricing.ingestion import UnreadableFile, files
 from pricing.ingestion.errors import InputError, listed, show

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import QuantLib as ql
 
-from jaxtape.validation import Group, verdicts_of
+from jaxtape.cli.validation import Group, verdicts_of
 from pricing import Asian, BlackScholes, MonteCarlo, price
 from pricing.sampling import Sobol
 from tests import references

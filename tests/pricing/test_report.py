@@ -12,6 +12,8 @@ import pytest
 
 from pricing import Book, Figures, RiskResult, TradeRisk
 from pricing.market import Market
+from pricing.portfolio.batching import currency_of
+from pricing.portfolio.scenarios import Revaluation, Scenario, ScenarioSet
 from pricing.reporting import (
     SurfaceFit,
     figures,
@@ -33,8 +35,6 @@ from pricing.reporting.formats import (
 )
 from pricing.reporting.page import fit_section, write_fit_report, write_report
 from pricing.reporting.stress import Stress, write_scenarios
-from pricing.scenarios import Revaluation, Scenario, ScenarioSet
-from pricing.trades.contracts import currency_of
 
 MARKET = """{
  "asof": "2002-07-05", "currency": "EUR",

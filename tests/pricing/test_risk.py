@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from pricing import BlackScholes, Book, ClosedForm, Figures, Fourier, RiskResult, greeks, risk
-from pricing.sweep import fitted_models, workers
-from pricing.sweep.groups import BudgetTooSmall, Group
-from pricing.trades.contracts import products_of
+from pricing.portfolio.batching import products_of
+from pricing.portfolio.sweep import fitted_models, workers
+from pricing.portfolio.sweep.groups import BudgetTooSmall, Group
 from tests.helpers import dax, dax_book, dax_heston, double
 
 pytestmark = double

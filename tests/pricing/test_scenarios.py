@@ -8,9 +8,9 @@ import pytest
 from pricing import BlackScholes, Book, ClosedForm, Heston, Market, MonteCarlo, price
 from pricing.ingestion import UnreadableFile
 from pricing.models.surface_models import black_scholes
-from pricing.scenarios import Scenario, ScenarioSet, revalue
-from pricing.sweep.block_values import MAX_LEVELS
-from pricing.trades.contracts import products_of
+from pricing.portfolio.batching import products_of
+from pricing.portfolio.scenarios import Scenario, ScenarioSet, revalue
+from pricing.portfolio.sweep.block_values import MAX_LEVELS
 from pricing.valuation import mean_and_error
 from tests.helpers import double
 

@@ -20,7 +20,7 @@ def python(code: str, *arguments: str, cache) -> subprocess.CompletedProcess:
 
 
 def run(*arguments: str, cache) -> subprocess.CompletedProcess:
-    code = "from jaxtape.command_line import main; main()"
+    code = "from jaxtape.cli.main import main; main()"
     return python(code, "solve", *arguments, cache=cache)
 
 

@@ -1,0 +1,188 @@
+"""`jaxtape calibrate`: fit a model to the vols of one underlying or of many, and report how well."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import typer
+from rich.table import Table
+
+from jaxtape.cli.main import Precision, configure, refuse
+from pricing.ingestion.errors import UnreadableFile, listed
+from pricing.ingestion.fields import closest
+from pricing.market import Market
+from pricing.models import G2, Bates, Calibratable, Heston, HullWhite, Sabr
+
+from ..calibration import Calibration
+from . import console, fit_report
+from .fitting import calibrated, standard_start, too_few
+from .processes import joined, started
+from .several import TABLE, calibrate_all, holds_many
+
+
+class Model(StrEnum):
+    """Models that can be calibrated; the first of an underlying's models is its default."""
+
+    heston = "heston"
+    bates = "bates"
+    sabr = "sabr"
+    hull_white = "hull-white"
+    g2 = "g2"
+
+
+_KINDS: dict[Model, type[Calibratable]] = {
+    Model.heston: Heston,
+    Model.bates: Bates,
+    Model.sabr: Sabr,
+    Model.hull_white: HullWhite,
+    Model.g2: G2,
+}
+
+
+def calibrate(
+    market: Annotated[
+        Path,
+        console.path_option(
+            help="The market: JSON. Or many: a table of quotes (CSV, Parquet), or a folder of either."
+        ),
+    ],
+    out: Annotated[Path, console.path_option(help="Folder for the parameters and the report.")],
+    underlying: Annotated[
+        str | None,
+        typer.Option(help="Of one market: an equity, or the curve of its swaption vols."),
+    ] = None,
+    model: Annotated[
+        Model | None, typer.Option(help="The model.", show_default="heston; of a curve, hull-white")
+    ] = None,
+    starts: console.StartsOption = 1,
+    max_steps: console.MaxStepsOption = 100,
+    seed: Annotated[int, console.seed_option(help="Seed of the random starts.")] = 0,
+    precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Of many: resume an earlier run from what it kept in OUT."),
+    ] = False,
+    keep_every: Annotated[
+        int, console.count_option(help="Of many: the surfaces after which the run is kept.")
+    ] = 1024,
+    devices: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Of many: devices of a process that share them.", show_default="all"
+        ),
+    ] = None,
+    processes: Annotated[
+        int,
+        console.count_option(max=4096, help="Of many: processes that share them, started here."),
+    ] = 1,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(
+            help="HOST:PORT of the first process, where they are started elsewhere.",
+            metavar="ADDRESS",
+        ),
+    ] = None,
+    process_id: Annotated[
+        int, typer.Option(min=0, help="Which of them this is, from 0; with --coordinator.")
+    ] = 0,
+    cluster: Annotated[
+        bool,
+        typer.Option("--cluster", help="One process of a TPU pod or a SLURM job, as JAX finds it."),
+    ] = False,
+) -> None:
+    """Fit a model to implied vols, of options or of swaptions, and say how well its parameters are known.
+
+    Writes calibration.json (calibrations.parquet for many), report.html, run.json and, if anything was wrong,
+    errors.txt. Exit status: 0; 1 if a fit did not converge, if quotes do not identify it, or if some input was
+    bad; 2 if nothing could be done.
+    """
+    is_many = holds_many(market)
+    if is_many == (underlying is not None):
+        refuse(
+            f"{market} is {'a table or a folder: leave out' if is_many else 'one market: give'} --underlying"
+        )
+    if processes > 1 and coordinator is None:
+        started(processes)
+    with joined(processes, coordinator, process_id, cluster=cluster):
+        configure(precision)
+        fits = TABLE if is_many else "calibration.json"
+        output = console.Output(out, (fits, "report.html"), inputs=[market])
+        stages = console.Stages()
+        settings = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
+        if is_many:
+            kind = _KINDS[model or Model.heston]
+            shared = {"resume": resume, "devices": devices, "keep_every": keep_every}
+            errors = calibrate_all(market, kind, output, stages, **shared, **settings)
+        else:
+            errors = _calibrate_one(market, underlying or "", model, output, stages, settings)
+        console.exit_if(errors)
+
+
+def _calibrate_one(
+    market: Path,
+    underlying: str,
+    model: Model | None,
+    output: console.Output,
+    stages: console.Stages,
+    settings: dict[str, Any],
+) -> list[str]:
+    """Fit one underlying, write the results, and return the errors."""
+    with stages.stage("read"):
+        quotes, kind = _read(market, underlying, model)
+        start = standard_start(quotes, underlying, kind)
+        if error := too_few(*start, underlying, str(market)):
+            refuse(str(error))
+    with stages.progress("calibrate", f"calibrating {underlying}") as (lines, _):
+        calibration = calibrated(*start, **settings)
+        lines.append(fit_report.summary_of(calibration, underlying, start[1]))
+    errors = [str(error) for error in quotes.errors]
+    if fit_report.has_failed(calibration) or fit_report.is_held(calibration):
+        errors.append(f"{market}: {underlying!r}: {fit_report.message_of(calibration)}")
+    output.print_errors(errors)
+    with stages.stage("write") as lines, output.written() as folder:
+        from pricing.reporting.page import write_fit_report  # matplotlib: not before it is needed
+
+        fits = fit_report.fit_sections(quotes, {underlying: calibration})
+        numbers = fit_report.as_json(quotes, underlying, calibration)
+        console.write_errors(folder, errors)
+        fit_report.write_json(folder / "calibration.json", numbers)
+        write_fit_report(folder / "report.html", quotes, fits, stages.seconds)
+        lines.append(f"wrote {output.folder}")
+    _summarize(calibration, output.folder)
+    return errors
+
+
+def _read(market: Path, underlying: str, model: Model | None) -> tuple[Market, type[Calibratable]]:
+    """Return the market, and the model to fit to an underlying that it has quotes of."""
+    try:
+        quotes = Market.read(market)
+    except UnreadableFile as error:
+        refuse(str(error))
+    quoted = {name: kind.quotes_in(quotes) for name, kind in _KINDS.items()}
+    models = [name for name in quoted if underlying in quoted[name]]
+    if not models:
+        paths = [f"equities.{underlying}.", f"curves.{underlying}."]
+        if underlying in quotes.curves:
+            paths.append("swaption_vols.")
+        for error in quotes.errors:
+            if f"{error.field}.".startswith(tuple(paths)):
+                refuse(str(error))
+        names = dict.fromkeys(name for found in reversed(quoted.values()) for name in found)
+        known, hint = listed(names), closest(underlying, names)
+        refuse(f"{market}: there are no vols of {underlying!r}; {hint}the underlyings are {known}")
+    if model not in (None, *models):
+        refuse(
+            f"--model {model}: {underlying} has vols for {listed(models)}; take one of these, or leave it out"
+        )
+    return quotes, _KINDS[model or models[0]]
+
+
+def _summarize(calibration: Calibration, folder: Path) -> None:
+    """Print the parameters on stdout."""
+    table = Table("Parameter", box=None, pad_edge=False)
+    for title in ("Value", "Std. error"):
+        table.add_column(title, justify="right")
+    for name, (value, error) in fit_report.parameter_table(calibration).items():
+        table.add_row(name, f"{value:.6f}", f"{error:.2g}")
+    console.summarize(table, folder / "report.html")

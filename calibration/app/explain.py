@@ -1,0 +1,160 @@
+"""`jaxtape explain`: explain the change of a book's value from one market to the next."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import jax
+import typer
+from rich.table import Table
+
+from jaxtape.cli.main import Precision, configure, refuse
+from pricing.market import Market
+from pricing.portfolio.explanation import (
+    AgedBook,
+    Explanation,
+    aged,
+    explain_by_currency,
+)
+from pricing.portfolio.sweep.groups import BudgetTooSmall
+
+from . import console
+from .fit_report import write_json
+from .fitting import (
+    PATHS,
+    Model,
+    fit_of,
+    methods_of,
+    only,
+)
+from .valuing import (
+    BUDGET,
+    BudgetOption,
+    ModelOption,
+    PathsOption,
+    SeedOption,
+    calibrations_for,
+    read,
+    read_market,
+)
+
+_FILES = "explain.json", "explain.csv", "report.html"
+_NO_VALUE = "it has no value in one of the markets"
+
+
+def explain(
+    trades: Annotated[Path, console.path_option(help="The book: CSV or JSON.")],
+    before: Annotated[Path, console.path_option(help="The market before: JSON.")],
+    after: Annotated[Path, console.path_option(help="The market after: JSON.")],
+    out: Annotated[Path, console.path_option(help="Folder for the tables and the report.")],
+    model: ModelOption = Model.heston,
+    paths: PathsOption = PATHS,
+    seed: SeedOption = 0,
+    starts: console.StartsOption = 1,
+    max_steps: console.MaxStepsOption = 100,
+    precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
+    budget: BudgetOption = BUDGET,
+) -> None:
+    """Explain the change of a book's value by time, spots, vols, rates, dividends and correlations.
+
+    Writes explain.json, explain.csv, report.html, run.json and, if anything was wrong, errors.txt.
+    Exit status: 0; 1 if some trade or some input failed (the others are there); 2 if nothing could be done.
+    """
+    configure(precision)
+    output = console.Output(out, _FILES, inputs=(trades, before, after))
+    stages = console.Stages()
+    with stages.stage("read") as lines:
+        book, then = read(trades, before)
+        now = read_market(after)
+        if now.asof < then.asof:
+            refuse(f"{after} is of {now.asof}, before {before} of {then.asof}: swap them")
+        lines.append(
+            f"read {len(book.rows):,} trades and two markets of {len(then.flat_quotes()):,} quotes"
+        )
+    fitting = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
+    served, calibrations = calibrations_for(book, then, model, str(before), stages, **fitting)
+    fit = fit_of(model, calibrations)
+    settings = {"key": jax.random.key(seed), "methods": methods_of(paths), "budget": budget}
+    now_served = _served_as(served, now)
+    with stages.progress("explain", "valuing") as (lines, progress):
+        try:
+            found = explain_by_currency(
+                book, served, now_served, fit, progress=progress, **settings
+            )
+        except BudgetTooSmall as error:
+            refuse(f"--budget: {error}")
+        except ValueError as error:
+            refuse(f"{before} and {after}: {error}")
+        except RuntimeError as error:
+            refuse(f"{after}: a model could not be fitted: {error}; check the quotes")
+        count = sum(explanation.trades for explanation in found.values())
+        lines.append(f"explained the change of {count:,} trades")
+    two = aged(book, served, now_served)
+    reasons = _reasons(two, next(iter(found.values())).skipped_rows)
+    errors = [str(error) for error in dict.fromkeys((*served.errors, *now.errors, *two.errors))]
+    unnamed = (row for row in map(two.after.rows.__getitem__, reasons) if not row.errors)
+    errors += [f"{book.file}:{row.line}: trade {row.id!r}: {_NO_VALUE}" for row in unnamed]
+    output.print_errors(errors)
+    with stages.stage("write") as lines, output.written() as folder:
+        from pricing.reporting import explanations  # matplotlib: not before it is needed
+        from pricing.reporting.page import write_explanation
+
+        console.write_errors(folder, errors)
+        dates = {"asof_before": str(then.asof), "asof_after": str(now.asof)}
+        write_json(folder / "explain.json", dates | explanations.as_json(found))
+        explanations.write_explanation_parts(folder / "explain.csv", found)
+        write_explanation(folder / "report.html", found, now, two.before, reasons, stages.seconds)
+        lines += [*_assumed(found, after), f"wrote {out}"]
+    _summarize(found, output.folder)
+    console.exit_if(errors)
+
+
+def _assumed(found: Mapping[str, Explanation], after: Path) -> list[str]:
+    """Return the fixings that quotes replaced, a line each."""
+    return [
+        f"{payment.id}: {place}: no such fixing in {after}, and its own quote replaces it"
+        for explanation in found.values()
+        for payment in explanation.payments
+        for place in payment.assumed
+    ]
+
+
+def _reasons(two: AgedBook, skipped: Sequence[int]) -> dict[int, str]:
+    """Return the reasons of rows that are in no number, by their places."""
+    errors = {place: two.after.rows[place].errors for place in skipped}
+    return {place: "; ".join(map(str, own)) or _NO_VALUE for place, own in errors.items()}
+
+
+def _served_as(served: Market, now: Market) -> Market:
+    """Return the market after, with the equities and the swaption vols that the one before is served with."""
+    vols = None if served.swaption_vols is None else now.swaption_vols
+    return replace(only(now, tuple(served.equities)), swaption_vols=vols, errors=())
+
+
+def _summarize(found: Mapping[str, Explanation], folder: Path) -> None:
+    """Print the changes and their parts, in a few lines on stdout."""
+    from pricing.reporting.explanations import PARTS
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for justify in ("left", "right", "left"):
+        table.add_column(justify=justify)
+
+    def add(label: str, value: float, unit: str) -> None:
+        text = f"{value:,.2f}" if explanation.trades else "\N{EN DASH}"
+        table.add_row(label, text, unit)
+
+    for name, explanation in found.items():
+        currency = name or "currency"
+        add("Value before", explanation.before, currency)
+        add("Value after", explanation.after, currency)
+        if explanation.payments:
+            add("Paid in between", explanation.cash, currency)
+        error = f"± {explanation.error_bound:,.2g} at most" if explanation.error_bound else ""
+        add("Change", explanation.change, f"{currency} {error}".rstrip())
+        for part, value in explanation.parts.items():
+            add(f"  {PARTS[part]}", value, currency)
+    counts = [explanation.trades for explanation in found.values()]
+    skipped = len(next(iter(found.values())).skipped)
+    table.add_row("Trades", f"{sum(counts):,}", f"{skipped:,} in no number")
+    console.summarize(table, folder / "report.html")

@@ -1,0 +1,135 @@
+"""Several processes for one command: started here, or elsewhere and joined, on JAX's own runtime.
+
+Processes started here are children of this one, which looks after them: when one ends badly, it says so and
+ends the others. Children end when it is gone.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
+
+import jax
+import typer
+
+from jaxtape.cli.main import SOME_FAILED, UNUSABLE, refuse
+
+_HEARTBEAT = 30  # seconds after which a silent process counts as lost
+_PATIENCE = 10.0  # seconds that the others have to say what they saw
+_POLL = 0.05
+_PARENT = "JAXTAPE_PARENT"  # of a process that `started` has started
+_RUN = "from jaxtape.cli.main import main; main()"
+
+
+def started(count: int) -> NoReturn:
+    """Run this command in `count` processes of this machine, and exit with their status.
+
+    Raises:
+        Exit: Always: 0 or 1 as the processes do, 2 if one of them was lost.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [sys.executable, "-c", _RUN, *sys.argv[1:], "--coordinator", address]
+    env = {**os.environ, _PARENT: str(os.getpid())}
+    children = [
+        subprocess.Popen([*command, "--process-id", str(index)], env=env, start_new_session=True)
+        for index in range(count)
+    ]
+    ends_all = lambda *_: _end(children)  # noqa: E731
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, ends_all)
+    statuses = _statuses(children)
+    lost = {index: status for index, status in enumerate(statuses) if status not in (0, 1)}
+    if not lost:
+        raise typer.Exit(max(statuses))
+    index, status = next(iter(lost.items()))
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    refuse(
+        f"process {index} of {count} {how}, and the others were ended; run the same command with --resume to "
+        "resume from what was kept"
+    )
+
+
+def _statuses(children: Sequence[subprocess.Popen]) -> list[int]:
+    """Wait for all, or for one that ends badly and then a little for the others; only that one's end counts."""
+    while True:
+        statuses = [child.poll() for child in children]
+        if any(status not in (None, 0, 1) for status in statuses):
+            break
+        if None not in statuses:
+            return [status for status in statuses if status is not None]
+        time.sleep(_POLL)
+    first = next(status for status in statuses if status not in (None, 0, 1))
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        end = time.monotonic() + _PATIENCE
+        for child in children:
+            child.wait(max(0.0, end - time.monotonic()))
+    _end(children)
+    return [first if status == first else 0 for status in statuses]
+
+
+def _end(children: Sequence[subprocess.Popen]) -> None:
+    for child in children:
+        child.kill()
+    for child in children:
+        child.wait()
+
+
+@contextlib.contextmanager
+def joined(
+    count: int, coordinator: str | None, process_id: int | None, *, cluster: bool
+) -> Iterator[None]:
+    """Be one of the processes of the command while the block runs.
+
+    A process that fails reports the reason and ends at once, without waiting for the others.
+
+    Args:
+        count: The number of processes.
+        coordinator: HOST:PORT of the first one; None with `cluster`: as the cluster's environment says.
+        process_id: The index of this process, from 0.
+        cluster: Whether JAX finds the others by itself (TPU pods, SLURM, Open MPI, Kubernetes).
+    """
+    if coordinator is None and not cluster:
+        yield
+        return
+    _end_with_parent()
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # where the devices are CPUs
+    where = {} if coordinator is None else {"num_processes": count, "process_id": process_id}
+    try:
+        jax.distributed.initialize(
+            coordinator, **where, heartbeat_timeout_seconds=_HEARTBEAT, initialization_timeout=60
+        )
+    except (RuntimeError, ValueError) as error:
+        refuse(f"the processes could not be joined: {error}")
+    try:
+        yield
+    except BaseException as error:
+        status = getattr(error, "exit_code", UNUSABLE)
+        if status not in (0, SOME_FAILED):
+            if not isinstance(error, typer.Exit):  # which has said why
+                traceback.print_exception(error)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)  # the others are not waited for
+        raise
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone."""
+    parent = os.environ.get(_PARENT)
+
+    def watch() -> None:
+        while str(os.getppid()) == parent:
+            time.sleep(1.0)
+        os._exit(UNUSABLE)
+
+    if parent is not None:
+        threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,184 @@
+"""`jaxtape risk`: calibrate to a market, value a book with its Greeks, write tables and a report."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+import typer
+from rich.table import Table
+
+from jaxtape.cli.main import Precision, configure, refuse
+from pricing.ingestion.errors import UnreadableFile
+from pricing.market import Market
+from pricing.portfolio.book import Book
+from pricing.portfolio.book_risk import RiskResult
+from pricing.portfolio.book_risk import risk as value_book
+from pricing.portfolio.scenarios import Revaluation, ScenarioSet, revalue
+from pricing.portfolio.sweep.groups import BudgetTooSmall
+from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
+from pricing.reporting.formats import by_size
+
+from . import console
+from .fit_report import as_json, fit_sections, write_json
+from .fitting import (
+    PATHS,
+    Model,
+    fit_of,
+    methods_of,
+)
+from .valuing import (
+    BUDGET,
+    BudgetOption,
+    ModelOption,
+    PathsOption,
+    SeedOption,
+    calibrations_for,
+    mesh_of,
+    read,
+)
+
+_TOP = 5  # quotes in the summary
+_OF_SCENARIOS = "scenarios.csv", "scenario_trades.csv"
+_FILES = "npv.csv", "sensitivity.csv", "calibration.json", "report.html", *_OF_SCENARIOS
+
+
+def risk(
+    trades: Annotated[Path, console.path_option(help="The book: CSV or JSON.")],
+    market: Annotated[Path, console.path_option(help="The market: JSON.")],
+    out: Annotated[Path, console.path_option(help="Folder for the tables and the report.")],
+    scenarios: Annotated[
+        Path | None,
+        console.path_option(
+            help="Scenarios, in JSON: every trade is valued again in each.", show_default="none"
+        ),
+    ] = None,
+    model: ModelOption = Model.heston,
+    paths: PathsOption = PATHS,
+    seed: SeedOption = 0,
+    starts: console.StartsOption = 1,
+    max_steps: console.MaxStepsOption = 100,
+    precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
+    devices: Annotated[int, typer.Option(min=1, help="Devices that share the trades.")] = 1,
+    budget: BudgetOption = BUDGET,
+) -> None:
+    """Value a book and its risk to every quote, and write a report.
+
+    Writes npv.csv, sensitivity.csv, calibration.json, report.html, run.json, with scenarios scenarios.csv and
+    scenario_trades.csv, and, if anything was wrong, errors.txt.
+    Exit status: 0; 1 if some trade or some input failed (the others are there); 2 if nothing could be done.
+    """
+    configure(precision)
+    output = console.Output(out, _FILES, inputs=(trades, market, scenarios))
+    stages, mesh = console.Stages(), mesh_of(devices)
+    with stages.stage("read") as lines:
+        book, quotes = read(trades, market)
+        moves = _scenarios(scenarios, quotes)
+        lines.append(f"read {len(book.rows):,} trades and {len(quotes.flat_quotes()):,} quotes")
+    fitting = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
+    served, calibrations = calibrations_for(book, quotes, model, str(market), stages, **fitting)
+    fit = fit_of(model, calibrations)
+    equities = {} if model is Model.heston else dict.fromkeys(served.equities)
+    random = {"key": jax.random.key(seed), "methods": methods_of(paths)}
+    settings = {"mesh": mesh, "budget": budget, **random}
+    with (
+        ThreadPoolExecutor(1) as background,
+        stages.progress("value the book", "valuing") as (lines, progress),
+    ):
+        fits = background.submit(fit_sections, quotes, {**equities, **calibrations})
+        try:
+            result = value_book(book, served, fit, progress=progress, **settings)
+        except BudgetTooSmall as error:
+            refuse(f"--budget: {error}")
+        said = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
+        lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {said}")
+    found = moves and _revalued(book, served, fit, moves, stages, settings)
+    errors = _errors(result, book.checked(served), moves, found)
+    output.print_errors(errors)
+    with stages.stage("write") as lines, output.written() as folder:
+        from pricing.reporting import stress  # matplotlib: not before it is needed
+        from pricing.reporting.page import write_report
+
+        numbers = {name: as_json(quotes, name, each) for name, each in calibrations.items()}
+        parts = {f"value the book: {part}": length for part, length in result.stats.items()}
+        positions = positions_of(result, book, quotes)
+        console.write_errors(folder, errors)
+        write_positions(folder / "npv.csv", positions)
+        write_quote_risks(folder / "sensitivity.csv", quote_risks(result, quotes))
+        write_json(folder / "calibration.json", numbers)
+        view = moves and found and stress.Stress(moves, found, positions)
+        if view:
+            of_groups, of_trades = (folder / name for name in _OF_SCENARIOS)
+            stress.write_scenarios(of_groups, view)
+            stress.write_scenario_trades(of_trades, view)
+        seconds = {**stages.seconds, **parts}
+        write_report(folder / "report.html", result, book, quotes, fits.result(), seconds, view)
+        lines.append(f"wrote {out}")
+    _summarize(result, quotes, output.folder)
+    console.exit_if(errors)
+
+
+def _scenarios(path: Path | None, market: Market) -> ScenarioSet | None:
+    """Return the scenarios of a file that the market can make; None without a file."""
+    try:
+        return None if path is None else ScenarioSet.read(path).checked(market)
+    except UnreadableFile as error:
+        refuse(str(error))
+
+
+def _revalued(
+    book: Book,
+    market: Market,
+    fit: Any,
+    moves: ScenarioSet,
+    stages: console.Stages,
+    settings: Mapping[str, Any],
+) -> Revaluation:
+    """Return the book in the scenarios."""
+    with stages.progress("scenarios", "scenarios") as (lines, progress):
+        found = revalue(book, market, fit, moves.scenarios, progress=progress, **settings)
+        lines.append(f"valued them in {len(moves.scenarios):,} scenarios")
+    return found
+
+
+def _errors(
+    result: RiskResult, book: Book, moves: ScenarioSet | None, found: Revaluation | None
+) -> list[str]:
+    """Return one line for each mistake of the input, for each scenario and each other trade that failed."""
+    failures = found.failures if found else {}
+    of_scenarios = [str(error) for error in moves.errors] if moves else []
+    of_scenarios += [f"scenario {name!r}: {why}" for name, why in failures.items()]
+    if found:
+        lost = found.lost(np.array([trade.figures is not None for trade in result.trades], bool))
+        of_scenarios += [f"scenario {name!r}: {why}" for name, why in lost.items()]
+    return (
+        [str(error) for error in result.errors]
+        + of_scenarios
+        + [
+            f"{book.file}:{row.line}: trade {row.id!r}: {risk.status}"
+            for row, risk in zip(book.rows, result.trades, strict=True)
+            if risk.figures is None and not row.errors
+        ]
+    )
+
+
+def _summarize(result: RiskResult, market: Market, folder: Path) -> None:
+    """Print the outcome, in a few lines on stdout."""
+    valued = len(result.trades) - len(result.failed)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for justify in ("left", "right", "left"):
+        table.add_column(justify=justify)
+    for currency, total in result.by_currency.items():
+        has_value = valued or not result.trades
+        text = f"{total.value:,.2f}" if has_value else "\N{EN DASH}"
+        table.add_row("Value", text, currency or "currency")
+    table.add_row("Trades valued", f"{valued:,}", "")
+    table.add_row("Trades failed", f"{len(result.failed):,}", "")
+    risks = sorted(quote_risks(result, market), key=lambda risk: by_size(risk.scaled))
+    for currency in result.by_currency if valued else ():
+        own = [risk for risk in risks if risk.currency == currency]
+        for risk in own[:_TOP]:
+            table.add_row(risk.quote_id, f"{risk.scaled:,.2f}", risk.unit)
+    console.summarize(table, folder / "report.html")

@@ -1,0 +1,301 @@
+"""The service as an ASGI application: paths, conditions, answers."""
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, FastAPI, Header, Path, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from .access import Access
+from .documents import (
+    PARTS,
+    BookEntry,
+    BookList,
+    Moved,
+    Quotes,
+)
+from .limits import Limits
+from .measures import Measures
+from .problems import Problem, ProblemDetails, busy
+from .requests import Gate, answer_of, body_of
+from .session import Session
+from .state import Condition, Format, StoredBook
+from .valuations import Valuations
+
+_log = logging.getLogger("jaxtape.serve")
+Result = TypeVar("Result")
+
+_FORMATS: dict[str, Format] = {"text/csv": "csv", "application/json": "json"}
+_MEDIA_TYPES = {name: media for media, name in _FORMATS.items()}
+_LOCAL = ["127.0.0.1", "localhost", "::1", "[::1]"]
+_STATUSES = (400, 401, 404, 408, 409, 412, 413, 415, 422, 428, 503, 504, 507)
+_PROBLEMS: dict[int | str, Any] = {status: {"model": ProblemDetails} for status in _STATUSES}
+_BOOK = {"content": {media: {"schema": {"type": "string"}} for media in _FORMATS}}
+_MOVE = {
+    "type": "object",
+    "required": ["quotes"],
+    "properties": {"quotes": {"type": "object", "additionalProperties": {"type": "number"}}},
+}
+_Name = Annotated[str, Path(description="The name of a book.")]
+_IfMatch = Annotated[str | None, Header(description="The version that is changed, or *.")]
+_IfNoneMatch = Annotated[str | None, Header(description="*: only if nothing stands there.")]
+
+
+class Service:
+    """Handlers of one service's paths.
+
+    Args:
+        session: The books and the market.
+        valuations: The valuation queue.
+        access: The access rule.
+        limits: The bounds.
+        measures: Prometheus metrics of the service.
+        warm: The books whose programs are compiled before the service is ready.
+        settings: A digest of all but books and quotes that figures depend on.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        valuations: Valuations,
+        access: Access,
+        limits: Limits,
+        measures: Measures,
+        warm: tuple[StoredBook, ...] = (),
+        settings: str = "",
+    ):
+        self._session, self._valuations, self._warm = session, valuations, warm
+        self._settings = settings
+        self._access, self._limits, self._measures = access, limits, measures
+        self._writer = ThreadPoolExecutor(1, "writer")
+        self._is_ready = False
+        self._count()
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether a valuation runs."""
+        return self._valuations.is_computing
+
+    def application(self) -> FastAPI:
+        """Return the application."""
+        gate = Middleware(Gate, limits=self._limits, measures=self._measures)
+        hosts = Middleware(TrustedHostMiddleware, allowed_hosts=_LOCAL, www_redirect=False)
+        app = FastAPI(
+            title="jaxtape serve",
+            description="Values and sensitivities of books in a market whose quotes move.",
+            version="1",
+            docs_url=None,  # a page that loads scripts from elsewhere
+            redoc_url=None,
+            lifespan=self._life,
+            middleware=[gate, hosts] if self._access.is_local else [gate],
+            exception_handlers={
+                Problem: _on_problem,
+                HTTPException: _on_http,
+                RequestValidationError: _on_validation,
+            },
+        )
+        read = {"dependencies": [Depends(self._may_read)], "responses": _PROBLEMS}
+        write = {"dependencies": [Depends(self._may_write)], "responses": _PROBLEMS}
+        book = "/v1/books/{name}"
+        app.get("/v1/quotes", response_model=Quotes, **read)(self.quotes)
+        body = {"requestBody": {"content": {"application/json": {"schema": _MOVE}}}}
+        app.patch("/v1/quotes", response_model=Moved, openapi_extra=body, **write)(self.move)
+        app.get("/v1/books", response_model=BookList, **read)(self.books)
+        extra = {"requestBody": _BOOK}
+        app.put(book, response_model=BookEntry, openapi_extra=extra, **write)(self.submit)
+        app.get(book, response_class=Response, **read)(self.book)
+        app.delete(book, status_code=204, **write)(self.delete)
+        for part, kind in PARTS.items():
+            figures = functools.partial(self._figures, part)
+            path, told = f"{book}/{part}", {"response_model": kind, "name": part}
+            app.get(path, summary=f"The {part} of a book", **told, **read)(_endpoint(figures))
+        app.get("/health/live")(self.live)
+        app.get("/health/ready")(self.ready)
+        app.get("/health")(self.ready)
+        app.get("/metrics", dependencies=read["dependencies"], response_class=Response)(
+            self.metrics
+        )
+        return app
+
+    @contextlib.asynccontextmanager
+    async def _life(self, app: FastAPI):
+        """Compile the programs of the first requests in the background; at the end take no more requests."""
+        del app
+        warming = asyncio.create_task(self._warmed())
+        yield
+        self._is_ready = False
+        self._measures.ready.set(0)
+        warming.cancel()
+        self._valuations.close()
+        self._writer.shutdown(wait=False)
+
+    async def _warmed(self) -> None:
+        for stored in self._warm:
+            try:
+                await self._valuations.warm(stored, self._session.market)
+            except Exception as error:
+                _log.warning("no figures", extra={"book": stored.name, "error": repr(error)})
+        self._is_ready = True
+        self._measures.ready.set(1)
+        _log.info("ready", extra={"books": len(self._session.books)})
+
+    def _count(self) -> None:
+        self._measures.books.set(len(self._session.books))
+        self._measures.market_version.set(self._session.market.version)
+
+    def _may_write(self, authorization: Annotated[str | None, Header()] = None) -> None:
+        self._access.check(authorization)
+
+    def _may_read(self, authorization: Annotated[str | None, Header()] = None) -> None:
+        if self._access.guards_reads:
+            self._access.check(authorization)
+
+    async def _written(self, change: Callable[..., Result], *arguments: Any) -> Result:
+        """Change the session in the thread that writes, and wait for it.
+
+        Raises:
+            busy: It takes too long, and may be done or not; it is a `Problem`.
+            Problem: It could not be written.
+        """
+        loop = asyncio.get_running_loop()
+        writing = loop.run_in_executor(self._writer, change, *arguments)
+        try:
+            return await asyncio.wait_for(asyncio.shield(writing), self._limits.request_seconds)
+        except TimeoutError:
+            said = "the change is not on the disk yet, and may still be made: read the state first"
+            raise busy(said, status=504) from None
+        except OSError as error:
+            reason = error.strerror or str(error)
+            detail = f"the change could not be written ({reason}), and is not made"
+            raise Problem(507, "not-kept", detail, "make room in the folder of --state") from error
+        finally:
+            self._count()
+
+    async def quotes(self, response: Response) -> Quotes:
+        """Return every quote of the market, and their version."""
+        state = self._session.market
+        response.headers["etag"] = f'"{state.version}"'
+        return Quotes.of(state)
+
+    async def move(
+        self,
+        request: Request,
+        response: Response,
+        if_match: _IfMatch = None,
+    ) -> Moved:
+        """Move quotes, all that are named or none."""
+        content = await body_of(request, self._limits)
+        condition = Condition.of(if_match, None)
+        state = await self._written(self._session.move, content, condition)
+        response.headers["etag"] = f'"{state.version}"'
+        return Moved(version=state.version, moved=len(state.moves))
+
+    async def books(self) -> BookList:
+        """Return the books that are kept."""
+        stored = sorted(self._session.books.items())
+        return BookList(books=[BookEntry.of(book) for _, book in stored])
+
+    async def submit(
+        self,
+        name: _Name,
+        request: Request,
+        response: Response,
+        if_match: _IfMatch = None,
+        if_none_match: _IfNoneMatch = None,
+    ) -> BookEntry:
+        """Keep a book, new or in the place of another version.
+
+        Raises:
+            Problem: The format is not known.
+        """
+        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media not in _FORMATS:
+            remedy = f"send one of {', '.join(_FORMATS)} as Content-Type"
+            detail, close = f"the body is {media or 'of no known type'}", {"connection": "close"}
+            raise Problem(415, "unknown-format", detail, remedy, headers=close)
+        content = await body_of(request, self._limits)
+        condition, submit = Condition.of(if_match, if_none_match), self._session.submit
+        stored, is_new = await self._written(submit, name, _FORMATS[media], content, condition)
+        response.status_code = 201 if is_new else 200
+        response.headers["etag"] = f'"{stored.version}"'
+        return BookEntry.of(stored)
+
+    async def book(self, name: _Name) -> Response:
+        """Return the text of a book, as it was submitted."""
+        stored = self._session.book(name)
+        headers = {"etag": f'"{stored.version}"'}
+        return Response(stored.text, headers=headers, media_type=_MEDIA_TYPES[stored.format])
+
+    async def delete(self, name: _Name, if_match: _IfMatch = None) -> None:
+        """Remove a book."""
+        loop, condition = asyncio.get_running_loop(), Condition.of(if_match, None)
+
+        def delete() -> None:
+            self._session.delete(name, condition)
+            loop.call_soon_threadsafe(self._valuations.forget, name)
+
+        await self._written(delete)
+
+    async def _figures(self, part: str, name: str, known: str | None) -> Response:
+        """Return a document of a book at the market's present version, or a newer one."""
+        stored, state = self._session.book(name), self._session.market
+        version = self._tag(stored.version, state.version)
+        if version in (known or ""):
+            return Response(status_code=304, headers={"etag": version})
+        valued = await self._valuations.of(stored, state)
+        _, book, quotes = valued.key
+        headers = {"etag": self._tag(book, quotes)}
+        return Response(valued.documents[part], headers=headers, media_type="application/json")
+
+    def _tag(self, book: str, quotes: int) -> str:
+        return f'"{book}-{quotes}-{self._settings}"'
+
+    async def live(self) -> dict[str, bool]:
+        """Return {"live": true}: the process answers."""
+        return {"live": True}
+
+    async def ready(self, response: Response) -> dict[str, bool]:
+        """Return the readiness; the status is 503 until the programs of the first valuation are compiled."""
+        response.status_code = 200 if self._is_ready else 503
+        return {"live": True, "ready": self._is_ready}
+
+    async def metrics(self) -> Response:
+        """Return the measures in the format of Prometheus."""
+        return Response(self._measures.text(), media_type="text/plain; version=0.0.4")
+
+
+def _endpoint(figures: Callable[..., Any]) -> Callable[..., Any]:
+    async def endpoint(name: _Name, if_none_match: _IfNoneMatch = None) -> Response:
+        return await figures(name, if_none_match)
+
+    return endpoint
+
+
+async def _on_problem(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, Problem)
+    return answer_of(problem, request.url.path)
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kinds = {404: "not-found", 405: "method-not-allowed"}
+    kind = kinds.get(error.status_code, "bad-request")
+    remedy = "GET /openapi.json lists the paths"
+    problem = Problem(error.status_code, kind, str(error.detail), remedy, headers=error.headers)
+    return answer_of(problem, request.url.path)
+
+
+async def _on_validation(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    said = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+    remedy = "GET /openapi.json says what a request has"
+    return answer_of(Problem(400, "bad-request", said, remedy), request.url.path)

@@ -1,0 +1,264 @@
+"""A client of the service, with typed results, typed errors, and retries while the service is busy."""
+
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Literal, TypeVar
+
+import httpx2
+from pydantic import BaseModel, ValidationError
+
+from .access import is_loopback
+from .documents import (
+    BookEntry,
+    BookGreeks,
+    BookList,
+    BookRisk,
+    BookSensitivities,
+    BookValue,
+    Moved,
+    Quotes,
+)
+from .problems import Mistake, ProblemDetails
+from .state import Format
+from .state import StoredBook as StoredBook
+
+_MEDIA_TYPES = {"csv": "text/csv", "json": "application/json"}
+_REPEATABLE = ("GET", "PUT")  # done twice they are done once
+Document = TypeVar("Document", bound=BaseModel)
+
+
+class ServiceError(Exception):
+    """An error reported by the service.
+
+    Attributes:
+        problem: The service's description of the error.
+
+    Examples:
+        >>> from calibration.app.serve.problems import ProblemDetails
+        >>> problem = ProblemDetails(type="", title="", status=404, detail="no book", remedy="list them")
+        >>> str(ServiceError(problem))
+        'no book; list them (404)'
+    """
+
+    def __init__(self, problem: ProblemDetails):
+        remedy = f"; {problem.remedy}" if problem.remedy else ""
+        super().__init__(f"{problem.detail}{remedy} ({problem.status})")
+        self.problem = problem
+
+
+class Unauthorized(ServiceError):
+    """The token is missing or wrong."""
+
+
+class NotThere(ServiceError):
+    """There is no such book."""
+
+
+class Changed(ServiceError):
+    """The book or the quotes to change have another version by now, `problem.version`."""
+
+
+class Refused(ServiceError):
+    """The book or the quotes have mistakes; `mistakes` names each."""
+
+    @property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        """The mistakes, each with place, value and remedy."""
+        return tuple(self.problem.errors)
+
+
+class Busy(ServiceError):
+    """The service was still busy after every retry."""
+
+
+class Unreachable(Exception):
+    """No answer came."""
+
+
+_ERRORS: dict[int, type[ServiceError]] = {
+    401: Unauthorized,
+    404: NotThere,
+    412: Changed,
+    422: Refused,
+    428: Changed,
+    503: Busy,
+    504: Busy,
+}
+
+
+class RiskClient(AbstractContextManager):
+    """A connection to a service; not for two threads at once.
+
+    After a 503 the request is repeated after the seconds that the service names. So is a request without an
+    answer, if it is idempotent.
+
+    Args:
+        url: Address of the service, such as http://127.0.0.1:8117.
+        token: Token for writes.
+        timeout: The seconds that an answer may take.
+        retries: Maximum number of times that a request is sent again.
+        transport: Transport of the requests, if it is not the network.
+
+    Examples:
+        >>> with RiskClient("http://127.0.0.1:8117", token="...") as client:
+        ...     client.url
+        'http://127.0.0.1:8117'
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout: float = 40.0,
+        retries: int = 5,
+        transport: httpx2.BaseTransport | None = None,
+    ):
+        self.url, self._retries = url, retries
+        headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        settings: dict[str, Any] = {"headers": headers, "timeout": timeout, "transport": transport}
+        is_here = is_loopback(httpx2.URL(url).host)  # no proxy leads there
+        self._http = httpx2.Client(base_url=url, trust_env=not is_here, **settings)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def submit(
+        self, name: str, text: str, format: Format = "csv", *, version: str | None = None
+    ) -> BookEntry:
+        """Keep a book under a name, and return its entry.
+
+        Args:
+            name: Name of the book.
+            text: The trades.
+            format: The format of the text.
+            version: The version that it replaces, or "*" for whichever; a new book needs none.
+        """
+        headers = {"content-type": _MEDIA_TYPES[format], **_if_match(version)}
+        return self._asked(BookEntry, "PUT", f"/v1/books/{name}", text.encode(), headers)
+
+    def books(self) -> tuple[BookEntry, ...]:
+        """Return the books that are kept."""
+        return tuple(self._asked(BookList, "GET", "/v1/books").books)
+
+    def text(self, name: str) -> str:
+        """Return the text of a book, as it was submitted."""
+        return self._answer("GET", f"/v1/books/{name}").text
+
+    def delete(self, name: str, *, version: str = "*") -> None:
+        """Remove a book, of one version or of whichever."""
+        self._answer("DELETE", f"/v1/books/{name}", headers=_if_match(version))
+
+    def value(self, name: str) -> BookValue:
+        """Return the value of a book."""
+        return self._asked(BookValue, "GET", f"/v1/books/{name}/value")
+
+    def greeks(self, name: str) -> BookGreeks:
+        """Return the figures of every trade of a book."""
+        return self._asked(BookGreeks, "GET", f"/v1/books/{name}/greeks")
+
+    def sensitivities(self, name: str) -> BookSensitivities:
+        """Return the sensitivities of the value of a book to every quote."""
+        return self._asked(BookSensitivities, "GET", f"/v1/books/{name}/sensitivities")
+
+    def risk(self, name: str) -> BookRisk:
+        """Return all of these, of one version of the quotes."""
+        return self._asked(BookRisk, "GET", f"/v1/books/{name}/risk")
+
+    def quotes(self) -> Quotes:
+        """Return every quote of the market, and their version."""
+        return self._asked(Quotes, "GET", "/v1/quotes")
+
+    def move(self, quotes: Mapping[str, float], *, version: int | Literal["*"]) -> Moved:
+        """Move quotes, all of these or none.
+
+        Args:
+            quotes: Quote id -> its new number.
+            version: The version of the quotes that this is decided on, or "*" for whichever.
+        """
+        content = _Move(quotes=dict(quotes)).model_dump_json().encode()
+        headers = {"content-type": "application/json", **_if_match(str(version))}
+        return self._asked(Moved, "PATCH", "/v1/quotes", content, headers)
+
+    def is_ready(self) -> bool:
+        """Return True if the service answers and has compiled its programs."""
+        try:
+            return self._http.get("/health/ready").status_code == 200
+        except httpx2.TransportError:
+            return False
+
+    def wait(self, seconds: float = 600.0) -> None:
+        """Wait until the service is ready.
+
+        Raises:
+            Unreachable: It is not ready in time.
+        """
+        end = time.monotonic() + seconds
+        while not self.is_ready():
+            if time.monotonic() > end:
+                raise Unreachable(f"{self.url} is not ready after {seconds:g} s; look at its log")
+            time.sleep(0.05)
+
+    def _asked(self, kind: type[Document], method: str, path: str, *sent: Any) -> Document:
+        return kind.model_validate_json(self._answer(method, path, *sent).content)
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx2.Response:
+        """Return an answer that is no error; for one that is, a `ServiceError` of its kind is raised.
+
+        Raises:
+            Unreachable: None came.
+        """
+        for left in range(self._retries, -1, -1):
+            try:
+                found = self._http.request(method, path, content=content, headers=headers)
+            except httpx2.TransportError as error:
+                if not (left and method in _REPEATABLE):
+                    message = f"{self.url} did not answer: {error!r}; is it up?"
+                    raise Unreachable(message) from error
+                time.sleep(0.2)
+                continue
+            if found.status_code == 503 and left:
+                time.sleep(_seconds(found.headers.get("retry-after", "")))
+                continue
+            break
+        if found.is_success:
+            return found
+        raise _ERRORS.get(found.status_code, ServiceError)(_problem_of(found))
+
+
+class _Move(BaseModel):
+    quotes: dict[str, float]
+
+
+def _if_match(version: str | None) -> dict[str, str]:
+    if version is None:
+        return {}
+    return {"if-match": "*" if version == "*" else f'"{version}"'}
+
+
+def _seconds(text: str) -> float:
+    return float(text) if text.isdigit() else 1.0
+
+
+def _problem_of(found: httpx2.Response) -> ProblemDetails:
+    """Return the problem in an answer, also one that did not come from the service."""
+    try:
+        return ProblemDetails.model_validate_json(found.content)
+    except ValidationError:
+        return ProblemDetails(
+            type="about:blank",
+            title=found.reason_phrase,
+            status=found.status_code,
+            detail=found.text[:200],
+        )

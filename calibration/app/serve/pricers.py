@@ -1,0 +1,153 @@
+"""The figures of `jaxtape risk` for books in a market whose quotes move, recomputed after a change."""
+
+import threading
+from collections import defaultdict
+from typing import NamedTuple
+
+import jax
+
+from pricing.ingestion.errors import InputError
+from pricing.market import Market
+from pricing.portfolio.book import Book
+from pricing.portfolio.book_risk import RiskEngine, RiskResult
+
+from ...calibration import Calibration
+from ..fitting import (
+    Model,
+    calibrated,
+    calibrated_names,
+    failure,
+    fit_of,
+    methods_of,
+    only,
+    standard_start,
+    too_few,
+    underlyings_of,
+    without,
+)
+from .state import StoredBook
+
+_Names = tuple[tuple[str, ...], tuple[str, ...]]  # the equities, and what is calibrated
+
+
+class _Own(NamedTuple):
+    """The engine of one book, and the one that it shares models with."""
+
+    stored: StoredBook
+    names: _Names
+    shared: RiskEngine
+    engine: RiskEngine
+
+
+class Pricers:
+    """An engine for each book; books on the same underlyings share the models that are fitted.
+
+    A fit starts at the end of the calibration to the market's file, so that the same quotes give the same
+    figures, whichever came before. An underlying that cannot be calibrated to the file is calibrated to the
+    moving quotes until that succeeds. Threads may value different books at once; they share the budget.
+
+    Args:
+        base: The market of the file.
+        file: The name of that file.
+        model: The model of equities.
+        paths: The paths of Monte Carlo methods.
+        seed: The seed of Monte Carlo methods and of random starts.
+        budget: The bytes of memory of the tiles that run at once.
+        starts: The starting points of each calibration.
+        max_steps: The most steps of each start.
+    """
+
+    def __init__(
+        self,
+        base: Market,
+        file: str,
+        model: Model,
+        *,
+        paths: int,
+        seed: int,
+        budget: int,
+        starts: int,
+        max_steps: int,
+    ):
+        self._base, self._file, self._model = base, file, model
+        key = jax.random.key(seed)
+        self._fitting = {"num_starts": starts, "max_steps": max_steps, "key": key}
+        settings = {"methods": methods_of(paths), "key": key, "budget": budget}
+        self._first = RiskEngine(fit_of(model, {}), **settings)
+        self._calibrations: dict[str, Calibration] = {}
+        self._failed: dict[str, tuple[Market, InputError]] = {}
+        self._shared: dict[_Names, RiskEngine] = {}
+        self._engines: dict[str, _Own] = {}
+        self._changing = threading.Lock()
+        self._calibrating: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def risk(self, stored: StoredBook, market: Market) -> RiskResult:
+        """Return the figures of a book in a market."""
+        last = self._engines.get(stored.name)
+        names = last.names if last and last.stored is stored else self._names(stored.book)
+        shared = self._engine(names, market)
+        engine = last.engine if last and last.shared is shared else shared.for_another_book()
+        with self._changing:
+            self._engines[stored.name] = _Own(stored, names, shared, engine)
+            self._drop_unused()
+        return engine(stored.book, self._served(names, market))
+
+    def forget(self, name: str) -> None:
+        """Forget a book."""
+        with self._changing:
+            self._engines.pop(name, None)
+            self._drop_unused()
+
+    def _drop_unused(self) -> None:
+        """Forget the models that no book shares any more."""
+        used = {own.names for own in self._engines.values()}
+        self._shared = {names: one for names, one in self._shared.items() if names in used}
+
+    def _names(self, book: Book) -> _Names:
+        served = book.checked(self._base)
+        equities = tuple(sorted(underlyings_of(served, in_rates=False)))
+        return equities, calibrated_names(served, self._base, self._model)
+
+    def _engine(self, names: _Names, market: Market) -> RiskEngine:
+        """Return the engine whose models the books on these names share, calibrated if they were not."""
+        _, fitted = names
+        for name in fitted:
+            with self._changing:
+                calibrating = self._calibrating[name]
+            with calibrating:
+                if name not in self._calibrations and name not in self._failed:
+                    self._calibrate(name, self._base)
+                if name in self._failed and self._failed[name][0] is not market:
+                    self._calibrate(name, market)
+        with self._changing:
+            if names not in self._shared:
+                good = {n: self._calibrations[n] for n in fitted if n in self._calibrations}
+                self._shared[names] = self._first.for_another_fit(fit_of(self._model, good))
+            return self._shared[names]
+
+    def _calibrate(self, name: str, market: Market) -> None:
+        """Calibrate one underlying to a market, and drop the engines that are of no use without it."""
+        found = self._calibrated(name, market)
+        with self._changing:
+            if isinstance(found, InputError):
+                self._failed[name] = market, found
+                return
+            self._failed.pop(name, None)
+            self._calibrations[name] = found
+            self._shared = {n: engine for n, engine in self._shared.items() if name not in n[1]}
+
+    def _calibrated(self, name: str, market: Market) -> Calibration | InputError:
+        start, quotes = standard_start(market, name)
+        if error := too_few(start, quotes, name, self._file):
+            return error
+        calibration = calibrated(start, quotes, **self._fitting)
+        return failure(market, name, calibration, self._file) or calibration
+
+    def _served(self, names: _Names, market: Market) -> Market:
+        """Return the part of a market that these names need, less what could not be calibrated."""
+        equities, fitted = names
+        served = only(market, equities)
+        for name in fitted:
+            if (failed := self._failed.get(name)) is not None:
+                served = without(served, name, failed[1])
+        return served

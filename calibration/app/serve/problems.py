@@ -1,0 +1,136 @@
+"""Error answers of a service: problem details (RFC 9457)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import BaseModel
+
+from jaxtape.cli.escaping import escaped
+from pricing.ingestion.errors import InputError, listed
+
+MEDIA_TYPE = "application/problem+json"
+_MOST = 1000  # mistakes that an answer names
+_TITLES = {
+    "unauthorized": "A token is needed",
+    "not-found": "There is no such thing here",
+    "method-not-allowed": "This cannot be done here",
+    "slow-request": "The request came too slowly",
+    "book-refused": "The book has mistakes",
+    "move-refused": "The quotes cannot move so",
+    "too-large": "The request is too large",
+    "too-many": "There is no room for another",
+    "changed": "Something else stands there by now",
+    "no-condition": "What may be replaced is not said",
+    "unknown-format": "The format is not known",
+    "bad-request": "The request makes no sense",
+    "no-models": "No models were fitted to these quotes",
+    "busy": "The service is busy",
+    "unknown-outcome": "The outcome is not known yet",
+    "not-kept": "The disk did not take it",
+    "internal": "The service has failed",
+}
+
+
+class Mistake(BaseModel):
+    """One mistake of a book or a move, as the readers of files name it.
+
+    Attributes:
+        file: The name of the book, or of the move.
+        line: The line, from 1; None where the mistake has no place.
+        column: The cell in CSV, the character in JSON, from 1.
+        field: The name of a column, or a quote id.
+        value: The offending value as text.
+        message: Description of the mistake.
+        remedy: Suggested correction.
+    """
+
+    file: str
+    line: int | None = None
+    column: int | None = None
+    field: str
+    value: str
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return str(InputError(**self.model_dump()))
+
+
+class ProblemDetails(BaseModel):
+    """The body of an error answer.
+
+    Attributes:
+        type: The kind of problem, a URN.
+        title: The kind in words.
+        status: The HTTP status.
+        detail: Description of this request's error.
+        instance: The path of the request.
+        remedy: Suggested correction.
+        errors: Each mistake of the input.
+        version: The present version of the book or the quotes, if the request was for another.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str = ""
+    remedy: str = ""
+    errors: list[Mistake] = []
+    version: str | None = None
+
+
+class Problem(Exception):
+    """A request that cannot be done; `kind` is one of the titles' names."""
+
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        detail: str,
+        remedy: str = "",
+        *,
+        errors: Sequence[InputError] = (),
+        version: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ):
+        super().__init__(detail)
+        self.status, self.kind, self.detail, self.remedy = status, kind, detail, remedy
+        self.errors, self.version, self.headers = errors, version, dict(headers or {})
+
+    def document(self, instance: str) -> ProblemDetails:
+        """Return the body of the answer to a request for this path."""
+        return ProblemDetails(
+            type=f"urn:jaxtape:problem:{self.kind}",
+            title=_TITLES[self.kind],
+            status=self.status,
+            detail=escaped(self.detail),
+            instance=instance,
+            remedy=self.remedy,
+            errors=[_mistake(error) for error in self.errors],
+            version=self.version,
+        )
+
+
+def _mistake(error: InputError) -> Mistake:
+    """Return an error with its texts as they can be encoded."""
+    facts: dict[str, Any] = asdict(error)
+    facts |= {name: escaped(fact) for name, fact in facts.items() if isinstance(fact, str)}
+    return Mistake(**facts)
+
+
+def refused(kind: str, errors: Sequence[InputError]) -> Problem:
+    """Return the problem of an input with mistakes; of very many the first are named."""
+    count = f"{len(errors):,} mistakes: " if len(errors) > 1 else ""
+    errors = errors[:_MOST]
+    return Problem(422, kind, count + listed(errors, 3), "correct what errors names", errors=errors)
+
+
+def busy(detail: str, seconds: float = 1.0, status: int = 503) -> Problem:
+    """Return the problem of a request that comes at a bad time, and when to come again."""
+    headers: dict[str, Any] = {"retry-after": f"{max(1, round(seconds))}"}
+    kind = "busy" if status == 503 else "unknown-outcome"
+    return Problem(
+        status, kind, detail, f"ask again after {headers['retry-after']} s", headers=headers
+    )

@@ -1,0 +1,163 @@
+"""`jaxtape serve`: values and risk of books over HTTP."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jaxtape.cli.cache import home_folder
+from jaxtape.cli.escaping import escaped
+from jaxtape.cli.main import Precision, configure, refuse
+from pricing.ingestion.errors import UnreadableFile
+
+from .. import console
+from ..fitting import PATHS, Model
+from ..valuing import (
+    BUDGET,
+    BudgetOption,
+    ModelOption,
+    PathsOption,
+    SeedOption,
+)
+from .limits import Limits
+
+_USUAL = Limits()
+
+
+def _seconds(default: float, what: str) -> Any:
+    return typer.Option(min=0.1, max=86_400.0, help=what, show_default=f"{default:g}")
+
+
+def serve(
+    market: Annotated[Path, console.path_option(help="The market: JSON.")],
+    trades: Annotated[
+        Path | None,
+        console.path_option(help="A book that is kept by its file's name: CSV or JSON."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8117,
+    state: Annotated[
+        Path | None,
+        console.path_option(
+            help="Folder for books, moved quotes and the token.",
+            show_default="$XDG_STATE_HOME/jaxtape/serve",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        console.path_option(help="A file of mode 600 with the token.", show_default="STATE/token"),
+    ] = None,
+    guard_reads: Annotated[
+        bool, typer.Option("--guard-reads", help="Reading needs the token, too, on loopback.")
+    ] = False,
+    model: ModelOption = Model.heston,
+    paths: PathsOption = PATHS,
+    seed: SeedOption = 0,
+    starts: console.StartsOption = 1,
+    max_steps: console.MaxStepsOption = 100,
+    precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
+    budget: BudgetOption = BUDGET,
+    warm: Annotated[
+        Path | None,
+        console.path_option(help="A book whose programs are compiled before the service is ready."),
+    ] = None,
+    forget_quotes: Annotated[
+        bool, typer.Option("--forget-quotes", help="Forget quotes that moved in another market.")
+    ] = False,
+    max_body: Annotated[
+        int, console.size_option(help="Of a request.", show_default="4MiB")
+    ] = _USUAL.body_bytes,
+    max_trades: Annotated[int, console.count_option(help="Of a book.")] = _USUAL.trades,
+    max_books: Annotated[int, console.count_option(help="Books that are kept.")] = _USUAL.books,
+    max_requests: Annotated[int, console.count_option(help="In work at once.")] = _USUAL.requests,
+    max_queue: Annotated[
+        int, console.count_option(help="Valuations that wait or run.")
+    ] = _USUAL.queue,
+    max_workers: Annotated[
+        int, console.count_option(help="Books that are valued at once.")
+    ] = _USUAL.workers,
+    max_move: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            help="Of a quote in one request: as a share of a price or a vol; of 10 points of a rate.",
+            show_default=f"{_USUAL.move:g}",
+        ),
+    ] = _USUAL.move,
+    max_connections: Annotated[
+        int, console.count_option(help="Open at once.")
+    ] = _USUAL.connections,
+    body_seconds: Annotated[
+        float, _seconds(_USUAL.body_seconds, "For a request to arrive.")
+    ] = _USUAL.body_seconds,
+    request_seconds: Annotated[
+        float, _seconds(_USUAL.request_seconds, "For its figures to be found.")
+    ] = _USUAL.request_seconds,
+    stop_seconds: Annotated[
+        float, _seconds(_USUAL.stop_seconds, "For requests in work when the service stops.")
+    ] = _USUAL.stop_seconds,
+) -> None:
+    """Serve values, Greeks and sensitivities of books in a market whose quotes move, over HTTP.
+
+    Exit status: 0 after SIGTERM or Ctrl-C; 2 if it cannot start.
+    """
+    try:
+        from . import server
+        from .access import (
+            Access,
+            is_loopback,
+            kept_token,
+            token_of,
+        )
+        from .starting import service_of
+        from .store import Store, Unusable
+    except ModuleNotFoundError as error:
+        refuse(f"jaxtape serve needs more ({error}): pip install 'jaxtape[serve]'")
+    if not is_loopback(host) and token_file is None:
+        refuse(
+            f"--host {host}: others than this machine reach it; give --token-file FILE, a file of mode 600 "
+            "with a token, or --host 127.0.0.1"
+        )
+    configure(precision)
+    server.log_as_json()
+    limits = Limits(
+        body_bytes=max_body,
+        body_seconds=body_seconds,
+        trades=max_trades,
+        books=max_books,
+        requests=max_requests,
+        queue=max_queue,
+        workers=max_workers,
+        move=max_move,
+        request_seconds=request_seconds,
+        connections=max_connections,
+        stop_seconds=stop_seconds,
+    )
+    settings = {"model": model, "paths": paths, "seed": seed, "budget": budget}
+    settings |= {"starts": starts, "max_steps": max_steps}
+    files = {"market": market, "trades": trades, "warm": warm}
+    try:
+        folder = state or home_folder("XDG_STATE_HOME", ".local/state", "--state") / "jaxtape/serve"
+    except ValueError as error:
+        refuse(str(error))
+    try:
+        store = Store(folder)
+        with store.alone():
+            place = folder / "token" if token_file is None else token_file
+            token = kept_token(place) if token_file is None else token_of(place)
+            access = Access(token, is_local=is_loopback(host), guards_reads=guard_reads)
+            service = service_of(
+                store, access, limits, **files, **settings, forget_quotes=forget_quotes
+            )
+            listening = server.bound_socket(host, port)
+            told = (
+                f"jaxtape serve: {server.url_of(host, listening)}, token in {escaped(str(place))}"
+            )
+            server.run(service.application(), listening, limits, told)
+            if service.is_computing:
+                server.leave_at_once()
+    except (UnreadableFile, Unusable) as error:
+        refuse(str(error))
+    except OSError as error:
+        place, reason = error.filename or folder, error.strerror or error
+        refuse(f"{place}: cannot be used: {reason}; make room there, or give another --state")

@@ -1,0 +1,107 @@
+"""Make a service from a market's file, a folder and limits."""
+
+import hashlib
+import logging
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+
+from pricing.ingestion.files import read_text
+from pricing.market import Market
+
+from .access import Access
+from .app import Service
+from .limits import Limits
+from .measures import Measures
+from .pricers import Pricers
+from .problems import Problem
+from .session import Session
+from .state import (
+    NAME,
+    Condition,
+    Format,
+    StoredBook,
+)
+from .store import Store, Unusable
+from .valuations import Valuations
+
+_log = logging.getLogger("jaxtape.serve")
+_HEADER = "id,type,underlying,option,strike,expiry"
+_WARM = "(warm)"  # no book that is kept has such a name
+
+
+def service_of(
+    store: Store,
+    access: Access,
+    limits: Limits,
+    *,
+    market: Path,
+    trades: Path | None = None,
+    warm: Path | None = None,
+    forget_quotes: bool = False,
+    **settings: Any,
+) -> Service:
+    """Return a service with the books of the store, and the book `trades` if the store has none of that name.
+
+    warm: the book whose programs are compiled first; without it the stored books, or else a European on each
+    equity. settings: arguments of `Pricers`. If the store or the trades cannot be used, `Unusable` is raised.
+    """
+    session = Session(store, market, limits, forget_quotes=forget_quotes)
+    for error in session.market.base.errors:
+        _log.warning("left out of the market", extra={"error": str(error)})
+    if trades is not None:
+        _keep(session, trades)
+    pricers, measures = Pricers(session.market.base, session.file, **settings), Measures()
+    valuations = Valuations(pricers.risk, pricers.forget, limits, measures)
+    if warm is not None:
+        first = [StoredBook(_WARM, _format_of(warm), read_text(warm))]
+    else:
+        first = list(session.books.values()) or _europeans(session.market.base)
+    digest = settings_digest(session.market.digest, settings)
+    return Service(session, valuations, access, limits, measures, tuple(first), digest)
+
+
+def settings_digest(market: str, settings: Mapping[str, Any]) -> str:
+    """Return a digest that changes with the market's file, the settings, the precision and the library."""
+    facts = market, sorted(settings.items()), str(jnp.result_type(float)), version("jaxtape")
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def _format_of(file: Path) -> Format:
+    return "json" if file.suffix.lower() == ".json" else "csv"
+
+
+def _keep(session: Session, trades: Path) -> None:
+    """Keep the book of a file under the file's name, unless there is a book of that name.
+
+    Raises:
+        Unusable: The book has mistakes.
+    """
+    name = re.sub(r"[^a-z0-9._-]+", "-", trades.stem.lower()).strip("-._")
+    text = read_text(trades)
+    if not NAME.fullmatch(name):
+        raise Unusable(f"{trades}: its name makes no name of a book; rename the file")
+    if name in session.books:
+        _log.info(
+            "a kept book stands in place of the file", extra={"book": name, "file": str(trades)}
+        )
+        return
+    try:
+        session.submit(name, _format_of(trades), text.encode(), Condition(is_new=True))
+    except Problem as problem:
+        raise Unusable(f"{trades}: {problem.detail}; {problem.remedy}") from None
+
+
+def _europeans(market: Market) -> list[StoredBook]:
+    """Return a book for each equity, of one European option, a year from the market's day."""
+    expiry = market.asof + timedelta(days=365)
+    rows = (
+        f'E,european,"{name}",call,{float(equity.spot)!r},{expiry}'
+        for name, equity in market.equities.items()
+    )
+    return [StoredBook(_WARM, "csv", f"{_HEADER}\n{row}") for row in rows]

@@ -1,0 +1,105 @@
+"""State of a service: books by name, a market with a version, and the conditions of a change."""
+
+import functools
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pricing.market import Market
+from pricing.portfolio.book import Book
+
+from .problems import Problem
+
+Format = Literal["csv", "json"]
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+NAME_REMEDY = (
+    "take at most 100 lower-case letters, digits, points, hyphens and underscores, no sign first"
+)
+
+
+@dataclass(frozen=True)
+class StoredBook:
+    """A book as it was submitted.
+
+    Attributes:
+        name: Name of the book.
+        format: The format of its text, csv or json.
+        text: The trades, as they came.
+    """
+
+    name: str
+    format: Format
+    text: str = field(repr=False)
+
+    @functools.cached_property
+    def version(self) -> str:
+        """A digest of the text: two books of one version are the same."""
+        return hashlib.sha256(f"{self.format}\n{self.text}".encode()).hexdigest()[:16]
+
+    @functools.cached_property
+    def book(self) -> Book:
+        """The rows, and all that is wrong with them."""
+        return Book.from_text(self.text, f"{self.name}.{self.format}")
+
+
+@dataclass(frozen=True)
+class QuotedMarket:
+    """A market as its quotes have moved.
+
+    Attributes:
+        base: The market of the file.
+        digest: Digest of that file.
+        version: The number of changes so far; no other state of the quotes has the same number.
+        moves: Quote id -> its number, of the quotes that have moved.
+        market: The market as it stands.
+    """
+
+    base: Market = field(repr=False)
+    digest: str
+    version: int
+    moves: Mapping[str, float]
+    market: Market = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Condition of a change on the present version: the headers If-Match and If-None-Match.
+
+    Attributes:
+        versions: Versions that may be changed; None where there is no If-Match, "*" for any version.
+        is_new: Whether there must be no version yet.
+    """
+
+    versions: frozenset[str] | None = None
+    is_new: bool = False
+
+    @classmethod
+    def of(cls, if_match: str | None, if_none_match: str | None) -> "Condition":
+        """Return the condition of the two headers: `*` or a list of quoted versions."""
+        versions = None
+        if if_match is not None:
+            versions = frozenset(
+                {"*"} if if_match.strip() == "*" else re.findall(r'(?<!W/)"([^"]*)"', if_match)
+            )
+        return cls(versions, (if_none_match or "").strip() == "*")
+
+    def check(self, version: str | None, what: str) -> None:
+        """Check the condition against the version that stands there, None for nothing.
+
+        Raises:
+            Problem: It asks for another version (412), or names none where there is one (428).
+        """
+        if version is not None and self.versions is None and not self.is_new:
+            remedy = f'send the header If-Match: "{version}", or * for whichever stands there'
+            detail = f"{what} exists, of version {version}, and the request has no If-Match"
+            raise Problem(428, "no-condition", detail, remedy, version=version)
+        wanted = self.versions
+        is_there = version is not None
+        if (self.is_new and is_there) or (
+            wanted is not None and not (is_there and ("*" in wanted or version in wanted))
+        ):
+            stands = f"is of version {version}" if is_there else "does not exist"
+            remedy = "read it again, and decide again"
+            raise Problem(412, "changed", f"{what} {stands} by now", remedy, version=version)

@@ -1,0 +1,212 @@
+"""A bounded queue of valuations in threads: each book is valued once for a state, one state at a time."""
+
+import asyncio
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+import jax
+
+from pricing.market import Market
+from pricing.portfolio.book_risk import RiskResult
+from pricing.portfolio.sweep.groups import BudgetTooSmall
+
+from .documents import book_risk, encoded
+from .limits import Limits
+from .measures import Measures
+from .problems import Problem, busy
+from .state import QuotedMarket, StoredBook
+
+_log = logging.getLogger("jaxtape.serve")
+
+Result = TypeVar("Result")
+Price = Callable[[StoredBook, Market], RiskResult]
+_Key = tuple[str, str, int]  # a book, its version, that of the quotes
+
+
+@dataclass(frozen=True)
+class Valued:
+    """Figures of one version of a book at one version of the quotes, as bytes of documents."""
+
+    key: _Key
+    documents: dict[str, bytes]
+    failed: int
+
+
+class _Place:
+    """A place in the line: until its turn comes, it is for the newest state of its book that was asked for."""
+
+    def __init__(self, stored: StoredBook, state: QuotedMarket):
+        self.name, self.is_gone = stored.name, False
+        self._asked, self._has_begun, self._lock = (stored, state), False, threading.Lock()
+
+    def takes(self, stored: StoredBook, state: QuotedMarket) -> bool:
+        """Return True if the figures will be those of this state."""
+        with self._lock:
+            if not self._has_begun:
+                self._asked = stored, state
+            return _key(*self._asked) == _key(stored, state)
+
+    def begin(self) -> tuple[StoredBook, QuotedMarket]:
+        """Return the state to value, which no later request can change."""
+        with self._lock:
+            self._has_begun = True
+            return self._asked
+
+
+class Valuations:
+    """Values books in threads, each book in one at a time: a slow one does not stop the others.
+
+    Each book has at most one running and one waiting valuation. The waiting one takes the newest requested
+    state, and all who wait for it get its figures, so that moving quotes build no queue. The last figures of
+    each book are kept.
+
+    Args:
+        price: Function that values a book; threads call it, with one book at most once at a time.
+        forget: Function called with the name of a book that is deleted, likewise.
+        limits: The limits of the service.
+        measures: Prometheus metrics of the service.
+    """
+
+    def __init__(
+        self, price: Price, forget: Callable[[str], None], limits: Limits, measures: Measures
+    ):
+        self._price, self._forget, self._limits, self._measures = price, forget, limits, measures
+        self._workers = ThreadPoolExecutor(limits.workers, "valuations")
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._forgetting: set[asyncio.Task[None]] = set()
+        self._working: dict[_Place, asyncio.Future[Valued]] = {}
+        self._found: dict[str, Valued] = {}
+        self._computing: set[_Place] = set()
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether a valuation runs."""
+        return bool(self._computing)
+
+    async def of(self, stored: StoredBook, state: QuotedMarket) -> Valued:
+        """Return the figures of a book, in this state or a newer one.
+
+        Raises:
+            busy: The queue is full, or the figures take too long, and are there for a later request; it is a
+                `Problem`, as is an error that keeps the models from being fitted.
+        """
+        key, outcomes = _key(stored, state), self._measures.valuations
+        found = self._found.get(stored.name)
+        if found is not None and found.key == key:
+            outcomes.labels("cached").inc()
+            return found
+        if (working := self._joined(stored, state)) is not None:
+            outcomes.labels("joined").inc()
+        elif len(self._working) >= self._limits.queue:
+            outcomes.labels("refused").inc()
+            raise busy(f"{len(self._working)} valuations are in line, and no more fit")
+        else:
+            working = self._begin(_Place(stored, state))
+        try:
+            return await asyncio.wait_for(asyncio.shield(working), self._limits.request_seconds)
+        except TimeoutError:
+            outcomes.labels("late").inc()
+            seconds = self._limits.request_seconds
+            raise busy(
+                f"the figures are not there after {seconds:g} s; they are computed"
+            ) from None
+
+    def _joined(self, stored: StoredBook, state: QuotedMarket) -> "asyncio.Future[Valued] | None":
+        """Return the running or waiting valuation of a state, if there is one."""
+        for place, working in self._working.items():
+            if place.name == stored.name and not place.is_gone and place.takes(stored, state):
+                return working
+        return None
+
+    async def _in_turn(self, name: str, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Do work for a book in a thread, once all that was begun for the book before has ended."""
+        turn = self._turns.setdefault(name, asyncio.Lock())
+        async with turn:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._workers, work, *arguments)
+
+    def _begin(self, place: _Place) -> "asyncio.Future[Valued]":
+        working = asyncio.ensure_future(self._in_turn(place.name, self._compute, place))
+        self._working[place] = working
+        self._measures.queue.set(len(self._working))
+        working.add_done_callback(functools.partial(self._end, place))
+        return working
+
+    def _compute(self, place: _Place) -> Valued:
+        """Value a book, in a thread."""
+        self._computing.add(place)
+        try:
+            return self._computed(*place.begin())
+        finally:
+            self._computing.discard(place)
+
+    def _computed(self, stored: StoredBook, state: QuotedMarket) -> Valued:
+        """Return the figures of a book in a state.
+
+        Raises:
+            JaxRuntimeError: The machine failed at it.
+            Problem: No models could be fitted, or the budget does not hold a trade.
+        """
+        start = time.perf_counter()
+        try:
+            result = self._price(stored, state.market)
+        except jax.errors.JaxRuntimeError:
+            raise  # of the machine, not of the quotes
+        except BudgetTooSmall as error:
+            remedy = "start the service with a larger --budget"
+            raise Problem(500, "internal", str(error), remedy) from error
+        except RuntimeError as error:
+            detail = f"the quotes of version {state.version} have no models: {error}"
+            raise Problem(409, "no-models", detail, "check the quotes that were moved") from error
+        risk = book_risk(stored, state, result)
+        found = Valued(_key(stored, state), encoded(risk), risk.failed)
+        self._measures.valuation_seconds.observe(time.perf_counter() - start)
+        return found
+
+    def _end(self, place: _Place, working: "asyncio.Future[Valued]") -> None:
+        del self._working[place]
+        self._measures.queue.set(len(self._working))
+        if working.cancelled():
+            return
+        if (error := working.exception()) is not None:
+            self._measures.valuations.labels("failed").inc()
+            _log.warning("a valuation failed", extra={"book": place.name, "error": repr(error)})
+            return
+        name, found = place.name, working.result()
+        self._measures.valuations.labels("computed").inc()
+        if place.is_gone:
+            return
+        self._measures.failed.labels(name).set(found.failed)
+        self._found[name] = found
+
+    async def warm(self, stored: StoredBook, state: QuotedMarket) -> None:
+        """Compile the programs of a book; its figures are not kept."""
+        await self._in_turn(stored.name, self._compute, _Place(stored, state))
+
+    def forget(self, name: str) -> None:
+        """Forget the figures of a book, those that are computed too."""
+        for place in self._working:
+            place.is_gone |= place.name == name
+        if self._found.pop(name, None) is not None:
+            self._measures.failed.remove(name)
+        forgetting = asyncio.ensure_future(self._in_turn(name, self._forget, name))
+        self._forgetting.add(forgetting)
+        forgetting.add_done_callback(self._forgetting.discard)
+
+    def close(self) -> None:
+        """Take no more requests; running valuations finish."""
+        waiting = (task for place, task in self._working.items() if place not in self._computing)
+        for task in (*waiting, *self._forgetting):
+            task.cancel()
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+
+def _key(stored: StoredBook, state: QuotedMarket) -> _Key:
+    return stored.name, stored.version, state.version

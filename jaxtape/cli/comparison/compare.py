@@ -1,0 +1,161 @@
+"""`jaxtape compare`: values and gradients in JAX and in PyTorch side by side."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ..main import (
+    Precision,
+    configure,
+    files_of,
+    path_of,
+    refuse,
+    write,
+)
+
+_GROUP = "jaxtape.compared"
+_PRECISIONS, _WAYS = ("double", "single"), ("eager", "func", "compile")
+
+
+def compare(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Cases by name, all, or FILE.py:CASE (module:CASE); see --list."),
+    ] = None,
+    ours: Annotated[
+        str | None,
+        typer.Option("--jax", help="A function or eqx.Module: FILE.py:NAME or module:NAME."),
+    ] = None,
+    theirs: Annotated[
+        str | None, typer.Option("--torch", help="The same in PyTorch: a function or nn.Module.")
+    ] = None,
+    inputs: Annotated[
+        str | None, typer.Option(help="A tuple of arrays, or a function that returns one.")
+    ] = None,
+    ways: Annotated[
+        str, typer.Option(help="PyTorch's: some of eager,func,compile.")
+    ] = "eager,func",
+    precisions: Annotated[str, typer.Option(help="Some of double,single.")] = "double,single",
+    tolerance: Annotated[
+        float | None, typer.Option(min=0.0, help="Of the largest entry; else 1e-10 and 1e-4.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the inputs.")] = 0,
+    leaves: Annotated[
+        bool, typer.Option(help="A row for every gradient, not for the worst.")
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--list", help="Show the names of the cases, and end.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(parser=path_of, metavar="PATH", help="A JSON file.")
+    ] = None,
+) -> None:
+    """Compare values and gradients of functions in JAX and in PyTorch, input by input and node by node.
+
+    Exit status: 0 if all agree, 1 if not, 2 if something cannot be compared.
+
+    Raises:
+        typer.Exit: Not all agree.
+    """
+    console = Console(width=170, markup=False, emoji=False)
+    known = {found.name: found for found in entry_points(group=_GROUP)}
+    if show:
+        console.print("\n".join(sorted(known)))
+        return
+    kinds, chosen = _some("precisions", precisions, _PRECISIONS), _some("ways", ways, _WAYS)
+    if tolerance is not None and not math.isfinite(tolerance):
+        refuse(f"--tolerance {tolerance}: give a number, such as 1e-10")
+    files = None if out is None else files_of(out)
+    configure(Precision.double)
+    over = [(precision, way) for precision in kinds for way in chosen]
+    found = _verdicts(names or [], (ours, theirs, inputs), known, over, tolerance, seed)
+    console.print(_table(found, leaves))
+    for verdict in found:
+        for text in _faults(verdict):
+            console.print(text, style="red", soft_wrap=True)
+    if out is not None and files is not None:
+        text = json.dumps([asdict(verdict) for verdict in found], indent=1)
+        write(files, {out.name: f"{text}\n"})
+    if not all(verdict.agrees for verdict in found):
+        raise typer.Exit(1)
+
+
+def _some(name: str, text: str, known: tuple[str, ...]) -> list[str]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words or not set(words) <= set(known):
+        refuse(f"--{name} {text}: give some of {','.join(known)}")
+    return words
+
+
+def _verdicts(
+    names: list[str],
+    own: tuple[str | None, str | None, str | None],
+    known: Mapping[str, EntryPoint],
+    over: list[tuple[str, str]],
+    tolerance: float | None,
+    seed: int,
+) -> list[Any]:
+    """Return the verdict of each case, precision and way."""
+    try:
+        from . import verdicts
+    except ModuleNotFoundError as error:
+        refuse(f"jaxtape compare needs PyTorch ({error}): pip install 'jaxtape[torch]'")
+    if any(own) and not all(own):
+        refuse("--jax, --torch and --inputs belong together: give all three")
+    if not names and not any(own):
+        refuse(
+            f"nothing to compare: give all, some of {', '.join(known)}, or --jax, --torch, --inputs"
+        )
+    settings: dict[str, Any] = {"tolerance": tolerance, "seed": seed}
+    try:
+        asked = verdicts.named_cases(names, known)
+        if any(own):
+            asked.append(verdicts.own_case(*map(str, own)))
+        return [verdicts.verdict_of(one, *both, **settings) for one in asked for both in over]
+    except ValueError as error:
+        refuse(str(error))
+
+
+def _faults(verdict: Any) -> list[str]:
+    """Return a description of the disagreements."""
+    of = f"{verdict.case}, {verdict.precision}, {verdict.way}"
+    said = [f"{of}: the weight {text}" for text in verdict.weights]
+    if verdict.parts_at is not None:
+        said.append(f"{of}: both part at {verdict.parts_at}")
+    if not verdict.worst["relative"] <= verdict.tolerance:
+        worst = verdict.worst
+        said.append(
+            f"{of}: the gradient of {worst['name']} is {worst['relative']:.1e} of its largest entry apart"
+        )
+    return said
+
+
+def _table(found: list[Any], leaves: bool) -> Table:
+    table = Table(title="gradients in JAX and PyTorch")
+    for heading in ("case", "precision", "PyTorch", "gradient of"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("shape", "largest", "apart", "relative", "ulp", "cosine", "at most"):
+        table.add_column(heading, justify="right")
+    table.add_column("agrees")
+    for verdict in found:
+        for row in verdict.gradients if leaves else [verdict.worst]:
+            numbers = (
+                f"{row['largest']:.4g}",
+                f"{row['max_difference']:.1e}",
+                f"{row['relative']:.1e}",
+            )
+            numbers += f"{row['ulp']:.1f}", f"{row['cosine']:.12f}", f"{verdict.tolerance:g}"
+            shape = "x".join(map(str, row["shape"])) or "number"
+            said = "yes" if verdict.agrees else "NO"
+            table.add_row(
+                verdict.case, verdict.precision, verdict.way, row["name"], shape, *numbers, said
+            )
+    return table

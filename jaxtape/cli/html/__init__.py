@@ -1,0 +1,27 @@
+"""Self-contained pages: templates of a package, with the style and the macros that all pages share."""
+
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+
+def render(package: str, template: str, **context: Any) -> str:
+    """Return a page.
+
+    Args:
+        package: The package whose folder `templates` has the template; `style.css` and `macros.html` are there
+            for all.
+        template: The name of the template.
+        context: The variables of the template.
+
+    Returns:
+        The text of the page.
+    """
+    pages = Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("jaxtape.cli.html")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return pages.get_template(template).render(**context)

@@ -1,0 +1,282 @@
+"""The command `jaxtape`: its subcommands are found through entry points, so that no import runs upward.
+
+A distribution adds a subcommand by naming a function with annotated options in its entry points, group
+`jaxtape.commands`. Only the subcommand that is asked for is imported.
+"""
+
+import contextlib
+import errno
+import gc
+import importlib.util
+import io
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from importlib.metadata import EntryPoint, entry_points, version
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jax
+import typer
+from rich import progress as bars
+from rich.console import Console
+from rich.text import Text
+from typer.core import TyperGroup
+
+from ..jax_settings.startup import INTERRUPTED, UNUSABLE, interrupts_end_it
+from ..jax_settings.xla_flags import WITHOUT_COSTLY_PASSES, WITHOUT_FUSION_EMITTERS, add_flag
+from ..output_folder import FileSet, local_path
+from ..programs.status import activity
+from .cache import use_cache
+from .escaping import escaped
+
+GROUP = "jaxtape.commands"
+SOME_FAILED = 1  # an exit status
+MAX_SEED, MAX_COUNT = 2**63 - 1, 2**31 - 1  # the largest entries of arrays of integers
+
+
+class Precision(StrEnum):
+    """The width of floating-point numbers: 64 or 32 bits."""
+
+    double = "double"
+    single = "single"
+
+
+class Commands(TyperGroup):
+    """The subcommands of the installed distributions, each imported when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the name of every subcommand, in alphabetical order."""
+        del ctx
+        return sorted(_commands())
+
+    def get_command(self, ctx: Any, cmd_name: str):
+        """Return the subcommand of that name; None if there is none."""
+        del ctx
+        commands = _commands()
+        if cmd_name not in commands:
+            return None
+        _require_own_packages(commands)
+        return _command(cmd_name, commands[cmd_name].load())
+
+
+def _commands() -> dict[str, EntryPoint]:
+    return {found.name: found for found in entry_points(group=GROUP)}
+
+
+def _require_own_packages(commands: Mapping[str, EntryPoint]) -> None:
+    """Refuse where a module of the user's hides a package beside this one: it would be run in its place."""
+    folder = Path(__file__).parent.parent
+    for name in sorted({found.module.partition(".")[0] for found in commands.values()}):
+        package, spec = folder / name, importlib.util.find_spec(name)
+        origin = spec.origin if spec is not None else None
+        is_other = origin is not None and Path(origin).parent != package
+        if is_other and (package / "__init__.py").is_file():
+            refuse(
+                f"{origin}: hides the package {name} of jaxtape; rename it, or take its folder out of "
+                "PYTHONPATH"
+            )
+
+
+def _command(name: str, function: Callable[..., None]):
+    single = _app()
+    single.command(name)(function)
+    return typer.main.get_command(single)
+
+
+def _app(**options) -> typer.Typer:
+    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, **options)
+
+
+app = _app(cls=Commands, no_args_is_help=True)
+_at_end = contextlib.ExitStack()
+
+
+def _show_version(wanted: bool) -> bool:
+    if wanted:
+        typer.echo(f"jaxtape {version('jaxtape')}")
+        raise typer.Exit()
+    return wanted
+
+
+@app.callback()
+def _jaxtape(
+    show_version: bool = typer.Option(
+        False, "--version", help="Show the version.", is_eager=True, callback=_show_version
+    ),
+) -> None:
+    """Adjoint Greeks, calibration and deep FBSDE solvers in JAX, at any memory budget."""
+
+
+def path_of(text: str) -> Path:
+    """Return the path that an option gives; an empty one would be the current folder.
+
+    Raises:
+        BadParameter: If the text is no path or a URL, or the system takes none of its length.
+    """
+    try:
+        is_path = bool(text.strip()) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        raise typer.BadParameter(f"{text!r} is no path: give one, such as out/risk")
+    try:
+        os.lstat(text)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            said = (
+                f"{text[:40]!r}... is no path: it has {len(text):,} characters; give a shorter one"
+            )
+            raise typer.BadParameter(said) from error
+    try:
+        return local_path(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def refuse(message: str) -> NoReturn:
+    """Print the reason for a refusal on stderr in one line, and exit with status 2.
+
+    Raises:
+        typer.Exit: Always.
+    """
+    print(f"jaxtape: {escaped(' '.join(message.split()))}", file=sys.stderr)
+    raise typer.Exit(UNUSABLE)
+
+
+def command_as_typed() -> str:
+    """Return the command line of this process, for a manifest."""
+    return shlex.join(["jaxtape", *sys.argv[1:]])
+
+
+def files_of(out: Path, inputs: Iterable[Path | None] = ()) -> FileSet:
+    """Return the file set of one output file, with a hidden manifest beside it; refuse an unwritable one.
+
+    inputs: Files that the command reads; `out` may be none of them.
+    """
+    if out.is_dir():
+        refuse(f"{out}: cannot be written: it is a folder; give the path of a file")
+    manifest = f".{out.name}.jaxtape"
+    try:
+        return FileSet(
+            out.parent, command_as_typed(), (out.name,), manifest=manifest, inputs=inputs
+        )
+    except OSError as error:
+        place, reason = error.filename or out, error.strerror or error
+        refuse(f"{place}: cannot be written: {reason}; give another path")
+
+
+def write(files: FileSet, texts: Mapping[str, str]) -> None:
+    """Write texts to files by their names, or refuse."""
+    try:
+        with files.written() as aside:
+            for name, text in texts.items():
+                (aside / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or error
+        refuse(f"{error.filename or files.folder}: cannot be written: {reason}; give another path")
+
+
+class _Activity(bars.ProgressColumn):
+    """The column that shows which program is being read, traced or compiled."""
+
+    def render(self, task: bars.Task) -> Text:
+        del task
+        return Text(activity(), style="dim")
+
+
+@contextlib.contextmanager
+def progress_bar(name: str, console: Console) -> Iterator[Callable[[int, int, str], None] | None]:
+    """Yield a live bar as the argument `progress` of a computation; None where nobody looks at the terminal."""
+    if not (console.is_terminal and sys.stdout.isatty()):
+        yield None
+        return
+    columns = bars.TextColumn("{task.description}"), bars.BarColumn()
+    columns += bars.MofNCompleteColumn(), bars.TimeElapsedColumn(), _Activity()
+    with bars.Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(name, total=None)
+
+        def progress(done: int, total: int, message: str) -> None:
+            text = f"{name}, {message}" if message else name
+            bar.update(task, completed=done, total=total, description=text)
+
+        yield progress
+
+
+def configure(precision: Precision) -> None:
+    """Set JAX up for a command: precision, and a cache of programs that outlives the process.
+
+    On a CPU programs are compiled without XLA's fusion emitters and without LLVM's costliest passes, which
+    saves a third of a first run and leaves them about as fast.
+
+    What is kept where: `jaxtape.cli.cache`. To be called before the first array is made.
+    """
+    os.environ["MPLBACKEND"] = "agg"  # pictures are files
+    jax.config.update("jax_enable_x64", precision is Precision.double)
+    add_flag(*WITHOUT_FUSION_EMITTERS)
+    add_flag(*WITHOUT_COSTLY_PASSES)
+    gc.freeze()  # imported objects stay
+    gc.set_threshold(100_000, 20, 20)  # programs are traced into many objects, which stay too
+    job = Path(sys.argv[1]).name if len(sys.argv) > 1 else "jaxtape"
+    _at_end.callback(use_cache(job))
+    try:
+        jax.devices()
+    except RuntimeError as error:
+        platforms = os.environ.get("JAX_PLATFORMS")
+        refuse(f"JAX cannot start: {error} (JAX_PLATFORMS={platforms}); set it to cpu, or unset it")
+
+
+def main() -> None:
+    """Run the command. An interrupt ends it at once, with status 130, whatever its threads still compile."""
+    _give_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # like stderr: no name stops a command
+        sys.stdout.reconfigure(errors="backslashreplace")
+    with interrupts_end_it(), _ends_if_unprintable(), _without_waiting_if_interrupted(), _at_end:
+        app(prog_name="jaxtape")
+
+
+def _give_streams() -> None:
+    """Discard output where the process was started without stdout or stderr."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+
+
+@contextlib.contextmanager
+def _ends_if_unprintable() -> Iterator[None]:
+    """Report in one line that stdout accepts no more output, as on a full disk, and exit with status 2.
+
+    A reader that has gone, such as `head`, ends the command quietly with status 1.
+    """
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno != errno.EPIPE:
+            with contextlib.suppress(OSError):
+                place = error.filename or "standard output"
+                print(f"jaxtape: {place}: {reason}", file=sys.stderr, flush=True)
+        os._exit(SOME_FAILED if error.errno == errno.EPIPE else UNUSABLE)
+
+
+@contextlib.contextmanager
+def _without_waiting_if_interrupted() -> Iterator[None]:
+    """Leave the process at an interrupt: Python itself would finish all that its threads were to do.
+
+    Raises:
+        SystemExit: The block ended so, and not by an interrupt.
+    """
+    try:
+        yield
+    except SystemExit as ended:
+        if ended.code != INTERRUPTED:
+            raise
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(INTERRUPTED)

@@ -1,0 +1,137 @@
+"""`jaxtape validate`: known values beside the library's."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ..main import (
+    Precision,
+    configure,
+    files_of,
+    path_of,
+    progress_bar,
+    refuse,
+    write,
+)
+from ..user_code import in_words, loaded, refused_if_it_fails
+from .reference import Group, Verdict, verdicts_of
+from .reference_report import (
+    Outcome,
+    as_data,
+    list_of_groups,
+    page,
+    summary,
+    tables,
+)
+
+_GROUP = "jaxtape.validated"
+
+
+def validate(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Groups by name, all, or FILE.py:GROUP (module:GROUP); see --list."),
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--list", help="Show the groups and how many values each has, and end.")
+    ] = False,
+    values: Annotated[
+        bool, typer.Option(help="Every value, and not only how many hold in each group.")
+    ] = True,
+    html: Annotated[
+        Path | None, typer.Option(parser=path_of, metavar="PATH", help="A page with all of it.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(parser=path_of, metavar="PATH", help="A JSON file.")
+    ] = None,
+) -> None:
+    """Set published and computed values beside those that this library finds, each with its tolerance.
+
+    Exit status: 0 if all are within their tolerance, 1 if any is not, 2 if something cannot be asked for.
+
+    Raises:
+        typer.Exit: Some value is out of its tolerance.
+    """
+    console = Console(width=190, markup=False, emoji=False)
+    if html is not None and out is not None and html.resolve() == out.resolve():
+        refuse(f"--html and --out are both {out}: give two files")
+    files = {path: files_of(path) for path in (html, out) if path is not None}
+    configure(Precision.double)
+    groups = _groups(names or [])
+    if show:
+        console.print(list_of_groups(groups))
+        return
+    outcomes = _outcomes(groups, console)
+    if values:
+        for table in tables(outcomes):
+            console.print(table)
+    console.print(summary(outcomes))
+    texts = {html: page, out: as_data}
+    for path, file_set in files.items():
+        write(file_set, {path.name: texts[path](outcomes)})
+    faults = [verdict for outcome in outcomes for verdict in outcome.verdicts if not verdict.holds]
+    for verdict in faults:
+        console.print(_sentence(verdict), style="red", soft_wrap=True)
+    if faults:
+        raise typer.Exit(1)
+
+
+def _groups(names: Sequence[str]) -> dict[str, Group]:
+    """Return the groups that are asked for, or refuse."""
+    known = {found.name: found for found in entry_points(group=_GROUP)}
+    groups: dict[str, Group] = {}
+    for name in sorted(known) if names in ([], ["all"]) else names:
+        if name not in known and ":" not in name:
+            there_are = ", ".join(sorted(known))
+            refuse(f"{name}: no such group. There are: {there_are}; or give FILE.py:GROUP")
+        try:
+            group = known[name].load() if name in known else loaded(name)
+            if not isinstance(group, Group):
+                kind = type(group).__name__
+                refuse(f"{name}: is a {kind}; give a jaxtape.cli.validation.Group")
+            group.references()
+        except (ValueError, OSError) as error:
+            refuse(str(error) if name in str(error) else f"{name}: {error}")
+        except Exception as error:  # of a group of the user's own
+            refuse(f"{name}: its references cannot be read: {in_words(error)}; correct them")
+        groups[name] = group
+    return groups
+
+
+def _outcomes(groups: Mapping[str, Group], console: Console) -> list[Outcome]:
+    """Return the outcome of each group; there is one worker for each core."""
+
+    def of(name: str) -> Outcome:
+        start = time.perf_counter()
+        with refused_if_it_fails(f"{name}: its figures cannot be used", "return a Found for each"):
+            verdicts = verdicts_of(name, groups[name])
+            all(verdict.holds for verdict in verdicts)
+        return Outcome(name, groups[name].title, verdicts, time.perf_counter() - start)
+
+    with (
+        progress_bar("validate", console) as progress,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
+        working = {pool.submit(of, name): name for name in groups}
+        for done, ended in enumerate(as_completed(working), 1):
+            if progress is not None:
+                progress(done, len(groups), working[ended])
+        try:
+            return [working_on.result() for working_on in working]
+        except ValueError as error:
+            refuse(str(error))
+
+
+def _sentence(verdict: Verdict) -> str:
+    """Return a description of the verdicts that fail."""
+    known = verdict.reference
+    where = f"{verdict.group}, {known.table.name}"
+    of = f" ({known.name})" if known.name else ""
+    return f"{where}: the {known.figure}{of}, known as {known.value:.10g}, {verdict.fault}"

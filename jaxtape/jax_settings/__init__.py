@@ -1,0 +1,1 @@
+"""Settings of JAX and XLA that the library makes."""

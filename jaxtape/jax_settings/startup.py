@@ -1,0 +1,72 @@
+"""Guard the first second of the command `jaxtape`, in which its packages are imported.
+
+Nothing can be caught in that second. An interrupt ends the process at once. A setting that JAX refuses, or a
+module that hides another, is reported in one line. Other programs that import the package are not affected.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+INTERRUPTED, UNUSABLE = 130, 2  # exit statuses
+_SHOWS_CURSOR = b"\x1b[?25h\n"
+_PREFIXES = "JAX", "XLA", "PYTHONPATH"  # of variables that may be the cause
+
+
+def guard() -> None:
+    """Guard the imports, if this process is the command."""
+    if _is_the_command():
+        sys.excepthook = _say
+        _leave_at_interrupts()
+
+
+@contextlib.contextmanager
+def interrupts_end_it() -> Iterator[None]:
+    """End the process at an interrupt, wherever it is: threads compile, and XLA cannot be unwound."""
+    sys.excepthook = sys.__excepthook__
+    before = _leave_at_interrupts()
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+def _is_the_command() -> bool:
+    words = getattr(sys, "orig_argv", [])
+    is_script = bool(sys.argv) and Path(sys.argv[0]).stem == "jaxtape"
+    return is_script or ("-c" in words[:2] and "jaxtape.cli.main" in words[2:3][0])
+
+
+def _leave_at_interrupts():
+    """Replace Python's own handler; one that ignores interrupts, or is somebody's, stays."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        with contextlib.suppress(ValueError):  # not in the main thread
+            return signal.signal(signal.SIGINT, _leave)
+    return None
+
+
+def _leave(*_: object) -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        if sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), _SHOWS_CURSOR)  # a progress bar hides it
+    os._exit(INTERRUPTED)
+
+
+def _say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the reason that the packages cannot be imported, and exit with status 2."""
+    del trace
+    status = INTERRUPTED if issubclass(kind, KeyboardInterrupt) else UNUSABLE
+    if status == UNUSABLE:
+        given = [f"{name}={x}" for name, x in os.environ.items() if name.startswith(_PREFIXES)]
+        remedy = (
+            f"check the environment: {', '.join(sorted(given))}" if given else "install it again"
+        )
+        said = " ".join(f"jaxtape: cannot start: {kind.__name__}: {error}; {remedy}".split())
+        with contextlib.suppress(Exception):
+            print(said, file=sys.stderr, flush=True)
+    os._exit(status)

@@ -1,0 +1,257 @@
+"""A function of pytrees, traced and lowered, as bytes: `export` writes it, `load` reads it.
+
+The bytes are a mark, a digest of the rest, and the length of a header: the descriptions of the trees that go in
+and come out, in JSON, before the program that `jax.export` serialized. Nothing of it is pickled.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+from jax._src.array import ArrayImpl  # there is no public way to free an array of its place
+
+from ..jax_settings.xla_flags import quick_options
+from .no_inline import nothing_outlined
+from .pytree_json import Description, rebuild
+
+_MARK, _DIGEST, _LENGTH = b"jaxtape\x01", 32, 4
+_MAX_BYTES = 2**30  # a larger file is no program of ours
+
+
+class Program:
+    """A function of pytrees that `load` read; it is compiled for the devices of its first arguments.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> import jaxtape as jt
+        >>> program = jt.load(jt.export(lambda curve: {"total": curve["rates"].sum()}, {"rates": jnp.ones(3)}))
+        >>> f"{program({'rates': jnp.ones(3)})['total']:.1f}"
+        '3.0'
+    """
+
+    def __init__(self, content: bytes):
+        """Read the bytes that `export` wrote.
+
+        Raises:
+            ValueError: The bytes are not that, or not all of it, or for another version of JAX.
+        """
+        try:
+            self._header, program = _unpacked(content)
+            self._exported = jax.export.deserialize(bytearray(program))
+            places = [np.asarray(i) for i in range(len(self._exported.out_avals))]
+            built = rebuild(self._header["outputs"], iter(places))
+        except LookupError as error:
+            raise ValueError(f"the program's results need a class: {error.args[0]}") from error
+        except Exception as error:  # damaged bytes can break any reader
+            raise ValueError(f"this is no program that jaxtape.export wrote: {error}") from error
+        if arrays_of(built) != places:
+            raise ValueError(
+                f"this is no program that jaxtape.export wrote: it has {len(places)} results"
+            )
+        self._compiled: dict[Any, Callable] = {}
+
+    @property
+    def name(self) -> str:
+        """The digest of the program's inputs, if it is in a store."""
+        return self._header["name"]
+
+    @property
+    def takes(self) -> str:
+        """The arguments that it was exported for."""
+        return self._header["signature"]
+
+    @property
+    def shapes(self) -> list[jax.ShapeDtypeStruct]:
+        """The shapes and types of the arrays of its arguments."""
+        return [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in self._exported.in_avals]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the function's results.
+
+        Raises:
+            TypeError: The arguments are not of the structure, shapes and types that it was exported for.
+        """
+        if Description((args, kwargs), shape_of).words != self._header["inputs"]:
+            raise TypeError(
+                f"the program takes {self.takes}, got {_signature(args, kwargs)}: give trees of one structure, "
+                "with arrays of the same shapes and types, and equal numbers and words elsewhere"
+            )
+        return self.run(arrays_of((args, kwargs)))
+
+    def run(self, arrays: Sequence[Any]) -> Any:
+        """Return the results for the arrays of arguments that are known to be right."""
+        results = self.compiled(arrays)(*arrays)
+        if not any(map(place_of, arrays)):
+            results = map(_uncommitted, results)
+        return rebuild(self._header["outputs"], iter(results))
+
+    def compiled(self, arrays: Sequence[Any]) -> Callable:
+        """Return the function of arrays, compiled for the devices where these are."""
+        places = tuple(map(place_of, arrays))
+        if places not in self._compiled:
+            is_quick = self._header.get(
+                "quick_to_compile", False
+            )  # files of before have no word on it
+            options = quick_options() if is_quick else None
+            lowered = jax.jit(self._exported.call).lower(*arrays)
+            self._compiled[places] = lowered.compile(compiler_options=options)
+        return self._compiled[places]
+
+
+def export(function: Callable, *args: Any, platforms: Sequence[str] | None = None) -> bytes:
+    """Export a function of pytrees for arguments like these, as `jax.export` does for arrays.
+
+    `load` needs neither the function nor its source. Values that the function closes over are part of the
+    program.
+    Only packages whose classes the results have must be imported.
+
+    Args:
+        function: A function that `equinox.filter_jit` can compile. Its program must have no callbacks to
+            Python.
+        *args: Arguments; only the shapes and types of their arrays matter.
+        platforms: The platforms that the program may run on, such as ("cpu", "cuda"); the default is the
+            current one.
+
+    Returns:
+        The program, to be written to a file. An argument or a result that no other process would understand,
+        such as an open file, raises TypeError.
+
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> import jaxtape as jt
+        >>> content = jt.export(lambda x: x + 1, jnp.arange(3, dtype=jnp.int32))
+        >>> jt.load(content).takes
+        '(i32[3],)'
+    """
+    return exported(function, args, {}, platforms)
+
+
+def exported(
+    function: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    platforms: Sequence[str] | None = None,
+    name: str = "",
+    quick_to_compile: bool = False,
+) -> bytes:
+    """Return the program of a function for arguments like these.
+
+    Raises:
+        TypeError: The results hold an object that cannot be built again from words, such as a function.
+    """
+    arrays, static = eqx.partition((args, kwargs), eqx.is_array)
+    leaves, structure = jax.tree.flatten(arrays)
+    parts: list[Any] = []
+
+    def flat(*leaves):
+        args, kwargs = eqx.combine(jax.tree.unflatten(structure, leaves), static)
+        arrays, rest = eqx.partition(function(*args, **kwargs), eqx.is_array)
+        leaves, parts[:] = jax.tree.leaves(arrays), (jax.tree.structure(arrays), rest)
+        return leaves
+
+    flat.__name__ = getattr(function, "__name__", type(function).__name__)
+    here = set(platforms or ()) <= {jax.default_backend()}
+    with contextlib.nullcontext() if here else nothing_outlined():
+        program = jax.export.export(jax.jit(flat), platforms=platforms)(*leaves)
+    places, rest = [np.asarray(i) for i in range(len(program.out_avals))], parts.pop()
+    results = eqx.combine(jax.tree.unflatten(parts.pop(), places), rest)
+    header = {
+        "name": name,
+        "quick_to_compile": quick_to_compile,
+        "signature": _signature(args, kwargs),
+        "inputs": Description((args, kwargs), shape_of).words,
+        "outputs": Description(results).words,
+    }
+    built = rebuild(header["outputs"], iter(places))
+    if jax.tree.structure(built) != jax.tree.structure(results) or arrays_of(built) != places:
+        raise TypeError(f"the results cannot be built from words: {eqx.tree_pformat(results)}")
+    return _packed(header, bytes(program.serialize()))
+
+
+def load(program: bytes | str | os.PathLike) -> Program:
+    """Read a program that `export` wrote.
+
+    Args:
+        program: The file, or its content.
+
+    Returns:
+        The program, which is called like the function that was exported. It is a ValueError if there is none,
+        if it is damaged, or needs a class of a package that is not imported.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> import jaxtape as jt
+        >>> twice = jt.load(jt.export(lambda x: 2 * x, jnp.arange(3)))
+        >>> twice(jnp.arange(3)).tolist()
+        [0, 2, 4]
+    """
+    return Program(program if isinstance(program, bytes) else read(Path(program)))
+
+
+def read(path: Path) -> bytes:
+    """Return the content of a file that may be a program.
+
+    Raises:
+        ValueError: It is no plain file, or too large to be one.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+        raise ValueError(f"{path} is no program: it is no file, or of more than {_MAX_BYTES} bytes")
+    return path.read_bytes()
+
+
+def arrays_of(tree: Any) -> list[Any]:
+    """Return the arrays of a tree, in JAX's order."""
+    return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_array(leaf)]
+
+
+def place_of(array: Any) -> jax.sharding.Sharding | None:
+    """Return the sharding to which an array was committed; None if it may be used on any device."""
+    return array.sharding if getattr(array, "committed", False) else None
+
+
+def _uncommitted(array: Any) -> jax.Array:
+    """Return an array free to be computed with anywhere, as jitted functions return it and programs do not."""
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) or len(array.devices()) > 1:
+        return array
+    return ArrayImpl(array.aval, array.sharding, [array], committed=False)
+
+
+def shape_of(array: Any) -> list:
+    """Return the words for an array of which only shape and type matter."""
+    return ["leaf", str(jax.typeof(array))]
+
+
+def _signature(args: tuple, kwargs: dict[str, Any]) -> str:
+    return eqx.tree_pformat((*args, kwargs) if kwargs else args, width=10**6)
+
+
+def _packed(header: dict[str, Any], program: bytes) -> bytes:
+    text = json.dumps(header).encode()
+    content = len(text).to_bytes(_LENGTH, "big") + text + program
+    return _MARK + hashlib.sha256(content).digest() + content
+
+
+def _unpacked(file: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the header and the program of a file.
+
+    Raises:
+        ValueError: The file does not begin with the mark, or its digest does not match its content.
+    """
+    start = len(_MARK) + _DIGEST
+    mark, digest, content = file[: len(_MARK)], file[len(_MARK) : start], file[start:]
+    if mark != _MARK or hashlib.sha256(content).digest() != digest:
+        raise ValueError("its mark or its digest is another")
+    end = _LENGTH + int.from_bytes(content[:_LENGTH], "big")
+    return json.loads(content[_LENGTH:end]), content[end:]

@@ -1,0 +1,286 @@
+"""Divide a budget among the segments of a tape."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from ..schedules.schedule import (
+    AbstractSchedule,
+    Budget,
+    Revolve,
+    StoreAll,
+)
+from ..schedules.table import advances
+from ..sweeps.chain import Mask, leaf_bytes, trace
+from ..sweeps.differentiable import differentiable_leaves
+from ..sweeps.edited import with_rows
+from ..sweeps.footprint import (
+    FixedMeasure,
+    Footprint,
+    Measure,
+    most_work,
+    peak_bytes,
+    stored_bridge,
+    stored_footprint,
+)
+from .segment import Segment
+
+Segments = Sequence[Segment]
+Measures = Sequence[Measure | FixedMeasure]
+
+
+def divided(segments: Segments, x) -> list[AbstractSchedule]:
+    """Return the schedules, with a share of the budget for each segment, and slots for one that is edited.
+
+    A segment that is not edited sees its states, batched or not, when it is differentiated.
+
+    Raises:
+        TypeError: If the nodes of an edited segment cannot be counted here.
+    """
+    if not all(segment.is_known for segment in segments):
+        budget = next(s.schedule for s in segments if s.schedule.budget is not None)
+        raise TypeError(
+            f"{budget} of a tape that was edited cannot be taken up where its nodes are traced: outside of "
+            "jax.jit, tape.with_schedule(jt.plan(tape, x).schedule) makes it a number of slots."
+        )
+    measures = measured(segments, x)
+    schedules = settled(segments, measures)
+    stored = [s.keeps_residuals for s in schedules]
+    if any(stored):
+        measures = measured(list(map(Segment.scheduled, segments, schedules)), x)
+    found = footprints(segments, schedules, measures)
+    kept = _kept_bytes(segments, schedules, found)
+    left = max(_budget(segments) - sum(kept) - most_work(found), 0)
+    triples = zip(segments, found, stored, strict=True)
+    sizes = [0 if all_of_it else len(s) * f.state for s, f, all_of_it in triples]
+    shares = [left * size // max(sum(sizes), 1) for size in sizes]
+    for i, segment in enumerate(segments):
+        if segment.schedule.budget is not None and segment.edits is None:
+            share, dtype = found[i].work + kept[i] + shares[i], segment.schedule.checkpoint_dtype
+            schedules[i] = Budget(share, residuals=stored[i], checkpoint_dtype=dtype)
+    return schedules
+
+
+def settled(
+    segments: Segments, measures: Measures, residuals: bool = True
+) -> list[AbstractSchedule]:
+    """Replace every budget by a number of slots, or by `StoreAll` where `residuals` may be kept.
+
+    `ValueError` is raised if the budget does not hold the first state of every segment and the work of a node.
+    """
+    budget = _budget(segments)
+    if len(segments) == 1:
+        ((segment,), (measure,)) = segments, measures
+        if isinstance(measure, FixedMeasure):
+            return _filled(segments, [len(segment)])
+        if residuals and (stored := measure.stored_within(budget)):
+            return [stored[0]]
+        slots = measure.slots_within(budget, len(segment), len(segment.marks))
+        return _filled(segments, [slots])
+    rich = [m.footprint(budget // max(m.state, 1)) for m in measures]
+    costs = [measure.cost for measure in measures]
+    try:
+        given = _shared(segments, rich, costs, budget)
+    except ValueError:  # it may hold fewer states, beside which less is worked with
+        given = _shared(segments, [m.footprint(1) for m in measures], costs, budget)
+    excess = _peak(segments, given, measures) - budget
+    least = budget
+    while excess > 0:
+        least -= excess
+        given = _shared(segments, footprints(segments, given, measures), costs, least)
+        excess = _peak(segments, given, measures) - budget
+    return _stored_beside(segments, given, measures, budget) if residuals else given
+
+
+def _stored_beside(
+    segments: Segments, given: list[AbstractSchedule], measures: Measures, budget: int
+) -> list[AbstractSchedule]:
+    """Return the schedules, with `StoreAll` where it is worth its bytes and the slots of all leave them."""
+    given, found = list(given), footprints(segments, given, measures)
+    kept = _kept_bytes(segments, given, found)
+    for i, (segment, measure) in enumerate(zip(segments, measures, strict=True)):
+        spare = budget - peak_bytes(kept, found)
+        if segment.schedule.budget is None or isinstance(measure, FixedMeasure):
+            continue
+        if stored := measure.stored_within(kept[i] + found[i].work + spare):
+            fuller, works = list(kept), list(found)
+            fuller[i], works[i] = len(segment) * stored[1].state, stored[1]
+            if peak_bytes(fuller, works) <= budget:
+                given[i], kept, found = stored[0], fuller, works
+    return given
+
+
+def _shared(
+    segments: Segments, found: list[Footprint], costs: list[int], budget: int
+) -> list[AbstractSchedule]:
+    """Return the schedules, with slots in place of every budget, from the measures of the segments."""
+    reserved, sizes = most_work(found), []
+    for segment, footprint, cost in zip(segments, found, costs, strict=True):
+        if segment.schedule.budget is not None:
+            sizes.append(Size(len(segment), footprint.state, cost))
+            reserved += len(segment.marks) * footprint.state
+        else:
+            reserved += segment.slots * footprint.state
+    last = sum(size.price for size in sizes)  # a segment's last state has a slot of its own
+    left = budget - reserved - last
+    given = _filled(segments, shared_slots(sizes, left))
+    # the work of all segments is not there at the peak
+    spare = budget - peak_bytes(_kept_bytes(segments, given, found), found)
+    for more in (spare, spare // 2, spare // 4):
+        fuller = _filled(segments, shared_slots(sizes, left + more))
+        if peak_bytes(_kept_bytes(segments, fuller, found), found) <= budget:
+            return fuller
+    return given
+
+
+def _peak(segments: Segments, schedules: list[AbstractSchedule], measures: Measures) -> int:
+    """Return the peak bytes under schedules without a budget."""
+    found = footprints(segments, schedules, measures)
+    return peak_bytes(_kept_bytes(segments, schedules, found), found)
+
+
+def _filled(segments: Segments, slots: list[int]) -> list[AbstractSchedule]:
+    """Return the schedules, with these numbers of slots in the place of the budgets."""
+    numbers = iter(slots)
+    return [
+        schedule
+        if schedule.budget is None
+        else Revolve(max(next(numbers), 1), checkpoint_dtype=schedule.checkpoint_dtype)
+        for schedule in (segment.schedule for segment in segments)
+    ]
+
+
+def _kept_bytes(
+    segments: Segments, schedules: list[AbstractSchedule], found: list[Footprint]
+) -> list[int]:
+    """Return the bytes of the states that each segment keeps under its schedule."""
+    triples = zip(segments, schedules, found, strict=True)
+    return [segment.scheduled(one).slots * f.state for segment, one, f in triples]
+
+
+def _budget(segments: Segments) -> int:
+    budgets = (segment.schedule.budget for segment in segments)
+    return min(budget for budget in budgets if budget is not None)
+
+
+class Size(NamedTuple):
+    """A segment as a budget sees it: its nodes, the price of a slot, and the cost of a repeated step."""
+
+    nodes: int
+    price: int
+    cost: int | float = 1
+
+    def work(self, slots: int) -> int | float:
+        """Return the work of the steps forward with these slots."""
+        return self.cost * advances(self.nodes, slots)
+
+
+def shared_slots(sizes: Sequence[Size], budget: int) -> list[int]:
+    """Return slots for segments that take the least work forward within a budget.
+
+    Raises:
+        ValueError: If the budget does not hold one slot each.
+    """
+    least = sum(size.price for size in sizes)
+    if budget < least:
+        raise ValueError(
+            f"What is left of the budget is {budget:,}, and one state for each of {len(sizes)} segments takes "
+            f"{least:,}: give at least {least - budget:,} more."
+        )
+
+    if sum(max(size.nodes, 1) * size.price for size in sizes) <= budget:
+        return [max(size.nodes, 1) for size in sizes]
+
+    def worth(saving: float) -> list[int]:
+        """Return the slots of each segment that save at least so much work for their price."""
+        return [_slots_worth(size, saving) for size in sizes]
+
+    def left(slots: list[int]) -> int:
+        return budget - sum(count * size.price for count, size in zip(slots, sizes, strict=True))
+
+    low, high = 0.0, 1.0 + max(size.nodes**2 * max(size.cost, 1.0) for size in sizes)
+    for _ in range(64):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if left(worth(middle)) < 0 else (low, middle)
+    return _exchanged(sizes, worth(high), left)
+
+
+def _exchanged(sizes: Sequence[Size], slots: list[int], left: Callable) -> list[int]:
+    """Use up the rest of a budget, and move slots between segments as long as that saves work.
+
+    The savings of a segment fall with every slot except at small dents, which this evens out.
+    """
+
+    def saved(i: int, to: int) -> int | float:
+        return sizes[i].work(slots[i]) - sizes[i].work(to)
+
+    while True:
+        moves = []
+        for i, size in enumerate(sizes):
+            more = min(slots[i] + left(slots) // max(size.price, 1), size.nodes)
+            moves.append((saved(i, more), {i: more}))
+            for j, other in enumerate(sizes):
+                if i == j or not other.price:  # slots without a price give nothing back
+                    continue
+                enough = -(-max(size.price - left(slots), 0) // other.price)
+                if slots[i] < size.nodes and slots[j] > enough:
+                    gain = saved(i, slots[i] + 1) + saved(j, slots[j] - enough)
+                    moves.append((gain, {i: slots[i] + 1, j: slots[j] - enough}))
+        gain, move = max(moves, key=lambda move: move[0])
+        if gain <= 0:
+            return slots
+        slots = [move.get(i, count) for i, count in enumerate(slots)]
+
+
+def _slots_worth(size: Size, saving: float) -> int:
+    """Return the largest number of slots whose last one is worth its price. Savings fall, so bisect."""
+    low, high = 1, max(size.nodes, 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        saves_enough = size.work(middle - 1) - size.work(middle) >= size.price * saving
+        low, high = (middle, high) if saves_enough else (low, middle - 1)
+    return low
+
+
+def measured(segments: Segments, x) -> Measures:
+    """Return a measure of each segment, from state `x` or from one of its types."""
+    found = []
+
+    def run(x):
+        varied = None
+        for segment in segments:
+            measure, varied = _measured(segment, x, varied)
+            found.append(measure)
+            x = segment.scheduled(StoreAll())(x)
+
+    jax.eval_shape(run, x)
+    return found
+
+
+def footprints(
+    segments: Segments, schedules: Sequence[AbstractSchedule], measures: Measures
+) -> list[Footprint]:
+    """Return the footprints of the gradients of segments under schedules without a budget."""
+    triples = zip(segments, schedules, measures, strict=True)
+    return [m.footprint(segment.scheduled(schedule).slots) for segment, schedule, m in triples]
+
+
+def _measured(segment: Segment, state, varied: Mask | None) -> tuple[Measure | FixedMeasure, Any]:
+    """Return the measure of a segment, and which leaves of the state after it vary if those before it do."""
+    if not segment.capacity:
+        return FixedMeasure(Footprint(0, 0)), varied
+    if segment.is_bridge(state):
+        chain, arrays, _ = segment.bridge(state)
+        active = differentiable_leaves(chain, arrays, varied)
+        if segment.schedule.keeps_residuals:
+            return FixedMeasure(stored_bridge(chain, arrays, active, segment.schedule)), active.ys
+        work = Measure.of(chain, active, arrays).footprint(1).work
+        return FixedMeasure(Footprint(work, leaf_bytes(jax.tree.leaves(state)))), active.ys
+    chain, arrays, *_ = trace(segment.scanned, state, segment.params, segment.executor)
+    if segment.edits is not None:
+        chain, arrays = with_rows(chain, arrays, segment.edits.rows)
+    active = differentiable_leaves(chain, arrays, varied)
+    if segment.keeps_residuals:
+        return FixedMeasure(stored_footprint(chain, arrays, active, segment.schedule)), active.state
+    return Measure.of(chain, active, arrays), active.state

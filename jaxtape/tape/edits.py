@@ -1,0 +1,135 @@
+"""The live nodes of a segment, as a permutation of the places in its params: edits move no params."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.core
+import numpy as np
+
+from ..schedules.arena import Arena, rows_of
+from ..schedules.schedule import AbstractSchedule
+from ..schedules.table import Rows
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=("rows", "marked"), meta_fields=("arena",)
+)
+@dataclasses.dataclass(frozen=True, eq=False)
+class Edits:
+    """The live places of a segment in execution order, then the free ones, with the table of the live ones.
+
+    Every change is a new value made of small integer arrays.
+
+    Attributes:
+        rows: The table, and the order of the places.
+        marked: Whether the state before the node in a place is always kept.
+        arena: The static part of the table.
+    """
+
+    rows: Rows
+    marked: Any
+    arena: Arena
+
+    @classmethod
+    def first(cls, count: int, capacity: int, schedule: AbstractSchedule) -> "Edits":
+        """Make the first `count` places live, in order."""
+        order = np.arange(capacity, dtype=np.int32)
+        return cls._of(order, count, np.zeros(capacity, bool), schedule, 0)
+
+    @classmethod
+    def _of(cls, order, count: int, marked, schedule: AbstractSchedule, mark_slots: int) -> "Edits":
+        """Lay out the rows of these nodes; the slots for marks double where they need more, and stay."""
+        positions = tuple(int(k) for k in np.flatnonzero(marked[order[:count]]) if k)
+        while mark_slots < len(positions):
+            mark_slots = max(1, 2 * mark_slots)
+        arena = Arena.of(schedule, len(order), count, positions, mark_slots)
+        return cls(rows_of(schedule, order, count, positions, arena), marked, arena)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the nodes can be counted here."""
+        return isinstance(self.rows.length, np.integer | np.ndarray | jax.Array) and not isinstance(
+            self.rows.length, jax.core.Tracer
+        )
+
+    @property
+    def count(self) -> int:
+        """The number of live nodes."""
+        return int(_known(self.rows.length))
+
+    @property
+    def live(self) -> np.ndarray:
+        """The places of the live nodes."""
+        return self._order[: self.count]
+
+    @property
+    def free(self) -> np.ndarray:
+        """The places that no node has."""
+        return self._order[self.count :]
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """The positions of the marked nodes."""
+        return tuple(map(int, np.flatnonzero(self._marked[self.live])))
+
+    def kept(self, parts: list[slice], schedule: AbstractSchedule) -> "Edits":
+        """Keep only the live nodes of some slices, which neither overlap nor cross."""
+        order, live = self._order, self.live
+        index = np.concatenate([np.arange(len(live))[part] for part in parts])
+        dead = np.delete(live, index)
+        marked = self._marked.copy()
+        marked[dead] = False
+        order = np.concatenate([live[index], dead, order[len(live) :]])
+        return Edits._of(order, len(index), marked, schedule, self.arena.mark_slots)
+
+    def appended(self, count: int, schedule: AbstractSchedule) -> "Edits":
+        """Make the first free places live, after the others."""
+        count = self.count + count
+        return Edits._of(self._order, count, self._marked, schedule, self.arena.mark_slots)
+
+    def grown(self, more: int, schedule: AbstractSchedule) -> "Edits":
+        """Add free places at the end."""
+        order = self._order
+        added = np.arange(len(order), len(order) + more, dtype=order.dtype)
+        marked = np.pad(self._marked, (0, more))
+        order = np.concatenate([order, added])
+        return Edits._of(order, self.count, marked, schedule, self.arena.mark_slots)
+
+    def with_mark(self, k: int, schedule: AbstractSchedule) -> "Edits":
+        """Keep the state before the k-th live node always."""
+        marked = self._marked.copy()
+        marked[self.live[k]] = True
+        return Edits._of(self._order, self.count, marked, schedule, self.arena.mark_slots)
+
+    def scheduled(self, schedule: AbstractSchedule) -> "Edits":
+        """Lay out the same nodes under another schedule."""
+        return Edits._of(self._order, self.count, self._marked, schedule, self.arena.mark_slots)
+
+    @property
+    def _order(self) -> np.ndarray:
+        return np.asarray(_known(self.rows.order))
+
+    @property
+    def _marked(self) -> np.ndarray:
+        return np.asarray(_known(self.marked))
+
+
+def _known(value):
+    """Return a value that is known now; under `jax.jit` it is not.
+
+    Raises:
+        TypeError: If it is not known.
+    """
+    if value is None:
+        raise TypeError(
+            "This is the gradient of an edited tape, which has no nodes of its own: its params lie where "
+            "the tape's `segment.places` say."
+        )
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError(
+            f"The nodes of an edited tape are traced ({value}), so they cannot be counted or changed here: "
+            "edit tapes outside of jax.jit and the like, and pass them in."
+        )
+    return value

@@ -1,0 +1,217 @@
+"""Loops of JAX at a memory budget: `scan` and `while_loop`."""
+
+import operator
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+from jax import lax
+
+from .. import sweeps
+from ..schedules.online import check_steps, online_table, two_sweeps
+from ..schedules.schedule import AbstractSchedule, StoreAll
+from ..schedules.table import check_count, check_slots
+from ..sweeps.chain import as_array, trace
+from ..sweeps.executor import Scheduled
+from ..sweeps.open import Open, with_condition
+
+
+def scan(
+    f: Callable,
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    *,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+    schedule: AbstractSchedule | None = None,
+) -> tuple[Any, Any]:
+    """Run `jax.lax.scan`, and reverse it by a checkpointing schedule.
+
+    `carry[k+1], y[k] = f(carry[k], x[k])`, k = 0 … n-1. It has the values and gradients of `lax.scan`: with
+    respect to `init`, `xs` and whatever `f` closes over. Integer and key leaves are carried along.
+
+    Both modes and all second derivatives keep to the schedule. Forward over reverse is the quickest of
+    them; reverse over reverse runs as reverse over forward, in 3 to 4 times the memory of first order. Reverse
+    mode over forward over reverse needs `StoreAll`. In forward mode a schedule other than that saves
+    nothing, and the primal runs twice. Side effects of `f` (`jax.debug.print`, `io_callback`) are repeated
+    whenever a node is run again: `jt.plan` (of a tape with `lambda x, carry: f(carry, x)[0]` as its step) and
+    `jt.advances` give the number of times.
+
+    Args:
+        f: A function `(carry, x) -> (carry, y)`; the carry keeps its structure, shapes and dtypes.
+        init: The first carry, any pytree of arrays.
+        xs: A pytree whose leaves have leading axis n; None if `f` reads nothing of its own.
+        length: The number of nodes n, needed if `xs` has no leaves.
+        reverse: Whether to run over `xs` from its end.
+        unroll: The number of nodes that each iteration of the loop runs, as in `lax.scan`. Schedules other than
+            `StoreAll` check it and ignore it.
+        schedule: The schedule of states kept for the reverse sweep. None is `StoreAll()`: `lax.scan` itself.
+
+    Returns:
+        The pair `(carry[n], ys)`, where `ys` stacks y on a new leading axis.
+
+    Raises:
+        TypeError: If `schedule` is no schedule, `f` changes the carry's structure, shape or dtype, or `length`
+            or `unroll` is traced or no number. It is a `ValueError` if the leading axes disagree with each
+            other or with `length`, or `length` or `unroll` is negative.
+
+    Examples:
+        >>> import jax.numpy as jnp, jaxtape as jt
+        >>> total, ys = jt.scan(lambda c, x: (c + x, c), 0.0, jnp.arange(4.0), schedule=jt.Revolve(2))
+        >>> f"{total:.1f}", ys.shape
+        ('6.0', (4,))
+    """
+    schedule = StoreAll() if schedule is None else schedule
+    if not isinstance(schedule, AbstractSchedule):
+        raise TypeError(f"schedule is {schedule!r}: give a schedule such as Revolve(slots=12).")
+    xs = jax.tree.map(as_array, xs)
+    length = _common_length(xs, length)
+    unroll = _checked_unroll(unroll)
+    if schedule.keeps_residuals or not length:
+        f = schedule.checkpointed(f, prevent_cse=unroll != 1 or length == 1) if length else f
+        return lax.scan(f, init, xs, length, reverse=reverse, unroll=unroll)
+    executor = Scheduled.of(schedule, length)
+    chain, arrays, carry_tree, y_tree = trace(f, init, xs, executor, reverse)
+    carry, ys = sweeps.run(chain, arrays)
+    return jax.tree.unflatten(carry_tree, carry), jax.tree.unflatten(y_tree, ys)
+
+
+def while_loop(
+    cond: Callable[[Any], Any],
+    body: Callable[[Any], Any],
+    init: Any,
+    max_steps: int,
+    *,
+    slots: int | None = None,
+) -> Any:
+    """Run `jax.lax.while_loop`, which stops after `max_steps` at the latest, with a gradient.
+
+    `state[k+1] = body(state[k])` while `cond(state[k])` holds and k < max_steps. Work is
+    proportional to the n steps that are taken: each is taped once, and all together are advanced
+    `loop_advances(n, slots)` times. That is n up to n = slots and less than 2 n up to about n = slots^2 / 2;
+    beyond, it is within a few percent of `advances(n, slots)`, the least there can be where n is known
+    beforehand.
+
+    It supports both modes, and second derivatives forward over reverse. In a batch (`jax.vmap`) the loop runs
+    until the last member has stopped; members that have stopped keep their state. Side effects of `cond` and
+    `body` (`jax.debug.print`) are repeated whenever they run.
+
+    Args:
+        cond: A function of the state to a boolean scalar. It is not differentiated.
+        body: A function of the state to the next state, of the same structure, shapes and dtypes.
+        init: The first state, any pytree of arrays.
+        max_steps: The most steps, a Python int of at most 2^31 - 1. A loop that stops earlier takes no more
+            time and, with `slots` given, no more memory.
+        slots: The most states that may be kept, at least 1. None takes the number with which no step need be
+            advanced more than twice, about sqrt(2 max_steps).
+
+    Returns:
+        The last state.
+
+    Raises:
+        TypeError: If `cond` returns no boolean scalar, or `body` changes the state's structure, shapes or
+            dtypes. It is a `ValueError` if `max_steps` or `slots` is below 1, or `max_steps` above 2^31 - 1.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> float(jt.while_loop(lambda x: x < 9.0, lambda x: 2.0 * x, 1.0, max_steps=8))
+        16.0
+    """
+    check_count("max_steps", max_steps, "a loop may take a step")
+    if slots is not None:
+        check_slots(slots)
+    check_steps("max_steps", max_steps)
+    max_steps = int(max_steps)
+    table = online_table(max_steps, two_sweeps(max_steps) if slots is None else int(slots))
+    chain, arrays, tree, _ = trace(_node_of(body), init, (), Open(table))
+    closed, shape = jax.make_jaxpr(cond, return_shape=True)(jax.tree.unflatten(tree, arrays.init))
+    if [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(shape)] != [((), jnp.bool_)]:
+        raise TypeError(f"cond returns {shape}: return one boolean scalar.")
+    chain, arrays = with_condition(chain, arrays, closed)
+    state, _ = sweeps.run(chain, arrays)
+    return jax.tree.unflatten(tree, state)
+
+
+def _node_of(body: Callable) -> Callable:
+    """Return `(state, x) -> (body(state), None)`: the same function again for the same body, while that lives.
+
+    JAX traces a function once for arguments of the same types.
+    """
+    try:
+        node = _nodes.get(body)
+        if node is None or node.of() is not body:
+            node = _nodes[body] = _Node(weakref.ref(body))
+        return node
+    except TypeError:  # it has no hash, or no weak reference
+        return _Node(lambda: body)
+
+
+class _Node:
+    """`(state, x) -> (body(state), None)` of a body that somebody else holds."""
+
+    def __init__(self, of: Callable):
+        self.of = of
+
+    def __call__(self, state, x):
+        del x
+        return self.of()(state), None
+
+
+_nodes = weakref.WeakKeyDictionary()
+
+
+def _common_length(xs, length) -> int:
+    """Return the number of nodes, on which `length` and every leaf of `xs` must agree.
+
+    Raises:
+        ValueError: If they do not agree, or if there is none.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(xs)
+    lengths = {} if length is None else {"length": _static_length(length)}
+    for path, leaf in leaves:
+        name = f"xs{jax.tree_util.keystr(path)}"
+        if not leaf.shape:
+            raise ValueError(f"{name} is a scalar: stack one value a node on its leading axis.")
+        lengths[name] = leaf.shape[0]
+    if not lengths:
+        raise ValueError("xs has no leaves and length is None: give one of them.")
+    if len(set(lengths.values())) > 1:
+        said = ", ".join(f"{name}: {n}" for name, n in lengths.items())
+        raise ValueError(f"The numbers of nodes disagree ({said}): make them equal.")
+    return next(iter(lengths.values()))
+
+
+def _static_length(length) -> int:
+    if isinstance(length, jax.core.Tracer):
+        raise jax.errors.ConcretizationTypeError(
+            length,
+            "length is traced: the number of nodes is part of the program, so give an int, or take "
+            "jt.while_loop, which stops when it likes.",
+        )
+    if int(length) < 0:
+        raise ValueError(f"length is {length}: give 0 or more nodes.")
+    return int(length)
+
+
+def _checked_unroll(unroll) -> int | bool:
+    """Return `unroll` as `lax.scan` takes it.
+
+    Raises:
+        TypeError: If it is no int and no bool.
+        ValueError: If it is negative.
+    """
+    if isinstance(unroll, bool):
+        return unroll
+    try:
+        unroll = operator.index(unroll)
+    except TypeError:
+        raise TypeError(
+            f"unroll is {unroll!r}: `unroll` must be a `bool` or a non-negative `int`."
+        ) from None
+    if unroll < 0:
+        raise ValueError(f"unroll is {unroll}: `unroll` must be a `bool` or a non-negative `int`.")
+    return unroll

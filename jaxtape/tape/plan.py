@@ -1,0 +1,236 @@
+"""Plan the gradient of a tape before it is run: its step evaluations, and its bytes."""
+
+import dataclasses
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table as TextTable
+
+from ..schedules.schedule import AbstractSchedule, Budget, Revolve
+from ..schedules.table import Table, check_count, revolve_table
+from ..sweeps.footprint import Footprint, peak_bytes
+from . import plot as picture
+from .budget import (
+    Size,
+    footprints,
+    measured,
+    settled,
+    shared_slots,
+)
+from .segment import Segment, operation_name
+from .tape import Tape
+
+_MOST_DRAWN = 100_000  # evaluations that a picture shows
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """The cost of one segment of a plan.
+
+    Attributes:
+        operation: The name of its step.
+        nodes: The number of nodes.
+        schedule: Its schedule.
+        advanced: The number of forward steps, including those of the value.
+        taped: The number of steps that are pulled back.
+        repetition: The number of times that the busiest step is advanced.
+        slots: The number of states kept at a time.
+        host_slots: The number of slots in the host's memory, if that is separate from the device's.
+        footprint: The bytes of each state, and of the temporaries beside the states.
+        table: The table that the sweeps follow; None for an empty segment.
+    """
+
+    operation: str
+    nodes: int
+    schedule: AbstractSchedule
+    advanced: int
+    taped: int
+    repetition: int
+    slots: int
+    host_slots: int
+    footprint: Footprint
+    table: Table | None
+
+    @property
+    def kept_bytes(self) -> int:
+        """The bytes of the states kept on the device."""
+        return (self.slots - self.host_slots) * self.footprint.state
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The cost of one value and pullback of a tape: `jax.vjp(lambda tape, x: tape(x), tape, x)`.
+
+    `tape.with_schedule(plan.schedule)` is the tape that was planned. Evaluations are exact: where no pullback
+    reads a state, no step is run again. Bytes are temporaries: those between the arguments and the results.
+
+    Attributes:
+        parts: The cost of each segment.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.Plan(()).evaluations
+        0
+    """
+
+    parts: tuple[Part, ...]
+
+    @property
+    def schedules(self) -> tuple[AbstractSchedule, ...]:
+        """The schedule of each segment."""
+        return tuple(part.schedule for part in self.parts)
+
+    @property
+    def schedule(self) -> AbstractSchedule | tuple[AbstractSchedule, ...]:
+        """The schedule, or one for each segment if they differ: the argument of `tape.with_schedule`."""
+        return self.schedules[0] if len(set(self.schedules)) == 1 else self.schedules
+
+    @property
+    def advanced(self) -> int:
+        """The number of forward steps."""
+        return sum(part.advanced for part in self.parts)
+
+    @property
+    def taped(self) -> int:
+        """The number of steps that run once more for their pullback, or once and for all under `StoreAll()`.
+
+        With a policy, that once more is of what the policy does not keep.
+        """
+        return sum(part.taped for part in self.parts)
+
+    @property
+    def evaluations(self) -> int:
+        """The number of evaluations of a step."""
+        return self.advanced + self.taped
+
+    @property
+    def repetition(self) -> int:
+        """The number of times that the busiest step is advanced."""
+        return max((part.repetition for part in self.parts), default=0)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The bytes of temporaries on the device."""
+        kept = [part.kept_bytes for part in self.parts]
+        return peak_bytes(kept, [part.footprint for part in self.parts])
+
+    @property
+    def host_bytes(self) -> int:
+        """The bytes of states kept in the host's memory."""
+        return sum(part.host_slots * part.footprint.state for part in self.parts)
+
+    def draw(self, axes: Any = None):
+        """Draw the steps and the kept states over time, as a matplotlib figure.
+
+        Args:
+            axes: Two axes above one another; None makes a figure.
+
+        Raises:
+            ValueError: If there are more than 100,000 evaluations.
+        """
+        if self.evaluations > _MOST_DRAWN:
+            raise ValueError(
+                f"{self.evaluations:,} evaluations make no picture: draw a plan of at most {_MOST_DRAWN:,}."
+            )
+        tables = [part.table for part in self.parts if part.table is not None]
+        title = f"{self.evaluations:,} evaluations of a step, {self.peak_bytes:,} bytes"
+        return picture.draw(tables, title, axes)
+
+    def __str__(self) -> str:
+        nodes = sum(part.nodes for part in self.parts)
+        text = TextTable("segment", "schedule", title=f"{nodes:,} nodes", title_justify="left")
+        for title in ("nodes", "advanced", "taped", "busiest", "slots", "bytes each", "work"):
+            text.add_column(title, justify="right")
+        for part in self.parts:
+            numbers = part.nodes, part.advanced, part.taped, part.repetition, part.slots
+            numbers = *numbers, part.footprint.state, part.footprint.work
+            figures = (f"{number:,}" for number in numbers)
+            text.add_row(part.operation, repr(part.schedule), *figures)
+        written = io.StringIO()
+        Console(file=written, width=120).print(text)
+        host = f", and {self.host_bytes:,} bytes on the host" if self.host_bytes else ""
+        return (
+            f"{written.getvalue()}{self.evaluations:,} evaluations of a step: {self.advanced:,} advanced "
+            f"(the busiest {self.repetition} times), {self.taped:,} taped\n"
+            f"peak of {self.peak_bytes:,} bytes{host}"
+        )
+
+
+def plan(
+    tape: Tape | Callable, x: Any, *, bytes: int | str | None = None, slots: int | None = None
+) -> Plan:
+    """Find the cheapest schedule for a tape within a budget, and its cost.
+
+    A budget is divided among the segments so that the work of the steps recomputed is least: more goes where
+    one more slot saves most operations a byte. Without a budget, the plan is for the tape's own schedules.
+    The gradient is that of all that can be differentiated: a leaf that passes through what has no derivative
+    (`lax.while_loop`, `jax.pure_callback`) is held fixed.
+
+    Args:
+        tape: The tape; nothing of it is run.
+        x: The first state, or its types (`jax.ShapeDtypeStruct`).
+        bytes: The bytes of the gradient's temporaries on the device, an int or a size such as "8MiB".
+        slots: The states kept at a time, counted over all segments; each needs one. The state before a
+            segment's last node, which the value passes in any case, has a slot of its own beside them.
+
+    Returns:
+        The schedules and their costs.
+
+    Raises:
+        TypeError: If `tape` is no tape, both `bytes` and `slots` are given, or one is no number. It is a
+            `ValueError` if they hold less than the first state of every segment.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> print(jt.plan(jt.Tape(), 1.0).peak_bytes)
+        0
+    """
+    if not isinstance(tape, Tape):
+        raise TypeError(
+            f"tape is {operation_name(tape)}, and a plan is of a jt.Tape: give jt.Tape().append(step, params). "
+            "Of a function with a jt.scan(f, init, xs) in it, that is jt.Tape().append(lambda x, carry: "
+            "f(carry, x)[0], xs), and its first state is init."
+        )
+    if bytes is not None and slots is not None:
+        raise TypeError(f"bytes is {bytes} and slots is {slots}: give one of them.")
+    if bytes is not None:
+        tape = tape.with_schedule(Budget(bytes))
+    if slots is not None:
+        check_count("slots", slots, "the first state needs one")
+        tape = tape.with_schedule(Revolve(int(slots)))
+    measures = measured(tape.segments, x)
+    if slots is not None:
+        pairs = zip(tape.segments, measures, strict=True)
+        sizes = [Size(len(segment), 1, measure.cost) for segment, measure in pairs]
+        tape = tape.with_schedule([Revolve(s) for s in shared_slots(sizes, int(slots))])
+    if any(segment.schedule.budget is not None for segment in tape.segments):
+        tape = tape.with_schedule(settled(tape.segments, measures))
+        if any(segment.keeps_residuals for segment in tape.segments):
+            measures = measured(tape.segments, x)
+    schedules = [segment.schedule for segment in tape.segments]
+    found = footprints(tape.segments, schedules, measures)
+    return Plan(tuple(map(_part, tape.segments, found)))
+
+
+def _once(n: int) -> Table:
+    """Return the table of n nodes none of which is run again, because no state is kept."""
+    table, none = revolve_table(n, n), np.zeros(0, np.int32)
+    rows = {"first_row": table.first_row * 0, "last_row": table.last_row * 0, "sweep_rows": (0, 0)}
+    return dataclasses.replace(table, slots=0, store_position=none, store_slot=none, **rows)
+
+
+def _part(segment: Segment, footprint: Footprint) -> Part:
+    n, name = len(segment), operation_name(segment.step)
+    table = segment.table if n else None
+    if table is None or segment.keeps_residuals:
+        again = 0 if segment.schedule.policy is None else n
+        counts = again, n, min(again, 1), segment.slots, 0
+        return Part(name, n, segment.schedule, *counts, footprint, table)
+    if not footprint.repeats:
+        return Part(name, n, segment.schedule, n, n, 1, 0, 0, footprint, _once(n))
+    advanced, repetition = table.count_advances() + 1, table.count_repetition()
+    counts = advanced, n, repetition, segment.slots, segment.executor.slots_apart
+    return Part(name, n, segment.schedule, *counts, footprint, table)

@@ -1,0 +1,321 @@
+"""A tape that has been run, and the states it kept: read other states, pull back in parts, edit, and resume."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import keystr
+
+from ..schedules.schedule import AbstractSchedule, MultiStage, Revolve
+from ..sweeps.chain import inexact
+from ..sweeps.differentiable import UNDEFINED, pull_leaves
+from .edits import Edits
+from .node_list import AbstractTape, TapeT
+from .segment import Segment
+
+Hook = Callable[[int, Any], None]
+
+_LEAST_PIECE = 32  # nodes: a program runs for each piece between kept states
+
+
+class Diagnosis(NamedTuple):
+    """The node at `position` is the first to make a `what` ("state" or "cotangent") that is not finite.
+
+    For a cotangent, the first on the way back. `leaf`: where in the state.
+    """
+
+    position: int
+    what: str
+    leaf: str
+
+
+class Recording(Generic[TapeT]):
+    """The result of `tape.record(x)`: the tape, the first state, and the states at some positions.
+
+    The positions are those that the schedule's first sweep keeps, the marks, the starts of segments, and the
+    end. Edits return another recording: only the nodes after the last kept state that is still valid are run
+    again. Every valid state stays, up to twice the number that the edited tape asks for; beyond that, the most
+    closely spaced are dropped first.
+    A recording lives outside of `jax.jit`; its runs are compiled.
+
+    Attributes:
+        tape: The tape that was run.
+
+    Examples:
+        >>> import jax.numpy as jnp, jaxtape as jt
+        >>> tape = jt.Tape().append(lambda params, state: params * state, jnp.array([2.0, 3.0, 4.0]))
+        >>> recording = tape.record(1.0)
+        >>> float(recording.value), float(recording.truncate(2).value)
+        (24.0, 6.0)
+    """
+
+    def __init__(self, tape: TapeT, kept: dict[int, Any]):
+        """Run from the last kept state on; `kept` holds position 0 and where segments start up to there."""
+        wanted, start = tape.kept_positions() | {0, len(tape)}, max(kept)
+        states, state = dict(kept), kept[start]
+        for stop in sorted(p for p in wanted if p > start):
+            state = states[stop] = run_piece(Piece.of(tape, start, stop), state)
+            start = stop
+        self.tape, self._kept = tape, _thinned(states, wanted)
+
+    @property
+    def value(self):
+        """The state after the last node."""
+        return self._kept[len(self.tape)]
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The positions whose states are at hand."""
+        return tuple(sorted(self._kept))
+
+    def state(self, k: int):
+        """Return the state at position k, from the nearest kept one at or before it."""
+        k = self.tape.position(k)
+        start = max(p for p in self._kept if p <= k)
+        state = self._kept[start]
+        return state if start == k else run_piece(Piece.of(self.tape, start, k), state)
+
+    def pullback(self, y_bar: Any, stop: int = 0, hook: Hook | None = None) -> tuple[Any, TapeT]:
+        """Pull cotangents back from the value to position `stop`.
+
+        Args:
+            y_bar: The cotangent of the value, None for a leaf that has none.
+            stop: The position to go back to.
+            hook: A function `hook(position, state_bar)` that sees the cotangent of every state on the way, the
+                value's first; it makes the sweep go node by node.
+
+        Returns:
+            The pair (state_bar at `stop`, tape_bar); the latter as `eqx.filter_grad` gives it, zero for the
+            nodes before `stop`. None is the cotangent of a leaf that cannot be differentiated, for it passes
+            through what has no derivative (`lax.while_loop`, `jax.pure_callback`).
+        """
+        stop = self.tape.position(stop)
+        state_bar, bars = jax.tree.map(jnp.asarray, y_bar), _zero_bars(self.tape)
+        pieces = self._pieces_back(stop)
+        for i, j, state in pieces if hook is None else self._nodes_back(pieces):
+            if hook is not None:
+                hook(j, _defined(state_bar))
+            number, _ = self.tape.segment_at(i)
+            given = Piece.of(self.tape, i, j), state, state_bar
+            bars[number], state_bar = pull_piece(given, bars[number])
+        state_bar = _defined(state_bar)
+        if hook is not None:
+            hook(stop, state_bar)
+        return state_bar, _tape_bar(self.tape, bars)
+
+    def append(self, step: Callable, params: Any) -> "Recording[TapeT]":
+        """Return the recording with more nodes, which are all that is run."""
+        return Recording(self.tape.append(step, params), self._kept)
+
+    def erase(self, i: int, j: int) -> "Recording[TapeT]":
+        """Return the recording without the nodes [i, j): states up to position i stay."""
+        return self._edited(self.tape.erase(i, j), i, j)
+
+    def truncate(self, k: int) -> "Recording[TapeT]":
+        """Return the recording of the nodes before position k."""
+        return self.erase(k, len(self.tape))
+
+    def drop(self, n: int) -> "Recording[TapeT]":
+        """Return the recording without the n oldest nodes, from the state that they led to.
+
+        No state after that changes.
+        """
+        tape = self.tape.drop(n)
+        later = {p - n: state for p, state in self._kept.items() if p > n}
+        return Recording(tape, {0: self.state(n), **later})
+
+    def replace(self, i: int, j: int, params: Any) -> "Recording[TapeT]":
+        """Return the recording with other params for the nodes [i, j): states up to position i stay."""
+        return self._edited(self.tape.replace(i, j, params), i, j)
+
+    def diagnose(self, y_bar: Any = None) -> Diagnosis | None:
+        """Find the first node that makes something that is not finite.
+
+        Args:
+            y_bar: The cotangent of the value; if it is given and all states are finite, the first node on the
+                way back whose cotangent is not finite is found.
+
+        Returns:
+            What was found, or None if all are finite.
+
+        Raises:
+            ValueError: If the first state is not finite.
+        """
+        state = self._kept[0]
+        if leaves := _not_finite(state):
+            raise ValueError(
+                f"The first state is not finite in {leaves[0]}: no node has made that."
+            )
+        for k in range(len(self.tape)):
+            state = run_piece(Piece.of(self.tape, k, k + 1), state)
+            if leaves := _not_finite(state):
+                return Diagnosis(k, "state", leaves[0])
+        found: list[Diagnosis] = []
+
+        def look(position, state_bar):
+            if not found and (leaves := _not_finite(state_bar)):
+                found.append(Diagnosis(position, "cotangent", leaves[0]))
+
+        if y_bar is not None:
+            self.pullback(y_bar, hook=look)
+        return found[0] if found else None
+
+    def __repr__(self) -> str:
+        return f"Recording({self.tape!r}, {len(self._kept)} states kept)"
+
+    def _pieces_back(self, stop: int) -> Iterator[tuple[int, int, Any]]:
+        """Yield (start, end, state at start) of the pieces between kept states, the last first, to `stop`."""
+        end, borders = len(self.tape), {start for start, _ in self.tape.bounds()}
+        for start in sorted((p for p in self._kept if stop < p < end), reverse=True):
+            if end - start >= _LEAST_PIECE or start in borders:
+                yield start, end, self._kept[start]
+                end = start
+        if stop < end:
+            yield stop, end, self.state(stop)
+
+    def _nodes_back(self, pieces) -> Iterator[tuple[int, int, Any]]:
+        """Cut the pieces into single nodes, the last first."""
+        for start, end, state in pieces:
+            states = [state]
+            for k in range(start, end - 1):
+                states.append(run_piece(Piece.of(self.tape, k, k + 1), states[-1]))
+            for k in reversed(range(start, end)):
+                yield k, k + 1, states.pop()
+
+    def _edited(self, tape: TapeT, i: int, j: int) -> "Recording[TapeT]":
+        """Return the recording of a tape with other nodes than this one from i on, or the same if i is j."""
+        i, j = self.tape.position(i), self.tape.position(j)
+        right = {p: state for p, state in self._kept.items() if p <= i or i == j}
+        return Recording(tape, right)
+
+
+def _thinned(states: dict[int, Any], wanted: set[int]) -> dict[int, Any]:
+    """Keep at most twice the number of wanted states; drop the most closely spaced of the others first."""
+    positions, most = sorted(states), 2 * len(wanted)
+    while len(positions) > most:
+        gaps = {k: b - a for a, k, b in zip(positions, positions[1:], positions[2:], strict=False)}
+        positions.remove(min(gaps.keys() - wanted, key=lambda k: (gaps[k], k)))
+    return {k: states[k] for k in positions}
+
+
+def _zero_bars(tape: AbstractTape) -> list[tuple]:
+    """Return zero cotangents of the params of each segment and of the values that its nodes share."""
+    inexact = eqx.filter(tape, eqx.is_inexact_array)
+    zero = jax.tree.map(jnp.zeros_like, inexact)
+    return [(segment.params, segment.shared) for segment in zero.segments]
+
+
+def _tape_bar(tape: TapeT, bars: list[tuple]) -> TapeT:
+    """Return the tape with cotangents in place of params and shared values, and None for the rest."""
+    segments = [
+        dataclasses.replace(segment, params=params, shared=shared)
+        for segment, (params, shared) in zip(
+            eqx.filter(tape.segments, False), _defined(bars), strict=True
+        )
+    ]
+    return dataclasses.replace(tape, segments=tuple(segments))
+
+
+def _not_finite(state) -> list[str]:
+    """Return the paths of the leaves that hold something that is not finite."""
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(state, eqx.is_inexact_array))
+    return [f"state{keystr(path)}" for path, leaf in leaves if not np.all(np.isfinite(leaf))]
+
+
+class Piece(eqx.Module):
+    """The nodes [i, j) of a tape, all of one segment.
+
+    Their params are gathered into a capacity of the next power of two of nodes. So a few programs serve
+    every piece of a tape, and each holds the params, the cotangents and the states of its own nodes,
+    however many the segment has places for.
+    """
+
+    segment: Segment
+    places: np.ndarray
+    edits: Edits
+
+    @classmethod
+    def of(cls, tape: AbstractTape, i: int, j: int) -> "Piece":
+        """Take the nodes [i, j) of one segment, i < j."""
+        number, start = tape.segment_at(i)
+        segment, count = tape.segments[number], j - i
+        least = min(segment.capacity, 2)  # a segment with one place is what may be a bridge
+        capacity = 1 << (max(count, least) - 1).bit_length()
+        schedule = _schedule_of_piece(segment, capacity)
+        places = np.pad(segment.places[i - start : j - start], (0, capacity - count), "edge")
+        whole = Segment(segment.params, segment.shared, segment.static, schedule)
+        return cls(whole, places, Edits.first(count, capacity, schedule))
+
+    @property
+    def nodes(self) -> Segment:
+        """The nodes alone, as a segment."""
+        params = jax.tree.map(lambda leaf: leaf[self.places], self.segment.params)
+        return dataclasses.replace(self.segment, params=params, edits=self.edits)
+
+
+@eqx.filter_jit
+def run_piece(piece: Piece, state):
+    """Return the state after the piece."""
+    return piece.nodes(state)
+
+
+@functools.partial(eqx.filter_jit, donate="all-except-first")
+def pull_piece(given: tuple, bars: tuple) -> tuple[tuple, Any]:
+    """Add the cotangents of a piece to the segment's in place; return them, and its first state's cotangent.
+
+    `given` is (piece, the state before it, the cotangent of the state after it); `bars` are the cotangents of
+    the segment's params and of its shared values, whose buffers are consumed.
+    """
+    piece, state, state_bar = given
+    varying, still = eqx.partition((piece.nodes, state), eqx.is_inexact_array)
+    leaves, tree = jax.tree.flatten(varying)
+
+    def run(*leaves):
+        nodes, state = eqx.combine(jax.tree.unflatten(tree, leaves), still)
+        return list(filter(eqx.is_inexact_array, jax.tree.leaves(nodes(state))))
+
+    after = eqx.filter_eval_shape(lambda: piece.nodes(state))
+    asked = []
+    jax.tree.map(
+        lambda leaf, bar: asked.append(bar) if inexact([leaf])[0] else None, after, state_bar
+    )
+    nodes_bar, state_bar = jax.tree.unflatten(tree, pull_leaves(run, leaves, asked))
+    params_bar, shared_bar = bars
+    scatter = lambda bar, new: bar.at[piece.places].add(new)  # noqa: E731
+    params_bar = _added(scatter, params_bar, nodes_bar.params)
+    return (params_bar, _added(jnp.add, shared_bar, nodes_bar.shared)), state_bar
+
+
+def _added(add: Callable, bars, more):
+    """Return cotangents with others added to them; `UNDEFINED` stays and takes the place of numbers."""
+
+    def leaf(bar, new):
+        if bar is UNDEFINED or new is UNDEFINED:
+            return UNDEFINED
+        return bar if new is None else add(bar, new)
+
+    return jax.tree.map(leaf, bars, more, is_leaf=_is_undefined)
+
+
+def _is_undefined(bar) -> bool:
+    return bar is UNDEFINED
+
+
+def _defined(bars):
+    """Return cotangents with None for those of leaves that cannot be differentiated."""
+    return jax.tree.map(lambda bar: None if bar is UNDEFINED else bar, bars, is_leaf=_is_undefined)
+
+
+def _schedule_of_piece(segment: Segment, capacity: int) -> AbstractSchedule:
+    """Return the schedule with the fewest steps in the segment's slots, of which a piece needs one a node."""
+    dtype = segment.schedule.checkpoint_dtype
+    slots = max(min(segment.slots, capacity) - 1, 1)  # the state before the last node has its own
+    device = max(segment.slots - segment.executor.table.host_slots - 1, 1)
+    if slots <= device:
+        return Revolve(slots, checkpoint_dtype=dtype)
+    return MultiStage(device, slots - device, checkpoint_dtype=dtype)

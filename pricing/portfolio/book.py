@@ -1,0 +1,330 @@
+"""A book: the trades of a CSV or JSON file, each checked, the bad ones reported and set aside."""
+
+import os
+import re
+from dataclasses import dataclass, field, replace
+
+from jaxtape.cli.escaping import escaped
+from pricing.ingestion.errors import InputError, listed, show
+from pricing.ingestion.fields import closest
+from pricing.ingestion.files import read_text
+from pricing.ingestion.validation import Problem, validate
+from pricing.market import Market
+from pricing.market.correlations import least_eigenvalue, missing_pairs, shown
+from pricing.market.quote_bounds import far_from
+from pricing.products.trade import COLUMNS, NEUTRAL, TRADE_TYPES, Trade
+
+from .trade_table import RawRow, Table, read_table
+
+_WIDTH = 1000  # characters of a name, at most
+
+_Missing = dict[str, tuple[InputError, ...]]  # by kind of trade
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a book: its trade, or None and the errors of the row.
+
+    Attributes:
+        line: The line of the file, from 1 on.
+        id: The id as it is in the file, without control characters.
+        type: The kind of trade, without control characters.
+        trade: The trade, if the row passed every check.
+        errors: The errors of the row.
+        raw: The row as it was read.
+    """
+
+    line: int
+    id: str
+    type: str
+    trade: Trade | None
+    errors: tuple[InputError, ...]
+    raw: RawRow = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Book:
+    """A book holds the rows of one file, in its order, and all of its errors.
+
+    Attributes:
+        file: The name of the file.
+        rows: The rows, good and bad.
+        errors: The errors, with file, line, field, value and remedy.
+
+    Examples:
+        >>> lines = "id,type,underlying,option,strike,expiry", "E1,european,DAX,call,-1,2003-03-18"
+        >>> book = Book.from_text(chr(10).join(lines))
+        >>> book.trades, book.errors[0].remedy
+        ((), 'give a strike > 0')
+    """
+
+    file: str
+    rows: tuple[Row, ...]
+    errors: tuple[InputError, ...]
+
+    @classmethod
+    def read(cls, path: str | os.PathLike) -> "Book":
+        """Read the book in a CSV file, or in a JSON file when the name ends in .json.
+
+        A bad row is reported in `errors` and does not stop the book (format: docs/data.md). A file without rows
+        (no file, not UTF-8, no header) is an `UnreadableFile`.
+
+        Args:
+            path: The path of the file.
+
+        Returns:
+            The book.
+        """
+        return cls.from_text(read_text(path), os.fspath(path))
+
+    @classmethod
+    def from_text(cls, text: str, file: str = "trades.csv") -> "Book":
+        """Read the book in a text.
+
+        Args:
+            text: The content of a CSV or JSON file.
+            file: The name that error messages show; its ending gives the format.
+
+        Returns:
+            The book.
+        """
+        table = read_table(text, file)
+        missing = _missing_columns(table, file)
+        first_line: dict[str, int] = {}
+        rows = tuple(_row(raw, missing, first_line) for raw in table.rows)
+        of_header = tuple(error for errors in missing.values() for error in errors)
+        of_rows = tuple(error for row in rows for error in row.errors if error not in of_header)
+        return cls(file, rows, (*of_header, *of_rows))
+
+    @property
+    def trades(self) -> tuple[Trade, ...]:
+        """The trades that passed every check, in file order."""
+        return tuple(row.trade for row in self.rows if row.trade is not None)
+
+    def __add__(self, other: "Book") -> "Book":
+        """Return the rows of this book, then the rows of another.
+
+        Raises:
+            ValueError: An id is in both books.
+        """
+        both = {row.id for row in self.rows} & {row.id for row in other.rows}
+        if both:
+            raise ValueError(
+                f"{listed(sorted(both))}: in both books; give every trade an id of its own"
+            )
+        return Book(self.file, self.rows + other.rows, self.errors + other.errors)
+
+    def without(self, *ids: str) -> "Book":
+        """Return the book without the rows of these ids.
+
+        Args:
+            *ids: The ids as they are in the file.
+
+        Raises:
+            ValueError: There is no row of that id.
+        """
+        if unknown := set(ids) - {row.id for row in self.rows}:
+            raise ValueError(
+                f"{listed(sorted(unknown))}: there is no such id in {self.file}; give ids of its rows"
+            )
+        rows = tuple(row for row in self.rows if row.id not in ids)
+        gone = {error for row in self.rows if row.id in ids for error in row.errors}
+        gone -= {error for row in rows for error in row.errors}
+        return Book(self.file, rows, tuple(e for e in self.errors if e not in gone))
+
+    def checked(self, market: Market) -> "Book":
+        """Return this book with the trades set aside that the market cannot serve, and their errors.
+
+        Args:
+            market: The market to be valued in.
+        """
+        rows, found = [], []
+        for row in self.rows:
+            problems = _market_problems(row.trade, market) if row.trade else ()
+            errors = tuple(_error(problem, row.raw) for problem in problems)
+            rows.append(replace(row, trade=None, errors=errors) if errors else row)
+            found.extend(errors)
+        return Book(self.file, tuple(rows), (*self.errors, *found))
+
+    def check(self, market: Market) -> tuple[tuple[Trade, ...], tuple[InputError, ...]]:
+        """Return the trades that the market can serve, and the errors of the others.
+
+        The market cannot serve an unknown underlying, one that was left out of it for its own error, or an
+        expiry that is not after the as-of date.
+
+        Args:
+            market: The market to be valued in.
+        """
+        checked = self.checked(market)
+        return checked.trades, checked.errors[len(self.errors) :]
+
+
+def _text(raw: RawRow, name: str) -> str:
+    """Return a value as a text: an integer with all of its digits, as a name has them."""
+    value = raw.values.get(name, "")
+    if isinstance(value, str):
+        return value.strip()
+    return str(value) if type(value) is int else show(value)
+
+
+def _kind(raw: RawRow) -> str:
+    """Return the kind of trade that a row names, or an empty text."""
+    return re.sub(r"[\s-]+", "_", _text(raw, "type").lower())
+
+
+def _missing_columns(table: Table, file: str) -> _Missing:
+    """Return, by kind of trade, one error for each column that the kind needs and the header lacks."""
+    if table.header is None:
+        return {}
+    unknown = set(table.header) - set(COLUMNS)
+    missing = {}
+    for kind in dict.fromkeys(map(_kind, table.rows)):
+        needed = _required(TRADE_TYPES[kind]) if kind in TRADE_TYPES else ("type",)
+        whom = f"{kind} trades need it" if kind in TRADE_TYPES else "every trade needs it"
+        message = f"the header has no such column, and {whom}"
+        missing[kind] = tuple(
+            InputError(
+                *(file, table.header_line, None, column, "", message),
+                remedy=f"{closest(column, unknown)}add the column to the header",
+            )
+            for column in needed
+            if column not in table.header
+        )
+    return missing
+
+
+def _required(kind: type[Trade]) -> tuple[str, ...]:
+    """Return the columns that a kind of trade cannot do without."""
+    fields = kind.model_fields.items()
+    return tuple(name for name, info in fields if info.is_required() and name != "line")
+
+
+def _row(raw: RawRow, missing: _Missing, first_line: dict[str, int]) -> Row:
+    """Return a row with its trade or its errors."""
+    name, kind = _text(raw, "id"), _kind(raw)
+    trade, problems, absent = None, (), missing.get(kind, ())
+    if raw.problem:
+        problems = (raw.problem,)
+    elif not absent:
+        trade, problems = _trade(raw, kind)
+    if name in first_line:
+        message = f"{show(name)} is also the id of line {first_line[name]}"
+        remedy = "give every trade an id of its own"
+        problems = (*problems, Problem(("id",), show(name), message, remedy))
+    errors = (*absent, *(_error(found, raw) for found in problems))
+    trade = None if errors else trade
+    if name:
+        first_line.setdefault(name, raw.line)
+    shown = escaped(name[:_WIDTH]) or f"line {raw.line}"
+    return Row(raw.line, shown, escaped(kind[:_WIDTH]), trade, errors, raw)
+
+
+def _trade(raw: RawRow, kind: str) -> tuple[Trade | None, tuple[Problem, ...]]:
+    """Return the trade of a row, or the problems of its values."""
+    if kind not in TRADE_TYPES:
+        known = ", ".join(TRADE_TYPES)
+        value = show(raw.values["type"]) if kind else ""
+        message = f"{value} is not a kind of trade known here" if kind else "is missing"
+        remedy = f"{closest(kind, TRADE_TYPES)}give one of {known}"
+        return None, (Problem(("type",), value, message, remedy),)
+    model = TRADE_TYPES[kind]
+    own = {name: value for name, value in raw.values.items() if name in model.model_fields}
+    foreign = tuple(
+        _foreign(name, value, kind)
+        for name, value in raw.values.items()
+        if name not in own and name != "type" and not _says_nothing(name, value)
+    )
+    trade, problems = validate(model, {**own, "line": raw.line}, text=raw.text)
+    return trade, (*problems, *foreign)
+
+
+def _foreign(name: str, value: object, kind: str) -> Problem:
+    """Return the problem of a value that this kind of trade has no use for."""
+    if name in COLUMNS:
+        message = f"{show(value)} is given, but a trade of type {kind} has no {name}"
+        return Problem((name,), show(value), message, "leave it empty")
+    remedy = f"{closest(name, COLUMNS)}rename or empty the column"
+    return Problem((name,), show(value), "is not a column known here", remedy)
+
+
+def _says_nothing(name: str, value: object) -> bool:
+    """Return True if a value is the neutral one, such as a rebate of 0 on a European option."""
+    neutral = NEUTRAL.get(name)
+    try:
+        return neutral is not None and type(neutral)(value) == neutral
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _error(problem: Problem, raw: RawRow) -> InputError:
+    """Return a problem of a row, with its place."""
+    column = str(problem.path[0]) if problem.path else ""
+    line, cell = raw.place(column)
+    return InputError(raw.file, line, cell, column, problem.value, problem.message, problem.remedy)
+
+
+def _far_levels(trade: Trade, market: Market) -> list[Problem]:
+    """Return the problems of a strike or a lower barrier that is of another unit than the spot."""
+    spot, found = float(market.equities[trade.underlying].spot), []
+    for name in ("strike", "barrier", "lower"):
+        level = getattr(trade, name, None)
+        if level is None or not far_from(spot, level) or (name != "strike" and level > spot):
+            continue
+        message = f"{level:g} is far from the spot {spot:g} of {trade.underlying}"
+        remedy = f"give a {name} as a price in the currency of the spot, or correct the spot"
+        found.append(Problem((name,), show(level), message, remedy))
+    return found
+
+
+def _market_problems(trade: Trade, market: Market) -> tuple[Problem, ...]:
+    """Return the problems that prevent the market from serving a trade."""
+    section = "curves" if trade.in_rates else "equities"
+    names = trade.underlyings
+    problems = [problem for name in names for problem in _unknown(name, section, market)]
+    if not problems and len(trade.underlyings) > 1:
+        problems += _no_basket(trade, market)
+    if not problems and not trade.in_rates and len(names) == 1:
+        problems += _far_levels(trade, market)
+    past = [day for day in trade.dates or () if day <= market.asof]
+    if past and past[-1] != trade.expiry:
+        message = f"{past[0]} is not after the market's as-of date {market.asof}"
+        problems.append(Problem((trade.dates_name,), str(past[0]), message, trade.why_not_past))
+    for name, (day, remedy) in trade.deadlines.items():
+        if day <= market.asof:
+            message = f"{day} is not after the market's as-of date {market.asof}"
+            problems.append(Problem((name,), str(day), message, remedy))
+    return tuple(problems)
+
+
+def _unknown(name: str, section: str, market: Market) -> list[Problem]:
+    """Return the problem of a name that is not in this section of the market, if it is not."""
+    known = getattr(market, section)
+    if name in known:
+        return []
+    path = f"{section}.{name}"
+    reason = next((e for e in market.errors if f"{e.field}.".startswith(f"{path}.")), None)
+    if reason:
+        message, remedy = f"{name!r} is left out of the market", f"correct {reason}"
+    else:
+        what = "a curve" if section == "curves" else "an underlying"
+        message = f"{name!r} is not {what} of the market"
+        remedy = f"{closest(name, known)}the {what.split()[1]}s are {listed(known)}"
+    return [Problem(("underlying",), show(name), message, remedy)]
+
+
+def _no_basket(trade: Trade, market: Market) -> list[Problem]:
+    """Return the problem of equities that have no joint law in this market, if they have none."""
+    names = trade.underlyings
+    settlement = {(market.equities[name].curve, market.equities[name].currency) for name in names}
+    if len(settlement) > 1:
+        message = "the equities differ in curve or currency"
+        remedy = "give equities that are discounted on one curve, in one currency"
+    elif lacking := missing_pairs(names, market.correlations):
+        message = f"the market has no correlation of {listed(shown(lacking))}"
+        remedy = "give it under correlations in the market"
+    elif (least := least_eigenvalue(names, market.correlations)) <= 0.0:
+        message = f"the matrix of correlations has the eigenvalue {least:g}, not above 0"
+        remedy = "correct the correlations of the market"
+    else:
+        return []
+    return [Problem(("underlying",), show(trade.underlying), message, remedy)]

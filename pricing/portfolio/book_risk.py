@@ -1,0 +1,306 @@
+"""The verb: value and Greeks of every trade of a book, and the book's derivative to every market quote.
+
+The book's derivative to the numbers of its models, pulled back through `fit`, is the risk to every quote.
+"""
+
+import copy
+import functools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import PRNGKeyArray
+
+from jaxtape.jax_settings.matmul_precision import with_full_products
+
+from ..ingestion.errors import InputError
+from ..market import Market
+from ..methods import METHODS, AbstractMethod
+from ..models import AbstractModel
+from ..progress import Progress
+from .batching import currency_of
+from .book import Book
+from .sweep.book_sweep import sweep_book
+from .sweep.fitted_models import (
+    Fit,
+    FittedModels,
+    Models,
+    fit_models,
+)
+from .sweep.groups import Batch, batches_of, group_trades
+from .sweep.memory import Memory, identity
+from .sweep.memory_gate import MemoryGate
+from .sweep.trade_risk import GroupRisk, TradeRisk, TradeRisks
+
+
+@dataclass(frozen=True)
+class CurrencyRisk:
+    """The value of the trades in one currency, and its derivatives to the quotes of the market.
+
+    Attributes:
+        value: The sum of quantity times value over the trades that were valued, in the currency.
+        sensitivities: Quote id -> derivative of `value` per 1.00 of the quote.
+        gradient: The derivative of `value` to every number of the market; None where only values were asked
+            for.
+
+    Examples:
+        >>> from pricing import CurrencyRisk
+        >>> CurrencyRisk(12.5, {"EQUITY/PRICE/DAX": 0.5}).value
+        12.5
+    """
+
+    value: float
+    sensitivities: dict[str, float] = field(default_factory=dict)
+    gradient: Market | None = None
+
+
+@dataclass(frozen=True)
+class RiskResult:
+    """The value of a book, and its sensitivities to the quotes of the market.
+
+    Figures in different currencies are never added up. `value`, `sensitivities` and `gradient` are for a book
+    in one currency. A book in several has them by currency, in `by_currency`.
+
+    Delta, Gamma and theta of a trade hold the parameters of its model. Vega and rho are the derivatives to a
+    parallel move of all implied vols, or of all zero rates, through the fit: over the book they add up to the
+    sensitivities of those quotes. The zero rates of a curve given by instruments are bootstrapped.
+
+    Attributes:
+        trades: One row for each row of the book, in its order.
+        value: The sum of quantity times value over all trades that were valued, in their currency; NaN where
+            they are in several.
+        sensitivities: Quote id -> derivative of `value` per 1.00 of the quote; empty where trades are in
+            several currencies.
+        models: Underlying -> the model that `fit` made of the market.
+        errors: All errors of the market and the book.
+        stats: The seconds taken by the fit, the sweep over the trades and the pullback to quotes.
+        gradient: The derivative of `value` to every number of the market, including the times of its pillars;
+            None if only values were asked for, or if trades are in several currencies.
+        by_currency: ISO code -> the value, sensitivities and gradient of the trades in that currency, in the
+            order of the book. A book without a valued trade has only the market's currency.
+
+    Examples:
+        >>> from pricing import RiskResult, TradeRisk
+        >>> trade = TradeRisk("E1", "european", 2.0, None, "", "failed: there is no model of DAX")
+        >>> RiskResult((trade,), 0.0, {}, {}, ()).failed[0].id
+        'E1'
+    """
+
+    trades: Sequence[TradeRisk]
+    value: float
+    sensitivities: dict[str, float]
+    models: dict[str, AbstractModel]
+    errors: tuple[InputError, ...]
+    stats: dict[str, Any] = field(default_factory=dict)
+    gradient: Market | None = None
+    by_currency: dict[str, CurrencyRisk] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> tuple[TradeRisk, ...]:
+        """The trades without figures, in the order of the book."""
+        return tuple(trade for trade in self.trades if trade.figures is None)
+
+
+def risk(
+    book: Book,
+    market: Market,
+    fit: Fit,
+    *,
+    mesh: Mesh | None = None,
+    budget: int = 2**30,
+    key: PRNGKeyArray | None = None,
+    methods: Sequence[AbstractMethod] = METHODS,
+    progress: Progress | None = None,
+    greeks: bool = True,
+) -> RiskResult:
+    r"""Value every trade of a book with its Greeks, and differentiate the book's value to every quote.
+
+    A trade that no method prices, or whose figures are not finite, is set aside with its reason in `status`.
+    The others are still valued; the total and its sensitivities are theirs.
+
+    Args:
+        book: The trades. Those that the market cannot serve are set aside with their reasons.
+        market: The quotes.
+        fit: Market -> {underlying: model}, any differentiable function of the market. A basket is valued by the
+            joined models of its assets.
+        mesh: Devices that share the trades (axis "trades") and the blocks of Monte Carlo paths (axis "paths").
+        budget: The bytes of memory that all tiles of trades that run at once may take together. The size of a
+            tile depends on it and on the method alone. A budget that does not hold one trade of some method
+            raises BudgetTooSmall, a ValueError.
+        key: The seed of random methods; the default is seed 0.
+        methods: The methods to choose from, the best first.
+        progress: Called with the trades done, their total number and an empty message, after every tile.
+        greeks: Whether to differentiate; False gives values and their standard errors alone.
+
+    Returns:
+        The figures of every trade, the total value, and its sensitivities; without `greeks` these are empty.
+
+    Examples:
+        >>> from pricing import Book, Market, risk
+        >>> from pricing.models.surface_models import black_scholes
+        >>> market = Market.from_text(
+        ...     '{"asof": "2002-07-05", "curves": {"EUR": {"zero_rate": 0.03}}, "equities": {}}'
+        ... )
+        >>> book = Book.from_text("id,type,underlying,option,strike,expiry\nE1,european,DAX,call,9,2003-03-18")
+        >>> risk(book, market, black_scholes).trades[0].status[:40]
+        "failed: trades.csv:2: column 'underlying"
+    """
+    engine = RiskEngine(fit, mesh=mesh, budget=budget, key=key, methods=methods, greeks=greeks)
+    return engine(book, market, progress=progress)
+
+
+class RiskEngine:
+    """Values books repeatedly, and computes only the parts that have changed since the last time.
+
+    A new quote fits the models again, and values the tiles of trades whose model it moves; a new trade values
+    its own tile. The figures equal those of `risk` to the bit.
+
+    Args:
+        fit: The map from a market to models, as `risk` takes it; all settings are fixed.
+        mesh: Devices that share the trades and the paths.
+        budget: The bytes of memory of the tiles that run at once.
+        key: The seed of random methods.
+        methods: The methods to choose from.
+        greeks: Whether to differentiate.
+
+    Examples:
+        >>> from pricing import Book, Market, RiskEngine
+        >>> from pricing.models.surface_models import black_scholes
+        >>> market = Market.from_text(
+        ...     '{"asof": "2002-07-05", "curves": {"EUR": {"zero_rate": 0.03}}, "equities": {}}'
+        ... )
+        >>> book = Book.from_text("id,type,underlying,option,strike,expiry")
+        >>> RiskEngine(black_scholes)(book, market).value
+        0.0
+    """
+
+    def __init__(
+        self,
+        fit: Fit,
+        *,
+        mesh: Mesh | None = None,
+        budget: int = 2**30,
+        key: PRNGKeyArray | None = None,
+        methods: Sequence[AbstractMethod] = METHODS,
+        greeks: bool = True,
+    ):
+        self._fit, self._greeks, self._methods = fit, greeks, methods
+        self._mesh, self._budget, self._gate = mesh, budget, MemoryGate(budget)
+        self._key = jax.random.key(0) if key is None else key
+        self._fits, self._tiles = Memory(), Memory()
+        self._last: tuple[Book, Any, tuple[Book, list[Batch]]] | None = None
+
+    @with_full_products
+    def __call__(
+        self, book: Book, market: Market, *, progress: Progress | None = None
+    ) -> RiskResult:
+        """Return the values and sensitivities of a book in a market, as `risk` does.
+
+        Args:
+            book: The trades.
+            market: The quotes.
+            progress: Called with the trades done, their total number and an empty message, after every tile.
+
+        Returns:
+            The figures; `stats` has the seconds that this call took.
+        """
+        times = [time.perf_counter()]
+        settings = {"key": self._key, "budget": self._budget}
+        book, batches = self._served(book, market)
+        fitted = self._fitted(batches, market)
+        times.append(time.perf_counter())
+
+        groups, unpriced = group_trades(
+            batches, market, fitted.models, self._methods, mesh=self._mesh, **settings
+        )
+        self._tiles.begin()
+        found, cotangents = sweep_book(
+            groups, fitted, memory=self._tiles, gate=self._gate, progress=progress, **settings
+        )
+        times.append(time.perf_counter())
+
+        by_currency = _by_currency(found, market, fitted, cotangents)
+        times.append(time.perf_counter())
+
+        seconds = zip(("fit", "sweep", "pullback"), np.diff(times).tolist(), strict=True)
+        several = CurrencyRisk(float("nan"))
+        total = several if len(by_currency) > 1 else next(iter(by_currency.values()))
+        return RiskResult(
+            trades=TradeRisks(book, found, unpriced),
+            **vars(total),
+            models={names[0]: model for names, model in fitted.models.items() if len(names) == 1},
+            errors=(*market.errors, *book.errors),
+            stats=dict(seconds),
+            by_currency=by_currency,
+        )
+
+    def for_another_book(self) -> "RiskEngine":
+        """Return an engine of the same settings that shares the models that this one has fitted.
+
+        Two such engines may be called in two threads at once. They share the budget.
+        """
+        other = copy.copy(self)
+        other._tiles, other._last = Memory(), None
+        return other
+
+    def for_another_fit(self, fit: Fit) -> "RiskEngine":
+        """Return an engine of the same settings with another fit. It shares the budget, as above.
+
+        Args:
+            fit: The map from a market to models.
+        """
+        other = self.for_another_book()
+        other._fit, other._fits = fit, Memory()
+        return other
+
+    def _served(self, book: Book, market: Market) -> tuple[Book, list[Batch]]:
+        """Return the book as the market can serve it, and its batches: the last ones unless one is another.
+
+        Of the numbers of a market they depend on the correlations alone.
+        """
+        seen = jax.tree.structure(market), identity(market.correlations)
+        if self._last is None or self._last[0] is not book or self._last[1] != seen:
+            checked = book.checked(market)
+            self._last = book, seen, (checked, batches_of(checked.trades, market))
+        return self._last[2]
+
+    def _fitted(self, batches: Sequence[Batch], market: Market) -> FittedModels:
+        """Return the models of the market, fitted again if it is another one or the book has other baskets."""
+        names = (batch.underlyings for batch in batches)
+        baskets = tuple(dict.fromkeys(name for name in names if len(name) > 1))
+        self._fits.begin()
+        compute = functools.partial(fit_models, self._fit, market, baskets, self._greeks)
+        return self._fits.recall(compute, (market, baskets))
+
+
+def _by_currency(
+    found: Sequence[GroupRisk], market: Market, fitted: FittedModels, cotangents: Models
+) -> dict[str, CurrencyRisk]:
+    """Return the value of the trades in each currency, and its derivatives.
+
+    cotangents: the derivative of each model's trades to its numbers. A model serves trades of one currency.
+    """
+    groups: dict[str, list[GroupRisk]] = {}
+    for risk in found:
+        if risk.is_finite.any():
+            groups.setdefault(currency_of(risk.group.trades[0], market), []).append(risk)
+    of_models = {risk.group.underlyings: name for name, own in groups.items() for risk in own}
+    by_currency = {}
+    for currency in groups or {market.currency: []}:
+        own = {
+            names: cotangent
+            if len(groups) < 2 or of_models.get(names) == currency
+            else jax.tree.map(np.zeros_like, cotangent)
+            for names, cotangent in cotangents.items()
+        }
+        gradient = fitted.pullback(own)[0] if fitted.pullback else None
+        by_currency[currency] = CurrencyRisk(
+            value=sum((risk.value for risk in groups.get(currency, ())), 0.0),
+            sensitivities={} if gradient is None else market.by_quote(gradient),
+            gradient=gradient,
+        )
+    return by_currency

@@ -1,0 +1,305 @@
+"""The verb: why did the value of a book change from one market to the next?"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ..ingestion.errors import InputError
+from ..market import Market
+from ..market.observed import Observed
+from .batching import currency_of
+from .book import Book, Row
+from .book_risk import RiskResult, risk
+from .sweep.fitted_models import Fit
+from .sweep.trade_risk import TradeRisk
+
+_DAYS_PER_YEAR = 365.0
+_PARTS = ("theta", "delta", "gamma", "vega", "rho", "dividends", "correlation")
+
+
+class Payment(NamedTuple):
+    """A payment of a trade between two days.
+
+    Attributes:
+        id: The id of the trade.
+        cash: The payment to the position, in its currency.
+        is_over: Whether nothing of the trade is left.
+        assumed: The fixings that the market after does not have, in words: its own quotes stood in for them.
+    """
+
+    id: str
+    cash: float
+    is_over: bool
+    assumed: tuple[str, ...]
+
+
+class AgedBook(NamedTuple):
+    """A book on two days.
+
+    Attributes:
+        before: The book in the market before.
+        after: The remaining book in the market after: a row whose trade is over has no trade, and no error.
+        payments: Index of a row -> the payments of its trade in between, if it ended or paid, or continued
+            because a fixing was assumed.
+    """
+
+    before: Book
+    after: Book
+    payments: dict[int, Payment]
+
+    @property
+    def errors(self) -> tuple[InputError, ...]:
+        """All that is wrong with the book in either market."""
+        return tuple(dict.fromkeys((*self.before.errors, *self.after.errors)))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The change of a book's value, and its explanation by the risk before it, in one currency.
+
+    Attributes:
+        change: The value after, with the cash that was paid in between, less the value before.
+        theta: The part of time: contracts age, and the pillars of curves and surfaces come nearer. It includes
+            all else that changes in a curve's instruments but their quotes: dates, accruals and convexity
+            adjustments.
+        delta: The sensitivities to spots, times their changes.
+        gamma: Half the trades' Gammas times the squares of the spots' changes.
+        vega: The sensitivities to implied vols (through the fit), times their changes.
+        rho: The sensitivities to the quotes of curves (through the fit), times their changes.
+        dividends: The sensitivities to dividend yields, times their changes.
+        correlation: The sensitivities to correlations, times their changes.
+        by_quote: The contribution of each quote that moved, by its id.
+        trades: The number of trades that were valued before, and valued or paid after.
+        skipped: The ids of the other rows, which are in none of these numbers.
+        skipped_rows: Their places among the rows of the book.
+        before: The value before.
+        asof: The day of the market before.
+        error_bound: A bound of the standard error of `change`: the sum of the standard errors of the trades'
+            values, before and after. Both have the same random numbers, so that the error is usually far below
+            it.
+        payments: The payments in between, of trades that ended or paid.
+    """
+
+    change: float
+    theta: float
+    delta: float
+    gamma: float
+    vega: float
+    rho: float
+    dividends: float
+    correlation: float
+    by_quote: dict[str, float]
+    trades: int
+    skipped: tuple[str, ...]
+    skipped_rows: tuple[int, ...]
+    before: float
+    asof: date
+    error_bound: float
+    payments: tuple[Payment, ...] = ()
+
+    @property
+    def cash(self) -> float:
+        """The cash paid between the two days."""
+        return sum((payment.cash for payment in self.payments), 0.0)
+
+    @property
+    def after(self) -> float:
+        """The value after, without the cash paid."""
+        return self.before + self.change - self.cash
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The parts by name, in the order of the expansion, the residual last."""
+        return {name: getattr(self, name) for name in (*_PARTS, "residual")}
+
+    @property
+    def explained(self) -> float:
+        """The sum of all parts."""
+        return sum(getattr(self, name) for name in _PARTS)
+
+    @property
+    def residual(self) -> float:
+        """The unexplained part: terms of higher order, and of mixed moves."""
+        return self.change - self.explained
+
+
+def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any) -> Explanation:
+    """Explain a change of value: a full revaluation beside the second-order expansion at the market before.
+
+    The two markets name the same curves, equities and pillars (quotes of the same ids); otherwise it raises a
+    ValueError. A trade that ends between the two days, or pays, is counted with its payments (`aged`).
+
+    Args:
+        book: The trades, all in one currency.
+        before: The market that the expansion is taken at.
+        after: The market to explain.
+        fit: The map from a market to models, as in `risk`.
+        **settings: The other arguments of `risk`.
+
+    Returns:
+        The change and its parts.
+
+    Raises:
+        ValueError: The trades are in several currencies: `explain_by_currency` takes them.
+    """
+    found = explain_by_currency(book, before, after, fit, **settings)
+    if len(found) > 1:
+        names = " and ".join(found)
+        raise ValueError(f"the trades are in {names}: explain each currency (explain_by_currency)")
+    return next(iter(found.values()))
+
+
+def explain_by_currency(
+    book: Book, before: Market, after: Market, fit: Fit, **settings: Any
+) -> dict[str, Explanation]:
+    """Explain a change of value as `explain` does, separately for the trades in each currency.
+
+    Args:
+        book: The trades.
+        before: The market that the expansion is taken at.
+        after: The market to explain.
+        fit: The map from a market to models, as in `risk`.
+        **settings: The other arguments of `risk`.
+
+    Returns:
+        ISO code -> the change and its parts.
+    """
+    _check_same_quotes(before, after)
+    two = aged(book, before, after)
+    after = replace(after, fixings=())
+    both = (
+        risk(part, m, fit, **settings) for part, m in ((two.before, before), (two.after, after))
+    )
+    then, now = both
+    kept, skipped = [], {}
+    for place, row in enumerate(two.before.rows):
+        is_over = place in two.payments and two.payments[place].is_over
+        if then.trades[place].figures and (is_over or now.trades[place].figures):
+            kept.append(place)
+        else:
+            skipped[place] = row.id
+    if skipped:
+        two = _of_rows(two, kept)
+        both = ((two.before, before), (two.after, after))
+        then, now = (risk(part, market, fit, **settings) for part, market in both)
+    leaves, structure = jax.tree.flatten(before)
+    pairs = zip(jax.tree.leaves(after), leaves, strict=True)
+    moves = jax.tree.unflatten(structure, [np.asarray(new) - np.asarray(old) for new, old in pairs])
+    return {
+        currency: _explanation(currency, two, then, now, moves, before, after, skipped)
+        for currency in then.by_currency
+    }
+
+
+def aged(book: Book, before: Market, after: Market) -> AgedBook:
+    """Return a book on two days, and the payments of its trades in between.
+
+    A trade that ends is paid by the fixings of the market after (`Market.fixings`), or by its quotes where it
+    has none: on its own day they are the fixings. Dates that have passed are taken off a trade that continues.
+
+    Args:
+        book: The trades.
+        before: The market before.
+        after: The market after.
+    """
+    rows, payments, book = [], {}, book.checked(before)
+    for place, row in enumerate(book.rows):
+        trade, observed = row.trade, Observed(before.asof, after)
+        if trade is not None and not _lacks(trade.underlyings, trade.in_rates, after):
+            cash, left = trade.aged(observed)
+            told = tuple(dict.fromkeys(observed.assumed))
+            if cash or left is None or told:
+                payments[place] = Payment(row.id, trade.quantity * cash, left is None, told)
+            row = replace(row, trade=left)
+        rows.append(row)
+    return AgedBook(book, Book(book.file, tuple(rows), book.errors).checked(after), payments)
+
+
+def _lacks(names: Sequence[str], in_rates: bool, market: Market) -> bool:
+    known = market.curves if in_rates else market.equities
+    return any(name not in known for name in names)
+
+
+def _of_rows(two: AgedBook, places: Sequence[int]) -> AgedBook:
+    """Return some rows of a book on two days."""
+
+    def part(book: Book) -> Book:
+        rows: list[Row] = [book.rows[place] for place in places]
+        return Book(book.file, tuple(rows), book.errors)
+
+    kept = {new: two.payments[old] for new, old in enumerate(places) if old in two.payments}
+    return AgedBook(part(two.before), part(two.after), kept)
+
+
+def _explanation(
+    currency: str,
+    two: AgedBook,
+    then: RiskResult,
+    now: RiskResult,
+    moves: Market,
+    market: Market,
+    later: Market,
+    skipped: dict[int, str],
+) -> Explanation:
+    """Return the change of the trades in one currency, all of which have figures."""
+    own = [row.trade and currency_of(row.trade, market) == currency for row in two.before.rows]
+    of_currency = lambda trades: list(itertools.compress(trades, own))  # noqa: E731
+    before, after = then.by_currency[currency], now.by_currency.get(currency)
+    payments = tuple(two.payments[place] for place in sorted(two.payments) if own[place])
+    slopes = before.gradient
+    contributions = jax.tree.map(lambda slope, move: np.asarray(slope) * move, slopes, moves)
+    total = lambda leaves: float(sum(np.sum(leaf) for leaf in leaves))  # noqa: E731
+    equities, curves = contributions.equities.values(), contributions.curves.values()
+    quotes = [leaf for curve in curves for leaf in curve.quotes]
+    others = [x for x in jax.tree.leaves(tuple(curves)) if all(x is not leaf for leaf in quotes)]
+    pillars = others + [equity.surface.expiries for equity in equities]
+    vols = [equity.surface.vols for equity in equities]
+    vols += [] if contributions.swaption_vols is None else [contributions.swaption_vols.vols]
+    trades, days = of_currency(then.trades), (later.asof - market.asof).days
+    ages = sum(trade.position.theta or 0.0 for trade in trades if trade.position)
+    by_quote = market.by_quote(contributions)
+    value = after.value if after else 0.0
+    return Explanation(
+        change=value + sum(payment.cash for payment in payments) - before.value,
+        theta=ages * days / _DAYS_PER_YEAR + total(pillars),
+        delta=total(equity.spot for equity in equities),
+        gamma=sum(_gamma(trade, moves) for trade in trades),
+        vega=total(vols),
+        rho=total(quotes),
+        dividends=total(equity.dividend_yield for equity in equities),
+        correlation=total(jax.tree.leaves(getattr(contributions, "correlations", None))),
+        by_quote={quote: part for quote, part in by_quote.items() if part},
+        trades=len(trades),
+        skipped=tuple(skipped.values()),
+        skipped_rows=tuple(skipped),
+        before=before.value,
+        asof=market.asof,
+        error_bound=sum(_error(trade) for trade in (*trades, *of_currency(now.trades))),
+        payments=payments,
+    )
+
+
+def _error(trade: TradeRisk) -> float:
+    """Return the standard error of a position's value."""
+    return abs(trade.quantity) * trade.std_errors.value if trade.std_errors else 0.0
+
+
+def _gamma(trade: TradeRisk, moves: Market) -> float:
+    """Return half the trade's second derivatives times the products of the spots' moves."""
+    spot = {name: float(equity.spot) for name, equity in moves.equities.items()}
+    gammas = trade.position.gamma if trade.position else {}
+    return sum(0.5 * x * spot.get(a, 0.0) * spot.get(b, 0.0) for (a, b), x in gammas.items())
+
+
+def _check_same_quotes(before: Market, after: Market):
+    old, new = (dict(market.flat_quotes()) for market in (before, after))
+    if odd := sorted(set(old) ^ set(new)):
+        raise ValueError(
+            f"{len(odd)} quotes are in one market only, among them {odd[0]!r}: give markets of the same "
+            "curves, equities and pillars"
+        )

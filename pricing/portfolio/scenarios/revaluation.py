@@ -1,0 +1,266 @@
+"""Compute the P&L of a book in scenarios; each trade is valued again in each."""
+
+import functools
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxtape.jax_settings.matmul_precision import with_full_products
+
+from ...market import Market
+from ...methods import METHODS, AbstractMethod
+from ...models import AbstractModel
+from ...progress import Progress
+from ..batching import currency_of
+from ..book import Book
+from ..sweep.block_values import MAX_LEVELS, block_values, no_samples
+from ..sweep.fitted_models import Fit, Models
+from ..sweep.groups import (
+    Group,
+    Tile,
+    batches_of,
+    group_trades,
+)
+from ..sweep.memory import Memory
+from ..sweep.tile_sweep import tile_values
+from ..sweep.workers import run_tiles
+from .scenario import Scenario
+from .states import NOW, States
+
+Table = Float[np.ndarray, "scenarios trades"]
+
+_Found = dict[str, tuple[np.ndarray, np.ndarray]]
+"""Trade -> P&L of one contract and its standard error, each [scenarios]."""
+
+
+@dataclass(frozen=True)
+class Revaluation:
+    """The P&L of each trade of a book in each scenario.
+
+    Attributes:
+        scenarios: The scenarios, of shape (scenarios,).
+        trades: The ids of the book's rows, of shape (trades,).
+        pnl: Quantity times (value in the scenario less value now), in currency, of shape (scenarios, trades);
+            NaN where there is no value.
+        std_error: The standard error of `pnl` over the same paths, of the same shape; 0 for deterministic
+            methods.
+        failures: Scenario -> the reason that it has no P&L: a model that could not be fitted to its quotes.
+        currencies: The ISO code of each trade's P&L, of shape (trades,); empty if all are in one.
+
+    Examples:
+        >>> import numpy as np
+        >>> from pricing.portfolio.scenarios import Revaluation, Scenario
+        >>> found = Revaluation((Scenario("up"),), ("a", "b"), np.array([[2.0, np.nan]]), np.zeros((1, 2)))
+        >>> found.total(np.array([True, True]))
+        array([2.])
+    """
+
+    scenarios: tuple[Scenario, ...]
+    trades: tuple[str, ...]
+    pnl: Table
+    std_error: Table
+    failures: Mapping[str, str] = field(default_factory=dict)
+    currencies: tuple[str, ...] = ()
+
+    def total(self, trades: np.ndarray, *, errors: bool = False) -> Float[np.ndarray, " scenarios"]:
+        """Return the total P&L of some trades; NaN in a scenario in which none of them has any.
+
+        Args:
+            trades: Their mask, booleans of shape (trades,).
+            errors: Whether to return a bound of its standard error instead: the sum of the trades' standard
+                errors, because the errors of trades that share paths are correlated.
+
+        Raises:
+            ValueError: The trades are in several currencies.
+        """
+        valued = trades & ~np.all(np.isnan(self.pnl), axis=0)
+        names = dict.fromkeys(itertools.compress(self.currencies, valued))
+        if len(names) > 1:
+            raise ValueError(
+                f"the trades are in {' and '.join(names)}, which are not converted: ask for the total of each"
+            )
+        table = (self.std_error if errors else self.pnl)[:, trades]
+        has_none = np.all(np.isnan(table), axis=1)
+        has_failed = [scenario.name in self.failures for scenario in self.scenarios]
+        return np.where(has_failed | has_none, np.nan, np.nansum(table, axis=1))
+
+    def lost(self, trades: np.ndarray) -> dict[str, str]:
+        """Return, by scenario that did not fail, a text with the number of these trades without a P&L in it.
+
+        Args:
+            trades: Their mask, booleans of shape (trades,): trades that have a value today.
+        """
+        counts = np.sum(np.isnan(self.pnl[:, trades]), axis=1).tolist()
+        return {
+            scenario.name: f"{count:,} of {int(np.sum(trades)):,} trades that have a value today have none here"
+            for scenario, count in zip(self.scenarios, counts, strict=True)
+            if count and scenario.name not in self.failures
+        }
+
+
+@with_full_products
+def revalue(
+    book: Book,
+    market: Market,
+    fit: Fit,
+    scenarios: Sequence[Scenario],
+    *,
+    mesh: Mesh | None = None,
+    budget: int = 2**30,
+    key: PRNGKeyArray | None = None,
+    methods: Sequence[AbstractMethod] = METHODS,
+    progress: Progress | None = None,
+) -> Revaluation:
+    """Value every trade of a book again in every scenario, by the method that values it today.
+
+    Monte Carlo methods draw the same random numbers in every scenario, and the standard error is of the
+    difference. Programs take the models' numbers as data: none is compiled for a scenario.
+
+    Args:
+        book: The trades.
+        market: The quotes that move.
+        fit: Market -> {underlying: model}, a function of the market.
+        scenarios: Scenarios that the market can make (`ScenarioSet.checked`).
+        mesh: Devices that share the trades (axis "trades") and the blocks of Monte Carlo paths (axis "paths").
+        budget: The bytes of memory of all tiles of trades that run at once.
+        key: The seed of random methods; the default is seed 0.
+        methods: The methods to choose from, the best first.
+        progress: Called with the valuations done, their total number and a message.
+
+    Returns:
+        The P&L of every trade in every scenario.
+
+    Examples:
+        >>> from pricing import Book, Market
+        >>> from pricing.models.surface_models import black_scholes
+        >>> from pricing.portfolio.scenarios import Scenario, revalue
+        >>> text = '{"asof": "2002-07-05", "curves": {"EUR": {"zero_rate": 0.03}}, "equities": {}}'
+        >>> book = Book.from_text("id,type,underlying,option,strike,expiry")
+        >>> revalue(book, Market.from_text(text), black_scholes, [Scenario("up")]).pnl.shape
+        (1, 0)
+    """
+    book, key = book.checked(market), jax.random.key(0) if key is None else key
+    batches = batches_of(book.trades, market)
+    states = States(fit, market, tuple(dict.fromkeys(batch.underlyings for batch in batches)))
+    grouped = functools.partial(
+        *(group_trades, batches), market=market, methods=methods, key=key, budget=budget, mesh=mesh
+    )
+    groups, _ = grouped(models=states.fitted(NOW))
+    moved, failures = _fitted(states, scenarios)
+    told = _Told(progress, sum(len(group.trades) for group in groups) * len(moved))
+    simulated = [group for group in groups if group.method.is_random]
+    found = _simulated(simulated, states, moved, key, budget, told)
+    found |= _valued(grouped, states, moved, key, budget, told)
+    currencies = tuple(
+        currency_of(row.trade, market) if row.trade else market.currency for row in book.rows
+    )
+    return replace(_revaluation(book, scenarios, moved, found, failures), currencies=currencies)
+
+
+class _Told:
+    """A counter of the valuations done, which reports to `progress`."""
+
+    def __init__(self, progress: Progress | None, total: int):
+        self._progress, self._total, self._done = progress, total, 0
+
+    def more(self, count: int) -> None:
+        self._done += count
+        if self._progress is not None:
+            self._progress(self._done, self._total, "scenarios")
+
+
+def _fitted(states: States, scenarios: Iterable[Scenario]) -> tuple[list[Scenario], dict[str, str]]:
+    """Return the scenarios whose models could be fitted, and why the others could not."""
+    moved, failures = [], {}
+    for scenario in scenarios:
+        try:
+            states.fitted(scenario)
+            moved.append(scenario)
+        except RuntimeError as error:
+            failures[scenario.name] = str(error).rstrip(".")
+    return moved, failures
+
+
+def _simulated(
+    groups: Sequence[Group], states: States, moved: Sequence[Scenario], key, budget, told: _Told
+) -> _Found:
+    """Return the P&L of each trade of random methods, by id.
+
+    Scenarios that share a fit share paths. Of a tile the samples of today are kept, and no others.
+    """
+    passes: dict[int, tuple[Models, list[int]]] = {}
+    for place, scenario in enumerate(moved):
+        models = states.fitted(scenario)
+        passes.setdefault(id(models), (models, []))[1].append(place)
+
+    def of_tile(group: Group, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
+        names, method = group.underlyings, group.method
+        pnl, errors = np.empty((2, len(moved), tile.weights.size))
+
+        def values(model: AbstractModel, levels: Sequence[Array], base: Array):
+            room = jnp.stack([*levels, *[levels[0]] * (MAX_LEVELS - len(levels))])
+            count = jnp.asarray(len(levels))
+            return block_values(tile, model, method, room, count, base, key=key)
+
+        now = states.fitted(NOW)[names]
+        *_, base = values(now, [now.underlying], no_samples(tile, now, method, key))
+        for models, places in passes.values():
+            for start in range(0, len(places), MAX_LEVELS):
+                some = places[start : start + MAX_LEVELS]
+                levels = [states.level(moved[place], names) for place in some]
+                means, of_means, _ = values(models[names], levels, base)
+                pnl[some], errors[some] = means[: len(some)], of_means[: len(some)]
+        return pnl, errors
+
+    found = {}
+    for group, results in run_tiles(groups, of_tile, budget):
+        parts = zip(*(result.result() for result in results), strict=True)
+        columns = (group.in_order([part.T for part in tables]) for tables in parts)
+        ids = (trade.id for trade in group.trades)
+        found |= dict(zip(ids, zip(*columns, strict=True), strict=True))
+        told.more(len(group.trades) * len(moved))
+    return found
+
+
+def _valued(grouped, states: States, moved: Sequence[Scenario], key, budget, told: _Told) -> _Found:
+    """Return the P&L of each trade of deterministic methods, by id: they are grouped again in each scenario.
+
+    A tile whose model does not move is not valued again.
+    """
+    memory, values = Memory(), []
+    for scenario in (NOW, *moved):
+        models = states.at(scenario)
+        groups = [group for group in grouped(models=models)[0] if not group.method.is_random]
+
+        def of_tile(group: Group, tile: Tile, models: Models = models) -> Array:
+            model = models[group.underlyings]
+            value = lambda: tile_values(tile, model, group.method, key=key)[0]["value"]  # noqa: E731
+            return memory.recall(value, (tile, model, group.method))
+
+        known = {}
+        for group, results in run_tiles(groups, of_tile, budget):
+            column = group.in_order([result.result() for result in results])
+            known |= dict(zip((trade.id for trade in group.trades), column.tolist(), strict=True))
+            told.more(len(group.trades) if scenario is not NOW else 0)
+        values.append(known)
+    now, *then = values
+    exact = np.zeros(len(moved))
+    return {name: (np.array([v[name] for v in then]) - value, exact) for name, value in now.items()}
+
+
+def _revaluation(book: Book, scenarios, moved, found: _Found, failures) -> Revaluation:
+    """Return the table of a book: P&L of positions, NaN where a trade or a scenario has none."""
+    pnl, errors = np.full((2, len(scenarios), len(book.rows)), np.nan)
+    places = [place for place, scenario in enumerate(scenarios) if scenario in moved]
+    for column, row in enumerate(book.rows):
+        if row.trade is not None and row.id in found:
+            of_one, of_error = found[row.id]
+            pnl[places, column] = row.trade.quantity * of_one
+            errors[places, column] = abs(row.trade.quantity) * of_error
+    return Revaluation(tuple(scenarios), tuple(row.id for row in book.rows), pnl, errors, failures)

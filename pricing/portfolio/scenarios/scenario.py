@@ -1,0 +1,110 @@
+"""A scenario: named moves of spots, vols and rates."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ...ingestion.errors import listed, show
+from ...ingestion.fields import closest
+from ...ingestion.validation import Problem
+from ...market import Market
+
+ALL = "all"
+"""The name that means every name that a scenario does not give."""
+
+Moves = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A move of the market.
+
+    First the quotes move and the models are fitted again, then the spots move with the models' parameters held.
+    These are the conventions of `vega`, `rho` and `delta`, so those give the P&L of small moves.
+
+    Attributes:
+        name: The name of the scenario.
+        spots: Equity -> relative move of its spot: -0.2 is 20 % down. `all` means the others.
+        vols: Equity -> parallel move of its implied vols, per 1.00: 0.05 is 5 vol points.
+        rates: Curve -> parallel move of its zero rates, per 1.00: 0.01 is 100 bp.
+        swaption_vols: The parallel move of the swaption vols, in their own unit.
+
+    Examples:
+        >>> from pricing.portfolio.scenarios import Scenario
+        >>> crash = Scenario("crash", spots={"all": -0.2, "DAX": -0.25})
+        >>> crash.spot("DAX"), crash.spot("SX5E"), crash.vol("DAX")
+        (-0.25, -0.2, 0.0)
+    """
+
+    name: str
+    spots: Moves = field(default_factory=dict)
+    vols: Moves = field(default_factory=dict)
+    rates: Moves = field(default_factory=dict)
+    swaption_vols: float = 0.0
+
+    def spot(self, name: str) -> float:
+        """Return the relative move of an equity's spot."""
+        return _move(self.spots, name)
+
+    def vol(self, name: str) -> float:
+        """Return the move of an equity's implied vols."""
+        return _move(self.vols, name)
+
+    def rate(self, name: str) -> float:
+        """Return the move of a curve's zero rates."""
+        return _move(self.rates, name)
+
+    def moved(self, market: Market) -> Market:
+        """Return the market whose vols and rates have moved; curves are bootstrapped, spots do not move.
+
+        Args:
+            market: The market before.
+        """
+        market = market.bootstrapped(throw=False)
+        curves = {name: c.shifted(self.rate(name)) for name, c in market.curves.items()}
+        equities = {
+            name: replace(equity, surface=equity.surface.shifted(self.vol(name)))
+            for name, equity in market.equities.items()
+        }
+        quoted = market.swaption_vols
+        if quoted is not None:
+            quoted = replace(quoted, vols=quoted.vols + self.swaption_vols)
+        return replace(market, curves=curves, equities=equities, swaption_vols=quoted)
+
+    def problems(self, market: Market) -> Iterator[Problem]:
+        """Yield the problems of the moves in a market.
+
+        Args:
+            market: The market that would move.
+        """
+        sections = {"spots": market.equities, "vols": market.equities, "rates": market.curves}
+        for section, known in sections.items():
+            for name in getattr(self, section):
+                if name not in (ALL, *known):
+                    what = "a curve" if section == "rates" else "an equity"
+                    message = f"{show(name)} is not {what} of the market"
+                    remedy = f"{closest(name, known)}give {ALL} or one of {listed(known)}"
+                    yield Problem((section, name), show(name), message, remedy)
+        for name, equity in market.equities.items():
+            path = "vols", name if name in self.vols else ALL
+            yield from _too_low(path, self.vol(name), equity.surface.vols, f"of {name}")
+        if market.swaption_vols is not None:
+            vols = market.swaption_vols.vols
+            yield from _too_low(("swaption_vols",), self.swaption_vols, vols, "of the swaptions")
+        elif self.swaption_vols:
+            value, message = f"{self.swaption_vols:g}", "the market has no swaption vols"
+            yield Problem(("swaption_vols",), value, message, "leave the move out")
+
+
+def _move(moves: Moves, name: str) -> float:
+    return moves.get(name, moves.get(ALL, 0.0))
+
+
+def _too_low(path: tuple[str, ...], move: float, vols: Array, whose: str) -> Iterator[Problem]:
+    """Yield the problem of a move that leaves some vol at 0 or below, if it does."""
+    least = float(jnp.min(vols))
+    if move and least + move <= 0.0:
+        message = f"{move:g} takes the least vol {whose}, {least:g}, to 0 or below"
+        yield Problem(path, f"{move:g}", message, f"give a move above {-least:g}")

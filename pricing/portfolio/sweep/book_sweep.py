@@ -1,0 +1,54 @@
+"""A sweep over a book: every tile's figures and gradient, put together in the order of the groups."""
+
+import functools
+from collections.abc import Sequence
+
+import chex
+import jax
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from ...progress import Progress
+from .fitted_models import FittedModels, Models
+from .groups import Group, Tile
+from .memory import Memory
+from .memory_gate import MemoryGate
+from .trade_risk import GroupRisk
+from .workers import run_tiles
+
+
+def sweep_book(
+    groups: Sequence[Group],
+    fitted: FittedModels,
+    *,
+    key: PRNGKeyArray,
+    budget: int,
+    gate: MemoryGate,
+    memory: Memory,
+    progress: Progress | None,
+) -> tuple[list[GroupRisk], Models]:
+    """Return the results of each group, and the gradient of the book's value in its models.
+
+    A tile whose results are all in the memory is not computed again.
+    """
+    total, done, found = sum(len(group.trades) for group in groups), 0, []
+    gradient = jax.tree.map(np.zeros_like, fitted.models)
+
+    def sweep(group: Group, tile: Tile):
+        seen = (tree and tree[group.underlyings] for tree in fitted[:3])
+        computed = functools.partial(fitted.sweep, group, tile, key=key)
+        return memory.recall(computed, (tile, group.method, *seen, key))
+
+    for group, results in run_tiles(groups, sweep, budget, gate):
+        names, tiles = group.underlyings, []
+        for result in results:
+            *of_trades, of_tile = result.result()
+            gradient[names] = jax.tree.map(np.add, gradient[names], of_tile)
+            tiles.append(of_trades)
+            if progress is not None:
+                progress(done + int(group.counts[: len(tiles)].sum()), total, "")
+        chex.assert_trees_all_equal_shapes_and_dtypes(gradient[names], fitted.models[names])
+        done += len(group.trades)
+        columns = jax.tree.map(lambda *parts, group=group: group.in_order(parts), *tiles)
+        found.append(GroupRisk(group, *columns))
+    return found, gradient

@@ -1,0 +1,101 @@
+"""The models that a fit makes of a market, and their derivatives to its quotes."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from jaxtape import stored_jit
+
+from ...market import Market
+from ...models import AbstractModel
+from ...models.baskets import joined
+from ...results import RESULTS
+from .groups import Group, Tile
+from .tile_sweep import tile_sweep, tile_values
+
+Fit = Callable[[Market], Mapping[str, AbstractModel]]
+Models = dict[tuple[str, ...], AbstractModel]
+
+
+class FittedModels(NamedTuple):
+    """Models by their underlyings: by one name, or by several for the joined model of a basket.
+
+    vol, rate: their tangents where all implied vols, or all zero rates, move in parallel, per 1.00; pullback:
+    from cotangents of the models to those of the market. None where no derivatives are wanted.
+    """
+
+    models: Models
+    vol: Models | None = None
+    rate: Models | None = None
+    pullback: Callable[[Models], tuple[Market]] | None = None
+
+    def sweep(
+        self, group: Group, tile: Tile, *, key: PRNGKeyArray
+    ) -> tuple[dict, dict, RESULTS, Any]:
+        """Return the results of `tile_sweep` for a tile in its model, or values alone."""
+        names = group.underlyings
+        if self.vol is None or self.rate is None:
+            return tile_values(tile, self.models[names], group.method, key=key)
+        vol, rate = self.vol[names], self.rate[names]
+        return tile_sweep(tile, self.models[names], group.method, vol, rate, key=key)
+
+
+def fit_models(
+    fit: Fit, market: Market, underlyings: Iterable[tuple[str, ...]], derivatives: bool
+) -> FittedModels:
+    """Return the models of a market, joined for the baskets among the underlyings.
+
+    The fit sees curves of zero rates: curves of quotes are bootstrapped first.
+    """
+    fit_all = with_baskets(fit, underlyings)
+    if not derivatives:
+        return FittedModels(fit_all(_in_zero_rates(market)))
+    in_rates, to_rates = jax.linearize(_in_zero_rates, market)
+    models, tangent = jax.linearize(fit_all, in_rates)
+    vol, rate = tangent(_shift(in_rates, vol=1.0)), tangent(_shift(in_rates, rate=1.0))
+    # a function of its own: JAX writes out the function that it transposes
+    pullback = jax.linear_transpose(lambda dot: tangent(to_rates(dot)), market)
+    return FittedModels(models, vol, rate, pullback)
+
+
+def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[Market], Models]:
+    """Return a fit whose models are named by tuples, with one more for each basket among the underlyings.
+
+    A basket is left out if the fit has no model for one of its equities.
+    """
+    baskets = [names for names in dict.fromkeys(underlyings) if len(names) > 1]
+
+    def fitted(market: Market) -> Models:
+        models: Mapping[str, Any] = fit(market)
+        known = [names for names in baskets if set(names) <= set(models)]
+        of_baskets = {
+            names: joined([models[name] for name in names], market.correlation(names))
+            for names in known
+        }
+        return {**{(name,): model for name, model in models.items()}, **of_baskets}
+
+    return fitted
+
+
+def _in_zero_rates(market: Market) -> Market:
+    """Return the market with its curves bootstrapped; equities on a curve without zero rates become NaN."""
+    return market.bootstrapped(throw=False)
+
+
+@stored_jit
+def _shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
+    """Return the tangent of a market whose implied vols and zero rates all move in parallel, per 1.00."""
+    still = jax.tree.map(jnp.zeros_like, market)
+    swaptions = [] if market.swaption_vols is None else [lambda m: m.swaption_vols.vols]
+
+    def vols(m: Market) -> list[Any]:  # leaves, or their replacements
+        return [e.surface.vols for e in m.equities.values()] + [vols(m) for vols in swaptions]
+
+    rates = lambda m: [curve.zero_rates for curve in m.curves.values()]  # noqa: E731
+    quotes = lambda m: vols(m) + rates(m)  # noqa: E731
+    shifted = [leaf + vol for leaf in vols(still)] + [leaf + rate for leaf in rates(still)]
+    return eqx.tree_at(quotes, still, shifted)

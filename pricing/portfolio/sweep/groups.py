@@ -1,0 +1,235 @@
+"""A book in batches: trades that share an underlying, a kind and a method, cut into tiles of one size."""
+
+import operator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Integer, PRNGKeyArray
+
+from jaxtape import stored_jit
+
+from ...market import Market
+from ...methods import AbstractMethod
+from ...methods.method import (
+    Shared,
+    bunch_size,
+    in_form,
+    prepared,
+    tiling,
+)
+from ...models import AbstractModel
+from ...products import AbstractProduct
+from ...products.trade import Trade
+from ...valuation import applicable
+from ..batching import padded_rows, products_of, shape_key
+
+Figures = dict[str, Array]
+"""Measures of trades by their names, [trades, ...]."""
+
+_TILES_IN_WORK = 2
+"""Tiles of the largest size that a budget has room for; smaller ones are in work in greater number."""
+
+
+class BudgetTooSmall(ValueError):
+    """A budget that does not hold one trade."""
+
+
+class Tile(NamedTuple):
+    """Trades in rows of one size: products and their weights, [rows, trades of a row].
+
+    What pads them has weight 0. `count` is the number of trades, which come first but where they share.
+    """
+
+    products: AbstractProduct
+    weights: Float[Array, "rows trades"]
+    count: Integer[Array, ""]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Trades of one kind on one underlying or basket, priced by one method, and their places in tiles."""
+
+    underlyings: tuple[str, ...]
+    trades: tuple[Trade, ...]
+    products: AbstractProduct
+    method: AbstractMethod
+    places: Integer[np.ndarray, "tiles rows trades"]
+    mesh: Mesh | None
+
+    @property
+    def tile_bytes(self) -> int:
+        """The most bytes of memory that a tile takes: the bytes of a row."""
+        return self.places.shape[2] * tiling(self.method).trade_bytes
+
+    @property
+    def counts(self) -> Integer[np.ndarray, " tiles"]:
+        """The trades of each tile."""
+        return np.sum(self.places >= 0, axis=(1, 2))
+
+    def tiles(self) -> Iterator[Tile]:
+        """Yield the trades, weighted by quantity; a bunch is padded with its first trade at weight 0."""
+        quantities = np.array([trade.quantity for trade in self.trades])
+        for places, count in zip(self.places, self.counts, strict=True):
+            bunches = places.reshape(-1, bunch_size(self.method, places.shape[1]))
+            first = np.where(bunches[:, :1] < 0, places[0, 0], bunches[:, :1])
+            padded = np.where(bunches < 0, first, bunches).reshape(places.shape)
+            products = jax.tree.map(operator.itemgetter(padded), self.products)
+            weights = np.where(places < 0, 0.0, quantities[padded])
+            products, weights = self._placed((products, weights))
+            yield Tile(in_form(self.method, products), weights, count=jnp.asarray(count))
+
+    def in_order(self, parts: Sequence[ArrayLike]) -> np.ndarray:
+        """Return the results of all places of all tiles in the order of the trades, [trades]."""
+        places = self.places.ravel()
+        order = np.empty(len(self.trades), int)
+        order[places[places >= 0]] = np.flatnonzero(places >= 0)
+        return np.concatenate([np.asarray(part) for part in parts])[order]
+
+    def _placed(self, arrays):
+        if self.mesh is None:
+            return jax.device_put(arrays)
+        axes = PartitionSpec(None, "trades" if "trades" in self.mesh.axis_names else None)
+        return jax.device_put(arrays, NamedSharding(self.mesh, axes))
+
+
+class Batch(NamedTuple):
+    """Trades that one program can value: on the same names, of one structure, each contract of one shape."""
+
+    underlyings: tuple[str, ...]
+    trades: tuple[Trade, ...]
+    products: AbstractProduct
+
+
+def group_trades(
+    batches: Sequence[Batch],
+    market: Market,
+    models: Mapping[tuple[str, ...], AbstractModel],
+    methods: Sequence[AbstractMethod],
+    *,
+    key: PRNGKeyArray,
+    budget: int,
+    mesh: Mesh | None,
+) -> tuple[list[Group], dict[str, str]]:
+    """Return the groups of a book, and the reason, by trade id, for each trade that no method prices."""
+    if mesh is not None:
+        # sharding by propagation, whatever the axes of the mesh ask for: one sweep may gather over trades
+        mesh = Mesh(mesh.devices, mesh.axis_names)
+    chosen, unpriced = [], {}
+    for batch in batches:
+        found = _method_for(batch, market, models, methods, key)
+        if isinstance(found, str):
+            unpriced |= dict.fromkeys((trade.id for trade in batch.trades), found)
+        else:
+            chosen.append((batch, found))
+    groups = []
+    for batch, method in chosen:
+        model = models[batch.underlyings]
+        method = prepared(method, batch.products, model, mesh)
+        places = _places(batch, model, method, _tile_shape(method, budget, mesh))
+        groups.append(Group(*batch, method=method, places=places, mesh=mesh))
+    return groups, unpriced
+
+
+def batches_of(trades: Sequence[Trade], market: Market) -> list[Batch]:
+    """Return the trades in as few batches as they can be valued in."""
+    kinds: dict[Hashable, list[Trade]] = {}
+    for trade in trades:
+        kinds.setdefault((type(trade), trade.underlyings, shape_key(trade)), []).append(trade)
+    batches: dict[tuple, list[tuple[list[Trade], AbstractProduct]]] = {}
+    for members in kinds.values():
+        products = products_of(members, market)
+        key_of_batch = members[0].underlyings, *_program(products)
+        batches.setdefault(key_of_batch, []).append((members, products))
+    return [
+        Batch(
+            names,
+            tuple(trade for trades, _ in parts for trade in trades),
+            _joined([products for _, products in parts]),
+        )
+        for (names, *_), parts in batches.items()
+    ]
+
+
+def _method_for(batch: Batch, market: Market, models, methods, key) -> AbstractMethod | str:
+    """Return the method that values a batch, or the reason why none does."""
+    if (model := models.get(batch.underlyings)) is None:
+        return f"there is no model of {'|'.join(batch.underlyings)}: {_lack(market)}"
+    try:
+        return applicable(batch.products, model, None, methods, key=key)
+    except TypeError as error:
+        return str(error)
+
+
+def _lack(market: Market) -> str:
+    """Return the reason that a curve has no model: the error of the swaption vols, if there is one."""
+    of_vols = (error for error in market.errors if error.field.split(".")[0] == "swaption_vols")
+    return str(next(of_vols, "the market lacks what it is fitted to"))
+
+
+def _program(products: AbstractProduct) -> tuple[Hashable, ...]:
+    """Return the key that batches which can be joined share: their structure, and the shape of one contract."""
+    shapes = tuple(leaf.shape[1:] for leaf in jax.tree.leaves(products))
+    return jax.tree.structure(products), shapes
+
+
+def _joined(batches: Sequence[AbstractProduct]) -> AbstractProduct:
+    """Return batches of one structure, one after the other, as one batch."""
+    columns = zip(*map(jax.tree.leaves, batches), strict=True)
+    structure = jax.tree.structure(batches[0])
+    return jax.tree.unflatten(structure, [np.concatenate(column) for column in columns])
+
+
+def _tile_shape(method: AbstractMethod, budget: int, mesh: Mesh | None) -> tuple[int, int]:
+    """Return the rows of a tile, and the trades of a row, that run best within a share of the budget.
+
+    The budget and the method alone decide it, so that the programs, and the order of sums, are the same for any
+    number of trades and of cores, and a device's program on any number of devices as long as the share allows.
+    A device has a power of two of a row's trades, so that budgets that are alike share programs.
+
+    Raises:
+        BudgetTooSmall: The budget does not hold one trade a device.
+    """
+    devices = 1 if mesh is None else mesh.shape.get("trades", 1)
+    trade_bytes, most, rows = tiling(method)
+    if budget < trade_bytes * devices:
+        raise BudgetTooSmall(
+            f"a budget of {budget} bytes is below one trade a device of {type(method).__name__} "
+            f"({trade_bytes * devices} bytes): give at least that"
+        )
+    share = budget // _TILES_IN_WORK
+    a_device = max(1, min(most, share // (trade_bytes * devices)))
+    return rows, devices * 2 ** (a_device.bit_length() - 1)
+
+
+def _places(
+    batch: Batch, model: AbstractModel, method: AbstractMethod, shape: tuple[int, int]
+) -> Integer[np.ndarray, "tiles rows trades"]:
+    """Return the trade in each place of the tiles, -1 for none; trades that share are in bunches."""
+    rows, trades = shape
+    places = np.arange(len(batch.trades))
+    if isinstance(method, Shared):
+        rows_in_place = np.minimum(np.arange(padded_rows(places.size)), places.size - 1)
+        padded = jax.tree.map(operator.itemgetter(rows_in_place), batch.products)
+        alike = np.stack(_alike(padded, model, method))[:, : places.size]
+        size = bunch_size(method, trades)
+        order = np.lexsort(alike)
+        is_first = np.any(np.diff(alike[:, order], prepend=np.nan) != 0.0, axis=0)
+        within = places - np.maximum.accumulate(np.where(is_first, places, 0))
+        bunch = np.cumsum(within % size == 0) - 1
+        bunches = np.full((bunch[-1] + 1, size), -1)
+        bunches[bunch, within % size] = order
+        places = bunches.ravel()
+    padding = -places.size % (rows * trades)
+    return np.append(places, np.full(padding, -1)).reshape(-1, rows, trades)
+
+
+@stored_jit
+def _alike(products: AbstractProduct, model: AbstractModel, method: Shared) -> tuple[Array, ...]:
+    """Return the numbers in which trades must agree to be in one bunch, each [trades]."""
+    return jax.vmap(lambda product: method.alike(product, model))(products)

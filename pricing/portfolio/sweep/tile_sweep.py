@@ -1,0 +1,124 @@
+"""The derivatives of one tile of trades: the figures of each trade, and the tile's gradient to its model.
+
+A deterministic method takes one adjoint sweep a trade, which gives both (`adjoint_sweep`). Trades that share
+random paths take one pass over their blocks (`block_sweep`).
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
+
+from jaxtape import stored_jit
+
+from ...methods import AbstractMethod, Fitted
+from ...methods.method import (
+    blocked,
+    held,
+    samples_of,
+    shared,
+)
+from ...models import AbstractModel
+from ...results import RESULTS
+from ...valuation import mean_and_error
+from .adjoint_sweep import adjoint_sweep, are_finite, over_bunches
+from .block_sweep import Batch, block_sweep
+from .groups import Figures, Tile
+
+
+@stored_jit
+def tile_sweep(
+    tile: Tile,
+    model: AbstractModel,
+    method: AbstractMethod,
+    vol: AbstractModel,
+    rate: AbstractModel,
+    *,
+    key: PRNGKeyArray,
+) -> tuple[Figures, Figures, RESULTS, AbstractModel]:
+    """Return each measure of every trade's contract, its standard error, and d(value of the tile) / d(model).
+
+    Before the last is whether the method reaches each contract: one that it does not has figures that are NaN.
+
+    Vega and rho are the derivatives along the tangents `vol` and `rate` of the model. A measure that the method
+    cannot give without bias is left out. A trade with a figure that is not finite does not enter the gradient.
+    """
+    if method.is_random:
+        figures, errors, bar = _by_blocks(tile, model, method, key, vol, rate)
+    else:
+        figures, bar = adjoint_sweep(tile, model, method, vol, rate)
+        errors = jax.tree.map(jnp.zeros_like, figures)
+    return figures, errors, _results(tile, model, method), bar
+
+
+@stored_jit
+def tile_values(
+    tile: Tile, model: AbstractModel, method: AbstractMethod, *, key: PRNGKeyArray
+) -> tuple[Figures, Figures, RESULTS, AbstractModel]:
+    """Return the results of `tile_sweep` for values alone, with 0 for the derivative to the model."""
+
+    def of_bunch(products, weights):
+        del weights
+        alike = shared(method, products, model)
+
+        def of_one(product):
+            return mean_and_error(samples_of(method, product, model, alike, key=key), method)
+
+        return jax.vmap(of_one)(products), None
+
+    (values, errors), _ = over_bunches(of_bunch, tile, method)
+    still = jax.tree.map(jnp.zeros_like, model)
+    return {"value": values}, {"value": errors}, _results(tile, model, method), still
+
+
+def _results(tile: Tile, model: AbstractModel, method: AbstractMethod) -> RESULTS:
+    """Return, of every trade, whether the method reaches its contract."""
+    of_each = jax.vmap(jax.vmap(lambda product: method.result(product, model)))
+    return jax.tree.map(_in_line, of_each(tile.products))
+
+
+def _in_line(x: Array) -> Array:
+    """Return an array of rows of trades as one of trades."""
+    return x.reshape(-1, *x.shape[2:])
+
+
+def _by_blocks(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, AbstractModel]:
+    """Sweep the blocks of paths; once more if a trade failed, without it; fits are held."""
+    products, shape = jax.tree.map(_in_line, tile.products), tile.weights.shape
+    first = jax.tree.map(lambda x: x[0], products)
+    has_gamma = "gamma" in method.second_order(first, model)
+    axis = 0 if isinstance(method, Fitted) else None  # a method for each trade, or one for all
+    fit = lambda product: blocked(held(method, product, model, key=key))  # noqa: E731
+    methods = jax.vmap(fit, out_axes=axis)(products)
+    as_they_are = jnp.arange(tile.weights.size)
+
+    @jax.jit
+    def swept(stands_in, weights):
+        rows = stands_in.reshape(shape)
+        fine = lambda batch: jax.tree.map(lambda x: x[rows], batch)  # noqa: E731
+        batch = Batch(fine(products), methods if axis is None else fine(methods), axis, key)
+        filled = (tile.count + shape[1] - 1) // shape[1]
+        found = block_sweep(batch, weights.reshape(shape), filled, model, vol, rate, has_gamma)
+        *figures, bar = found
+        return jax.tree.map(_in_line, tuple(figures)), bar
+
+    def sweep(state):
+        tries, stands_in, weights, found, _ = state
+        figures, bar = swept(stands_in, weights)
+        found = jax.tree.map(lambda old, new: jnp.where(tries == 0, new, old), found, figures)
+        finite = are_finite(found[0]) & are_finite(found[1])
+        # in place of a trade that failed the first that did not, with no weight: its NaN would reach the sum
+        stands_in = jnp.where(finite, as_they_are, jnp.argmax(finite))
+        bar = jax.tree.map(lambda x: jnp.where(jnp.any(finite), x, 0.0), bar)
+        return tries + 1, stands_in, jnp.where(finite, weights, 0.0), found, bar
+
+    def again(state):
+        tries, stands_in, *_ = state
+        return (tries == 0) | ((tries == 1) & jnp.any(stands_in != as_they_are))
+
+    weights = tile.weights.ravel().astype(model.underlying.dtype)
+    shapes = jax.eval_shape(swept, as_they_are, weights)
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    *_, (figures, errors), bar = jax.lax.while_loop(
+        again, sweep, (0, as_they_are, weights, *nothing)
+    )
+    return figures, errors, bar

@@ -1,0 +1,191 @@
+"""The results of a sweep for each trade: its named figures, or the reason that it has none."""
+
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import jax
+import numpy as np
+
+from ...results import RESULTS
+from ..book import Book, Row
+from .groups import Group
+
+NON_FINITE = "failed: a figure is not finite; check the trade's numbers for extremes"
+
+Columns = dict[str, np.ndarray]  # measure -> [trades], of several assets [trades, assets, ...]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A value and its raw derivatives, each per 1.00.
+
+    None, or an empty dictionary, means that a figure was not asked for, or that the method cannot give it
+    without bias.
+
+    Attributes:
+        value: The value in currency.
+        delta: Underlying -> derivative to its spot, or to the level of the zero rates of a curve.
+        gamma: Pair of underlyings -> second derivative; each pair occurs in both orders.
+        vega: The derivative to a parallel move of all implied vols, through the fit.
+        theta: The derivative to calendar time, per year.
+        rho: The derivative to a parallel move of all zero rates, through the fit.
+
+    Examples:
+        >>> from pricing import Figures
+        >>> figures = Figures(12.5, {"DAX": 0.5}, {("DAX", "DAX"): 0.01})
+        >>> figures.scaled(-2.0).delta["DAX"]
+        -1.0
+    """
+
+    value: float
+    delta: dict[str, float] = field(default_factory=dict)
+    gamma: dict[tuple[str, str], float] = field(default_factory=dict)
+    vega: float | None = None
+    theta: float | None = None
+    rho: float | None = None
+
+    def scaled(self, factor: float) -> "Figures":
+        """Return every figure times `factor`."""
+
+        def scale(figure: Any) -> Any:
+            if isinstance(figure, dict):
+                return {name: factor * x for name, x in figure.items()}
+            return None if figure is None else factor * figure
+
+        return Figures(**{name: scale(figure) for name, figure in vars(self).items()})
+
+
+def _figures_of(columns: Columns, names: tuple[str, ...]) -> list[Figures]:
+    """Return the figures of each trade on the assets of these names."""
+    keys = {"delta": names, "gamma": tuple(itertools.product(names, repeat=2))}
+
+    def named(measure: str, column: np.ndarray) -> list:
+        rows = column.reshape(len(column), -1).tolist()
+        if measure in keys:
+            return [dict(zip(keys[measure], row, strict=True)) for row in rows]
+        return [figure for (figure,) in rows]
+
+    rows = zip(*(named(measure, column) for measure, column in columns.items()), strict=True)
+    return [Figures(**dict(zip(columns, row, strict=True))) for row in rows]
+
+
+@dataclass(frozen=True)
+class TradeRisk:
+    """The result of a sweep for one row of a book.
+
+    Attributes:
+        id: The row's id, as it is in the file.
+        type: The kind of trade.
+        quantity: The number of contracts, negative when short.
+        figures: The figures of one contract; None if the trade failed.
+        method: The name of the method that valued it; empty if none did.
+        status: "ok", or "failed: " and the reason.
+        std_errors: The standard error of each figure, 0 for a deterministic method: the error of a grid
+            is not in it (`greeks` gives it). None if the trade failed.
+
+    Examples:
+        >>> from pricing import Figures, TradeRisk
+        >>> trade = TradeRisk("E1", "european", 10.0, Figures(1.5), "ClosedForm", "ok", Figures(0.0))
+        >>> trade.position.value
+        15.0
+    """
+
+    id: str
+    type: str
+    quantity: float
+    figures: Figures | None
+    method: str
+    status: str
+    std_errors: Figures | None = None
+
+    @property
+    def position(self) -> Figures | None:
+        """The figures times the quantity; None if the trade failed."""
+        return None if self.figures is None else self.figures.scaled(self.quantity)
+
+
+@dataclass(frozen=True)
+class GroupRisk:
+    """The results of a sweep for a group: columns of figures, their standard errors, and refusals.
+
+    refusals: the reason that the method does not value each trade, if it does not.
+    """
+
+    group: Group
+    figures: Columns
+    errors: Columns
+    refusals: RESULTS
+
+    @functools.cached_property
+    def is_finite(self) -> np.ndarray:
+        """Whether every figure of a trade is a finite number."""
+        columns = (*self.figures.values(), *self.errors.values())
+        flat = [np.isfinite(column).reshape(len(column), -1) for column in columns]
+        return np.all(np.concatenate(flat, axis=1), axis=1)
+
+    @property
+    def value(self) -> float:
+        """The sum of quantity times value over the trades that were valued."""
+        quantities = np.array([trade.quantity for trade in self.group.trades])[self.is_finite]
+        return float(quantities @ self.figures["value"][self.is_finite].astype(float))
+
+    @functools.cached_property
+    def rows(self) -> list[tuple[Figures | None, str, str, Figures | None]]:
+        """The figures, method, status and standard errors of each trade."""
+        names, method = self.group.underlyings, type(self.group.method).__name__
+        (codes,) = map(np.asarray, jax.tree.leaves(self.refusals))
+        one = lambda code: jax.tree.map(lambda _: np.asarray(code), self.refusals)  # noqa: E731
+        reasons = {code: RESULTS[one(code)] for code in np.unique(codes)}
+        status = {code: f"failed: {why}" if why else NON_FINITE for code, why in reasons.items()}
+        columns = _figures_of(self.figures, names), _figures_of(self.errors, names)
+        found = zip(*columns, self.is_finite, codes, strict=True)
+        return [
+            (figures, method, "ok", errors) if finite else (None, method, status[code], None)
+            for figures, errors, finite, code in found
+        ]
+
+
+class TradeRisks(Sequence[TradeRisk]):
+    """Every row of a book, in its order, with its figures or the reason why it has none.
+
+    They are made when they are asked for: a sweep has them as columns. unpriced: reasons, by id.
+    """
+
+    def __init__(self, book: Book, groups: Sequence[GroupRisk], unpriced: Mapping[str, str]):
+        self._rows, self._groups, self._unpriced = book.rows, groups, unpriced
+
+    @functools.cached_property
+    def _places(self) -> dict[str, tuple[GroupRisk, int]]:
+        """Id -> where the figures of a trade are."""
+        return {
+            trade.id: (risk, index)
+            for risk in self._groups
+            for index, trade in enumerate(risk.group.trades)
+        }
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> TradeRisk: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[TradeRisk, ...]: ...
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return tuple(map(self._of_row, self._rows[index]))
+        return self._of_row(self._rows[index])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def _of_row(self, row: Row) -> TradeRisk:
+        head = row.id, row.type, row.trade.quantity if row.trade else 0.0
+        if row.trade is None:
+            return TradeRisk(*head, None, "", f"failed: {'; '.join(map(str, row.errors))}")
+        if row.id in self._unpriced:
+            return TradeRisk(*head, None, "", f"failed: {self._unpriced[row.id]}")
+        risk, index = self._places[row.id]
+        return TradeRisk(*head, *risk.rows[index])

@@ -1,0 +1,50 @@
+"""Threads that compile and run the tiles of a book, with no more at once than fit the memory."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import jax
+
+from jaxtape.jax_settings.matmul_precision import chosen_precision
+
+from ...methods.method import tiling
+from .groups import Group, Tile
+from .memory_gate import MemoryGate
+
+NUM_WORKERS = os.cpu_count() or 1
+
+Result = TypeVar("Result")
+
+
+def run_tiles(
+    groups: Sequence[Group],
+    function: Callable[[Group, Tile], Result],
+    budget: int,
+    gate: MemoryGate | None = None,
+) -> Iterator[tuple[Group, list[Future[Result]]]]:
+    """Return each group with the results of its tiles, in order, however many workers there are.
+
+    The first tiles of all groups start first, so that programs compile side by side; of those the largest
+    trades first, whose programs take longest. Products of matrices are as precise as in the caller's thread.
+    `gate`: the gate shared by callers in several threads, so that the budget holds for all of them together.
+    """
+    gate, precision = gate or MemoryGate(budget), chosen_precision()
+    results: list[list[Future[Result]]] = [[] for _ in groups]
+    pairs = sorted(
+        zip(groups, results, strict=True), key=lambda pair: -tiling(pair[0].method).trade_bytes
+    )
+
+    def run(group: Group, tile: Tile) -> Result:
+        with gate.holding(group.tile_bytes), jax.default_matmul_precision(precision):
+            return jax.block_until_ready(function(group, tile))
+
+    pool = ThreadPoolExecutor(max_workers=NUM_WORKERS)
+    for tiles in itertools.zip_longest(*(group.tiles() for group, _ in pairs)):
+        for (group, futures), tile in zip(pairs, tiles, strict=True):
+            if tile is not None:
+                futures.append(pool.submit(run, group, tile))
+    pool.shutdown(wait=False)
+    return zip(groups, results, strict=True)
